@@ -26,8 +26,8 @@ from synthesis.types import DesignOptions
 N_UPDATES = (0, 1, 3)
 SOLVER = "solve_toeplitz"
 WARM_UP_ROUNDS = 5
+# A large batch is timed in fewer rounds, by this factor.
 LARGE_BATCH_SHARE = 5
-"""A large batch is timed in fewer rounds, by this factor."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +99,7 @@ def summarised(
             "core_ms": summary(stages["core"]),
             "over_solve_toeplitz": medians[name] / medians[SOLVER] if SOLVER in medians else None,
             "designs_per_s": 1e3 * batch / medians[name],
-            "stages_ms": {stage: summary(each) for stage, each in stages.items() if stage != "core"},
+            "stages_ms": {stage: summary(item) for stage, item in stages.items() if stage != "core"},
             "quality": quality.get(name),
         }
         for name, stages in taken.items()

@@ -54,7 +54,7 @@ class ToeplitzSolver:
     """
 
     def __init__(self, ears: Ears) -> None:
-        primary, secondary = (np.fft.rfft(each, N_FFT) for each in ears.pairs[0])
+        primary, secondary = (np.fft.rfft(pair, N_FFT) for pair in ears.pairs[0])
         self._column = np.fft.irfft(np.abs(secondary) ** 2, N_FFT)[:N_TAPS]
         self._column[0] *= 1 + 1e-4
         self._rhs = np.fft.irfft(secondary.conj() * primary, N_FFT)[:N_TAPS]
@@ -79,4 +79,4 @@ def untrained(parameters: ModelParameters, kind: str) -> ModelParameters:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         state = Generator(config).state_dict()
-    return replace(parameters, config=config, weights={name: each.numpy() for name, each in state.items()})
+    return replace(parameters, config=config, weights={name: item.numpy() for name, item in state.items()})

@@ -110,8 +110,8 @@ class Ears:
     @property
     def pairs(self) -> list[tuple[Float32, Float32]]:
         """Estimated primary and secondary path of each ear."""
-        conditions = [each.conditions[0] for each in self.estimated]
-        return [(each.primary.real, each.secondary.real) for each in conditions]
+        conditions = [item.conditions[0] for item in self.estimated]
+        return [(condition.primary.real, condition.secondary.real) for condition in conditions]
 
     @cached_property
     def bodies(self) -> list[bytes]:
@@ -120,19 +120,19 @@ class Ears:
 
     def quality(self, model: Model, taps: list[Float32]) -> dict[str, float]:
         """Noise reduction (mean and worst ear) and amplification of one filter per ear on the true paths."""
-        scored = [answer_or_raise(each) for each in predict_all(self.true, taps, model, is_true=True)]
-        reductions = [each.mean_noise_reduction_db for each in scored]
+        scored = [answer_or_raise(item) for item in predict_all(self.true, taps, model, is_true=True)]
+        reductions = [item.mean_noise_reduction_db for item in scored]
         return {
             "noise_reduction_db": float(np.mean(reductions)),
             "worst_ear_db": float(np.min(reductions)),
-            "amplification_db": float(np.mean([each.amplification_db for each in scored])),
+            "amplification_db": float(np.mean([item.amplification_db for item in scored])),
             "n_ears": len(scored),
         }
 
 
 def taps_of(designs: list[Design | SynthesisError]) -> list[Float32]:
     """The filters; raises the first error."""
-    return [answer_or_raise(each).taps for each in designs]
+    return [answer_or_raise(design).taps for design in designs]
 
 
 def _float32(values: Any) -> Float32:

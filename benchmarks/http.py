@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> None:
 
 def request_kinds(ears: Ears, k: int) -> dict[str, list[bytes]]:
     """Complete requests for every ear, by kind of body. Tensors ask for the taps alone, JSON for JSON."""
-    spectra = [tuple(np.fft.rfft(each, DESIGN_N_FFT).astype(np.complex64) for each in pair) for pair in ears.pairs]
+    spectra = [tuple(np.fft.rfft(item, DESIGN_N_FFT).astype(np.complex64) for item in pair) for pair in ears.pairs]
     return {
         "binary, impulse responses": [request(wire.encode(*pair), BINARY, k) for pair in ears.pairs],
         "binary, spectra": [request(wire.encode(*pair), BINARY, k) for pair in spectra],
@@ -186,10 +186,10 @@ class Latencies:
         return {
             "failed": self.failed,
             "latency_ms": summary(self.latency_ms),
-            "over_core_ms": summary([spent - sum(each.get(s, 0) for s in subtracted) for spent, each in pairs]),
+            "over_core_ms": summary([spent - sum(pair.get(s, 0) for s in subtracted) for spent, pair in pairs]),
             "server_ms": {
-                stage: summary([each[stage] for each in self.server_ms if stage in each])
-                for stage in sorted({stage for each in self.server_ms for stage in each})
+                stage: summary([item[stage] for item in self.server_ms if stage in item])
+                for stage in sorted({stage for item in self.server_ms for stage in item})
             },
         }
 

@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+# Cores that other processes may keep busy while times are measured.
 MAX_BUSY_CORES = 0.15
-"""Cores that other processes may keep busy while times are measured."""
 WATCH_S = 0.5
 PACKAGES = ("numpy", "scipy", "torch")
 
@@ -78,7 +78,7 @@ def device_name(device: str) -> str:
     except OSError:
         return platform.processor() or platform.machine()
     fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    vectors = next((each for each in ("avx512f", "avx2") if each in fields.get("flags", "").split()), "")
+    vectors = next((name for name in ("avx512f", "avx2") if name in fields.get("flags", "").split()), "")
     return f"{fields.get('model name', platform.machine())} {vectors.removesuffix('f')}".strip()
 
 
@@ -117,7 +117,7 @@ def busy_cores(seconds: float = WATCH_S) -> float:
 def _ticks() -> tuple[int, int] | None:
     """Ticks of all cores since the start, and how many of them were idle."""
     try:
-        fields = [int(each) for each in _STAT.read_text().splitlines()[0].split()[1:9]]
+        fields = [int(part) for part in _STAT.read_text().splitlines()[0].split()[1:9]]
     except (OSError, ValueError, IndexError):
         return None
     return sum(fields), fields[3] + fields[4]

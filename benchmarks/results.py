@@ -32,5 +32,5 @@ def rounded(value: Any, digits: int = 5) -> Any:
     if isinstance(value, float):
         return float(f"{value:.{digits}g}")
     if isinstance(value, dict):
-        return {key: rounded(each, digits) for key, each in value.items()}
-    return [rounded(each, digits) for each in value] if isinstance(value, list | tuple) else value
+        return {key: rounded(item, digits) for key, item in value.items()}
+    return [rounded(item, digits) for item in value] if isinstance(value, list | tuple) else value

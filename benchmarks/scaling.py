@@ -84,7 +84,7 @@ def one_update(ears: Ears, n_taps: int) -> Turn:
     Its grid is that of the `fast` profile, or twice the taps where that is more.
     """
     n_fft = max(FAST.n_fft, 2 * n_taps)
-    primary, secondary = (torch.from_numpy(each[None, :n_fft]) for each in ears.pairs[0])
+    primary, secondary = (torch.from_numpy(pair[None, :n_fft]) for pair in ears.pairs[0])
     paths = AcousticPaths.from_impulse_responses(primary, secondary, n_fft).to(torch.float32)
     psd = torch.full((n_fft // 2 + 1,), 1 / n_fft)
     start, profile = torch.zeros(1, n_taps), replace(FAST, n_fft=n_fft)

@@ -42,12 +42,12 @@ def run(options: argparse.Namespace) -> None:
     rows: list[Row] = [
         {
             "service": name,
-            "n": len(each),
-            "ready_p50_s": median(each),
-            "ready_max_s": max(each),
+            "n": len(item),
+            "ready_p50_s": median(item),
+            "ready_max_s": max(item),
             "resident_p50_mb": median(resident_mb[name]),
         }
-        for name, each in ready_s.items()
+        for name, item in ready_s.items()
     ]
     for row in rows:
         print(f"{row['service']}: {row['ready_p50_s']:.2f} s and {row['resident_p50_mb']:.0f} MB in the median")

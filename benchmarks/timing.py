@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+# Milliseconds by stage.
 Times = dict[str, float]
-"""Milliseconds by stage."""
 
+# One measurement, given the number of the round.
 Turn = Callable[[int], Times]
-"""One measurement, given the number of the round."""
 
 
 def summary(samples: Sequence[float]) -> dict[str, Any]:

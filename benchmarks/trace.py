@@ -84,15 +84,15 @@ class OperatorCounter(TorchDispatchMode):
         if decomposed is not NotImplemented:
             return decomposed
         result = func(*args, **(kwargs or {}))
-        read = [each for each in tree_leaves((args, kwargs or {})) if isinstance(each, Tensor)]
-        made = [each for each in tree_leaves(result) if isinstance(each, Tensor)]
-        storages = {each.untyped_storage()._cdata for each in read}
+        read = [tree_leave for tree_leave in tree_leaves((args, kwargs or {})) if isinstance(tree_leave, Tensor)]
+        made = [tree_leave for tree_leave in tree_leaves(result) if isinstance(tree_leave, Tensor)]
+        storages = {item.untyped_storage()._cdata for item in read}
         writes = func._schema.is_mutable
-        computes = writes or any(each.untyped_storage()._cdata not in storages for each in made)
+        computes = writes or any(item.untyped_storage()._cdata not in storages for item in made)
         if computes and not func._schema.name.endswith(_ALLOCATIONS):
             name = str(func._schema.name).removeprefix("aten::")
             self.counts[name] += 1
-            self.bytes[name] += sum(_stored_bytes(each) for each in (*read, *([] if writes else made)))
+            self.bytes[name] += sum(_stored_bytes(item) for item in (*read, *([] if writes else made)))
         return result
 
 

@@ -133,8 +133,8 @@ def with_paths(command: Command) -> Command:
                 raise click.UsageError(
                     f"{len(weights)} weights for {len(ears)} measurements; give one for each of several"
                 )
-            for each, weight in zip(conditions, weights, strict=True):
-                each["weight"] = weight
+            for condition, weight in zip(conditions, weights, strict=True):
+                condition["weight"] = weight
         if noise is not None:
             psd, notes = inputs.reference_psd(noise, inputs.n_bins(paths.get("conditions", [paths])[0]))
             tables.notes(notes)
@@ -171,10 +171,10 @@ def _paths(
         conditions[0] |= own
     if len(conditions) == 1:
         return conditions[0]
-    signs = {each.pop("sign", "minus") for each in conditions}
+    signs = {condition.pop("sign", "minus") for condition in conditions}
     if len(signs) > 1:
         raise click.UsageError("the measurements have different signs; calibrate all with the same --sign")
-    labelled = [each | {"label": file.stem} for each, file in zip(conditions, ears, strict=True)]
+    labelled = [condition | {"label": file.stem} for condition, file in zip(conditions, ears, strict=True)]
     return {"conditions": labelled, "sign": signs.pop()}
 
 
@@ -186,10 +186,10 @@ def _as_verified(paths: Json, control_filter: Path) -> Json:
 
 def _of_each(paths: Json) -> list[tuple[str, Json]]:
     """Label and fields of each measurement."""
-    rest = {name: each for name, each in paths.items() if name != "conditions"}
+    rest = {name: path for name, path in paths.items() if name != "conditions"}
     return [
-        (each["label"], rest | {name: value for name, value in each.items() if name not in ("label", "weight")})
-        for each in paths.get("conditions", [paths | {"label": ""}])
+        (path["label"], rest | {name: value for name, value in path.items() if name not in ("label", "weight")})
+        for path in paths.get("conditions", [paths | {"label": ""}])
     ]
 
 
@@ -326,20 +326,20 @@ def latency(service: ServiceClient, paths: Json, options: Json, as_json: bool) -
     """Show what latency costs: filters designed for 0 to 32 samples."""
     answers = []
     with click.progressbar(LATENCIES, label="designing", file=sys.stderr) as samples:
-        for each in samples:
-            found = service.ask("/refine", paths | options | {"latency_samples": each}).json()["prediction"]
-            answers.append({"latency_samples": each, "prediction": found})
+        for sample in samples:
+            found = service.ask("/refine", paths | options | {"latency_samples": sample}).json()["prediction"]
+            answers.append({"latency_samples": sample, "prediction": found})
     if as_json:
         _print_json(answers)
         return
     rows = [
         (
-            each["latency_samples"],
-            f"{each['latency_samples'] / 48:.3f}",
-            each["prediction"]["mean_noise_reduction_db"],
-            max(0.0, -min(each["prediction"]["noise_reduction_db"])),
+            answer["latency_samples"],
+            f"{answer['latency_samples'] / 48:.3f}",
+            answer["prediction"]["mean_noise_reduction_db"],
+            max(0.0, -min(answer["prediction"]["noise_reduction_db"])),
         )
-        for each in answers
+        for answer in answers
     ]
     tables.columns(("samples", "ms", "noise reduction dB", "loudest band dB"), rows)
 
@@ -399,7 +399,7 @@ def verify(
                 f"{', inverted' if trim.get('invert') else ''}{expected}"
             )
     tables.findings(answer["diagnosis"], "found")
-    if any(each["code"] != "as_predicted" for each in answer["diagnosis"]):
+    if any(item["code"] != "as_predicted" for item in answer["diagnosis"]):
         sys.exit(NOT_PASSED)
 
 
@@ -490,13 +490,13 @@ def targets(as_json: bool) -> None:
     from hardware.targets import targets as known
 
     if as_json:
-        _print_json([asdict(each) for each in known().values()])
+        _print_json([asdict(item) for item in known().values()])
         return
     tables.columns(
         ("name", "form", "format", "rate", "source"),
         [
-            (each.name, each.form, each.number_format, f"{each.sample_rate_hz:g}", each.source)
-            for each in known().values()
+            (item.name, item.form, item.number_format, f"{item.sample_rate_hz:g}", item.source)
+            for item in known().values()
         ],
     )
 
@@ -530,7 +530,7 @@ def models(service: ServiceClient, as_json: bool) -> None:
         return
     tables.columns(
         ("name", "version", "in memory"),
-        [(each["name"], each["version"], "yes" if each.get("resident") else "") for each in answer["models"]],
+        [(item["name"], item["version"], "yes" if item.get("resident") else "") for item in answer["models"]],
     )
 
 

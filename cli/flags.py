@@ -61,7 +61,7 @@ def _type_of(schema: Mapping[str, Any]) -> click.ParamType:
         return click.IntRange(schema["minimum"], schema["maximum"])
     if schema.get("type") == "number":
         return click.FloatRange(schema["minimum"], schema["maximum"])
-    if any("$ref" in each for each in schema.get("anyOf", ())):
+    if any("$ref" in item for item in schema.get("anyOf", ())):
         return GainLimit()
     return click.STRING
 

@@ -22,8 +22,8 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 
 Json = dict[str, Any]
 
+# What a measurement says of an ear; further fields of a JSON file are not sent.
 PATH_FIELDS = ("primary", "secondary", "coherence", "feedback", "uncertainty", "sign")
-"""What a measurement says of an ear; further fields of a JSON file are not sent."""
 
 _EARS = {"left": "l", "right": "r"}
 
@@ -88,7 +88,7 @@ def _remarks(file: Path, document: Json) -> tuple[str, ...]:
             )
     verdict = document.get("verdict")
     if isinstance(verdict, dict) and verdict.get("passed") is False:
-        reasons = ", ".join(str(each.get("code")) for each in verdict.get("reasons", ()) if isinstance(each, dict))
+        reasons = ", ".join(str(item.get("code")) for item in verdict.get("reasons", ()) if isinstance(item, dict))
         return (f"this calibration did not pass{f' ({reasons})' if reasons else ''}; measure again",)
     return ()
 
@@ -125,11 +125,11 @@ def separate(rate_hz: float | None = None, **files: Path | None) -> tuple[Json, 
 
 def _path_fields(responses: Mapping[str, Response]) -> tuple[Json, tuple[str, ...]]:
     """Paths as a request takes them, and notes."""
-    for each in responses.values():
-        if not each.samples.any():
-            raise FileError(f"{each.what}: it is silent; measure it again")
+    for response in responses.values():
+        if not response.samples.any():
+            raise FileError(f"{response.what}: it is silent; measure it again")
     found, notes = measurements.paths_at_48_khz(responses)
-    return {name: {"impulse_response": each.astype(np.float32)} for name, each in found.items()}, notes
+    return {name: {"impulse_response": item.astype(np.float32)} for name, item in found.items()}, notes
 
 
 def take(file: Path, gain: float) -> tuple[Json, tuple[str, ...]]:
@@ -220,7 +220,7 @@ def as_verified(paths: Json, control_filter: Path) -> tuple[Json, tuple[str, ...
 
     found = changed(paths)
     if "conditions" in paths:
-        found["conditions"] = [changed(each) for each in paths["conditions"]]
+        found["conditions"] = [changed(item) for item in paths["conditions"]]
     return found, (
         f"{control_filter}: predicted with the loudspeaker as it was verified, {-trim['gain_db']:+.1f} dB and "
         f"{-trim['delay_samples']:+.2f} samples{', inverted,' if trim['invert'] else ''} from the measurement",
@@ -244,7 +244,7 @@ def exported_fields(document: Json, paths: Json) -> Json:
 
     coefficients = document["coefficients"]
     played = {name: paths[name].get("impulse_response") for name in ("secondary", "feedback") if paths.get(name)}
-    if spectra := [name for name, each in played.items() if each is None]:
+    if spectra := [name for name, item in played.items() if item is None]:
         raise FileError(f"{spectra[0]}: give an impulse response, not a spectrum, to verify what was exported")
     rate = coefficients["sample_rate"]
     if coefficients["form"] == "fir":
@@ -252,12 +252,12 @@ def exported_fields(document: Json, paths: Json) -> Json:
     else:
         response = Sections(np.array(coefficients["sos"]), rate).at_design_rate()
     through = {
-        name: np.fft.irfft(np.fft.rfft(each, DESIGN_N_FFT) * response, DESIGN_N_FFT)
-        for name, each in played.items()
+        name: np.fft.irfft(np.fft.rfft(item, DESIGN_N_FFT) * response, DESIGN_N_FFT)
+        for name, item in played.items()
     }
     pulse = np.zeros(N_TAPS, np.float32)
     pulse[0] = 1
-    fields = {name: {"impulse_response": each.astype(np.float32)} for name, each in through.items()}
+    fields = {name: {"impulse_response": item.astype(np.float32)} for name, item in through.items()}
     return fields | {"fir": pulse, "sign": document["sign"]}
 
 

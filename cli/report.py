@@ -57,17 +57,17 @@ def compose(service: ServiceClient, paths: Json, options: Json) -> str:
     rival = service.ask("/refine", paths | options | {"method": "wmmse", "k": 0}).json()
     both = {"designed": own, "Wiener (wmmse)": rival}
     hz = own["prediction"]["band_centre_hz"]
-    reduction = {name: each["prediction"]["noise_reduction_db"] for name, each in both.items()}
-    for each in own["prediction"].get("conditions", ()):
-        reduction[each["label"]] = each["noise_reduction_db"]
-    gain = {name: _decibels(np.fft.rfft(each["fir"], N_FFT)) for name, each in both.items()}
+    reduction = {name: item["prediction"]["noise_reduction_db"] for name, item in both.items()}
+    for item in own["prediction"].get("conditions", ()):
+        reduction[item["label"]] = item["noise_reduction_db"]
+    gain = {name: _decibels(np.fft.rfft(item["fir"], N_FFT)) for name, item in both.items()}
     curve = [
-        service.ask("/refine", paths | options | {"latency_samples": float(each)}).json()["prediction"]
-        for each in LATENCIES
+        service.ask("/refine", paths | options | {"latency_samples": float(item)}).json()["prediction"]
+        for item in LATENCIES
     ]
     latency = {
-        "mean noise reduction": [each["mean_noise_reduction_db"] for each in curve],
-        "loudest band, by how much it is louder": [max(0.0, -min(each["noise_reduction_db"])) for each in curve],
+        "mean noise reduction": [item["mean_noise_reduction_db"] for item in curve],
+        "loudest band, by how much it is louder": [max(0.0, -min(item["noise_reduction_db"])) for item in curve],
     }
     drawing = (
         plot("Predicted noise reduction per band, dB, over Hz", hz, reduction, is_log=True)
@@ -81,7 +81,7 @@ def compose(service: ServiceClient, paths: Json, options: Json) -> str:
 
 def _at_hz(spectra: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
     """Values on N_FFT points at the frequencies that are drawn."""
-    return {name: each[_BINS] for name, each in spectra.items()}
+    return {name: item[_BINS] for name, item in spectra.items()}
 
 
 WIDTH, HEIGHT, MARGIN = 860, 280, 40
@@ -98,7 +98,7 @@ def plot(
 ) -> str:
     """An SVG figure of lines over common x, with a grid and a legend."""
     scale = np.log10 if is_log else np.asarray
-    all_values = np.concatenate([np.asarray(each) for each in lines.values()]).clip(LOWEST_DB)
+    all_values = np.concatenate([np.asarray(line) for line in lines.values()]).clip(LOWEST_DB)
     low, high = 10 * np.floor(min(all_values.min(), 0) / 10), 10 * np.ceil(max(all_values.max(), 10) / 10)
 
     def across(values: Any) -> NDArray[np.floating]:
@@ -108,7 +108,7 @@ def plot(
     def down(values: Any) -> NDArray[np.floating]:
         return np.asarray(HEIGHT - 25 - (np.clip(values, LOWEST_DB, None) - low) / (high - low) * (HEIGHT - 45))
 
-    ticks = [each for each in LOG_TICKS if x[0] <= each <= x[-1]] if is_log else list(x)
+    ticks = [log_tick for log_tick in LOG_TICKS if x[0] <= log_tick <= x[-1]] if is_log else list(x)
     parts = [
         f'<path d="M{at:.1f} 20V{HEIGHT - 25}"/>'
         f'<text x="{at:.1f}" y="{HEIGHT - 10}" text-anchor="middle">{tick:g}</text>'
@@ -146,8 +146,8 @@ def _page(service: ServiceClient, paths: Json, options: Json, own: Json, rival: 
         for name, key, unit in rows
     )
     warnings = "".join(
-        f'<p class="warning"><b>{html.escape(each["code"])}</b>: {html.escape(each["detail"])}</p>'
-        for each in own["warnings"]
+        f'<p class="warning"><b>{html.escape(item["code"])}</b>: {html.escape(item["detail"])}</p>'
+        for item in own["warnings"]
     )
     taps = base64.b64encode(np.asarray(own["fir"], "<f4").tobytes()).decode()
     model = own["model"]
@@ -165,9 +165,9 @@ def _page(service: ServiceClient, paths: Json, options: Json, own: Json, rival: 
 def _worn(own: Json) -> str:
     """Of several measurements each one's figures, and those of the loop through a feedback path."""
     rows = "".join(
-        f"<tr><td>{html.escape(each['label'])}</td><td>{each['mean_noise_reduction_db']:.1f} dB</td>"
-        f"<td>{each['left_out_noise_reduction_db']:.1f} dB</td><td>{each['amplification_db']:.2f} dB</td></tr>"
-        for each in own["prediction"].get("conditions", ())
+        f"<tr><td>{html.escape(item['label'])}</td><td>{item['mean_noise_reduction_db']:.1f} dB</td>"
+        f"<td>{item['left_out_noise_reduction_db']:.1f} dB</td><td>{item['amplification_db']:.2f} dB</td></tr>"
+        for item in own["prediction"].get("conditions", ())
     )
     head = "<tr><th></th><th>noise reduction</th><th>if not measured</th><th>amplification</th></tr>"
     found = f"<h2>Measurement by measurement</h2><table>{head}{rows}</table>" if rows else ""
@@ -180,9 +180,9 @@ def _loop_gains(paths: Json, fir: Sequence[float]) -> dict[str, NDArray[np.float
     """|W F| in dB of each measurement that has a feedback path, by label."""
     response = np.fft.rfft(fir, N_FFT)
     return {
-        each.get("label", "designed"): _decibels(response * _spectrum(each["feedback"]))
-        for each in paths.get("conditions", [paths])
-        if each.get("feedback") is not None
+        path.get("label", "designed"): _decibels(response * _spectrum(path["feedback"]))
+        for path in paths.get("conditions", [paths])
+        if path.get("feedback") is not None
     }
 
 

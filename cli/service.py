@@ -17,8 +17,8 @@ import httpx
 from prime_anc_client.wire import MEDIA_TYPE, encode_request
 
 TIMEOUT_S = 120.0
+# Exit statuses.
 NO_SERVICE, REFUSED = 3, 1
-"""Exit statuses."""
 
 
 class Failed(click.ClickException):

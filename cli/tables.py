@@ -37,10 +37,10 @@ def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None
     if found.get("unknown_bands_hz"):
         bands = ", ".join(f"{hz:g}" for hz in found["unknown_bands_hz"])
         click.echo(f"the measurement says nothing of {bands} Hz: use a broader or louder probe")
-    for each in found.get("conditions", ()):
-        left_out = each.get("left_out_noise_reduction_db")
+    for item in found.get("conditions", ()):
+        left_out = item.get("left_out_noise_reduction_db")
         more = "" if left_out is None else f"; {left_out:.1f} dB from a filter for the others"
-        click.echo(f"  {each['label']}: {each['mean_noise_reduction_db']:.1f} dB{more}")
+        click.echo(f"  {item['label']}: {item['mean_noise_reduction_db']:.1f} dB{more}")
     if beside is not None:
         click.echo(f"Wiener filter (wmmse) on the same paths: {beside['mean_noise_reduction_db']:.1f} dB")
 
@@ -62,11 +62,11 @@ def loop_text(found: Mapping[str, Any]) -> str:
 
 def findings(found: Iterable[Mapping[str, str]], word: str = "warning") -> None:
     """Warnings or findings, one a line, on standard error."""
-    for each in found:
-        click.echo(f"{word}: {each['code']}: {each['detail']}", err=True)
+    for item in found:
+        click.echo(f"{word}: {item['code']}: {item['detail']}", err=True)
 
 
 def notes(said: Iterable[str], prefix: str = "note: ") -> None:
     """What was done to the contents of files, on standard error."""
-    for each in said:
-        click.echo(f"{prefix}{each}", err=True)
+    for item in said:
+        click.echo(f"{prefix}{item}", err=True)

@@ -53,8 +53,8 @@ def main() -> None:
     with Client(options.url) as client:
         design = client.refine_conditions(conditions, leave_one_out=True)
         print("noise reduction, dB   one for both   for the other alone")
-        for each in design.conditions:
-            print(f"{each.label:20} {each.noise_reduction_db:13.1f} {each.left_out_noise_reduction_db:21.1f}")
+        for found in design.conditions:
+            print(f"{found.label:20} {found.noise_reduction_db:13.1f} {found.left_out_noise_reduction_db:21.1f}")
         loop = design.loop
         assert loop is not None
         print(f"loop: stable {loop.stable}, gain margin {loop.gain_margin_db:.1f} dB, costs {loop.loss_db:.1f} dB")

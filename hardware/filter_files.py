@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from hardware.realise import Realised
 from synthesis.errors import InvalidOption
 
+# Duration of the impulse response of sections. Poles in the bass take up to 0.07 s to decay by 1/e, whatever the sample
+# rate.
 WAV_S = 32768 / 48000
-"""Duration of the impulse response of sections. Poles in the bass take up to 0.07 s to decay by 1/e, whatever the
-sample rate."""
+# Of the error microphone's signal, by the sign of the signal chain.
 EQUATIONS = {"minus": "e = d - s * w * x", "plus": "e = d + s * w * x"}
-"""Of the error microphone's signal, by the sign of the signal chain."""
 _COLUMNS = ("b0", "b1", "b2", "a0", "a1", "a2")
 
 
@@ -145,7 +145,7 @@ def _c(realised: Realised, sign: str) -> bytes:
         if realised.denominator == "added":
             lines += ["/* a1 and a2 are negated, for hardware that adds them. */"]
         if quantised is not None:
-            shifts = ", ".join(str(int(each)) for each in quantised.shift)
+            shifts = ", ".join(str(int(item)) for item in quantised.shift)
             lines += [f"static const int control_filter_shift[{n}] = {{{shifts}}};"]
             if realised.scaling is not None:
                 noise_db, wide_noise_db = realised.scaling.noise_db, realised.scaling.wide_noise_db
@@ -155,14 +155,14 @@ def _c(realised: Realised, sign: str) -> bytes:
                     f"   scale in place of {wide_noise_db:.0f} dB. */",
                 ]
         lines += [f"static const {kind} control_filter[{n}][5] = {{"]
-        lines += [f"    {{{', '.join(_c_number(each) for each in row)}}}," for row in values]
+        lines += [f"    {{{', '.join(_c_number(item) for item in row)}}}," for row in values]
         lines += ["};"]
     return ("\n".join([*lines, "", "#endif", ""])).encode()
 
 
 def _c_lines(values: NDArray[np.generic]) -> list[str]:
     return [
-        "    " + ", ".join(_c_number(each) for each in values[start : start + 8]) + ","
+        "    " + ", ".join(_c_number(value) for value in values[start : start + 8]) + ","
         for start in range(0, len(values), 8)
     ]
 

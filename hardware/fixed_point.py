@@ -24,10 +24,10 @@ from synthesis.errors import InvalidOption
 
 FLOATS = ("float32", "float64")
 MAX_BITS = 64
+# Samples of impulse responses for norms: 2.7 s at 48 kHz, in which a pole pair at 3 Hz falls by 60 dB and more.
 N_RESPONSE = 1 << 17
-"""Samples of impulse responses for norms: 2.7 s at 48 kHz, in which a pole pair at 3 Hz falls by 60 dB and more."""
+# Of a format's range that numerators are scaled to: rounding moves a coefficient by up to two steps.
 SPARE = 0.99
-"""Of a format's range that numerators are scaled to: rounding moves a coefficient by up to two steps."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def sections_scaling(sections: Sections, data_format: NumberFormat) -> SignalSca
         sections.sample_rate_hz,
     )
     after = np.concatenate((np.cumprod(own[:0:-1], axis=0)[::-1], np.ones_like(own[:1])))
-    gain, wide_gain = (float(_power_gain(each).sum()) for each in (recursive * after, after))
+    gain, wide_gain = (float(_power_gain(item).sum()) for item in (recursive * after, after))
     return _scaling(worst, gain, wide_gain, data_format)
 
 

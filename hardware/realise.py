@@ -35,13 +35,13 @@ from synthesis.gain_curve import GainCurve
 
 SAMPLE_RATES_HZ = (8000.0, 768_000.0)
 DEFAULT_SECTIONS = 8
+# Values from -2 to 2 that float32 holds: for sections at high rates, whose coefficients must fit together.
 FLOAT32_WORDS = NumberFormat(2, 23)
-"""Values from -2 to 2 that float32 holds: for sections at high rates, whose coefficients must fit together."""
 
 
 Denominator = Literal["subtracted", "added"]
+# Of b0, b1, b2, a1, a2 in the hardware's memory.
 HELD_SIGNS = {"subtracted": np.array([1, 1, 1, 1, 1]), "added": np.array([1, 1, 1, -1, -1])}
-"""Of b0, b1, b2, a1, a2 in the hardware's memory."""
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,12 @@ from synthesis.profiles import SILENCE
 Real = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
+# Of a third of an octave: W may turn by a fraction of a radian within 3 % of a frequency. Below 100 Hz each bin is its
+# own sub-band.
 SUB_BANDS_PER_BAND = 8
-"""Of a third of an octave: W may turn by a fraction of a radian within 3 % of a frequency. Below 100 Hz each bin is
-its own sub-band."""
 
+# Of the reference's power: what transforms in double precision leave of zeros lies below.
 ROUNDING = 1e-24
-"""Of the reference's power: what transforms in double precision leave of zeros lies below."""
 
 _IN_TARGET = np.isin(WIDE_BANDS, NR_BANDS)
 
@@ -64,8 +64,8 @@ class ResidualPower:
     def of(cls, conditions: Sequence[PathSpectra], reference_psd: NDArray[np.floating]) -> ResidualPower:
         """reference_psd: mean square per bin, [16385]. Raises InvalidPaths where a condition has no sound to
         cancel."""
-        primary = np.stack([np.asarray(each.primary, np.complex128) for each in conditions])
-        secondary = np.stack([np.asarray(each.secondary, np.complex128) for each in conditions])
+        primary = np.stack([np.asarray(condition.primary, np.complex128) for condition in conditions])
+        secondary = np.stack([np.asarray(condition.secondary, np.complex128) for condition in conditions])
         psd = np.asarray(reference_psd, np.float64)
         scale = np.abs(primary).max()
         if not scale > 0 or not np.abs(secondary).max() > 0:
@@ -89,7 +89,7 @@ class ResidualPower:
             )
         c = sums(psd * primary * secondary.conj()) / total
         optimum = np.divide(c, d, out=np.zeros_like(c), where=d > 0)
-        weights = np.array([each.weight for each in conditions], np.float64)
+        weights = np.array([condition.weight for condition in conditions], np.float64)
         return cls(
             optimum=optimum * (scale / level),
             curvature=d * (level / scale) ** 2,
@@ -113,7 +113,7 @@ class ResidualPower:
         fine, coarse = sub_bands(self.per_band)[0], sub_bands(self.per_band // 2)[0]
         first = np.searchsorted(fine, coarse[:-1])
         curvature, matched = (
-            np.add.reduceat(each, first, axis=-1) for each in (self.curvature, self.curvature * self.optimum)
+            np.add.reduceat(item, first, axis=-1) for item in (self.curvature, self.curvature * self.optimum)
         )
         least = np.add.reduceat(self.least + self.curvature * np.abs(self.optimum) ** 2, first, axis=-1)
         optimum = np.divide(matched, curvature, out=np.zeros_like(matched), where=curvature > 0)
@@ -127,8 +127,8 @@ class ResidualPower:
 
     def in_bands(self, response: Complex) -> Real:
         """E of a response at `centres_hz(per_band)`, complex [..., n] -> [..., n_conditions, 31]."""
-        each = self.least + self.curvature * np.abs(response[..., None, :] - self.optimum) ** 2
-        power: Real = each @ _to_bands(self.per_band)
+        fine = self.least + self.curvature * np.abs(response[..., None, :] - self.optimum) ** 2
+        power: Real = fine @ _to_bands(self.per_band)
         return power
 
     def objective(self, power: Real) -> tuple[Real, Real]:
@@ -155,9 +155,9 @@ def sub_bands(per_band: int = SUB_BANDS_PER_BAND) -> tuple[NDArray[np.intp], NDA
         return np.concatenate((first[:-1][kept], first[-1:])), band[kept]
     membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
     bins = [np.flatnonzero(column) for column in membership.T]
-    parts = [np.array_split(each, min(per_band, len(each))) for each in bins]
-    firsts = [part[0] for each in parts for part in each]
-    return np.array([*firsts, bins[-1][-1] + 1]), np.repeat(np.arange(len(parts)), [len(each) for each in parts])
+    parts = [np.array_split(bin_, min(per_band, len(bin_))) for bin_ in bins]
+    firsts = [part[0] for item in parts for part in item]
+    return np.array([*firsts, bins[-1][-1] + 1]), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
 
 
 @cache

@@ -23,34 +23,34 @@ from synthesis.gain_curve import GainCurve, ceiling_at
 from synthesis.interruption import check_interruption
 
 MAX_SECTIONS = 32
+# Of poles and zeros.
 LOWEST_HZ, HIGHEST_HZ = 3.0, 22_000.0
-"""Of poles and zeros."""
+# Of the sample rate: the last frequency at which W is looked at; at half of it the variable s is infinite.
 HIGHEST_SHARE = 0.499
-"""Of the sample rate: the last frequency at which W is looked at; at half of it the variable s is infinite."""
+# Range of r and q: beyond, a section is a resonance that no other seating has.
 QUALITIES = (0.1, 12.0)
-"""Range of r and q: beyond, a section is a resonance that no other seating has."""
+# A section is added at so many frequencies, evenly per octave and moved by up to so many nepers.
 N_PLACES, SPREAD = 6, 0.2
-"""A section is added at so many frequencies, evenly per octave and moved by up to so many nepers."""
+# Of the places, on half of the sub-bands; then of the better ones.
 ADDED_STEPS, N_TRIED, TRIED_STEPS = 3, 3, 6
-"""Of the places, on half of the sub-bands; then of the better ones."""
+# On all sub-bands, after each section: as many for the last one, so that what n sections reach is a start of n + 1.
 FINE_STEPS = 12
-"""On all sub-bands, after each section: as many for the last one, so that what n sections reach is a start of n + 1."""
+# Steps end when so many of them have lowered no row's J by so much, 0.004 dB.
 SETTLED, LOOK_EVERY = 1e-3, 10
-"""Steps end when so many of them have lowered no row's J by so much, 0.004 dB."""
+# Of the mean over 50 Hz to 5 kHz: a section that lowers J for the sake of other bands may cost no more.
 MAX_REDUCTION_LOST_DB = 0.04
-"""Of the mean over 50 Hz to 5 kHz: a section that lowers J for the sake of other bands may cost no more."""
+# Of an added section, whose pole and zero begin in the same place.
 START_QUALITY = 1.5
-"""Of an added section, whose pole and zero begin in the same place."""
+# Of any unknown, in nepers.
 MAX_STEP = 1.0
-"""Of any unknown, in nepers."""
+# Of the penalty on the mean square excess of |W| over the ceiling: what is left of it costs less than 0.1 dB.
 CEILING_WEIGHT = 100.0
-"""Of the penalty on the mean square excess of |W| over the ceiling: what is left of it costs less than 0.1 dB."""
+# Where |W| exceeds the ceiling, the fit's own is lowered and sees the peak, so often.
 N_CORRECTIONS, CORRECTION_STEPS, MAX_EXCESS = 3, 20, 1.005
-"""Where |W| exceeds the ceiling, the fit's own is lowered and sees the peak, so often."""
+# After each section that is held. Rounding moves resonances at low frequencies, which the others make up for.
 REFIT_STEPS, HELD_CEILING_WEIGHT = 10, 1e4
-"""After each section that is held. Rounding moves resonances at low frequencies, which the others make up for."""
+# Of J, 0.04 dB: what may be lost without another attempt.
 HELD_LOSS = 0.01
-"""Of J, 0.04 dB: what may be lost without another attempt."""
 _LEAST_GAIN = 1e-8
 
 
@@ -80,8 +80,8 @@ class Sections:
         return bool(((np.abs(a2) < 1) & (np.abs(a1) < 1 + a2)).all())
 
 
+# What hardware makes of sections, of which the first so many are as it has them already.
 Held = Callable[[Sections, int], Sections]
-"""What hardware makes of sections, of which the first so many are as it has them already."""
 
 
 def section_responses(rows: Real, frequency_hz: NDArray[np.floating], sample_rate_hz: float) -> Complex:
@@ -122,7 +122,7 @@ def design_sections(
         random, coarse_power = np.random.default_rng(0), power.halved()
         best = np.log([[max(new_fit(power, 1, lowest_hz).level, _LEAST_GAIN)]])
         for n in range(1, n_sections + 1):
-            fit, coarse = (new_fit(each, n, lowest_hz) for each in (power, coarse_power))
+            fit, coarse = (new_fit(item, n, lowest_hz) for item in (power, coarse_power))
             rows = coarse.steps(coarse.with_one_more(best, N_PLACES, random), ADDED_STEPS, CEILING_WEIGHT)
             rows = coarse.steps(rows[:N_TRIED], TRIED_STEPS, CEILING_WEIGHT)
             # Beside the best of them what fewer sections reached, or the coarse sub-bands might lose it.
@@ -161,7 +161,7 @@ def design_sections(
         if objective(power, best) < aim + HELD_LOSS:
             break
         other = _one_after_the_other(new_fit(power, n_sections, lowest_held_hz), row[None], max_gain_db, held)
-        best = min(best, other, key=lambda each: objective(power, each))
+        best = min(best, other, key=lambda item: objective(power, item))
     return best
 
 
@@ -332,7 +332,7 @@ class _Fit:
     def slopes(self, polynomials: tuple[Real, Real, Real]) -> NDArray[np.float32]:
         """Real and imaginary parts of d ln W / d theta, [n_starts, 4 n + 1, 2, n]; in single precision, of which a
         step asks no more: what it gains is judged in double."""
-        real, imaginary, square = (each.astype(np.float32) for each in polynomials)
+        real, imaginary, square = (polynomial.astype(np.float32) for polynomial in polynomials)
         over = 1 / (real**2 + imaginary**2)
         over[:, 0] *= -1
         slopes = np.empty((len(real), 4 * self.n + 1, 2, len(self.frequency)), np.float32)

@@ -26,10 +26,10 @@ from synthesis.profiles import SILENCE
 MAX_TAPS = 4096
 BIN_HZ = SAMPLE_RATE_HZ / DESIGN_N_FFT
 N_SOLUTIONS = 8
+# Of |W|^2 over the mean of the normal matrix' symbol: what keeps W in bounds where nothing is heard.
 PENALTY = 1e-5
-"""Of |W|^2 over the mean of the normal matrix' symbol: what keeps W in bounds where nothing is heard."""
+# By which the penalty above the ceiling is raised in each solution that exceeds it.
 PENALTY_GROWTH = 10 ** (1 / 2)
-"""By which the penalty above the ceiling is raised in each solution that exceeds it."""
 
 
 def design_fir(
@@ -72,9 +72,9 @@ def design_fir(
     power = ResidualPower.of(conditions, reference_psd)
     n_bins = _n_bins(sample_rate_hz)
     audible_hz = np.arange(min(n_bins, N_BINS)) * BIN_HZ
-    to_lags, to_bins = (_sums(*each, sample_rate_hz) for each in ((n_bins, n_taps), (n_taps, len(audible_hz))))
-    primary = np.stack([each.primary for each in conditions])
-    secondary = np.stack([each.secondary for each in conditions])
+    to_lags, to_bins = (_sums(*item, sample_rate_hz) for item in ((n_bins, n_taps), (n_taps, len(audible_hz))))
+    primary = np.stack([condition.primary for condition in conditions])
+    secondary = np.stack([condition.secondary for condition in conditions])
     psd = np.asarray(reference_psd, np.float64)
     membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
     disturbance = (psd * np.abs(primary) ** 2) @ membership

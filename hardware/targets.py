@@ -35,7 +35,7 @@ class KnownTarget:
 def targets() -> dict[str, KnownTarget]:
     """All targets by name."""
     found = {}
-    for file in sorted(files(__package__).joinpath("target_data").iterdir(), key=lambda each: each.name):
+    for file in sorted(files(__package__).joinpath("target_data").iterdir(), key=lambda path: path.name):
         if file.name.endswith(".toml"):
             values = tomllib.loads(file.read_text(encoding="utf-8"))
             found[values["name"]] = KnownTarget(

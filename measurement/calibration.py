@@ -39,48 +39,48 @@ from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.design import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.errors import InvalidPaths
+from synthesis.plausibility import SupportPrior
 from synthesis.support_statistics import delay_samples
 
 Real = NDArray[np.floating]
 Complex = NDArray[np.complexfloating]
 
 WINDOW = 8192
+# Per take, where a number is asked for.
 MAX_N_WINDOWS = 64
-"""Per take, where a number is asked for."""
 
+# Of all takes together where none is: half a second of computing.
 MAX_TOTAL_WINDOWS = 2048
-"""Of all takes together where none is: half a second of computing."""
 
+# Of a take: 64 ms, three windows of the shortest kind.
 MIN_SAMPLES = 3072
-"""Of a take: 64 ms, three windows of the shortest kind."""
 
+# Of a take: a minute is fifteen times what training uses.
 MAX_SAMPLES = 60 * SAMPLE_RATE_HZ
-"""Of a take: a minute is fifteen times what training uses."""
 
+# Of the primary path's tail, where no prior says which share of it the estimate lacks, and of the secondary path's
+# variance, as they add to the sound with the filter: right in the mean over 15 persons (`studies/predictions`).
 TAIL_SHARE, SECONDARY_SHARE = 0.8, 0.7
-"""Of the primary path's tail, where no prior says which share of it the estimate lacks, and of the secondary path's
-variance, as they add to the sound with the filter: right in the mean over 15 persons (`studies/predictions`)."""
 
+# Unknown over known power of a band: where a probe says nothing, the quotients have no meaning.
 MAX_UNCERTAINTY = 1.0
-"""Unknown over known power of a band: where a probe says nothing, the quotients have no meaning."""
 
 PRIMARY_TAPS, SECONDARY_TAPS = 8192, 2048
 _TAIL_FROM = SECONDARY_TAPS * 7 // 8
+# From 400 Hz: below, ears themselves ring for so long.
 TAIL_BANDS = tuple(n for n in AMP_BANDS if n >= 26)
-"""From 400 Hz: below, ears themselves ring for so long."""
 
+# 6 dB. Less is noise, not a tail.
 TAIL_OVER_NOISE = 4.0
-"""6 dB. Less is noise, not a tail."""
 
+# Power of a window of x or of a drive below that of its loudest one.
 SILENT_DB = -30.0
-"""Power of a window of x or of a drive below that of its loudest one."""
 
+# Lags where the primary path still rings and the secondary does not.
 _LATE = slice(SECONDARY_TAPS, WINDOW * 7 // 8)
-"""Lags where the primary path still rings and the secondary does not."""
 
+# Standard error of a median of n values over their median absolute deviation, times the root of n; and how many.
 MEDIAN_ERROR, N_ERRORS = 1.2533 * 1.4826, 2.0
-"""Standard error of a median of n values over their median absolute deviation, times the
-root of n; and how many."""
 
 _EQUAL = 1e-6
 _SHARE_OF_SINE = 0.01
@@ -106,7 +106,8 @@ class Calibration:
     coherence, noise_reduction_ceiling_db, secondary_snr_db: per band of the 23 from 50 Hz to 8 kHz; the ceiling
     is -10 log10(1 - coherence), the SNR is that of the measured secondary path. clipped_share: the largest
     share of a signal's samples that stand at its extremes, and clipped_in: that signal. lead_samples: delay of
-    the primary less that of the secondary.
+    the primary less that of the secondary. secondary_peak_samples: lag at which the secondary path is
+    largest from 200 Hz to 8 kHz; negative: before it is played.
     tail_db: energy of the secondary's last eighth over all of it, median over the bands from 400 Hz to 8 kHz, -120
     where it is not above the noise. noise_share: power of the estimate's noise over its own, of the
     primary and the secondary path, and tail_share: that of what arrives too late for the windows, in the 23 bands,
@@ -136,6 +137,7 @@ class Calibration:
     clipped_share: float
     clipped_in: str
     lead_samples: float
+    secondary_peak_samples: int
     tail_db: float
     noise_share: Real
     tail_share: Real
@@ -167,6 +169,7 @@ def calibrate(
     n_windows: int | None = None,
     windows: Windows | None = None,
     prior: PathPrior | None = None,
+    support: SupportPrior | None = None,
     drives: Sequence[PlayedTake] = (),
     clipped_shares: Mapping[str, float] = MappingProxyType({}),
 ) -> Calibration:
@@ -174,25 +177,26 @@ def calibrate(
 
     takes: signals [n], at least MIN_SAMPLES each; the shortest decides which windows are used, unless `windows` is
     given. n_windows: of each take; None for all that overlap by half, MAX_TOTAL_WINDOWS together. prior: None for
-    the paper's regularised estimate. drives: of the loudspeaker alone, in place of takes with a gain, or besides.
+    the paper's regularised estimate. support: of the prior's device; paths of another device are estimated without
+    the prior. drives: of the loudspeaker alone, in place of takes with a gain, or besides.
     clipped_shares: of signals as they were recorded, where they were resampled since; by names such as `take 0, x`.
     Raises InvalidPaths (field `takes`) for takes too short, too long, silent or
     not finite, whose states do not differ, or whose levels lie so far apart that float32 cannot hold what follows,
     and InvalidOption where a state is missing.
     """
-    heard = {f"take {n}, {name}": each for n, take in enumerate(takes) for name, each in _heard(take)}
+    heard = {f"take {n}, {name}": item for n, take in enumerate(takes) for name, item in _heard(take)}
     played = {f"drive {n}, drive": take.drive for n, take in enumerate(drives)}
-    heard_of_drives = {f"drive {n}, {name}": each for n, take in enumerate(drives) for name, each in _heard(take)}
+    heard_of_drives = {f"drive {n}, {name}": item for n, take in enumerate(drives) for name, item in _heard(take)}
     _check(heard | played | heard_of_drives)
-    errors = [*(take.error for take in takes), *(each.error for each in drives)]
+    errors = [*(take.error for take in takes), *(drive.error for drive in drives)]
     n_takes, shortest = len(takes) + len(drives), min(error.shape[-1] for error in errors)
     cut = windows or plan_windows(shortest, n_windows or max(MAX_TOTAL_WINDOWS // n_takes, 1))
     exact = [
         GainTake(take.gain, take.reference.astype(np.float64), take.error.astype(np.float64)) for take in takes
     ]
     exact_drives = [
-        PlayedTake(*(signal.astype(np.float64) for signal in (each.drive, each.reference, each.error)))
-        for each in drives
+        PlayedTake(*(signal.astype(np.float64) for signal in (drive.drive, drive.reference, drive.error)))
+        for drive in drives
     ]
     states = probe_states(
         exact,
@@ -209,8 +213,8 @@ def calibrate(
     scored = columns(AMP_BANDS)
     unexplained = wide_unexplained[scored]
     share, where = max(
-        (max(clipped_share(each), clipped_shares.get(name, 0.0)), name)
-        for name, each in (heard | heard_of_drives).items()
+        (max(clipped_share(heard_of_drive), clipped_shares.get(name, 0.0)), name)
+        for name, heard_of_drive in (heard | heard_of_drives).items()
     )
     probes = {name: signal for name, signal in heard.items() if name.endswith("x")} | played
     silent_share, silent_in = max((_silent_share(signal), name) for name, signal in probes.items())
@@ -219,6 +223,10 @@ def calibrate(
     estimate = measured
     if prior is not None:
         estimate = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS, prior=prior)
+        if support is not None and not any(
+            support.is_device(each.primary, each.secondary) for each in (measured, estimate)
+        ):
+            prior, estimate = None, measured
         _check_estimate(estimate)
     clean = Denoised(estimate.secondary, np.ones(1))
     if cut.length == WINDOW:
@@ -238,6 +246,7 @@ def calibrate(
         clipped_share=share,
         clipped_in=where,
         lead_samples=float(primary_delay - secondary_delay),
+        secondary_peak_samples=_peak_samples(secondary_transfer(states)),
         tail_db=_tail_db(measured.secondary, noise),
         noise_share=np.stack((primary_noise / states[0].n_frames, variance_share[scored])),
         tail_share=tail_share,
@@ -298,7 +307,7 @@ def _secondary_snr_db(secondary: Real, noise: Real) -> Real:
     """Power of the estimate over that of as many lags of noise, per band [23]."""
     membership = band_membership(AMP_BANDS, DESIGN_N_FFT)
     power, floor = (
-        squared_magnitude(np.fft.rfft(each, n=DESIGN_N_FFT)) @ membership for each in (secondary, noise)
+        squared_magnitude(np.fft.rfft(item, n=DESIGN_N_FFT)) @ membership for item in (secondary, noise)
     )
     floor = floor * (secondary.shape[-1] / noise.shape[-1])
     return _level_db(power / np.maximum(floor, 1e-12 * power.max()))
@@ -320,8 +329,8 @@ def _tail_db(secondary: Real, noise: Real) -> float:
     late = secondary[_TAIL_FROM:]
     # Tapered: else low frequencies, where ears ring, leak into the other bands.
     tail, floor = (
-        squared_magnitude(np.fft.rfft(each * np.hanning(len(each)), n=DESIGN_N_FFT)) @ membership
-        for each in (late, noise)
+        squared_magnitude(np.fft.rfft(item * np.hanning(len(item)), n=DESIGN_N_FFT)) @ membership
+        for item in (late, noise)
     )
     excess = np.maximum(tail - TAIL_OVER_NOISE * len(late) / len(noise) * floor, 0)
     power = squared_magnitude(np.fft.rfft(secondary, n=DESIGN_N_FFT)) @ membership
@@ -337,7 +346,7 @@ def _state_levels_db(states: Sequence[ProbeState]) -> list[tuple[float, float]]:
     whole = secondary_transfer(states)[inside]
     energy = np.maximum(np.sum(squared_magnitude(whole)), _TINY)
     own = [(state.gain, secondary_transfer((states[0], state))[inside]) for state in states[1:]]
-    return [(gain, float(2 * _level_db(np.abs(np.vdot(whole, each)) / energy))) for gain, each in own]
+    return [(gain, float(2 * _level_db(np.abs(np.vdot(whole, item)) / energy))) for gain, item in own]
 
 
 def _acausal_shares(silent: ProbeState) -> tuple[float, float]:
@@ -351,6 +360,14 @@ def _acausal_shares(silent: ProbeState) -> tuple[float, float]:
     return share(silent.cross, silent.reference_power), share(silent.cross.conj(), silent.error_power)
 
 
+def _peak_samples(transfer: Complex) -> int:
+    """As `Calibration.secondary_peak_samples`."""
+    frequency_hz = np.linspace(0, SAMPLE_RATE_HZ / 2, transfer.shape[-1])
+    response = np.fft.irfft(transfer * ((frequency_hz >= 200) & (frequency_hz <= 8000)))
+    lag = int(np.abs(response).argmax())
+    return lag if lag < len(response) // 2 else lag - len(response)
+
+
 def _distortion_db(states: Sequence[ProbeState]) -> float:
     """As `Calibration.distortion_db`; of the loudest state.
 
@@ -361,10 +378,10 @@ def _distortion_db(states: Sequence[ProbeState]) -> float:
     membership = band_membership(AMP_BANDS, 2 * (silent.transfer.shape[-1] - 1))
     before, silent_power = unexplained_power(silent) / silent.n_frames, silent.reference_power / silent.n_frames
     levels = []
-    for each in played:
-        power, left = each.reference_power / each.n_frames, unexplained_power(each) / each.n_frames
+    for item in played:
+        power, left = item.reference_power / item.n_frames, unexplained_power(item) / item.n_frames
         expected = np.maximum(before, before / np.maximum(silent_power, _TINY) * power)
-        heard = squared_magnitude(each.gain * secondary_transfer((silent, each))) * power
+        heard = squared_magnitude(item.gain * secondary_transfer((silent, item))) * power
         excess = (left - expected) @ membership / np.maximum(heard @ membership, _TINY)
         median = np.median(excess)
         error = MEDIAN_ERROR * np.median(np.abs(excess - median)) / np.sqrt(len(excess))
@@ -374,10 +391,10 @@ def _distortion_db(states: Sequence[ProbeState]) -> float:
 
 def _have_opposite_signs(states: Sequence[ProbeState]) -> bool:
     """Of the secondary paths by each state."""
-    found = [secondary_transfer((states[0], each)) for each in states[1:]]
-    norms = [np.linalg.norm(each) for each in found]
+    found = [secondary_transfer((states[0], state)) for state in states[1:]]
+    norms = [np.linalg.norm(item) for item in found]
     first, size = found[0], norms[0]
-    return any(np.vdot(first, each).real < -0.5 * size * norm for each, norm in zip(found, norms, strict=True))
+    return any(np.vdot(first, item).real < -0.5 * size * norm for item, norm in zip(found, norms, strict=True))
 
 
 def _gain_change_db(states: Sequence[ProbeState], window: int, repeats: bool) -> float:
@@ -390,11 +407,11 @@ def _gain_change_db(states: Sequence[ProbeState], window: int, repeats: bool) ->
     if window < WINDOW:
         return 0.0
     membership = band_membership(WIDE_BANDS, _LATE.stop - _LATE.start)
-    silent, *played = (np.fft.rfft(np.fft.irfft(each.transfer)[_LATE]) for each in states)
+    silent, *played = (np.fft.rfft(np.fft.irfft(state.transfer)[_LATE]) for state in states)
     own = squared_magnitude(silent) @ membership
     least = [0.0]
-    for each in played:
-        common, other = (silent.conj() * each).real @ membership, squared_magnitude(each) @ membership
+    for item in played:
+        common, other = (silent.conj() * item).real @ membership, squared_magnitude(item) @ membership
         if common.sum() > 0:
             quotients = [with_error_db(common, own), with_error_db(other, common)]
             margins = [0.0 if repeats else error for _, error in quotients]
@@ -499,9 +516,9 @@ def _check_estimate(estimate: PathEstimate) -> None:
 
 def _checked(calibration: Calibration) -> Calibration:
     """The same, if float32 holds all of its figures; else InvalidPaths."""
-    figures = [each for each in vars(calibration).values() if isinstance(each, float | np.ndarray)]
+    figures = [var for var in vars(calibration).values() if isinstance(var, float | np.ndarray)]
     figures.append(np.array(calibration.state_levels_db))
-    if not all(np.isfinite(np.asarray(each, np.float32)).all() for each in figures):
+    if not all(np.isfinite(np.asarray(figure, np.float32)).all() for figure in figures):
         raise InvalidPaths(
             "takes: the levels of their signals are too far apart to compute with; record all takes at the same "
             "microphone gains, and send them in one unit",

@@ -17,12 +17,14 @@ from measurement.calibration import WINDOW, Calibration
 from synthesis.bands import NR_BANDS, nominal_hz
 from synthesis.plausibility import PLAUSIBILITY, Explanation, Finding, SupportPrior, find_implausible
 
+# Every code and what it means.
 REASONS = {
     "exchanged_channels": "The error microphone is heard before the outer one: their channels look exchanged.",
     "clipping": "Too many samples of a signal stand at its largest or smallest value.",
     "silent_take": "The probe is silent in more than half of a take.",
     "low_snr": "Noise in the estimated paths costs more than 0.55 dB of noise reduction.",
     "late_secondary": "The loudspeaker is heard too late for a causal filter to cancel the noise.",
+    "early_secondary": "The loudspeaker is heard at once or before it plays: the recordings are not in step.",
     "truncated_tail": "A path is cut off: the takes are too short for a whole window, or the secondary path still "
     "rings at its end.",
     "few_windows": "Too few windows were pooled for the coherence to mean anything.",
@@ -34,56 +36,56 @@ REASONS = {
     "distortion": "The loudspeaker's sound holds more than a gain of x: it is driven too loud.",
     **PLAUSIBILITY,
 }
-"""Every code and what it means."""
 
+# Ears recorded in 16 bits reach 0.6e-4 at -40 dBFS and 4.4e-4 at -60; clipped at 5 sigma 18e-4 and more, at 4 sigma
+# 78e-4.
 MAX_CLIPPED_SHARE = 5e-4
-"""Ears recorded in 16 bits reach 0.6e-4 at -40 dBFS and 4.4e-4 at -60; clipped at 5 sigma 18e-4 and more, at 4
-sigma 78e-4."""
 
 MAX_SILENT_SHARE = 0.5
 
+# Of 30 measured ears, with the same noise in both states, it is up to 0.2 dB.
 MAX_GAIN_CHANGE_DB = 0.7
-"""Of 30 measured ears, with the same noise in both states, it is up to 0.2 dB."""
 
+# As estimated by `noise_cost_db`. Of 480 right measurements 100 are above, one of which loses less than 0.5 dB; of
+# those that lose 1 dB and more nine in ten are (studies/mistakes).
 MAX_NOISE_COST_DB = 0.55
-"""As estimated by `noise_cost_db`. Of 480 right measurements 100 are above, one of which loses less than 0.5 dB; of
-those that lose 1 dB and more nine in ten are (studies/mistakes)."""
 
+# Above, mild mistakes are not looked for: a leak, which raises the cost itself, stays below.
 MAX_TRAIT_NOISE_COST_DB = 2.0
-"""Above, mild mistakes are not looked for: a leak, which raises the cost itself, stays below."""
 
+# Share of a band's power that a filter leaves without noise, besides the tail: -25 dB.
 LEFT_WITHOUT_NOISE = 0.003
-"""Share of a band's power that a filter leaves without noise, besides the tail: -25 dB."""
 
+# Median coherence of the bands below which x cannot be what e hears; at 10 dB of SNR it is above 0.8.
 UNRELATED = 0.5
-"""Median coherence of the bands below which x cannot be what e hears; at 10 dB of SNR it is above 0.8."""
 
+# Ears have a lead of -3 to 1 samples. Delaying the loudspeaker by 2, 4, 8 samples costs WMMSE 1.4, 4.6, 9.7 dB.
 MIN_LEAD_SAMPLES = -4.0
-"""Ears have a lead of -3 to 1 samples. Delaying the loudspeaker by 2, 4, 8 samples costs WMMSE 1.4, 4.6, 9.7 dB."""
 
+# Ears lie at -75 dB and below, with a tail of 60 ms 20 dB below the response at -50 and above.
 MAX_TAIL_DB = -60.0
-"""Ears lie at -75 dB and below, with a tail of 60 ms 20 dB below the response at -50 and above."""
 
+# Between the secondary paths by different gains.
 MAX_STATE_LEVEL_DB = 1.0
-"""Between the secondary paths by different gains."""
 
+# The coherence of n windows of unrelated noise is 1 / n.
 MIN_FRAMES = 6
-"""The coherence of n windows of unrelated noise is 1 / n."""
 
+# Median over the bands: below, the secondary path's delay, phase and level are those of noise.
 MIN_TRAIT_SNR_DB = 10.0
-"""Median over the bands: below, the secondary path's delay, phase and level are those of noise."""
 
+# Least share of the primary path's energy before zero, and that over what it is with the channels exchanged: of 270
+# measurements of ears the share is up to 0.02 in the right order, and above 0.1 and 45 times as much in the other.
 MIN_ACAUSAL_SHARE, ACAUSAL_RATIO = 0.05, 5.0
-"""Least share of the primary path's energy before zero, and that over what it is with the channels exchanged: of
-270 measurements of ears the share is up to 0.02 in the right order, and above 0.1 and 45 times as
-much in the other."""
 
+# Of 270 right measurements with 30 to 50 dB of SNR none is above -36; a loudspeaker that saturates (tanh) at twice its
+# RMS reaches -23 with noise, at its RMS -22 with a sweep.
 MAX_DISTORTION_DB = -32.0
-"""Of 270 right measurements with 30 to 50 dB of SNR none is above -36; a loudspeaker that saturates (tanh) at
-twice its RMS reaches -23 with noise, at its RMS -22 with a sweep."""
 
 _OF_RECORDINGS = {"clipping", "silent_take", "low_snr", "few_windows", "microphone_gain", "hum", "distortion"}
 _ROBUST = {"implausible_polarity", "implausible_level", "implausible_paths"}
+
+OTHER_DEVICE = "other_device"
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class Verdict:
 
 
 def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
-    """Check a calibration for all of REASONS; for the plausibility of its paths only with a model's support."""
+    """Check a calibration for all of REASONS; compare its paths with a device's only with a support of that device."""
     reasons: dict[str, str] = {}
     not_judged: dict[str, str] = {}
     cost_db = noise_cost_db(calibration)
@@ -134,6 +136,11 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
         noisy = f"the secondary path must stand {MIN_TRAIT_SNR_DB:g} dB above its noise to be judged"
         not_judged |= dict.fromkeys(REASONS.keys() - _OF_RECORDINGS, noisy)
     else:
+        if calibration.secondary_peak_samples <= 0:
+            reasons["early_secondary"] = (
+                f"the secondary path is largest {-calibration.secondary_peak_samples} samples before the loudspeaker "
+                "plays, though sound needs time: start x and e (and a drive) with the same sample, and cut neither"
+            )
         _judge_tail(calibration, reasons, not_judged)
         _judge_gains(calibration, reasons)
         if calibration.lead_samples < MIN_LEAD_SAMPLES:
@@ -152,12 +159,18 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
                 paths = calibration.estimate.primary, calibration.estimate.secondary
                 implausible = find_implausible(support, *paths)
             explanation = support.explain(*paths)
-            found = {each.code: each.detail for each in implausible}
+            found = {item.code: item.detail for item in implausible}
             if cost_db > MAX_TRAIT_NOISE_COST_DB:  # noise bends traits: mild mistakes cannot be told from it
                 not_judged |= dict.fromkeys(PLAUSIBILITY.keys() - _ROBUST, "noise hides it: see low_snr")
                 found = {code: found[code] for code in _ROBUST & found.keys()}
             reasons |= found
     return Verdict(_in_order(reasons), _in_order(not_judged), cost_db, explanation)
+
+
+def _measured_well(calibration: Calibration) -> str:
+    """Say how well the paths were measured."""
+    coherence, snr_db = np.median(calibration.coherence), np.median(calibration.secondary_snr_db)
+    return f"measured with a coherence of {coherence:.3f} and an SNR of {snr_db:.0f} dB (medians over bands), but "
 
 
 def noise_cost_db(calibration: Calibration) -> float:
@@ -245,7 +258,7 @@ def _judge_tail(calibration: Calibration, reasons: dict[str, str], not_judged: d
 
 
 def _judge_gains(calibration: Calibration, reasons: dict[str, str]) -> None:
-    levels = sorted(calibration.state_levels_db, key=lambda each: each[1])
+    levels = sorted(calibration.state_levels_db, key=lambda state_level_db: state_level_db[1])
     if levels and levels[-1][1] - levels[0][1] > MAX_STATE_LEVEL_DB:
         (quiet, low_db), (loud, high_db) = levels[0], levels[-1]
         reasons["inconsistent_gains"] = (

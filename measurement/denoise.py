@@ -25,13 +25,13 @@ Real = NDArray[np.floating]
 
 N_BANDS = 5
 LOWEST_CENTRE_HZ = 62.5
+# Narrower bands recover no more, and from half octaves on less: their filters smear over the lags.
 BAND_OCTAVES = 2.0
-"""Narrower bands recover no more, and from half octaves on less: their filters smear over the lags."""
+# A mean over a few lags of noise exceeds the noise's mean by up to this. Six recover no more, two 0.15 dB less.
 OVERESTIMATE = 4.0
-"""A mean over a few lags of noise exceeds the noise's mean by up to this. Six recover no more, two 0.15 dB less."""
+# Noise in the first quarter of the lags over that in `noise_lags`, of Hann windows: as the autocorrelation of the
+# squared window.
 EARLY_NOISE = 2.17
-"""Noise in the first quarter of the lags over that in `noise_lags`, of Hann windows: as the autocorrelation of the
-squared window."""
 SMOOTHING = 0.2
 MIN_SMOOTHING_SAMPLES = 16
 _TINY = float(np.finfo(np.float64).tiny)

@@ -33,8 +33,8 @@ from synthesis.errors import InvalidOption, InvalidPaths
 Real = NDArray[np.floating]
 Complex = NDArray[np.complexfloating]
 
+# Of the pooled reference autospectrum, over its maximum.
 REGULARISATION = 1e-6
-"""Of the pooled reference autospectrum, over its maximum."""
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -155,7 +155,9 @@ def feedback_response(
 ) -> Real:
     """The feedback path, loudspeaker to outer microphone: causal response [n_taps]."""
     offsets = window_starts(window, n_offsets, first_sample, last_sample)
-    heard = _pooled([GainTake(1.0, each.drive, each.reference) for each in drives], offsets, window, REGULARISATION)
+    heard = _pooled(
+        [GainTake(1.0, drive.drive, drive.reference) for drive in drives], offsets, window, REGULARISATION
+    )
     return _causal_response(heard.transfer, n_taps)
 
 
@@ -176,9 +178,9 @@ def paths_of_states(
             coherence=coherence,
             secondary_noise=noise_lags(np.fft.irfft(transfer)),
         )
-    quotients = [each.cross / np.maximum(each.reference_power, _TINY) for each in states]
-    noises = [primary_noise(each.reference_power, unexplained_power(each), each.n_frames) for each in states]
-    gains = [each.gain for each in states[1:]]
+    quotients = [state.cross / np.maximum(state.reference_power, _TINY) for state in states]
+    noises = [primary_noise(state.reference_power, unexplained_power(state), state.n_frames) for state in states]
+    gains = [state.gain for state in states[1:]]
     secondary = np.mean([(quotients[0] - q) / gain for q, gain in zip(quotients[1:], gains, strict=True)], axis=0)
     # The silent state is part of every difference, the others each of their own.
     silent_share, shares = np.mean([1 / gain for gain in gains]), [1 / (gain * len(gains)) for gain in gains]
@@ -214,7 +216,7 @@ def paths_of_states(
 def secondary_transfer(states: Sequence[ProbeState]) -> Complex:
     """S on the window's grid, [..., window // 2 + 1]: the mean over the states with a gain (Eq. 2)."""
     silent, *driven = states
-    transfer: Complex = np.mean([(silent.transfer - each.transfer) / each.gain for each in driven], axis=0)
+    transfer: Complex = np.mean([(silent.transfer - item.transfer) / item.gain for item in driven], axis=0)
     return transfer
 
 
@@ -261,7 +263,7 @@ def _offsets(
 
 def window_starts(window: int, n_windows: int, first_sample: int, last_sample: int) -> list[int]:
     """First samples of `n_windows` equally spaced windows."""
-    return [round(each) for each in np.linspace(first_sample, last_sample - window, n_windows).tolist()]
+    return [round(value) for value in np.linspace(first_sample, last_sample - window, n_windows).tolist()]
 
 
 def _pooled(takes: Sequence[GainTake], offsets: Sequence[int], window: int, regularisation: float) -> ProbeState:
@@ -296,7 +298,7 @@ def _driven(
     silent: ProbeState, drives: Sequence[PlayedTake], offsets: Sequence[int], window: int, regularisation: float
 ) -> ProbeState:
     """The state of a gain of one from takes of the loudspeaker alone."""
-    own = _pooled([GainTake(1.0, each.drive, each.error) for each in drives], offsets, window, regularisation)
+    own = _pooled([GainTake(1.0, drive.drive, drive.error) for drive in drives], offsets, window, regularisation)
     cross = silent.cross / np.maximum(silent.reference_power, _TINY) * own.reference_power - own.cross
     explained = squared_magnitude(cross) / np.maximum(own.reference_power, _TINY)
     return replace(

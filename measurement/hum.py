@@ -23,17 +23,17 @@ from synthesis.conventions import SAMPLE_RATE_HZ
 Real = NDArray[np.floating]
 
 MAX_FRAME, MIN_FRAME, MIN_FRAMES = 65_536, 8192, 6
+# In a frame.
 HOPS = 4
-"""In a frame."""
+# Power of a tone over that of its neighbours, in the median frame of either microphone.
 MIN_PROMINENCE = 5.0
-"""Power of a tone over that of its neighbours, in the median frame of either microphone."""
 MIN_DEVIATION, N_ERRORS = 0.25, 3.0
+# Of the neighbours: below, the path there is not known.
 MIN_COHERENCE = 0.5
-"""Of the neighbours: below, the path there is not known."""
+# Mains hum and its harmonics; above, narrow notches of ears would be taken for tones.
 RANGE_HZ = (30.0, 1200.0)
-"""Mains hum and its harmonics; above, narrow notches of ears would be taken for tones."""
+# Bins from a tone to its neighbours: a Hann window's line is four bins wide.
 NEAR, FAR = 4, 12
-"""Bins from a tone to its neighbours: a Hann window's line is four bins wide."""
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -66,20 +66,20 @@ def _find_in_state(takes: Sequence[GainTake]) -> set[float]:
     window = np.hanning(frame + 1)[:-1]
     last = round(RANGE_HZ[1] * frame / SAMPLE_RATE_HZ) + FAR + 1
     x, e = (
-        np.concatenate([np.fft.rfft(_frames(each, frame) * window)[:, :last] for each in signals])
+        np.concatenate([np.fft.rfft(_frames(signal, frame) * window)[:, :last] for signal in signals])
         for signals in ([take.reference for take in takes], [take.error for take in takes])
     )
     power_x, power_e, cross = squared_magnitude(x), squared_magnitude(e), x.conj() * e
     ratio = cross / np.maximum(power_x, _TINY)
     own = np.median(ratio.real, 0) + 1j * np.median(ratio.imag, 0)
     crosses, powers = _neighbours(cross), _neighbours(power_x)
-    low, high = (each / np.maximum(power, _TINY) for each, power in zip(crosses, powers, strict=True))
+    low, high = (item / np.maximum(power, _TINY) for item, power in zip(crosses, powers, strict=True))
     middle = np.abs(low + high) / 2
     explained = squared_magnitude(crosses.sum(0)) / np.maximum(powers.sum(0), _TINY)
     coherence = explained / np.maximum(_neighbours(power_e).sum(0), _TINY)
     typical_x, typical_e = np.median(power_x, 0), np.median(power_e, 0)
     prominence = np.minimum(
-        *(each / np.maximum(np.median(_around(each), 0), _TINY) for each in (typical_x, typical_e))
+        *(item / np.maximum(np.median(_around(item), 0), _TINY) for item in (typical_x, typical_e))
     )
     is_tone = (prominence > MIN_PROMINENCE) & (typical_x >= np.max(_around(typical_x, 1, NEAR - 1), 0))
     n_independent = max(len(x) * 2 / HOPS, 1.0)
@@ -87,7 +87,7 @@ def _find_in_state(takes: Sequence[GainTake]) -> set[float]:
     limit = (MIN_DEVIATION + N_ERRORS * error) * middle + np.abs(high - low)
     hz = np.arange(last) * (SAMPLE_RATE_HZ / frame)
     inside = (hz >= RANGE_HZ[0]) & (hz <= RANGE_HZ[1]) & (coherence > MIN_COHERENCE)
-    return {float(each) for each in hz[inside & is_tone & (np.abs(own - (low + high) / 2) > limit)]}
+    return {float(item) for item in hz[inside & is_tone & (np.abs(own - (low + high) / 2) > limit)]}
 
 
 def _frames(signal: Real, length: int) -> Real:

@@ -18,11 +18,11 @@ from measurement.estimate import GainTake, ProbeState, squared_magnitude
 
 Real = NDArray[np.floating]
 
+# Least squared coherence of the two states' references, median over frequency, for one to repeat the other.
 REPEATS = 0.8
-"""Least squared coherence of the two states' references, median over frequency, for one to repeat the other."""
 
+# More tell nothing new of a power.
 MAX_FRAMES = 256
-"""More tell nothing new of a power."""
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -48,11 +48,11 @@ def tail_power(
     power_0, power_g = (np.zeros(window // 2 + 1) for _ in range(2))
     cross, common = (np.zeros(window // 2 + 1, complex) for _ in range(2))
     # Without the states' regularisation, which would leave something unexplained.
-    h_0, h_g = (each.cross / np.maximum(each.reference_power, _TINY) for each in (silent, driven))
+    h_0, h_g = (item.cross / np.maximum(item.reference_power, _TINY) for item in (silent, driven))
     n_frames = 0
     for pair in pairs:
         for first in first_samples[::stride]:
-            signals = [each[first : first + window] for take in pair for each in (take.reference, take.error)]
+            signals = [item[first : first + window] for take in pair for item in (take.reference, take.error)]
             x_0, e_0, x_g, e_g = np.fft.rfft(hann * np.stack(signals))
             power_0 += squared_magnitude(x_0)
             power_g += squared_magnitude(x_g)

@@ -40,59 +40,60 @@ Complex = NDArray[np.complexfloating]
 
 WINDOW = 8192
 HOP = WINDOW // 4
+# Before it, the paths still play what came before the recording.
 FIRST_SAMPLE = 4096
-"""Before it, the paths still play what came before the recording."""
 MIN_SAMPLES = FIRST_SAMPLE + 4 * WINDOW
+# 0.8 s: long enough for the lowest band, short beside a movement.
 FRAMES_PER_BLOCK = 16
-"""0.8 s: long enough for the lowest band, short beside a movement."""
 
+# Share of windows a quarter apart that are independent.
 INDEPENDENT = 0.4
-"""Share of windows a quarter apart that are independent."""
 
+# Where gain and delay are fitted: below, the loudspeaker's level follows the fit; above, little is played.
 FIT_HZ = (100.0, 6000.0)
-"""Where gain and delay are fitted: below, the loudspeaker's level follows the fit; above, little is played."""
 MAX_DELAY_SAMPLES = 64
+# Steps of the search for the delay, in a sample.
 FINENESS = 16
-"""Steps of the search for the delay, in a sample."""
+# Power of D that no gain and delay explain, over the explained: keeps loud bins from deciding alone.
 MODEL_ERROR = 0.01
-"""Power of D that no gain and delay explain, over the explained: keeps loud bins from deciding alone."""
 
 LEVEL_OFF_DB = 0.4
 DELAY_OFF_SAMPLES = 0.25
 NOT_RUNNING_GAIN = 0.1
+# Loudspeaker's level from 50 to 160 Hz relative to 500 Hz to 2 kHz.
 LEAK_DB = -2.0
-"""Loudspeaker's level from 50 to 160 Hz relative to 500 Hz to 2 kHz."""
 LEAK_BANDS, MIDDLE_BANDS = range(17, 23), range(27, 34)
+# Power of D, or of H_off, that the paths given leave unexplained, mean of the bands: 11 dB below them.
 REFIT_SHARE = 0.08
-"""Power of D, or of H_off, that the paths given leave unexplained, mean of the bands: 11 dB below them."""
+# Coherence of x and e without the filter, median of the bands, below which nothing else can be said; noise of two
+# sources reaches 0.15.
 UNRELATED = 0.3
-"""Coherence of x and e without the filter, median of the bands, below which nothing else can be said; noise of two
-sources reaches 0.15."""
+# Measured below predicted noise reduction by more than this, and the interval, is remarked upon.
 WORSE_DB = 2.0
-"""Measured below predicted noise reduction by more than this, and the interval, is remarked upon."""
+# Measured above what the paths allow by more than this, and the interval, is not to be believed: noise in the estimated
+# paths lowers what they allow.
 BETTER_DB = 6.0
-"""Measured above what the paths allow by more than this, and the interval, is not to be believed: noise in the
-estimated paths lowers what they allow."""
+# Of e with the filter on: below, a microphone's gain changed. Of 60 right verifications of five ears none is below
+# -0.1; with e 6 dB lower, all with the same noise in both states.
 ERROR_GAIN_DB = -0.5
-"""Of e with the filter on: below, a microphone's gain changed. Of 60 right verifications of five ears none is below
--0.1; with e 6 dB lower, all with the same noise in both states."""
+# Of measured noise reduction, whatever the paths are now: measured ears reach 30 dB.
 MOST_DB = 60.0
-"""Of measured noise reduction, whatever the paths are now: measured ears reach 30 dB."""
+# Of the secondary path, within which a filter trimmed for it is no better than on the path that was sent.
 NEAR_GAIN_DB, NEAR_DELAY_SAMPLES = 0.6, 0.4
-"""Of the secondary path, within which a filter trimmed for it is no better than on the path that was sent."""
+# By which a few bins, 6 Hz apart, rise above what they and their neighbours were without the filter; 12 with the same
+# noise in both states, whatever is wrong, 17 with two recordings.
 HOWL_DB = 20.0
-"""By which a few bins, 6 Hz apart, rise above what they and their neighbours were without the filter; 12 with the
-same noise in both states, whatever is wrong, 17 with two recordings."""
+# By which up to so many bands become louder, one with this share of what is heard: more are a wrong filter.
 HOWL_BAND_DB, HOWL_BANDS, HOWL_SHARE = 10.0, 3, 0.1
-"""By which up to so many bands become louder, one with this share of what is heard: more are a wrong filter."""
+# Bins.
 NEIGHBOURS = 65
-"""Bins."""
+# Largest |W| of a prediction and of the filter: the same to 1e-3 dB if both belong together.
 FOREIGN_GAIN_DB = 0.3
-"""Largest |W| of a prediction and of the filter: the same to 1e-3 dB if both belong together."""
+# Root mean square over the bands of a prediction less that from the paths as sent: without the coherence that the
+# design had it reaches 6.2 dB (240 designs), of two persons it is 8 in the median.
 FOREIGN_BANDS_DB = 7.0
-"""Root mean square over the bands of a prediction less that from the paths as sent: without the coherence that the
-design had it reaches 6.2 dB (240 designs), of two persons it is 8 in the median."""
 
+# Codes of a diagnosis, and what they mean.
 CODES = {
     "as_predicted": "The filter does what was predicted.",
     "level_off": "The loudspeaker plays louder or quieter than when it was measured.",
@@ -108,7 +109,6 @@ CODES = {
     "implausible_reduction": "Far more is measured than these paths allow: something changed between the takes.",
     "foreign_prediction": "The prediction that was sent is not that of this filter.",
 }
-"""Codes of a diagnosis, and what they mean."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +181,7 @@ def verify(
 
     Raises InvalidOption where a state is missing, or a recording is too short or without sound.
     """
-    off, on = ([each for each in recordings if each.is_on is is_on] for is_on in (False, True))
+    off, on = ([recording for recording in recordings if recording.is_on is is_on] for is_on in (False, True))
     for name, state in (("off", off), ("on", on)):
         if not state:
             raise InvalidOption(f"takes: none has the state {name}; record one", "takes")
@@ -189,28 +189,28 @@ def verify(
     heard_back = np.zeros_like(response) if feedback is None else spectrum(feedback)
     played = np.fft.irfft(response * (spectrum(secondary) - spectrum(primary) * heard_back))
     disturbance = np.fft.irfft(spectrum(primary))
-    blocks_off = [block for each in off for block in _blocks(each, disturbance)]
-    blocks_on = [block for each in on for block in _blocks(each, played)]
+    blocks_off = [block for item in off for block in _blocks(item, disturbance)]
+    blocks_on = [block for item in on for block in _blocks(item, played)]
 
-    transfer_off = _median([each.transfer for each in blocks_off])
-    noise_off, noise_on = (_median([each.unexplained for each in blocks]) for blocks in (blocks_off, blocks_on))
+    transfer_off = _median([item.transfer for item in blocks_off])
+    noise_off, noise_on = (_median([block.unexplained for block in blocks]) for blocks in (blocks_off, blocks_on))
     noise = noise_off + noise_on
-    fits = [_fit(transfer_off - each.transfer, each.designed, noise) for each in blocks_on]
-    gain, delay = float(np.median([each[0] for each in fits])), float(np.median([each[1] for each in fits]))
-    difference = transfer_off - _median([each.transfer for each in blocks_on])
-    designed = _median([each.designed for each in blocks_on])
+    fits = [_fit(transfer_off - item.transfer, item.designed, noise) for item in blocks_on]
+    gain, delay = float(np.median([fit[0] for fit in fits])), float(np.median([fit[1] for fit in fits]))
+    difference = transfer_off - _median([item.transfer for item in blocks_on])
+    designed = _median([item.designed for item in blocks_on])
     band_gain, unexplained = _by_bands(difference, designed, noise, gain, delay)
-    expected_off = _median([each.designed for each in blocks_off])
+    expected_off = _median([item.designed for item in blocks_off])
     _, primary_share = _by_bands(transfer_off, expected_off, noise_off, 1.0, 0.0)
 
     left = transfer_off - gain * designed * _turned(designed, delay)
     transfer_on = transfer_off - difference
     loop = gain * (response * heard_back)[:: DESIGN_N_FFT // WINDOW] * _turned(difference, delay)
-    levels_off = np.array([_level_db(each, np.ones(len(loop))) for each in blocks_off])
-    levels_on = np.array([_level_db(each, np.abs(1 + loop) ** 2) for each in blocks_on])
+    levels_off = np.array([_level_db(item, np.ones(len(loop))) for item in blocks_off])
+    levels_on = np.array([_level_db(item, np.abs(1 + loop) ** 2) for item in blocks_on])
     reduction = np.median(levels_off, 0) - np.median(levels_on, 0)
     n_scored = len(NR_BANDS)
-    errors = [_median_error(each[:, :n_scored].mean(1)) for each in (levels_off, levels_on)]
+    errors = [_median_error(item[:, :n_scored].mean(1)) for item in (levels_off, levels_on)]
     interval_db = 1.2816 * np.hypot(errors[0], errors[1])
     return Verification(
         noise_reduction_db=reduction,
@@ -385,15 +385,15 @@ class _Block:
 
 def _blocks(recording: StateTake, response: Real) -> list[_Block]:
     check_interruption()
-    x, e = (np.asarray(each, np.float64) for each in (recording.x, recording.e))
+    x, e = (np.asarray(item, np.float64) for item in (recording.x, recording.e))
     if len(x) < MIN_SAMPLES or len(x) != len(e):
         raise InvalidOption(f"takes: {len(x)} and {len(e)} samples; record at least {MIN_SAMPLES} of both", "takes")
     if not (x.any() and e.any()):
         raise InvalidOption("takes: a recording of x or e is silent; check the channels", "takes")
-    spectra = [_frames(each) for each in (x, e, _convolved(x, response))]
+    spectra = [_frames(item) for item in (x, e, _convolved(x, response))]
     n_frames = len(spectra[0])
     n_blocks = max(1, n_frames // FRAMES_PER_BLOCK)
-    return [_block(*(each[part] for each in spectra)) for part in np.array_split(np.arange(n_frames), n_blocks)]
+    return [_block(*(item[part] for item in spectra)) for part in np.array_split(np.arange(n_frames), n_blocks)]
 
 
 def _frames(signal: Real) -> Complex:
@@ -423,11 +423,11 @@ def _level_db(block: _Block, outside: Real) -> Real:
 def _howl(off: Sequence[_Block], on: Sequence[_Block], reduction: NDArray[np.float64]) -> dict[str, float]:
     """`howl_db` and `howl_hz`: of a tone, even where x hears it too and each state has a noise level of its
     own; or of a band."""
-    (x_off, e_off), (x_on, e_on) = (np.mean([each.powers for each in blocks], 0) for blocks in (off, on))
+    (x_off, e_off), (x_on, e_on) = (np.mean([block.powers for block in blocks], 0) for blocks in (off, on))
     hz = np.arange(len(x_off)) * (SAMPLE_RATE_HZ / WINDOW)
     inside = (hz >= nominal_hz(AMP_BANDS[0])) & (hz <= nominal_hz(AMP_BANDS[-1]))
     level = np.median(x_on[inside] / x_off[inside])
-    before, after = (10 * np.log10(_smoothed(each, 3) + 1e-300) for each in (level * e_off, e_on))
+    before, after = (10 * np.log10(_smoothed(item, 3) + 1e-300) for item in (level * e_off, e_on))
     risen = after - before
     alone = np.min([risen, risen - _neighbours(risen), after - _neighbours(before)], 0) * inside
     if alone.max() > HOWL_DB:
@@ -503,7 +503,7 @@ def _error_gain_db(off: Complex, left: Complex, on: Complex) -> float:
     )
     if common.sum() <= 0:
         return 0.0
-    highest = max(sum(with_error_db(*each)) for each in ((common, own), (other, common)))
+    highest = max(sum(with_error_db(*item)) for item in ((common, own), (other, common)))
     return float(min(highest, 0.0))
 
 

@@ -99,7 +99,7 @@ def _show(store: ModelStore, options: argparse.Namespace) -> int:
     rows += [("support", f"{len(manifest.support)}: {', '.join(manifest.support)}")]
     for field, value in plain.items():
         nested = value.items() if isinstance(value, dict) else [("", value)]
-        rows += [(f"{field}.{key}".rstrip("."), "all" if each is None else str(each)) for key, each in nested]
+        rows += [(f"{field}.{key}".rstrip("."), "all" if item is None else str(item)) for key, item in nested]
     _print_table(rows)
     _print_scores("held out (listeners not trained on)", manifest.scores.held_out)
     for name, table in manifest.scores.split_models.items():
@@ -113,7 +113,7 @@ def _print_scores(title: str, table: Table) -> None:
         return
     quantities = list(dict.fromkeys(quantity for figures in table.values() for quantity in figures))
     rows = [
-        (design, *(f"{figures[each]:.3f}" if each in figures else "-" for each in quantities))
+        (design, *(f"{figures[quantity]:.3f}" if quantity in figures else "-" for quantity in quantities))
         for design, figures in table.items()
     ]
     _say()
@@ -123,7 +123,7 @@ def _print_scores(title: str, table: Table) -> None:
 
 def _verify(store: ModelStore, options: argparse.Namespace) -> int:
     """Check every version, even if one before it is damaged."""
-    everything = [*(each.reference for each in store.list()), *store.broken()]
+    everything = [*(item.reference for item in store.list()), *store.broken()]
     references = [options.reference] if options.reference else everything
     faults = 0
     for reference in references:
@@ -163,7 +163,7 @@ def _push(store: ModelStore, options: argparse.Namespace) -> int:
 
 def _say(text: str = "", file: TextIO | None = None) -> None:
     """Print a line, with what a terminal would take for a command written as an escape."""
-    plain = (each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    plain = (item if item.isprintable() else item.encode("unicode_escape").decode() for item in text)
     print("".join(plain), file=file)
 
 

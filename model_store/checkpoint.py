@@ -34,14 +34,16 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 REFERENCE_SHAPES: Shapes = {"reference_psd": (N_BINS,), "band_uncertainty": (2, len(WIDE_BANDS))}
 
+# Beginnings of the names of a generator's weights, of the golden case's arrays and of a path prior's.
 GENERATOR, GOLDEN, PRIOR = "generator.", "golden.", "path_prior."
-"""Beginnings of the names of a generator's weights, of the golden case's arrays and of a path prior's."""
 
+# Of the header's metadata.
 MANIFEST_KEY = "manifest"
-"""Of the header's metadata."""
 
 MAX_DIRECTIONS = 64
 
+# Least and largest value of an array, by the last part of its name. Published models have variances of 1e-12 to 10 and
+# uncertainties up to 100; far beyond that nothing would be left of what is computed in float32.
 RANGES = {
     "band_uncertainty": (0.0, 1e4),
     "n_ears": (1.0, 1e6),
@@ -53,8 +55,6 @@ RANGES = {
     "level_db": (-200.0, 200.0),
     "level_spread_db": (0.0, 100.0),
 }
-"""Least and largest value of an array, by the last part of its name. Published models have variances of 1e-12 to 10
-and uncertainties up to 100; far beyond that nothing would be left of what is computed in float32."""
 
 
 def sha256(data: bytes) -> str:
@@ -203,7 +203,7 @@ def _prior_shapes(arrays: Mapping[str, NDArray[np.generic]]) -> Shapes:
 
 def _checked(file: str, arrays: Mapping[str, NDArray[np.generic]], shapes: Shapes) -> dict[str, Float32]:
     if set(arrays) != set(shapes):
-        unknown, missing = (reprlib.repr(sorted(each)) for each in (arrays.keys() - shapes, shapes.keys() - arrays))
+        unknown, missing = (reprlib.repr(sorted(item)) for item in (arrays.keys() - shapes, shapes.keys() - arrays))
         raise CorruptCheckpoint(
             file, f"unknown arrays {unknown} and missing {missing}", f"exactly {len(shapes)} arrays"
         )

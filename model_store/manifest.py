@@ -12,12 +12,12 @@ from synthesis.support_statistics import SupportStatistics
 SCHEMA_VERSION: Final = 2
 MAX_DEPTH = 32
 
+# One row of scores: quantity with its unit (``noise_reduction_db``, ``control_rms``) -> mean over cases.
 Figures = Annotated[dict[str, float], Field(min_length=1)]
-"""One row of scores: quantity with its unit (``noise_reduction_db``, ``control_rms``) -> mean over cases."""
 
+# Rows by design: ``k=0`` ... ``k=3`` for the model itself, ``wmmse``, ``ratio_base`` ... for what it is measured
+# against in the same run.
 Table = dict[str, Figures]
-"""Rows by design: ``k=0`` ... ``k=3`` for the model itself, ``wmmse``, ``ratio_base`` ... for what it is measured
-against in the same run."""
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -28,8 +28,8 @@ def _check_plain(value: JsonValue, depth: int = 0) -> None:
         raise ValueError(f"training: its values are nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ValueError("training: it holds an integer beyond 64 bits")
-    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _check_plain(each, depth + 1)
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_plain(item, depth + 1)
 
 
 def _name(text: str) -> str:

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 from model_store.errors import CorruptStore, StoreUnreachable
 
+# About sixty times the bundled model: bounds the memory that reading takes.
 MAX_FILE_BYTES = 64 * 1024 * 1024
-"""About sixty times the bundled model: bounds the memory that reading takes."""
 
 PARTIAL_PREFIX = ".partial-"
 STALE_AFTER_S = 3600.0  # writing takes a second or two, so the process that left such a file is gone
@@ -152,9 +152,9 @@ class FolderStorage:
 
     def _sweep(self) -> None:
         """Remove what killed writers left."""
-        for each in self._root.glob(f"{PARTIAL_PREFIX}*"):
-            if time.time() - each.lstat().st_mtime > STALE_AFTER_S:
-                each.unlink(missing_ok=True)
+        for path in self._root.glob(f"{PARTIAL_PREFIX}*"):
+            if time.time() - path.lstat().st_mtime > STALE_AFTER_S:
+                path.unlink(missing_ok=True)
 
 
 class ObjectStorage:
@@ -168,11 +168,11 @@ class ObjectStorage:
 
     def folders(self) -> list[str]:
         """As `Storage.folders`."""
-        return [_last(each["name"]) for each in self._listed("") if each["type"] == "directory"]
+        return [_last(item["name"]) for item in self._listed("") if item["type"] == "directory"]
 
     def files(self, folder: str) -> list[str]:
         """As `Storage.files`."""
-        return [_last(each["name"]) for each in self._listed(f"/{folder}")]
+        return [_last(item["name"]) for item in self._listed(f"/{folder}")]
 
     def read(self, place: str) -> bytes | None:
         """As `Storage.read`."""

@@ -42,8 +42,8 @@ from model_store.storage import FolderStorage, Storage, is_url, storage_at
 from synthesis.design import Model
 
 DEFAULT_ROOT = Path(__file__).parent / "checkpoints"
+# The models that come with the package; the folder need not exist.
 BUNDLED_ROOT = Path(str(files("model_store"))) / "bundled"
-"""The models that come with the package; the folder need not exist."""
 
 ALIASES_FILE = "aliases.json"
 _FILE = re.compile(r"([0-9]+)\.([0-9a-f]{64})\.safetensors")
@@ -138,7 +138,7 @@ class ModelStore:
                     made = ModelVersion(name, version, sha256(data))
                     self._own.write(made.file, data)
                     # Without a lock another publisher may have taken the number: the lower digest keeps it.
-                    if all(each.digest >= made.digest for each in self._versions(name) if each.version == version):
+                    if all(item.digest >= made.digest for item in self._versions(name) if item.version == version):
                         return made
                     self._own.remove(made.file)
         except OSError as error:
@@ -150,7 +150,7 @@ class ModelStore:
         loaded.golden.check(Model.on("reference", loaded.parameters))
 
     def _next_version(self, name: str) -> int:
-        taken = [each.version for bundled in (False, True) for each in self._versions(name, bundled)]
+        taken = [item.version for bundled in (False, True) for item in self._versions(name, bundled)]
         version = max(taken, default=0) + 1
         if version > MAX_VERSION:
             raise PublishFailed(
@@ -181,8 +181,8 @@ class ModelStore:
         other = ModelStore(url, include_bundled=False)
         pushed = []
         try:
-            for version in (each for each in self._all_layers() if not each.is_bundled):
-                there = {each.version: each for each in other._versions(version.name)}.get(version.version)
+            for version in (layer for layer in self._all_layers() if not layer.is_bundled):
+                there = {item.version: item for item in other._versions(version.name)}.get(version.version)
                 if there is not None and there.digest != version.digest:
                     raise PublishFailed(
                         f"{version}: another model has this number there; publish under another name"
@@ -268,7 +268,7 @@ class ModelStore:
                     self._own.files(name)
                 except CorruptStore as error:
                     faults[name] = str(error)
-            faults |= {each.reference: fault for each in self._all_layers() if (fault := self._fault(each))}
+            faults |= {layer.reference: fault for layer in self._all_layers() if (fault := self._fault(layer))}
             self._read_aliases()
         except (CorruptStore, StoreUnreachable) as error:
             faults[ALIASES_FILE if isinstance(error, CorruptStore) else "store"] = str(error)
@@ -288,10 +288,10 @@ class ModelStore:
         for bundled, storage in ((True, self._bundled), (False, self._own)):
             for name in filter(is_name, storage.folders() if storage else []):
                 try:
-                    found |= {each.reference: each for each in self._versions(name, bundled)}
+                    found |= {version.reference: version for version in self._versions(name, bundled)}
                 except CorruptStore:  # `broken` names it
                     continue
-        return sorted(found.values(), key=lambda each: (each.name, each.version))
+        return sorted(found.values(), key=lambda item: (item.name, item.version))
 
     def _versions(self, name: str, bundled: bool = False) -> builtins.list[ModelVersion]:
         """Versions of a name in one layer, ascending, sound or not: a damaged newest version is an error and not
@@ -305,15 +305,15 @@ class ModelStore:
             version = version_of(matched[1]) if matched else None
             if matched and version is not None:
                 found[version] = ModelVersion(name, version, f"sha256:{matched[2]}", bundled)
-        return sorted(found.values(), key=lambda each: each.version)
+        return sorted(found.values(), key=lambda item: item.version)
 
     def _find(self, wanted: Reference) -> ModelVersion:
         """The version of a model's name, never of an alias."""
         for bundled in (False, True):
-            versions = {each.version: each for each in self._versions(wanted.name, bundled)}
+            versions = {version.version: version for version in self._versions(wanted.name, bundled)}
             if versions and wanted.version in (None, *versions):
                 return versions[wanted.version or max(versions)]
-        known = ", ".join(sorted({each.name for each in self._all_layers()})) or "none"
+        known = ", ".join(sorted({layer.name for layer in self._all_layers()})) or "none"
         raise ModelNotFound(f"model: there is no {str(wanted)!r}; there are versions of: {known}")
 
     def _read(self, version: ModelVersion) -> bytes:

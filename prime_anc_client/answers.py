@@ -157,7 +157,7 @@ def read_design(found: Json) -> DesignResult:
 
 def read_items(found: Json) -> list[DesignResult | Refused]:
     """From an answer to several requests, in order."""
-    return [read_design(each) if "fir" in each else _read_problem(each) for each in found["items"]]
+    return [read_design(item) if "fir" in item else _read_problem(item) for item in found["items"]]
 
 
 def read_evaluation(found: Json) -> EvaluationResult:
@@ -200,7 +200,7 @@ def _read_problem(found: Json) -> Refused:
 
 
 def _codes(warnings: Sequence[Json]) -> tuple[str, ...]:
-    return tuple(each["code"] for each in warnings)
+    return tuple(warning["code"] for warning in warnings)
 
 
 def _array(values: object, dtype: type) -> NDArray[Any]:

@@ -112,7 +112,7 @@ def read_calibration(document: dict[str, Any]) -> CalibrationResult:
 
 def read_findings(found: Sequence[dict[str, str]]) -> tuple[FindingResult, ...]:
     """From `reasons`, `not_judged` or `diagnosis`."""
-    return tuple(FindingResult(each["code"], each["detail"]) for each in found)
+    return tuple(FindingResult(item["code"], item["detail"]) for item in found)
 
 
 def _float32(values: Sequence[float]) -> NDArray[np.float32]:

@@ -35,8 +35,8 @@ _DEFAULT_RETRY_S = 1.0
 _KEY = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]+")
 
 _MAX_DEADLINE_MS = 60_000.0
+# The service's own for recordings (`/calibrate`, `/verify`) sent without one.
 _RECORDINGS_DEADLINE_MS = 30_000.0
-"""The service's own for recordings (`/calibrate`, `/verify`) sent without one."""
 
 _Read = TypeVar("_Read")
 
@@ -207,14 +207,14 @@ class Client:
 
         Arguments and errors are as of `synthesize`; also ValueError where calibrations have both signs.
         """
-        known = [_paths_of(each, options.get("sign")) for each in conditions]
+        known = [_paths_of(condition, options.get("sign")) for condition in conditions]
         signs = {sign for _, sign in known}
         if len(signs) > 1:
             raise ValueError("conditions: calibrations of both signs; give `sign`, or calibrate with one")
         body = {
             "conditions": [
-                fields | {"weight": each.weight, "label": each.label}
-                for each, (fields, _) in zip(conditions, known, strict=True)
+                fields | {"weight": condition.weight, "label": condition.label}
+                for condition, (fields, _) in zip(conditions, known, strict=True)
             ],
             "sign": next(iter(signs), None),
         }
@@ -323,9 +323,9 @@ class Client:
         one = Condition(primary, secondary, coherence, feedback)
         body = _with_filter(taps, one, given(options, FILTER) | _psd(reference_psd))
         body["takes"] = [
-            {"state": state} | signals(state, x=each.x, e=each.e)
+            {"state": state} | signals(state, x=item.x, e=item.e)
             for state, part in (("off", off), ("on", on))
-            for each in part
+            for item in part
         ]
         if isinstance(taps, DesignResult):
             body["prediction"] = {
@@ -399,7 +399,7 @@ class Client:
     def _design_items(
         self, path: str, items: Sequence[Item], options: Mapping[str, Any], deadline_ms: float | None
     ) -> list[DesignResult | Refused]:
-        requests = [{"sample_rate": RATE_HZ, **_alone(each.condition, each.fields), **options} for each in items]
+        requests = [{"sample_rate": RATE_HZ, **_alone(item.condition, item.fields), **options} for item in items]
         body = encode_request({"items": requests})
         found = _parse(answers.read_items, self._send_body(path, body, deadline_ms, _JSON))
         if len(found) != len(items):

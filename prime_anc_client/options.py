@@ -22,7 +22,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _names(*kinds: type) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(each.name for kind in kinds for each in fields(kind)))
+    return tuple(dict.fromkeys(field.name for kind in kinds for field in fields(kind)))
 
 
 SYNTHESIS = _names(SynthesisFields)
@@ -45,11 +45,13 @@ def takes_options(names: tuple[str, ...]) -> Callable[[_Method], _Method]:
     def documented(method: _Method) -> _Method:
         schemas = option_schemas()
         signature = inspect.signature(method)
-        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        own = [
+            parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD
+        ]
         defaults = {name: None if name == "sign" else schemas[name].get("default") for name in names}
-        added = [inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=defaults[each]) for each in names]
+        added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name]) for name in names]
         method.__signature__ = signature.replace(parameters=own + added)  # type: ignore[attr-defined]
-        texts = "".join(f"\n{each}\n    {schemas[each]['description']}" for each in names)
+        texts = "".join(f"\n{name}\n    {schemas[name]['description']}" for name in names)
         method.__doc__ = f"{inspect.cleandoc(method.__doc__ or '')}\n\nOptions\n-------{texts}\n"
         return method
 

@@ -50,18 +50,18 @@ def encode_request(request: Mapping[str, Any]) -> bytes:
         place += tensor.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + b"".join(each.tobytes() for each in tensors.values())
+    return len(text).to_bytes(8, "little") + text + b"".join(item.tobytes() for item in tensors.values())
 
 
 def _without_arrays(value: Any, place: str, tensors: dict[str, NDArray[np.float32]]) -> Any:
     """What JSON holds of a value; its arrays are put among the tensors."""
     inner = place + "." if place else ""
     if isinstance(value, Mapping):
-        members = {name: each for name, each in value.items() if each is not None}
-        found = {name: _without_arrays(each, inner + name, tensors) for name, each in members.items()}
-        return {name: each for name, each in found.items() if not isinstance(members[name], np.ndarray)}
+        members = {name: item for name, item in value.items() if item is not None}
+        found = {name: _without_arrays(member, inner + name, tensors) for name, member in members.items()}
+        return {name: item for name, item in found.items() if not isinstance(members[name], np.ndarray)}
     if isinstance(value, list | tuple):
-        return [_without_arrays(each, f"{inner}{n}", tensors) for n, each in enumerate(value)]
+        return [_without_arrays(item, f"{inner}{n}", tensors) for n, item in enumerate(value)]
     if isinstance(value, np.ndarray):
         tensors[place] = _narrow(value)
         return None
@@ -99,7 +99,7 @@ def paths(
         "uncertainty": uncertainty,
         "feedback": feedback,
     }
-    arrays = {name: vector(name, each) for name, each in given.items() if each is not None}
+    arrays = {name: vector(name, item) for name, item in given.items() if item is not None}
     kinds = {name: np.iscomplexobj(arrays[name]) for name in ("primary", "secondary", "feedback") if name in arrays}
     if len(set(kinds.values())) > 1:
         raise ValueError(f"{', '.join(kinds)}: there are spectra and impulse responses; give paths of one kind")
@@ -136,7 +136,7 @@ def encode(
 def ceiling(max_gain_db: Ceiling | None) -> Any:
     """A ceiling as JSON numbers."""
     if isinstance(max_gain_db, Mapping):
-        return {name: np.asarray(each, float).tolist() for name, each in max_gain_db.items()}
+        return {name: np.asarray(item, float).tolist() for name, item in max_gain_db.items()}
     return None if max_gain_db is None else np.asarray(max_gain_db).tolist()
 
 
@@ -149,8 +149,8 @@ def takes(given: Sequence[Take | DriveTake]) -> list[dict[str, Any]]:
         The signals of a take are not real, of one dimension and of one length.
     """
     return [
-        ({} if isinstance(each, DriveTake) else {"gain": each.gain}) | signals(f"takes.{n}", **_signals_of(each))
-        for n, each in enumerate(given)
+        ({} if isinstance(item, DriveTake) else {"gain": item.gain}) | signals(f"takes.{n}", **_signals_of(item))
+        for n, item in enumerate(given)
     ]
 
 
@@ -168,7 +168,7 @@ def signals(name: str, **given: ArrayLike) -> dict[str, NDArray[Any]]:
     """The signals of a recording. Raises ValueError as `takes`."""
     arrays = {field: np.asarray(signal) for field, signal in given.items()}
     first = arrays["x"]
-    if first.ndim != 1 or any(each.shape != first.shape or np.iscomplexobj(each) for each in arrays.values()):
-        found = ", ".join(f"{field} is {each.dtype}{list(each.shape)}" for field, each in arrays.items())
+    if first.ndim != 1 or any(array.shape != first.shape or np.iscomplexobj(array) for array in arrays.values()):
+        found = ", ".join(f"{field} is {array.dtype}{list(array.shape)}" for field, array in arrays.items())
         raise ValueError(f"{name}: {found}; give real signals of the same length")
     return arrays

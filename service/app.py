@@ -18,9 +18,8 @@ from starlette.responses import Response
 from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.admission import Admission, Gate
 from service.api import calibrate, design, export, models, open_inference, verify
-from service.api.front import Front
+from service.api.front import Front, Service
 from service.api.openapi import TITLE, add_document, description
-from service.api.visit import Service
 from service.api.workbench import add_workbench
 from service.engine.engine import Engine, choose_device
 from service.engine.work_share import WorkShare

@@ -93,12 +93,21 @@ class HttpProblem(Exception):
             members["field"] = self.field
         return members
 
-    def response(self) -> Response:
-        """The response, with `Retry-After` if waiting helps."""
+    def response(self, *, is_v2: bool = False) -> Response:
+        """Make the response, with `Retry-After` if waiting helps.
+
+        Parameters
+        ----------
+        is_v2
+            Whether it has the form of the Open Inference Protocol: one text that starts with the code.
+        """
         headers = dict(self.headers or {})
         if self.code in RETRY_AFTER_S:
             headers.setdefault("Retry-After", str(RETRY_AFTER_S[self.code]))
-        return Response(orjson.dumps(self.document()), self.status, headers=headers, media_type=PROBLEM_MEDIA_TYPE)
+        document, media_type = self.document(), PROBLEM_MEDIA_TYPE
+        if is_v2:
+            document, media_type = {"error": f"{self.code}: {self.detail}"}, "application/json"
+        return Response(orjson.dumps(document), self.status, headers=headers, media_type=media_type)
 
 
 def retry_after(wait_s: float) -> dict[str, str]:

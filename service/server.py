@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
 
 from service.admission.admission import MANAGEMENT
-from service.api.visit import Service
+from service.api.front import Service
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -16,13 +16,13 @@ from training.datasets import open_dataset
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.path_pairs import DatasetError, PathDataset
 
+# Returns the rows to keep and the table to print.
 Study = Callable[[PathDataset, NoiseSet, argparse.Namespace], tuple[pd.DataFrame, pd.DataFrame]]
-"""Returns the rows to keep and the table to print."""
 
 
 def problem(*paths: NDArray[np.floating], latency_samples: float = 0.0) -> Problem:
     """Pose the design for one condition: its primary path, its secondary path and, if measured, the coherence."""
-    return Problem((Paths(*(each.astype(np.float32) for each in paths)),), latency_samples=latency_samples)
+    return Problem((Paths(*(path.astype(np.float32) for path in paths)),), latency_samples=latency_samples)
 
 
 def run(description: str | None, study: Study, arguments: Sequence[str] | None = None) -> int:

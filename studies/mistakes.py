@@ -60,10 +60,10 @@ def record(probes: Real, paths: Responses, snr_db: float, seed: Sequence[int], d
 def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[str]) -> list[Row]:
     """All rows of one ear."""
     pair, model = pairs[n], Model.on("cpu", ModelStore(BUNDLED_ROOT).load("default").parameters)
-    others = [each for each in pairs if each.listener != pair.listener]
+    others = [item for item in pairs if item.listener != pair.listener]
     prior, known = priors_of_others(pairs)[pair.listener], simulate_calibration(others, noise)
     support = SupportPrior(learn_support_statistics(known.primary.numpy(), known.secondary.numpy()))
-    foreign = next((each.primary, each.secondary) for each in others if each.ear == pair.ear)
+    foreign = next((item.primary, item.secondary) for item in others if item.ear == pair.ear)
     own, probes = (pair.primary, pair.secondary), probe_signals(noise)
 
     def reached_db(found: Calibration) -> float:
@@ -77,7 +77,7 @@ def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[
         except SynthesisError:
             return {"codes": "refused"}
         loss_db = best_db - reached_db(found) if name in ("right", "SNR 10 dB") else None
-        return {"codes": " ".join(each.code for each in judge(found, support).reasons), "loss_db": loss_db}
+        return {"codes": " ".join(reason.code for reason in judge(found, support).reasons), "loss_db": loss_db}
 
     best_db, rows = reached_db(calibrate(record(probes["white"], own, 200.0, [n]), prior=prior)), []
     for place, kind in enumerate(kinds):
@@ -90,13 +90,13 @@ def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[
         takes["SNR 10 dB"] = record(signals, own, 10.0, seed)
         takes["another person's second state"] = record(signals, (own[0], foreign[1]), snr_db, seed, foreign[0])
         rows += [
-            case | {"endpoint": "calibrate", "mistake": name} | judged(name, each) for name, each in takes.items()
+            case | {"endpoint": "calibrate", "mistake": name} | judged(name, take) for name, take in takes.items()
         ]
-        estimates = [calibrate(record(signals, each, snr_db, seed), prior=prior) for each in (own, foreign)]
-        right, other = ((each.estimate.primary, each.secondary) for each in estimates)
+        estimates = [calibrate(record(signals, item, snr_db, seed), prior=prior) for item in (own, foreign)]
+        right, other = ((estimate.estimate.primary, estimate.secondary) for estimate in estimates)
         for name, change in REQUEST_MISTAKES.items():
             found = find_implausible(support, *(path.astype(np.float32) for path in change(right, other)))
-            codes = " ".join(each.code for each in found)
+            codes = " ".join(item.code for item in found)
             rows.append(case | {"endpoint": "refine", "mistake": name, "codes": codes})
     return rows
 

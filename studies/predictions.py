@@ -64,7 +64,7 @@ def known_to(split: Split, dataset: PathDataset, noise: NoiseSet) -> tuple[Model
     )
     generator, prior = Generator(GeneratorConfig.prime_log()), learn_prior(support.pairs)
     assert prior is not None  # `priors_of_others` would have refused a single ear
-    weights = {name: each.numpy() for name, each in generator.state_dict().items()}
+    weights = {name: item.numpy() for name, item in generator.state_dict().items()}
     psd, uncertainty = measured.reference_psd, measured.support_uncertainty(split.support)
     learned = psd.float().numpy(), uncertainty.float().numpy(), prior
     return Model.on("cpu", ModelParameters(generator.config, weights, *learned)), prior
@@ -74,7 +74,7 @@ def inputs_of(found: Calibration) -> Iterator[tuple[str, int, Problem]]:
     """Requests that a client may make of an answer of `/calibrate`: all of it, without its uncertainty, paths alone
     of several lengths."""
     given = (found.estimate.primary, found.secondary, found.estimate.coherence)
-    primary, secondary, coherence = (each.astype(np.float32) for each in given)
+    primary, secondary, coherence = (item.astype(np.float32) for item in given)
     if found.uncertainty is not None:
         known = found.uncertainty.astype(np.float32)
         yield "uncertainty", len(primary), Problem((Paths(primary, secondary, coherence, uncertainty=known),))
@@ -110,7 +110,7 @@ def errors_of(model: Model, asked: Problem, truth: Problem) -> Row:
     """Predicted less scored noise reduction, in the mean and in each band."""
     made = design(asked, DesignOptions("fir_wiener", 1, "fast"), model)
     score = answer_or_raise(predict_all([truth], [made.taps], model, is_true=True)[0])
-    predicted, found = (each.band_reduction_db[columns(NR_BANDS)] for each in (made.prediction, score))
+    predicted, found = (item.band_reduction_db[columns(NR_BANDS)] for item in (made.prediction, score))
     return {
         "error_db": made.prediction.mean_noise_reduction_db - score.mean_noise_reduction_db,
         "interval_db": made.prediction.interval_db,

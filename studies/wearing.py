@@ -45,14 +45,14 @@ def true_paths(pair: PathPair, latency_samples: float = 0.0) -> Problem:
 
 def joint(problems: Sequence[Problem], leave_one_out: bool = False) -> Design:
     """One filter for the conditions of all problems."""
-    posed = Problem(tuple(each.conditions[0] for each in problems))
+    posed = Problem(tuple(item.conditions[0] for item in problems))
     return design(posed, replace(OPTIONS, leave_one_out=leave_one_out), MODEL)
 
 
 def score(taps: Float32, pairs: Sequence[PathPair]) -> np.ndarray:
     """Mean noise reduction on each pair's true paths, dB."""
     found = predict_all([true_paths(pair) for pair in pairs], [taps] * len(pairs), MODEL, is_true=True)
-    return np.array([answer_or_raise(each).mean_noise_reduction_db for each in found])
+    return np.array([answer_or_raise(item).mean_noise_reduction_db for item in found])
 
 
 def spread(start: int, n_given: int, n_all: int, share: float = 1.0) -> list[int]:
@@ -84,9 +84,9 @@ def of_predictions(directions: Sequence[PathPair], noise: NoiseSet) -> Iterator[
         pairs = [directions[n] for n in spread(0, n_given, len(directions))]
         found = simulate_calibration(pairs, noise, snr_db=SNR_DB)
         values = (found.primary.numpy(), found.secondary.numpy(), found.coherence.numpy())
-        measured = [problem(*(each[n] for each in values)) for n in range(n_given)]
-        told = [each.left_out for each in joint(measured, leave_one_out=True).prediction.conditions]
-        said = np.array([each.mean_noise_reduction_db for each in told if each is not None])
+        measured = [problem(*(value[n] for value in values)) for n in range(n_given)]
+        told = [condition.left_out for condition in joint(measured, leave_one_out=True).prediction.conditions]
+        said = np.array([item.mean_noise_reduction_db for item in told if item is not None])
         done = [score(joint(measured[:n] + measured[n + 1 :]).taps, [pair])[0] for n, pair in enumerate(pairs)]
         row = {"predicted_db": said.mean(), "scored_db": np.mean(done), "error_db": np.abs(said - done).mean()}
         yield {"case": "leave one out", "given": f"{n_given} all around", **row}
@@ -96,13 +96,13 @@ def of_wearing(cases: dict[str, PathPair]) -> Iterator[Row]:
     """Closed, pressed, and both; and the loops that each filter closes in all ways of wearing."""
     worn = [cases[CLOSED], cases[PRESSED]]
     for name, pairs in {"closed": worn[:1], "pressed": worn[1:], "closed and pressed": worn}.items():
-        scores = score(joint([true_paths(each) for each in pairs]).taps, worn)
+        scores = score(joint([true_paths(pair) for pair in pairs]).taps, worn)
         yield {"case": "worn", "given": name, "closed_db": scores[0], "pressed_db": scores[1]}
-    feedbacks = [each.feedback.astype(np.float32) for each in cases.values() if each.feedback is not None]
-    for each in cases.values():
-        taps = joint([true_paths(each)]).taps
+    feedbacks = [case.feedback.astype(np.float32) for case in cases.values() if case.feedback is not None]
+    for case in cases.values():
+        taps = joint([true_paths(case)]).taps
         loop = worst_loop([judge_loop(loop_gain(taps, feedback)) for feedback in feedbacks])
-        yield {"case": "loop", "given": f"{each.label}, {each.fit}", "gain_margin_db": loop.gain_margin_db}
+        yield {"case": "loop", "given": f"{case.label}, {case.fit}", "gain_margin_db": loop.gain_margin_db}
 
 
 def of_latency(own: Sequence[PathPair], persons: Sequence[PathPair], noise: NoiseSet) -> Iterator[Row]:
@@ -111,15 +111,15 @@ def of_latency(own: Sequence[PathPair], persons: Sequence[PathPair], noise: Nois
     for pair in own:
         found = simulate_calibration([pair], noise, snr_db=SNR_DB, prior=priors[pair.listener])
         values = (found.primary, found.secondary, found.coherence)
-        ears.append(problem(*(each[0].numpy() for each in values)))
+        ears.append(problem(*(value[0].numpy() for value in values)))
     for latency in LATENCIES:
         late = [replace(ear, latency_samples=latency) for ear in ears]
         truths = [true_paths(pair, latency) for pair in own]
         for method in ("prime", "fir_wiener", "wmmse"):
             made = design_all(late, replace(OPTIONS, method=method), MODEL)
-            scores = predict_all(truths, [answer_or_raise(each).taps for each in made], MODEL, is_true=True)
-            reductions = [answer_or_raise(each).mean_noise_reduction_db for each in scores]
-            louder = [max(-answer_or_raise(each).noise_reduction_db.min(), 0) for each in scores]
+            scores = predict_all(truths, [answer_or_raise(item).taps for item in made], MODEL, is_true=True)
+            reductions = [answer_or_raise(item).mean_noise_reduction_db for item in scores]
+            louder = [max(-answer_or_raise(item).noise_reduction_db.min(), 0) for item in scores]
             row = {
                 "noise_reduction_db": np.mean(reductions),
                 "louder_db": np.mean(louder),
@@ -135,10 +135,10 @@ def study(dataset: PathDataset, noise: NoiseSet, request: argparse.Namespace) ->
     rows: list[Row] = []
     for side in ("left",) if request.quick else ("left", "right"):
         directions, handled, own = (
-            [pair for pair in each.pairs if pair.ear == side]
-            for each in (read_directions(request.data), read_handling(request.data), dataset)
+            [pair for pair in item.pairs if pair.ear == side]
+            for item in (read_directions(request.data), read_handling(request.data), dataset)
         )
-        found = [*of_wearing({each.label: each for each in handled}), *of_predictions(directions, noise)]
+        found = [*of_wearing({item.label: item for item in handled}), *of_predictions(directions, noise)]
         if not request.quick:
             found += [*of_directions(directions), *of_latency(own, dataset.pairs, noise)]
         rows += [{"ear": side} | row for row in found]

@@ -63,7 +63,7 @@ from synthesis.types import (
     Replaced,
     WmmsePrediction,
 )
-from synthesis.unknown_bands import quiet_db, unknown_bands
+from synthesis.unknown_bands import BAND_BINS, MOST_UNCERTAIN, UNHEARD, quiet_db
 
 # Largest difference between the levels of primary and secondary path. Measured ears have both within 20 dB; an
 # amplifier or a converter between the loudspeaker signal and the loudspeaker may add or take 60.
@@ -189,6 +189,8 @@ def implausible(
     tuple of Finding
         With the condition's name where there are several.
     """
+    if comparison is not None and comparison.is_right:
+        return ()
     found = []
     for n, paths in enumerate(problem.conditions):
         for each in find_implausible(
@@ -532,7 +534,12 @@ def _scaled(path: Path, exponent: int) -> Path:
 def _judged(paths: Paths, support: SupportPrior | None) -> Paths:
     """The paths with their unknown bands or, where nothing tells what is unknown, whether the support has such."""
     if paths.coherence is not None or paths.uncertainty is not None:
-        unknown = unknown_bands(paths)
+        unknown = np.zeros(len(WIDE_BANDS), bool)
+        if paths.coherence is not None:
+            sums = np.add.reduceat(paths.coherence[: BAND_BINS[-1]], BAND_BINS[:-1])
+            unknown |= sums < UNHEARD * np.diff(BAND_BINS)
+        if paths.uncertainty is not None:
+            unknown |= (paths.uncertainty > MOST_UNCERTAIN).any(0)
         return replace(paths, unknown=unknown) if unknown.any() else paths
     if support is None or paths.resembles is not None or not _is_usable(paths):
         return paths

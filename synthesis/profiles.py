@@ -33,7 +33,8 @@ class RefinementProfile:
     `diagonal` is a scalar for a Toeplitz matrix, and a scalar leaves every iterate unchanged, so it is applied as
     none. n_iterations: of the conjugate gradients. step_cap: largest RMS of a response step over the RMS of the
     ratio base, both over the 23 bands; None: no cap. ceiling_weight: of the penalty on |W| above the ceiling, which
-    is the asked-for one or, above the scored bands, what keeps the loudspeaker below the disturbance.
+    is the asked-for one or, above the scored bands, what keeps the loudspeaker below the disturbance. finer: name
+    of the profile that replaces this one for responses of more than n_fft / 2 samples.
     """
 
     name: str
@@ -46,6 +47,7 @@ class RefinementProfile:
     step_cap: float | None
     ceiling_weight: float
     tolerance: float = 1e-6
+    finer: str | None = None
 
 
 PAPER = RefinementProfile(
@@ -74,8 +76,9 @@ FAST = RefinementProfile(
     n_iterations=4,
     step_cap=None,
     ceiling_weight=30.0,
+    finer="fine",
 )
-FINE = replace(FAST, name="fine", n_fft=16_384)
+FINE = replace(FAST, name="fine", n_fft=16_384, finer=None)
 """FAST for paths finer than the resolution of 8192 points, whose residual varies between two of those. On 32,768
 points no filter was better (windows of 16,384 and 32,768, whole responses or cut, and true paths: within 0.03 dB of
 noise reduction)."""
@@ -95,7 +98,8 @@ def profile_for_resolution(name: str, n_samples: int) -> str:
     bins takes that many. On 8192 points the updates of measured responses of 8192 samples lose 1.5 dB. Of a path
     that is known to come from windows, which smooth it, the window.
     """
-    return FINE.name if name == FAST.name and n_samples > FAST.n_fft else name
+    profile = PROFILES[name]
+    return profile.finer if profile.finer and n_samples > profile.n_fft else name
 
 
 # Why an item stopped, as stored per item; VERDICTS names them.

@@ -1,4 +1,4 @@
-"""Bands of which a measurement says nothing, as its coherence or its uncertainty tells."""
+"""Bands of which a measurement says nothing: when that is so, and what keeps them from becoming louder."""
 
 from __future__ import annotations
 
@@ -26,30 +26,8 @@ MOST_PLAYED = 0.1
 
 LEAST_GAIN_DB = -60.0
 
-_EDGES = first_bins((*(edges_hz(n)[0] for n in WIDE_BANDS), edges_hz(WIDE_BANDS[-1])[1]))
-_LEAST_SUM = UNHEARD * np.diff(_EDGES)
-
-
-def unknown_bands(condition: Paths) -> NDArray[np.bool_]:
-    """Find the bands of which a measurement says nothing.
-
-    Parameters
-    ----------
-    condition
-        Paths with a coherence, an uncertainty, both or neither.
-
-    Returns
-    -------
-    NDArray[np.bool_]
-        Of each band from 20 Hz to 20 kHz, [31], whether its mean coherence is below `UNHEARD`, or either path's
-        uncertainty above `MOST_UNCERTAIN`. Of paths that were sent alone every band counts as known.
-    """
-    unknown = np.zeros(len(WIDE_BANDS), bool)
-    if condition.coherence is not None:
-        unknown |= _band_sums(condition.coherence) < _LEAST_SUM
-    if condition.uncertainty is not None:
-        unknown |= (condition.uncertainty > MOST_UNCERTAIN).any(0)
-    return unknown
+# First bin of each band from 20 Hz to 20 kHz on the design grid, and the bin after the last.
+BAND_BINS = first_bins((*(edges_hz(n)[0] for n in WIDE_BANDS), edges_hz(WIDE_BANDS[-1])[1]))
 
 
 def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
@@ -58,7 +36,7 @@ def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64
     Parameters
     ----------
     condition
-        Paths of usable shapes, and what is known of them.
+        Paths of usable shapes, with their unknown bands.
     taps
         The filter that may make some of them louder, [2048].
 
@@ -69,8 +47,8 @@ def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64
         `LOUDEST_DB` above sum |P|^2, that of `MOST_PLAYED` sqrt(sum |P|^2 / sum |S|^2); infinite elsewhere. None if
         there is no such band.
     """
-    unknown = unknown_bands(condition)
-    if not unknown.any():
+    unknown = condition.unknown
+    if unknown is None:
         return None
     primary, secondary = spectrum(condition.primary), spectrum(condition.secondary)
     left = primary - secondary * np.fft.rfft(taps, DESIGN_N_FFT)
@@ -82,11 +60,11 @@ def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64
     band_db = np.full(len(louder), np.inf)
     band_db[louder] = np.maximum(10 * np.log10(np.maximum(ratio, 1e-30)), LEAST_GAIN_DB)
     limit_db = np.full(N_BINS, np.inf)
-    limit_db[_EDGES[0] : _EDGES[-1]] = np.repeat(band_db, np.diff(_EDGES))
+    limit_db[BAND_BINS[0] : BAND_BINS[-1]] = np.repeat(band_db, np.diff(BAND_BINS))
     return limit_db
 
 
 def _band_sums(values: NDArray[np.floating]) -> NDArray[np.floating]:
     """Sum over the bins of each band: [16385] -> [31]."""
-    sums: NDArray[np.floating] = np.add.reduceat(values[: _EDGES[-1]], _EDGES[:-1])
+    sums: NDArray[np.floating] = np.add.reduceat(values[: BAND_BINS[-1]], BAND_BINS[:-1])
     return sums

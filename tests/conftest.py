@@ -51,14 +51,6 @@ def measured_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def whole_database(measured_data: Path) -> Path:
-    """The same where it has everything: other ears, recorded noises, handling; else the test is skipped."""
-    if not os.environ.get("PRIME_TEST_DATA"):
-        pytest.skip("six ears are not enough: PRIME_TEST_DATA is not set")
-    return measured_data
-
-
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def device(request: pytest.FixtureRequest) -> torch.device:
     """Each device in turn; CUDA is skipped where there is none."""

@@ -42,7 +42,7 @@ def make_checkpoint(support: SupportSet, method: str, split: int | None, scores:
         licence=data.dataset.licence,
         attribution=data.dataset.attribution,
     )
-    return Checkpoint(manifest, parameters, GoldenCase.make(parameters, *(each.numpy() for each in question)))
+    return Checkpoint(manifest, parameters, GoldenCase.make(parameters, *(item.numpy() for item in question)))
 
 
 def mean_figures(*parts: pd.DataFrame) -> dict[str, dict[str, float]]:

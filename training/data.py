@@ -28,8 +28,8 @@ from training.training_set import TrainingSet
 
 SPLIT_SEED = 0
 QUICK_QUERIES = 2
+# Synthetic noises that train beside the support's recordings.
 N_SYNTHETIC = 16
-"""Synthetic noises that train beside the support's recordings."""
 AIRPLANE_SEED = 1
 SNRS_DB = (None, 40.0, 20.0)
 
@@ -182,12 +182,12 @@ def open_data(configuration: Configuration) -> Data:
 def support_noises(noise: NoiseSet, recordings: tuple[str, ...], seed: int) -> NoiseSet:
     """Noises that may train: these recordings and synthetic noises; white and pink are for scoring."""
     parts = (noise.of(recordings), synthetic_noise(N_SYNTHETIC, seed))
-    n_samples = min(each.signals.shape[1] for each in parts)
+    n_samples = min(part.signals.shape[1] for part in parts)
     return NoiseSet(
-        names=tuple(name for each in parts for name in each.names),
-        signals=np.concatenate([each.signals[:, :n_samples] for each in parts]),
-        n_recordings=sum(each.n_recordings for each in parts),
-        fingerprint=fingerprint([(each.fingerprint, b"") for each in parts]),
+        names=tuple(name for part in parts for name in part.names),
+        signals=np.concatenate([part.signals[:, :n_samples] for part in parts]),
+        n_recordings=sum(part.n_recordings for part in parts),
+        fingerprint=fingerprint([(part.fingerprint, b"") for part in parts]),
         is_simulated=noise.is_simulated,
     )
 

@@ -137,7 +137,10 @@ def score_task(data: Data, task: Task, support: SupportSet, designer: Designer) 
     """Rows of a fitted method, in every way that its held-out listeners are calibrated."""
     labels: Row = {}
     if task.split is None:
-        listeners, fold = tuple(each for each in data.dataset.listeners if each == task.listener), data.everybody
+        listeners, fold = (
+            tuple(listener for listener in data.dataset.listeners if listener == task.listener),
+            data.everybody,
+        )
     else:
         split = data.splits[task.split]
         listeners, fold = data.queries(split), data.fold(split)
@@ -177,7 +180,7 @@ def score_method(
         filters = list(designer.filters(measurements, index, updates))
         if not filters:
             continue
-        scores = score(measurements.pairs[index], torch.stack([each.taps for each in filters]))
+        scores = score(measurements.pairs[index], torch.stack([item.taps for item in filters]))
         paths = measured_paths(measurements, index)
         for made, scored in zip(filters, scores, strict=True):
             yield {
@@ -239,7 +242,9 @@ def publish(data: Data, task: Task, support: SupportSet, rows: list[Row]) -> lis
     configuration = data.configuration
     assert configuration.store is not None
     beside = [
-        each.name for name in GROUPS["standard"] for each in untrained_tasks(data, name, data.splits[task.split])
+        untrained_task.name
+        for name in GROUPS["standard"]
+        for untrained_task in untrained_tasks(data, name, data.splits[task.split])
     ]
     scores = Scores(held_out=mean_figures(RunFolder(configuration.out).read(beside), pd.DataFrame(rows)))
     checkpoint = make_checkpoint(support, task.method, task.split, scores)

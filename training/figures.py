@@ -22,23 +22,23 @@ from training.rows import PER_NOISE, DesignRow
 from training.scoring import SCORED_BANDS
 
 N_LINES = 7
+# Designs to show over frequency, in order of priority.
 MAIN = (
     DesignRow("prime-log"), DesignRow("prime"), DesignRow("wmmse"), DesignRow("ratio_base_full_band"),
     DesignRow("prime-log", 1, "fast"), DesignRow("prime", 1, "paper"), DesignRow("ratio_base_held_band"),
     DesignRow("wmmse", 3, "paper"), DesignRow("e2e_cfg"), DesignRow("fomaml"), DesignRow("iterative_fir"),
 )  # fmt: skip
-"""Designs to show over frequency, in order of priority."""
 
+# Methods and profiles to show in a figure of quality against cost, in order of priority.
 TRAILS = (
     ("prime-log", "fast"), ("prime", "paper"), ("wmmse", "paper"), ("fir_wiener", "fast"), ("wmmse", "fast"),
     ("prime", "fast"), ("ratio_base_full_band", "paper"), ("iterative_fir", ""), ("fxnlms", ""),
     ("ratio_base_held_band", "fast"), ("e2e_cfg", ""), ("fomaml", ""), ("wmmse_fast", ""), ("wmmse_shared", ""),
     ("selective", ""), ("generative", ""), ("projected_ratio", ""), ("fxlms", ""),
 )  # fmt: skip
-"""Methods and profiles to show in a figure of quality against cost, in order of priority."""
 N_TRAILS = 8
+# What a logarithmic axis shows in place of less.
 LEAST_AMP_DB = 1e-3
-"""What a logarithmic axis shows in place of less."""
 
 # Okabe and Ito's palette, without its yellow; shape and line tell methods of one colour apart.
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
@@ -53,8 +53,8 @@ STYLES: dict[str, tuple[str, str]] = {
     "fxnlms": (GREY, "2"),
 }  # fmt: skip
 LINES = ("-", "--", ":", "-.")
+# Column of the reduction in each band, and its centre in Hz.
 BANDS = {f"band_{nominal_hz(n):g}_db": nominal_hz(n) for n in SCORED_BANDS}
-"""Column of the reduction in each band, and its centre in Hz."""
 
 
 def draw(found: Sequence[Section], per_noise: pd.DataFrame, folder: Path) -> None:
@@ -196,7 +196,7 @@ def plot_pareto(section: Section) -> Figure:
         axes.step(*zip(*front, strict=True), where="post", color="0.8", lw=4, zorder=0)
         for line in trails(section.designs):
             handles |= _trail(
-                axes, line, [points[each] for each in line], "" if line[0] in fair else " (true paths)"
+                axes, line, [points[item] for item in line], "" if line[0] in fair else " (true paths)"
             )
         axes.set_xlabel(title)
         axes.grid(color="0.92")
@@ -241,7 +241,7 @@ def trails(designs: Iterable[DesignRow]) -> list[list[DesignRow]]:
     updated = {(design.method, design.profile) for design in ordered if design.k}
     single = {(d.method, "") for d in ordered if not {(d.method, "fast"), (d.method, "paper")} & updated}
     present = updated | single
-    wanted = [each for each in TRAILS if each in present or (each[0], "") in single] or sorted(present)
+    wanted = [trail for trail in TRAILS if trail in present or (trail[0], "") in single] or sorted(present)
     chosen = list(dict.fromkeys((method, "" if (method, "") in single else profile) for method, profile in wanted))
     lines = [
         [design for design in ordered if design.method == method and design.profile in ("", profile)]
@@ -267,7 +267,7 @@ def save(figure: Figure, file: Path) -> None:
 
 def _chosen(section: Section) -> list[DesignRow]:
     present = section.designs
-    return in_order([each for each in MAIN if each in present][:N_LINES] or list(present)[:N_LINES])
+    return in_order([item for item in MAIN if item in present][:N_LINES] or list(present)[:N_LINES])
 
 
 def _panels(n_rows: int, n_columns: int) -> tuple[Figure, Any]:

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from measurement.estimate import REGULARISATION
 from measurement.prior import PathPrior, learn_path_prior
-from synthesis.band_sums import learn_uncertainty
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.paths import AcousticPaths
+from synthesis.predict import learn_uncertainty
 from synthesis.support_statistics import SupportStatistics, learn_support_statistics
 from training.config import TrainingConfig
 from training.datasets.noise import NoiseSet, reference_psd
@@ -30,8 +30,8 @@ VARIED_WINDOWS = (4096, 8192, 16_384)
 VARIED_PROBES = (1, 5)
 VARIED_SNR_DB = (20.0, 50.0)
 NOISY_SHARE = 0.5
+# Scores begin after 6.5 s. A longer take would be what a higher SNR is.
 VARIED_TAKE_S = (1.0, 6.5)
-"""Scores begin after 6.5 s. A longer take would be what a higher SNR is."""
 
 
 @dataclass
@@ -109,11 +109,13 @@ class Measurements:
         """True paths of some pairs on the design grid: for the adaptive references alone."""
 
         def spectra(responses: Sequence[NDArray[np.float64]]) -> Tensor:
-            return torch.stack([torch.fft.rfft(torch.from_numpy(each), n=DESIGN_N_FFT) for each in responses])
+            return torch.stack(
+                [torch.fft.rfft(torch.from_numpy(response), n=DESIGN_N_FFT) for response in responses]
+            )
 
         pairs = [self.pairs[index] for index in indices]
         paths = AcousticPaths(
-            spectra([each.primary for each in pairs]), spectra([each.secondary for each in pairs])
+            spectra([pair.primary for pair in pairs]), spectra([pair.secondary for pair in pairs])
         )
         return paths.to(dtype)
 
@@ -140,7 +142,7 @@ class Measurements:
         )
 
     def support_uncertainty(self, support: tuple[str, ...]) -> Tensor:
-        """What the support's estimates did not know, [2, 31]: see `synthesis.band_sums`."""
+        """What the support's estimates did not know, [2, 31]: see `synthesis.predict`."""
         indices = self.indices(support)
         return learn_uncertainty(
             self.paths(indices, torch.float64).primary, self.estimates.coherence[indices], self.reference_psd

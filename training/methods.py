@@ -45,13 +45,13 @@ from training.scoring import START_SAMPLES
 from training.trainer import GroupTrainer, ReportUpdate, save_state
 from training.training_set import TrainingSet
 
+# Profiles and numbers of Gauss-Newton updates that get a row beside the method's own filter.
 Updates = tuple[tuple[str, int], ...]
-"""Profiles and numbers of Gauss-Newton updates that get a row beside the method's own filter."""
 
 TO_THREE: Updates = tuple((profile, k) for profile in ("paper", "fast") for k in (1, 2, 3))
 TO_FOUR: Updates = tuple((profile, k) for profile in ("paper", "fast") for k in (1, 2, 3, 4))
+# In place of all, because each ear has two dozen calibrations.
 BY_RECORDING: Updates = (("paper", 3), ("fast", 1), ("fast", 3))
-"""In place of all, because each ear has two dozen calibrations."""
 
 TIMED_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
 
@@ -210,7 +210,7 @@ class SupportSet:
         prior = self.measurements.path_prior(self.listeners) if with_prior else None
         return ModelParameters(
             config=generator.config,
-            weights={name: each.float().numpy().copy() for name, each in generator.state_dict().items()},
+            weights={name: item.float().numpy().copy() for name, item in generator.state_dict().items()},
             reference_psd=self.measurements.reference_psd.float().numpy(),
             band_uncertainty=uncertainty.float().numpy(),
             path_prior=prior,
@@ -260,9 +260,9 @@ def train_generators(data: Data, method: str, supports: list[SupportSet]) -> Non
     trainer = GroupTrainer(
         config,
         recipe.layout(data.dataset.n_fft),
-        [each.training_set(config) for each in supports],
+        [item.training_set(config) for item in supports],
         objective(config, supports[0].measurements, data.device),
-        seeds=[each.seed for each in supports],
+        seeds=[item.seed for item in supports],
         device=data.device,
         state_file=folder.state_file(supports[0].name + (f"-group{len(supports)}" if supports[1:] else "")),
     )
@@ -295,7 +295,7 @@ def measured_paths(measurements: Measurements, index: int) -> Paths:
     """A measured pair as a client would send it."""
     estimates = measurements.estimates
     values = (estimates.primary[index], estimates.secondary[index], estimates.coherence[index])
-    return Paths(*(each.numpy().astype(np.float32) for each in values))
+    return Paths(*(value.numpy().astype(np.float32) for value in values))
 
 
 @dataclass(frozen=True)
@@ -404,6 +404,7 @@ RECIPES: Mapping[str, Recipe] = {
 
 ON_HARDWARE = _realised(Target(form="fir"), "fir_2048") | _realised(Target(n_sections=6), "sections_6")
 
+# In the order of tables and legends.
 METHODS: Mapping[str, Method] = {
     "ratio_base_full_band": _ratio_base("full_band"),
     "ratio_base_held_band": _ratio_base("held_band"),
@@ -426,17 +427,16 @@ METHODS: Mapping[str, Method] = {
     "fxnlms": _adaptive(FxNlms()),
     PER_NOISE: Method(lambda s: ForEachNoise(), true_paths=True),
 }
-"""In the order of tables and legends."""
 
+# Names that stand for several.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "standard": ("ratio_base_full_band", "ratio_base_held_band", "fir_wiener", "projected_ratio", "wmmse"),
     "hardware": tuple(ON_HARDWARE),
     "untrained": tuple(name for name, method in METHODS.items() if method.rests_on == "ear"),
-    "fitted": tuple(name for name, each in METHODS.items() if each.rests_on != "ear" and each.recipe is None),
+    "fitted": tuple(name for name, item in METHODS.items() if item.rests_on != "ear" and item.recipe is None),
     "generators": tuple(RECIPES),
     "all": tuple(METHODS),
 }
-"""Names that stand for several."""
 
 
 def chosen_methods(text: str) -> tuple[str, ...]:
@@ -449,7 +449,7 @@ def chosen_methods(text: str) -> tuple[str, ...]:
     """
     wanted: set[str] = set()
     known = ", ".join((*GROUPS, *METHODS))
-    for word in filter(None, (each.strip() for each in text.split(","))):
+    for word in filter(None, (part.strip() for part in text.split(","))):
         if word not in METHODS and word not in GROUPS:
             raise ValueError(f"--methods: {word!r} does not exist; use some of {known}")
         wanted.update(GROUPS.get(word, (word,)))

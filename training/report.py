@@ -43,10 +43,10 @@ OPTIONAL = (
     *("seed", "probe", "snr_db", "support", "support_recordings", "paths", "core_ms", "device", "regularisation"),
     *("predicted_noise_reduction_db", "predicted_blind_noise_reduction_db"),
 )
+# An ear counts as loud above the scored bands if a band above 8.9 kHz becomes louder by more than this.
 LOUD_HIGH_BAND_DB = 3.0
-"""An ear counts as loud above the scored bands if a band above 8.9 kHz becomes louder by more than this."""
+# The service answers with WMMSE where that is predicted to be better by more than this.
 FALLBACK_MARGIN_DB = 0.5
-"""The service answers with WMMSE where that is predicted to be better by more than this."""
 
 NOTE = (
     "NR: mean over the one-third octaves 50 Hz-5 kHz. AMP: 50 Hz-8 kHz, quieter bands counted as 0 in each block. "
@@ -82,6 +82,7 @@ TABLE_3 = (
     "prime", "fir_wiener", "prime-log", "wmmse", "wmmse_fast", *(f"wmmse_pcg_{2**n}" for n in range(5, 12)),
     "iterative_fir", "fxlms", "fxnlms",
 )  # fmt: skip
+# Title, published figures shown, which designs, and methods of which one is needed.
 PAPER_TABLES: tuple[tuple[str, tuple[str, ...], Callable[[DesignRow], bool], tuple[str, ...]], ...] = (
     (
         "Table 1. No query updates",
@@ -102,7 +103,6 @@ PAPER_TABLES: tuple[tuple[str, tuple[str, ...], Callable[[DesignRow], bool], tup
         (),
     ),
 )
-"""Title, published figures shown, which designs, and methods of which one is needed."""
 
 PAIRS = (
     (DesignRow("prime-log"), DesignRow("wmmse")),
@@ -210,7 +210,7 @@ class Section:
     def designs(self) -> dict[DesignRow, pd.DataFrame]:
         """The rows of each design, in the order of METHODS."""
         found = {as_design(key): own for key, own in self.rows.groupby(DESIGN, sort=False)}
-        return {each: found[each] for each in in_order(found)}
+        return {item: found[item] for item in in_order(found)}
 
     @property
     def dataset(self) -> str:
@@ -222,7 +222,7 @@ class Section:
         names = ["SIMULATED data"] if self.rows.simulated.any() else []
         names += [self.dataset] if self.dataset != "simulated" else []
         unusual = sorted(set(self.rows.regularisation.dropna()) - {REGULARISATION})
-        calibration = f"window {self.window}" + "".join(f", regularisation {each:.0e}" for each in unusual)
+        calibration = f"window {self.window}" + "".join(f", regularisation {item:.0e}" for item in unusual)
         conditions = {
             "all": "mean over all conditions",
             "original": "original measurements",
@@ -411,7 +411,7 @@ def pairs(section: Section) -> str | None:
     for first, second in PAIRS:
         if not {first, second} <= section.designs.keys():
             continue
-        sides = [section.designs[each] for each in (first, second)]
+        sides = [section.designs[item] for item in (first, second)]
         columns = ["noise_reduction_db", "amplification_db"]
         cases = [own.groupby(["split", *CASE])[columns].mean() for own in sides]
         both = (cases[0] - cases[1]).dropna(how="all")
@@ -515,7 +515,7 @@ def by_recording(rows: pd.DataFrame) -> str:
     for method in sorted(set(rows.method[rows.seed.notna()])):
         designs = [DesignRow(method, k, "fast" if k else "") for k in sorted(set(rows.k))]
         parts += [
-            against_wmmse(each, cases, case) for each in designs if {each, DesignRow("wmmse")} <= cases.keys()
+            against_wmmse(item, cases, case) for item in designs if {item, DesignRow("wmmse")} <= cases.keys()
         ]
     return "\n\n".join(parts)
 

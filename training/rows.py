@@ -34,11 +34,12 @@ Row = dict[str, Any]
 
 ROWS_FILE = "rows.parquet"
 RECORD_FILE = "run.json"
+# Key of the metadata of a Parquet file.
 ATTRS = "run"
-"""Key of the metadata of a Parquet file."""
+# Method with a filter for each noise: it enters the figure over frequency and no table.
 PER_NOISE = "weighted_fxlms"
-"""Method with a filter for each noise: it enters the figure over frequency and no table."""
 
+# Figures of a filter and their headings in tables.
 COLUMNS = {
     "noise_reduction_db": "NR dB",
     "amplification_db": "AMP dB",
@@ -49,9 +50,8 @@ COLUMNS = {
     "control_rms": "RMS",
     "late_cut_noise_reduction_db": "NR late cut dB",
 }
-"""Figures of a filter and their headings in tables."""
+# Probes of a run by recording.
 BROAD_BAND = ("white", "pink", "pool")
-"""Probes of a run by recording."""
 
 
 class RunError(ValueError):
@@ -215,7 +215,7 @@ def by_split(rows: pd.DataFrame) -> pd.DataFrame:
     parts = [rows[fitted]]
     for _, own in rows[~fitted].groupby("method", sort=False):
         done = set(own.listener)
-        parts += [own[own.listener.isin(each)].assign(split=n) for n, each in held_out.items() if each <= done]
+        parts += [own[own.listener.isin(item)].assign(split=n) for n, item in held_out.items() if item <= done]
     found = joined(parts)
     return found.assign(split=found["split"].astype(int)) if len(found) else found
 

@@ -25,8 +25,8 @@ from training.experiment import run
 from training.methods import GROUPS, METHODS
 from training.rows import RunError
 
+# Errors in the request, the data or the environment: reported in one line, without a traceback.
 MISTAKES = (ModelStoreError, RunError, OSError, ImportError, ValueError, FloatingPointError)
-"""Errors in the request, the data or the environment: reported in one line, without a traceback."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,9 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("run_splits: a worker was killed, perhaps for memory; repeat the command to resume", file=sys.stderr)
         return 2
     except ValidationError as error:
-        for each in error.errors():
-            name = ".".join(map(str, each["loc"]))
-            print(f"run_splits: {name}: {each['input']!r}: {each['msg']}", file=sys.stderr)
+        for item in error.errors():
+            name = ".".join(map(str, item["loc"]))
+            print(f"run_splits: {name}: {item['input']!r}: {item['msg']}", file=sys.stderr)
         return 2
     except MISTAKES as error:
         print(f"run_splits: {error}", file=sys.stderr)
@@ -66,7 +66,7 @@ def parse(arguments: Sequence[str] | None) -> Configuration:
 
 def _kind(annotation: Any) -> dict[str, Any]:
     """Options of argparse for a field's type; pydantic checks the value."""
-    kinds = [each for each in get_args(annotation) or (annotation,) if each is not NoneType]
+    kinds = [get_arg for get_arg in get_args(annotation) or (annotation,) if get_arg is not NoneType]
     if get_origin(annotation) is Literal:
         return {"choices": kinds}
     return {"action": "store_true", "default": None} if annotation is bool else {}

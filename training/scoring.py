@@ -27,8 +27,8 @@ STFT_N_FFT, STFT_HOP = 8192, 2048
 ENERGY_FLOOR = 1e-12
 LATE_CUT_SAMPLES = 2048
 
+# 25 Hz to 20 kHz: the 20-Hz band (17.8 to 22.4 Hz) holds no bin of an 8192-point transform.
 SCORED_BANDS = WIDE_BANDS[1:]
-"""25 Hz to 20 kHz: the 20-Hz band (17.8 to 22.4 Hz) holds no bin of an 8192-point transform."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class TimeDomainScore:
         """
         cut = pair.primary.copy()
         cut[LATE_CUT_SAMPLES:] = 0
-        primary, shortened, secondary = (self._spectrum(each) for each in (pair.primary, cut, pair.secondary))
+        primary, shortened, secondary = (self._spectrum(item) for item in (pair.primary, cut, pair.secondary))
         disturbances = [self._disturbance(primary), self._disturbance(shortened)]
         scores = []
         for one in taps.to("cpu", self._dtype):
@@ -143,7 +143,7 @@ def _figures(
     """Figures from band powers of disturbance and error, [n_noises, n_blocks, n_bands] each."""
     disturbance, error = measured
     reduction, cut_reduction = (level_db(before / after) for before, after in (measured, late_cut))
-    louder, cut_louder = ((-each).clamp_min(0) for each in (reduction, cut_reduction))
+    louder, cut_louder = ((-item).clamp_min(0) for item in (reduction, cut_reduction))
 
     def change_db(bands: tuple[int, ...]) -> float:
         chosen = _columns(bands)

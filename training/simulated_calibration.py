@@ -55,7 +55,7 @@ class SimulatedEstimate:
 
     def values(self) -> list[Any]:
         """The tensors, in the order of the fields."""
-        return [getattr(self, each.name) for each in fields(self)]
+        return [getattr(self, field.name) for field in fields(self)]
 
 
 def simulate_calibration(
@@ -130,7 +130,7 @@ def simulate_calibration(
             )
         )
     parts = [
-        SimulatedEstimate(*(_tensor(getattr(estimate, each.name)) for each in fields(SimulatedEstimate)))
+        SimulatedEstimate(*(_tensor(getattr(estimate, field.name)) for field in fields(SimulatedEstimate)))
         for estimate in estimates
     ]
     return SimulatedEstimate.joined(parts)

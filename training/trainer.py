@@ -35,8 +35,8 @@ from training.training_set import TrainingSet
 STATE_EVERY_UPDATES = 250
 DRAWN_AHEAD_UPDATES = 50
 
+# Called with the updates done, the updates in all, and the last loss.
 ReportUpdate = Callable[[int, int, float], None]
-"""Called with the updates done, the updates in all, and the last loss."""
 
 
 class GroupTrainer:
@@ -100,7 +100,7 @@ class GroupTrainer:
                 if self.state_file is not None:
                     save_state(self.state_file, self._state())
                 report(self.update, self.config.n_updates, losses.mean().item())
-        return tuple(deepcopy(each).eval() for each in self.group.generators)
+        return tuple(deepcopy(generator).eval() for generator in self.group.generators)
 
     def train_step(self) -> Tensor:
         """One update of every model. Returns each one's loss, [n_models]."""
@@ -135,7 +135,7 @@ class GroupTrainer:
         """Put the draws of the next updates on the device at once."""
         updates = range(self.update, self.update + DRAWN_AHEAD_UPDATES)
         kinds = zip(*(self._draw(update) for update in updates), strict=True)
-        self._drawn.extend(zip(*(torch.from_numpy(np.stack(each)).to(self._device) for each in kinds), strict=True))
+        self._drawn.extend(zip(*(torch.from_numpy(np.stack(kind)).to(self._device) for kind in kinds), strict=True))
 
     def _draw(self, update: int) -> tuple[np.ndarray, ...]:
         """Places in the pool, alphas and clips of every model's items, model after model."""
@@ -146,7 +146,7 @@ class GroupTrainer:
             places, alphas = training_set.draw_items(config.batch_size, config.mixture_probability, rng)
             places[:, 1:] += first_case
             own.append((places, alphas, self.objective.draw(config.batch_size, rng)))
-        return tuple(np.concatenate(each) for each in zip(*own, strict=True))
+        return tuple(np.concatenate(item) for item in zip(*own, strict=True))
 
     def save_members(self, files: Sequence[Path]) -> None:
         """Write each model's state as a group of one would have, from which it goes on alone."""
@@ -154,13 +154,13 @@ class GroupTrainer:
         for place, file in enumerate(files):
             one = slice(place, place + 1)
             moments = {
-                number: {name: each if name == "step" else each[one].clone() for name, each in values.items()}
+                number: {name: value if name == "step" else value[one].clone() for name, value in values.items()}
                 for number, values in state["optimiser"]["state"].items()
             }
             own = {
                 "update": self.update,
                 "seeds": self.seeds[one],
-                "generator": {name: each[one].clone() for name, each in state["generator"].items()},
+                "generator": {name: item[one].clone() for name, item in state["generator"].items()},
                 "optimiser": state["optimiser"] | {"state": moments},
             }
             save_state(file, own)
@@ -176,7 +176,7 @@ class GroupTrainer:
         return {
             "update": self.update,
             "seeds": self.seeds,
-            "generator": {name: each.detach() for name, each in self.group.stacked.items()},
+            "generator": {name: item.detach() for name, item in self.group.stacked.items()},
             "optimiser": self.optimiser.state_dict(),
         }
 
@@ -186,8 +186,8 @@ class GroupTrainer:
         if found != self.seeds:
             raise ValueError(f"{state_file}: is the state of seeds {found}, not of {self.seeds}; delete it")
         with torch.no_grad():
-            for name, each in self.group.stacked.items():
-                each.copy_(state["generator"][name])
+            for name, item in self.group.stacked.items():
+                item.copy_(state["generator"][name])
         self.optimiser.load_state_dict(state["optimiser"])
         self.update = state["update"]
 
@@ -200,10 +200,10 @@ class GeneratorGroup:
         self.generators = tuple(generators)
         self.stacked: dict[str, Tensor] = {}
         for name, _ in self.generators[0].named_parameters():
-            own = [each.get_parameter(name) for each in self.generators]
-            self.stacked[name] = nn.Parameter(torch.stack([each.detach() for each in own]))
-            for row, each in zip(self.stacked[name].detach(), own, strict=True):
-                each.data = row
+            own = [generator.get_parameter(name) for generator in self.generators]
+            self.stacked[name] = nn.Parameter(torch.stack([item.detach() for item in own]))
+            for row, item in zip(self.stacked[name].detach(), own, strict=True):
+                item.data = row
         self._layout = with_unfolded_convolutions(self.generators[0])
 
     def __len__(self) -> int:
@@ -213,7 +213,7 @@ class GeneratorGroup:
     def __call__(self, features: Tensor) -> Tensor:
         """What each generator makes of its own features: [M, batch, 12, n_points] -> [M, batch, ...]."""
         if len(self) == 1:
-            weights = {name: each[0] for name, each in self.stacked.items()}
+            weights = {name: item[0] for name, item in self.stacked.items()}
             return functional_call(self.generators[0], weights, (features[0],))[None]
 
         def one(weights: dict[str, Tensor], own: Tensor) -> Tensor:
@@ -320,8 +320,8 @@ def learning_rate(config: TrainingConfig, update: int) -> float:
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
 
 
+# Processors on which PyTorch emulates it: a layer of `prime` takes 36 times as long as in float32 there (AVX2).
 _WITHOUT_BFLOAT16 = ("DEFAULT", "NO AVX", "AVX2")
-"""Processors on which PyTorch emulates it: a layer of `prime` takes 36 times as long as in float32 there (AVX2)."""
 
 
 def computes_bfloat16(device: torch.device) -> bool:

@@ -69,11 +69,11 @@ class TrainingSet:
             return values.to(device=device, dtype=torch.float32)
 
         def rows(responses: Sequence[np.ndarray]) -> Tensor:
-            return ready(_padded([torch.from_numpy(each)[None] for each in responses]))
+            return ready(_padded([torch.from_numpy(response)[None] for response in responses]))
 
         return cls(
-            primary_estimates=ready(torch.stack([each.primary for each in estimates])),
-            secondary_estimates=ready(torch.stack([each.secondary for each in estimates])),
+            primary_estimates=ready(torch.stack([estimate.primary for estimate in estimates])),
+            secondary_estimates=ready(torch.stack([estimate.secondary for estimate in estimates])),
             true=TruePaths(rows(primaries), rows(secondaries)),
             mixtures=mixtures,
         )
@@ -85,24 +85,24 @@ class TrainingSet:
         A set that several models share is held once. Raises ValueError where the sets differ in the number of
         calibrations or in the length of their estimates.
         """
-        distinct = list({id(each): each for each in sets}.values())
-        shapes = sorted({(*each.primary_estimates.shape[::2], each.secondary_estimates.shape[-1]) for each in sets})
+        distinct = list({id(item): item for item in sets}.values())
+        shapes = sorted({(*item.primary_estimates.shape[::2], item.secondary_estimates.shape[-1]) for item in sets})
         if len(shapes) > 1:
             raise ValueError(
                 f"training sets: found (calibrations, primary taps, secondary taps) {shapes}, expected one triple"
             )
-        first_cases = np.cumsum([0, *(each.n_cases for each in distinct)]).tolist()
-        begins = {id(each): first for each, first in zip(distinct, first_cases, strict=False)}
+        first_cases = np.cumsum([0, *(item.n_cases for item in distinct)]).tolist()
+        begins = {id(item): first for item, first in zip(distinct, first_cases, strict=False)}
         pooled = cls(
-            primary_estimates=torch.cat([each.primary_estimates for each in distinct], dim=1),
-            secondary_estimates=torch.cat([each.secondary_estimates for each in distinct], dim=1),
+            primary_estimates=torch.cat([item.primary_estimates for item in distinct], dim=1),
+            secondary_estimates=torch.cat([item.secondary_estimates for item in distinct], dim=1),
             true=TruePaths(
-                _padded([each.true.primary for each in distinct]),
-                _padded([each.true.secondary for each in distinct]),
+                _padded([item.true.primary for item in distinct]),
+                _padded([item.true.secondary for item in distinct]),
             ),
             mixtures=(),
         )
-        return pooled, [begins[id(each)] for each in sets]
+        return pooled, [begins[id(item)] for item in sets]
 
     @property
     def n_cases(self) -> int:
@@ -136,12 +136,12 @@ class TrainingSet:
         """
         calibration, first, second = places.unbind(-1)
         estimates = [
-            torch.lerp(each[calibration, first], each[calibration, second], alphas[:, None])
-            for each in (self.primary_estimates, self.secondary_estimates)
+            torch.lerp(item[calibration, first], item[calibration, second], alphas[:, None])
+            for item in (self.primary_estimates, self.secondary_estimates)
         ]
         true = [
-            torch.lerp(each[first], each[second], alphas[:, None])
-            for each in (self.true.primary, self.true.secondary)
+            torch.lerp(item[first], item[second], alphas[:, None])
+            for item in (self.true.primary, self.true.secondary)
         ]
         return estimates[0], estimates[1], TruePaths(*true)
 
@@ -157,8 +157,8 @@ class TrainingSet:
 
 def _padded(responses: Sequence[Tensor]) -> Tensor:
     """Impulse responses [n, taps] under one another, with zeros after those that are shorter."""
-    longest = max(each.shape[-1] for each in responses)
-    return torch.cat([pad(each, (0, longest - each.shape[-1])) for each in responses])
+    longest = max(response.shape[-1] for response in responses)
+    return torch.cat([pad(response, (0, longest - response.shape[-1])) for response in responses])
 
 
 def draw_mixtures(

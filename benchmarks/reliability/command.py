@@ -17,8 +17,8 @@ from types import FrameType
 from benchmarks import machine, results
 
 PROGRESS_EVERY_S = 10.0
+# `timeout` signals a process and then its group: signals within this time are one request to stop.
 SAME_SIGNAL_S = 2.0
-"""`timeout` signals a process and then its group: signals within this time are one request to stop."""
 
 
 @dataclass
@@ -28,8 +28,8 @@ class Outcome:
     mistakes: Counter[str] = field(default_factory=Counter)
 
 
+# Given the command's options and the service's; writes into the outcome as it goes on.
 Work = Callable[[argparse.Namespace, Sequence[str]], None]
-"""Given the command's options and the service's; writes into the outcome as it goes on."""
 
 
 def counted(total: int, unit: str) -> Iterator[int]:

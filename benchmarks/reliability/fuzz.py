@@ -52,8 +52,8 @@ DESIGN_PATHS = {
     "/synthesize?sign=plus": 4,
     "/refine?sign=plus": 4,
 }
+# How often each path and each form is drawn; slow ones are rare.
 SHARES = {"design": 20, "inference": 4, "calibration": 1}
-"""How often each path and each form is drawn; slow ones are rare."""
 
 # A request may ask for a deadline that cannot be met; the mutated bodies check Retry-After of such answers.
 SCHEMATHESIS_CONFIG = '[checks]\nnot_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 503]\n'
@@ -99,7 +99,7 @@ class Form:
 def forms(golden: GoldenCase) -> dict[str, Form]:
     """Every form, with bodies made from the golden case's paths."""
     primary, secondary = np.asarray(golden.primary)[:512], np.asarray(golden.secondary)[:256]
-    p, s = (np.fft.rfft(each, 4096).astype(np.complex64) for each in (primary, secondary))
+    p, s = (np.fft.rfft(item, 4096).astype(np.complex64) for item in (primary, secondary))
     designs = [
         wire.encode(primary, secondary),
         wire.encode(primary, secondary, np.asarray(golden.coherence)),
@@ -108,7 +108,7 @@ def forms(golden: GoldenCase) -> dict[str, Form]:
     ]
     inference, n_json = _inference_body({"primary": p, "secondary": s})
     noise = np.random.default_rng(0).standard_normal(3072).astype(np.float32)
-    off, loudspeaker = (np.convolve(noise, each)[: len(noise)] for each in (primary, 0.35 * secondary))
+    off, loudspeaker = (np.convolve(noise, item)[: len(noise)] for item in (primary, 0.35 * secondary))
     takes = [Take(0.0, noise, off), Take(0.35, noise, off - loudspeaker)]
     return {
         "design": Form(DESIGN_PATHS, designs),
@@ -129,14 +129,14 @@ def _inference_body(paths: dict[str, NDArray[np.complex64]]) -> tuple[bytes, int
     inputs = [
         {
             "name": name,
-            "shape": [len(each), 2],
+            "shape": [len(path), 2],
             "datatype": "FP32",
-            "parameters": {"binary_data_size": each.nbytes},
+            "parameters": {"binary_data_size": path.nbytes},
         }
-        for name, each in paths.items()
+        for name, path in paths.items()
     ]
     document = json.dumps({"inputs": inputs, "parameters": {"k": 1, "binary_data_output": True}}).encode()
-    return document + b"".join(each.tobytes() for each in paths.values()), len(document)
+    return document + b"".join(path.tobytes() for path in paths.values()), len(document)
 
 
 def mutated(body: bytes, draw: Random) -> bytes:

@@ -26,12 +26,12 @@ from model_store.checkpoint import Checkpoint
 from model_store.golden import GoldenCase
 from model_store.store import ModelStore
 
+# Largest relative l2 distance between filters of the same weights; those of others must differ ten times more.
 SAME_FILTER = 1e-2
-"""Largest relative l2 distance between filters of the same weights; those of others must differ ten times more."""
 
+# Standard deviation of what is added to the last layer's weights. Much more would make a generator so poor that the
+# service answers with the Wiener filter instead.
 WEIGHT_NOISE = 0.03
-"""Standard deviation of what is added to the last layer's weights. Much more would make a generator so poor that
-the service answers with the Wiener filter instead."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class HotSwap(Outcome):
 def run(target: ServiceTarget, second: Checkpoint, n_swaps: int, n_clients: int, outcome: HotSwap) -> None:
     """Swap the target's checkpoint and `second` for each other under load."""
     service, store, first = target.service, target.store, target.checkpoint
-    filters = [np.asarray(each.golden.taps) for each in (first, second)]
+    filters = [np.asarray(item.golden.taps) for item in (first, second)]
     difference = np.linalg.norm(filters[0] - filters[1]) / np.linalg.norm(filters[0])
     if difference < 10 * SAME_FILTER:
         raise RuntimeError(f"the two models' filters differ by {difference:.2g}: less than {10 * SAME_FILTER:.2g}")

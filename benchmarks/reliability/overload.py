@@ -53,8 +53,8 @@ from prime_anc_client import Take, wire
 OVERLOAD = 3.0
 DEADLINE_OVER_P99 = 2.0
 RECOVERS_WITHIN_S = 2.0
+# Allowed ratio of p99 after to before; 500 requests scatter that much.
 RECOVERED_OVER_UNLOADED = 1.5
-"""Allowed ratio of p99 after to before; 500 requests scatter that much."""
 SHED_WITHIN_MS = 5.0
 JUDGED_FROM_S = 60.0
 N_MANY = 16
@@ -73,9 +73,9 @@ class Overload(Outcome):
     applied: dict[int, int] = field(default_factory=dict)
     statuses: dict[int, int] = field(default_factory=dict)
     recovered: dict[str, Any] = field(default_factory=dict)
+    # With `--mixed`, by kind: `share`, requests served per second over those that many clients in turn are served;
+    # statuses and times.
     kinds: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """With `--mixed`, by kind: `share`, requests served per second over those that many clients in turn are served;
-    statuses and times."""
 
     def judge_shares(self) -> None:
         """Add to the mistakes which kinds were served too little."""
@@ -169,11 +169,11 @@ async def kinds(golden: GoldenCase, port: int) -> dict[str, tuple[bytes, int]]:
     taps = np.frombuffer((await connection.ask(binary)).body, "<f4")
     connection.close()
     noise = np.random.default_rng(0).standard_normal(96_000).astype(np.float32)
-    off, loudspeaker = (np.convolve(noise, each)[: len(noise)] for each in (primary, 0.35 * secondary))
+    off, loudspeaker = (np.convolve(noise, item)[: len(noise)] for item in (primary, 0.35 * secondary))
     takes = wire.encode_takes([Take(0.0, noise, off), Take(0.35, noise, off - loudspeaker)])
 
     def json_request(path: str, **more: object) -> bytes:
-        paths = {name: {"impulse_response": each.tolist()} for name, each in known.items()}
+        paths = {name: {"impulse_response": item.tolist()} for name, item in known.items()}
         body = json.dumps({"sample_rate": 48_000, **paths, **more}).encode()
         return request("POST", path, body, {"Content-Type": "application/json"})
 

@@ -23,11 +23,11 @@ READY_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 60.0
 POLL_S = 0.02
 
+# Program that becomes another one, which Linux sends SIGTERM when this process ends (PR_SET_PDEATHSIG).
 STOPPED_WITH_PARENT = (
     "import ctypes, os, sys; prctl = getattr(ctypes.CDLL(None), 'prctl', None); prctl and prctl(1, 15); "
     "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 )
-"""Program that becomes another one, which Linux sends SIGTERM when this process ends (PR_SET_PDEATHSIG)."""
 
 
 @dataclass

@@ -49,8 +49,8 @@ ODD_ACCEPT = "application/openmetrics-text;version=zz"
 SAMPLE_EVERY, MIN_SAMPLES = 10_000, 20
 MAX_DRIFT = 0.01
 TRIES, PAUSE_S = 20, 0.5
+# Of a problem document.
 _CODE = re.compile(rb'"type":"[^"]*[:/#]([a-z-]+)"')
-"""Of a problem document."""
 
 
 class Kind(NamedTuple):

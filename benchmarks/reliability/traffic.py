@@ -148,8 +148,8 @@ class Tally:
         return {"client": summary(self.shed_ms), "server": summary(self.shed_server_ms)}
 
 
+# Gives the next request and the tally that its answer is added to.
 Draw = Callable[[], tuple[bytes, Tally]]
-"""Gives the next request and the tally that its answer is added to."""
 
 
 def is_filter(body: bytes) -> bool:

@@ -37,10 +37,10 @@ from synthesis.conventions import SAMPLE_RATE_HZ
 
 AUDIO = (".wav", ".flac", ".aif", ".aiff", ".ogg", ".rf64", ".w64", ".caf")
 TEXT = (".csv", ".txt", ".frd", ".dat")
+# Of a recording.
 MIN_SECONDS, ENOUGH_SECONDS, MAX_SECONDS = 0.064, 4.0, 60.0
-"""Of a recording."""
+# Numbers that a file may hold: two minutes of four channels at 48 kHz.
 MAX_VALUES = 25_000_000
-"""Numbers that a file may hold: two minutes of four channels at 48 kHz."""
 _ITA = "ITA_TOOLBOX_AUDIO_OBJECT"
 _ALIASES = {
     "primary": ("p", "pz", "pz1", "ptf", "pri", "hp", "primarypath"),
@@ -303,11 +303,11 @@ def paths_at_48_khz(responses: Mapping[str, Response]) -> tuple[dict[str, NDArra
     delays = dict.fromkeys(responses, 0)
     if both := [name for name in responses if name != "feedback"]:
         delays |= dict.fromkeys(both, common_delay([responses[name] for name in both]))
-    found = {name: resampling.at_48_khz(each, delays[name]) for name, each in responses.items()}
+    found = {name: resampling.at_48_khz(item, delays[name]) for name, item in responses.items()}
     notes = [
-        f"{name} path: {_resampled_from(each.rate_hz)}"
-        for name, each in responses.items()
-        if each.rate_hz != SAMPLE_RATE_HZ
+        f"{name} path: {_resampled_from(item.rate_hz)}"
+        for name, item in responses.items()
+        if item.rate_hz != SAMPLE_RATE_HZ
     ]
     if any(delays.values()):
         notes.append(
@@ -372,10 +372,10 @@ def recording(file: Path, meanings: Sequence[str] = MICROPHONES) -> RecordedChan
     used = dict(list(found.channels.items())[: len(meanings)])
     if any(map(np.iscomplexobj, used.values())):
         raise FileError(f"{file}: it holds a frequency response; a recording is needed")
-    for name, each in used.items():
-        if not each.any():
+    for name, item in used.items():
+        if not item.any():
             raise _silent(file, name)
-    clipped_shares = [clipped_share(each) for each in used.values()]  # which resampling hides
+    clipped_shares = [clipped_share(item) for item in used.values()]  # which resampling hides
     found = signals_at_48_khz(replace(found, channels=used))
     signals, notes = list(found.channels.values()), found.notes
     seconds = len(signals[0]) / SAMPLE_RATE_HZ
@@ -497,7 +497,7 @@ def _matlab(file: Path) -> Measurement:
     variables = _loadmat(file)
     if _ITA in variables:
         return _ita(file)
-    return _from_arrays(file, {name: each for name, each in variables.items() if not name.startswith("__")})
+    return _from_arrays(file, {name: variable for name, variable in variables.items() if not name.startswith("__")})
 
 
 def _from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
@@ -546,10 +546,10 @@ def _from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
 
 def _with_times(found: Measurement) -> Measurement:
     """An array of times beside samples as their rate and start."""
-    times = [name for name, each in found.channels.items() if _plain(name) in _TIME_NAMES and _is_axis(each)]
+    times = [name for name, item in found.channels.items() if _plain(name) in _TIME_NAMES and _is_axis(item)]
     if not times or len(found.channels) == 1:
         return found
-    channels = {name: each for name, each in found.channels.items() if name not in times}
+    channels = {name: item for name, item in found.channels.items() if name not in times}
     seconds = found.channels[times[0]]
     rate_hz = rate_of(float(seconds[-1] - seconds[0]) / (len(seconds) - 1))
     if found.rate_hz is not None and abs(rate_hz - found.rate_hz) > 1e-3 * found.rate_hz:
@@ -598,22 +598,22 @@ def _with_spectra(found: Measurement) -> Measurement:
     """Spectra of all frequencies, not only those from 0 Hz to Nyquist, halved; an array of frequencies beside
     spectra as their rate."""
     channels = dict(found.channels)
-    spectra = {name: each for name, each in channels.items() if np.iscomplexobj(each)}
+    spectra = {name: item for name, item in channels.items() if np.iscomplexobj(item)}
     axes = [
         name
-        for name, each in channels.items()
+        for name, item in channels.items()
         if _plain(name) in _FREQUENCY_NAMES
         and name not in spectra
-        and (len(_plain(name)) > 1 or bool((np.diff(each) > 0).all()))
+        and (len(_plain(name)) > 1 or bool((np.diff(item) > 0).all()))
     ]
     if not spectra:
         return _without_axes(found, axes)
     rate_hz = found.rate_hz
-    for name, each in spectra.items():
-        n = len(each)
-        if n > 2 and np.allclose(each[1:], each[:0:-1].conj(), atol=1e-9 * float(np.abs(each).max())):
-            each = each[: n // 2 + 1]
-        if n > 2 and abs(each[0].imag) > 1e-6 * float(np.abs(each).max()):
+    for name, values in spectra.items():
+        n = len(values)
+        if n > 2 and np.allclose(values[1:], values[:0:-1].conj(), atol=1e-9 * float(np.abs(values).max())):
+            values = values[: n // 2 + 1]
+        if n > 2 and abs(values[0].imag) > 1e-6 * float(np.abs(values).max()):
             raise FileError(
                 f"{found.file}: {name} is complex at 0 Hz, hence no spectrum from 0 Hz to half the sample rate; save "
                 "impulse responses"
@@ -625,14 +625,14 @@ def _with_spectra(found: Measurement) -> Measurement:
                 raise FileError(
                     f"{found.file}: {axis} does not run evenly from 0 Hz for each bin of {name}; save impulse responses"
                 )
-            top_hz = float(hz[-1]) * (2 if len(each) == n else n / (n - 1))
+            top_hz = float(hz[-1]) * (2 if len(values) == n else n / (n - 1))
             if rate_hz is not None and abs(top_hz - rate_hz) > 1e-3 * rate_hz:
                 raise FileError(
                     f"{found.file}: {axis} ends at {hz[-1]:g} Hz, which does not fit the sample rate of {rate_hz:g} "
                     "Hz; save impulse responses"
                 )
             rate_hz = top_hz if rate_hz is None else rate_hz
-        channels[name] = each
+        channels[name] = values
     for axis in axes:
         del channels[axis]
     return replace(found, channels=channels, rate_hz=rate_hz)
@@ -640,11 +640,11 @@ def _with_spectra(found: Measurement) -> Measurement:
 
 def _without_axes(found: Measurement, axes: Sequence[str]) -> Measurement:
     """Samples without the frequencies that lie beside them; raises FileError if the samples are values at those."""
-    rest = {name: each for name, each in found.channels.items() if name not in axes}
+    rest = {name: item for name, item in found.channels.items() if name not in axes}
     if not axes or not rest:
         return found
-    for name, each in rest.items():
-        if len(each) == len(found.channels[axes[0]]):
+    for name, item in rest.items():
+        if len(item) == len(found.channels[axes[0]]):
             raise FileError(
                 f"{found.file}: {name} seems to hold values at the frequencies of {axes[0]}, but is not complex; "
                 "save impulse responses"
@@ -665,7 +665,7 @@ def _ita(file: Path) -> Measurement:
     if data.dtype.kind not in "fiuc" or not isinstance(audio.samplingRate, int | float):
         raise FileError(f"{file}: its data or its samplingRate, {audio.samplingRate!r}, are no numbers")
     kind = np.complex128 if np.iscomplexobj(data) else np.float64
-    columns = {name: each.astype(kind) for name, each in zip(names, data.T, strict=True)}
+    columns = {name: item.astype(kind) for name, item in zip(names, data.T, strict=True)}
     found = Measurement(file, columns, float(audio.samplingRate))
     rows = np.atleast_1d(np.asarray(getattr(audio, "channelUserData", ()), object))
     # As many as channels, or it is not known whose they are.

@@ -27,19 +27,19 @@ from synthesis.conventions import SAMPLE_RATE_HZ
 Float64 = NDArray[np.float64]
 
 RATES_HZ = (4000.0, 768_000.0)
+# Zeros of the sinc on either side.
 N_CROSSINGS = 32
-"""Zeros of the sinc on either side."""
+# Of the sinc's window: 70 dB of stop-band attenuation.
 _KAISER_BETA = 7.0
-"""Of the sinc's window: 70 dB of stop-band attenuation."""
+# Samples by which paths that were measured from before zero are delayed at most.
 MAX_DELAY = 1024
-"""Samples by which paths that were measured from before zero are delayed at most."""
+# Share of a response's energy that may lie before zero.
 MAX_LOST = 1e-5
-"""Share of a response's energy that may lie before zero."""
+# Share of the energy that may lie where no request can hold it.
 MAX_CUT = 1e-4
-"""Share of the energy that may lie where no request can hold it."""
 MAX_RESPONSE_SAMPLES = 32_768
+# Samples of a response's beginning that are fitted where the sinc would reach before zero.
 N_FITTED = 1024
-"""Samples of a response's beginning that are fitted where the sinc would reach before zero."""
 
 
 @dataclass(frozen=True, eq=False)

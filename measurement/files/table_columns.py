@@ -21,22 +21,22 @@ from synthesis.conventions import SAMPLE_RATE_HZ
 Float64 = NDArray[np.float64]
 Complex128 = NDArray[np.complex128]
 
+# Of a response given at frequencies of its own: 5.9 Hz apart, 8192 samples long.
 N_SPECTRUM_BINS = 4097
-"""Of a response given at frequencies of its own: 5.9 Hz apart, 8192 samples long."""
 INTERPOLATED = f"interpolated to {N_SPECTRUM_BINS} frequencies, held below the first and above the last"
+# Radians: a phase that stays within it up to 8 kHz is not in degrees.
 _SMALL_ANGLE = 3.15
-"""Radians: a phase that stays within it up to 8 kHz is not in degrees."""
 _SPECTRAL = ("level", "magnitude", "phase", "real", "imaginary")
+# Beyond any level in air, re 20 micropascals.
 _LARGEST_LEVEL_DB = 200.0
-"""Beyond any level in air, re 20 micropascals."""
+# Largest of positive numbers without a unit that are taken for linear: levels in dB would rise higher.
 _SAFELY_LINEAR = 4.0
-"""Largest of positive numbers without a unit that are taken for linear: levels in dB would rise higher."""
+# Shortest delay of a path: a phase whose unit is not stated and that would mean less in degrees is in doubt.
 _LEAST_DELAY_S = 50e-6
-"""Shortest delay of a path: a phase whose unit is not stated and that would mean less in degrees is in doubt."""
 _LAST_BAND_HZ = 7800.0
 _ROWS_PER_OCTAVE = 11.0
+# Rows that are further apart leave out what a path does between them.
 _FINE_STEP_HZ = 25.0
-"""Rows that are further apart leave out what a path does between them."""
 _ALTERED = re.compile(
     r"conj|negat|\bminus|^-|invers|invert|recipr|^1 ?/|\bstd\b|deviat|abweich|\berr(or)?\b|\bdelta\b|\bdiff|toler",
 )
@@ -47,8 +47,8 @@ _ALTERED_LEVEL = re.compile(
 _ALTERED_PHASE = re.compile(
     r"\blag|nacheil|retard|excess|\bmin|cycle|turn|revol|umdreh|\bpi\b|π|mrad|milli|\bgons?\b|%|percent"
 )
+# Words of a name by which a column is not the level or phase itself; `_POWER`: unless it is in dB.
 _POWER = re.compile(r"power|energ|leistung|squar|quadr|psd|\^ ?2|²")
-"""Words of a name by which a column is not the level or phase itself; `_POWER`: unless it is in dB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +172,7 @@ def _timed(file: Path, table: Table, names: tuple[str, ...], kinds: list[str]) -
     if abs(samples - round(samples)) <= max(1e-3, 2 * late.std()):
         samples = round(samples)
     counting = [n for n, kind in enumerate(kinds) if kind == "index" and _counts(table.values[:, n])]
-    if altered := [each for n, each in enumerate(names) if n != place and is_no_response(each)]:
+    if altered := [name for n, name in enumerate(names) if n != place and is_no_response(name)]:
         raise FileError(f"{file}: {altered[0]!r} is no impulse response; export the samples of one")
     if table.rate_hz is not None and abs(table.rate_hz - rate_hz) > 1e-3 * rate_hz:
         raise FileError(
@@ -188,7 +188,7 @@ def _spectrum(file: Path, table: Table, names: tuple[str, ...], kinds: list[str]
     """A response at frequencies that a column states."""
     wanted = ("real", "imaginary") if "real" in kinds and "imaginary" in kinds else ("level", "phase")
     places = {
-        kind: [n for n, each in enumerate(kinds) if each == kind or (kind == "level" and each == "magnitude")]
+        kind: [n for n, item in enumerate(kinds) if item == kind or (kind == "level" and item == "magnitude")]
         for kind in ("frequency", *wanted)
     }
     for kind, found in places.items():

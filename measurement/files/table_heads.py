@@ -12,8 +12,8 @@ from pathlib import Path
 
 from measurement.files.errors import FileError
 
+# Reads the number of a cell with the table's own decimal sign.
 Number = Callable[[str], float | None]
-"""Reads the number of a cell with the table's own decimal sign."""
 
 _VALUE = r"(?P<value>[+-]?(?:\d{1,3}(?:[.,'\u2019\u00a0\u202f ]\d{3})+(?!\d)|\d*[.,]?\d+)(?:[eE][+-]?\d+)?)"
 _UNIT = r"\s*(?P<unit>khz|hz|кгц|гц|ms|мс|[uµμ]s|ns|s\b|sec|sek|seg)?"
@@ -37,12 +37,12 @@ _CHANGES = re.compile(
     re.IGNORECASE,
 )
 _SECONDS = {"ms": 1e-3, "мс": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
+# Between these a number without a unit is a rate; intervals are below 1.
 _LIKELY_HZ = (1000.0, 1e6)
-"""Between these a number without a unit is a rate; intervals are below 1."""
+# Of REW's lines `number // meaning`, whatever the language of the meaning.
 _REW_ORDER = ("peak value", "peak index", "response length", "sample interval", "start time")
-"""Of REW's lines `number // meaning`, whatever the language of the meaning."""
+# Relative difference of numbers that are the same but for rounding.
 _ALMOST = 1e-3
-"""Relative difference of numbers that are the same but for rounding."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def read_head(file: Path, lines: Sequence[str], number: Number, largest: float, 
     if scale != 1:
         notes.append(f"normalised, hence multiplied by the peak value that the head states, {scale:g}")
     if unused := [*unused, *unknown]:
-        notes.append(f"not used: {'; '.join(each[:60] for each in unused[:4])}")
+        notes.append(f"not used: {'; '.join(item[:60] for item in unused[:4])}")
     length = by_meaning.get("response length")
     return Head(
         rates[0] if rates else None,
@@ -152,23 +152,23 @@ def _rate(match: re.Match[str], number: Number) -> float | None:
     """The rate of a sampling frequency or interval, by its unit or, without one, its size; None if it is no number."""
     around = f"{match['before']} {match['unit'] or ''}".lower()
     text = match["value"]
-    found = [each for each in (_grouped(text), number(text), _decimal(text)) if each is not None]
+    found = [item for item in (_grouped(text), number(text), _decimal(text)) if item is not None]
     if not found:
         return None
-    seconds = next((each for name, each in _SECONDS.items() if name in around), None)
+    seconds = next((second for name, second in _SECONDS.items() if name in around), None)
     if seconds is None and re.search(r"\bs(ec|ek|eg)?\b", around):
         seconds = 1.0
     if seconds is not None:
         return rate_of(found[-1] * seconds)
     scale = 1000.0 if "k" in around or "к" in around else 1.0
-    likely = [each * scale for each in found if _LIKELY_HZ[0] <= each * scale <= _LIKELY_HZ[1]]
+    likely = [item * scale for item in found if _LIKELY_HZ[0] <= item * scale <= _LIKELY_HZ[1]]
     if not likely and found[-1] < 0.1 and scale == 1:
         return rate_of(found[-1])
     return likely[0] if likely else found[-1] * scale
 
 
 def _first(*found: float | None) -> float | None:
-    return next((each for each in found if each is not None), None)
+    return next((item for item in found if item is not None), None)
 
 
 def _grouped(text: str) -> float | None:

@@ -21,8 +21,8 @@ from measurement.files.table_heads import read_head
 MAX_BYTES = 40_000_000
 
 _MINUS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d"), "-")
+# What separates thousands, beside the point or comma that is not the decimal one.
 _GROUPS = "'\u2019\u00a0\u2009\u202f "
-"""What separates thousands, beside the point or comma that is not the decimal one."""
 _COMMENT = re.compile(r"\*|#|//|;|%|!")
 _SPREADSHEET_ERROR = re.compile(r"#\S*[!?]|#(N/?[AVD]|NV)", re.IGNORECASE)
 _NUMERIC = re.compile(rf'[\d\s.,;"+\-eEdD{_GROUPS}]*\d[\d\s.,;"+\-eEdD{_GROUPS}]*')
@@ -31,12 +31,12 @@ _MISSING = re.compile(
 )
 
 
+# A comment among numbers that names what follows.
 _ANOTHER = re.compile(
     r"(?:(?:channel|ch|kanal|canal|response|ir|data|column) ?[\w.]{0,3}|left|right|links|rechts|primary.*|secondary.*"
     r"|feedback.*|[psf](?:z|_hat)?)[:=]?",
     re.IGNORECASE,
 )
-"""A comment among numbers that names what follows."""
 
 
 def _pattern(decimal: str) -> re.Pattern[str]:
@@ -279,9 +279,9 @@ def _clear(possible: Sequence[Layout], lines: Sequence[str], heading: Sequence[s
         cells = by_comma[0].cells(line) if width else []
         if len(cells) == width and all(re.match(r"[^\W\d_]", cell) for cell in cells):
             return by_comma
-    if any("." in line for line in lines) or any(each[0] in "+-" for each in fractions):
+    if any("." in line for line in lines) or any(fraction[0] in "+-" for fraction in fractions):
         return by_comma
-    if any(re.match(r"0\d|\d{6}|\d+[eEdD]", each) for each in fractions):
+    if any(re.match(r"0\d|\d{6}|\d+[eEdD]", fraction) for fraction in fractions):
         return others
     return [*by_comma, *others]
 
@@ -310,7 +310,7 @@ def _splits(text: str, layout: Layout) -> Iterator[list[str]]:
         if separator and separator in text:
             yield [cell.strip().strip('"').strip() for cell in text.strip("\n").split(separator)]
     yield re.split(r"\s{2,}|\t", text.strip())
-    yield [each.strip() for each in re.findall(r"[^\s,;(\[]+(?:\s*[(\[][^)\]]*[)\]])?", text)]
+    yield [match_.strip() for match_ in re.findall(r"[^\s,;(\[]+(?:\s*[(\[][^)\]]*[)\]])?", text)]
 
 
 _STEMS = {

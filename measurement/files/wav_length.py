@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+# Lengths that programs write when they cannot know them, into a pipe: 2 GiB and more, not a promise.
 UNKNOWN_LENGTHS = range(0x7FFFF000, 0x100000000)
-"""Lengths that programs write when they cannot know them, into a pipe: 2 GiB and more, not a promise."""
 CUT = "it was cut off: copy or record it again"
 
 
@@ -40,6 +40,7 @@ class _Container:
     alignment: int = 2
 
 
+# By the first four bytes, and bytes 8 to 12 where they matter: WAV, AIFF, Sony Wave64, Core Audio.
 _CONTAINERS = {
     (b"RIFF", b"WAVE"): _Container(12, "<4sI", b"data"),
     (b"RIFX", b"WAVE"): _Container(12, ">4sI", b"data"),
@@ -49,7 +50,6 @@ _CONTAINERS = {
     (b"riff", b""): _Container(40, "<16sQ", b"data", is_inclusive=True, alignment=8),
     (b"caff", b""): _Container(8, ">4sQ", b"data", alignment=1),
 }
-"""By the first four bytes, and bytes 8 to 12 where they matter: WAV, AIFF, Sony Wave64, Core Audio."""
 
 
 def what_is_missing(file: BinaryIO, n_bytes: int) -> str | None:
@@ -71,7 +71,8 @@ def what_is_missing(file: BinaryIO, n_bytes: int) -> str | None:
     file.seek(0)
     head = file.read(12)
     form = next(
-        (each for (first, kind), each in _CONTAINERS.items() if head[:4] == first and kind in head[8:]), None
+        (container for (first, kind), container in _CONTAINERS.items() if head[:4] == first and kind in head[8:]),
+        None,
     )
     if len(head) < 12 or form is None:
         return None

@@ -1,14 +1,23 @@
-"""Admits or refuses a request by its head, before its body is read."""
+"""Admits or refuses a request by its head, before its body is read: origin, key, deadline, length, load, memory.
+
+A browser reaches what its visitor reaches: a service on the same machine, a management listener, a service behind
+a firewall. It says whose page asks in `Origin` and, at trustworthy addresses, in `Sec-Fetch-Site`. To the browser,
+a page whose name is made to resolve to this machine (DNS rebinding) has the same origin, but it cannot hide that
+name in `Host`: over loopback only names are accepted that no such page can have.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
+from ipaddress import ip_address
 
 from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from service.admission.keys import Keys
 from service.errors import HttpProblem
@@ -60,9 +69,9 @@ class BodyMemoryLimit:
         self.n_bytes += n_bytes
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that was admitted; a context manager that gives back its memory at the end of the block."""
+    """A request that was admitted, until it is released."""
 
     # Deadline (`perf_counter`, seconds).
     due: float = math.inf
@@ -70,10 +79,8 @@ class Admitted:
     n_body_bytes: int = 0
     memory: BodyMemoryLimit | None = None
 
-    def __enter__(self) -> Admitted:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def release(self) -> None:
+        """Give back the memory of the body."""
         if self.memory is not None:
             self.memory.n_bytes -= self.n_body_bytes
 
@@ -96,6 +103,7 @@ class Admission:
 
         Raises ValueError for a file of keys that cannot be read.
         """
+        self._allowed_hosts = settings.allowed_hosts
         self._keys = Keys(settings.api_keys, settings.api_keys_file)
         self._management_keys = Keys(settings.management_keys, settings.management_keys_file)
         filters = (
@@ -113,9 +121,21 @@ class Admission:
             for gate, reject in reject_if_overloaded.items()
         }
 
-    def admit(self, headers: Headers, gate: Gate, began: float, is_management: bool) -> Admitted:
-        """Admit a request, or raise HttpProblem or Refused. began: when its handling started (`perf_counter`).
-        is_management: whether it was received by the management listener."""
+    def admit(self, scope: Scope, headers: Headers, gate: Gate, began: float) -> Admitted:
+        """Admit a request, or raise HttpProblem or Refused.
+
+        Parameters
+        ----------
+        scope, headers
+            Of the request.
+        gate
+            Of its address.
+        began
+            When its handling started (`perf_counter`, seconds).
+        """
+        is_management = MANAGEMENT in scope["state"]
+        if is_management or scope["method"] == "POST":
+            refuse_foreign(scope, headers, self._allowed_hosts)
         if gate is Gate.OPEN:
             return Admitted()
         if gate is Gate.OPERATOR:
@@ -123,7 +143,8 @@ class Admission:
             if "content-length" in headers or "transfer-encoding" in headers:
                 declared_length(headers, self.policies[Gate.DESIGN].max_bytes)
             return Admitted()
-        self._keys.require(headers)
+        if self._keys.are_required:
+            self._keys.require(headers)
         if gate is Gate.CLIENT:
             return Admitted()
         policy = self.policies[gate]
@@ -137,13 +158,68 @@ class Admission:
 
     def _require_operator(self, headers: Headers, is_management: bool) -> None:
         """Without management keys only requests to the management listener may manage models."""
-        if not self._management_keys.are_required and not is_management:
+        if self._management_keys.are_required:
+            self._management_keys.require(headers)
+        elif not is_management:
             raise HttpProblem(
                 "unauthorised",
                 "no management key is set up; ask the operator to set management-keys",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        self._management_keys.require(headers)
+
+
+def refuse_foreign(scope: Scope, headers: Headers, allowed_hosts: Collection[str]) -> None:
+    """Refuse a request that another site's page has sent.
+
+    Parameters
+    ----------
+    scope
+        Of the request; `server` is the address that it was received on.
+    headers
+        Of the request. A client that is no browser sends neither `Origin` nor `Sec-Fetch-Site`.
+    allowed_hosts
+        Names, in lower case, that `Host` may have over loopback besides addresses and names without a dot.
+
+    Raises
+    ------
+    HttpProblem
+        `cross-site`: for a foreign `Origin`, a `Sec-Fetch-Site` of `cross-site` and, over loopback, a foreign
+        `Host`.
+    """
+    hosts = [each.strip().lower() for each in headers.getlist("host")]
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    # Where a proxy changes Host, a browser still says "same-origin" of its own page.
+    is_foreign = origin is not None and site != "same-origin" and origin.partition("://")[2].lower() not in hosts
+    if site == "cross-site" or is_foreign:
+        raise HttpProblem(
+            "cross-site",
+            "the page of another site sent this request; send it from the service's own page or from a program, "
+            "without Origin",
+        )
+    if not _is_loopback((scope.get("server") or ("",))[0]):
+        return
+    for host in hosts:
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        # No other site's page can have a name without a dot, an address or an allowed name.
+        if "." in name and not name.endswith(".localhost") and name not in allowed_hosts and not _is_address(name):
+            raise HttpProblem(
+                "cross-site",
+                f"Host: {', '.join(hosts)[:80]!a} is not a name of this service; call it by its address, or ask the "
+                "operator to add the name to allowed-hosts",
+            )
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+@lru_cache(64)  # of the few addresses that the service listens on
+def _is_loopback(address: str) -> bool:
+    return _is_address(address) and ip_address(address).is_loopback
 
 
 def json_too_large(n_bytes: int) -> HttpProblem:

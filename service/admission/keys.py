@@ -47,12 +47,10 @@ class Keys:
         self._digests = self._from_settings | (_read(file) if file else frozenset())
 
     def require(self, headers: Headers) -> None:
-        """Check the key in `Authorization: Bearer`, if keys are required.
+        """Check the key in `Authorization: Bearer`; to be called where `are_required`.
 
         Raises HttpProblem `unauthorised`. Only digests are kept and compared, so neither memory nor timing tells a key.
         """
-        if not self.are_required:
-            return
         self._reload_if_changed()
         # Several headers are read as one (RFC 9110, 5.3), which is no key.
         scheme, _, key = ",".join(headers.getlist("authorization")).partition(" ")

@@ -12,10 +12,9 @@ from starlette.responses import Response
 
 from service.api import answer_types, examples
 from service.api.documentation import BODY_CODES, described
-from service.api.json_answers import joined
+from service.api.front import JSON, TENSORS, Service, Times, Visit, disconnected
+from service.api.json_answers import accepted, joined
 from service.api.reading import ReadingRoute
-from service.api.tensors import MEDIA_TYPE
-from service.api.visit import JSON, Service, Times, answer_type, disconnected, timed_response, visit_of
 from service.calibration.calibration_answer import Judge, as_json, as_tensors, calibrate_recordings
 from service.calibration.takes import CalibrationBody
 
@@ -32,7 +31,7 @@ router = APIRouter(route_class=ReadingRoute)
         CalibrationBody,
         ("Server-Timing", "X-Verdict"),
         (
-            MEDIA_TYPE,
+            TENSORS,
             "The paths and their coherence as `/refine` takes them. `X-Verdict`, with this form only, holds `passed` "
             "or the codes of the reasons.",
         ),
@@ -42,9 +41,9 @@ async def calibrate(
     request: Request, body: Annotated[CalibrationBody, Body(openapi_examples=examples.CALIBRATION_BODIES)]
 ) -> Response:
     """Estimate paths from recordings and judge them. The answer, in either form, is a valid body for `/refine`."""
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     service = visit.service
-    media_type = answer_type(request, (JSON, MEDIA_TYPE))
+    media_type = accepted(visit.accept, (JSON, TENSORS))
     visit.decoded()
     marks = [perf_counter()]
 
@@ -53,7 +52,7 @@ async def calibrate(
         marks.append(perf_counter())
         judged = calibrate_recordings(body, partial(_model, service))
         marks.append(perf_counter())
-        answer = as_tensors(judged, body) if media_type == MEDIA_TYPE else (as_json(judged, body), {})
+        answer = as_tensors(judged, body) if media_type == TENSORS else (as_json(judged, body), {})
         marks.append(perf_counter())
         return answer
 
@@ -63,9 +62,9 @@ async def calibrate(
     times["decode"] = visit.decode_ms
     total_ms = times["total"] = 1e3 * (perf_counter() - visit.began)
     service.metrics.observe_calibration(total_ms)
-    if media_type != MEDIA_TYPE:
+    if media_type != TENSORS:
         content = joined(content, times)
-    return timed_response(content, times, media_type, **headers)
+    return visit.response(content, times, media_type, headers)
 
 
 def _model(service: Service, reference: str | None) -> Judge:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from functools import partial
 from time import perf_counter
 from typing import Annotated, Any
@@ -17,104 +16,34 @@ from model_store.store import ModelVersion
 from service.api import answer_types, examples
 from service.api import json_answers as answers
 from service.api.documentation import BODY_CODES, DESIGN_CODES, described
-from service.api.json_answers import Answered
-from service.api.paths import check_effect, joint_problem, resolved_profile
+from service.api.front import JSON, TAPS, Visit, disconnected
+from service.api.json_answers import Answered, accepted
+from service.api.problem import Wanted, check_effect, joint_problem, sent_paths, wanted
 from service.api.reading import ReadingRoute
 from service.api.request_types import (
-    ConditionBody,
     DesignBody,
-    DesignItem,
     EvaluateBody,
     SynthesisBody,
     SynthesisItem,
-    refuse_unused,
 )
-from service.api.visit import JSON, TAPS, Visit, answer_type, disconnected, timed_response, visit_of
 from service.api.warnings import collect_warnings, negated_filter
 from service.errors import HttpProblem, to_problem
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.latency import with_latency
 from synthesis.loop import loop_gain, loop_of
-from synthesis.options import DEFAULTS, ProblemFields
 from synthesis.types import (
     Complex64,
     Design,
     DesignOptions,
     Evaluation,
     Float32,
-    Path,
     Problem,
 )
-
-DEFAULT_MARGINS = {name: getattr(DEFAULTS, name) for name in ("min_gain_margin_db", "min_phase_margin_deg")}
 
 # The JSON answer, or the taps alone.
 _ANSWERS = (JSON, TAPS)
 
 router = APIRouter(route_class=ReadingRoute)
-
-
-@dataclass(frozen=True, eq=False)
-class Wanted:
-    """A design that a request asks for."""
-
-    model: str | None
-    options: DesignOptions
-    sign: answers.Sign
-    # Primary and secondary paths as the client sent them.
-    sent: Sequence[Path]
-    # With the paths on the design grid.
-    problem: Problem
-
-    def answered(self, model: ModelVersion, design: Design) -> Answered:
-        """The engine's design with the request's sign and the warnings."""
-        warnings = collect_warnings(
-            self.sent,
-            self.problem,
-            design.prediction,
-            design.replaced_because,
-            design.ceiling_cost_db,
-            design.implausible,
-            design.loop,
-        )
-        taps = -design.taps if self.sign == "plus" else design.taps
-        return Answered(model, design, self.sign, taps, warnings, self.problem.latency_samples)
-
-
-def wanted(body: SynthesisItem | DesignItem) -> Wanted:
-    """Turn a request into a design.
-
-    Parameters
-    ----------
-    body
-        One request, checked. `fine` replaces the profile `fast` if its paths are longer than `fast` resolves.
-
-    Raises
-    ------
-    HttpProblem
-        An option has no effect.
-    InvalidPaths
-        A path is too long for the design grid.
-    """
-    conditions = body.all_conditions
-    if len(conditions) == 1:
-        refuse_unused(body, {"leave_one_out": False}, "with one condition: send several")
-    n_feedbacks = sum(each.feedback is not None for each in conditions)
-    if not n_feedbacks:
-        refuse_unused(body, DEFAULT_MARGINS, "without a path `feedback`: send one")
-    options_of_problem = {each.name: getattr(body, each.name) for each in fields(ProblemFields)}
-    problem = joint_problem(conditions, body.reference_psd, **options_of_problem)
-    sent = sent_paths(conditions)
-    k, profile = (body.k, body.profile) if isinstance(body, DesignItem) else (0, "fast")
-    options = DesignOptions(
-        body.method, k, resolved_profile(profile, sent), body.leave_one_out, len(conditions), n_feedbacks
-    )
-    return Wanted(body.model, options, body.sign, sent, problem)
-
-
-def sent_paths(conditions: Sequence[ConditionBody]) -> list[Path]:
-    """Primary and secondary path of each condition."""
-    return [path for each in conditions for path in (each.primary, each.secondary)]
 
 
 async def designed(request: Request, asked: Wanted) -> Answered:
@@ -125,11 +54,28 @@ async def designed(request: Request, asked: Wanted) -> Answered:
     SynthesisError, HttpProblem, Refused
         As `Engine.design`.
     """
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     model, (design,) = await visit.service.engine.design(
         asked.model, asked.options, [asked.problem], visit.due, partial(disconnected, request)
     )
-    return asked.answered(model, answer_or_raise(design))
+    if isinstance(design, SynthesisError):
+        raise design
+    return _answered(asked, model, design)
+
+
+def _answered(asked: Wanted, model: ModelVersion, design: Design) -> Answered:
+    """The engine's design with the request's sign and the warnings."""
+    warnings = collect_warnings(
+        asked.sent,
+        asked.problem,
+        design.prediction,
+        design.replaced_because,
+        design.ceiling_cost_db,
+        design.implausible,
+        design.loop,
+    )
+    taps = -design.taps if asked.sign == "plus" else design.taps
+    return Answered(model, design, asked.sign, taps, warnings, asked.problem.latency_samples)
 
 
 _FORMS: dict[str, Any] = {
@@ -174,19 +120,18 @@ async def refine(
 
 
 async def _design(request: Request, body: SynthesisBody | DesignBody) -> Response:
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     if body.items is not None:
         return await _design_items(request, body.items)
     visit.design_method = body.method
-    media_type = answer_type(request, _ANSWERS)
+    media_type = accepted(visit.accept, _ANSWERS)
     asked = wanted(body)
     visit.decoded()
     answered = await designed(request, asked)
     if media_type == TAPS:
         return _taps_alone(visit, answered)
     content, times = answers.design_json(answered, visit)
-    visit.observe(times, [(answered.model, answered.design)])
-    return timed_response(content, times)
+    return visit.response(content, times, designs=[(answered.model, answered.design)])
 
 
 def _taps_alone(visit: Visit, answered: Answered) -> Response:
@@ -203,18 +148,17 @@ def _taps_alone(visit: Visit, answered: Answered) -> Response:
     if answered.warnings:
         headers["X-Warnings"] = ", ".join([each["code"] for each in answered.warnings])
     times = visit.spent_ms(design.times_ms, began)
-    visit.observe(times, [(answered.model, design)])
-    return timed_response(content, times, TAPS, **headers)
+    return visit.response(content, times, TAPS, headers, [(answered.model, design)])
 
 
-async def _design_items(request: Request, items: Sequence[SynthesisItem | DesignItem | HttpProblem]) -> Response:
+async def _design_items(request: Request, items: Sequence[SynthesisItem | HttpProblem]) -> Response:
     """Several designs in one request, each with its own answer or problem.
 
     If no item has a filter and at least one failed with 503, the whole request is answered with that 503, so that
     the client sees `Retry-After`.
     """
-    visit = visit_of(request)
-    answer_type(request, (JSON,))
+    visit: Visit = request.state.visit
+    accepted(visit.accept)
     asked = [_item(each) for each in items]
     methods = [each.options.method if isinstance(each, Wanted) else "" for each in asked]
     visit.design_method = methods[0] if len(set(methods)) == 1 else ""
@@ -224,13 +168,13 @@ async def _design_items(request: Request, items: Sequence[SynthesisItem | Design
     if refusals and all(isinstance(each, HttpProblem) for each in outcomes):
         raise refusals[0]
     content, times = answers.items_json(outcomes, visit)
-    visit.observe(times, [(each.model, each.design) for each in outcomes if isinstance(each, Answered)])
     for method, outcome in zip(methods, outcomes, strict=True):
         visit.service.metrics.count_item(method, outcome.code if isinstance(outcome, HttpProblem) else "ok")
-    return timed_response(content, times)
+    designs = [(each.model, each.design) for each in outcomes if isinstance(each, Answered)]
+    return visit.response(content, times, designs=designs)
 
 
-def _item(item: SynthesisItem | DesignItem | HttpProblem) -> Wanted | HttpProblem:
+def _item(item: SynthesisItem | HttpProblem) -> Wanted | HttpProblem:
     if isinstance(item, HttpProblem):
         return item
     try:
@@ -241,7 +185,7 @@ def _item(item: SynthesisItem | DesignItem | HttpProblem) -> Wanted | HttpProble
 
 async def _all_items(request: Request, asked: list[Wanted | HttpProblem]) -> list[Answered | HttpProblem]:
     """One engine call for each group of items with the same model and options; the calls run concurrently."""
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     groups: dict[tuple[str | None, DesignOptions], list[int]] = {}
     for place, each in enumerate(asked):
         if isinstance(each, Wanted):
@@ -263,7 +207,7 @@ async def _all_items(request: Request, asked: list[Wanted | HttpProblem]) -> lis
             return
         for place, each, answer in zip(places, group, found, strict=True):
             outcomes[place] = (
-                _known_problem(answer) if isinstance(answer, SynthesisError) else each.answered(used, answer)
+                _known_problem(answer) if isinstance(answer, SynthesisError) else _answered(each, used, answer)
             )
 
     try:
@@ -290,7 +234,7 @@ async def evaluated(
     is_continued: bool = False,
 ) -> list[Evaluation]:
     """`Engine.evaluate`; raises the first ear's SynthesisError, if there is one."""
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     found = await visit.service.engine.evaluate(
         model, problems, taps, visit.due, partial(disconnected, request), is_continued=is_continued
     )
@@ -312,8 +256,8 @@ async def evaluate(
     request: Request, body: Annotated[EvaluateBody, Body(openapi_examples=examples.EVALUATE_BODIES)]
 ) -> Response:
     """Predict the effect of a filter on these paths."""
-    visit = visit_of(request)
-    answer_type(request, (JSON,))
+    visit: Visit = request.state.visit
+    accepted(visit.accept)
     conditions = body.all_conditions
     # The request has no ceiling, so none can be exceeded.
     problem = joint_problem(
@@ -334,5 +278,4 @@ async def evaluate(
     document = {"prediction": answers.prediction_document(answer.prediction), "warnings": warnings}
     document |= answers.loop_document(loop)
     content, times = answers.with_times(document, answer.times_ms, visit)
-    visit.observe(times)
-    return timed_response(content, times)
+    return visit.response(content, times, designs=[])

@@ -7,8 +7,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from service.admission.admission import DEADLINE_HEADER
-from service.api import tensors
+from service.api import reading
 from service.api.answer_types import ProblemDocument
+from service.api.front import TENSORS
 from service.api.options import option_fields
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, HttpProblem
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS
@@ -75,12 +76,12 @@ def described(
     if body is not None:
         arguments["openapi_extra"] = {
             "parameters": [*option_parameters(body), DEADLINE],
-            "requestBody": {"content": {tensors.MEDIA_TYPE: TENSORS}},
+            "requestBody": {"content": {TENSORS: _TENSORS}},
         }
     return arguments
 
 
-TENSORS: Json = {"schema": {"type": "string", "format": "binary", "description": tensors.__doc__}}
+_TENSORS: Json = {"schema": {"type": "string", "format": "binary", "description": reading.__doc__}}
 
 
 def option_parameters(body: type[BaseModel]) -> list[Json]:

@@ -15,13 +15,13 @@ from hardware import filter_files
 from hardware.realise import Realised, realise
 from hardware.residual_power import PathSpectra
 from service.api import answer_types, examples
-from service.api.design import evaluated, sent_paths
+from service.api.design import evaluated
 from service.api.documentation import BODY_CODES, described
-from service.api.json_answers import loop_document, prediction_document, with_times
-from service.api.paths import check_effect, joint_problem
+from service.api.front import TAPS, Visit, disconnected
+from service.api.json_answers import accepted, loop_document, prediction_document, with_times
+from service.api.problem import check_effect, joint_problem, sent_paths
 from service.api.reading import ReadingRoute
 from service.api.request_types import ExportBody
-from service.api.visit import JSON, TAPS, answer_type, disconnected, timed_response, visit_of
 from service.api.warnings import collect_warnings, unlike_filter
 from service.engine.work import work_of
 from service.errors import HttpProblem
@@ -51,9 +51,9 @@ async def export(
 ) -> Response:
     """Design second-order sections or taps on the objective of the updates for the hardware's number of coefficients,
     rate and number format, and predict them again. With `file`, the answer is that file."""
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     if body.file is None:
-        answer_type(request, (JSON,))
+        accepted(visit.accept)
     conditions = body.all_conditions
     given = joint_problem(conditions, body.reference_psd, float("inf"), latency_samples=float(body.latency_samples))
     watch = partial(disconnected, request)
@@ -111,7 +111,7 @@ async def export(
         "sign": body.sign,
     } | loop_document(loop)
     content, times = with_times(document, own.times_ms, visit)
-    return timed_response(content, times)
+    return visit.response(content, times)
 
 
 def _signed(realised: Realised, sign: str) -> Realised:

@@ -1,28 +1,39 @@
-"""What every request passes: admission by its head, one place that answers errors, and the count of outcomes."""
+"""What every request passes: admission by its head, one place that answers errors, and the count of outcomes.
+
+What belongs to one request is its `Visit`, in `request.state.visit`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 from uuid import uuid4
 
 from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.admission.admission import MANAGEMENT, Gate
-from service.admission.origin import refuse_foreign
-from service.api import open_inference
+from model_store.store import ModelStore, ModelVersion
+from service.admission.admission import MANAGEMENT, Admission, Admitted, Gate
 from service.api.request_types import as_problem
-from service.api.visit import Service, Visit, server_timing
+from service.engine.engine import Engine
 from service.engine.types import ClientDisconnected, RefusedJob
+from service.engine.work_share import WorkShare
 from service.errors import HttpProblem, to_problem
+from service.observability.metrics import Metrics
+from service.observability.tracing import Tracing
+from service.settings import Settings
+from synthesis.conventions import STAGES
+from synthesis.types import Design
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +42,10 @@ CLIENT_CLOSED_REQUEST = 499
 
 # Lasting prefix of all addresses.
 PREFIX = "/v1"
+
+JSON, TAPS, TENSORS = "application/json", "application/octet-stream", "application/x-safetensors"
+
+CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
 
 _BODY_GATES = {
     "/synthesize": Gate.DESIGN,
@@ -43,6 +58,106 @@ _BODY_GATES = {
 _MANAGING = re.compile(r"/models/(reload|[^/]+/(load|unload))")
 _ON_MANAGEMENT = re.compile(r"/metrics|/models(/.*)?|/health/.*")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+Times = dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class Service:
+    """The components of a running service, in `app.state.service`."""
+
+    settings: Settings
+    store: ModelStore
+    engine: Engine
+    calibrations: WorkShare
+    exports: WorkShare
+    verifications: WorkShare
+    admission: Admission
+    metrics: Metrics
+    tracing: Tracing | None
+
+
+@dataclass(slots=True)
+class Visit:
+    """A request that is being answered, in `request.state.visit`."""
+
+    service: Service
+    # When its handling started (`perf_counter`, seconds).
+    began: float
+    # The media types that its answer may have, as `Accept` says.
+    accept: str = ""
+    # Its deadline (`perf_counter`, seconds).
+    due: float = math.inf
+    # Declared length of its body.
+    n_body_bytes: int = 0
+    # When its body had arrived.
+    received: float = 0.0
+    decode_ms: float = 0.0
+    # For the metrics, which count once the answer is written.
+    design_method: str = ""
+    times_ms: Times = field(default_factory=dict)
+    designs: Sequence[tuple[ModelVersion, Design]] = ()
+
+    def decoded(self) -> None:
+        """Note that decoding has ended."""
+        self.decode_ms = 1e3 * (perf_counter() - self.received)
+
+    def spent_ms(self, engine_ms: Mapping[str, float], encoding_began: float, ended: float | None = None) -> Times:
+        """Compute all of `timings_ms`.
+
+        Parameters
+        ----------
+        engine_ms
+            Stages that the engine has timed.
+        encoding_began
+            When encoding began (`perf_counter`, seconds).
+        ended
+            When it ended; None: now.
+        """
+        now = perf_counter() if ended is None else ended
+        times: Times = {stage: engine_ms.get(stage) for stage in STAGES}
+        times["decode"] = self.decode_ms + engine_ms.get("decode", 0.0)
+        times["encode"] = 1e3 * (now - encoding_began)
+        core = [engine_ms[stage] for stage in CORE_STAGES if stage in engine_ms]
+        times["core"] = sum(core) if core else None
+        times["total"] = 1e3 * (now - self.began)
+        return times
+
+    def response(
+        self,
+        content: bytes,
+        times_ms: Times,
+        media_type: str = JSON,
+        headers: Mapping[str, str] | None = None,
+        designs: Sequence[tuple[ModelVersion, Design]] | None = None,
+    ) -> Response:
+        """Make a response with status 200 and `Server-Timing`.
+
+        Parameters
+        ----------
+        content, times_ms, media_type, headers
+            Of the response.
+        designs
+            Designs that it answers, if any; None: the metrics and the trace do not take its times either.
+        """
+        if designs is not None:
+            self.times_ms, self.designs = times_ms, designs
+            if self.service.tracing is not None:
+                self.service.tracing.add_stage_spans(times_ms)
+        timing = {"Server-Timing": _server_timing(times_ms)}
+        return Response(content, headers=timing | dict(headers or {}), media_type=media_type)
+
+
+def _server_timing(times_ms: Mapping[str, float | None]) -> str:
+    """The `Server-Timing` header, in milliseconds, without stages that have no time."""
+    return ", ".join([f"{name};dur={spent:.4f}" for name, spent in times_ms.items() if spent is not None])
+
+
+async def disconnected(request: Request) -> None:
+    """Return when the client has disconnected. For use after the body was received."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def gate_of(method: str, path: str) -> Gate:
@@ -71,7 +186,7 @@ class Front:
             await self._app(scope, receive, send)
             return
         service, headers = self._service, Headers(scope=scope)
-        visit = Visit(service, perf_counter())
+        visit = Visit(service, perf_counter(), ",".join(headers.getlist("accept")))
         scope.setdefault("state", {})["visit"] = visit
         if scope["path"].startswith(PREFIX + "/"):
             scope["path"] = scope["path"][len(PREFIX) :]
@@ -95,36 +210,35 @@ class Front:
                 raise ClientDisconnect from error
 
         try:
-            self._admit(scope, headers, visit)
-            with visit.admitted:
+            admitted = self._admit(scope, headers, visit.began)
+            visit.due, visit.n_body_bytes = admitted.due, admitted.n_body_bytes
+            try:
                 await self._app(scope, receive, sending)
+            finally:
+                admitted.release()
         except (ClientDisconnect, ClientDisconnected):
             code = "client-gone"
         except Exception as error:
             problem = self._problem(error, scope, request_id)
             code = problem.code
             if status == CLIENT_CLOSED_REQUEST:  # nothing of an answer has gone out
-                response = problem_response(problem, scope["path"])
-                response.headers["Server-Timing"] = server_timing({"total": 1e3 * (perf_counter() - visit.began)})
+                response = problem.response(is_v2=f"{scope['path']}/".startswith("/v2/"))
+                response.headers["Server-Timing"] = _server_timing({"total": 1e3 * (perf_counter() - visit.began)})
                 await response(scope, receive, sending)
         await asyncio.sleep(0)  # the server writes the answer, then it is counted
         route = scope.get("route")
         service.metrics.count(getattr(route, "path", ""), visit.design_method, status, code)
         service.metrics.observe(visit.times_ms, visit.designs)
 
-    def _admit(self, scope: Scope, headers: Headers, visit: Visit) -> None:
+    def _admit(self, scope: Scope, headers: Headers, began: float) -> Admitted:
         """Admit a request by its head, or raise HttpProblem or Refused."""
-        service, method, path = self._service, scope["method"], scope["path"]
-        from_management = MANAGEMENT in scope["state"]
-        gate = gate_of(method, path)
-        if service.settings.management_port is not None:
+        path, gate = scope["path"], gate_of(scope["method"], scope["path"])
+        if self._service.settings.management_port is not None:
+            from_management = MANAGEMENT in scope["state"]
             is_managing = gate is Gate.OPERATOR or path == "/metrics"
             if is_managing != from_management and not (from_management and _ON_MANAGEMENT.fullmatch(path)):
                 raise unknown_address()
-        if from_management or method == "POST":
-            refuse_foreign(scope, headers, service.settings.allowed_hosts)
-        if gate is not Gate.OPEN:
-            visit.admitted = service.admission.admit(headers, gate, visit.began, from_management)
+        return self._service.admission.admit(scope, headers, gate, began)
 
     def _problem(self, error: Exception, scope: Scope, request_id: str) -> HttpProblem:
         """The problem that the client receives. Unexpected errors are logged; the client learns no details."""
@@ -163,8 +277,3 @@ def _routing_problem(error: Exception, scope: Scope) -> HttpProblem | None:
 def unknown_address() -> HttpProblem:
     """The problem `not-found`."""
     return HttpProblem("not-found", "there is nothing at this address; see /openapi.json")
-
-
-def problem_response(problem: HttpProblem, path: str) -> Response:
-    """A problem in the format of the address."""
-    return open_inference.problem_response(problem) if open_inference.is_v2(path) else problem.response()

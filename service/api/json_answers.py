@@ -1,9 +1,10 @@
-"""Encodes the engine's answers as JSON, with their times."""
+"""Answers: which media type a client accepts, and the engine's results as JSON, with their times."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
@@ -13,7 +14,7 @@ import orjson
 from model_store.store import ModelVersion
 from service.api import answer_types
 from service.api.answer_types import BAND_CENTRE_HZ
-from service.api.visit import Times, Visit
+from service.api.front import JSON, Times, Visit
 from service.errors import HttpProblem
 from synthesis.bands import nominal_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
@@ -39,6 +40,57 @@ class Answered:
     taps: Float32
     warnings: Warnings
     latency_samples: float
+
+
+@lru_cache(64)  # clients accept the same again and again
+def accepted(accept: str, offered: tuple[str, ...] = (JSON,)) -> str:
+    """Choose the media type of an answer.
+
+    Parameters
+    ----------
+    accept
+        What `Accept` says.
+    offered
+        Media types, the preferred one first.
+
+    Returns
+    -------
+    str
+        Of those offered, the first with the highest quality.
+
+    Raises
+    ------
+    HttpProblem
+        `not-acceptable`.
+    """
+    if not accept.strip():
+        return offered[0]
+    qualities = {media_type: _quality(accept, media_type) for media_type in offered}
+    best = max(offered, key=lambda media_type: qualities[media_type])
+    if qualities[best] <= 0:
+        raise HttpProblem(
+            "not-acceptable",
+            f"Accept: {accept[:80]!a} excludes the available media types; accept {' or '.join(offered)}",
+        )
+    return best
+
+
+def _quality(accept: str, media_type: str) -> float:
+    """Quality (0 to 1) of a media type in an Accept header; the most specific range applies."""
+    ranges = (media_type, media_type.split("/")[0] + "/*", "*/*")
+    found: dict[str, float] = {}
+    for part in accept.split(","):
+        name, *parameters = (each.strip().lower() for each in part.split(";"))
+        quality = 1.0
+        for parameter in parameters:
+            key, _, value = parameter.partition("=")
+            if key.strip() == "q":
+                try:
+                    quality = float(value)
+                except ValueError:
+                    quality = 0.0
+        found[name] = max(found.get(name, 0.0), quality)
+    return next((found[each] for each in ranges if each in found), 0.0)
 
 
 def design_json(answered: Answered, visit: Visit) -> tuple[bytes, Times]:

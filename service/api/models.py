@@ -13,9 +13,9 @@ from starlette.responses import Response
 from model_store.store import ModelVersion
 from service.api import answer_types, examples
 from service.api.documentation import ANY_CODES, CLIENT_CODES, OPERATOR_CODES, described, problem_responses
-from service.api.json_answers import model_document
+from service.api.front import JSON, Service
+from service.api.json_answers import accepted, model_document
 from service.api.reading import refuse_encoding
-from service.api.visit import JSON, Service, answer_type, visit_of
 from service.errors import HttpProblem
 
 router = APIRouter()
@@ -38,8 +38,8 @@ def json_response(document: object) -> Response:
 )
 async def list_models(request: Request) -> Response:
     """List all published versions, and which of them are in memory."""
-    answer_type(request, (JSON,))
-    return json_response(await asyncio.to_thread(_published, visit_of(request).service))
+    accepted(request.state.visit.accept)
+    return json_response(await asyncio.to_thread(_published, request.state.visit.service))
 
 
 @router.head("/models/{name}", include_in_schema=False)
@@ -50,8 +50,8 @@ async def list_models(request: Request) -> Response:
 )
 async def show_model(request: Request, name: Name) -> Response:
     """Describe one version, the latest without `@version`."""
-    answer_type(request, (JSON,))
-    service = visit_of(request).service
+    accepted(request.state.visit.accept)
+    service = request.state.visit.service
 
     def description() -> dict[str, Any]:
         return _description(service, service.store.resolve(name))
@@ -71,7 +71,7 @@ async def show_model(request: Request, name: Name) -> Response:
 async def reload_models(request: Request) -> Response:
     """Resolve all names and aliases in use again, the default model's first."""
     _negotiate_unread(request)
-    models = visit_of(request).service.engine.models
+    models = request.state.visit.service.engine.models
     if failed := await models.reload():
         raise HttpProblem(
             "model-unavailable",
@@ -93,7 +93,7 @@ async def reload_models(request: Request) -> Response:
 async def load_model(request: Request, name: Name) -> Response:
     """Resolve a name again, then load, verify, check and use that version."""
     _negotiate_unread(request)
-    return json_response(model_document(await visit_of(request).service.engine.models.load(name)))
+    return json_response(model_document(await request.state.visit.service.engine.models.load(name)))
 
 
 @router.post(
@@ -108,7 +108,7 @@ async def load_model(request: Request, name: Name) -> Response:
 async def unload_model(request: Request, name: Name) -> Response:
     """Unload a version, or every resident version of a name, after running designs have finished."""
     _negotiate_unread(request)
-    retired = visit_of(request).service.engine.models.unload(name)
+    retired = request.state.visit.service.engine.models.unload(name)
     return json_response({"unloaded": [model_document(version) for version in retired]})
 
 
@@ -120,7 +120,7 @@ async def unload_model(request: Request, name: Name) -> Response:
 )
 async def live(request: Request) -> Response:
     """Tell whether the event loop answers, and no new process is needed for right filters."""
-    visit_of(request).service.engine.require_live()
+    request.state.visit.service.engine.require_live()
     return json_response({"status": "live"})
 
 
@@ -136,7 +136,7 @@ async def live(request: Request) -> Response:
 )
 async def ready(request: Request) -> Response:
     """Tell whether the default model reproduces its golden case in time, and the service is not shutting down."""
-    engine = visit_of(request).service.engine
+    engine = request.state.visit.service.engine
     engine.require_ready()
     models = [model_document(version) for version in engine.models.versions()]
     return json_response({"status": "ready", "device": engine.device, "models": models})
@@ -151,14 +151,14 @@ async def ready(request: Request) -> Response:
 )
 async def metrics(request: Request) -> Response:
     """Metrics in the Prometheus format that the scraper prefers."""
-    content, media_type = visit_of(request).service.metrics.exposition(request.headers.get("accept", ""))
+    content, media_type = request.state.visit.service.metrics.exposition(request.headers.get("accept", ""))
     return Response(content, headers={"Content-Type": media_type})
 
 
 def _negotiate_unread(request: Request) -> None:
     """Check the headers of an endpoint that ignores its body."""
     refuse_encoding(request.headers)
-    answer_type(request, (JSON,))
+    accepted(request.state.visit.accept)
 
 
 def _published(service: Service) -> dict[str, Any]:

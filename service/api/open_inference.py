@@ -6,7 +6,6 @@ import asyncio
 from importlib.metadata import version
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Body, Path, Request
 from pydantic import BaseModel
 from starlette.responses import Response
@@ -16,12 +15,18 @@ from service.api import examples
 from service.api import open_inference_codec as codec
 from service.api.design import designed
 from service.api.documentation import ANY_CODES, DEADLINE, problem_responses
+from service.api.front import JSON, TAPS, Service, Visit
 from service.api.models import json_response
 from service.api.open_inference_codec import EXTENSIONS, HEADER_LENGTH, INPUT_RANK, OUTPUT, PLATFORM
-from service.api.options import read_query
-from service.api.reading import Document, ReadingRoute, as_document, parse_json, receive_body, refuse_type
-from service.api.visit import JSON, TAPS, Service, timed_response, visit_of
-from service.errors import HttpProblem
+from service.api.reading import (
+    Document,
+    ReadingRoute,
+    as_document,
+    parse_json,
+    query_options,
+    receive_body,
+    refuse_type,
+)
 from synthesis.conventions import N_TAPS
 
 PREFIX = "/v2"
@@ -39,19 +44,6 @@ Name = Annotated[
 Version = Annotated[str, Path(description="A version's number", examples=["1"])]
 
 
-def is_v2(path: str) -> bool:
-    """Whether a URL path belongs to the Open Inference Protocol."""
-    return path == PREFIX or path.startswith(PREFIX + "/")
-
-
-def problem_response(problem: HttpProblem) -> Response:
-    """A problem in the protocol's format: one text that starts with the stable code."""
-    plain = problem.response()
-    headers = {name: value for name, value in plain.headers.items() if not name.startswith("content-")}
-    content = orjson.dumps({"error": f"{problem.code}: {problem.detail}"})
-    return Response(content, plain.status_code, headers=headers, media_type=JSON)
-
-
 class InferenceRoute(ReadingRoute):
     """A route whose body is the protocol's JSON object, with binary tensors behind it."""
 
@@ -60,7 +52,7 @@ class InferenceRoute(ReadingRoute):
         # HEADER_LENGTH, not the media type, tells where binary data begin. No page of another site can send that
         # header unasked, as it can a body without a media type.
         refuse_type(request.headers, (JSON, TAPS, "") if HEADER_LENGTH in request.headers else (JSON, TAPS))
-        read_query(request.scope["query_string"], None)
+        query_options(request.scope["query_string"], None)
         body = memoryview(await receive_body(request))
         end = codec.json_length(request.headers.get(HEADER_LENGTH), len(body))
         request.scope["state"]["attached"] = body[end:]
@@ -101,7 +93,7 @@ async def server(request: Request) -> Response:
 )
 async def live(request: Request) -> Response:
     """Tell whether the event loop answers, and no new process is needed for right filters."""
-    visit_of(request).service.engine.require_live()
+    request.state.visit.service.engine.require_live()
     return json_response({"live": True})
 
 
@@ -118,7 +110,7 @@ async def live(request: Request) -> Response:
 )
 async def ready(request: Request) -> Response:
     """Tell whether the service is ready for designs."""
-    visit_of(request).service.engine.require_ready()
+    request.state.visit.service.engine.require_ready()
     return json_response({"live": True, "ready": True})
 
 
@@ -133,7 +125,7 @@ _TENSORS_OF = "The tensors of a model"
 )
 async def model(request: Request, name: Name) -> Response:
     """Describe the tensors of a model; all models have the same."""
-    found, versions = await asyncio.to_thread(_published, visit_of(request).service, name)
+    found, versions = await asyncio.to_thread(_published, request.state.visit.service, name)
     return json_response(
         {
             "name": found.name,
@@ -170,7 +162,7 @@ _READY = "Whether a model is ready for inference"
 )
 async def model_ready(request: Request, name: Name) -> Response:
     """Tell whether a model is published and the service is ready."""
-    service = visit_of(request).service
+    service = request.state.visit.service
     service.engine.require_ready()
     found, _ = await asyncio.to_thread(_published, service, name)
     return json_response({"name": found.name, "ready": True})
@@ -220,16 +212,16 @@ InferenceBody = Annotated[codec.InferenceRequest, Body(openapi_examples=examples
 async def infer(request: Request, body: InferenceBody, name: Name) -> Response:
     """Design a filter for the inputs `primary` and `secondary`, optionally `reference_psd` and `coherence`; the
     output is `fir`. Binary tensors follow the JSON object."""
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     visit.design_method = body.parameters.method
     asked = codec.wanted_design(body, request.scope["state"]["attached"], name)
     visit.decoded()
     answered = await designed(request, asked)
     content, json_length, times = codec.encode_answer(body, answered, visit)
-    visit.observe(times, [(answered.model, answered.design)])
+    designs = [(answered.model, answered.design)]
     if json_length is None:
-        return timed_response(content, times)
-    return timed_response(content, times, TAPS, **{HEADER_LENGTH: str(json_length)})
+        return visit.response(content, times, designs=designs)
+    return visit.response(content, times, TAPS, {HEADER_LENGTH: str(json_length)}, designs)
 
 
 @infer_router.post(_VERSION + "/infer", **_INFER | {"operation_id": "v2_infer_version"})

@@ -33,12 +33,13 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, with_co
 from typing_extensions import TypedDict
 
 from service.api.answer_types import Taps
-from service.api.design import Wanted, wanted
+from service.api.front import Times, Visit
 from service.api.json_answers import Answered, dumped, prediction_document, refinement_document
-from service.api.numbers import narrow, numbers
-from service.api.options import Absent, RefineOptions, StrictModel, ceiling, curve_of_text
+from service.api.options import RefineOptions, ceiling, curve_of_text
+from service.api.paths import floats
+from service.api.problem import Wanted, wanted
 from service.api.request_types import DesignItem, validated
-from service.api.visit import Times, Visit
+from service.api.strict import Absent, StrictModel
 from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.options import DEFAULT_MAX_GAIN_DB
@@ -328,10 +329,10 @@ def _from_json(tensor: InferenceInput, field: str) -> Float32:
         if [len(data), *{len(each) for each in data}] != tensor.shape:
             raise HttpProblem("invalid-field", f"{field}: the rows do not have the shape {tensor.shape}", field)
         data = list(chain.from_iterable(data))
-    values = numbers(data, field)
+    values = floats(data, field)
     if len(values) != n:
         raise HttpProblem("invalid-field", f"{field}: {len(values)} numbers, but shape has {n}", field)
-    return narrow(values, np.float32, field)
+    return values
 
 
 def _from_bytes(tensor: InferenceInput, data: memoryview, field: str) -> Float32:

@@ -21,9 +21,8 @@ from starlette.responses import Response
 from measurement.checks import REASONS
 from service.admission.admission import MAX_JSON_BYTES, Gate
 from service.api.answer_types import ProblemDocument
-from service.api.front import gate_of
+from service.api.front import JSON, gate_of
 from service.api.open_inference_codec import InferenceError
-from service.api.visit import JSON
 from service.api.warnings import WARNINGS
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS
 from service.settings import Settings

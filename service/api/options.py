@@ -9,17 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, reduce
-from operator import or_
-from typing import Annotated, Any, Optional, TypeVar, dataclass_transform, get_args
-from urllib.parse import parse_qsl
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema
 
 from measurement.calibration import MAX_N_WINDOWS
-from service.api.numbers import numbers, shown, shown_name
+from service.api.strict import Absent, Number, StrictModel, numbers, shown, shown_name
 from service.errors import HttpProblem
 from synthesis.gain_curve import MAX_POINTS, GainCurve, highest_db, lowest_db
 from synthesis.options import (
@@ -37,43 +33,7 @@ from synthesis.options import (
 MIN_CURVE_END_HZ = 20.0
 
 # float() would also accept "1_0", " 3" and non-ASCII digits. 40 decimal places exceed any shortest float.
-_DECIMAL = re.compile(r"-?[0-9]{1,5}(\.[0-9]{1,40})?")
-_WHOLE = re.compile(r"-?[0-9]{1,3}")
-
-# JSON numbers become single-precision floats in generated clients, not decimal objects.
-Number = Annotated[float, Field(json_schema_extra={"format": "float"})]
-
-
-def without_absent(schema: dict[str, Any]) -> None:
-    """Take away defaults that stand for an absent field, which are no values of it."""
-    for name, field in schema.get("properties", {}).items():
-        if "default" in field and (field["default"] is None or (name == "sample_rate" and not field["default"])):
-            del field["default"]
-
-
-class _NotNull:
-    """Validates and documents an optional field as its type alone: absent fields have no null."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        kinds = [each for each in get_args(source) if each is not type(None)]
-        return handler.generate_schema(reduce(or_, kinds))
-
-
-T = TypeVar("T")
-# A field that may be absent, which is None then.
-Absent = Annotated[Optional[T], _NotNull()]  # noqa: UP045  # a TypeVar is substituted here alone
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
-class StrictModel(BaseModel, frozen=True):
-    """A JSON object that is validated strictly and documented by its docstrings."""
-
-    model_config = ConfigDict(
-        strict=True,
-        extra="forbid",
-        use_attribute_docstrings=True,
-        json_schema_extra=without_absent,
-    )
+DECIMAL = re.compile(r"-?[0-9]{1,5}(\.[0-9]{1,40})?")
 
 
 @dataclass(frozen=True)
@@ -141,7 +101,7 @@ def curve_of_text(text: str) -> float | GainCurve:
         It is neither, or out of range.
     """
     pairs = [pair.split(":") for pair in text.split(",")]
-    if not all(len(pair) == len(pairs[0]) <= 2 and all(map(_DECIMAL.fullmatch, pair)) for pair in pairs) or (
+    if not all(len(pair) == len(pairs[0]) <= 2 and all(map(DECIMAL.fullmatch, pair)) for pair in pairs) or (
         len(pairs[0]) == 1 and len(pairs) > 1
     ):
         raise HttpProblem(
@@ -235,87 +195,3 @@ def option_fields(kind: type[BaseModel]) -> dict[str, FieldInfo]:
         for name in base.model_fields
     }
     return {name: field for name, field in kind.model_fields.items() if name in names}
-
-
-@lru_cache(64)  # clients send the same options again and again
-def read_query(query: bytes, kind: type[BaseModel] | None) -> dict[str, object]:
-    """Read the options in a query string, unchecked but for their names.
-
-    Parameters
-    ----------
-    query
-        As it was sent.
-    kind
-        The body's class; None: no option is known.
-
-    Raises
-    ------
-    HttpProblem
-        An option is unknown or repeated.
-    """
-    known = {} if kind is None else option_fields(kind)
-    found: dict[str, object] = {}
-    for name, text in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
-        if name not in known:
-            expected = ", ".join(known) or "none"
-            raise HttpProblem(
-                "unknown-field",
-                f"the query option {name[:40]!a} is unknown here; use one of: {expected}",
-                ascii(name[:40])[1:-1],
-            )
-        if name in found:
-            raise HttpProblem("invalid-field", f"{name}: the query option is repeated; send it once", name)
-        found[name] = _value(text, known[name])
-    return found
-
-
-def _value(text: str, field: FieldInfo) -> object:
-    """The value that a text stands for; the text itself, which validation refuses, where it stands for none."""
-    for each in field.metadata:
-        if isinstance(each, FromText):
-            return each.read(text)
-    kind = field.annotation
-    if kind is bool:
-        return {"true": True, "false": False}.get(text, text)
-    if kind is float and _DECIMAL.fullmatch(text):
-        return float(text)
-    if "int" in str(kind) and _WHOLE.fullmatch(text):
-        return int(text)
-    return text
-
-
-def with_query(document: dict[str, Any], query: bytes, kind: type[BaseModel] | None) -> dict[str, Any]:
-    """Add the options of a query string to a body, in place; in each item, where it has `items`.
-
-    Parameters
-    ----------
-    document
-        The body.
-    query, kind
-        As of `read_query`.
-
-    Raises
-    ------
-    HttpProblem
-        As `read_query`, and where the body has another value.
-    """
-    options = read_query(query, kind)
-    if options:
-        items = document.get("items")
-        for each in items if isinstance(items, list) else [document]:
-            if isinstance(each, dict):
-                _add(each, options)
-    return document
-
-
-def _add(document: dict[str, Any], options: dict[str, object]) -> None:
-    for name, value in options.items():
-        own = document.get(name, value)
-        own = ceiling(own) if isinstance(value, GainCurve) else own
-        if own != value:
-            raise HttpProblem(
-                "invalid-field",
-                f"{name}: the body has {shown(own)}, the query another value; send it once",
-                name,
-            )
-        document[name] = value

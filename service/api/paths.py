@@ -1,30 +1,22 @@
-"""The paths of a request, and what is given per bin beside them: checks, and the way to the design grid.
+"""The fields of bodies that hold arrays, in every form: types that validate them and make their schemas, and checks.
 
-For every request format. Each check raises a HttpProblem that names the field.
+Where a list of numbers is expected, the array of a tensor may stand. Each check raises a HttpProblem that names the
+field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, Field, PlainValidator, ValidationInfo
 
-from service.api.numbers import check_finite
+from service.api.strict import Absent, Number, StrictModel, base64_bytes, numbers, shown, shown_name, without_absent
 from service.errors import HttpProblem
 from synthesis.bands import WIDE_BANDS
-from synthesis.conventions import DESIGN_N_FFT, MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_TAPS, SAMPLE_RATE_HZ
-from synthesis.design import MAX_LEVEL_DIFFERENCE_DB, level_db
-from synthesis.errors import InvalidPaths
-from synthesis.gain_curve import GainCurve
-from synthesis.methods import spectrum
-from synthesis.predict import END_OF_RESPONSE
-from synthesis.profiles import profile_for_resolution
-from synthesis.types import Complex64, Float32, Path, Paths, Problem
-
-if TYPE_CHECKING:
-    from service.api.request_types import ConditionBody
+from synthesis.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.types import Float32, Path
 
 GRIDS = (4096, 8192, 16_384, 32_768, 65_536)
 """Numbers of points of the Fourier grids that a spectrum may use."""
@@ -34,18 +26,181 @@ N_UNCERTAINTY = 2 * len(WIDE_BANDS)
 
 MAX_RESPONSE_SAMPLES = 32_768
 
-MAX_DISCARDED_ENERGY = 1e-4
-"""Largest fraction of an impulse response's energy that resampling may discard: -40 dB."""
-
 MAX_IMAGINARY = 0.03
 """Largest imaginary part at 0 Hz and at Nyquist, where a transform is real, over the largest magnitude: a delay by
 a fraction of a sample leaves up to 0.005 at Nyquist, where measured paths are small."""
 
-MAX_EFFECT_DB = 90.0
-"""Largest level of a filter's sound over that of the noise, and largest below it: of the paths alone up to 100 dB
-are accepted."""
-
 _N_BINS = tuple(n_fft // 2 + 1 for n_fft in GRIDS)
+_FORMS = 'one of {"real", "imag"}, {"complex64"}, {"impulse_response"}'
+
+
+def floats(values: object, field: str) -> Float32:
+    """Read a list of numbers, or the array of a tensor, in single precision.
+
+    Parameters
+    ----------
+    values
+        Of the request.
+    field
+        Its name, for messages.
+
+    Returns
+    -------
+    numpy.ndarray
+        Float32, [n].
+
+    Raises
+    ------
+    HttpProblem
+        It is something else, or a number is not finite in float32.
+    """
+    if not (isinstance(values, np.ndarray) and values.dtype == np.float32 and values.ndim == 1):
+        with np.errstate(over="ignore"):
+            values = numbers(values, field).astype(np.float32)
+    return finite(values, field)
+
+
+def finite(values: NDArray[Any], field: str) -> NDArray[Any]:
+    """The values; HttpProblem where one is NaN or infinite."""
+    is_finite = np.isfinite(values)
+    if not is_finite.all():
+        raise HttpProblem(
+            "unusable-paths" if field.startswith(("primary", "secondary", "feedback")) else "invalid-field",
+            f"{field}: {int((~is_finite).sum())} values are NaN or infinite in float32, the first at index "
+            f"{int(np.argmin(is_finite))}; send finite numbers",
+            field,
+        )
+    return values
+
+
+def _with_both_parts(schema: dict[str, Any]) -> None:
+    without_absent(schema)
+    schema["dependentRequired"] = {"real": ["imag"], "imag": ["real"]}
+    schema["minProperties"] = 1
+
+
+class Spectrum(StrictModel):
+    """A path in one of three forms: `real` and `imag`, `complex64`, or `impulse_response`."""
+
+    model_config = ConfigDict(json_schema_extra=_with_both_parts)
+
+    real: Absent[list[Number]] = None
+    """Real parts of a one-sided spectrum."""
+    imag: Absent[list[Number]] = None
+    """Imaginary parts, as many."""
+    complex64: Absent[str] = None
+    """Base64 of little-endian interleaved complex64."""
+    impulse_response: Absent[Annotated[list[Number], Field(min_length=1, max_length=MAX_RESPONSE_SAMPLES)]] = None
+    """At 48 kHz."""
+
+
+def _path(value: object, info: ValidationInfo) -> Path:
+    """One of the three forms of a path, or the array of a tensor."""
+    name = info.field_name
+    assert name is not None
+    if isinstance(value, np.ndarray):
+        return _checked(finite(value, name) if value.dtype.kind == "c" else floats(value, name), name, name)
+    if not isinstance(value, dict):
+        raise HttpProblem("invalid-field", f"{name}: {shown(value)} is not a path; send {_FORMS}", name)
+    forms = ({"real", "imag"}, {"complex64"}, {"impulse_response"})
+    if set(value) not in forms:
+        unknown = sorted(set(value) - set().union(*forms))
+        code = "unknown-field" if unknown else "missing-field" if set(value) < forms[0] else "invalid-field"
+        field = f"{name}.{shown_name(unknown[0])}" if unknown else name
+        keys = ", ".join(ascii(key) for key in sorted(value)[:5]) or "no fields"
+        raise HttpProblem(code, f"{name}: the path has {keys}; send {_FORMS}", field)
+    part = next(iter(value)) if len(value) == 1 else "real"
+    field = f"{name}.{part}"
+    if part == "impulse_response":
+        path: Path = floats(value[part], field)
+    elif part == "complex64":
+        path = finite(_from_base64(value[part], field), field)
+    else:
+        real, imag = (floats(value[each], f"{name}.{each}") for each in ("real", "imag"))
+        if len(real) != len(imag):
+            raise HttpProblem(
+                "unequal-grids",
+                f"{name}: {len(real)} real parts but {len(imag)} imaginary ones; send as many of each",
+                f"{name}.imag",
+            )
+        path = np.empty(len(real), np.complex64)
+        path.real, path.imag = real, imag
+    return _checked(path, name, field)
+
+
+def _checked(path: Path, name: str, field: str) -> Path:
+    """A path; HttpProblem unless it has a valid length and is not all zero. field: with the numbers."""
+    if np.iscomplexobj(path):
+        _check_spectrum(path, field)
+    elif not 1 <= len(path) <= MAX_RESPONSE_SAMPLES:
+        raise HttpProblem(
+            "unusable-paths",
+            f"{field}: an impulse response of {len(path)} samples; send 1 to {MAX_RESPONSE_SAMPLES}",
+            field,
+        )
+    if not path.any():
+        raise HttpProblem("unusable-paths", f"{name}: the path is zero everywhere; check the measurement", name)
+    return path
+
+
+def _check_spectrum(path: Path, field: str) -> None:
+    """A one-sided spectrum has n_fft / 2 + 1 bins of one of GRIDS, and real ones at its ends."""
+    if len(path) not in _N_BINS:
+        raise HttpProblem(
+            "unusable-paths",
+            f"{field}: a spectrum of {len(path)} bins; send n_fft / 2 + 1 bins of a power-of-two grid from {GRIDS[0]} "
+            f"to {GRIDS[-1]}: {', '.join(map(str, _N_BINS))}",
+            field,
+        )
+    imaginary = np.abs(path.imag[[0, -1]])
+    if imaginary.any() and imaginary.max() > MAX_IMAGINARY * np.abs(path).max():
+        place = 0 if imaginary[0] > imaginary[1] else len(path) - 1
+        raise HttpProblem(
+            "unusable-paths",
+            f"{field}: bin {place}, at {'0 Hz' if place == 0 else 'Nyquist'}, has an imaginary part of "
+            f"{path.imag[place]:.3g}, which no impulse response has; send bins 0 to n_fft / 2 of its transform",
+            field,
+        )
+
+
+def _from_base64(text: object, field: str) -> Path:
+    """Little-endian interleaved complex64 from base64."""
+    data = base64_bytes(text, field)
+    if len(data) % 8:
+        raise HttpProblem(
+            "invalid-field", f"{field}: {len(data)} bytes are not a whole number of bins of 8 bytes", field
+        )
+    return np.frombuffer(data, "<c8")
+
+
+def _series(value: object, info: ValidationInfo) -> Float32 | None:
+    """A list of numbers, or a tensor, in float32; None stays None."""
+    if value is None:
+        return None
+    assert info.field_name is not None
+    if isinstance(value, np.ndarray) and value.shape == (2, N_UNCERTAINTY // 2):
+        value = value.ravel()
+    return floats(value, info.field_name)
+
+
+def _rate(value: object) -> int:
+    """48 kHz, as a JSON number."""
+    if type(value) not in (int, float):
+        raise HttpProblem(
+            "invalid-field", f"sample_rate: {shown(value)} is not a number; send {SAMPLE_RATE_HZ}", "sample_rate"
+        )
+    check_rate(value)  # type: ignore[arg-type]
+    return SAMPLE_RATE_HZ
+
+
+def _optional_path(value: object, info: ValidationInfo) -> Path | None:
+    return None if value is None else _path(value, info)
+
+
+PathField = Annotated[Any, PlainValidator(_path, json_schema_input_type=Spectrum)]
+OptionalPath = Annotated[Any, PlainValidator(_optional_path, json_schema_input_type=Spectrum)]
+Series = Annotated[Any, PlainValidator(_series, json_schema_input_type=list[Number])]
+RateField = Annotated[int, PlainValidator(_rate, json_schema_input_type=Literal[SAMPLE_RATE_HZ])]
 
 
 def check_rate(rate: float) -> None:
@@ -56,108 +211,57 @@ def check_rate(rate: float) -> None:
         )
 
 
-def check_path(path: Path, name: str, part: str | None = None) -> None:
-    """A path must have a valid length and be finite and not all zero. part: field of the path with the numbers."""
-    field = f"{name}.{part}" if part else name
-    if is_spectrum(path):
-        check_n_bins(len(path), field)
-    elif not 1 <= len(path) <= MAX_RESPONSE_SAMPLES:
-        raise HttpProblem(
-            "unusable-paths",
-            f"{field}: an impulse response of {len(path)} samples; send 1 to {MAX_RESPONSE_SAMPLES}",
-            field,
-        )
-    check_finite(path, field)
-    if not path.any():
-        raise HttpProblem("unusable-paths", f"{name}: the path is zero everywhere; check the measurement", name)
-    if is_spectrum(path) and path.imag[[0, -1]].any():
-        imaginary, largest = np.abs(path.imag[[0, -1]]), np.abs(path).max()
-        if imaginary.max() > MAX_IMAGINARY * largest:
-            place = 0 if imaginary[0] > imaginary[1] else len(path) - 1
+class SentCondition(Protocol):
+    """One condition, as it was sent."""
+
+    @property
+    def primary(self) -> Path: ...
+    @property
+    def secondary(self) -> Path: ...
+    @property
+    def feedback(self) -> Path | None: ...
+    @property
+    def coherence(self) -> Float32 | None: ...
+    @property
+    def uncertainty(self) -> Float32 | None: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def label(self) -> str: ...
+
+
+def check_condition(condition: SentCondition, reference_psd: Float32 | None) -> None:
+    """Check that all spectra and quantities per bin share a grid, and the values of all but the paths."""
+    primary, secondary = condition.primary, condition.secondary
+    n_bins = N_BINS
+    if np.iscomplexobj(primary):
+        n_bins = len(primary)
+        for name, other in (("secondary", secondary), ("feedback", condition.feedback)):
+            if other is not None and np.iscomplexobj(other) and len(other) != n_bins:
+                raise HttpProblem(
+                    "unequal-grids",
+                    f"{name}: {len(other)} bins, but primary has {n_bins}; send both on the same grid",
+                    name,
+                )
+    elif np.iscomplexobj(secondary):
+        n_bins = len(secondary)
+    for name, values in (("coherence", condition.coherence), ("reference_psd", reference_psd)):
+        if values is not None and len(values) != n_bins:
             raise HttpProblem(
-                "unusable-paths",
-                f"{field}: bin {place}, at {'0 Hz' if place == 0 else 'Nyquist'}, has an imaginary part of "
-                f"{path.imag[place]:.3g}, which no impulse response has; send bins 0 to n_fft / 2 of its transform",
-                field,
+                "unequal-grids",
+                f"{name}: {len(values)} bins; send {n_bins}, the grid of the spectra (the design grid of {N_BINS} "
+                "bins if both paths are impulse responses)",
+                name,
             )
-
-
-def is_spectrum(path: NDArray[Any]) -> bool:
-    """Whether a path is a spectrum, not an impulse response."""
-    return path.dtype.kind == "c"
-
-
-def check_n_bins(n_bins: int, field: str) -> None:
-    """A one-sided spectrum must have n_fft / 2 + 1 bins of one of GRIDS."""
-    if n_bins not in _N_BINS:
-        raise HttpProblem(
-            "unusable-paths",
-            f"{field}: a spectrum of {n_bins} bins; send n_fft / 2 + 1 bins of a power-of-two grid from {GRIDS[0]} "
-            f"to {GRIDS[-1]}: {', '.join(map(str, _N_BINS))}",
-            field,
-        )
-
-
-def check_pair(primary: Path, other: Path, name: str = "secondary") -> None:
-    """Two spectra must have the same grid. name: of the other path."""
-    if is_spectrum(primary) and is_spectrum(other) and len(primary) != len(other):
-        raise HttpProblem(
-            "unequal-grids",
-            f"{name}: {len(other)} bins, but primary has {len(primary)}; send both on the same grid",
-            name,
-        )
-
-
-def n_grid_bins(primary: Path, secondary: Path) -> int:
-    """Required bins of coherence and reference_psd: those of the spectra, or of the design grid without spectra."""
-    return next((len(path) for path in (primary, secondary) if is_spectrum(path)), N_BINS)
-
-
-def check_grid(values: Float32, n_bins: int, field: str) -> None:
-    """A quantity per bin must have the grid of the request."""
-    if len(values) != n_bins:
-        raise HttpProblem(
-            "unequal-grids",
-            f"{field}: {len(values)} bins; send {n_bins}, the grid of the spectra (the design grid of {N_BINS} "
-            "bins if both paths are impulse responses)",
-            field,
-        )
-
-
-def check_together(
-    primary: Path,
-    secondary: Path,
-    coherence: Float32 | None,
-    reference_psd: Float32 | None,
-    uncertainty: Float32 | None = None,
-) -> None:
-    """Check the grids of all quantities, and the values of all but the paths."""
-    check_pair(primary, secondary)
-    n_bins = n_grid_bins(primary, secondary)
-    if coherence is not None:
-        check_grid(coherence, n_bins, "coherence")
-        check_coherence(coherence)
+    if condition.coherence is not None:
+        _check_coherence(condition.coherence)
     if reference_psd is not None:
-        check_grid(reference_psd, n_bins, "reference_psd")
-        check_reference_psd(reference_psd)
-    if uncertainty is not None:
-        check_uncertainty(uncertainty)
+        _check_reference_psd(reference_psd)
+    if condition.uncertainty is not None:
+        _check_uncertainty(condition.uncertainty)
 
 
-def check_uncertainty(uncertainty: Float32) -> None:
-    """An uncertainty has 62 finite values, none negative."""
-    if len(uncertainty) != N_UNCERTAINTY:
-        found = f"uncertainty: {len(uncertainty)} values; send {N_UNCERTAINTY}, as /calibrate answers them"
-        raise HttpProblem("invalid-field", found, "uncertainty")
-    check_finite(uncertainty, "uncertainty")
-    if float(uncertainty.min()) < 0:
-        found = f"uncertainty: {float(uncertainty.min()):.4g} is negative; send ratios of powers"
-        raise HttpProblem("out-of-range", found, "uncertainty")
-
-
-def check_coherence(coherence: Float32) -> None:
-    """The coherence must be finite and from 0 to 1."""
-    check_finite(coherence, "coherence")
+def _check_coherence(coherence: Float32) -> None:
     low, high = float(coherence.min()), float(coherence.max())
     if low < 0 or high > 1:
         raise HttpProblem(
@@ -165,167 +269,38 @@ def check_coherence(coherence: Float32) -> None:
         )
 
 
-def check_reference_psd(psd: Float32) -> None:
-    """The reference spectrum must be finite, not negative and not all zero."""
-    check_finite(psd, "reference_psd")
-    total = float(psd.sum(dtype=np.float64))
+def _check_reference_psd(psd: Float32) -> None:
+    total, low = float(psd.sum(dtype=np.float64)), float(psd.min())
     if psd.any() and not MIN_TOTAL_PSD <= total <= MAX_TOTAL_PSD:
         found = (
             f"reference_psd: its power is {total:.3g}; scale it, which changes no filter, to {MIN_TOTAL_PSD:g} to "
         )
         raise HttpProblem("out-of-range", f"{found}{MAX_TOTAL_PSD:g}", "reference_psd")
-    if float(psd.min()) < 0 or not psd.any():
+    if low < 0 or not psd.any():
         raise HttpProblem(
             "out-of-range",
-            f"reference_psd: values from {float(psd.min()):.4g} to {float(psd.max()):.4g}; send a mean square per "
-            "bin, nowhere negative and not all zero",
+            f"reference_psd: values from {low:.4g} to {float(psd.max()):.4g}; send a mean square per bin, nowhere "
+            "negative and not all zero",
             "reference_psd",
         )
 
 
+def _check_uncertainty(uncertainty: Float32) -> None:
+    if len(uncertainty) != N_UNCERTAINTY:
+        found = f"uncertainty: {len(uncertainty)} values; send {N_UNCERTAINTY}, as /calibrate answers them"
+        raise HttpProblem("invalid-field", found, "uncertainty")
+    if float(uncertainty.min()) < 0:
+        found = f"uncertainty: {float(uncertainty.min()):.4g} is negative; send ratios of powers"
+        raise HttpProblem("out-of-range", found, "uncertainty")
+
+
 def check_taps(taps: Float32) -> None:
-    """A filter must have 2048 finite taps."""
+    """A filter must have 2048 taps."""
     if len(taps) != N_TAPS:
         raise HttpProblem("invalid-field", f"fir: {len(taps)} taps; send {N_TAPS}", "fir")
-    check_finite(taps, "fir")
 
 
 def check_some_taps(taps: Float32) -> None:
     """A filter that is verified, or in whose place another is designed, must do something."""
     if not taps.any():
         raise HttpProblem("invalid-field", "fir: all taps are zero; send the filter of a design", "fir")
-
-
-def check_effect(taps: Float32, problem: Problem, *, may_be_none: bool = False) -> None:
-    """What a filter makes the loudspeaker play must be of the noise's order. may_be_none: or far below it."""
-    filtered = np.fft.rfft(taps.astype(np.float64), DESIGN_N_FFT)
-    for each in problem.conditions:
-        heard_db = level_db(each.primary)
-        if abs(level_db(each.secondary) - heard_db) > MAX_LEVEL_DIFFERENCE_DB:
-            continue  # the paths themselves are refused
-        with np.errstate(over="ignore"):
-            played = (spectrum(each.secondary) * filtered).astype(np.complex64)
-        effect_db = level_db(played) - heard_db
-        if not effect_db <= MAX_EFFECT_DB or (effect_db < -MAX_EFFECT_DB and not may_be_none):
-            word = "below" if effect_db < 0 else "above"
-            raise HttpProblem(
-                "out-of-range",
-                f"fir: what the loudspeaker plays of it is {abs(effect_db):.0f} dB {word} the noise on these "
-                "paths; send the taps of a design, in its scale, and the paths that they were designed for",
-                "fir",
-            )
-
-
-def joint_problem(
-    conditions: Sequence[ConditionBody],
-    reference_psd: Float32 | None,
-    max_gain_db: float | GainCurve,
-    **options: Any,
-) -> Problem:
-    """A `Problem` from all conditions that one filter shall serve, on the design grid. They have been checked.
-    options: further fields of `Problem`.
-
-    Raises InvalidPaths if a spectrum's impulse response is too long for the design grid, with the condition's name
-    where there are several.
-    """
-    options |= {"max_gain_db": max_gain_db, "reference_psd": None if reference_psd is None else _psd(reference_psd)}
-    if len(conditions) == 1:
-        return Problem((_resampled(conditions[0]),), **options)
-    return Problem(tuple(_named(*each) for each in enumerate(conditions)), **options)
-
-
-def _named(n: int, sent: ConditionBody) -> Paths:
-    """As `_resampled`, of one condition among several."""
-    try:
-        return _resampled(sent)
-    except InvalidPaths as error:
-        name = f"conditions.{n}"
-        raise InvalidPaths(f"{name}: {error}", f"{name}.{error.field}") from None
-
-
-def _resampled(sent: ConditionBody) -> Paths:
-    """One condition on the design grid."""
-    return Paths(
-        _path(sent.primary, "primary"),
-        _path(sent.secondary, "secondary"),
-        None if sent.coherence is None else _coherence(sent.coherence),
-        uncertainty=None if sent.uncertainty is None else sent.uncertainty.reshape(2, -1),
-        feedback=None if sent.feedback is None else _path(sent.feedback, "feedback"),
-        weight=sent.weight,
-        label=sent.label,
-    )
-
-
-def resolved_profile(name: str, paths: Sequence[Path]) -> str:
-    """Choose `fine` instead of `fast` where a path is too long for the grid of `fast`.
-
-    Parameters
-    ----------
-    name
-        The profile asked for.
-    paths
-        As they were sent. Zeros at the end of a response do not count, nor does it matter whether a response or its
-        transform was sent.
-
-    Returns
-    -------
-    str
-        As `profile_for_resolution`.
-    """
-    for path in paths:
-        if (suited := profile_for_resolution(name, 2 * _response_length(path))) != name:
-            return suited
-    return name
-
-
-def _response_length(path: Path) -> int:
-    """Samples of the response up to the last above END_OF_RESPONSE of its largest."""
-    response = np.abs(np.fft.irfft(path) if is_spectrum(path) else path)
-    above = np.flatnonzero(response > END_OF_RESPONSE * response.max())
-    return int(above[-1]) + 1 if len(above) else 0
-
-
-def _path(path: Path, name: str) -> Path:
-    """An impulse response unchanged; a spectrum resampled by zero-padding its impulse response, which is exact, or
-    by truncating it, which is refused if more than -40 dB of the energy would be lost."""
-    if not is_spectrum(path) or len(path) == N_BINS:
-        return path
-    response = np.fft.irfft(path.astype(np.complex128))  # in float64: squares of large float32 values overflow
-    kept = response[:DESIGN_N_FFT]
-    total, discarded = float(np.sum(response**2)), float(np.sum(response[DESIGN_N_FFT:] ** 2))
-    if discarded > MAX_DISCARDED_ENERGY * total:
-        raise InvalidPaths(
-            f"{name}: resampling the spectrum to {DESIGN_N_FFT} points would discard more than -40 dB of its "
-            "impulse response's energy; send a shorter response",
-            name,
-        )
-    with np.errstate(over="ignore"):  # infinities are refused later, with other unusable paths
-        resampled: Complex64 = np.fft.rfft(kept, DESIGN_N_FFT).astype(np.complex64)
-    return resampled
-
-
-def _coherence(coherence: Float32) -> Float32:
-    """Interpolated linearly over frequency."""
-    if len(coherence) == N_BINS:
-        return coherence
-    found = np.interp(np.linspace(0, 1, N_BINS), np.linspace(0, 1, len(coherence)), coherence)
-    return found.astype(np.float32)
-
-
-def _psd(psd: Float32) -> Float32:
-    """The same noise power on the design grid.
-
-    Each bin spreads its power evenly over its width (half a width at 0 Hz and at Nyquist), and each bin of the
-    design grid sums what falls into its width: total power is kept, no bin is negative, and white noise stays
-    white.
-    """
-    if len(psd) == N_BINS:
-        return psd
-    cumulative = np.concatenate(([0.0], np.cumsum(psd, dtype=np.float64)))
-    collected = np.diff(np.interp(_bin_edges(N_BINS), _bin_edges(len(psd)), cumulative))
-    return collected.astype(np.float32)
-
-
-def _bin_edges(n_bins: int) -> NDArray[np.float64]:
-    """Edges of the bins of a one-sided spectrum, 0 to 1 from 0 Hz to Nyquist: [n_bins + 1]."""
-    return np.clip((np.arange(n_bins + 1) - 0.5) / (n_bins - 1), 0, 1)

@@ -1,25 +1,40 @@
-"""From the bytes of a body to the document that FastAPI validates, whatever its form."""
+"""From the bytes of a body to the document that FastAPI validates, whatever its form, with the query's options.
+
+Bodies are JSON or safetensors: 8 bytes of length, a JSON header, raw little-endian float32. A tensor's name is the
+place of its numbers in the body (`primary`, `conditions.0.primary`, `takes.0.x`). What is no array is JSON text under
+the name `request` of the header's `__metadata__`. A path is `[n]` for an impulse response, or `[n, 2]` for a spectrum,
+real and imaginary parts. https://huggingface.co/docs/safetensors
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 from collections.abc import Callable, Coroutine
+from functools import lru_cache
+from itertools import pairwise
 from time import perf_counter
 from typing import Any
+from urllib.parse import parse_qsl
 
+import numpy as np
 import orjson
 from fastapi.routing import APIRoute
+from numpy.typing import NDArray
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from service.admission.admission import MAX_JSON_BYTES, json_too_large
-from service.api import tensors
-from service.api.options import with_query
+from service.api.front import JSON, TENSORS, Visit
+from service.api.options import DECIMAL, FromText, ceiling, option_fields
 from service.api.request_types import present
-from service.api.visit import JSON, visit_of
+from service.api.strict import shown
 from service.errors import HttpProblem
+from synthesis.gain_curve import GainCurve
 
 Document = dict[str, Any]
 
@@ -29,6 +44,17 @@ MAX_ELEMENTS = 70_000
 _ELEMENTS = (b"{", b"[", b":")
 
 _UTF_8 = (["utf-8"], ['"utf-8"'])
+
+# Of a safetensors header: more than the JSON of any request that has its numbers in tensors.
+MAX_HEADER_BYTES = 2**20
+
+# 16 requests of 16 conditions with five tensors each.
+MAX_TENSORS = 2048
+
+_LENGTH_BYTES = 8
+_PLACE = re.compile(r"[a-z_0-9]{1,40}(\.[a-z_0-9]{1,40}){0,5}")
+
+_WHOLE = re.compile(r"-?[0-9]{1,3}")
 
 
 class Reading(Request):
@@ -62,12 +88,16 @@ class ReadingRoute(APIRoute):
 
     async def read(self, request: Request, kind: type[BaseModel]) -> Document:
         """Read the body of JSON or tensors, with the options of the query string."""
-        media_type = refuse_type(request.headers, (JSON, tensors.MEDIA_TYPE))
-        query = request.scope["query_string"]
-        with_query({}, query, kind)  # refused before the body is there
+        media_type = refuse_type(request.headers, (JSON, TENSORS))
+        options = query_options(request.scope["query_string"], kind)
         content = await receive_body(request)
-        document = parse_json(content) if media_type == JSON else tensors.decode(content)
-        return with_query(as_document(document, kind), query, kind)
+        document = as_document(parse_json(content) if media_type == JSON else parse_tensors(content), kind)
+        if options:
+            items = document.get("items")
+            for each in items if isinstance(items, list) else [document]:
+                if isinstance(each, dict):
+                    _add(each, options)
+        return document
 
 
 def body_type(route: APIRoute) -> type[BaseModel]:
@@ -138,7 +168,7 @@ async def receive_body(request: Request) -> bytearray:
         `too-slow` if it is not complete within the service's limit or by the deadline.
     ClientDisconnect
     """
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     within_s = visit.service.settings.receive_timeout_s
     left_s = max(visit.due - perf_counter(), 0.0)
     try:
@@ -147,14 +177,14 @@ async def receive_body(request: Request) -> bytearray:
             # A body that has arrived with its head needs no timer.
             start_timer = loop.call_soon(limit.reschedule, loop.time() + min(within_s, left_s))
             try:
-                body = await _received(request, visit.admitted.n_body_bytes)
+                body = await _received(request, visit.n_body_bytes)
             finally:
                 start_timer.cancel()
     except TimeoutError:
         waited = f"{within_s:g} s" if within_s <= left_s else f"the {left_s:.3g} s left before its deadline"
         raise HttpProblem(
             "too-slow",
-            f"the body of {visit.admitted.n_body_bytes} bytes was not complete after {waited}; send it faster",
+            f"the body of {visit.n_body_bytes} bytes was not complete after {waited}; send it faster",
             headers={"Connection": "close"},
         ) from None
     visit.received = perf_counter()
@@ -202,3 +232,174 @@ def parse_json(body: bytes | bytearray | memoryview) -> object:
         raise HttpProblem("malformed-json", f"the body is not JSON: {error}; {remedy}") from None
     except SystemError as error:  # there was no memory for what was parsed
         raise MemoryError from error
+
+
+def parse_tensors(body: bytes | bytearray) -> Document:
+    """Read a body as the document that JSON would be, with arrays in the places of tensors.
+
+    Parameters
+    ----------
+    body
+        All of it; it must not be changed afterwards, since arrays are views of it where they can be.
+
+    Returns
+    -------
+    dict
+        The fields of `request`, and an array for each tensor: float32, or complex64 for a path `[n, 2]`.
+
+    Raises
+    ------
+    HttpProblem
+        `malformed-tensors` if this is no safetensors file of float32 tensors.
+    """
+    header, values = _header(body)
+    document = _request(header.pop("__metadata__", {}))
+    if len(header) > MAX_TENSORS:
+        raise _malformed(f"it holds {len(header)} tensors; send at most {MAX_TENSORS}")
+    n_used = 0
+    for name, description in header.items():
+        begin, end, shape = _description(name, description, len(values))
+        n_used += end - begin
+        _put(document, name, _array(values[begin:end], shape))
+    if n_used != len(values):
+        raise _malformed(f"its tensors have {n_used} bytes, but {len(values)} follow the header; send those alone")
+    return document
+
+
+def _malformed(what: str) -> HttpProblem:
+    return HttpProblem("malformed-tensors", f"the body is not a safetensors file of a request: {what}")
+
+
+def _header(body: bytes | bytearray) -> tuple[dict[str, Any], memoryview]:
+    """The header, and the bytes that follow it."""
+    n_bytes = int.from_bytes(body[:_LENGTH_BYTES], "little")
+    end = _LENGTH_BYTES + n_bytes
+    if len(body) < end:
+        raise _malformed(f"it has {len(body)} bytes, fewer than the {end} of its header; send all of it")
+    if n_bytes > MAX_HEADER_BYTES:
+        raise _malformed(f"its header has {n_bytes} bytes; send at most {MAX_HEADER_BYTES}, and numbers as tensors")
+    try:
+        header = orjson.loads(memoryview(body)[_LENGTH_BYTES:end])
+    except orjson.JSONDecodeError as error:
+        raise _malformed(f"its header is no JSON ({error})") from None
+    if not isinstance(header, dict):
+        raise _malformed("its header is no JSON object")
+    return header, memoryview(body)[end:]
+
+
+def _request(metadata: object) -> dict[str, Any]:
+    """The fields that are not tensors."""
+    text = metadata.get("request", "{}") if isinstance(metadata, dict) else None
+    try:
+        request = orjson.loads(text) if isinstance(text, str) else None
+    except orjson.JSONDecodeError as error:
+        raise _malformed(f"`request` of its metadata is no JSON ({error})") from None
+    if not isinstance(request, dict):
+        raise _malformed("`request` of its metadata is no JSON object as text")
+    return request
+
+
+def _description(name: str, description: object, n_bytes: int) -> tuple[int, int, list[int]]:
+    """First byte, last byte and shape of a tensor."""
+    match description:
+        case {"dtype": "F32", "shape": [*shape], "data_offsets": [int(begin), int(end)]}:
+            is_whole = all(type(n) is int and 0 <= n <= n_bytes for n in shape)
+            if is_whole and 0 <= begin <= end <= n_bytes and end - begin == 4 * math.prod(shape):
+                return begin, end, shape
+    raise _malformed(
+        f"tensor {name[:40]!a} is not described as "
+        '{"dtype": "F32", "shape": [..], "data_offsets": [begin, end]} within the body'
+    )
+
+
+def _array(values: memoryview, shape: list[int]) -> NDArray[Any]:
+    """Float32 in the shape, complex64 for [n, 2]."""
+    array = np.frombuffer(values, "<f4")
+    if not array.flags.aligned:
+        array = array.copy()
+    if len(shape) == 2 and shape[1] == 2:
+        return array.view(np.complex64)
+    return array.reshape(shape)
+
+
+def _put(document: dict[str, Any], name: str, array: NDArray[Any]) -> None:
+    """Put an array where its name says; objects and lists on the way that are not there are made."""
+    if not _PLACE.fullmatch(name):
+        raise _malformed(f"{name[:40]!a} is no place of a request such as conditions.0.primary")
+    parts = name.split(".")
+    inner: Any = document
+    for parent, following in pairwise(parts):
+        made: Any = [] if following.isdigit() else {}
+        if isinstance(inner, dict):
+            inner = inner.setdefault(parent, made)
+        elif isinstance(inner, list) and parent == str(len(inner)):
+            inner.append(made)
+            inner = made
+        elif isinstance(inner, list) and parent.isdigit() and int(parent) < len(inner):
+            inner = inner[int(parent)]
+        else:
+            raise _misplaced(name)
+    if not isinstance(inner, dict) or parts[-1] in inner:
+        raise _misplaced(name)
+    inner[parts[-1]] = array
+
+
+def _misplaced(name: str) -> HttpProblem:
+    return _malformed(f"the place of {name!a} is taken, or what comes before it is missing")
+
+
+@lru_cache(64)  # clients send the same options again and again
+def query_options(query: bytes, kind: type[BaseModel] | None) -> dict[str, object]:
+    """Read the options in a query string, unchecked but for their names.
+
+    Parameters
+    ----------
+    query
+        As it was sent.
+    kind
+        The body's class; None: no option is known.
+
+    Raises
+    ------
+    HttpProblem
+        An option is unknown or repeated.
+    """
+    known = {} if kind is None else option_fields(kind)
+    found: dict[str, object] = {}
+    for name, text in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+        if name not in known:
+            expected = ", ".join(known) or "none"
+            raise HttpProblem(
+                "unknown-field",
+                f"the query option {name[:40]!a} is unknown here; use one of: {expected}",
+                ascii(name[:40])[1:-1],
+            )
+        if name in found:
+            raise HttpProblem("invalid-field", f"{name}: the query option is repeated; send it once", name)
+        found[name] = _value(text, known[name])
+    return found
+
+
+def _value(text: str, field: FieldInfo) -> object:
+    """The value that a text stands for; the text itself, which validation refuses, where it stands for none."""
+    for each in field.metadata:
+        if isinstance(each, FromText):
+            return each.read(text)
+    kind = field.annotation
+    if kind is bool:
+        return {"true": True, "false": False}.get(text, text)
+    if kind is float and DECIMAL.fullmatch(text):
+        return float(text)
+    if "int" in str(kind) and _WHOLE.fullmatch(text):
+        return int(text)
+    return text
+
+
+def _add(document: Document, options: dict[str, object]) -> None:
+    """Add the query's options to a request, in place; HttpProblem where it has another value."""
+    for name, value in options.items():
+        sent = document.setdefault(name, value)
+        if (ceiling(sent) if isinstance(value, GainCurve) else sent) != value:
+            raise HttpProblem(
+                "invalid-field", f"{name}: the body has {shown(sent)}, the query another value; send it once", name
+            )

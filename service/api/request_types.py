@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-import numpy as np
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     PlainValidator,
     ValidationError,
-    ValidationInfo,
     WrapValidator,
     model_validator,
 )
@@ -28,23 +25,23 @@ from hardware.filter_files import KINDS as FILE_KINDS
 from hardware.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Denominator, Target
 from hardware.second_order_sections import MAX_SECTIONS
 from hardware.short_fir import MAX_TAPS
-from service.api import paths
-from service.api.numbers import base64_bytes, narrow, numbers, shown, shown_name
-from service.api.options import (
-    Absent,
-    CeilingOptions,
-    LatencyOptions,
-    ModelOptions,
-    Number,
-    RefineOptions,
-    StrictModel,
-    SynthesisOptions,
-    without_absent,
+from service.api.options import CeilingOptions, LatencyOptions, ModelOptions, RefineOptions, SynthesisOptions
+from service.api.paths import (
+    OptionalPath,
+    PathField,
+    RateField,
+    SentCondition,
+    Series,
+    check_condition,
+    check_some_taps,
+    check_taps,
 )
+from service.api.strict import Absent, Number, StrictModel, shown, shown_name
 from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
-from synthesis.types import MAX_CONDITIONS, Float32, Path
+from synthesis.options import DEFAULTS
+from synthesis.types import MAX_CONDITIONS
 
 # Of calibrations' and designs' answers: a request that has no use for them ignores them, so that both answers can be
 # sent on unchanged, alone or together.
@@ -59,109 +56,7 @@ MAX_MEMBERS = 256
 MAX_ITEMS = 16
 
 _RANGE_ERRORS = {"greater_than_equal", "less_than_equal", "greater_than", "less_than", "too_short", "too_long"}
-_FORMS = 'one of {"real", "imag"}, {"complex64"}, {"impulse_response"}'
-
-
-def _with_both_parts(schema: dict[str, Any]) -> None:
-    without_absent(schema)
-    schema["dependentRequired"] = {"real": ["imag"], "imag": ["real"]}
-    schema["minProperties"] = 1
-
-
-class Spectrum(StrictModel):
-    """A path in one of three forms: `real` and `imag`, `complex64`, or `impulse_response`."""
-
-    model_config = ConfigDict(json_schema_extra=_with_both_parts)
-
-    real: Absent[list[Number]] = None
-    """Real parts of a one-sided spectrum."""
-    imag: Absent[list[Number]] = None
-    """Imaginary parts, as many."""
-    complex64: Absent[str] = None
-    """Base64 of little-endian interleaved complex64."""
-    impulse_response: Absent[
-        Annotated[list[Number], Field(min_length=1, max_length=paths.MAX_RESPONSE_SAMPLES)]
-    ] = None
-    """At 48 kHz."""
-
-
-def _path(value: object, info: ValidationInfo) -> Path:
-    """One of the three forms of a path, or the array of a tensor."""
-    name = info.field_name
-    assert name is not None
-    if isinstance(value, np.ndarray):
-        path: Path = value if value.dtype.kind == "c" else narrow(numbers(value, name), np.float32, name)
-        paths.check_path(path, name)
-        return path
-    forms = ({"real", "imag"}, {"complex64"}, {"impulse_response"})
-    if not isinstance(value, dict):
-        raise HttpProblem("invalid-field", f"{name}: {shown(value)} is not a path; send {_FORMS}", name)
-    if set(value) not in forms:
-        unknown = sorted(set(value) - set().union(*forms))
-        code = "unknown-field" if unknown else "missing-field" if set(value) < forms[0] else "invalid-field"
-        field = f"{name}.{shown_name(unknown[0])}" if unknown else name
-        keys = ", ".join(ascii(key) for key in sorted(value)[:5]) or "no fields"
-        raise HttpProblem(code, f"{name}: the path has {keys}; send {_FORMS}", field)
-    if "impulse_response" in value:
-        field = f"{name}.impulse_response"
-        path = narrow(numbers(value["impulse_response"], field), np.float32, field)
-        paths.check_path(path, name, "impulse_response")
-    elif "complex64" in value:
-        path = _from_base64(value["complex64"], f"{name}.complex64")
-        paths.check_path(path, name, "complex64")
-    else:
-        real = numbers(value["real"], f"{name}.real")
-        imag = numbers(value["imag"], f"{name}.imag")
-        if len(real) != len(imag):
-            raise HttpProblem(
-                "unequal-grids",
-                f"{name}: {len(real)} real parts but {len(imag)} imaginary ones; send as many of each",
-                f"{name}.imag",
-            )
-        path = np.empty(len(real), np.complex64)
-        path.real, path.imag = narrow(real, np.float32, f"{name}.real"), narrow(imag, np.float32, f"{name}.imag")
-        paths.check_path(path, name, "real")
-    return path
-
-
-def _from_base64(text: object, field: str) -> Path:
-    """Little-endian interleaved complex64 from base64."""
-    data = base64_bytes(text, field)
-    if len(data) % 8:
-        raise HttpProblem(
-            "invalid-field", f"{field}: {len(data)} bytes are not a whole number of bins of 8 bytes", field
-        )
-    return np.frombuffer(data, "<c8")
-
-
-def _optional_path(value: object, info: ValidationInfo) -> Path | None:
-    return None if value is None else _path(value, info)
-
-
-def _series(value: object, info: ValidationInfo) -> Float32 | None:
-    """A list of numbers, or a tensor, in float32; None stays None."""
-    if value is None:
-        return None
-    assert info.field_name is not None
-    if isinstance(value, np.ndarray) and value.shape == (2, paths.N_UNCERTAINTY // 2):
-        value = value.ravel()
-    return narrow(numbers(value, info.field_name), np.float32, info.field_name)
-
-
-def _rate(value: object) -> int:
-    """48 kHz, as a JSON number."""
-    if type(value) not in (int, float):
-        raise HttpProblem(
-            "invalid-field", f"sample_rate: {shown(value)} is not a number; send {SAMPLE_RATE_HZ}", "sample_rate"
-        )
-    paths.check_rate(value)  # type: ignore[arg-type]
-    return SAMPLE_RATE_HZ
-
-
-PathField = Annotated[Any, PlainValidator(_path, json_schema_input_type=Spectrum)]
-OptionalPath = Annotated[Any, PlainValidator(_optional_path, json_schema_input_type=Spectrum)]
-Series = Annotated[Any, PlainValidator(_series, json_schema_input_type=list[Number])]
-RateField = Annotated[int, PlainValidator(_rate, json_schema_input_type=Literal[SAMPLE_RATE_HZ])]
+DEFAULT_MARGINS = {name: getattr(DEFAULTS, name) for name in ("min_gain_margin_db", "min_phase_margin_deg")}
 
 
 class CommonBody(ModelOptions):
@@ -213,30 +108,21 @@ class ConditionBody(PathPairBody):
     label: str = Field("", max_length=80)
     """Names the condition in the answer and in errors."""
 
-    def check(self, reference_psd: Float32 | None) -> None:
-        """Check the grids of all quantities, and the values of all but the paths."""
-        paths.check_together(self.primary, self.secondary, self.coherence, reference_psd, self.uncertainty)
-        if self.feedback is not None:
-            paths.check_pair(self.primary, self.feedback, "feedback")
-
-
-def _alone(pair: Any) -> Sequence[ConditionBody]:
-    """The one condition of a body that has paths of its own."""
-    fields = {name: getattr(pair, name) for name in PathPairBody.model_fields}
-    return (ConditionBody.model_construct(**fields, weight=1.0, label=""),)
-
 
 class PathsBody(CommonBody, PathPairBody):
-    """A request about one condition."""
+    """A request about one condition, which it is itself."""
+
+    weight: ClassVar[float] = 1.0
+    label: ClassVar[str] = ""
 
     @property
-    def all_conditions(self) -> Sequence[ConditionBody]:
+    def all_conditions(self) -> Sequence[SentCondition]:
         """Its one condition."""
-        return _alone(self)
+        return (self,)
 
     def check(self) -> None:
         """Check conditions between fields."""
-        self.all_conditions[0].check(self.reference_psd)
+        check_condition(self, self.reference_psd)
 
 
 @contextmanager
@@ -280,35 +166,45 @@ class JointBody(CommonBody, Measured):
     """Loudspeaker to error microphone, S; a spectrum lies on the same grid as a primary spectrum."""
     conditions: Annotated[Any, PlainValidator(_conditions, json_schema_input_type=_ConditionList)] = None
     """In place of `primary` and `secondary`."""
+    weight: ClassVar[float] = 1.0
+    label: ClassVar[str] = ""
 
     @property
-    def all_conditions(self) -> Sequence[ConditionBody]:
-        """Its conditions, one or several."""
-        return _alone(self) if self.conditions is None else self.conditions
+    def all_conditions(self) -> Sequence[SentCondition]:
+        """Its conditions: itself, or several."""
+        return (self,) if self.conditions is None else self.conditions
 
     def check(self) -> None:
         """Check every condition; HttpProblem names the one that is at fault."""
-        given = [name for name in PathPairBody.model_fields if getattr(self, name) is not None]
         if self.conditions is None:
             for name in ("primary", "secondary"):
-                if name not in given:
+                if getattr(self, name) is None:
                     raise HttpProblem("missing-field", f"{name}: the field is missing; send it", name)
-            self.all_conditions[0].check(self.reference_psd)
+            check_condition(self, self.reference_psd)
             return
+        given = [name for name in PathPairBody.model_fields if getattr(self, name) is not None]
         if given:
             raise HttpProblem(
                 "unknown-field", f"{given[0]}: it stands beside conditions; put it into each condition", given[0]
             )
         for n, each in enumerate(self.conditions):
             with naming(f"conditions.{n}", each.label):
-                each.check(self.reference_psd)
+                check_condition(each, self.reference_psd)
 
 
 class SynthesisItem(JointBody, SynthesisOptions):
     """One of several requests in a body of `/synthesize`."""
 
+    def check(self) -> None:
+        """Check conditions between fields, and that each option has an effect."""
+        super().check()
+        if self.conditions is None or len(self.conditions) == 1:
+            refuse_unused(self, {"leave_one_out": False}, "with one condition: send several")
+        if all(each.feedback is None for each in self.all_conditions):
+            refuse_unused(self, DEFAULT_MARGINS, "without a path `feedback`: send one")
 
-class DesignItem(JointBody, RefineOptions):
+
+class DesignItem(SynthesisItem, RefineOptions):
     """One of several requests in a body of `/refine`."""
 
 
@@ -381,7 +277,7 @@ class FilterField(CommonBody):
         super().check()
         if self.fir is None:
             raise HttpProblem("missing-field", "fir: null is not a filter; send 2048 taps", "fir")
-        paths.check_taps(self.fir)
+        check_taps(self.fir)
 
 
 class EvaluateBody(FilterField, PathsBody, LatencyOptions):
@@ -430,7 +326,7 @@ class ExportBody(FilterField, JointBody, CeilingOptions):
         """Check what the other fields need, and that a filter to design anew does something."""
         super().check()
         if not self.target.as_target().keeps(N_TAPS):
-            paths.check_some_taps(self.fir)
+            check_some_taps(self.fir)
 
 
 Model = TypeVar("Model", bound=BaseModel)

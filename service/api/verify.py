@@ -23,10 +23,10 @@ from measurement.verify import (
 from service.api import answer_types, examples
 from service.api.design import evaluated
 from service.api.documentation import DESIGN_CODES, described
-from service.api.json_answers import BAND_CENTRE_HZ, with_times
-from service.api.paths import check_effect, joint_problem, resolved_profile
+from service.api.front import Visit, disconnected
+from service.api.json_answers import BAND_CENTRE_HZ, accepted, with_times
+from service.api.problem import check_effect, joint_problem, resolved_profile
 from service.api.reading import ReadingRoute
-from service.api.visit import JSON, answer_type, disconnected, timed_response, visit_of
 from service.calibration.verify_body import VerifyBody
 from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT
@@ -63,8 +63,8 @@ async def verify_filter(
     """Compare levels with the filter off and on per band with the prediction, and gain, delay and polarity of the
     secondary path with the one that was sent; diagnose what is off, and trim the filter for gain and delay where these
     are. All figures are medians over blocks of 0.8 s."""
-    visit = visit_of(request)
-    answer_type(request, (JSON,))
+    visit: Visit = request.state.visit
+    accepted(visit.accept)
     latency = float(body.latency_samples)
     used = with_latency(
         joint_problem(body.all_conditions, body.reference_psd, float("inf"), latency_samples=latency)
@@ -111,7 +111,7 @@ async def verify_filter(
         "trim": trim,
     }
     content, times = with_times(document, {}, visit)
-    return timed_response(content, times)
+    return visit.response(content, times)
 
 
 async def _trim(
@@ -124,7 +124,7 @@ async def _trim(
     feedback = None if known.feedback is None else path_found(known.feedback, found)
     changed = replace(known, secondary=path_found(known.secondary, found), feedback=feedback)
     now = replace(used, conditions=(changed,), max_gain_db=loudest_db)
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     _, (design,) = await visit.service.engine.design(
         model, options, [now], visit.due, partial(disconnected, request), is_continued=True
     )

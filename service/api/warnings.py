@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
-from service.api.paths import is_spectrum
 from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_membership, columns, nominal_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.plausibility import PLAUSIBILITY, Finding
@@ -98,29 +98,30 @@ def collect_warnings(
     the generator's, if it did. ceiling_cost_db: of the design. loop: of the filter. implausible: about the
     paths, or the filter.
     """
-    louder = _of_conditions(prediction, lambda each: _louder(each, AMP_BANDS))
-    outer = _of_conditions(prediction, lambda each: _louder(each, _OUTER_BANDS))
-    outer = outer and outer + _TO_OUTER
+    louder = _of_conditions(prediction, _louder, AMP_BANDS)
+    outer = _of_conditions(prediction, _louder, _OUTER_BANDS)
     little = _of_conditions(prediction, _little)
-    costs_db = (ceiling_cost_db or 0.0, loop.loss_db if loop else 0.0)
+    ceiling_cost_db, margins_cost_db = ceiling_cost_db or 0.0, loop.loss_db if loop else 0.0
+    low, perfect = _coherence(used, prediction)
     found: dict[str, str | None] = {
         "generator_replaced": _REPLACED[replaced] + _TO_REPLACED if replaced else None,
         "prediction_from_model": _no_coherence(used),
-        "low_coherence": _low_coherence(used, prediction),
-        "implausible_coherence": _perfect(used),
+        "low_coherence": low,
+        "implausible_coherence": perfect,
         "resampled_grid": _resampled(sent),
-        "ceiling_binds": _bound(costs_db[0]),
-        "unstable_loop": _unstable(loop),
-        "margins_bind": _margins(costs_db[1]),
+        "ceiling_binds": _ceiling_binds(ceiling_cost_db) if ceiling_cost_db > CEILING_COST_DB else None,
+        "unstable_loop": _unstable(loop) if loop is not None and not loop.stable else None,
+        "margins_bind": _margins_bind(margins_cost_db) if margins_cost_db > CEILING_COST_DB else None,
         "amplification": louder and louder + _TO_LOUDER,
-        "outer_band_louder": outer,
-        "little_noise_reduction": little and little + _causes(used, *costs_db),
+        "outer_band_louder": outer and outer + _TO_OUTER,
+        "little_noise_reduction": little and little + _causes(used, ceiling_cost_db, margins_cost_db),
     }
     warnings = [{"code": code, "detail": detail} for code, detail in found.items() if detail is not None]
-    return warnings + [
-        {"code": each.code, "detail": each.detail + _counted_twice(used, each.code)}
-        for each in (*implausible, *_sent_twice(used))
-    ]
+    if len(used.conditions) > 1:
+        implausible = (*implausible, *_sent_twice(used))
+    for each in implausible:
+        warnings.append({"code": each.code, "detail": each.detail + _counted_twice(used, each.code)})
+    return warnings
 
 
 def negated_filter(negated: Prediction) -> tuple[Finding, ...]:
@@ -144,13 +145,15 @@ def unlike_filter(sent: Prediction, realised: Prediction) -> tuple[Finding, ...]
     return (Finding("unlike_filter", detail),)
 
 
-def _of_conditions(prediction: Prediction, find: Callable[[Prediction], str | None]) -> str | None:
+def _of_conditions(prediction: Prediction, find: Callable[..., str | None], *arguments: Any) -> str | None:
     """What is found in the prediction, or in each of its conditions, which are named."""
     if not prediction.conditions:
-        return find(prediction)
-    each_found = [(n, each.label, find(each.prediction)) for n, each in enumerate(prediction.conditions)]
-    named = [f"conditions.{n}{label and f' ({label})'}: {each}" for n, label, each in each_found if each]
-    return "; ".join(named) or None
+        return find(prediction, *arguments)
+    found = []
+    for n, each in enumerate(prediction.conditions):
+        if detail := find(each.prediction, *arguments):
+            found.append(f"conditions.{n}{each.label and f' ({each.label})'}: {detail}")
+    return "; ".join(found) or None
 
 
 def _no_coherence(used: Problem) -> str | None:
@@ -161,60 +164,53 @@ def _no_coherence(used: Problem) -> str | None:
     return f"no coherence was sent{where}: send the coherence and the uncertainty that /calibrate answers"
 
 
-def _low_coherence(used: Problem, prediction: Prediction) -> str | None:
+def _coherence(used: Problem, prediction: Prediction) -> tuple[str | None, str | None]:
+    """The details of `low_coherence` and of `implausible_coherence`."""
+    low = perfect = None
     for n, each in enumerate(used.conditions):
-        if each.coherence is not None and (mean := float(each.coherence[_SCORED].mean())) < UNRELATED:
-            where = f"conditions.{n}: " if len(used.conditions) > 1 else ""
-            cause = "look for a dead microphone or a wrong channel"
-            return f"{where}the mean is {mean:.2f} where noise is reduced: {cause}"
+        if each.coherence is not None:
+            mean = float(each.coherence[_SCORED].mean(dtype=np.float64))
+            if mean < UNRELATED and low is None:
+                where = f"conditions.{n}: " if len(used.conditions) > 1 else ""
+                cause = "look for a dead microphone or a wrong channel"
+                low = f"{where}the mean is {mean:.2f} where noise is reduced: {cause}"
+            if 1 - mean < PERFECT:
+                perfect = (
+                    "the coherence is 1, as that of a single window is: pool many windows, as /calibrate does, "
+                )
+        if each.uncertainty is not None and float(each.uncertainty.mean()) < PERFECT:
+            perfect = (
+                perfect or "the uncertainty is 0, as that of no measurement is: send what /calibrate answers, "
+            )
     cost_db = prediction.uncertainty_cost_db
     allowed_db = COSTLY_COHERENCE_DB if used.conditions[0].uncertainty is None else COSTLY_UNCERTAINTY_DB
-    if prediction.basis != "coherence" or cost_db <= allowed_db:
-        return None
-    return (
-        f"{cost_db:.1f} dB of the predicted mean are missing for it: "
-        "measure again with less noise at the error microphone, louder probes or longer recordings"
-    )
+    if low is None and prediction.basis == "coherence" and cost_db > allowed_db:
+        low = (
+            f"{cost_db:.1f} dB of the predicted mean are missing for it: "
+            "measure again with less noise at the error microphone, louder probes or longer recordings"
+        )
+    return low, perfect and f"{perfect}or send none; the prediction takes the measurement for free of errors"
 
 
 def _resampled(sent: Sequence[Path]) -> str | None:
-    n_bins = sorted({len(path) for path in sent if is_spectrum(path)} - {N_BINS})
-    return f"{n_bins[0]} bins were sent, {N_BINS} are used" if n_bins else None
+    for path in sent:
+        if np.iscomplexobj(path) and len(path) != N_BINS:
+            return f"{len(path)} bins were sent, {N_BINS} are used"
+    return None
 
 
-def _perfect(used: Problem) -> str | None:
-    if any(
-        each.coherence is not None and 1 - float(each.coherence[_SCORED].astype(np.float64).mean()) < PERFECT
-        for each in used.conditions
-    ):
-        found = (
-            "the coherence is 1, as that of a single window is: pool many windows, as /calibrate does, or send none"
-        )
-    elif any(each.uncertainty is not None and float(each.uncertainty.mean()) < PERFECT for each in used.conditions):
-        found = "the uncertainty is 0, as that of no measurement is: send what /calibrate answers, or none"
-    else:
-        return None
-    return f"{found}; the prediction takes the measurement for free of errors"
-
-
-def _bound(cost_db: float) -> str | None:
-    if cost_db <= CEILING_COST_DB:
-        return None
+def _ceiling_binds(cost_db: float) -> str:
     return f"max_gain_db costs {cost_db:.1f} dB of predicted noise reduction; raise it where the loudspeaker allows"
 
 
-def _unstable(loop: Loop | None) -> str | None:
-    if loop is None or loop.stable:
-        return None
+def _unstable(loop: Loop) -> str:
     return (
         f"the loop through `feedback` howls, its gain is {loop.peak_db:.1f} dB at {loop.peak_hz:.0f} Hz: do not "
         "load this filter; design one with `feedback` in the request, or improve the seal"
     )
 
 
-def _margins(cost_db: float) -> str | None:
-    if cost_db <= CEILING_COST_DB:
-        return None
+def _margins_bind(cost_db: float) -> str:
     return (
         f"the margins of the loop cost {cost_db:.1f} dB of predicted noise reduction: check that `feedback` is the "
         "path from the loudspeaker to the outer microphone, in that microphone's unit; a better seal makes it "
@@ -225,6 +221,8 @@ def _margins(cost_db: float) -> str | None:
 def _louder(prediction: Prediction, bands: Sequence[int]) -> str | None:
     """The bands louder by more than LOUDER_DB or LOW_LOUDER_DB, or, of many, how many there are and the worst."""
     louder_db = (-prediction.band_reduction_db).tolist()
+    if max(louder_db) <= LOW_LOUDER_DB:
+        return None
     found = {}
     for n in bands:
         hz, limit_db = _LOUDER_LIMITS[n]

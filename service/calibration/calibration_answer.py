@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import orjson
+import safetensors.numpy
 from numpy.typing import NDArray
 
 from measurement.calibration import Calibration, calibrate
 from measurement.checks import Verdict, judge
 from measurement.estimate import GainTake, PlayedTake
 from model_store.store import ModelVersion
-from service.api import tensors
 from service.api.json_answers import BAND_CENTRE_HZ, dumped, model_document
 from service.calibration.takes import CalibrationBody, DriveRecording, ProbeTake
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
@@ -91,6 +92,7 @@ def calibrate_recordings(asked: CalibrationBody, find_model: Callable[[str | Non
         [GainTake(direction * each.gain, each.x, each.e) for each in probes],
         asked.n_windows,
         prior=model.path_prior,
+        support=model.support,
         drives=[PlayedTake(each.drive, each.x, each.e) for each in driven],
         clipped_shares={
             f"{kind} {number}, {name}": share
@@ -145,7 +147,8 @@ def as_tensors(judged: JudgedCalibration, asked: CalibrationBody) -> tuple[bytes
     model = {} if asked.model is None else {"model": asked.model}
     request = {"sample_rate": SAMPLE_RATE_HZ, "sign": asked.sign, **model}
     reasons = ", ".join(reason.code for reason in judged.verdict.reasons)
-    return tensors.encode(arrays, request), {"X-Verdict": reasons or "passed"}
+    content = safetensors.numpy.save(arrays, {"request": orjson.dumps(request).decode()})
+    return content, {"X-Verdict": reasons or "passed"}
 
 
 def verdict_document(judged: JudgedCalibration) -> dict[str, Any]:

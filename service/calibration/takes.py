@@ -11,9 +11,9 @@ import numpy as np
 from pydantic import Field, PlainValidator
 
 from measurement.calibration import MAX_SAMPLES, MIN_SAMPLES
-from service.api.numbers import base64_bytes, check_finite, narrow, numbers, shown
-from service.api.options import Absent, CalibrationOptions, Number, StrictModel
-from service.api.request_types import RateField
+from service.api.options import CalibrationOptions
+from service.api.paths import RateField, finite, floats
+from service.api.strict import Absent, Number, StrictModel, base64_bytes, shown
 from service.calibration.wav import read_wav
 from service.errors import HttpProblem
 from synthesis.types import Float32
@@ -67,8 +67,6 @@ def check_takes(takes: Sequence[ProbeTake | DriveRecording]) -> None:
                 f"{field}: there are {len(take.x)} samples; send {MIN_SAMPLES} to {MAX_SAMPLES}",
                 field,
             )
-        for name, signal in signals.items():
-            check_finite(signal, f"{field}.{name}")
         source, *heard = signals
         for name in heard:
             if _are_same(signals[source][:MIN_SAMPLES], signals[name][:MIN_SAMPLES]):
@@ -170,19 +168,18 @@ def read_clipped_share(value: object, signals: Sequence[str], field: str) -> dic
 def read_signal(value: object, field: str) -> Float32:
     """One of the forms of a signal; HttpProblem names the field."""
     if isinstance(value, list | np.ndarray):
-        signal: Float32 = narrow(numbers(value, field), np.float32, field)
-        return signal
+        return floats(value, field)
     if isinstance(value, dict) and len(value) == 1:
         ((kind, text),) = value.items()
         if kind == "wav":
-            return read_wav(base64_bytes(text, f"{field}.wav"), f"{field}.wav")
+            return finite(read_wav(base64_bytes(text, f"{field}.wav"), f"{field}.wav"), field)
         if kind == "float32":
             data = base64_bytes(text, f"{field}.float32")
             if len(data) % 4:
                 raise HttpProblem(
                     "invalid-field", f"{field}: {len(data)} bytes are no whole samples of 4 bytes", field
                 )
-            return np.frombuffer(data, "<f4")
+            return finite(np.frombuffer(data, "<f4"), field)
     expected = 'a tensor, a list of numbers, {"float32"} or {"wav"}'
     raise HttpProblem("invalid-field", f"{field}: {shown(value)} is not {expected}", field)
 

@@ -8,10 +8,9 @@ from pydantic import Field, PlainValidator
 
 from measurement.calibration import MAX_SAMPLES
 from measurement.verify import MIN_SAMPLES, StateTake
-from service.api.numbers import check_finite
-from service.api.options import Absent, StrictModel
 from service.api.paths import check_some_taps
 from service.api.request_types import EvaluateBody
+from service.api.strict import Absent, StrictModel
 from service.calibration.takes import MAX_TAKES, ClippedShare, SignalField, read_clipped_share, read_signal
 from service.errors import HttpProblem
 from synthesis.bands import AMP_BANDS
@@ -42,8 +41,6 @@ def _recording(value: object, field: str) -> StateTake:
     if not MIN_SAMPLES <= len(x) <= MAX_SAMPLES:
         found = f"there are {len(x)} samples; send {MIN_SAMPLES} to {MAX_SAMPLES}"
         raise HttpProblem("out-of-range", f"{field}: {found}", field)
-    for name, signal in (("x", x), ("e", e)):
-        check_finite(signal, f"{field}.{name}")
     clipped = read_clipped_share(value.get("clipped_share"), ("x", "e"), field)
     return StateTake(value["state"] == "on", x, e, clipped)
 

@@ -307,7 +307,8 @@ class Engine:
         finally:
             self.n_queued -= 1
             job.is_abandoned = True
-            self._queue.withdraw(job)
+            if job.n_taken < len(job.problems):
+                self._queue.withdraw(job)
 
     def _give_up(self, job: Job) -> None:
         """Fail a job that is past its deadline. Called in a worker."""

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from synthesis.backends.stage_clock import StageClock
-from synthesis.band_sums import band_sums
 from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.methods import STARTS
 from synthesis.paths import AcousticPaths
-from synthesis.predict import not_finite, predict
+from synthesis.predict import band_sums, not_finite, predict
 from synthesis.start.generator import Generator
 from synthesis.synthesizer import Synthesizer
 from synthesis.types import (

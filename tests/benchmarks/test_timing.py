@@ -20,8 +20,8 @@ def test_everybody_has_a_turn_in_every_round() -> None:
     taken = take_turns({name: turn(name) for name in "abc"}, 20)  # type: ignore[misc]
     in_order = [float(number) for number in range(20)]
     assert all(stages["stage"] == in_order for stages in taken.values())
-    rounds = [tuple(name for number, name in order if number == each) for each in range(20)]
-    assert all(sorted(each) == ["a", "b", "c"] for each in rounds)
+    rounds = [tuple(name for number, name in order if number == i) for i in range(20)]
+    assert all(sorted(item) == ["a", "b", "c"] for item in rounds)
     assert len(set(rounds)) > 1
 
 

@@ -8,18 +8,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_walk_of_a_design_stays_in_four_files() -> None:
+def test_walk_stays_in_twelve_files() -> None:
     command = [sys.executable, "-m", "benchmarks", "walk", "--calls"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
     steps = re.findall(r"^[<>] (\S+) (\S+)$", done.stdout, re.MULTILINE)
+    # The event loop may work on other requests meanwhile, in files of the service.
     worker = steps[steps.index(("synthesis/design.py", "design_all")) :]
     worker = worker[: worker.index(("service/engine/engine.py", "Engine._work"))]
-    # The event loop may work on other requests meanwhile, in files of the service.
     assert {file for file, _ in worker if file.startswith("synthesis/")} == {
         "synthesis/design.py",
         "synthesis/backends/cpu/backend.py",
-        "synthesis/plausibility.py",
-        "synthesis/unknown_bands.py",
     }
     n_calls, n_files, n_moves = map(int, re.findall(r"\d+", done.stdout.splitlines()[-1]))
-    assert n_calls > n_moves > n_files > 6
+    assert n_calls > n_moves > n_files
+    assert n_files <= 12
+    assert n_moves <= 60

@@ -48,7 +48,7 @@ def in_case(cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
         for file in source.iterdir():
             (tmp_path / file.name).write_bytes(file.read_bytes())
         monkeypatch.chdir(tmp_path)
-        return lambda *arguments: CliRunner().invoke(main, [str(each) for each in arguments])
+        return lambda *arguments: CliRunner().invoke(main, [str(argument) for argument in arguments])
 
     return enter
 

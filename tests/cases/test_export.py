@@ -60,7 +60,9 @@ def words(header: str) -> np.ndarray:
     """The numbers in a C header's array of sections."""
     array = re.search(r"control_filter\[\d+\]\[5\] = \{(.*)\};", header, re.DOTALL)
     assert array is not None
-    return np.array([float(each) for each in re.findall(r"-?\d+(?:\.\d+(?:e-?\d+)?)?", array[1])]).reshape(-1, 5)
+    return np.array([float(match_) for match_ in re.findall(r"-?\d+(?:\.\d+(?:e-?\d+)?)?", array[1])]).reshape(
+        -1, 5
+    )
 
 
 @pytest.mark.parametrize("target", ["adau1761", "minidsp", "generic-biquads"])

@@ -60,7 +60,7 @@ def test_feedback_keeps_its_level_at_any_rate(in_case: Callable[[str], Command])
     at_48, at_192 = answers
     assert at_192["loop"]["gain_margin_db"] >= 5.9
     assert at_192["loop"]["peak_db"] == pytest.approx(at_48["loop"]["peak_db"], abs=0.5)
-    means = [each["prediction"]["mean_noise_reduction_db"] for each in answers]
+    means = [answer["prediction"]["mean_noise_reduction_db"] for answer in answers]
     assert means[0] == pytest.approx(means[1], abs=0.5)
 
 

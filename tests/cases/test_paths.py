@@ -15,7 +15,7 @@ from scipy.signal import butter, firwin, resample_poly, sosfilt
 
 from cli import tables
 from model_store.store import ModelStore
-from service.api.paths import resolved_profile
+from service.api.problem import resolved_profile
 from service.engine.resident_model import ResidentModel
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
@@ -77,7 +77,7 @@ def test_wmmse_is_never_better_in_silence(in_case: Callable[[str], Command], sco
         taps = np.array(read_design(f"{name}.json")["fir"])
         truth = score.Truth(*responses("04", ("P.csv", "S.csv")), 48_000)
         reached[name] = truth.nr(taps, 48_000)[1].mean()
-    codes = [each["code"] for each in read_design("out.json")["warnings"]]
+    codes = [item["code"] for item in read_design("out.json")["warnings"]]
     assert "generator_replaced" in codes or reached["out"] > reached["wmmse"] - 0.5
 
 
@@ -126,11 +126,11 @@ def designed(model: ResidentModel, ear: Problem, method: str, k: int) -> Design:
 
 def wmmse_taps(primary: Array, secondary: Array, psd: Array) -> Array:
     """Eq. 7 in float64."""
-    p, s = (np.fft.rfft(each, DESIGN_N_FFT) for each in (primary, secondary))
+    p, s = (np.fft.rfft(item, DESIGN_N_FFT) for item in (primary, secondary))
     bins = MEMBERSHIP[:, SCORED]
     weight = psd * (bins / bins.sum(0)).sum(1)
     power = weight * np.abs(s) ** 2
-    column, rhs = (np.fft.irfft(each)[:N_TAPS] * (DESIGN_N_FFT / 2) for each in (power, weight * s.conj() * p))
+    column, rhs = (np.fft.irfft(item)[:N_TAPS] * (DESIGN_N_FFT / 2) for item in (power, weight * s.conj() * p))
     column[0] += 1e-4 * power.sum()
     return solve_toeplitz(column, rhs)
 
@@ -138,12 +138,12 @@ def wmmse_taps(primary: Array, secondary: Array, psd: Array) -> Array:
 def reduction_db(ear: Problem, taps: NDArray[np.floating], psd: Array) -> Array:
     """Of each of the 31 bands, in float64."""
     p, s = (
-        np.fft.rfft(each.astype(float), DESIGN_N_FFT) if each.dtype.kind == "f" else each.astype(complex)
+        np.fft.rfft(item.astype(float), DESIGN_N_FFT) if item.dtype.kind == "f" else item.astype(complex)
         for paths in ear.conditions
-        for each in (paths.primary, paths.secondary)
+        for item in (paths.primary, paths.secondary)
     )
     left = p - s * np.fft.rfft(taps.astype(float), DESIGN_N_FFT)
-    before, after = ((psd * np.abs(each) ** 2) @ MEMBERSHIP for each in (p, left))
+    before, after = ((psd * np.abs(item) ** 2) @ MEMBERSHIP for item in (p, left))
     return 10 * np.log10(before / after)
 
 
@@ -175,14 +175,14 @@ def transformed_path(path: Float32) -> Complex64:
 def test_padded_or_transformed_paths_are_the_same(primary: Array, secondary: Array, model: ResidentModel) -> None:
     """A transform rounds, and the updates of a filter of 40 dB make up to 0.03 dB of that."""
     psd = model.parameters.reference_psd.astype(float)
-    pair = [each.astype(np.float32) for each in (primary, secondary)]
+    pair = [item.astype(np.float32) for item in (primary, secondary)]
     sent = Problem((Paths(pair[0], pair[1]),))
     longer, spectra = (
         Problem((Paths(change(pair[0]), change(pair[1])),)) for change in (padded_path, transformed_path)
     )
     plain, padded, transformed = (
-        answer_or_raise(design_all([each], DesignOptions("prime", 1, profile_of(each)), model.model)[0])
-        for each in (sent, longer, spectra)
+        answer_or_raise(design_all([item], DesignOptions("prime", 1, profile_of(item)), model.model)[0])
+        for item in (sent, longer, spectra)
     )
     np.testing.assert_array_equal(padded.taps, plain.taps)
     np.testing.assert_array_equal(padded.prediction.band_reduction_db, plain.prediction.band_reduction_db)

@@ -17,14 +17,14 @@ GAIN = 0.35
 
 def run(*arguments: object) -> Result:
     """One command."""
-    return CliRunner().invoke(main, [str(each) for each in arguments])
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Recordings of a simulated ear, its paths as arrays, and what `calibrate` and `design` made of them."""
     folder = tmp_path_factory.mktemp("bench")
-    primary, secondary = (each.numpy().astype(float) for each in models.responses(7))
+    primary, secondary = (response.numpy().astype(float) for response in models.responses(7))
     np.savez(folder / "ear.npz", primary=primary, secondary=secondary, sample_rate=48_000)
     random = np.random.default_rng(0)
     for name, gain in (("off", 0.0), ("on", GAIN)):
@@ -78,7 +78,7 @@ def test_the_filter_is_the_same_in_each_file(folder: Path):
         evaluated = run("evaluate", folder / name, folder / "ear.npz", "--json")
         assert evaluated.exit_code == 0, evaluated.output
         expected = run("evaluate", folder / "filter.json", folder / "ear.npz", "--json")
-        found, wanted = (json.loads(each.stdout)["prediction"] for each in (evaluated, expected))
+        found, wanted = (json.loads(item.stdout)["prediction"] for item in (evaluated, expected))
         assert found["mean_noise_reduction_db"] == pytest.approx(wanted["mean_noise_reduction_db"], abs=1e-3)
     samples, _ = soundfile.read(folder / "filter.wav", dtype="float32")
     np.testing.assert_array_equal(samples, fir)
@@ -125,7 +125,7 @@ def test_export_writes_sections_and_says_what_they_lose(folder: Path):
     ],
 )
 def test_a_mistake_is_named_with_its_status(folder: Path, arguments: tuple[str, ...], status: int, message: str):
-    result = run(*(each.format(folder) for each in arguments))
+    result = run(*(argument.format(folder) for argument in arguments))
     assert result.exit_code == status, result.output
     assert message in result.output
     assert "Traceback" not in result.output
@@ -178,7 +178,7 @@ def test_what_was_exported_is_verified_as_itself(folder: Path, tmp_path: Path, t
         soundfile.write(tmp_path / f"{name}.wav", np.stack([outer, error], 1), 48_000, subtype="FLOAT")
     takes = "--off", tmp_path / "off.wav", "--on"
     found = json.loads(run("verify", exported, ear, *takes, tmp_path / "on.wav", "--json").stdout)
-    assert [each["code"] for each in found["diagnosis"]] == ["as_predicted"]
+    assert [item["code"] for item in found["diagnosis"]] == ["as_predicted"]
     assert abs(found["trim"]["gain_db"]) < 0.1
     loud = run("verify", exported, ear, *takes, tmp_path / "loud.wav", "--json")
     assert json.loads(loud.stdout)["trim"]["gain_db"] == pytest.approx(-1.6, abs=0.2)
@@ -219,12 +219,12 @@ def test_several_measurements_have_weights_and_one_is_left_out(folder: Path, tmp
     ears = (folder / "ear.npz", tmp_path / "again.npz")
     told = {}
     for weights in ((1, 1), (100, 1)):
-        asked = [each for weight in weights for each in ("--weight", weight)]
+        asked = [item for weight in weights for item in ("--weight", weight)]
         result = run("design", *ears, *asked, "--leave-one-out", "--json")
         assert result.exit_code == 0, result.output
         told[weights] = json.loads(result.stdout)["prediction"]["conditions"]
     assert told[100, 1][0]["mean_noise_reduction_db"] > told[1, 1][0]["mean_noise_reduction_db"]
-    assert all("left_out_noise_reduction_db" in each for each in told[1, 1])
+    assert all("left_out_noise_reduction_db" in item for item in told[1, 1])
     table = run("design", *ears, "--leave-one-out")
     assert "dB from a filter for the others" in table.output
     evaluated = run("export", folder / "filter.json", *ears, "--weight", 2, "--weight", 1, "--sections", 2)

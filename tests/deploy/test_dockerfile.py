@@ -65,7 +65,7 @@ def test_the_health_check_asks_the_management_port_where_there_is_one(answering:
 def test_every_dependency_is_pinned() -> None:
     pins = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [each for extra in project["optional-dependencies"].values() for each in extra]
+    extras = [item for extra in project["optional-dependencies"].values() for item in extra]
     asked = [*project["dependencies"], *extras]
-    names = {re.match(r"[\w-]+", each)[0] for each in asked} - {"prime-anc"}  # type: ignore[index]
+    names = {re.match(r"[\w-]+", item)[0] for item in asked} - {"prime-anc"}  # type: ignore[index]
     assert names - {re.sub(r"[_.]", "-", pin).lower() for pin in pins} == set()

@@ -21,7 +21,7 @@ PATCHES = ("gpu.yaml", "models-volume.yaml", "models-url.yaml")
 
 def by_name(entries: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Named entries are merged by their names, as a strategic merge patch does; others are put together."""
-    if not all("name" in each for each in changes):
+    if not all("name" in item for item in changes):
         return entries + changes
     merged = {entry["name"]: entry for entry in entries}
     for change in changes:
@@ -47,7 +47,7 @@ def deployments() -> list[dict[str, Any]]:
     return [MANIFESTS[0], *(patched(MANIFESTS[0], patch) for patch in patches)]
 
 
-@pytest.mark.parametrize("manifest", [*MANIFESTS, *deployments()[1:]], ids=lambda each: each["kind"])
+@pytest.mark.parametrize("manifest", [*MANIFESTS, *deployments()[1:]], ids=lambda item: item["kind"])
 def test_obeys_its_schema(manifest: dict[str, Any]) -> None:
     # The release whose schema was taken; where there is none for ours, an older one would be.
     assert kubernetes_validate.validate(manifest, VERSION, strict=True) == VERSION
@@ -64,7 +64,7 @@ def test_the_schema_refuses_a_misspelt_key() -> None:
 def test_it_asks_for_what_the_service_has(deployment: dict[str, Any]) -> None:
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    settings = {each["name"]: each["value"] for each in container["env"]}
+    settings = {item["name"]: item["value"] for item in container["env"]}
     assert settings.keys() <= {f"PRIME_{name.upper()}" for name in Settings.model_fields}
     parsed = Settings(**{name.removeprefix("PRIME_").lower(): value for name, value in settings.items()})
     assert pod["terminationGracePeriodSeconds"] > parsed.drain_s + parsed.shutdown_s
@@ -83,29 +83,29 @@ def test_probes_and_scrapes_come_by_the_operator_s_door(deployment: dict[str, An
     """From other addresses, so that it is open to all pods: a key is asked for where something can be changed."""
     template = deployment["spec"]["template"]
     (container,) = template["spec"]["containers"]
-    environment = {each["name"]: each["value"] for each in container["env"]}
-    ports = {each["name"]: str(each["containerPort"]) for each in container["ports"]}
+    environment = {item["name"]: item["value"] for item in container["env"]}
+    ports = {item["name"]: str(item["containerPort"]) for item in container["ports"]}
     assert environment["PRIME_MANAGEMENT_HOST"] == "0.0.0.0"
     assert environment["PRIME_MANAGEMENT_PORT"] == ports["management"] != ports["http"]
     assert template["metadata"]["annotations"]["prometheus.io/port"] == ports["management"]
     assert Keys((), Path(environment["PRIME_MANAGEMENT_KEYS_FILE"])).are_required
-    assert [each["targetPort"] for each in MANIFESTS[1]["spec"]["ports"]] == ["http"]
+    assert [manifest["targetPort"] for manifest in MANIFESTS[1]["spec"]["ports"]] == ["http"]
 
 
 def test_everything_selects_the_same_pods() -> None:
     deployment, service, budget = MANIFESTS
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"] == labels
-    for each in (deployment, budget):
-        assert each["spec"]["selector"]["matchLabels"] == labels
+    for item in (deployment, budget):
+        assert item["spec"]["selector"]["matchLabels"] == labels
     kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
-    for file in (*kustomization["resources"], *(each["path"] for each in kustomization["patches"])):
+    for file in (*kustomization["resources"], *(item["path"] for item in kustomization["patches"])):
         assert (FOLDER / file).is_file()
 
 
 def test_every_patch_is_named_where_it_is_chosen() -> None:
     text = re.sub(r"# - path", "- path", (FOLDER / "kustomization.yaml").read_text())
-    assert [each["path"] for each in yaml.safe_load(text)["patches"]] == list(PATCHES)
+    assert [item["path"] for item in yaml.safe_load(text)["patches"]] == list(PATCHES)
 
 
 def test_replicas_with_own_models_have_read_only_roots() -> None:
@@ -113,9 +113,9 @@ def test_replicas_with_own_models_have_read_only_roots() -> None:
         pod = deployment["spec"]["template"]["spec"]
         (container,) = pod["containers"]
         assert container["securityContext"]["readOnlyRootFilesystem"]
-        settings = {each["name"]: each["value"] for each in container["env"]}
-        mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
-        volumes = {each["name"]: each for each in pod["volumes"]}
+        settings = {item["name"]: item["value"] for item in container["env"]}
+        mounts = {item["mountPath"]: item for item in container["volumeMounts"]}
+        volumes = {item["name"]: item for item in pod["volumes"]}
         if "://" not in settings["PRIME_STORE"]:
             assert "persistentVolumeClaim" in volumes[mounts[settings["PRIME_STORE"]]["name"]]
         assert "/tmp" in mounts

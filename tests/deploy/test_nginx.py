@@ -145,12 +145,12 @@ def n_counted(replica: ServiceProcess, label: bytes) -> int:
     """Requests with a label, from a replica's metrics."""
     _, text = replica.ask("GET", "/metrics")
     found = re.findall(rb"^prime_requests_total\{.*" + label + rb".*\} ([0-9.]+)", text, re.MULTILINE)
-    return int(sum(float(each) for each in found))
+    return int(sum(float(item) for item in found))
 
 
 def test_shed_request_keeps_nobody_out(port: int) -> None:
     """Refusals pass through with their Retry-After, and the next request is served."""
-    primary, secondary = (each.numpy() for each in models.responses(7))
+    primary, secondary = (response.numpy() for response in models.responses(7))
     body = wire.encode(primary, secondary)
 
     def ask(deadline_ms: str) -> http.client.HTTPResponse:
@@ -198,12 +198,12 @@ def test_computed_request_is_not_repeated(replicas: list[ServiceProcess], port: 
         answer = connection.getresponse()
         assert (answer.status, json.load(answer)["type"].rpartition(":")[2]) == (503, "deadline-passed")
         assert answer.headers["Retry-After"]
-    assert sum(n_counted(each, b'code="deadline-passed"') for each in replicas) == 1
+    assert sum(n_counted(item, b'code="deadline-passed"') for item in replicas) == 1
 
 
 @pytest.mark.parametrize(("origin", "status"), [("http://127.0.0.1:{}", 200), ("http://evil.example", 403)])
 def test_only_own_page_may_ask(port: int, origin: str, status: int) -> None:
-    body = wire.encode(*(each.numpy() for each in models.responses(7)))
+    body = wire.encode(*(response.numpy() for response in models.responses(7)))
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.request(
         "POST", "/synthesize", body, HEADERS | {"Origin": origin.format(port), "X-Deadline-Ms": "60000"}
@@ -214,7 +214,7 @@ def test_only_own_page_may_ask(port: int, origin: str, status: int) -> None:
 
 def answers(port: int, n: int, timeout_s: float, deadline_ms: str | None = None) -> list[tuple[int, float]]:
     """Status of one design after the other, and the seconds that it took; status 0 where the client gave up."""
-    body = wire.encode(*(each.numpy() for each in models.responses(7)))
+    body = wire.encode(*(response.numpy() for response in models.responses(7)))
     found = []
     for _ in range(n):
         connection, began = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s), time.monotonic()
@@ -316,18 +316,18 @@ def raw(port: int, *parts: bytes) -> bytes:
 def test_heads_are_limited(port: int, replicas: list[ServiceProcess]) -> None:
     """Too large, endless and slow ones end at nginx."""
     head = b"POST /refine HTTP/1.1\r\nHost: x\r\n"
-    before = sum(n_counted(each, b'endpoint="/refine"') for each in replicas)
+    before = sum(n_counted(item, b'endpoint="/refine"') for item in replicas)
     assert raw(port, head + b"X: " + b"y" * 17_000 + b"\r\n\r\n").startswith(b"HTTP/1.1 400 ")
     many = b"".join(b"X-%d: %s\r\n" % (number, b"y" * 1000) for number in range(70))
     assert raw(port, head + many + b"\r\n").startswith(b"HTTP/1.1 400 ")
     slow = raw(port, head)
     assert not slow or slow.startswith(b"HTTP/1.1 408 ")
-    assert sum(n_counted(each, b'endpoint="/refine"') for each in replicas) == before
+    assert sum(n_counted(item, b'endpoint="/refine"') for item in replicas) == before
 
 
 def test_upgrade_offers_and_chunks_are_served(port: int) -> None:
     """A bare replica refuses both; nginx passes on a plain request of known length."""
-    primary, secondary = (each.numpy() for each in models.responses(7))
+    primary, secondary = (response.numpy() for response in models.responses(7))
     body = wire.encode(primary, secondary)
     head = b"POST /synthesize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-safetensors\r\n"
     offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
@@ -375,7 +375,7 @@ def test_a_replica_killed_under_load_costs_no_answer(replicas: list[ServiceProce
 
     The last test of this file: one replica is gone afterwards.
     """
-    primary, secondary = (each.numpy() for each in models.responses(7))
+    primary, secondary = (response.numpy() for response in models.responses(7))
     body, outcomes, stop = wire.encode(primary, secondary), Counter[str](), threading.Event()
     designed = [n_designs(replica) for replica in replicas]
 

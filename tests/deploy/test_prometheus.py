@@ -44,9 +44,9 @@ def test_every_alert_is_shown_to_fire_and_to_stay_silent() -> None:
     ]
     names = {rule["alert"] for rule in rules if "alert" in rule}
     tests = yaml.safe_load((Path(__file__).parent / "rules_test.yml").read_text())["tests"]
-    judged = [each for test in tests for each in test["alert_rule_test"]]
+    judged = [item for test in tests for item in test["alert_rule_test"]]
     for fires in (True, False):
-        assert names - {each["alertname"] for each in judged if bool(each["exp_alerts"]) == fires} == set()
+        assert names - {item["alertname"] for item in judged if bool(item["exp_alerts"]) == fires} == set()
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ class Prometheus:
         config = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
         config["global"] = {"scrape_interval": f"{int(1e3 * SCRAPE_S)}ms", "evaluation_interval": "500ms"}
         config["global"]["scrape_timeout"] = config["global"]["scrape_interval"]
-        config["rule_files"] = [str(PROMETHEUS / each) for each in config["rule_files"]]
+        config["rule_files"] = [str(PROMETHEUS / item) for item in config["rule_files"]]
         config["scrape_configs"][0]["static_configs"] = [{"targets": [target]}]
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         with socket.socket() as free:
@@ -90,8 +90,8 @@ class Prometheus:
 
     def values(self, expression: str) -> list[float]:
         """What a query gives now, without what is not a number."""
-        found = [float(each["value"][1]) for each in self.ask("query", query=expression)["result"]]
-        return [each for each in found if not math.isnan(each)]
+        found = [float(item["value"][1]) for item in self.ask("query", query=expression)["result"]]
+        return [item for item in found if not math.isnan(item)]
 
     def close(self) -> None:
         self.process.terminate()
@@ -123,7 +123,7 @@ def prometheus(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory
 
 def ask_for_designs(service: ServiceProcess) -> None:
     """A little of everything that the dashboard shows: designs, one that is refused, and a calibration."""
-    primary, secondary = (each.numpy() for each in models.responses(7))
+    primary, secondary = (response.numpy() for response in models.responses(7))
     body = wire.encode(primary, secondary)
     noise = np.random.default_rng(0).standard_normal(48_000)
     takes = encoded(recordings([noise], primary, secondary))

@@ -123,7 +123,7 @@ def test_a_coherence_is_sent_and_warnings_are_said(
         )
     assert "prediction_from_model" in without.warnings
     assert files[2].read_bytes() == design.taps.astype("<f4").tobytes()
-    said = [f"warnings: {', '.join(each.warnings)} (docs" for each in (without, design) if each.warnings]
+    said = [f"warnings: {', '.join(item.warnings)} (docs" for item in (without, design) if item.warnings]
     assert [line[: line.index("(docs") + 5] for line in ran.stderr.splitlines()] == said
 
 

@@ -24,7 +24,7 @@ def simulated(seed: int = 0) -> PathSpectra:
         2 * np.pi * 120 / 48_000 * time
     )
     secondary = np.diff(np.concatenate(([0.0, 0.0], secondary[:-1])))
-    return PathSpectra(*(np.fft.rfft(each, DESIGN_N_FFT) for each in (primary, secondary)))
+    return PathSpectra(*(np.fft.rfft(item, DESIGN_N_FFT) for item in (primary, secondary)))
 
 
 @pytest.fixture
@@ -42,10 +42,10 @@ def pink() -> np.ndarray:
 @pytest.fixture(scope="session")
 def measured(measured_data: Path) -> tuple[list[PathSpectra], np.ndarray]:
     """True paths of six measured ears, three left and three right, and the recordings' mean spectrum."""
-    pairs = [each for each in read_pandar(measured_data).pairs if each.condition == "original"]
+    pairs = [pair for pair in read_pandar(measured_data).pairs if pair.condition == "original"]
     noise = reference_psd(read_noise(measured_data / "noise"))
     chosen = pairs[:: len(pairs) // 6]
     return [
-        PathSpectra(np.fft.rfft(each.primary, DESIGN_N_FFT), np.fft.rfft(each.secondary, DESIGN_N_FFT))
-        for each in chosen
+        PathSpectra(np.fft.rfft(item.primary, DESIGN_N_FFT), np.fft.rfft(item.secondary, DESIGN_N_FFT))
+        for item in chosen
     ], noise

@@ -66,7 +66,7 @@ def test_apo_lines_hold_b_and_a():
     found = realised(n_sections=2)
     assert found.sections is not None
     lines = write(found, "apo")[0].decode().splitlines()
-    values = [[float(each) for each in line.split("Coefficients ")[1].split()] for line in lines]
+    values = [[float(part) for part in line.split("Coefficients ")[1].split()] for line in lines]
     np.testing.assert_array_equal(values, found.sections.rows)
 
 
@@ -140,9 +140,9 @@ def test_what_a_file_cannot_hold_is_said():
 
 
 def test_targets_can_be_designed_for():
-    for name, each in targets().items():
-        assert each.source
-        Target(each.form, number_format=each.number_format, sample_rate_hz=each.sample_rate_hz)  # type: ignore[arg-type]
-        assert target(name) is each
+    for name, item in targets().items():
+        assert item.source
+        Target(item.form, number_format=item.number_format, sample_rate_hz=item.sample_rate_hz)  # type: ignore[arg-type]
+        assert target(name) is item
     with pytest.raises(InvalidOption, match="does not exist"):
         target("none")

@@ -46,7 +46,7 @@ def in_whole_numbers(quantised: Quantised, signal: list[int], is_wide: bool) -> 
             y = rounded_shift(total, quantised.format.fraction_bits - shift)
             x1, x2, y1, y2 = x, x1, y, y1
             out.append(rounded_shift(y, extra))
-        largest = max(largest, max(abs(each) for each in out))
+        largest = max(largest, max(abs(item) for item in out))
         signal = out
     return signal, largest
 
@@ -65,20 +65,20 @@ def test_words_round_and_saturate():
     np.testing.assert_array_equal(words, [16384, -32768, 32767, 1, -32768])
 
 
+# All that `parse_format` knows.
 FORMATS = [NumberFormat(i, n - i) for n in range(8, 65) for i in range(1, 17) if n - i >= 1]
-"""All that `parse_format` knows."""
 
 
 def c_words(content: bytes) -> list[int]:
     """The numbers of the array in a C header."""
     ((array),) = re.findall(r"control_filter\[\d+\] = \{(.*?)\};", content.decode(), re.DOTALL)
-    return [int(eval(each.replace("LL", "").strip(), {})) for each in array.split(",") if each.strip()]
+    return [int(eval(part.replace("LL", "").strip(), {})) for part in array.split(",") if part.strip()]
 
 
 @pytest.mark.parametrize("integer_bits", range(1, 17))
 def test_words_keep_range_and_sign(integer_bits):
     """Of 1, the largest and the smallest value and beyond, of either sign: in words, in values and in the C file."""
-    for number_format in (each for each in FORMATS if each.integer_bits == integer_bits):
+    for number_format in (item for item in FORMATS if item.integer_bits == integer_bits):
         top, step = 2 ** (number_format.n_bits - 1), Fraction(1, 2**number_format.fraction_bits)
         largest = number_format.largest
         assert 0 <= (top - 1) * step - Fraction(largest) < max(step, Fraction(largest) / 2**52)
@@ -88,7 +88,7 @@ def test_words_keep_range_and_sign(integer_bits):
             (word, zero), shift = quantised.words.tolist(), int(quantised.shift)
             limited = number_format.words(np.array([value])).tolist()
             negative = quantised.times(np.array([-1, -1])).words.tolist()
-            assert all(-top <= each <= top - 1 for each in (word, *limited, *negative))
+            assert all(-top <= item <= top - 1 for item in (word, *limited, *negative))
             assert np.sign(limited[0]) == np.sign(value)
             assert abs(word * step * 2**shift - Fraction(value)) <= step * 2**shift / 2
             assert quantised.values[0] == pytest.approx(value, abs=float(step) * 2**shift / 2)
@@ -129,7 +129,7 @@ def test_sections_at_limit_keep_sign(name):
     rows = np.array([[1.0, -1.999, 1.0, 1.0, -1.995, 0.9951], [-1.0, 1.0, -0.25, 1.0, 0.5, -0.25]])
     held, quantised = quantise_sections(Sections(rows, 48_000), number_format)
     top = 2 ** (number_format.n_bits - 1)
-    assert all(-top <= each <= top - 1 for each in quantised.words.ravel().tolist())
+    assert all(-top <= word <= top - 1 for word in quantised.words.ravel().tolist())
     np.testing.assert_allclose(
         held.rows, rows, atol=2.0 ** (5 - number_format.n_bits) * 2**number_format.integer_bits
     )
@@ -175,13 +175,13 @@ def test_at_a_high_rate_rounded_sections_are_stable_and_cost_little(measured):
     mean = {}
     for name in ("float64", "float32", "q1.23"):
         left = []
-        for each in conditions[:3]:
-            found = realise([each], noise, Target(sample_rate_hz=192_000, number_format=name), max_gain_db=30)
+        for condition in conditions[:3]:
+            found = realise([condition], noise, Target(sample_rate_hz=192_000, number_format=name), max_gain_db=30)
             if name == "float32":
                 np.testing.assert_array_equal(found.sections.rows, found.sections.rows.astype(np.float32))
             assert found.max_gain_db < 30.1
-            residual = (noise * np.abs(each.primary - each.secondary * found.response) ** 2) @ inside
-            left.append(10 * np.log10(residual / ((noise * np.abs(each.primary) ** 2) @ inside)).mean())
+            residual = (noise * np.abs(condition.primary - condition.secondary * found.response) ** 2) @ inside
+            left.append(10 * np.log10(residual / ((noise * np.abs(condition.primary) ** 2) @ inside)).mean())
         mean[name] = np.mean(left)
     # Below 0.1 dB over ten ears; single ones lose up to 0.8.
     assert mean["float32"] - mean["float64"] < 0.8
@@ -194,18 +194,19 @@ def test_24_bits_cost_less_than_a_tenth_of_a_decibel(measured, name):
     q5.23 needs no shifts, which a SigmaDSP lacks."""
     conditions, noise = measured
     membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    for each in conditions[:3]:
+    for condition in conditions[:3]:
         exact, held = (
-            realise([each], noise, Target(n_sections=8, number_format=form), max_gain_db=30)
+            realise([condition], noise, Target(n_sections=8, number_format=form), max_gain_db=30)
             for form in ("float64", name)
         )
         level = [
-            10 * np.log10((noise * np.abs(each.primary - each.secondary * found.response) ** 2) @ membership)
+            10
+            * np.log10((noise * np.abs(condition.primary - condition.secondary * found.response) ** 2) @ membership)
             for found in (exact, held)
         ]
         change = level[1] - level[0]
         assert change[np.isin(WIDE_BANDS, NR_BANDS)].mean() < 0.1
-        louder = level[1] > 10 * np.log10((noise * np.abs(each.primary) ** 2) @ membership)
+        louder = level[1] > 10 * np.log10((noise * np.abs(condition.primary) ** 2) @ membership)
         assert (change[louder] < 1.0).all()
         assert held.max_gain_db < 30.1
         assert held.quantised is not None

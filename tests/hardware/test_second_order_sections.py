@@ -83,8 +83,8 @@ def test_on_measured_ears_eight_sections_leave_little_to_a_long_filter(measured)
     """These six ears reach 22.8 dB with 2048 taps; eight sections 20.3 dB, a fit to the taps 5 to 14."""
     conditions, noise = measured
     reduction, louder = [], []
-    for each in conditions:
-        power = ResidualPower.of([each], noise)
+    for condition in conditions:
+        power = ResidualPower.of([condition], noise)
         sections = design_sections(power, 8, max_gain_db=30)
         energy = power.in_bands(sections.response(centres_hz()))
         reduction.append(power.noise_reduction_db(energy))
@@ -104,8 +104,8 @@ def test_more_sections_never_lose(condition, pink, ceiling_db):
 
 def test_more_sections_never_lose_on_ears(measured):
     conditions, noise = measured
-    for each, ceiling_db in zip(conditions[::2], (np.inf, 25.0, 21.0), strict=True):
-        power = ResidualPower.of([each], noise)
+    for condition, ceiling_db in zip(conditions[::2], (np.inf, 25.0, 21.0), strict=True):
+        power = ResidualPower.of([condition], noise)
         left = [objective(power, design_sections(power, n, max_gain_db=ceiling_db)) for n in range(5, 9)]
         assert 10 / np.log(10) * np.diff(left).max() < 0.05
 
@@ -113,11 +113,11 @@ def test_more_sections_never_lose_on_ears(measured):
 def test_section_costs_no_noise_reduction(measured_data):
     """The fifth section of this ear would lower J by 0.03 dB for the sake of other bands, and lose 0.26 dB."""
     (pair,) = (
-        each
-        for each in read_pandar(measured_data).pairs
-        if (each.listener, each.ear, each.condition) == ("person-13", "left", "original")
+        item
+        for item in read_pandar(measured_data).pairs
+        if (item.listener, item.ear, item.condition) == ("person-13", "left", "original")
     )
-    spectra = (np.fft.rfft(each, DESIGN_N_FFT) for each in (pair.primary, pair.secondary))
+    spectra = (np.fft.rfft(item, DESIGN_N_FFT) for item in (pair.primary, pair.secondary))
     power = ResidualPower.of([PathSpectra(*spectra)], reference_psd(read_noise(measured_data / "noise")))
     four, five = (
         power.noise_reduction_db(power.in_bands(design_sections(power, n, max_gain_db=25.0).response(centres_hz())))

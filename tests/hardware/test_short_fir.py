@@ -15,18 +15,18 @@ def reduction_db(condition: PathSpectra, psd: np.ndarray, taps: np.ndarray, rate
     """Mean over the bands from 50 Hz to 5 kHz."""
     membership = band_membership(NR_BANDS, DESIGN_N_FFT)
     residual = condition.primary - condition.secondary * at_design_rate(taps, rate)
-    powers = [(psd * np.abs(each) ** 2) @ membership for each in (condition.primary, residual)]
+    powers = [(psd * np.abs(item) ** 2) @ membership for item in (condition.primary, residual)]
     return float(np.mean(10 * np.log10(powers[0] / powers[1])))
 
 
 @pytest.mark.parametrize("n_taps", [512, 1024])
 def test_taps_designed_for_their_number_beat_taps_cut_to_it(measured, n_taps):
     conditions, noise = measured
-    for each in conditions[:2]:
-        long = design_fir([each], noise, 2048)
-        short = design_fir([each], noise, n_taps)
+    for condition in conditions[:2]:
+        long = design_fir([condition], noise, 2048)
+        short = design_fir([condition], noise, n_taps)
         assert len(short) == n_taps
-        assert reduction_db(each, noise, short) > reduction_db(each, noise, long[:n_taps]) + 3
+        assert reduction_db(condition, noise, short) > reduction_db(condition, noise, long[:n_taps]) + 3
 
 
 @pytest.mark.parametrize(("rate", "loss_db"), [(16_000, 4.0), (44_100, 1.5), (96_000, 1.5)])

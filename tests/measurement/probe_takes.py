@@ -10,8 +10,8 @@ from measurement.estimate import GainTake
 from tests.oracles import measured, path_estimation
 
 GAIN = path_estimation.GAIN
+# How takes that hold the six windows and nothing else are cut.
 FRAMES = Windows(8192, 0, 6)
-"""How takes that hold the six windows and nothing else are cut."""
 
 Array = np.ndarray
 Change = Callable[[Array], Array]
@@ -53,7 +53,7 @@ def frames_of(
     disturbance, control = probes.heard(primary), probes.heard(fault.secondary(secondary))
     shape, takes = probes.frames.shape, (-1, 6 * probes.frames.shape[-1])
     errors = [
-        fault.error(each.reshape(takes)).reshape(shape) for each in (disturbance, disturbance - gain * control)
+        fault.error(item.reshape(takes)).reshape(shape) for item in (disturbance, disturbance - gain * control)
     ]
     return probes.frames, *errors
 
@@ -70,8 +70,8 @@ def takes_of(
 ) -> list[GainTake]:
     """Takes of both states, to be cut as FRAMES."""
     x, *errors = (
-        each.reshape(-1, 6 * each.shape[-1])
-        for each in frames_of(probes, primary, secondary, fault or Fault(), gain)
+        item.reshape(-1, 6 * item.shape[-1])
+        for item in frames_of(probes, primary, secondary, fault or Fault(), gain)
     )
     return [
         GainTake(state, reference, error)

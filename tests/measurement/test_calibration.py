@@ -88,7 +88,7 @@ def test_the_secondary_path_is_freed_from_noise(
     found = calibrate(takes_of(probes, *paths, fault), windows=FRAMES)
     np.testing.assert_allclose(found.secondary, denoising.denoised(whole[:2048], whole[4096:7168]), atol=1e-9)
     truth = np.pad(paths[1], (0, 2048 - paths[1].size))
-    error, raw = (float(np.sum((each - truth) ** 2)) for each in (found.secondary, found.estimate.secondary))
+    error, raw = (float(np.sum((item - truth) ** 2)) for item in (found.secondary, found.estimate.secondary))
     assert error < (raw if snr_db is None else raw / 4)
 
 
@@ -100,7 +100,7 @@ def test_under_a_prior_the_secondary_path_is_freed_from_noise_too(probes: Probes
     takes = takes_of(probes, primaries[0], secondaries[0], Fault(error=partial(noisy, snr_db=20.0)))
     found = calibrate(takes, windows=FRAMES, prior=prior)
     truth = np.pad(secondaries[0], (0, 2048 - 600))
-    error, raw = (float(np.sum((each - truth) ** 2)) for each in (found.secondary, found.estimate.secondary))
+    error, raw = (float(np.sum((item - truth) ** 2)) for item in (found.secondary, found.estimate.secondary))
     assert error < raw / 4
     share = error / np.sum(found.secondary**2)
     assert share / 2 < np.median(found.noise_share[1]) < 4 * share
@@ -259,8 +259,8 @@ def test_what_an_estimate_lacks_is_told_from_what_leaks_out_of_its_windows() -> 
     assert unaware.uncertainty is not None
     membership = band_membership((24, 34), DESIGN_N_FFT)
     known, lacked = (
-        np.abs(np.fft.rfft(each, DESIGN_N_FFT)) ** 2 @ membership
-        for each in (found.estimate.primary, primary - found.estimate.primary)
+        np.abs(np.fft.rfft(item, DESIGN_N_FFT)) ** 2 @ membership
+        for item in (found.estimate.primary, primary - found.estimate.primary)
     )
     at_250_hz, at_2500_hz = found.uncertainty[0, [24 - 13, 34 - 13]] / (lacked / known)
     # The band at 250 Hz has ten bins, of 116 windows that overlap: its power scatters by 1 dB.

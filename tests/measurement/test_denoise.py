@@ -46,10 +46,10 @@ def test_the_twin_agrees_on_a_batch_and_noise_falls() -> None:
     ]
     noises = [white(0.003, 5, 1500), white(0.03, 6, 1500)]
     found = denoised(np.stack(noisy), np.stack(noises))
-    for each, before, noise, truth in zip(found, noisy, noises, truths, strict=True):
+    for item, before, noise, truth in zip(found, noisy, noises, truths, strict=True):
         expected = oracle.denoised(before, noise)
-        np.testing.assert_allclose(each, expected, atol=1e-12)  # rounding, over a gain of at most one
-        assert error_db(each, truth) < error_db(before, truth) - 6
+        np.testing.assert_allclose(item, expected, atol=1e-12)  # rounding, over a gain of at most one
+        assert error_db(item, truth) < error_db(before, truth) - 6
 
 
 def test_the_share_of_the_error_that_is_left_is_foretold() -> None:
@@ -57,10 +57,10 @@ def test_the_share_of_the_error_that_is_left_is_foretold() -> None:
     above the noise's, that counts as taken from the response: too much is said rather than too little."""
     truth, level = decay(4), 0.01
     noisy = [truth + white(np.sqrt(EARLY_NOISE) * level, seed) for seed in range(12)]
-    found = [denoise(each, white(level, seed + 100, 1500)) for seed, each in enumerate(noisy)]
-    errors = ([each.response - truth for each in found], [each - truth for each in noisy])
-    after, before = (np.mean(np.abs(np.fft.rfft(each, DESIGN_N_FFT)) ** 2, 0) for each in errors)
-    said = np.mean([each.kept_share for each in found], 0)
+    found = [denoise(item, white(level, seed + 100, 1500)) for seed, item in enumerate(noisy)]
+    errors = ([item.response - truth for item in found], [item - truth for item in noisy])
+    after, before = (np.mean(np.abs(np.fft.rfft(error, DESIGN_N_FFT)) ** 2, 0) for error in errors)
+    said = np.mean([item.kept_share for item in found], 0)
     for low_hz, high_hz in ((20, 60), (500, 2000), (3000, 8000), (12_000, 20_000)):
         part = slice(*(round(hz * DESIGN_N_FFT / 48_000) for hz in (low_hz, high_hz)))
         share = after[part].sum() / before[part].sum()

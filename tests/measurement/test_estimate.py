@@ -59,8 +59,8 @@ def test_equals_the_twin_with_a_reference_of_its_own_for_each_state(
     x, x_g = white[:2], white[2:]
     found = estimate_paths(takes_of(x, primary, secondary, x_g=x_g), window=window)
     frames = [
-        oracle.cut(each, window)
-        for each in (
+        oracle.cut(item, window)
+        for item in (
             x,
             convolved(x, primary),
             x_g,

@@ -38,7 +38,7 @@ def listeners() -> tuple[list[np.ndarray], list[np.ndarray], list[str]]:
 @pytest.fixture(scope="module")
 def prior() -> PathPrior:
     """Of all but the last person."""
-    primaries, secondaries, persons = (each[:12] for each in listeners())
+    primaries, secondaries, persons = (listener[:12] for listener in listeners())
     return learn_path_prior(primaries, secondaries, persons, n_directions=3)
 
 
@@ -72,8 +72,8 @@ def test_directions_carry_what_was_heard_to_where_nothing_was(
     found = posterior(prior.primary, *measurement)
     unheard = slice(-500, None)
     error, mean_error = (
-        np.mean(np.abs(each[unheard] - truth[unheard]) ** 2)
-        for each in (found.mean, found.level * prior.primary.mean)
+        np.mean(np.abs(item[unheard] - truth[unheard]) ** 2)
+        for item in (found.mean, found.level * prior.primary.mean)
     )
     assert error < 0.2 * mean_error
     # One ear in place of many, and levels that differ are not part of the model.
@@ -115,8 +115,8 @@ def test_scale_does_not_matter(prior: PathPrior, measurement: tuple[np.ndarray, 
 def test_several_measurements_at_once(prior: PathPrior, measurement: tuple[np.ndarray, np.ndarray]) -> None:
     spectra, noise = measurement
     both = posterior(prior.primary, np.stack((spectra, spectra[::-1])), np.stack((noise, noise[::-1])))
-    for row, each in enumerate((slice(None), slice(None, None, -1))):
-        alone = posterior(prior.primary, spectra[each], noise[each])
+    for row, item in enumerate((slice(None), slice(None, None, -1))):
+        alone = posterior(prior.primary, spectra[item], noise[item])
         np.testing.assert_allclose(both.mean[row], alone.mean, rtol=1e-9)
         np.testing.assert_allclose(both.variance[row], alone.variance, rtol=1e-9)
 
@@ -140,7 +140,7 @@ def test_other_windows_see_the_same_responses(prior: PathPrior, n_bins: int) -> 
 
 def test_arrays_bring_it_back(prior: PathPrior) -> None:
     arrays = prior.arrays()
-    assert {name: each.shape for name, each in arrays.items()} == array_shapes(3)
+    assert {name: array.shape for name, array in arrays.items()} == array_shapes(3)
     again = PathPrior.from_arrays(arrays)
     assert again.n_ears == 12
     # float32 in between.

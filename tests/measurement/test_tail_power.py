@@ -8,8 +8,8 @@ from measurement.estimate import GainTake, probe_states, window_starts
 from measurement.tail_power import tail_power
 
 WINDOW, N_WINDOWS, LAST = 1024, 180, 100_000
+# Samples of the early response, which is over in a few: the longer it is, the more of it leaks out of a window.
 HELD = 256
-"""Samples of the early response, which is over in a few: the longer it is, the more of it leaks out of a window."""
 
 
 def takes(snr_db: float | None = None, *, repeats: bool = True) -> list[GainTake]:

@@ -25,10 +25,10 @@ from tests.synthesis.cases import random_case
 N = 6 * 48_000
 NOTHING = np.zeros(1)
 CASE = random_case(n_cases=1, n_fft=32_768, seed=4)
-PRIMARY, SECONDARY = (np.fft.irfft(each[0])[:400] for each in (CASE.primary, CASE.secondary))
+PRIMARY, SECONDARY = (np.fft.irfft(item[0])[:400] for item in (CASE.primary, CASE.secondary))
 SECONDARY = np.convolve(SECONDARY, [0.25, 0.5, 0.25])  # without Nyquist, where no half sample can be shifted
 GIVEN = PRIMARY.astype(np.float32), SECONDARY.astype(np.float32)
-PATHS = AcousticPaths(*(torch.from_numpy(np.fft.rfft(each, 32_768)[None]) for each in (PRIMARY, SECONDARY)))
+PATHS = AcousticPaths(*(torch.from_numpy(np.fft.rfft(item, 32_768)[None]) for item in (PRIMARY, SECONDARY)))
 TAPS = design_wmmse(PATHS, CASE.psd())[0].float().numpy()
 
 Change = Callable[[np.ndarray], np.ndarray]
@@ -80,7 +80,7 @@ def measured(change: Change) -> Verification:
 
 def codes(found: Verification, predicted_db: float | None = None) -> list[str]:
     predicted_db = found.mean_noise_reduction_db if predicted_db is None else predicted_db
-    return [each.code for each in diagnose(found, predicted_db)]
+    return [item.code for item in diagnose(found, predicted_db)]
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ def test_a_loudspeaker_that_the_outer_microphone_hears() -> None:
     rng = np.random.default_rng(7)
     feedback = np.pad(rng.standard_normal(300) * np.exp(-np.arange(300) / 40), (20, 0))
     feedback *= 10**-0.15 / np.abs(np.fft.rfft(TAPS, 2**16) * np.fft.rfft(feedback, 2**16)).max()
-    secondary, heard = (10**0.05 * np.pad(each, (1, 0)) for each in (SECONDARY, feedback))
+    secondary, heard = (10**0.05 * np.pad(item, (1, 0)) for item in (SECONDARY, feedback))
     takes = recordings(secondary, feedback=heard)
     found = verify(takes, TAPS, *GIVEN, feedback.astype(np.float32))
     assert (found.gain_db, found.delay_samples) == pytest.approx((1, 1), abs=0.05)
     primary, response, played, loop = (
-        np.fft.rfft(each, 2**16) for each in (PRIMARY, TAPS, secondary, np.convolve(TAPS, heard))
+        np.fft.rfft(item, 2**16) for item in (PRIMARY, TAPS, secondary, np.convolve(TAPS, heard))
     )
     after = np.abs(primary - played * response / (1 + loop)) ** 2 + 1e-4
     membership = band_membership(AMP_BANDS, 2**16)
@@ -129,7 +129,7 @@ def test_a_loudspeaker_that_the_outer_microphone_hears() -> None:
 def test_the_measured_bands_are_those_of_the_paths() -> None:
     found = measured(lambda s: s * 10**0.1)
     n_fft = 32_768
-    response, primary, secondary = (np.fft.rfft(each, n_fft) for each in (TAPS, PRIMARY, SECONDARY * 10**0.1))
+    response, primary, secondary = (np.fft.rfft(item, n_fft) for item in (TAPS, PRIMARY, SECONDARY * 10**0.1))
     f = np.arange(n_fft // 2 + 1) * (48_000 / n_fft)
     expected = []
     for n in AMP_BANDS:

@@ -82,11 +82,11 @@ def checkpoint(seed: int = 1, config: GeneratorConfig = SMALL) -> Checkpoint:
     return Checkpoint(manifest(seed=seed), made, GoldenCase.make(made, *ear(100)))
 
 
-def arrays(each: Checkpoint) -> dict[str, Float32]:
+def arrays(checkpoint: Checkpoint) -> dict[str, Float32]:
     """Every stored array by a name of its own."""
     return {
-        **{f"generator.{name}": array for name, array in each.parameters.weights.items()},
-        "reference_psd": each.parameters.reference_psd,
-        "band_uncertainty": each.parameters.band_uncertainty,
-        **{f"golden.{name}": array for name, array in each.golden.arrays().items()},
+        **{f"generator.{name}": array for name, array in checkpoint.parameters.weights.items()},
+        "reference_psd": checkpoint.parameters.reference_psd,
+        "band_uncertainty": checkpoint.parameters.band_uncertainty,
+        **{f"golden.{name}": array for name, array in checkpoint.golden.arrays().items()},
     }

@@ -89,23 +89,11 @@ def test_a_wrong_path_prior_is_named(checkpoint: Checkpoint, name: str, value: A
         Checkpoint.from_bytes(data, "ears")
 
 
-def test_the_bundled_model_has_a_path_prior_of_its_support() -> None:
-    bundled = ModelStore().load("default")
-    assert bundled.parameters.path_prior is not None
-    assert bundled.parameters.path_prior.n_ears == 2 * len(bundled.manifest.support)
-
-
 def test_bundled_checkpoint_is_written_back_byte_for_byte() -> None:
     version, checkpoint = ModelStore().resolve("default"), ModelStore().load("default")
     assert checkpoint.manifest.created is not None
     data = checkpoint.to_bytes(version.name, version.version, checkpoint.manifest.created)
     assert data == (BUNDLED_ROOT / version.file).read_bytes()
-
-
-def test_the_file_holds_safetensors_and_no_pickle(checkpoint: Checkpoint) -> None:
-    data = written(checkpoint)
-    assert data[8:9] == b"{"  # eight bytes of length, then the header in JSON
-    assert not data.startswith((b"PK", b"\x80"))  # a zip as torch.save writes it, or a bare pickle
 
 
 def _set(name: str, value: float) -> Callable[[Arrays], None]:
@@ -203,7 +191,7 @@ def test_odd_manifest_is_refused(checkpoint: Checkpoint, odd: Callable[[dict[str
 
 
 def test_the_golden_case_of_another_generator_is_not_met(checkpoint: Checkpoint) -> None:
-    own, other = (Model.on("reference", each) for each in (checkpoint.parameters, cases.parameters(seed=99)))
+    own, other = (Model.on("reference", item) for item in (checkpoint.parameters, cases.parameters(seed=99)))
     assert checkpoint.golden.check(own).taps < 1e-4
     with pytest.raises(GoldenMismatch, match="in taps"):
         checkpoint.golden.check(other)

@@ -26,15 +26,6 @@ def test_the_float64_reference_meets_its_own_answer(checkpoint: Checkpoint) -> N
     assert (errors.taps, errors.refined_taps) == (0, 0)
 
 
-def test_making_it_again_gives_the_same_and_leaves_the_parameters_alone() -> None:
-    parameters = cases.parameters(3)
-    before = {name: array.copy() for name, array in parameters.weights.items()}
-    made = GoldenCase.make(parameters, *cases.ear(5))
-    assert all(np.array_equal(before[name], parameters.weights[name]) for name in before)
-    again = GoldenCase.make(parameters, *(each.astype(float) for each in cases.ear(5)))
-    assert all(np.array_equal(made.arrays()[name], again.arrays()[name]) for name in made.arrays())
-
-
 def test_each_filter_is_held_to_its_own_answer(checkpoint: Checkpoint) -> None:
     golden = checkpoint.golden
     golden.compare(golden.taps, golden.refined_taps)
@@ -43,14 +34,6 @@ def test_each_filter_is_held_to_its_own_answer(checkpoint: Checkpoint) -> None:
     assert caught.value.error > 10 * caught.value.tolerance
     with pytest.raises(GoldenMismatch, match="in refined_taps"):
         golden.compare(golden.taps, golden.taps)
-
-
-def test_the_error_is_relative_and_the_tolerance_counts(checkpoint: Checkpoint) -> None:
-    golden = checkpoint.golden
-    louder = golden.taps * np.float32(1.02)
-    assert golden.compare(louder, golden.refined_taps, 0.03).taps == pytest.approx(0.02, rel=1e-4)
-    with pytest.raises(GoldenMismatch):
-        golden.compare(louder, golden.refined_taps)
 
 
 @pytest.mark.parametrize("spoil", [lambda taps: taps * np.nan, lambda taps: taps * np.inf, lambda taps: taps[:-1]])
@@ -73,12 +56,6 @@ def test_a_changed_weight_or_reference_is_noticed(checkpoint: Checkpoint) -> Non
         checkpoint.golden.check(Model.on("reference", replace(parameters, reference_psd=louder)))
 
 
-def test_a_backend_that_finds_no_filter_fails_the_check(checkpoint: Checkpoint) -> None:
-    weights = {**checkpoint.parameters.weights, LAST_BIAS: np.full(1, np.nan, np.float32)}
-    with pytest.raises(GoldenMismatch, match="nan in taps"):
-        checkpoint.golden.check(Model.on("reference", replace(checkpoint.parameters, weights=weights)))
-
-
 def test_the_ear_must_be_one_that_can_be_designed_for(checkpoint: Checkpoint) -> None:
     primary, secondary, coherence = cases.ear(5)
 
@@ -93,13 +70,6 @@ def test_the_ear_must_be_one_that_can_be_designed_for(checkpoint: Checkpoint) ->
         make(primary, np.zeros(8, np.float32))
 
 
-def test_it_is_checked_on_the_backends_device(checkpoint: Checkpoint, device: torch.device) -> None:
-    errors = checkpoint.golden.check(
-        Model(checkpoint.parameters, ReferenceBackend(checkpoint.parameters, device=device))
-    )
-    assert max(errors.taps, errors.refined_taps) < GOLDEN_TOLERANCE
-
-
 @pytest.mark.measured
 @pytest.mark.parametrize("kind", ["prime-log", "prime"])
 def test_float32_has_room_to_spare_on_measured_ears(measured_data: Path, kind: str) -> None:
@@ -111,6 +81,6 @@ def test_float32_has_room_to_spare_on_measured_ears(measured_data: Path, kind: s
     estimate = simulate_calibration(read_pandar(measured_data).pairs[5:6], noise)
     model = Model.on("reference", parameters)
     for question in zip(estimate.primary, estimate.secondary, estimate.coherence, strict=True):
-        golden = GoldenCase.make(parameters, *(each.numpy() for each in question))
+        golden = GoldenCase.make(parameters, *(item.numpy() for item in question))
         errors = golden.check(model)
         assert max(errors.taps, errors.refined_taps) < GOLDEN_TOLERANCE / 3

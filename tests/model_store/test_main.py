@@ -1,6 +1,3 @@
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -56,34 +53,6 @@ def test_list_says_what_is_damaged(
     assert lines[2].startswith(f"ears@2  damaged: ears/2.{'0' * 64}.safetensors: found sha256:")
 
 
-def test_an_empty_store_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = ModelStore(tmp_path / "none", include_bundled=False)
-    assert run(capsys, store, "list") == (0, ["no models"], "")
-    assert run(capsys, store, "verify") == (0, ["no models"], "")
-    assert not store.root.exists()
-
-
-def test_show_prints_everything_and_labels_the_scores(
-    store: ModelStore, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, lines, _ = run(capsys, store, "show", "ears")
-    text = "\n".join(lines)
-    assert code == 0
-    for words in (
-        store.resolve("ears").digest,
-        "listener-01, listener-02",
-        "training.updates",
-        "n_parameters",
-        "MIT",
-    ):
-        assert words in text
-    row = lines.index("held out (listeners not trained on)")
-    assert lines[row + 1].split() == ["design", "noise_reduction_db", "control_rms"]
-    assert lines[row + 2].split() == ["k=0", "21.500", "0.080"]
-    assert lines[row + 4].split() == ["wmmse", "21.250", "-"]
-    assert "SUPPORT" not in text
-
-
 def test_verify_looks_at_every_version(
     store: ModelStore, checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -127,19 +96,6 @@ def test_a_failure_is_one_line_and_exit_code_1(
     assert (code, lines) == (1, [])
     assert errors.startswith("model_store: ")
     assert errors.count("\n") == 1
-
-
-def test_it_runs_as_a_module(store: ModelStore) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "model_store", "--store", str(store.root), "show", "none"],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "model_store: model: there is no 'none'; there are versions of: default, ears\n"
 
 
 def test_show_escapes_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

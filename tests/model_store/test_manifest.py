@@ -5,7 +5,6 @@ import pytest
 from pydantic import ValidationError
 
 from model_store.manifest import Scores
-from synthesis.support_statistics import SupportStatistics
 from tests.model_store.cases import manifest
 
 
@@ -18,15 +17,6 @@ def test_publishing_fills_in_the_stores_fields_alone() -> None:
     own = {"name", "version", "created", "generator", "n_parameters"}
     assert published.model_dump(exclude=own) == draft.model_dump(exclude=own)
     assert draft.version == 0
-
-
-def test_support_traits_are_optional() -> None:
-    assert manifest().support_traits is None
-    covariance = tuple(float(row == column) for row in range(28) for column in range(row + 1))
-    statistics = SupportStatistics(30, 4, (0.5, -0.25) * 14, covariance, (0.0, 0.125) * 14)
-    assert manifest(support_traits=statistics).support_traits == statistics
-    with pytest.raises(ValidationError, match="support_traits"):
-        manifest(support_traits={"n_ears": 30})
 
 
 def test_a_time_without_a_zone_is_refused() -> None:
@@ -65,11 +55,6 @@ def test_a_model_of_every_listener_has_no_held_out_figures_of_its_own() -> None:
         manifest(split=None, scores={"held_out": table})
     everybody = manifest(split=None, scores={"split_models": {"ears-split00": table}, "in_support": table})
     assert everybody.scores.in_support == table
-
-
-def test_a_manifest_is_frozen() -> None:
-    with pytest.raises(ValidationError, match="frozen"):
-        manifest().seed = 2
 
 
 def test_a_score_is_the_held_out_one_or_the_split_models_mean() -> None:

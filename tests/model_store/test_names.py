@@ -12,13 +12,6 @@ names = st.from_regex(RULE, fullmatch=True)
 versions = st.integers(1, MAX_VERSION)
 
 
-@given(names, versions)
-def test_a_reference_is_read_back_as_it_is_written(name: str, version: int) -> None:
-    reference = parse_reference(f"{name}@{version}")
-    assert reference == (name, version)
-    assert str(reference) == f"{name}@{version}"
-
-
 @given(st.text())
 def test_any_other_text_is_refused(text: str) -> None:
     # An oracle of its own: the characters one by one, not the pattern.

@@ -46,10 +46,10 @@ def relayed(
     try:
         yield listening.getsockname()[1], accepted
     finally:
-        for each in sockets:
+        for item in sockets:
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+                item.shutdown(socket.SHUT_RDWR)
+            item.close()
         for thread in threads:
             thread.join()
 
@@ -72,7 +72,7 @@ def answering(
             while b"\r\n\r\n" not in received:
                 received += taken.recv(65_536)
             time.sleep(after_s)
-            for byte in [answer] if not every_s else (bytes([each]) for each in answer):
+            for byte in [answer] if not every_s else (bytes([item]) for item in answer):
                 taken.sendall(byte)
                 if is_over.wait(every_s):
                     return
@@ -94,9 +94,9 @@ def answering(
         yield listening.getsockname()[1], accepted
     finally:
         is_over.set()
-        for each in (listening, *accepted):
+        for item in (listening, *accepted):
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+                item.shutdown(socket.SHUT_RDWR)
+            item.close()
         for thread in threads:
             thread.join()

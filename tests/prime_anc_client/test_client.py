@@ -109,7 +109,7 @@ def test_items_are_what_each_would_be_alone(client: Client, ear: Paths) -> None:
             assert design.noise_reduction_db == pytest.approx(alone.noise_reduction_db, abs=1e-2)
             assert design.amplification_db == pytest.approx(alone.amplification_db, abs=1e-2)
             assert set(design.timings_ms) == set(alone.timings_ms)
-        assert [type(each) for each in found] == [
+        assert [type(item) for item in found] == [
             DesignResult,
             DesignResult,
             UnusablePaths,
@@ -162,8 +162,8 @@ def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
         Condition(ear.primary, 0.7 * ear.secondary, label="loose"),
     ]
     found = client.refine_conditions(pair, k=1, leave_one_out=True, latency_samples=0.5, min_gain_margin_db=8)
-    assert [each.label for each in found.conditions] == ["closed", "loose"]
-    assert all(each.left_out_noise_reduction_db is not None for each in found.conditions)
+    assert [condition.label for condition in found.conditions] == ["closed", "loose"]
+    assert all(condition.left_out_noise_reduction_db is not None for condition in found.conditions)
     assert found.loop is not None
     assert found.loop.stable
     assert found.loop.gain_margin_db >= 8
@@ -185,7 +185,7 @@ def test_a_filter_is_verified_on_the_ear(client: Client, ear: Paths) -> None:
         e = np.fft.irfft(np.fft.rfft(x, n) * np.fft.rfft(whole, n), n)[: len(x)]
         recorded.append([Recording(x, e + 1e-3 * rng.standard_normal(len(e)))])
     found = client.verify(taps, *recorded, ear.primary, ear.secondary)
-    assert [each.code for each in found.diagnosis] == ["level_off"]
+    assert [item.code for item in found.diagnosis] == ["level_off"]
     assert found.trim is not None
     assert found.trim.gain_db == pytest.approx(-20 * np.log10(1.3), abs=0.1)
     np.testing.assert_allclose(found.trim.taps, taps / 1.3, atol=0.01 * np.abs(taps).max())
@@ -209,7 +209,7 @@ def test_a_design_has_its_prediction_in_bands(client: Client, ear: Paths) -> Non
     largest = np.abs(np.fft.rfft(design.taps, 2**17)).max()
     assert found.max_gain_db == pytest.approx(20 * np.log10(largest), abs=0.05)  # of bins 1.5 Hz apart
     more = (found.control_rms, found.interval_db, found.gain_sensitivity_db, found.delay_sensitivity_db)
-    assert all(each is not None and each > 0 for each in more)
+    assert all(item is not None and item > 0 for item in more)
 
 
 @pytest.mark.parametrize("sign", ["minus", "plus"])
@@ -230,7 +230,7 @@ def test_a_design_is_evaluated_and_exported_in_its_sign(client: Client, ear: Pat
         client.evaluate(design, *paths, feedback=feedback),
         client.export(design, target, *paths, feedback=feedback),
     )
-    assert all(each.loop and not each.loop.stable and "unstable_loop" in each.warnings for each in howling)
+    assert all(item.loop and not item.loop.stable and "unstable_loop" in item.warnings for item in howling)
     text = client.export(design, {"form": "fir"}, *paths, file="csv").decode()
     assert np.float32(text.split()[-2048:]).tobytes() == design.taps.tobytes()
     with pytest.raises(TypeError, match="coherense"):

@@ -7,13 +7,13 @@ import pytest
 import safetensors.numpy
 
 from prime_anc_client import DriveTake, Take, wire
-from service.api import tensors
+from service.api.reading import parse_tensors
 from service.api.request_types import DesignBody, validated
 from synthesis.conventions import N_BINS
 
 
 def read(body: bytes) -> DesignBody:
-    return validated(DesignBody, tensors.decode(body))
+    return validated(DesignBody, parse_tensors(body))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128, np.int16, ">f4"])
@@ -44,11 +44,10 @@ def test_service_reads_safetensors_files() -> None:
     """Of another writer, without metadata but for the request."""
     given = {"primary": np.float32([1, 0.5]), "conditions.0.x": np.float32([2])}
     body = safetensors.numpy.save(given, metadata={"request": '{"k": 2}'})
-    found = tensors.decode(body)
+    found = parse_tensors(body)
     assert found["k"] == 2
     assert np.array_equal(found["primary"], given["primary"])
     assert np.array_equal(found["conditions"][0]["x"], given["conditions.0.x"])
-    assert safetensors.numpy.load(tensors.encode(given, {"k": 2})).keys() == given.keys()
 
 
 @pytest.mark.parametrize(
@@ -67,10 +66,8 @@ def test_arrays_of_a_wrong_shape(arrays: tuple[Any, ...], text: str) -> None:
 
 def test_takes_are_read() -> None:
     x, e, drive = np.random.default_rng(0).standard_normal((3, 5000))
-    found = tensors.decode(
-        wire.encode_takes([Take(0, x, e), Take(0.35, e, x), DriveTake(drive, x, e)], sign="plus")
-    )
-    assert [each.get("gain") for each in found["takes"]] == [0, 0.35, None]
+    found = parse_tensors(wire.encode_takes([Take(0, x, e), Take(0.35, e, x), DriveTake(drive, x, e)], sign="plus"))
+    assert [item.get("gain") for item in found["takes"]] == [0, 0.35, None]
     assert np.array_equal(found["takes"][2]["drive"], np.float32(drive))
     assert found["sign"] == "plus"
 

@@ -7,8 +7,8 @@ import pytest
 from benchmarks.reliability.service_process import ServiceTarget, target_for
 from tests.service import models
 
+# The models are random generators, which a Wiener filter would replace.
 SERVICE = ("--device", "cpu", "--receive-timeout-s", "1", "--fallback-margin-db", "1000")
-"""The models are random generators, which a Wiener filter would replace."""
 
 
 @pytest.fixture(scope="session")

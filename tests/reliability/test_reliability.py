@@ -49,7 +49,7 @@ def test_every_kind_of_request_gets_its_answer(target: ServiceTarget) -> None:
     asyncio.run(soak.run(target, 230, 4, outcome))
     assert not outcome.mistakes
     assert outcome.n_requests == outcome.statuses.total() == 230
-    assert {each.split(":")[0] for each in outcome.statuses} == set(soak.kinds(target.checkpoint.golden))
+    assert {statuse.split(":")[0] for statuse in outcome.statuses} == set(soak.kinds(target.checkpoint.golden))
     assert min(resident for _, resident in outcome.resident_bytes) > 0
 
 
@@ -80,13 +80,13 @@ def test_times_are_judged_against_the_unloaded_service(monkeypatch: pytest.Monke
     assert not outcome.mistakes
     monkeypatch.setattr(overload, "judged_by", lambda: "client")
     outcome.judge()
-    assert sorted(each.split(":")[0] for each in outcome.mistakes) == ["accepted", "shed"]
+    assert sorted(mistake.split(":")[0] for mistake in outcome.mistakes) == ["accepted", "shed"]
 
 
 def test_drift_is_from_the_second_tenth_to_the_last() -> None:
     """A fast start, then 1 MB more at each of twenty samples."""
     resident = [100, 200, *(1000 + number for number in range(18))]
-    outcome = soak.Soak(resident_bytes=list(enumerate(each * 1_000_000 for each in resident)))
+    outcome = soak.Soak(resident_bytes=list(enumerate(item * 1_000_000 for item in resident)))
     outcome.measure_drift()
     assert outcome.drift_bytes == 16_000_000
     assert outcome.drift == 1016.5 / 1000.5 - 1

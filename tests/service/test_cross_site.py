@@ -9,7 +9,7 @@ import orjson
 import pytest
 from starlette.datastructures import Headers
 
-from service.admission.origin import refuse_foreign
+from service.admission.admission import refuse_foreign
 from service.errors import PROBLEMS, HttpProblem
 from synthesis.types import Paths
 from tests.service.bodies import as_responses

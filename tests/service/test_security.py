@@ -2,7 +2,6 @@
 
 import ast
 import pickle
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,8 +30,6 @@ RUNS_WHAT_IT_READS = {
 """Modules and functions, by the names that they are reached by."""
 
 FETCHES = {"aiohttp", "http.client", "httpx", "requests", "urllib.request", "urllib3", "webbrowser"}
-
-TEST_NAME = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
 def names_used(file: Path) -> set[str]:

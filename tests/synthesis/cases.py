@@ -6,11 +6,10 @@ import numpy as np
 import torch
 
 from synthesis.backends.reference import model_parameters
-from synthesis.band_sums import band_sums
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.generator_config import GeneratorConfig
 from synthesis.paths import AcousticPaths
-from synthesis.predict import predict
+from synthesis.predict import band_sums, predict
 from synthesis.start.generator import Generator
 from synthesis.types import ModelParameters, Prediction
 

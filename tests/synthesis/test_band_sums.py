@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.band_sums import band_sums, band_uncertainty, late_share, learn_uncertainty
 from synthesis.bands import WIDE_BANDS
+from synthesis.predict import band_sums, band_uncertainty, late_share, learn_uncertainty
 from synthesis.start.wiener import design_wmmse
 from tests.oracles import measured
 from tests.oracles.octave_bands import band_sums as oracle_sums

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from scipy.linalg import solve_toeplitz
 from scipy.sparse.linalg import LinearOperator, cg
 from torch import Tensor
 
@@ -27,15 +26,6 @@ def definite(n: int, n_cases: int, condition: float) -> Tensor:
     """Random symmetric matrices with eigenvalues from 1 to `condition`, evenly in their logarithm."""
     q = torch.linalg.qr(torch.randn(n_cases, n, n, dtype=torch.float64))[0]
     return (q * torch.logspace(0, np.log10(condition), n, dtype=torch.float64)) @ q.mT
-
-
-def test_the_residual_is_that_of_the_value(dtype: torch.dtype) -> None:
-    matrix, rhs = definite(64, 4, 1e4).to(dtype), torch.randn(4, 64, dtype=dtype)
-    for n_iterations in (1, 5, 20):
-        found = conjugate_gradients(Dense(matrix), rhs, n_iterations=n_iterations)
-        true = (rhs - Dense(matrix) @ found.value).norm(dim=-1) / rhs.norm(dim=-1)
-        # The recursion drifts from b - A x by rounding times the largest |A| |x| met (condition 1e4).
-        torch.testing.assert_close(found.residual, true, rtol=0, atol=1e4 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("preconditioned", [False, True])
@@ -60,19 +50,6 @@ def test_each_iterate_is_scipys(preconditioned: bool) -> None:
         assert found.n_iterations.item() == n_iterations
 
 
-def test_enough_iterations_give_the_levinson_solution() -> None:
-    column = torch.from_numpy(0.9 ** np.arange(512.0))[None]
-    column[0, 0] += 0.01
-    symbol = torch.fft.rfft(torch.cat((column, torch.zeros(1, 1), column[:, 1:].flip(-1)), dim=-1)).real
-    rhs = torch.randn(1, 512, dtype=torch.float64)
-    operator, preconditioner = SymmetricToeplitz(column), GohbergSemencul(symbol, 512)
-    found = conjugate_gradients(operator, rhs, preconditioner, n_iterations=40, tolerance=1e-12)
-    np.testing.assert_allclose(found.value[0], solve_toeplitz(column[0].numpy(), rhs[0].numpy()), atol=1e-9)
-    plain = conjugate_gradients(operator, rhs, n_iterations=400, tolerance=1e-12)
-    assert found.n_iterations.item() < 40  # the preconditioner clusters the eigenvalues
-    assert found.n_iterations.item() < 0.2 * plain.n_iterations.item()
-
-
 def test_an_item_that_has_converged_keeps_its_value() -> None:
     # Item 0 is solved by one iteration (identity); item 1 needs many.
     matrix = torch.stack([torch.eye(32, dtype=torch.float64), definite(32, 1, 1e3)[0]])
@@ -83,13 +60,6 @@ def test_an_item_that_has_converged_keeps_its_value() -> None:
     alone = conjugate_gradients(Dense(matrix[1:]), rhs[1:], n_iterations=16)
     # Batched products round differently; 16 iterations amplify it (measured 2e-9).
     torch.testing.assert_close(found.value[1:], alone.value, rtol=0, atol=1e-7)
-
-
-def test_a_zero_right_hand_side_has_the_zero_solution(dtype: torch.dtype) -> None:
-    found = conjugate_gradients(Dense(torch.eye(4, dtype=dtype)[None]), torch.zeros(1, 4, dtype=dtype))
-    assert not found.value.any()
-    assert found.residual.item() == 0
-    assert found.n_iterations.item() == 0
 
 
 def test_the_scale_of_the_problem_does_not_matter() -> None:
@@ -130,16 +100,6 @@ def test_an_item_stops_where_a_matrix_shows_itself_not_to_be_positive(which: str
     assert found.residual[1].item() < 1e-3
 
 
-@pytest.mark.parametrize("level", [1.0, 1e6])
-def test_what_follows_a_stop_cannot_overflow(level: float, dtype: torch.dtype) -> None:
-    """However loud the problem and however many iterations are left, nothing grows in an item that has stopped."""
-    indefinite, rhs = late_failure()
-    found = conjugate_gradients(Dense(indefinite.to(dtype)), level * rhs.to(dtype), n_iterations=64, tolerance=0.0)
-    assert found.n_iterations.item() < 24
-    assert torch.isfinite(found.value).all()
-    assert torch.isfinite(found.residual).all()
-
-
 @pytest.mark.parametrize("factor", [0.0, -1.0])
 def test_a_matrix_that_is_never_positive_gives_the_zero_solution(factor: float, dtype: torch.dtype) -> None:
     unit, rhs = torch.eye(4, dtype=dtype), torch.ones(2, 4, dtype=dtype)
@@ -165,17 +125,3 @@ def test_derivatives_are_those_of_finite_differences() -> None:
 
     inputs = tuple(each.requires_grad_() for each in (matrix, approximate, rhs))
     assert torch.autograd.gradcheck(solved, inputs)
-
-
-@pytest.mark.parametrize("tolerance", [0.0, 1e-6])
-def test_derivatives_stay_finite_where_items_stop(tolerance: float, dtype: torch.dtype) -> None:
-    """Solved at once, not positive after a few iterations, without a right-hand side, and well-behaved."""
-    indefinite, hidden = late_failure()
-    matrix = torch.cat((torch.eye(24)[None].double(), indefinite, definite(24, 2, 50.0))).to(dtype).requires_grad_()
-    rhs = torch.cat((torch.ones(1, 24), hidden, torch.zeros(1, 24), torch.randn(1, 24))).to(dtype).requires_grad_()
-    found = conjugate_gradients(Dense(matrix), rhs, n_iterations=16, tolerance=tolerance)
-    assert found.n_iterations[:3].tolist() == [1, found.n_iterations[1].item(), 0]
-    gradients = torch.autograd.grad(found.value.square().sum(), (matrix, rhs))
-    assert all(torch.isfinite(each).all() for each in gradients)
-    # x = b where A is the identity: the derivative of |x|^2 is 2 b.
-    torch.testing.assert_close(gradients[1][0], 2 * rhs[0])

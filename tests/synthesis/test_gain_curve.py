@@ -5,7 +5,7 @@ import pytest
 
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
-from synthesis.gain_curve import GainCurve, ceiling_db, highest_db, lowest_db
+from synthesis.gain_curve import GainCurve, ceiling_db
 
 N_FFT = 8192
 FREQUENCY_HZ = np.arange(N_FFT // 2 + 1) * SAMPLE_RATE_HZ / N_FFT
@@ -29,15 +29,6 @@ def test_no_frequency_within_half_a_bin_is_below_the_bin_s_value(n_fft: int) -> 
     fine_db = np.interp(np.log(fine_hz), np.log(points_hz), gain_db)
     nearest = np.rint(fine_hz * n_fft / SAMPLE_RATE_HZ).astype(int)
     assert (found[nearest] <= fine_db + 1e-9).all()
-
-
-def test_a_number_holds_everywhere() -> None:
-    assert (ceiling_db(12.0, N_FFT) == 12).all()
-    assert (lowest_db(12.0), highest_db(12.0)) == (12, 12)
-    assert (ceiling_db(GainCurve([1000], [5]), N_FFT) == 5).all()
-    assert (ceiling_db(GainCurve([30_000, 50_000], [5, 9]), N_FFT) == 5).all()  # beyond Nyquist
-    curve = GainCurve([20, 200], [-3, 9])
-    assert (lowest_db(curve), highest_db(curve)) == (-3, 9)
 
 
 @pytest.mark.parametrize(

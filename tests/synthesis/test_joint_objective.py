@@ -86,29 +86,6 @@ def test_an_exact_update_is_the_twins(small_case: Case) -> None:
     assert relative_error(found.taps[0] - taps[0], scale * step) < 1e-3
 
 
-@PROFILES
-def test_equal_conditions_are_one(small_case: Case, profile: RefinementProfile) -> None:
-    paths, psd = small_case.paths()[:1], small_case.psd()
-    three = AcousticPaths.stack([paths] * 3)
-    arguments = {"n_updates": 3, "profile": profile}
-    one = refine(paths, base_taps(paths), psd, **arguments)
-    joint = refine(three, base_taps(paths), psd, shares=torch.from_numpy(SHARES), **arguments)
-    # Sixteen unpreconditioned iterations multiply rounding by 1e5 an update. Measured: 6e-6.
-    assert relative_error(joint.taps, one.taps) < 1e-4
-    torch.testing.assert_close(joint.objective, one.objective, rtol=0, atol=1e-4)
-
-
-def test_a_heavier_condition_is_served_better(small_case: Case) -> None:
-    paths, psd = small_case.paths()[:2], small_case.psd()
-    reached = []
-    for shares in ([0.5, 0.5], [0.95, 0.05]):
-        found = refine(paths, start(paths), psd, n_updates=6, shares=torch.tensor(shares, dtype=torch.float64))
-        each = TapObjective(on_grid(small_case, FAST).paths()[:2], on_grid(small_case, FAST).psd(), FAST, 30.0)
-        reached.append(value(each, on_grid(small_case, FAST).paths()[:2], found.taps.expand(2, -1)))
-    assert reached[1][0] < reached[0][0] - 0.1
-    assert reached[1][1] > reached[0][1]
-
-
 def test_the_wiener_filters_are_those_of_the_summed_systems(small_case: Case) -> None:
     paths, shares = small_case.paths(), torch.from_numpy(SHARES)
     generator = torch.Generator().manual_seed(3)

@@ -40,11 +40,6 @@ def test_fractional_latency_delays_sines() -> None:
     np.testing.assert_allclose(ratio, np.exp(1j * angle), atol=1e-4)  # complex64, where |S| is 40 dB down too
 
 
-def test_no_latency_returns_problem() -> None:
-    plain = Problem((ear(),))
-    assert with_latency(plain) is plain
-
-
 @pytest.mark.parametrize("latency", [-0.1, 1024.5, float("nan")])
 def test_invalid_latency_is_refused(latency: float) -> None:
     with pytest.raises(InvalidOption):

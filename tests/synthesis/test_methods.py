@@ -1,7 +1,6 @@
 """The method `fir_wiener` is the generator's filter without a correction."""
 
 import numpy as np
-import pytest
 import torch
 
 from synthesis.conventions import DESIGN_N_FFT
@@ -33,8 +32,3 @@ def assert_it_is_the_untrained_generator_s(case: Case) -> None:
 
 def test_it_is_the_untrained_generator_s_filter() -> None:
     assert_it_is_the_untrained_generator_s(random_case(n_cases=3, n_fft=DESIGN_N_FFT, seed=9))
-
-
-@pytest.mark.measured
-def test_it_is_so_on_measured_ears(measured_case: Case) -> None:
-    assert_it_is_the_untrained_generator_s(measured_case)

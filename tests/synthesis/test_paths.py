@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from synthesis.errors import InvalidPaths
-from synthesis.paths import AcousticPaths, ControlFilter
+from synthesis.paths import AcousticPaths
 
 PAIR = (torch.ones(2, 16), torch.ones(2, 8))
 
@@ -17,18 +17,6 @@ def test_spectra_are_transforms_of_the_padded_responses() -> None:
     # One transform of 32768 points: rounding of a few eps on values of order 10.
     np.testing.assert_allclose(paths.primary.numpy(), np.fft.rfft(primary.numpy(), 32_768), atol=1e-12)
     np.testing.assert_allclose(paths.secondary.numpy(), np.fft.rfft(secondary.numpy(), 32_768), atol=1e-12)
-
-
-def test_stack_index_and_cast_keep_order_and_values() -> None:
-    one = AcousticPaths.from_impulse_responses(*PAIR)
-    two = AcousticPaths.from_impulse_responses(2 * PAIR[0], 3 * PAIR[1])
-    joined = AcousticPaths.stack([one, two])
-    assert joined.batch_size == 4
-    assert torch.equal(joined[2:].primary, two.primary)
-    assert torch.equal(joined[:2].secondary, one.secondary)
-    double = joined.to(torch.float64)
-    assert double.primary.dtype == torch.complex128
-    assert torch.equal(double.to(torch.float32).secondary, joined.secondary)
 
 
 @pytest.mark.parametrize("name", ["primary", "secondary"])
@@ -60,15 +48,3 @@ def test_wrong_shapes_are_named() -> None:
     assert caught.value.field == "secondary"
     with pytest.raises(InvalidPaths, match=r"secondary: its shape is \(2, 4097\).*primary, \(2, 16385\)"):
         AcousticPaths(good.primary, good.secondary[:, ::4]).validate()
-
-
-@pytest.mark.parametrize("shape", [(2, 32_769), (2, 0), (16,)])
-def test_impulse_responses_that_do_not_fit_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidPaths, match=r"primary: .*give \[batch, 1 to 32768 samples\]"):
-        AcousticPaths.from_impulse_responses(torch.ones(shape), PAIR[1])
-
-
-def test_the_response_of_taps_is_their_transform() -> None:
-    taps = torch.randn(2, 2048, dtype=torch.float64)
-    found = ControlFilter(taps).response(8192)
-    np.testing.assert_allclose(found.numpy(), np.fft.rfft(taps.numpy(), 8192), atol=1e-11)

@@ -19,7 +19,7 @@ from synthesis.plausibility import (
 )
 from synthesis.support_statistics import learn_support_statistics
 from tests.oracles import measured
-from training.datasets.mistakes import REQUEST_MISTAKES, high_passed, later
+from training.datasets.mistakes import REQUEST_MISTAKES, later
 
 Array = np.ndarray
 Case = tuple[SupportPrior, tuple[Array, Array], tuple[Array, Array]]
@@ -97,39 +97,27 @@ def test_a_delay_of_the_primary_path_is_told_from_one_of_the_secondary(cases: li
         assert "primary path is " in finding.detail
 
 
-@pytest.mark.parametrize("level_db", [-12.0, 0.0, 8.0])
-def test_level_and_delay_are_measured_together(cases: list[Case], level_db: float) -> None:
-    for prior, (primary, secondary), _ in cases[::3]:
-        found = prior.explain(primary, later(10 ** (level_db / 20) * secondary, 3))
-        assert found.level_db == pytest.approx(level_db, abs=2)
-        assert found.delay_samples == pytest.approx(3, abs=0.4)
-
-
-def test_two_mistakes_are_both_named(cases: list[Case]) -> None:
+def test_a_reversed_sign_is_named_beside_another_mistake(cases: list[Case]) -> None:
     for case in cases[::3]:
-        codes = found_in(case, lambda own, other: (own[0], -later(0.25 * own[1], 2)))
-        assert codes == ["implausible_polarity", "implausible_level", "implausible_delay"]
-        codes = found_in(case, lambda own, other: (own[0], 10 * high_passed(own[1], 2, 250.0)))
-        assert codes == ["implausible_level", "implausible_leak"]
+        codes = found_in(case, lambda own, other: (own[0], -later(own[1], 2)))
+        assert codes == ["implausible_polarity", "implausible_delay"]
 
 
-def test_spectra_are_judged_as_responses(cases: list[Case]) -> None:
-    for prior, own, _ in cases[::5]:
-        spectra = [np.fft.rfft(each, 32_768).astype(np.complex64) for each in own]
-        assert prior.explain(*spectra).distance == pytest.approx(prior.explain(*own).distance, abs=0.1)
-        assert not find_implausible(prior, *spectra)
-        (twice,) = find_implausible(prior, spectra[1], spectra[1])
-        (mixed,) = find_implausible(prior, spectra[1], own[1])
-        assert twice.code == mixed.code == "identical_paths"
+def test_several_differences_are_another_device(cases: list[Case]) -> None:
+    for prior, (primary, secondary), _ in cases[::3]:
+        (finding,) = find_implausible(prior, primary, later(0.25 * secondary, 2))
+        assert finding.code == "other_device"
+        assert "level (-1" in finding.detail
+        assert "delay (" in finding.detail
 
 
-def test_noise_instead_of_paths_is_implausible(cases: list[Case]) -> None:
+def test_noise_instead_of_paths_is_another_device(cases: list[Case]) -> None:
     rng = np.random.default_rng(4)
     codes = [
         found_in(case, lambda own, other: tuple(rng.standard_normal((2, 2048)).astype(np.float32)))  # type: ignore[arg-type,return-value]
         for case in cases[::5]
     ]
-    assert all(each[-1] == "implausible_paths" for each in codes)
+    assert all(each == ["other_device"] for each in codes)
 
 
 @pytest.mark.parametrize(
@@ -146,21 +134,6 @@ def test_extreme_paths_are_judged_without_a_warning(cases: list[Case], paths: tu
     assert find_implausible(cases[0][0], *paths)
 
 
-def test_without_a_prior_only_what_needs_none_is_found(cases: list[Case]) -> None:
-    _, (primary, secondary), _ = cases[0]
-    assert find_implausible(None, primary, -secondary) == ()
-    assert [each.code for each in find_implausible(None, secondary, -2 * secondary)] == ["identical_paths"]
-
-
-def test_a_support_of_one_ear_claims_little(ears: list[measured.MeasuredEar]) -> None:
-    """With so little known, people differ by no more than is expected; a reversed sign still stands out."""
-    one, other = ears[0], ears[7]
-    prior = SupportPrior(learn_support_statistics(one.estimated_primary[None], one.estimated_secondary[None]))
-    assert not find_implausible(prior, other.estimated_primary, other.estimated_secondary)
-    (found,) = find_implausible(prior, other.estimated_primary, -other.estimated_secondary)
-    assert found.code == "implausible_polarity"
-
-
 def test_a_level_says_what_the_gain_has_to_be() -> None:
     plain = Explanation(10.0, 10.0, False, None, None, -6.02, 0.3, 0.0, 0.1, 0.0, 2.0)
     (finding,) = findings_of(plain)
@@ -171,7 +144,17 @@ def test_a_level_says_what_the_gain_has_to_be() -> None:
 
 
 def test_every_finding_has_a_meaning_and_says_what_to_do() -> None:
-    everything = Explanation(10.0, 10.0, True, (1, 200.0), OTHER_RATES[0], 9.0, 0.3, -5.0, 0.1, 20.0, 2.0)
-    for finding in (*findings_of(everything), *findings_of(replace(everything, distance=MAX_DISTANCE + 1))):
+    right = Explanation(10.0, 10.0, False, None, None, 0.0, 0.3, 0.0, 0.1, 0.0, 2.0)
+    mistakes = (
+        {"is_reversed": True},
+        {"leak": (1, 200.0)},
+        {"other_rate": OTHER_RATES[0]},
+        {"level_db": 9.0},
+        {"delay_samples": -5.0},
+        {"primary_delay_samples": 20.0},
+        {"distance": MAX_DISTANCE + 1},
+    )
+    for mistake in mistakes:
+        (finding,) = findings_of(replace(right, **mistake))  # type: ignore[arg-type]
         assert finding.code in PLAUSIBILITY
-        assert any(word in finding.detail for word in ("check", "seat", "record"))
+        assert any(word in finding.detail for word in ("check", "seat", "record", "name the model"))

@@ -1,14 +1,10 @@
 """Traits of paths: the twin agrees for every form of a path, and the statistics are their mean and covariance."""
 
-import json
-
 import numpy as np
 import pytest
-from pydantic import TypeAdapter
 
 from synthesis.support_statistics import (
     IS_PHASE,
-    SupportStatistics,
     delay_samples,
     learn_support_statistics,
     onset_samples,
@@ -91,9 +87,3 @@ def test_another_rate_shifts_the_traits_to_its_frequencies(pair: Pair) -> None:
         for p, s, *own in zip(*spectra, primary, secondary, strict=True)
     ]
     np.testing.assert_allclose(statistics.rate_change, np.mean(changes, 0), atol=1e-4)
-
-
-def test_statistics_are_plain_numbers(pair: Pair) -> None:
-    statistics = learn_support_statistics(*pair)
-    adapter = TypeAdapter(SupportStatistics)
-    assert adapter.validate_json(json.dumps(adapter.dump_python(statistics))) == statistics

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.band_sums import band_sums
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
+from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
-from synthesis.methods import STARTS
 from synthesis.paths import AcousticPaths
+from synthesis.predict import band_sums
 from synthesis.profiles import FAST
 from synthesis.start.fir_wiener import drive_ceiling, starting_weight
 from synthesis.start.generator import Generator
@@ -18,12 +17,10 @@ from synthesis.update import TapObjective
 from tests.oracles import fir_wiener as fir_wiener_oracle
 from tests.oracles import minimum_phase as minimum_phase_oracle
 from tests.oracles import path_ratio as ratio_oracle
-from tests.oracles import wiener as wiener_oracle
 from tests.synthesis.cases import (
     HOPELESS,
     Case,
     hopeless_paths,
-    mean_reductions_db,
     predictions,
     random_case,
     relative_error,
@@ -85,28 +82,6 @@ def test_the_projected_ratio_is_the_twins(design_case: Case) -> None:
         expected = ratio_oracle.projected_ratio(ratio_oracle.regularised_ratio(p, s), 2048)
         # One division and one transform of the same float64 numbers.
         assert relative_error(found[row], expected) < 1e-12
-
-
-def test_wmmse_is_the_twins(measured_case: Case) -> None:
-    few = slice(0, 30, 11)
-    found = synthesizer_for(measured_case).design(measured_case.paths()[few], method="wmmse").taps
-    for row, (p, s) in enumerate(zip(measured_case.primary[few], measured_case.secondary[few], strict=True)):
-        assert relative_error(found[row], wiener_oracle.design(p, s, measured_case.reference_psd, 2048)) < 1e-8
-
-
-def test_a_method_of_the_table_is_what_the_table_says(
-    design_case: Case, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def both_peaks(primary: np.ndarray, secondary: np.ndarray) -> np.ndarray:
-        taps = np.zeros(2048)
-        taps[:2] = np.abs(primary).argmax(), np.abs(secondary).argmax()
-        return taps
-
-    monkeypatch.setitem(STARTS, "both_peaks", both_peaks)
-    found = synthesizer_for(design_case).to(dtype).initial_filter(design_case.paths(dtype), "both_peaks")
-    assert found.dtype == dtype
-    ears = zip(design_case.primary, design_case.secondary, strict=True)
-    assert np.array_equal(found, [both_peaks(*ear) for ear in ears])
 
 
 @pytest.mark.parametrize("kind", MINIMUM_PHASE)
@@ -201,32 +176,6 @@ def test_float32_follows_float64_on_measured_ears(measured_case: Case, kind: str
                 np.testing.assert_allclose(*levels, rtol=0, atol=0.01)  # hundredths of a decibel
 
 
-@pytest.mark.parametrize("n_updates", [0, 1, 3])
-def test_one_ear_alone_is_the_ear_in_a_batch(measured_case: Case, n_updates: int, dtype: torch.dtype) -> None:
-    synthesizer = synthesizer_for(measured_case, trained=True).to(dtype)
-    paths = measured_case.paths(dtype)[:6]
-    with torch.inference_mode():
-        together = synthesizer.design(paths, n_updates)
-        for item in range(6):
-            alone = synthesizer.design(paths[item : item + 1], n_updates)
-            # Sums in another order. Measured: 5e-13 in float64, 2e-4 in float32.
-            assert relative_error(alone.taps[0], together.taps[item]) < (1e-11 if dtype == torch.float64 else 2e-3)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_nothing_but_the_passed_paths_matters(measured_case: Case, method: str) -> None:
-    """No truth, no earlier ear and no hidden state reach a design: the same estimates give the same bits."""
-    synthesizer, paths = synthesizer_for(measured_case, trained=True), measured_case.paths()
-    before = {name: value.clone() for name, value in synthesizer.state_dict().items()}
-    first = synthesizer.design(paths[:1], 2, method=method).taps
-    synthesizer.design(paths[7:9], 3, method=method, reference_psd=torch.ones(16_385, dtype=torch.float64))
-    assert torch.equal(synthesizer.design(paths[:1], 2, method=method).taps, first)
-    assert all(torch.equal(value, before[name]) for name, value in synthesizer.state_dict().items())
-    # The inputs are not written to, and other estimates give another filter.
-    assert torch.equal(paths.primary, torch.from_numpy(measured_case.primary))
-    assert relative_error(synthesizer.design(paths[1:2], 2, method=method).taps, first) > 0.01
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_flow_from_the_objective_to_the_generator(kind: str, design_case: Case) -> None:
     synthesizer, paths = synthesizer_for(design_case, kind, trained=True), design_case.paths()
@@ -272,37 +221,6 @@ def test_ill_conditioned_paths_stay_finite(method: str, design_case: Case, dtype
             predictions(paths, taps, synthesizer.reference_psd, learned=synthesizer.band_uncertainty)
 
 
-def test_a_better_start_than_doing_nothing_on_every_measured_ear(measured_case: Case, true_case: Case) -> None:
-    """Refined on estimates, scored on true paths: every ear gains, and updates do not make the worst one worse."""
-    synthesizer, paths, truth = synthesizer_for(measured_case), measured_case.paths(), true_case.paths()
-    with torch.inference_mode():
-        levels = [
-            mean_reductions_db(predictions(truth, synthesizer.design(paths, k).taps, measured_case.psd()))
-            for k in (0, 1, 3)
-        ]
-    # Measured, untrained: 19.2 dB at k = 0, 22.7 at 1, 23.3 at 3; worst ears 10.4, 15.5, 17.3.
-    for found, mean_db, worst_db in zip(levels, (18.8, 22.4, 23.0), (10.0, 15.0, 16.8), strict=True):
-        assert found.mean() > mean_db
-        assert found.min() > worst_db
-
-
-@pytest.mark.parametrize(
-    ("options", "field", "message"),
-    [
-        ({"method": "magic"}, "method", "'magic' does not exist; use one of prime, ratio_base"),
-        ({"profile": "slow"}, "profile", "'slow' does not exist; use one of paper, fast"),
-        ({"n_updates": 9}, "k", "9 updates were requested; use 0 to 8"),
-        ({"n_updates": -1}, "k", "-1 updates were requested; use 0 to 8"),
-    ],
-)
-def test_options_out_of_range_are_named(
-    options: dict[str, object], field: str, message: str, design_case: Case
-) -> None:
-    with pytest.raises(InvalidOption, match=message) as caught:
-        synthesizer_for(design_case).design(design_case.paths(), **options)  # type: ignore[arg-type]
-    assert caught.value.field == field
-
-
 def test_unusable_paths_are_refused_before_any_work(design_case: Case) -> None:
     paths = design_case.paths()
     silent = AcousticPaths(paths.primary, torch.zeros_like(paths.secondary))
@@ -320,38 +238,3 @@ def test_taps_that_are_not_finite_are_never_returned(design_case: Case) -> None:
     with pytest.raises(NonFiniteFilter, match="method 'prime' gave NaN or infinite taps"):
         synthesizer.design(design_case.paths())
     assert torch.isfinite(synthesizer.design(design_case.paths(), method="ratio_base").taps).all()
-
-
-def test_a_requests_own_reference_replaces_the_checkpoints(design_case: Case) -> None:
-    synthesizer, paths = synthesizer_for(design_case), design_case.paths()
-    own = torch.linspace(1, 0.1, 16_385, dtype=torch.float64)
-    assert torch.equal(
-        synthesizer.design(paths, 1, reference_psd=design_case.psd()).taps, synthesizer.design(paths, 1).taps
-    )
-    assert not torch.equal(synthesizer.design(paths, 1, reference_psd=own).taps, synthesizer.design(paths, 1).taps)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_reference_outside_the_bands_leaves_nothing_to_do(
-    method: str, design_case: Case, dtype: torch.dtype
-) -> None:
-    psd = torch.zeros(16_385, dtype=dtype)
-    psd[-100:] = 1e-3  # above 23.8 kHz
-    synthesizer = synthesizer_for(design_case).to(dtype)
-    found = synthesizer.design(design_case.paths(dtype), 2, method=method, reference_psd=psd)
-    assert torch.isfinite(found.taps).all()
-    if method == "wmmse":
-        assert not found.taps.any()  # the least filter that minimises nothing
-
-
-@pytest.mark.cuda
-def test_the_recipe_on_a_gpu_follows_the_cpu(measured_case: Case) -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    synthesizer = synthesizer_for(measured_case, trained=True).float()
-    paths = measured_case.paths(torch.float32)
-    with torch.inference_mode():
-        expected = synthesizer.design(paths, 3)
-        found = synthesizer.to("cuda").design(paths.to(torch.float32, "cuda"), 3)
-    # As for float32 against float64: the same precision, other kernels.
-    assert relative_error(found.taps, expected.taps) < 2e-3

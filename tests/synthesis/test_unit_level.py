@@ -8,7 +8,7 @@ import pytest
 from synthesis.design import MAX_LEVEL_DIFFERENCE_DB, at_unit_level, level_db
 from synthesis.errors import InvalidPaths
 from synthesis.types import Paths, Problem
-from tests.problems import changed, one
+from tests.problems import one
 
 RNG = np.random.default_rng(1)
 PRIMARY = (RNG.standard_normal(300) * np.exp(-np.arange(300) / 40)).astype(np.float32)
@@ -20,13 +20,6 @@ def ear(factor: float = 1.0, primary_factor: float = 1.0) -> Problem:
         (PRIMARY * np.float64(factor * primary_factor)).astype(np.float32),
         (SECONDARY * np.float64(factor)).astype(np.float32),
     )
-
-
-def test_level_db_of_response_and_spectrum() -> None:
-    spectrum = np.fft.rfft(PRIMARY.astype(np.float64), 32_768)
-    # One-sided: 0 Hz and Nyquist count twice as much as they should, of 16385 bins.
-    assert level_db(spectrum.astype(np.complex64)) == pytest.approx(level_db(PRIMARY), abs=0.01)
-    assert level_db(PRIMARY) == pytest.approx(10 * np.log10(np.sum(PRIMARY.astype(np.float64) ** 2)), abs=1e-4)
 
 
 @pytest.mark.parametrize("factor", [1e-30, 1e-12, 0.3, 1.0, 1e9, 1e30])
@@ -89,10 +82,3 @@ def test_unit_level_refuses_absurd_feedback() -> None:
 def test_unit_level_accepts_unusual_amplifier() -> None:
     (found,) = at_unit_level(ear(primary_factor=10 ** ((MAX_LEVEL_DIFFERENCE_DB - 20) / 20))).conditions
     assert np.isfinite(found.primary).all()
-
-
-def test_unit_level_leaves_unusable_paths() -> None:
-    silent = changed(ear(), secondary=np.zeros(10, np.float32))
-    assert at_unit_level(silent) is silent
-    broken = changed(ear(), primary=np.full(10, np.nan, np.float32))
-    assert at_unit_level(broken) is broken

@@ -10,14 +10,14 @@ import torch
 from synthesis import update
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.paths import AcousticPaths
-from synthesis.profiles import FAST, FINE, PAPER, PROFILES, VERDICTS, RefinementProfile, profile_for_resolution
+from synthesis.profiles import FAST, FINE, PAPER, VERDICTS, RefinementProfile, profile_for_resolution
 from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.toeplitz import Solution, solve_toeplitz
-from synthesis.update import DRIVE_LIMIT, GaussNewtonState, Refinement, TapObjective, refine
+from synthesis.update import GaussNewtonState, Refinement, TapObjective, refine
 from tests.oracles import gauss_newton as oracle
 from tests.oracles import spectra as spectra_oracle
 from tests.oracles import toeplitz as toeplitz_oracle
-from tests.oracles.octave_bands import AMP_BANDS, WIDE_BANDS, band_bins
+from tests.oracles.octave_bands import AMP_BANDS, WIDE_BANDS
 from tests.synthesis.cases import SMALL_N_TAPS, Case, relative_error
 
 RISK = {"paper": (AMP_BANDS, 0.05), **dict.fromkeys(("fast", "fine"), (WIDE_BANDS, FAST.risk_weight))}
@@ -83,16 +83,6 @@ def value(objective: TapObjective, paths: AcousticPaths, taps: torch.Tensor) -> 
     return objective.value(objective.band_power(paths.primary - paths.secondary * response), response)
 
 
-def test_profiles_are_those_of_the_method() -> None:
-    assert PROFILES == {"paper": PAPER, "fast": FAST, "fine": FINE}
-    assert (PAPER.risk_bands, PAPER.n_iterations, PAPER.tolerance) == (tuple(AMP_BANDS), 16, 1e-6)
-    assert PAPER.step_cap == pytest.approx(10 ** (1 / 20) - 1)
-    assert FAST.risk_bands == tuple(WIDE_BANDS)
-    assert FAST.step_cap is None
-    assert (PAPER.n_fft, FAST.n_fft) == (32_768, 8192)
-    assert replace(FAST, name="fine", n_fft=16_384) == FINE
-
-
 def test_paths_of_more_samples_than_the_grid_has_points_are_updated_on_the_fine_one() -> None:
     assert [profile_for_resolution("fast", n) for n in (1, 8192, 8193, 65_536)] == ["fast", "fast", "fine", "fine"]
     assert [profile_for_resolution(name, n) for name in ("fine", "paper") for n in (1, 65_536)] == ["fine"] * 2 + [
@@ -153,22 +143,6 @@ def test_an_exact_update_is_the_twins(small_case: Case, profile: RefinementProfi
         assert found.objective[item, 1].item() == pytest.approx(oracle.objective(problem, expected), abs=1e-5)
 
 
-@pytest.mark.parametrize("profile", [FAST, FINE], ids=["fast", "fine"])
-def test_an_exact_update_of_a_measured_ear_is_the_twins(measured_case: Case, profile: RefinementProfile) -> None:
-    one = slice(4, 5)
-    case = Case(measured_case.primary[one], measured_case.secondary[one], measured_case.reference_psd)
-    paths = case.paths()
-    taps = base_taps(paths, 2048)
-    (problem,) = problems(on_grid(case, profile), profile)
-    expected, scale = oracle.backtrack(problem, taps[0].numpy(), oracle.full_step(problem, taps[0].numpy()))
-    found = refine(paths, taps, case.psd(), n_updates=1, profile=replace(profile, **EXACT), max_gain_db=None)
-    assert found.pcg_residual.item() < 1e-12
-    assert found.step_scale.item() == scale
-    # Dense Cholesky of 2048 against 100 preconditioned iterations; condition about 1e5, bands 60 dB apart.
-    assert relative_error(found.taps[0], expected) < 1e-5
-    assert found.objective[0, 1].item() == pytest.approx(oracle.objective(problem, expected), abs=1e-5)
-
-
 def test_the_objective_never_rises_and_falls_clearly_on_every_measured_ear(
     measured_case: Case, profile: RefinementProfile, dtype: torch.dtype
 ) -> None:
@@ -186,21 +160,6 @@ def test_the_objective_never_rises_and_falls_clearly_on_every_measured_ear(
         assert trace[-1] < -3.0  # 13 dB of mean reduction on the estimates; nothing at all would be 0
 
 
-def test_what_is_reported_is_what_the_taps_do(measured_case: Case, profile: RefinementProfile) -> None:
-    few = Case(measured_case.primary[::10], measured_case.secondary[::10], measured_case.reference_psd)
-    paths = few.paths()
-    start = base_taps(paths, 2048)
-    found = refine(paths, start, few.psd(), n_updates=3, profile=profile, max_gain_db=None)
-    for item, problem in enumerate(problems(on_grid(few, profile), profile)):
-        # The residual is updated, not recomputed; 1e-12 of the total power in each band: measured 1e-6.
-        assert found.objective[item, 0].item() == pytest.approx(
-            oracle.objective(problem, start[item].numpy()), abs=1e-5
-        )
-        assert found.objective[item, -1].item() == pytest.approx(
-            oracle.objective(problem, found.taps[item].numpy()), abs=1e-5
-        )
-
-
 def test_the_papers_steps_keep_their_cap(measured_case: Case) -> None:
     paths, psd = measured_case.paths()[:6], measured_case.psd()
     start = base_taps(paths, 2048)
@@ -212,59 +171,6 @@ def test_the_papers_steps_keep_their_cap(measured_case: Case) -> None:
         assert oracle.response_rms(problem, moved) <= limit * (1 + 1e-9)
     uncapped = refine(paths, start, psd, n_updates=1, profile=replace(PAPER, step_cap=None))
     assert not torch.equal(uncapped.taps, found.taps)  # it binds somewhere, or this test shows nothing
-
-
-def test_pcg_residuals_are_those_of_the_systems_solved(measured_case: Case) -> None:
-    few = Case(measured_case.primary[:3], measured_case.secondary[:3], measured_case.reference_psd)
-    taps = base_taps(few.paths(), 2048)
-    coarse = on_grid(few, FAST)
-    column, descent = linearised(TapObjective(coarse.paths(), coarse.psd(), FAST, None), coarse.paths(), taps)
-    found = refine(few.paths(), taps, few.psd(), n_updates=1, profile=FAST, max_gain_db=None)
-    for item, problem in enumerate(problems(coarse, FAST)):
-        matrix = column[item].numpy().copy()
-        matrix[0] += oracle.damping(problem, matrix)
-        step = (found.taps[item] - taps[item]).numpy() / found.step_scale[item, 0].item()
-        rhs = descent[item].numpy()
-        residual = np.linalg.norm(rhs - toeplitz_oracle.dense(matrix) @ step) / np.linalg.norm(rhs)
-        # The step is taken back from taps in float64 and the recursion drifts a little: six digits remain.
-        assert found.pcg_residual[item, 0].item() == pytest.approx(residual, rel=1e-6)
-
-
-def test_on_the_coarse_grid_an_update_gains_what_it_would_on_the_paths_own(measured_case: Case) -> None:
-    """A quarter of the points: filters of 2048 taps and bands of many bins hardly notice."""
-    paths, psd = measured_case.paths(), measured_case.psd()
-    taps = base_taps(paths, 2048)
-    objective = TapObjective(paths, psd, FAST, 30.0)
-    before = value(objective, paths, taps)
-    coarse, fine = (
-        value(objective, paths, refine(paths, taps, psd, n_updates=2, profile=replace(FAST, n_fft=n_fft)).taps)
-        for n_fft in (FAST.n_fft, 32_768)
-    )
-    # Measured: 0.945 to 1.026, and 0.99 in the mean: iterations that stop short end elsewhere, at times lower.
-    kept = (before - coarse) / (before - fine)
-    assert kept.min().item() > 0.92
-    assert kept.mean().item() > 0.97
-
-
-def test_above_the_scored_bands_the_loudspeaker_stays_below_the_disturbance(measured_case: Case) -> None:
-    """In every band above 8.9 kHz, after three updates of a filter that did not."""
-    paths, psd = measured_case.paths(), measured_case.psd()
-    start = base_taps(paths, 2048)
-
-    def played(profile: RefinementProfile) -> np.ndarray:
-        taps = refine(paths, start, psd, n_updates=3, profile=profile, max_gain_db=None).taps
-        product = (paths.secondary * torch.fft.rfft(taps, n=paths.n_fft)).abs().numpy()
-        return np.stack(
-            [
-                np.linalg.norm(product[:, bins], axis=-1) / np.linalg.norm(measured_case.primary[:, bins], axis=-1)
-                for bins in (band_bins(n, paths.n_fft) for n in range(40, 44))
-            ]
-        )
-
-    limited, free = played(FAST), played(replace(FAST, ceiling_weight=0.0))
-    # A penalty, not a clamp. Measured: 0.64 at most, against 1.62.
-    assert limited.max() < DRIVE_LIMIT + 0.1
-    assert free.max() > 1
 
 
 @pytest.mark.parametrize("which", ["primary", "secondary"])
@@ -364,19 +270,6 @@ def test_a_rejected_step_that_overflowed_leaves_nothing_behind(
     assert {VERDICTS[each] for each in found.stopped} == {"no_decrease"}
 
 
-def test_a_batch_is_its_items(measured_case: Case, profile: RefinementProfile) -> None:
-    paths, psd = measured_case.paths()[:4], measured_case.psd()
-    taps = base_taps(paths, 2048)
-    together = refine(paths, taps, psd, n_updates=2, profile=profile)
-    for item in range(4):
-        one = slice(item, item + 1)
-        alone = refine(paths[one], taps[one], psd, n_updates=2, profile=profile)
-        # Batched products sum in another order. Sixteen plain iterations amplify that a million times (measured
-        # 2e-10), four preconditioned ones do not.
-        assert relative_error(alone.taps[0], together.taps[item]) < (1e-8 if profile is PAPER else 1e-11)
-        assert alone.verdict(0)["stopped"] == together.verdict(item)["stopped"]
-
-
 def test_levels_do_not_matter(small_case: Case, profile: RefinementProfile) -> None:
     paths, psd = small_case.paths(), small_case.psd()
     taps = base_taps(paths)
@@ -387,15 +280,6 @@ def test_levels_do_not_matter(small_case: Case, profile: RefinementProfile) -> N
     other_microphone = AcousticPaths(2.0**-10 * paths.primary, 2.0**-10 * paths.secondary)
     quieter = refine(other_microphone, taps, psd, n_updates=2, profile=profile, max_gain_db=None)
     assert torch.equal(quieter.taps, plain.taps)
-
-
-def test_one_reference_for_each_item_is_accepted(small_case: Case) -> None:
-    paths, psd = small_case.paths(), small_case.psd()
-    taps = base_taps(paths)
-    tilted = psd * torch.linspace(1, 0.1, small_case.n_bins, dtype=torch.float64)
-    found = refine(paths, taps, torch.stack([psd, tilted, psd]), n_updates=1)
-    torch.testing.assert_close(found.taps[0], refine(paths, taps, psd, n_updates=1).taps[0], rtol=0, atol=1e-9)
-    torch.testing.assert_close(found.taps[1], refine(paths, taps, tilted, n_updates=1).taps[1], rtol=0, atol=1e-9)
 
 
 def test_the_ceiling_is_the_twins_penalty_and_lowers_the_gain(measured_case: Case) -> None:

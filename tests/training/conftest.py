@@ -1,10 +1,10 @@
 """One tiny trained run, made once, for all tests of the experiment."""
 
 import fcntl
+import io
 import os
 import shutil
-import subprocess
-import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from training import figures
 from training.datasets.noise import simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.measurements import Measurements
+from training.run_splits import main
 
-ROOT = Path(__file__).parents[2]
 QUICK = (
-    *("--dataset", "simulated", "--quick", "--updates", "50", "--support", "2"),
+    *("--dataset", "simulated", "--quick", "--updates", "12", "--support", "2"),
     *("--methods", "ratio_base_held_band,wmmse,prime-log"),
 )
 
@@ -49,7 +49,7 @@ class QuickRun:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> QuickRun:
-    """A quick run in a process of its own, made once for all of pytest's workers; this worker's copy of it.
+    """A quick run of the command, made once for all of pytest's workers; this worker's copy of it.
 
     Tests leave its files as they are.
     """
@@ -61,16 +61,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> QuickRun:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not original.exists():
             making = shared / "quick-run-in-the-making"
-            done = subprocess.run(
-                [sys.executable, "-m", "training.run_splits", *command(making)],
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=ROOT,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-            )
-            assert done.returncode == 0, done.stderr
-            (making / "printed").write_text(done.stdout)
+            printed = io.StringIO()
+            with redirect_stdout(printed):
+                assert main(command(making)) == 0
+            (making / "printed").write_text(printed.getvalue())
             making.rename(original)
     folder = tmp_path_factory.mktemp("quick") / "run"
     shutil.copytree(original, folder)

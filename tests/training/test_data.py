@@ -8,11 +8,9 @@ import torch
 
 from training import data as data_module
 from training.config import Configuration
-from training.data import N_SYNTHETIC, Data, query_probes, support_noises
+from training.data import Data
 from training.datasets.noise import simulated_noise
-from training.datasets.path_pairs import DatasetError
 from training.datasets.simulated import simulate_listeners
-from training.datasets.splits import make_splits, with_recordings
 from training.measurements import learn_prior
 from training.methods import RECIPES, objective
 from training.simulated_calibration import simulate_calibration
@@ -59,14 +57,14 @@ def learnt(data):
         measurements.support_uncertainty(split.support),
         torch.tensor(measurements.support_statistics(split.support).mean),
         *map(torch.from_numpy, prior.arrays().values()),
-        *(each for each in vars(made).values() if isinstance(each, torch.Tensor)),
+        *(var for var in vars(made).values() if isinstance(var, torch.Tensor)),
     ]
 
 
 def scored(data):
     """A held-out estimate from a held-out recording, and the spectra that score."""
     fold, split = data.fold(data.splits[0]), data.splits[0]
-    alone = next(each for each in fold.queries if each.probe == split.query_recordings[0])
+    alone = next(query for query in fold.queries if query.probe == split.query_recordings[0])
     return alone.estimates.primary, fold.score._reference
 
 
@@ -108,18 +106,6 @@ def test_support_recordings_train(opened, noise):
     assert not torch.equal(before[4], after[4])
 
 
-def test_splits_hold_out_every_recording(opened, noise):
-    data = opened()
-    held_out = [name for split in data.splits for name in split.query_recordings]
-    assert sorted(held_out) == sorted(noise.names[:8])
-    for split in data.splits:
-        fold = data.fold(split)
-        assert {pair.listener for pair in fold.support.pairs} == set(split.support)
-        for asked in fold.queries:
-            assert {pair.listener for pair in asked.pairs} <= set(split.query)
-            assert torch.equal(asked.reference_psd, fold.support.reference_psd)
-
-
 def test_priors_know_other_listeners_alone(opened, noise):
     """By person too: each support ear under its fellows' prior, each held-out ear under the whole support's."""
     data = opened(protocol="by-person")
@@ -131,19 +117,3 @@ def test_priors_know_other_listeners_alone(opened, noise):
         torch.testing.assert_close(measurements.estimates.primary[0], expected.primary[0], rtol=0, atol=1e-9)
         found = measurements.estimates.secondary_variance[0]
         torch.testing.assert_close(found, expected.secondary_variance[0], rtol=1e-6, atol=0)
-
-
-def test_support_noises_and_query_probes_are_apart(noise):
-    (split,) = with_recordings(make_splits("abc", 1, n_support=1), noise.names[:8])
-    known = support_noises(noise, split.support_recordings, 0)
-    assert known.n_recordings == len(known.names) == 4 + N_SYNTHETIC
-    for name, signal in zip(split.support_recordings, known.signals, strict=False):
-        np.testing.assert_array_equal(signal, noise.signals[noise.names.index(name)])
-    probes = query_probes(noise, split)
-    assert set(probes) == {"white", "pink", "pool", "airplane_like", *split.query_recordings}
-    assert probes["pool"].names == split.query_recordings
-    for probe in probes.values():
-        assert probe.n_recordings == len(probe.signals)
-        assert not set(probe.names) & set(split.support_recordings)
-    with pytest.raises(DatasetError, match="none is named sawmill"):
-        noise.of(("white", "sawmill"))

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.paths import AcousticPaths
-from training.baselines.e2e_cfg import E2eCfg, E2eCfgNetwork
-from training.baselines.network_training import PathInputs
+from training.baselines.e2e_cfg import E2eCfg
 from training.baselines.wmmse import support_estimates
 from training.config import load_config
 from training.datasets.noise import reference_psd, simulated_noise
@@ -62,24 +60,6 @@ def test_training_learns_one_path(objective, psd):
     method = E2eCfg.fit(cases, objective, config, seed=0, n_fft=N_FFT)
     assert method.name == "e2e_cfg"
     assert noise_reduction_db(cases, method.design(support_estimates(cases)).taps, psd) > 6
-
-
-def test_an_untrained_network_is_silent():
-    cases = training_set(2)
-    taps, penalised = E2eCfgNetwork(N_FFT)(support_estimates(cases))
-    assert taps.shape == (2, 2048)
-    assert torch.equal(taps, torch.zeros(2, 2048))
-    assert torch.equal(penalised, torch.zeros(2, 1))
-
-
-def test_the_statistics_keep_what_standardising_removes():
-    """A primary path 6 dB louder: the same channels, ln 2 more in the means of log|P| and log A_base."""
-    paths = support_estimates(training_set(1))
-    louder = AcousticPaths(2 * paths.primary, paths.secondary)
-    inputs, other = PathInputs.read(paths, N_FFT), PathInputs.read(louder, N_FFT)
-    torch.testing.assert_close(other.features, inputs.features, rtol=0, atol=1e-4)
-    expected = torch.log(torch.tensor([[2.0, 1.0, 1.0, 1.0, 2.0, 1.0]]))
-    torch.testing.assert_close(other.statistics - inputs.statistics, expected, rtol=0, atol=1e-5)
 
 
 def test_the_design_depends_on_its_own_path_alone(objective):

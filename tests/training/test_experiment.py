@@ -1,11 +1,6 @@
 """The real command, for a few updates on simulated listeners: rows, tables, published models, resumption."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -16,8 +11,9 @@ import torch
 from model_store.store import ModelStore
 from synthesis.design import Model, design
 from synthesis.types import DesignOptions, Problem
-from tests.training.conftest import ROOT, command
+from tests.training.conftest import command
 from training import data as data_module
+from training import trainer
 from training.config import Configuration
 from training.data import Data, open_data
 from training.datasets.noise import simulated_noise
@@ -26,8 +22,6 @@ from training.methods import GROUPS, METHODS, Designed, Served, chosen_methods, 
 from training.rows import by_split, read_rows
 from training.run_splits import main, parse
 from training.scoring import TimeDomainScore
-
-STATE_EVERY_UPDATES = 40
 
 
 def test_run_writes_rows_tables_and_record(finished):
@@ -83,42 +77,36 @@ def test_repeated_command_runs_nothing(finished, capsys):
     assert main(command(finished.folder)) == 0
     assert "5 of 5 tasks were already finished" in capsys.readouterr().out
     assert done.stat().st_mtime_ns == before
-    assert [each.version for each in ModelStore(finished.folder / "store", include_bundled=False).list()] == [1]
+    assert [item.version for item in ModelStore(finished.folder / "store", include_bundled=False).list()] == [1]
 
 
 def test_other_settings_in_the_folder_are_refused(finished, capsys):
     assert main(command(finished.folder, "--updates", "21")) == 2
-    assert "updates: found 50, requested 21" in capsys.readouterr().err
-
-
-KILLED = f"""
-import sys
-from training import run_splits, trainer
-
-trainer.STATE_EVERY_UPDATES = {STATE_EVERY_UPDATES}
-sys.exit(run_splits.main(sys.argv[1:]))
-"""
+    assert "updates: found 12, requested 21" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_killed_run_resumes_from_its_state(finished, tmp_path, capsys):
-    """SIGKILL after the first state: the second start goes on from there and ends as an unbroken run."""
-    arguments = command(tmp_path, "--methods", "wmmse,prime-log")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    state = tmp_path / "out" / "state" / "prime-log" / "split00-seed0.pt"
-    with subprocess.Popen([sys.executable, "-c", KILLED, *arguments], env=environment) as first:
-        deadline = time.monotonic() + 240
-        while not state.exists() and first.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        os.kill(first.pid, signal.SIGKILL)
-    assert state.exists()
+def test_interrupted_run_resumes_from_state(finished, tmp_path, capsys, monkeypatch):
+    """The second start goes on from the first state and ends as an unbroken run."""
+    monkeypatch.setattr(trainer, "STATE_EVERY_UPDATES", 5)
+    arguments, step = command(tmp_path, "--methods", "wmmse,prime-log"), trainer.GroupTrainer.train_step
+
+    def interrupted_step(self):
+        if self.update == 7:
+            raise KeyboardInterrupt
+        return step(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.GroupTrainer, "train_step", interrupted_step)
+        with pytest.raises(KeyboardInterrupt):
+            main(arguments)
     assert main(arguments) == 0
     printed = capsys.readouterr().out
     assert "2 of 3 tasks were already finished" in printed
-    assert f"continues from update {STATE_EVERY_UPDATES}" in printed
-    assert not state.exists()
+    assert "continues from update 5" in printed
+    assert not (tmp_path / "out" / "state" / "prime-log" / "split00-seed0.pt").exists()
     varying = ["digest", "commit", "core_ms", "device"]
-    found, expected = (read_rows(each / "out").drop(columns=varying) for each in (tmp_path, finished.folder))
+    found, expected = (read_rows(item / "out").drop(columns=varying) for item in (tmp_path, finished.folder))
     expected = expected[expected.method.isin(["wmmse", "prime-log"])].reset_index(drop=True)
     pd.testing.assert_frame_equal(found, expected, check_like=True)
 
@@ -126,7 +114,7 @@ def test_killed_run_resumes_from_its_state(finished, tmp_path, capsys):
 @pytest.mark.usefixtures("no_figures")
 def test_processes_give_the_same_rows(finished, tmp_path):
     assert main(command(tmp_path, "--methods", "wmmse", "--workers", "2")) == 0
-    found, expected = (read_rows(each / "out") for each in (tmp_path, finished.folder))
+    found, expected = (read_rows(item / "out") for item in (tmp_path, finished.folder))
     expected = expected[expected.method == "wmmse"]
     assert found.noise_reduction_db.tolist() == expected.noise_reduction_db.tolist()
 
@@ -136,7 +124,7 @@ def test_finished_file_starts_another_run(finished, tmp_path, capsys):
     """Rows of a file count as finished; without the store the models are not needed."""
     file = finished.folder / "out" / "rows.parquet"
     assert main(command(tmp_path, "--methods", "wmmse,fxnlms", "--resume", str(file), "--updates", "9")) == 2
-    assert "updates: found 50, requested 9" in capsys.readouterr().err
+    assert "updates: found 12, requested 9" in capsys.readouterr().err
     assert main(command(tmp_path, "--methods", "fir_wiener,prime-log", "--resume", str(file))) == 0
     assert "1 of 3 tasks were already finished" in capsys.readouterr().out
     assert set(read_rows(tmp_path / "out").method) == {"fir_wiener", "prime-log", "wmmse", "ratio_base_held_band"}
@@ -181,14 +169,6 @@ def test_methods_keep_their_order_and_bring_their_generator():
     assert not set(GROUPS) & set(METHODS)
 
 
-def test_recipes_differ_as_named(tmp_path):
-    configuration = Configuration.load({"dataset": "simulated", "out": tmp_path, "conditions": "all"})
-    standard, bare = (METHODS[name].recipe.training(configuration) for name in ("prime", "prime_no_interpolation"))
-    assert (standard.interpolation, bare.interpolation) == (True, False)
-    assert bare.model_copy(update={"interpolation": True}) == standard
-    assert METHODS["prime-log_minimum_phase"].recipe.layout(32_768).realisation == "minimum_phase"
-
-
 def test_tasks_of_untrained_methods_are_listeners(tmp_path):
     """A listener's rows serve every split, and its predictions know everybody else."""
     data = Data(Configuration.load({"dataset": "simulated", "out": tmp_path, "quick": True, "splits": 2}))
@@ -215,7 +195,7 @@ def test_updates_by_torch_are_the_cores(measurements, tmp_path):
         def design(self, paths):
             return type("Filter", (), {"taps": start.taps[None]})
 
-    own, core = (list(each.filters(support.measurements, 0, updates)) for each in (Designed(Given()), served))
+    own, core = (list(item.filters(support.measurements, 0, updates)) for item in (Designed(Given()), served))
     for one, other in zip(own, core, strict=True):
         assert (one.k, one.profile) == (other.k, other.profile)
         assert torch.linalg.norm(one.taps - other.taps) < 2e-3 * torch.linalg.norm(other.taps)
@@ -282,9 +262,3 @@ def test_protocol_by_recording_holds_out_both(monkeypatch, tmp_path, capsys):
     assert len(rows) == 2 * 8 * 2 * 4
     (version,) = ModelStore(tmp_path / "store", include_bundled=False).list()
     assert version.name == "simulated-by-recording-prime-log-split00-seed0"
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_missing_gpu_is_one_line(tmp_path, capsys):
-    assert main(command(tmp_path, "--device", "cuda")) == 2
-    assert "sees no CUDA device" in capsys.readouterr().err

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from synthesis.paths import AcousticPaths
-from training.baselines import fomaml
 from training.baselines.fomaml import INNER_STEP, Fomaml
 from training.baselines.iterative_fir import PAPER_OBJECTIVE, TapLoss, descend
 from training.config import load_config
@@ -77,22 +76,3 @@ def test_every_query_gets_the_same_filter_and_every_fit_too(measurements, traini
     assert [update for update, _, _ in reports] == [*range(1, 9), *range(1, 9)]
     assert all(n_updates == 8 for _, n_updates, _ in reports)
     assert reports[7][2] < reports[0][2]
-
-
-def test_estimates_do_not_teach_it(measurements, training_set):
-    psd = measurements.reference_psd.float()
-    altered = replace(training_set, primary_estimates=2 * training_set.primary_estimates)
-    first, second = (
-        Fomaml.fit(each, psd, seed=0, n_pooled_updates=4, n_meta_updates=2) for each in (training_set, altered)
-    )
-    assert torch.equal(first.taps, second.taps)
-
-
-def test_of_many_cases_it_draws_by_the_seed(measurements, training_set, monkeypatch):
-    psd = measurements.reference_psd.float()
-    monkeypatch.setattr(fomaml, "MAX_BATCH_SIZE", 2)
-    first, again, other = (
-        Fomaml.fit(training_set, psd, seed=seed, n_pooled_updates=4, n_meta_updates=2).taps for seed in (1, 1, 2)
-    )
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)

@@ -14,8 +14,8 @@ from training.trainer import GeneratorGroup, UnfoldedConv1d, UnfoldedProduct
 def fresh_generators(n_models, config):
     """Untrained, but with a last layer that lets the others through."""
     generators = [Generator(config) for _ in range(n_models)]
-    for each in generators:
-        nn.init.normal_(each.head[-1].weight)
+    for generator in generators:
+        nn.init.normal_(generator.head[-1].weight)
     return generators
 
 
@@ -44,14 +44,14 @@ def test_an_unfolded_product_differentiates(n_models):
 @pytest.mark.parametrize("config", [GeneratorConfig.prime_log(n_points=32), GeneratorConfig.prime(4096)])
 def test_a_group_computes_what_its_generators_would_alone(config):
     """Outputs and gradients in float64, where another order of the sums is all that may differ."""
-    alone = [each.double() for each in fresh_generators(3, config)]
+    alone = [fresh_generator.double() for fresh_generator in fresh_generators(3, config)]
     group = GeneratorGroup(deepcopy(alone))
     features = torch.randn(3, 2, 12, alone[0].grid.n_points, dtype=torch.float64)
     found = group(features)
-    expected = torch.stack([each(own) for each, own in zip(alone, features, strict=True)])
+    expected = torch.stack([item(own) for item, own in zip(alone, features, strict=True)])
     torch.testing.assert_close(found, expected)
     found.sin().sum().backward()
     expected.sin().sum().backward()
     for name, stacked in group.stacked.items():
-        own = torch.stack([each.get_parameter(name).grad for each in alone])
+        own = torch.stack([item.get_parameter(name).grad for item in alone])
         torch.testing.assert_close(stacked.grad, own, rtol=1e-6, atol=1e-9 * own.abs().max().item() + 1e-12)

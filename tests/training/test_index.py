@@ -7,14 +7,9 @@ import pytest
 import soundfile
 from scipy.io import savemat
 
-from model_store.store import ModelStore
 from training.datasets import open_dataset
 from training.datasets.index import read_index
-from training.datasets.pandar import read_pandar
 from training.datasets.path_pairs import DatasetError, PathPair
-from training.datasets.simulated import simulate_listeners
-from training.report import read_rows
-from training.run_splits import main
 
 HEADING = "listener,ear,condition,primary,secondary,feedback"
 
@@ -125,39 +120,3 @@ def test_missing_and_unknown_columns_and_tables_are_named(tmp_path: Path) -> Non
         read_index(tmp_path / "nowhere")
     with pytest.raises(DatasetError, match="no folder is given"):
         open_dataset("index")
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_a_table_trains_and_scores_a_model(tmp_path: Path) -> None:
-    """The whole command; a second condition of an ear is a further ear of its listener."""
-    rows = []
-    for place, pair in enumerate(simulate_listeners(3, 5).pairs):
-        for label in ("", "pressed") if place < 2 else ("",):
-            file = f"{pair.listener}-{pair.ear}{label}.npz"
-            gain = 0.7 if label else 1.0
-            np.savez(tmp_path / file, primary=pair.primary, secondary=gain * pair.secondary, sample_rate=48_000)
-            rows.append(f"{pair.listener},{pair.ear},{label},{file},{file},")
-    table(tmp_path, *rows)
-    options = ["--quick", "--support", "2", "--updates", "2", "--methods", "wmmse,prime-log", "--device", "cpu"]
-    out, store = tmp_path / "out", tmp_path / "store"
-    assert (
-        main(["--dataset", "index", "--data", str(tmp_path), *options, "--store", str(store), "--out", str(out)])
-        == 0
-    )
-    manifest = ModelStore(store).manifest("index-prime-log-split00-seed0")
-    rows_of_run = read_rows(out)
-    held_out = set(rows_of_run.listener)
-    assert held_out.isdisjoint(manifest.support)
-    scored = {(each.listener, each.ear) for each in rows_of_run.itertuples()}
-    assert scored == {(each.listener, each.place) for each in read_index(tmp_path).of(held_out)}
-
-
-@pytest.mark.measured
-def test_a_table_of_measured_files_is_what_their_own_reader_finds(measured_data: Path, tmp_path: Path) -> None:
-    files = sorted((measured_data / "PANDAR_database_1.0").rglob("*_person_*.ita"))[:2]
-    rows = [f"person-{file.name[11:13]},{ear},,{file},{file},{file}" for file in files for ear in ("left", "right")]
-    table(tmp_path, *rows)
-    for found, expected in zip(read_index(tmp_path).pairs, read_pandar(measured_data).pairs, strict=False):
-        assert found.name == expected.name
-        for name in ("primary", "secondary", "feedback"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))

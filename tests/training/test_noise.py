@@ -63,14 +63,6 @@ def test_demands_own_layout_takes_the_first_channel_file(tmp_path: Path) -> None
     np.testing.assert_allclose(noise_set.signals[1], expected * 0.05 / rms(expected), rtol=1e-12)
 
 
-def test_recordings_may_lie_one_folder_down(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    above = tmp_path_factory.mktemp("above")
-    (above / "noise").mkdir()
-    for file in plain.iterdir():
-        (above / "noise" / file.name).write_bytes(file.read_bytes())
-    np.testing.assert_array_equal(read_noise(above).signals, read_noise(plain).signals)
-
-
 def write_24_bit(file: Path, samples: np.ndarray) -> None:
     as_bytes = (samples.astype("<i4") * 256).view(np.uint8).reshape(-1, 4)[:, :3]
     # 16-bit values times 256 in 24 bits: the low byte is zero.
@@ -209,20 +201,3 @@ def test_simulated_noise_is_labelled_levelled_and_repeatable() -> None:
     assert not np.array_equal(first.signals[0], other.signals[0])
     coloured = [octave_levels_db(signal) for signal in first.signals[:8]]
     assert all(np.abs(one - two).max() > 3 for one, two in combinations(coloured, 2))
-
-
-@pytest.mark.measured
-def test_measured_recordings(whole_database: Path) -> None:
-    noise_set = read_noise(whole_database / "noise")
-    assert noise_set.signals.shape == (10, 576000)
-    np.testing.assert_allclose(rms(noise_set.signals), 0.05, rtol=1e-9)
-    assert noise_set.names[:8] == (
-        "boat_engine",
-        "city",
-        "coffee_shop",
-        "fireplace",
-        "rain",
-        "storm",
-        "waves",
-        "wind",
-    )

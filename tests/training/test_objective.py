@@ -27,7 +27,7 @@ def noise():
 def true_paths():
     pairs = simulate_listeners(1, 0).pairs
     stacked = [np.stack([getattr(pair, name) for pair in pairs]) for name in ("primary", "secondary")]
-    return TruePaths(*(torch.from_numpy(each).float() for each in stacked))
+    return TruePaths(*(torch.from_numpy(item).float() for item in stacked))
 
 
 def decaying_taps(n_filters):
@@ -54,7 +54,7 @@ def test_time_domain_loss_equals_a_direct_evaluation(noise, true_paths):
     rng = np.random.default_rng(5)
     which, start = int(rng.integers(len(noise.signals))), int(rng.integers(4 * 48_000 - CLIP_SAMPLES + 1))
     clip = noise.signals[which, start : start + CLIP_SAMPLES]
-    p, s, w = (each[0].double().numpy() for each in (first.primary, first.secondary, taps))
+    p, s, w = (item[0].double().numpy() for item in (first.primary, first.secondary, taps))
     d = fftconvolve(clip, p)[:CLIP_SAMPLES]
     e = d - fftconvolve(clip, fftconvolve(s, w))[:CLIP_SAMPLES]
     window = np.hanning(8193)[:-1]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.data.six_ears import CHANNELS, person_file, write_person
-from training.datasets.pandar import read_directions, read_handling, read_pandar
+from training.datasets.pandar import read_directions, read_pandar
 from training.datasets.path_pairs import DatasetError
 
 LEVELS = (
@@ -51,31 +51,11 @@ def test_both_ears_of_every_person_are_read_whole(database: Path) -> None:
     assert not dataset.is_simulated
 
 
-def test_fit_is_the_ears_own(database: Path) -> None:
-    assert [pair.fit for pair in read_pandar(database).pairs[:2]] == ["normal", "loose"]
-
-
 @pytest.mark.parametrize("level", LEVELS)
 def test_any_level_of_the_database_gives_the_same_data(database: Path, level: str) -> None:
     dataset = read_pandar(database / level)
     assert dataset.listeners == ("person-02", "person-11")
     assert dataset.fingerprint == read_pandar(database).fingerprint
-
-
-def test_fingerprint_follows_the_bytes(database: Path) -> None:
-    before = read_pandar(database).fingerprint
-    write_ita(person_file(database / LEVELS[-1], 2), comment="another")
-    assert read_pandar(database).fingerprint != before
-
-
-def test_of_selects_listeners(database: Path) -> None:
-    dataset = read_pandar(database)
-    assert [pair.name for pair in dataset.of(["person-11"])] == [
-        "person-11/left/original",
-        "person-11/right/original",
-    ]
-    with pytest.raises(DatasetError, match=r"no listener person-03; use some of person-02, person-11"):
-        dataset.of(["person-03"])
 
 
 @pytest.mark.parametrize(
@@ -154,33 +134,3 @@ def test_two_copies_of_a_person_are_refused(database: Path) -> None:
     person_file(persons, 2).rename(persons / "PANDAR_TF_011_person_copy.ita")
     with pytest.raises(DatasetError, match=r"person 11 twice"):
         read_pandar(database)
-
-
-@pytest.mark.measured
-def test_whole_databasebase_is_read_as_described(whole_database: Path) -> None:
-    dataset = read_pandar(whole_database)
-    assert len(dataset.listeners) == 15
-    assert len(dataset.pairs) == 30
-    assert all(pair.primary.shape == pair.secondary.shape == (8192,) for pair in dataset.pairs)
-    unusual = {(pair.listener, pair.ear): pair.fit for pair in dataset.pairs if pair.fit != "normal"}
-    assert unusual == {
-        ("person-04", "right"): "slightly loose",
-        ("person-11", "right"): "slightly loose",
-        ("person-23", "right"): "loose",
-    }
-    for pair in dataset.pairs:
-        energy = pair.secondary**2
-        assert 10 * np.log10(energy[2048:].sum() / energy.sum()) < -45
-
-
-@pytest.mark.measured
-def test_measured_handling_cases(whole_database: Path) -> None:
-    cases = read_handling(whole_database)
-    assert {pair.label: pair.fit for pair in cases.pairs} == {
-        "101": "closed and pressed",
-        "102": "closed",
-        "103": "open",
-        "104": "open",
-    }
-    assert len(cases.pairs) == 8
-    assert cases.listeners == ("handling",)

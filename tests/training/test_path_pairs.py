@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from training.datasets import open_dataset
-from training.datasets.path_pairs import DatasetError, PathPair, fingerprint, named_seed
+from training.datasets.path_pairs import DatasetError, PathPair, fingerprint
 from training.datasets.simulated import simulate_listeners
 
 
@@ -46,25 +45,3 @@ def test_fingerprint_follows_names_and_bytes_but_not_their_order() -> None:
         fingerprint([("a", b"1"), ("b", b"2"), ("c", b"")]),
     }
     assert len(others | {first}) == 5
-
-
-def test_named_seeds_differ_by_name_and_seed() -> None:
-    drawn = [
-        np.random.default_rng(named_seed(seed, *names)).standard_normal()
-        for seed in (0, 1)
-        for names in (("person-01", "left"), ("person-01", "right"), ("person-02", "left"))
-    ]
-    assert len(set(drawn)) == 6
-
-
-def test_open_dataset_knows_three_kinds_and_labels_simulations() -> None:
-    assert open_dataset("simulated", n_listeners=2).listeners == ("simulated-001", "simulated-002")
-    stand_in = open_dataset("ten-path")
-    assert stand_in.name == "ten-path"
-    assert stand_in.is_simulated
-    with pytest.raises(DatasetError, match="pandar: no folder is given"):
-        open_dataset("pandar")
-    with pytest.raises(DatasetError, match="would not be read"):
-        open_dataset("simulated", "somewhere")
-    with pytest.raises(DatasetError, match="'other' does not exist; use pandar"):
-        open_dataset("other")  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ def test_each_ear_gets_its_own_realisation(measurements, name):
     paths, psd = measurements.paths([0, 1]), measurements.reference_psd.float()
     taps = IndividualRealisation(psd, TARGETS[name]).design(paths).taps
     for place in range(2):
-        ear = PathSpectra(*(each[place].numpy().astype(complex) for each in (paths.primary, paths.secondary)))
+        ear = PathSpectra(*(item[place].numpy().astype(complex) for item in (paths.primary, paths.secondary)))
         own = realise([ear], psd.double().numpy(), TARGETS[name], max_gain_db=30.0)
         found = np.fft.rfft(taps[place], 32_768)
         # A cascade's response is cut where it has fallen by 50 dB, and all are in single precision.

@@ -10,7 +10,7 @@ from synthesis.generator_config import GeneratorConfig
 from training import trainer as trainer_module
 from training.config import load_config
 from training.datasets.splits import make_splits
-from training.objective import FrequencyDomainObjective, TimeDomainObjective, TruePaths
+from training.objective import FrequencyDomainObjective
 from training.trainer import GroupTrainer, learning_rate
 from training.training_set import TrainingSet
 
@@ -55,19 +55,6 @@ def train_until(update, trainer, monkeypatch):
         trainer.train()
 
 
-def test_a_resumed_training_equals_an_unbroken_one(measurements, split, tmp_path, monkeypatch):
-    """Killed after update 17, the next process starts from update 10's state and ends bit for bit the same."""
-    monkeypatch.setattr(trainer_module, "STATE_EVERY_UPDATES", 10)
-    unbroken = weights(*trainer_for(measurements, split).train())
-
-    train_until(17, trainer_for(measurements, split, tmp_path / "state.pt"), monkeypatch)
-    resumed = trainer_for(measurements, split, tmp_path / "state.pt")
-    assert resumed.update == 10
-    finished = weights(*resumed.train())
-    assert finished.keys() == unbroken.keys()
-    assert all(torch.equal(finished[name], unbroken[name]) for name in unbroken)
-
-
 def test_training_lowers_the_loss(measurements, split):
     trainer = trainer_for(measurements, split)
     losses = [trainer.train_step().item() for _ in range(30)]
@@ -92,7 +79,7 @@ def test_query_listeners_do_not_reach_the_training(measurements, split):
     estimates = replace(measurements.estimates, primary=measurements.estimates.primary.clone())
     estimates.primary[measurements.indices(split.query)] += 1
     changed = replace(measurements, pairs=changed_pairs, estimates=estimates)
-    before, after = (each.training_set(split.support, config, CPU) for each in (measurements, changed))
+    before, after = (item.training_set(split.support, config, CPU) for item in (measurements, changed))
     assert torch.equal(before.primary_estimates, after.primary_estimates)
     assert torch.equal(before.true.primary, after.true.primary)
     assert before.mixtures == after.mixtures
@@ -133,12 +120,12 @@ def test_one_cycle_warms_up_and_ends_near_zero():
     assert np.all(np.diff(rates[100:]) <= 0)
 
 
+# Of three models: four cases, six, and two without any mixture.
 SUPPORTS = (slice(0, 2), slice(0, 3), slice(1, 2))
-"""Of three models: four cases, six, and two without any mixture."""
 
+# A group norm over one channel takes a convolution's bias away and leaves it a gradient of mere rounding errors, which
+# Adam scales up; with two channels in each there is no such weight.
 TWO_IN_A_NORM = GeneratorConfig.prime_log(n_channels=16, dilations=(1, 2), n_points=32)
-"""A group norm over one channel takes a convolution's bias away and leaves it a gradient of mere rounding errors,
-which Adam scales up; with two channels in each there is no such weight."""
 
 
 def group_parts(measurements, device=CPU, n_updates=4):
@@ -164,9 +151,9 @@ def test_a_group_trains_as_its_models_would_alone(measurements, device):
     config, objective, sets = group_parts(measurements, device)
     seeds = (5, 3, 5)
     group = GroupTrainer(config, TWO_IN_A_NORM, sets, objective, seeds=seeds, device=device)
-    assert [each.n_cases for each in sets] == [4, 6, 2]
+    assert [item.n_cases for item in sets] == [4, 6, 2]
     assert not sets[2].mixtures
-    together = [weights(each) for each in group.train()]
+    together = [weights(item) for item in group.train()]
     for found, training_set, seed in zip(together, sets, seeds, strict=True):
         trainer = alone(config, TWO_IN_A_NORM, training_set, objective, seed=seed, device=device)
         start = weights(trainer.group.generators[0])
@@ -219,48 +206,6 @@ def test_a_model_goes_on_alone_from_its_part_of_a_groups_state(measurements, tmp
     trainer = alone(config, TWO_IN_A_NORM, sets[1], objective, seed=3, state_file=files[1])
     assert trainer.update == 8
     assert all(torch.equal(value, together[name]) for name, value in weights(*trainer.train()).items())
-
-
-def test_no_gradient_of_one_model_reaches_another(measurements):
-    """Other paths and another seed for the second model: the first and third end bit for bit the same."""
-    config, objective, sets = group_parts(measurements)
-    own = sets[1]
-    other = replace(
-        own,
-        primary_estimates=2 * own.primary_estimates,
-        true=TruePaths(-own.true.primary, 0.5 * own.true.secondary),
-    )
-    before, after = (
-        [
-            weights(each)
-            for each in GroupTrainer(
-                config, TWO_IN_A_NORM, [sets[0], second, sets[2]], objective, seeds=(0, seed, 2), device=CPU
-            ).train()
-        ]
-        for second, seed in ((own, 1), (other, 9))
-    )
-    for model, equal in enumerate((True, False, True)):
-        assert all(torch.equal(before[model][name], after[model][name]) for name in before[0]) is equal
-
-
-def test_a_group_of_the_papers_models_draws_each_ones_own_clips(measurements):
-    """Two models of `prime` in bfloat16: the losses of both updates are those of the models alone.
-
-    An untrained generator is the ratio base, so the first update's losses differ by float32 rounding alone: other
-    clips would show. The second's follow weights that moved by bfloat16 gradients.
-    """
-    config = load_config("prime", n_updates=2)
-    objective = TimeDomainObjective(config.objective, measurements.noise, CPU)
-    listeners = measurements.dataset.listeners
-    sets = [measurements.training_set(listeners[support], config, CPU) for support in SUPPORTS[:2]]
-    generator = GeneratorConfig.prime(4096)
-    group = GroupTrainer(config, generator, sets, objective, seeds=(0, 1), device=CPU)
-    singles = [alone(config, generator, sets[seed], objective, seed=seed) for seed in (0, 1)]
-    for tolerance in (1e-4, 1e-2):
-        found = group.train_step()
-        expected = torch.cat([trainer.train_step() for trainer in singles])
-        assert (expected[0] - expected[1]).abs() > 0.1
-        torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
 
 
 def test_sets_that_models_share_are_pooled_once(measurements):

@@ -65,15 +65,3 @@ def test_the_shared_filter_of_a_single_case_is_that_cases_own(measurements):
     own = design_wmmse(measurements.paths([measurements.indices(listener)[0]]), psd)
     # The same estimates in float32, transformed there by their true length and here by the grid's.
     torch.testing.assert_close(shared, own.expand(3, -1), rtol=1e-3, atol=1e-4 * float(own.abs().max()))
-
-
-def test_the_shared_filter_knows_only_the_supports_own_calibration(measurements):
-    support = tuple(sorted({pair.listener for pair in measurements.pairs}))[:2]
-    psd = measurements.reference_psd.float()
-    one, two = (
-        SupportSharedWmmse.fit(
-            measurements.training_set(support, load_config("prime-log", n_calibrations=n), CPU), psd
-        )
-        for n in (1, 2)
-    )
-    assert torch.equal(one.taps, two.taps)

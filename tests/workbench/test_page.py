@@ -54,9 +54,9 @@ def page(browser: Any, url: str) -> Iterator[Any]:
     page.set_default_timeout(PATIENCE_MS)
     complaints: list[str] = []
     hosts: set[str] = set()
-    page.on("console", lambda each: complaints.append(each.text) if each.type in ("error", "warning") else None)
-    page.on("pageerror", lambda each: complaints.append(str(each)))
-    page.on("request", lambda each: hosts.add(each.url.split("/")[2]) if "//" in each.url else None)
+    page.on("console", lambda item: complaints.append(item.text) if item.type in ("error", "warning") else None)
+    page.on("pageerror", lambda item: complaints.append(str(item)))
+    page.on("request", lambda item: hosts.add(item.url.split("/")[2]) if "//" in item.url else None)
     page.goto(url)
     yield page
     assert complaints == []
@@ -217,7 +217,7 @@ def test_responses_at_any_rate_keep_level_and_delay(page: Any, tmp_path: Path):
     for name, response in responses.items():
         ear = f"window.workbench.state.ears.at(-1).{name}"
         found = np.array(page.evaluate(f"Array.from({ear})"))
-        spectra = [np.fft.rfft(each, 8192)[10:1366] for each in (found, response)]
+        spectra = [np.fft.rfft(item, 8192)[10:1366] for item in (found, response)]
         assert np.linalg.norm(spectra[0] - spectra[1]) < 0.05 * np.linalg.norm(spectra[1])
 
 

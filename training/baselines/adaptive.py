@@ -35,22 +35,21 @@ from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.paths import AcousticPaths, ControlFilter
 
 Array = NDArray[np.float64]
+# The next so many samples of a reference signal.
 Source = Callable[[int], Array]
-"""The next so many samples of a reference signal."""
 
+# Random streams of the white noises for adaptation and validation, `default_rng([seed, stream])`; neither is the noise
+# used for scoring.
 ADAPTATION_STREAM, VALIDATION_STREAM = 3, 4
-"""Random streams of the white noises for adaptation and validation, `default_rng([seed, stream])`; neither is the
-noise used for scoring."""
 
 BLOCK_SAMPLES = 1024
 GUARD_SAMPLES = SAMPLE_RATE_HZ
+# Ratio of weighted error to weighted disturbance over a second that counts as divergence: 10 dB worse than no filter.
 DIVERGED_POWER_RATIO = 10.0
-"""Ratio of weighted error to weighted disturbance over a second that counts as divergence: 10 dB worse than no
-filter."""
 
+# Fraction of a response's energy in the tail that is left out: -120 dB, more than float32 rounding of a spectrum
+# produces.
 NEGLIGIBLE_ENERGY = 1e-12
-"""Fraction of a response's energy in the tail that is left out: -120 dB, more than float32 rounding of a spectrum
-produces."""
 
 WEIGHTING_TAPS = 2048
 WEIGHTING_ORDER = 2
@@ -219,7 +218,7 @@ def _band_power(noise: Array, primary: Array) -> Array:
 def _impulse_responses(paths: AcousticPaths) -> list[tuple[Array, Array]]:
     """Primary and secondary path of each item, float64, without their silent tails."""
     spectra = paths.validate().to(torch.float64, "cpu")
-    primary, secondary = (torch.fft.irfft(each).numpy() for each in (spectra.primary, spectra.secondary))
+    primary, secondary = (torch.fft.irfft(item).numpy() for item in (spectra.primary, spectra.secondary))
     return [(_without_tail(p), _without_tail(s)) for p, s in zip(primary, secondary, strict=True)]
 
 
@@ -267,7 +266,7 @@ def _adapt(loop: _Loop, signals: _Signals, validation: _Validation, schedule: Sc
 
     Where the filter diverges it goes on from the best one with half the step, and its patience starts anew.
     """
-    interval, cap = (math.ceil(each * SAMPLE_RATE_HZ) for each in (schedule.interval_s, schedule.cap_s))
+    interval, cap = (math.ceil(item * SAMPLE_RATE_HZ) for item in (schedule.interval_s, schedule.cap_s))
     step, n_divergences, n_done, n_stale = schedule.step, 0, 0, 0
     best, best_db = loop.taps, 0.0
     validated_s: list[float] = []

@@ -21,12 +21,11 @@ from training.baselines.network_training import PathInputs
 from training.baselines.wmmse import support_estimates
 from training.training_set import TrainingSet
 
+# Of ratio, mismatch, primary and secondary path.
 PHASE_CHANNELS = tuple(CHANNELS.index(name) for name in CHANNELS if name.endswith(("_re", "_im")))
-"""Of ratio, mismatch, primary and secondary path."""
 
+# Relative distance below which two estimates count as the same path: variants of an ear share their primary path.
 SAME_PATH = 1e-3
-"""Relative distance below which two estimates count as the same path: variants of an ear share their primary
-path."""
 
 CASES_AT_ONCE = 8
 
@@ -120,7 +119,7 @@ def _correction(generator: Generator, features: Tensor) -> Tensor:
 
 def _is_same(queries: Tensor, pool: Tensor) -> np.ndarray:
     """Whether two spectra are of the same path, [n_queries, n_pool]."""
-    flat_queries, flat_pool = (torch.view_as_real(each).flatten(1) for each in (queries, pool))
+    flat_queries, flat_pool = (torch.view_as_real(item).flatten(1) for item in (queries, pool))
     # Computed from differences: the matrix-product form loses small distances to rounding.
     distance = torch.cdist(flat_queries, flat_pool, compute_mode="donot_use_mm_for_euclid_dist")
     same: np.ndarray = (distance < SAME_PATH * flat_queries.norm(dim=-1, keepdim=True)).cpu().numpy()

@@ -33,6 +33,7 @@ from training.training_set import TrainingSet
 
 LEARNING_RATE = 5e-4
 
+# Six channels of the paths, and two for the target magnitude and the frequency.
 CHANNELS_READ = (
     "log_primary",
     "log_secondary",
@@ -43,7 +44,6 @@ CHANNELS_READ = (
     "log_ratio",
     "frequency",
 )
-"""Six channels of the paths, and two for the target magnitude and the frequency."""
 
 STRIDE = 4
 KERNEL_SIZE = 9

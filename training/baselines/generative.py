@@ -35,8 +35,8 @@ from training.config import ObjectiveConfig, load_config
 from training.objective import FrequencyDomainObjective
 from training.training_set import TrainingSet
 
+# The number in GFANC: half-octave bands.
 N_SUB_FILTERS = 15
-"""The number in GFANC: half-octave bands."""
 CROSSOVER_ORDER = 4
 HIDDEN_WIDTH = 64
 N_UPDATES, BATCH_SIZE, LEARNING_RATE = 1000, 4, 3e-3

@@ -17,8 +17,8 @@ from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
 from training.config import ObjectiveConfig, load_config
 from training.objective import FrequencyDomainObjective, TruePaths
 
+# The paper's weights of Eq. 6 and its 23 bands.
 PAPER_OBJECTIVE = load_config("prime").objective
-"""The paper's weights of Eq. 6 and its 23 bands."""
 N_STEPS = 8192
 LEARNING_RATE = 5e-4
 

@@ -67,7 +67,7 @@ class OutputControlNetwork(FilterNetwork):
     @property
     def n_parameters(self) -> int:
         """Trained numbers: 151,641 with minimum phase, 151,682 with a phase output."""
-        return sum(each.numel() for each in self.parameters())
+        return sum(parameter.numel() for parameter in self.parameters())
 
     def forward(self, paths: AcousticPaths) -> NetworkOutput:
         """Taps [batch, 2048] and log|W| - log A_base [batch, n_bins]."""

@@ -22,8 +22,8 @@ from synthesis.paths import AcousticPaths, ControlFilter
 from training.baselines.wmmse import support_estimates
 from training.training_set import TrainingSet
 
+# Samples of a cascade's impulse response: 0.34 s, in which a pole at 3 Hz falls by 50 dB.
 N_RESPONSE = 16_384
-"""Samples of a cascade's impulse response: 0.34 s, in which a pole at 3 Hz falls by 50 dB."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class IndividualRealisation:
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
         """Impulse responses [batch, n] from estimated paths."""
-        responses = [_response([each], self.reference_psd, self.target) for each in _conditions(paths)]
+        responses = [_response([condition], self.reference_psd, self.target) for condition in _conditions(paths)]
         return ControlFilter(torch.stack(responses).to(paths.primary.real))
 
 
@@ -57,7 +57,7 @@ class SupportSharedRealisation:
 
 
 def _conditions(paths: AcousticPaths) -> list[PathSpectra]:
-    both = (each.cpu().numpy().astype(np.complex128) for each in (paths.primary, paths.secondary))
+    both = (item.cpu().numpy().astype(np.complex128) for item in (paths.primary, paths.secondary))
     return [PathSpectra(*pair) for pair in zip(*both, strict=True)]
 
 

@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from synthesis.band_sums import band_sums
 from synthesis.bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.predict import predict
+from synthesis.predict import band_sums, predict
 from synthesis.start.wiener import design_wmmse
 from synthesis.types import Prediction
 from training.baselines.wmmse import support_estimates
@@ -47,8 +46,10 @@ class SelectiveFixedFilter:
             one = paths[item : item + 1]
             # Their uncertainty is the same for every filter and changes no order.
             sums = band_sums(one.primary, one.secondary, library, psd, is_true=True).double().cpu().numpy()
-            figures = [predict(each, unused, has_coherence=False, is_true=True) for each in sums]
-            usable = [each.mean_noise_reduction_db if isinstance(each, Prediction) else -np.inf for each in figures]
+            figures = [predict(value, unused, has_coherence=False, is_true=True) for value in sums]
+            usable = [
+                figure.mean_noise_reduction_db if isinstance(figure, Prediction) else -np.inf for figure in figures
+            ]
             places.append(np.argmax(usable))
         return torch.tensor(np.array(places), device=library.device)
 

@@ -44,8 +44,8 @@ from training.datasets.path_pairs import (
 )
 
 INDEX_FILE = "index.csv"
+# Samples of a primary and a secondary path's estimate, and the points of the Fourier grid.
 LENGTHS: dict[DatasetKind, tuple[int, int, int]] = {"index": (8192, 2048, 32_768), "ten-path": (2048, 2048, 8192)}
-"""Samples of a primary and a secondary path's estimate, and the points of the Fourier grid."""
 
 _EARS: dict[str, EarSide] = {"left": "left", "right": "right", "mono": "mono"}
 _REQUIRED = ("listener", "ear", "primary", "secondary")
@@ -83,7 +83,7 @@ def read_index(folder: str | Path, name: DatasetKind = "index") -> PathDataset:
                     files[file] = read_measurement(file)
                 found[path] = _response(files[file], path, ear, row[path].partition("#")[2])
         responses, said = paths_of_ear(found)
-        notes |= {*said, *(note for each in files.values() for note in each.notes)}
+        notes |= {*said, *(note for item in files.values() for note in item.notes)}
         pairs.append(
             PathPair(
                 listener=row["listener"],
@@ -159,7 +159,9 @@ def paths_of_ear(found: Mapping[str, Response]) -> tuple[dict[str, NDArray[np.fl
         samples, notes = paths_at_48_khz(found)
     except FileError as error:
         raise DatasetError(str(error)) from error
-    for path, each in samples.items():
-        if not each.any():
+    for path, sample in samples.items():
+        if not sample.any():
             raise DatasetError(f"{found[path].what}: all samples are zero")
-    return {path: cut_response(each, f"{path} path in {found[path].what}") for path, each in samples.items()}, notes
+    return {
+        path: cut_response(sample, f"{path} path in {found[path].what}") for path, sample in samples.items()
+    }, notes

@@ -44,7 +44,7 @@ def ringing(response: Real) -> Real:
 def _edited(change: Callable[[float, Real, Real], tuple[float, Real, Real]]) -> Callable[[Takes], Takes]:
     """A change of every take's gain, reference and error signal."""
     return lambda takes: [
-        GainTake(*change(each.gain, np.array(each.reference), np.array(each.error))) for each in takes
+        GainTake(*change(take.gain, np.array(take.reference), np.array(take.error))) for take in takes
     ]
 
 
@@ -77,6 +77,7 @@ SECONDARY: dict[str, Callable[[Real], Real]] = {
     **{f"{n} sample{'s' * (n > 1)} late": partial(later, n_samples=n) for n in (1, 2, 4)},
     "secondary 30 dB too quiet": lambda s: s * 10**-1.5,
 }  # fmt: skip
+# In the paths of a request, own and another person's; the last is right, for a sensitivity is no ear's.
 REQUEST_MISTAKES: dict[str, Callable[[Responses, Responses], Responses]] = {
     "right": lambda own, other: own,
     "secondary inverted": lambda own, other: (own[0], -own[1]),
@@ -93,7 +94,6 @@ REQUEST_MISTAKES: dict[str, Callable[[Responses, Responses], Responses]] = {
     "44.1 kHz as 48 kHz": lambda own, other: (read_as_48_khz(own[0]), read_as_48_khz(own[1])),
     "both times -1e-3": lambda own, other: (-1e-3 * own[0], -1e-3 * own[1]),
 }
-"""In the paths of a request, own and another person's; the last is right, for a sensitivity is no ear's."""
 PATH_MISTAKES = {name: REQUEST_MISTAKES[name] for name in (
     "right", "secondary inverted", *SECONDARY, "primary 16 samples late", "44.1 kHz as 48 kHz",
 )} | {"ringing": lambda own, other: (own[0], ringing(own[1]))}  # fmt: skip

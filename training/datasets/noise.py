@@ -26,8 +26,8 @@ REFERENCE_SAMPLES = 4 * SAMPLE_RATE_HZ  # the supervised part of every noise
 SCORED_FROM_SAMPLES = 7 * SAMPLE_RATE_HZ
 BLOCK_SAMPLES = SAMPLE_RATE_HZ // 2  # scores are taken of six blocks, each of which counts as much as the others
 N_BLOCKS = 6
+# A part this far below its recording's own level is silent: what a filter does to it says nothing of the noise.
 SILENT_DB = -60.0
-"""A part this far below its recording's own level is silent: what a filter does to it says nothing of the noise."""
 PINK_FLAT_BELOW_HZ = 20.0
 
 # Stand-ins for recordings: level in dB at 31.5, 63, ..., 16000 Hz, and the depth of slow level changes in dB.
@@ -188,7 +188,7 @@ def _first_channel(file: Path) -> NDArray[np.float64]:
     # An offset is no sound, hence variances.
     silent = 10 ** (SILENT_DB / 10) * signal.var()
     starts = (SCORED_FROM_SAMPLES + n * BLOCK_SAMPLES for n in range(N_BLOCKS))
-    for start, stop in ((0, REFERENCE_SAMPLES), *((each, each + BLOCK_SAMPLES) for each in starts)):
+    for start, stop in ((0, REFERENCE_SAMPLES), *((item, item + BLOCK_SAMPLES) for item in starts)):
         if signal[start:stop].var() <= silent:
             raise DatasetError(
                 f"{file}: found silence from {start / SAMPLE_RATE_HZ:g} to {stop / SAMPLE_RATE_HZ:g} s, expected a "

@@ -63,7 +63,9 @@ def read_pandar(folder: str | Path) -> PathDataset:
             another shape, a missing channel, NaN or infinite samples.
     """
     files = _find_files(Path(folder), "acoustic_booth/persons", "person")
-    return _dataset(files, [_pair(each, ear, f"person-{n:02d}") for n, each in _channels(files) for ear in _EARS])
+    return _dataset(
+        files, [_pair(channel, ear, f"person-{n:02d}") for n, channel in _channels(files) for ear in _EARS]
+    )
 
 
 def read_handling(folder: str | Path) -> PathDataset:
@@ -73,7 +75,9 @@ def read_handling(folder: str | Path) -> PathDataset:
     errors as `read_pandar`; the ear's fit tells closed, pressed and open.
     """
     files = _find_files(Path(folder), "acoustic_booth/handling", "handling")
-    return _dataset(files, [_pair(each, ear, "handling", str(n)) for n, each in _channels(files) for ear in _EARS])
+    return _dataset(
+        files, [_pair(channel, ear, "handling", str(n)) for n, channel in _channels(files) for ear in _EARS]
+    )
 
 
 def read_directions(folder: str | Path) -> PathDataset:
@@ -86,8 +90,8 @@ def read_directions(folder: str | Path) -> PathDataset:
     of_the_head = _find_files(Path(folder), "anechoic_chamber/secondary+afb", "Sec_AFB_direction")
     ((_, head),) = _channels(of_the_head)
     pairs = [
-        _pair(each, ear, "dummy-head", f"{DIRECTION_STEP_DEG * (n - FIRST_DIRECTION)} deg", driver=head)
-        for n, each in _channels(files)
+        _pair(channel, ear, "dummy-head", f"{DIRECTION_STEP_DEG * (n - FIRST_DIRECTION)} deg", driver=head)
+        for n, channel in _channels(files)
         for ear in _EARS
     ]
     return _dataset(files | of_the_head, pairs)
@@ -146,7 +150,8 @@ def _channels(files: _Files) -> Iterator[tuple[int, Measurement]]:
         if found.rate_hz != SAMPLE_RATE_HZ:
             raise DatasetError(f"{file}: found a sample rate of {found.rate_hz:g} Hz, expected {SAMPLE_RATE_HZ} Hz")
         in_time = {
-            name: np.fft.irfft(each) if np.iscomplexobj(each) else each for name, each in found.channels.items()
+            name: np.fft.irfft(channel) if np.iscomplexobj(channel) else channel
+            for name, channel in found.channels.items()
         }
         for name, samples in in_time.items():
             if len(samples) != N_SAMPLES:

@@ -18,11 +18,11 @@ SLOPE_DB_PER_OCTAVE = (-8.0, 1.0)
 KNOT_SD_DB = 4.0
 DEPTH_DB = (0.0, 4.0)
 WANDER_HZ = (0.3, 8.0)
+# Of the noises that have lines; of those, the lines hold a tenth to two thirds of the power.
 LINES_SHARE = 0.5
-"""Of the noises that have lines; of those, the lines hold a tenth to two thirds of the power."""
 NARROW_SHARE = 0.4
+# Upper edge of a narrow noise, above which there is nothing.
 HIGHEST_HZ = (1500.0, 12_000.0)
-"""Upper edge of a narrow noise, above which there is nothing."""
 
 AIRPLANE = "airplane_like"
 AIRPLANE_LEVELS_DB = (0, 2, 4, 3, 0, -5, -11, -18, -26, -36)
@@ -34,7 +34,7 @@ def synthetic_noise(n: int, seed: int) -> NoiseSet:
     drawn = [_draw(np.random.default_rng([seed, 3, number])) for number in range(n)]
     return NoiseSet(
         names=tuple(f"synthetic_{number:02d}" for number in range(n)),
-        signals=np.stack([at_target_rms(each) for each in drawn]),
+        signals=np.stack([at_target_rms(item) for item in drawn]),
         n_recordings=n,
         fingerprint=fingerprint([("synthetic", f"{n} {seed}".encode())]),
         is_simulated=True,

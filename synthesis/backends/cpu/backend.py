@@ -13,7 +13,6 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.backends.cpu.layout import core_parameters
 from synthesis.backends.cpu.library import (
     Figures,
     Input,
@@ -21,13 +20,14 @@ from synthesis.backends.cpu.library import (
     Profile,
     Result,
     core,
+    core_parameters,
 )
 from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.gain_curve import TOLERANCE_DB
 from synthesis.methods import STARTS
-from synthesis.plausibility import Comparison
+from synthesis.plausibility import MAX_LIKENESS, Comparison
 from synthesis.predict import not_finite
 from synthesis.profiles import FAST, FINE, PROFILES, VERDICTS, RefinementProfile, on_design_grid
 from synthesis.types import (
@@ -139,7 +139,9 @@ class CpuBackend:
         if self._support is None or math.isnan(found.distance):
             return None
         numbers = found.distance, found.score, bool(found.is_reversed), found.change, found.fit
-        return Comparison(found.likeness, (*numbers, found.level, found.delay, found.primary_delay))
+        explained = *numbers, found.level, found.delay, found.primary_delay
+        is_right = bool(found.is_right) and found.likeness <= MAX_LIKENESS**2
+        return Comparison(found.likeness, explained, is_right)
 
     def limit_gain(
         self, problem: Problem, taps: Float32, limit_db: NDArray[np.float64], profile: str = FAST.name

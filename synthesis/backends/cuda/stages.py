@@ -10,8 +10,8 @@ from torch import Tensor
 
 from synthesis.backends.cuda.buffers import BatchInputs, BatchOutputs
 from synthesis.backends.reference import build_synthesizer
-from synthesis.band_sums import band_sums
 from synthesis.conventions import N_TAPS
+from synthesis.predict import band_sums
 from synthesis.profiles import MAX_UPDATES
 from synthesis.start.wiener import design_wmmse
 from synthesis.types import ModelParameters

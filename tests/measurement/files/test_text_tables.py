@@ -112,7 +112,7 @@ def test_comments_are_no_samples(tmp_path: Path, comment: str):
     ],
 )
 def test_head_says_what_columns_are(tmp_path: Path, head: str, columns: tuple[Any, ...]):
-    separator = next((each for each in (";", "\t", ",") if each in head), " " if head else ",")
+    separator = next((name for name in (";", "\t", ",") if name in head), " " if head else ",")
     if "Гц" in head:
         separator = "\t"
     write(tmp_path / "a.txt", list(columns), head, separator)

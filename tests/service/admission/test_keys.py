@@ -41,7 +41,6 @@ def is_known(keys: Keys, key: str) -> bool:
 def test_without_settings_nobody_is_asked() -> None:
     keys = Keys((), None)
     assert not keys.are_required
-    keys.require(from_holder_of(""))
 
 
 def test_a_digest_is_no_key() -> None:

@@ -29,7 +29,7 @@ from measurement.denoise import denoised
 from measurement.estimate import GainTake, estimate_paths
 from model_store.store import ModelStore
 from service.admission.admission import MAX_JSON_BYTES, N_LARGEST_CALIBRATIONS, Gate
-from service.api import tensors
+from service.api.reading import parse_tensors
 from service.app import create_app
 from service.calibration.takes import ProbeTake
 from service.engine.job_queue import RecentTimes
@@ -174,7 +174,7 @@ async def test_a_binary_answer_is_a_binary_request(client: httpx.AsyncClient, ta
     answer = await post(client, encoded(takes), Accept="application/x-safetensors")
     assert (answer.status_code, answer.headers["x-verdict"]) == (200, "passed")
     assert "estimate;dur=" in answer.headers["server-timing"]
-    paths, plain = tensors.decode(answer.content), await calibrated(client, takes)
+    paths, plain = parse_tensors(answer.content), await calibrated(client, takes)
     assert np.array_equal(paths["primary"], np.float32(plain["primary"]["impulse_response"]))
     assert len(paths["coherence"]) == N_BINS
     design = await client.post("/refine?k=1", content=answer.content, headers=BINARY_BODY)

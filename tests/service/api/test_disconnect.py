@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.types import Message
 
 from service.admission.admission import Gate
-from service.api.visit import Service
+from service.api.front import Service
 from service.settings import Settings
 from synthesis.types import Paths
 from tests.service import models

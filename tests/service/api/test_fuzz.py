@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from prime_anc_client import wire
 from service.api import open_inference_codec as open_inference
-from service.api import tensors
 from service.api.design import Wanted
-from service.api.reading import as_document, parse_json
+from service.api.reading import as_document, parse_json, parse_tensors
 from service.api.request_types import DesignBody, EvaluateBody, validated
 from service.calibration.takes import CalibrationBody
 from service.errors import PROBLEMS, HttpProblem
@@ -77,7 +76,7 @@ REQUESTS = st.fixed_dictionaries({"request": VALUES.map(lambda value: orjson.dum
 
 
 def read_tensors(body: bytes | bytearray) -> DesignBody:
-    return validated(DesignBody, as_document(tensors.decode(body), DesignBody))
+    return validated(DesignBody, as_document(parse_tensors(body), DesignBody))
 
 
 @settings(max_examples=300, deadline=None)

@@ -77,9 +77,9 @@ def test_what_is_not_is_refused_by_name(data: bytes, code: str) -> None:
 
 
 @pytest.mark.parametrize("is_in_front", [True, False])
-def test_a_file_of_empty_chunks_costs_next_to_nothing(is_in_front: bool) -> None:
-    """Six million of them fit into a body; a list of their contents took 1.1 GB and 6 s."""
-    chunks, place = struct.pack("<4sI", b"JUNK", 0) * 6_000_000, GOOD.index(b"data")
+def test_empty_chunks_cost_no_memory(is_in_front: bool) -> None:
+    """Their number grows with the body, the memory for them does not."""
+    chunks, place = struct.pack("<4sI", b"JUNK", 0) * 200_000, GOOD.index(b"data")
     inner = GOOD[12:place] + chunks + GOOD[place:] if is_in_front else GOOD[12:] + chunks
     data = b"RIFF" + struct.pack("<I", 4 + len(inner)) + b"WAVE" + inner
     tracemalloc.start()
@@ -89,12 +89,12 @@ def test_a_file_of_empty_chunks_costs_next_to_nothing(is_in_front: bool) -> None
         assert is_in_front  # libsndfile looks for the samples for a while
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak_bytes < 2**20
+    assert peak_bytes < 2**20  # 200,000 entries would take 10 MB
 
 
 def test_mutated_files_are_read_or_refused() -> None:
     rng, outcomes = np.random.default_rng(3), Counter[str]()
-    for _ in range(2000):
+    for _ in range(600):
         data = bytearray(GOOD[: rng.integers(4, len(GOOD))] if rng.random() < 0.3 else GOOD)
         for _ in range(rng.integers(1, 5)):
             data[rng.integers(min(len(data), 64))] = rng.integers(256)
@@ -103,4 +103,4 @@ def test_mutated_files_are_read_or_refused() -> None:
             outcomes["read"] += 1
         except HttpProblem:
             outcomes["refused"] += 1
-    assert min(outcomes["read"], outcomes["refused"]) > 100  # and nothing else was raised
+    assert min(outcomes["read"], outcomes["refused"]) > 30  # and nothing else was raised

@@ -8,12 +8,11 @@ import torch
 
 from synthesis.backends.reference import ReferenceBackend, build_generator, build_synthesizer, model_parameters
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.design import Model, design_all, predict_all
+from synthesis.design import Model, design_all
 from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS
 from synthesis.paths import AcousticPaths
-from synthesis.start.generator import Generator
 from synthesis.types import Design, DesignOptions, Draft, Paths, Prediction, Problem
 from tests.model_store import cases
 from tests.problems import changed
@@ -41,13 +40,6 @@ def ear(seed: int) -> Problem:
 def designed(answer: object) -> Design:
     assert isinstance(answer, Design)
     return answer
-
-
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_configuration_has_module_shapes(config: GeneratorConfig) -> None:
-    generator = Generator(config)
-    assert list(config.weight_shapes.items()) == [(k, tuple(v.shape)) for k, v in generator.state_dict().items()]
-    assert config.n_parameters == generator.n_parameters
 
 
 def test_parameters_rebuild_synthesizer() -> None:
@@ -103,15 +95,6 @@ def same_figures(found: Prediction, expected: Prediction) -> None:
             )
 
 
-def test_reference_psd_changes_design(model: Model) -> None:
-    plain = ear(5)
-    own = replace(plain, reference_psd=cases.reference_psd()[::-1].copy())
-    given = replace(plain, reference_psd=cases.reference_psd())
-    first, second, third = (designed(x) for x in design_all([plain, own, given], DesignOptions(n_updates=1), model))
-    assert relative_error(third.taps, first.taps) < 1e-6
-    assert relative_error(second.taps, first.taps) > 2e-5
-
-
 def test_fault_fails_alone(model: Model) -> None:
     good = ear(6)
     nan = good.conditions[0].primary * np.float32(np.nan)
@@ -130,29 +113,3 @@ def test_fault_fails_alone(model: Model) -> None:
     alone = designed(design_all([good], DesignOptions(), model)[0])
     assert relative_error(designed(answers[1]).taps, alone.taps) < 1e-6
     assert [type(each) for each in design_all(faulty[:1], DesignOptions(), model)] == [InvalidPaths]
-
-
-def test_predict_all_on_estimates_and_truth(model: Model) -> None:
-    ears = [ear(7), changed(ear(8), coherence=None)]
-    designs = [designed(each) for each in design_all(ears, DesignOptions(n_updates=1), model)]
-    taps = [each.taps for each in designs]
-    for prediction, design in zip(predict_all(ears, taps, model), designs, strict=True):
-        assert isinstance(prediction, Prediction)
-        np.testing.assert_allclose(
-            prediction.noise_reduction_db, design.prediction.noise_reduction_db, rtol=0, atol=1e-4
-        )
-    exact = changed(ears[0], coherence=np.ones(N_BINS, np.float32))
-    (evaluated,), (certain,) = (
-        predict_all(ears[:1], taps[:1], model, is_true=True),
-        predict_all([exact], taps[:1], model),
-    )
-    assert isinstance(evaluated, Prediction)
-    assert isinstance(certain, Prediction)
-    np.testing.assert_allclose(evaluated.noise_reduction_db, certain.noise_reduction_db, rtol=0, atol=1e-4)
-    broken = taps[0] * np.float32(np.inf)
-    assert [type(each) for each in predict_all(ears, [broken, taps[1]], model)] == [NonFiniteFilter, Prediction]
-
-
-def test_unknown_device_is_named() -> None:
-    with pytest.raises(ValueError, match="'tpu' does not exist; use cpu, cuda or reference"):
-        Model.on("tpu", cases.parameters(1))

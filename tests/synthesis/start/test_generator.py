@@ -1,6 +1,5 @@
 """The generator: its layout, its start, its bound, its gradients, and its configuration on disk."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -29,22 +28,6 @@ def trained(config: GeneratorConfig, dtype: torch.dtype = torch.float64) -> Gene
 
 def features_for(generator: Generator, n_cases: int = 2) -> torch.Tensor:
     return torch.randn(n_cases, 12, generator.grid.n_points, dtype=next(generator.parameters()).dtype)
-
-
-def test_prime_has_the_papers_number_of_parameters() -> None:
-    generator = Generator(GeneratorConfig.prime())
-    assert generator.n_parameters == 151_401
-    assert generator.grid.n_points == 16_385
-    assert (generator.config.base, generator.config.bound_db) == ("full_band", 12.0)
-
-
-def test_prime_log_is_smaller_and_has_an_output_for_each_of_weight_and_penalty() -> None:
-    as_wide = GeneratorConfig.prime_log(realisation="minimum_phase", n_channels=40, n_points=128)
-    assert Generator(as_wide).n_parameters == 151_401 - 2 * 40  # it lacks the head's norm
-    generator = Generator(PRIME_LOG)
-    assert generator.n_parameters == Generator(MINIMUM_PHASE_LOG).n_parameters + 25 == 55_874
-    assert generator.grid.n_points == 64
-    assert (generator.config.base, generator.config.bound_db) == ("held_band", 40.0)
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
@@ -100,34 +83,6 @@ def test_gradients_agree_with_finite_differences(config: GeneratorConfig) -> Non
             values.append(loss().item())
     # Central difference: rounding of 1e-16 / step plus a third derivative of step^2.
     assert (values[0] - values[1]) / (2 * step) == pytest.approx(slope.item(), rel=1e-4, abs=1e-7)
-
-
-def test_a_fresh_generator_learns_from_its_first_gradient() -> None:
-    # The last layer starts at zero: only it has a gradient at first, and that must not vanish too.
-    generator = Generator(PRIME_LOG)
-    (generator(features_for(generator)) - 1).square().mean().backward()
-    last = generator.head[-1]
-    assert last.weight.grad.abs().max().item() > 0
-
-
-def test_the_same_seed_gives_the_same_weights() -> None:
-    torch.manual_seed(7)
-    first = Generator(PRIME_LOG).state_dict()
-    torch.manual_seed(7)
-    second = Generator(PRIME_LOG).state_dict()
-    assert list(first) == list(second)
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    # What follows from the configuration is not stored beside the weights.
-    assert sum(each.numel() for each in first.values()) == Generator(PRIME_LOG).n_parameters
-
-
-@pytest.mark.parametrize("config", [GeneratorConfig.prime(8192), PRIME_LOG, GeneratorConfig.prime_log(n_points=64)])
-def test_a_configuration_survives_json(config: GeneratorConfig) -> None:
-    assert GeneratorConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-
-
-def test_a_whole_number_is_a_fine_bound() -> None:
-    assert GeneratorConfig.from_dict(PRIME_LOG.to_dict() | {"bound_db": 40}) == PRIME_LOG
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,13 @@
 import numpy as np
 import torch
 
-from synthesis.start.generator import LinearFrequencyGrid, LogFrequencyGrid
+from synthesis.start.generator import LogFrequencyGrid
 
 POINTS = np.geomspace(20, 24_000, 128)
 
 
 def log_grid() -> LogFrequencyGrid:
     return LogFrequencyGrid(32_768, 128, 20.0, 24_000.0).double()
-
-
-def test_the_linear_grid_passes_everything_through() -> None:
-    grid = LinearFrequencyGrid(4096)
-    values = torch.randn(2, 12, 2049)
-    assert grid.n_points == 2049
-    assert grid.pool(values) is values
-    assert grid.spread(values) is values
 
 
 def test_spreading_interpolates_linearly_in_log_frequency() -> None:
@@ -42,10 +34,3 @@ def test_pooling_is_the_mean_under_a_hat_around_each_point() -> None:
         expected = channels[0].numpy() @ hat / hat.sum()
         # Weights are kept in float32: 1e-7 of a mean of numbers of order 1.
         np.testing.assert_allclose(found[0, :, index].numpy(), expected, atol=1e-6)
-
-
-def test_coarser_fourier_grids_are_covered_too() -> None:
-    grid = LogFrequencyGrid(8192, 128, 20.0, 24_000.0)
-    assert torch.isfinite(grid.pooling).all()
-    assert grid.pooling.shape == (4097, 128)
-    assert grid.spread(torch.randn(1, 128)).shape == (1, 4097)

@@ -491,7 +491,7 @@ static knowledge known_of(const prime_model *model, const prime_input *input, in
 /* Whether the support has such paths as those that are loaded, of which `found` tells unless the caller knows. */
 static int resembles(const prime_model *model, const prime_input *input, const path_explanation *found)
 {
-    return input->resembles >= 0 ? input->resembles : isnan(found->distance) || is_right(&model->support, found);
+    return input->resembles >= 0 ? input->resembles : isnan(found->distance) || found->is_right;
 }
 
 static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,

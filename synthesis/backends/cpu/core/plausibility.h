@@ -23,10 +23,11 @@ typedef struct {
 } support_prior;
 
 /* As `Explanation`; change: 0 none, 1 another sample rate, then leaks. level: natural logarithm. likeness: squared cosine
-   between both paths. primary_delay: of the primary path alone, before it is explained by one. */
+   between both paths. primary_delay: of the primary path alone, before it is explained by one. is_right: whether nothing is
+   wrong with the paths. */
 typedef struct {
     double distance, score, level, delay, primary_delay, likeness;
-    int is_reversed, change, fit;
+    int is_reversed, change, fit, is_right;
 } path_explanation;
 
 static int is_phase(int trait)
@@ -123,7 +124,6 @@ static void most_probable(const support_prior *s, const double *deviation, int m
         }
 }
 
-/* Whether nothing is wrong with the paths. */
 static int is_right(const support_prior *s, const path_explanation *found)
 {
     return found->distance <= constant.max_distance && !found->is_reversed && !found->change && fabs(found->level) <= s->level_limit
@@ -149,6 +149,7 @@ static void explain(const support_prior *s, const float *pr, const float *pi, co
     most_probable(s, t, 0, beyond, found);
     if (!(found->distance < constant.convincing))
         most_probable(s, t, 4, beyond, found);
+    found->is_right = is_right(s, found);
 }
 
 #endif

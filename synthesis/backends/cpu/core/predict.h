@@ -1,5 +1,5 @@
 /* What a filter does: sums over bands on the design grid, and the figures that follow from them
-   (synthesis/band_sums.py, synthesis/predict.py): theory (20) to (22). */
+   (synthesis/predict.py): theory (20) to (22). */
 #ifndef PRIME_PREDICT_H
 #define PRIME_PREDICT_H
 

@@ -27,8 +27,6 @@ from synthesis.plausibility import find_implausible
 from synthesis.predict import predict
 from synthesis.types import (
     MAX_CONDITIONS,
-    UPDATES_BRING_DB,
-    WMMSE_TOLERANCE_DB,
     Design,
     DesignOptions,
     Draft,
@@ -119,24 +117,7 @@ def test_every_method_and_profile_is_the_references(
         assert_predictions_agree(found.prediction, expected.prediction, 0.1 if is_paper else 0.02)
 
 
-@pytest.mark.parametrize("max_gain_db", [30.0, -3.0])
-@pytest.mark.parametrize("profile", ["fast", "fine", "paper"])
-def test_the_core_rounds_no_worse_than_the_reference_in_single_precision(
-    profile: str, max_gain_db: float, simulated: Case, bundled: Pair
-) -> None:
-    """Of short random paths residuals are 60 dB down, which float32 knows to some per cent."""
-    psd = np.linspace(1, 0.1, simulated.n_bins).astype(np.float32) ** 2 * 1e-6
-    ears = [replace(each, reference_psd=psd, max_gain_db=max_gain_db) for each in inputs_of(simulated)]
-    single = ReferenceBackend(BUNDLED.parameters)
-    for method in METHODS:
-        options = DesignOptions(method, 2, profile)
-        answers = zip(*(drafts(each.draft(ears, options, False)) for each in (*bundled, single)), strict=True)
-        for found, exact, rounded in answers:
-            error, usual = (relative_error(each.taps, exact.taps) for each in (found, rounded))
-            assert error < 3 * usual + 2e-3, method
-
-
-@pytest.mark.parametrize("n_updates", [0, 1, 3, 8])
+@pytest.mark.parametrize("n_updates", [0, 3])
 def test_every_measured_ear_has_the_references_filter(n_updates: int, measured_case: Case, bundled: Pair) -> None:
     own, twin = bundled
     ears, options = inputs_of(measured_case, with_coherence=False), DesignOptions("prime", n_updates)
@@ -174,40 +155,6 @@ def test_unknown_bands_are_treated_as_by_the_reference(
         assert found.refinement.objective == pytest.approx(expected.refinement.objective, abs=1e-3)
 
 
-@pytest.mark.parametrize("n_updates", [0, 2])
-def test_what_wmmse_would_do_comes_along(n_updates: int, measured_case: Case, bundled: Pair) -> None:
-    own, twin = bundled
-    plain = inputs_of(measured_case, every=10)
-    unsure = np.full((2, 31), 0.003, np.float32)
-    for ears in (
-        plain,
-        inputs_of(measured_case, every=10, with_coherence=False),
-        [changed(each, uncertainty=unsure) for each in plain],
-        [replace(each, reference_psd=np.linspace(2, 1, N_BINS).astype(np.float32)) for each in plain],
-    ):
-        alone = drafts(own.draft(ears, DesignOptions("prime", n_updates), False))
-        found = drafts(own.draft(ears, DesignOptions("prime", n_updates), True))
-        rivals = [drafts(twin.draft(ears, DesignOptions("wmmse", k), False)) for k in sorted({0, n_updates})]
-        for before, draft, *expected in zip(alone, found, *rivals, strict=True):
-            assert before.wmmse is None
-            assert draft.wmmse is not None
-            np.testing.assert_array_equal(draft.taps, before.taps)
-            behind_db = nominal_db(draft) - nominal_db(expected[0])
-            if behind_db > UPDATES_BRING_DB + 2 * WMMSE_TOLERANCE_DB:
-                del expected[1:]  # then no updates are made
-            for name in ("nominal_noise_reduction_db", "max_gain_db"):
-                largest = max(getattr(each.prediction, name) for each in expected)
-                # Measured: 0.03 dB, of conjugate gradients that end where the taps are 1 % off.
-                assert getattr(draft.wmmse, name) == pytest.approx(largest, abs=WMMSE_TOLERANCE_DB), name
-
-
-def test_where_wmmse_is_not_found_it_is_not_told(bundled: Pair) -> None:
-    """Of paths that are noise as long as the design grid a smoothed symbol says nothing."""
-    noise = np.random.default_rng(1).standard_normal((2, DESIGN_N_FFT)).astype(np.float32)
-    (design,) = drafts(bundled[0].draft([one(*noise)], DesignOptions(), True))
-    assert design.wmmse is None
-
-
 @pytest.mark.parametrize("config", [LINEAR, replace(LOG, realisation="minimum_phase", base="full_band")])
 def test_generators_that_correct_the_ratio_are_the_references(config: GeneratorConfig, simulated: Case) -> None:
     own, twin = pair(cases.parameters(3, config))
@@ -230,18 +177,6 @@ def test_the_papers_generator_is_the_references_on_its_own_grid(measured_case: C
         *(drafts(each.draft(ears, DesignOptions(), False)) for each in (own, twin)), strict=True
     ):
         assert relative_error(found.taps, expected.taps) < 1e-4
-
-
-def test_impulse_responses_and_their_spectra_give_one_filter(bundled: Pair) -> None:
-    primary, secondary, coherence = cases.ear(2)
-    spectra = (np.fft.rfft(each, DESIGN_N_FFT).astype(np.complex64) for each in (primary, secondary))
-    answers = bundled[0].draft(
-        [Problem((Paths(primary, secondary, coherence),)), Problem((Paths(*spectra, coherence),))],
-        DesignOptions("prime", 1),
-        False,
-    )
-    first, second = drafts(answers)
-    assert relative_error(first.taps, second.taps) < 5e-3  # rounding of the spectra, by the same condition
 
 
 def mistaken(primary: Float32, secondary: Float32) -> Iterator[tuple[Float32, Float32]]:
@@ -300,18 +235,6 @@ def test_the_core_s_figures_follow_from_its_sums(measured_case: Case, bundled: P
             assert getattr(found, name) == pytest.approx(getattr(expected, name), abs=1e-6), name
 
 
-def test_true_paths_leave_nothing_unknown(simulated: Case, bundled: Pair) -> None:
-    ears = inputs_of(simulated)
-    taps = [each.taps for each in drafts(bundled[0].draft(ears, DesignOptions("wmmse"), False))]
-    own, twin = (each.predict(ears, taps, True) for each in bundled)
-    for found, expected, predicted in zip(own, twin, bundled[0].predict(ears, taps, False), strict=True):
-        assert isinstance(found, Prediction)
-        assert isinstance(expected, Prediction)
-        assert isinstance(predicted, Prediction)
-        np.testing.assert_allclose(found.noise_reduction_db, expected.noise_reduction_db, atol=0.02)
-        assert found.mean_noise_reduction_db > predicted.mean_noise_reduction_db
-
-
 @pytest.mark.parametrize("name", HOPELESS)
 def test_hopeless_paths_end_as_the_references_do(name: str, simulated: Case, bundled: Pair) -> None:
     paths = hopeless(name, simulated)[:1].to(torch.float32)
@@ -349,15 +272,6 @@ def test_a_fault_is_one_ears_own(simulated: Case, bundled: Pair) -> None:
     assert isinstance(fourth, InvalidPaths)
     assert fourth.field == "secondary"
     assert isinstance(last, Draft)
-
-
-@pytest.mark.parametrize("level", [1e20, 1e30])
-def test_paths_too_large_to_be_squared_have_no_finite_filter(level: float, simulated: Case, bundled: Pair) -> None:
-    (good, _) = inputs_of(simulated)
-    ear = changed(good, primary=np.array([0, level, level / 3], np.float32))
-    for method in ("prime", "ratio_base"):
-        (answer,) = bundled[0].draft([ear], DesignOptions(method, 1), False)
-        assert isinstance(answer, NonFiniteFilter), method
 
 
 @pytest.mark.parametrize("layer", ["stem.0.weight", "head.2.bias"])

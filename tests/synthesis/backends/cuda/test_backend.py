@@ -7,7 +7,7 @@ import torch
 from synthesis.backends.cuda import CudaBackend, graphs
 from synthesis.backends.cuda.graphs import BatchGraphs
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.design import Model, design_all, predict_all
+from synthesis.design import Model, design_all
 from synthesis.errors import DeviceLost, InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
 from synthesis.types import DesignOptions, Draft, ModelParameters, Paths, Prediction, Problem
@@ -99,18 +99,6 @@ def test_prime_drafts_equal_reference() -> None:
         assert_same_prediction(found.prediction, expected.prediction)
 
 
-def test_given_filters_are_predicted(model: Model, reference: Model) -> None:
-    taps = [each.taps for each in designs(reference, ears(), DesignOptions())]
-    for is_true in (False, True):
-        answers = [predict_all(ears(), taps, each, is_true=is_true) for each in (model, reference)]
-        for found, expected in zip(*answers, strict=True):
-            assert_same_prediction(found, expected)
-    with_noise = [taps[0], np.full_like(taps[1], np.nan), taps[2]]
-    answers = predict_all(ears(), with_noise, model)
-    assert isinstance(answers[1], NonFiniteFilter)
-    assert [isinstance(each, Prediction) for each in answers] == [True, False, True]
-
-
 def test_draft_is_independent_of_batch(model: Model) -> None:
     """Batches of other sizes run in other buffers, rows that are not used hold what they held."""
     plain, with_coherence, with_noise = ears()
@@ -130,19 +118,6 @@ def test_fault_fails_alone(model: Model) -> None:
     loud = changed(good, primary=good.conditions[0].primary * np.float32(1e25))
     answers = model.backend.draft([long, good, loud], DesignOptions("prime", 1), False)
     assert [type(each) for each in answers] == [InvalidPaths, Draft, NonFiniteFilter]
-
-
-def test_any_number_is_designed_in_batches(model: Model) -> None:
-    good = ears()[0]
-    found = design_all([good] * 33, DesignOptions(), model)
-    assert relative_error(found[32].taps[None], found[0].taps[None]) < 1e-4
-
-
-def test_unsolved_wmmse_fails_alone(model: Model) -> None:
-    good = ears()[0]
-    spoilt = changed(good, secondary=good.conditions[0].secondary * np.float32(np.nan))
-    answers = model.backend.draft([good, spoilt], DesignOptions("wmmse"), False)
-    assert [type(each) for each in answers] == [Draft, NonFiniteFilter]
 
 
 @pytest.fixture

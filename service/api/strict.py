@@ -1,16 +1,55 @@
-"""Numbers of a request as arrays, and its values in messages."""
+"""What all bodies are made of: strict models, and values of a request as numbers and in messages."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import reprlib
-from typing import Any
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Optional, TypeVar, dataclass_transform, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 
 from service.errors import HttpProblem
+
+# JSON numbers become single-precision floats in generated clients, not decimal objects.
+Number = Annotated[float, Field(json_schema_extra={"format": "float"})]
+
+
+def without_absent(schema: dict[str, Any]) -> None:
+    """Take away defaults that stand for an absent field, which are no values of it."""
+    for name, field in schema.get("properties", {}).items():
+        if "default" in field and (field["default"] is None or (name == "sample_rate" and not field["default"])):
+            del field["default"]
+
+
+class _NotNull:
+    """Validates and documents an optional field as its type alone: absent fields have no null."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        kinds = [each for each in get_args(source) if each is not type(None)]
+        return handler.generate_schema(reduce(or_, kinds))
+
+
+T = TypeVar("T")
+# A field that may be absent, which is None then.
+Absent = Annotated[Optional[T], _NotNull()]  # noqa: UP045  # a TypeVar is substituted here alone
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
+class StrictModel(BaseModel, frozen=True):
+    """A JSON object that is validated strictly and documented by its docstrings."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        json_schema_extra=without_absent,
+    )
 
 
 class _Shortened(reprlib.Repr):
@@ -70,32 +109,6 @@ def numbers(values: object, field: str) -> NDArray[Any]:
         detail = f"{field}: {shown(values[index])} at index {index} is not a number"
         raise HttpProblem("invalid-field", detail, field)
     return np.array(values, dtype=np.float64)
-
-
-def narrow(values: NDArray[Any], dtype: type, field: str) -> NDArray[Any]:
-    """Cast to single precision.
-
-    Raises
-    ------
-    HttpProblem
-        A number is not finite, or becomes infinite.
-    """
-    with np.errstate(over="ignore"):
-        found: NDArray[Any] = values.astype(dtype, copy=False)
-    check_finite(found, field)
-    return found
-
-
-def check_finite(values: NDArray[Any], field: str) -> None:
-    """After the cast to float32 there must be no NaN or infinity."""
-    finite = np.isfinite(values)
-    if not finite.all():
-        raise HttpProblem(
-            "unusable-paths" if field.startswith(("primary", "secondary", "feedback")) else "invalid-field",
-            f"{field}: {int((~finite).sum())} values are NaN or infinite in float32, the first at index "
-            f"{int(np.argmin(finite))}; send finite numbers",
-            field,
-        )
 
 
 def base64_bytes(text: object, field: str) -> bytes:

@@ -1,0 +1,213 @@
+"""From a request that was checked to what the engine solves: options, and a problem on the design grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.api.paths import SentCondition
+from service.api.request_types import DesignItem, SynthesisItem
+from service.errors import HttpProblem
+from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.design import MAX_LEVEL_DIFFERENCE_DB, level_db
+from synthesis.errors import InvalidPaths
+from synthesis.gain_curve import GainCurve
+from synthesis.methods import spectrum
+from synthesis.options import ProblemFields, Sign
+from synthesis.predict import END_OF_RESPONSE
+from synthesis.profiles import PROFILES
+from synthesis.types import Complex64, DesignOptions, Float32, Path, Paths, Problem
+
+# Largest fraction of an impulse response's energy that resampling may discard: -40 dB.
+MAX_DISCARDED_ENERGY = 1e-4
+
+# Largest level of a filter's sound over that of the noise, and largest below it: of the paths alone up to 100 dB are
+# accepted.
+MAX_EFFECT_DB = 90.0
+
+
+# Clients send the same options again and again.
+_design_options = lru_cache(256)(DesignOptions)
+
+_OF_PROBLEM = [each.name for each in fields(ProblemFields)]
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """A design that a request asks for."""
+
+    model: str | None
+    options: DesignOptions
+    sign: Sign
+    # Primary and secondary paths as the client sent them.
+    sent: Sequence[Path]
+    # With the paths on the design grid.
+    problem: Problem
+
+
+def wanted(body: SynthesisItem) -> Wanted:
+    """Turn a request into a design.
+
+    Parameters
+    ----------
+    body
+        One request, checked. `fine` replaces the profile `fast` if its paths are longer than `fast` resolves.
+
+    Raises
+    ------
+    InvalidPaths
+        A path is too long for the design grid.
+    """
+    conditions = body.all_conditions
+    problem = joint_problem(conditions, body.reference_psd, **{name: getattr(body, name) for name in _OF_PROBLEM})
+    sent, n_feedbacks = sent_paths(conditions), sum([each.feedback is not None for each in conditions])
+    k, profile = (body.k, body.profile) if isinstance(body, DesignItem) else (0, "fast")
+    options = _design_options(
+        body.method, k, resolved_profile(profile, sent), body.leave_one_out, len(conditions), n_feedbacks
+    )
+    return Wanted(body.model, options, body.sign, sent, problem)
+
+
+def check_effect(taps: Float32, problem: Problem, *, may_be_none: bool = False) -> None:
+    """What a filter makes the loudspeaker play must be of the noise's order. may_be_none: or far below it."""
+    filtered = np.fft.rfft(taps.astype(np.float64), DESIGN_N_FFT)
+    for each in problem.conditions:
+        heard_db = level_db(each.primary)
+        if abs(level_db(each.secondary) - heard_db) > MAX_LEVEL_DIFFERENCE_DB:
+            continue  # the paths themselves are refused
+        with np.errstate(over="ignore"):
+            played = (spectrum(each.secondary) * filtered).astype(np.complex64)
+        effect_db = level_db(played) - heard_db
+        if not effect_db <= MAX_EFFECT_DB or (effect_db < -MAX_EFFECT_DB and not may_be_none):
+            word = "below" if effect_db < 0 else "above"
+            raise HttpProblem(
+                "out-of-range",
+                f"fir: what the loudspeaker plays of it is {abs(effect_db):.0f} dB {word} the noise on these "
+                "paths; send the taps of a design, in its scale, and the paths that they were designed for",
+                "fir",
+            )
+
+
+def joint_problem(
+    conditions: Sequence[SentCondition],
+    reference_psd: Float32 | None,
+    max_gain_db: float | GainCurve,
+    **options: Any,
+) -> Problem:
+    """A `Problem` from all conditions that one filter shall serve, on the design grid. They have been checked.
+    options: further fields of `Problem`.
+
+    Raises InvalidPaths if a spectrum's impulse response is too long for the design grid, with the condition's name
+    where there are several.
+    """
+    options |= {"max_gain_db": max_gain_db, "reference_psd": None if reference_psd is None else _psd(reference_psd)}
+    if len(conditions) == 1:
+        return Problem((_resampled(conditions[0]),), **options)
+    return Problem(tuple(_named(*each) for each in enumerate(conditions)), **options)
+
+
+def _named(n: int, sent: SentCondition) -> Paths:
+    """As `_resampled`, of one condition among several."""
+    try:
+        return _resampled(sent)
+    except InvalidPaths as error:
+        name = f"conditions.{n}"
+        raise InvalidPaths(f"{name}: {error}", f"{name}.{error.field}") from None
+
+
+def _resampled(sent: SentCondition) -> Paths:
+    """One condition on the design grid."""
+    return Paths(
+        _path(sent.primary, "primary"),
+        _path(sent.secondary, "secondary"),
+        None if sent.coherence is None else _coherence(sent.coherence),
+        uncertainty=None if sent.uncertainty is None else sent.uncertainty.reshape(2, -1),
+        feedback=None if sent.feedback is None else _path(sent.feedback, "feedback"),
+        weight=sent.weight,
+        label=sent.label,
+    )
+
+
+def sent_paths(conditions: Sequence[SentCondition]) -> list[Path]:
+    """Primary and secondary path of each condition."""
+    return [path for each in conditions for path in (each.primary, each.secondary)]
+
+
+def resolved_profile(name: str, paths: Sequence[Path]) -> str:
+    """Choose the finer profile where a path is too long for the grid of the requested one.
+
+    Parameters
+    ----------
+    name
+        The requested profile.
+    paths
+        As they were sent. Zeros at the end of a response do not count, nor does it matter whether a response or its
+        transform was sent.
+
+    Returns
+    -------
+    str
+        `fine` instead of `fast` for responses of more than 4096 samples; any other profile as it is.
+    """
+    finer, n_resolved = PROFILES[name].finer, PROFILES[name].n_fft // 2
+    return finer if finer and any(_outlasts(each, n_resolved) for each in paths) else name
+
+
+def _outlasts(path: Path, n_samples: int) -> bool:
+    """Whether a response has anything after so many samples that is above END_OF_RESPONSE of its largest."""
+    response = np.fft.irfft(path) if np.iscomplexobj(path) else path
+    if len(response) <= n_samples:
+        return False
+    magnitude = np.abs(response)
+    return bool(magnitude[n_samples:].max() > END_OF_RESPONSE * magnitude.max())
+
+
+def _path(path: Path, name: str) -> Path:
+    """An impulse response unchanged; a spectrum resampled by zero-padding its impulse response, which is exact, or
+    by truncating it, which is refused if more than -40 dB of the energy would be lost."""
+    if len(path) == N_BINS or not np.iscomplexobj(path):
+        return path
+    response = np.fft.irfft(path.astype(np.complex128))  # in float64: squares of large float32 values overflow
+    kept = response[:DESIGN_N_FFT]
+    total, discarded = float(np.sum(response**2)), float(np.sum(response[DESIGN_N_FFT:] ** 2))
+    if discarded > MAX_DISCARDED_ENERGY * total:
+        raise InvalidPaths(
+            f"{name}: resampling the spectrum to {DESIGN_N_FFT} points would discard more than -40 dB of its "
+            "impulse response's energy; send a shorter response",
+            name,
+        )
+    with np.errstate(over="ignore"):  # infinities are refused later, with other unusable paths
+        resampled: Complex64 = np.fft.rfft(kept, DESIGN_N_FFT).astype(np.complex64)
+    return resampled
+
+
+def _coherence(coherence: Float32) -> Float32:
+    """Interpolated linearly over frequency."""
+    if len(coherence) == N_BINS:
+        return coherence
+    found = np.interp(np.linspace(0, 1, N_BINS), np.linspace(0, 1, len(coherence)), coherence)
+    return found.astype(np.float32)
+
+
+def _psd(psd: Float32) -> Float32:
+    """The same noise power on the design grid.
+
+    Each bin spreads its power evenly over its width (half a width at 0 Hz and at Nyquist), and each bin of the
+    design grid sums what falls into its width: total power is kept, no bin is negative, and white noise stays
+    white.
+    """
+    if len(psd) == N_BINS:
+        return psd
+    cumulative = np.concatenate(([0.0], np.cumsum(psd, dtype=np.float64)))
+    collected = np.diff(np.interp(_bin_edges(N_BINS), _bin_edges(len(psd)), cumulative))
+    return collected.astype(np.float32)
+
+
+def _bin_edges(n_bins: int) -> NDArray[np.float64]:
+    """Edges of the bins of a one-sided spectrum, 0 to 1 from 0 Hz to Nyquist: [n_bins + 1]."""
+    return np.clip((np.arange(n_bins + 1) - 0.5) / (n_bins - 1), 0, 1)
