@@ -18,6 +18,22 @@ MAX_UPDATES = 8
 SILENCE = 1e-12
 """Band power over the total below which a band counts as silent, so that ln(E / D) stays finite."""
 
+GUARD = 0.1
+"""Share of the penalty's curvature that holds steps back in bins below their ceiling. Without it steps of a weakly damped
+system break through ceilings that they do not see, which ends the updates 5 to 15 dB early."""
+PLANE_ITERATIONS = 2
+
+LARGE_DECREASE = 1.0
+"""Of J (4 dB) in one round, beyond which it is far from its minimum; of measured ears it is at most 0.9."""
+MOST_RESIDUAL = 0.8
+"""Relative residual beyond which conjugate gradients have solved nothing: J is then taken for far, too."""
+FIRST_UPDATES = 3
+"""After so many J is always treated as if it were far, since who requests more wants the minimum."""
+N_ROUNDS, SMALL_DECREASE = 4, 0.02
+"""Where J is far, systems are solved directly, and an update is of so many rounds while one lowers J by more."""
+DIRECT_DAMPING = 1e-9
+"""Over the normal matrix' diagonal, where it is solved directly in float64."""
+
 UNKNOWN_WEIGHT = 1.0
 """Of ln(E / D) of a band of which nothing is known, where it becomes louder."""
 LOUDEST_UNKNOWN = 0.1
@@ -34,7 +50,8 @@ class RefinementProfile:
     none. n_iterations: of the conjugate gradients. step_cap: largest RMS of a response step over the RMS of the
     ratio base, both over the 23 bands; None: no cap. ceiling_weight: of the penalty on |W| above the ceiling, which
     is the asked-for one or, above the scored bands, what keeps the loudspeaker below the disturbance. finer: name
-    of the profile that replaces this one for responses of more than n_fft / 2 samples.
+    of the profile that replaces this one for responses of more than n_fft / 2 samples. settles: whether updates
+    end in the plane of their last two steps, and go on by direct solves where they are far from the minimum.
     """
 
     name: str
@@ -48,6 +65,7 @@ class RefinementProfile:
     ceiling_weight: float
     tolerance: float = 1e-6
     finer: str | None = None
+    settles: bool = False
 
 
 PAPER = RefinementProfile(
@@ -77,6 +95,7 @@ FAST = RefinementProfile(
     step_cap=None,
     ceiling_weight=30.0,
     finer="fine",
+    settles=True,
 )
 FINE = replace(FAST, name="fine", n_fft=16_384, finer=None)
 """FAST for paths finer than the resolution of 8192 points, whose residual varies between two of those. On 32,768

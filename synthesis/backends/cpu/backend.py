@@ -321,6 +321,7 @@ def _core_profile(profile: RefinementProfile) -> Profile:
         len(bands),
         profile.preconditioner == "gohberg_semencul",
         profile.n_iterations,
+        profile.settles,
         profile.risk_weight,
         profile.damping,
         profile.step_cap or 0.0,

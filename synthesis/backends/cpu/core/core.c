@@ -16,9 +16,9 @@
 #include "minimum_phase.h"
 #include "plausibility.h"
 #include "predict.h"
-#include "update.h"
 #include "toeplitz.h"
 #include "transforms.h"
+#include "update.h"
 #include "wiener.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -26,7 +26,7 @@
 #define MAX_BLOCKS 512
 
 static real_plan_f plans[N_GRIDS];
-static real_plan_d double_plan;
+static real_plan_d double_plans[N_GRIDS];
 static band_edges edges[N_GRIDS];
 static toeplitz_plan toeplitz;
 static float *per_octave[N_GRIDS]; /* weights of the penalty on |W|; they sum to one, equally per octave */
@@ -47,6 +47,7 @@ EXPORT int prime_init(const prime_constants *given)
     constant = *given;
     for (int grid = 0; grid < N_GRIDS; grid++) {
         plans[grid] = real_plan_of_f(4096 << grid);
+        double_plans[grid] = real_plan_of_d(4096 << grid);
         edges[grid] = band_edges_of(4096 << grid);
         int last = edges[grid].n_bins - 1;
         double sum = 0;
@@ -56,7 +57,6 @@ EXPORT int prime_init(const prime_constants *given)
         for (int k = 1; k < last; k++) /* without 0 Hz and Nyquist, so that one-sided sums are exact transforms */
             per_octave[grid][k] = (float)(1 / (k * sum));
     }
-    double_plan = real_plan_of_d(DESIGN_N_FFT);
     toeplitz_plan_init(&toeplitz);
     prediction_init();
     return PRIME_ABI;
@@ -266,7 +266,7 @@ EXPORT int prime_workspace_reserve(prime_workspace *ws, int n_conditions)
         return 0;
     for (; ws->n_reserved < n_conditions; ws->n_reserved++) {
         condition_space *c = &ws->conditions[ws->n_reserved];
-        float **per_bin[] = {&c->pr, &c->pi, &c->sr, &c->si, &c->secondary_power, &c->weight, &c->er, &c->ei, &c->cr, &c->ci};
+        float **per_bin[] = {&c->pr, &c->pi, &c->sr, &c->si, &c->secondary_power, &c->weight, &c->er, &c->ei, &c->cr, &c->ci, &c->lr, &c->li};
         for (size_t i = 0; i < sizeof per_bin / sizeof *per_bin; i++)
             *per_bin[i] = take(&ws->memory, sizeof(float) * N_BINS);
         if (ws->memory.failed)
@@ -288,7 +288,7 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
         &ws->features.log_base, &ws->wiener.spread[0], &ws->wiener.spread[1], &ws->wiener.spread[2], &ws->wiener.symbol,
         &ws->wiener.matched_r, &ws->wiener.matched_i, &ws->wiener.log_ceiling, &ws->wiener.log_gain,
         &ws->refinement.inverse_ceiling, &ws->refinement.wr, &ws->refinement.wi, &ws->refinement.dr, &ws->refinement.di,
-        &ws->refinement.symbol,
+        &ws->refinement.lr, &ws->refinement.li, &ws->refinement.symbol,
         &ws->refinement.descent_r, &ws->refinement.descent_i, &ws->refinement.power, &ws->prediction.power,
         &ws->prediction.wr, &ws->prediction.wi, &ws->prediction.second, &ws->prediction.third, &ws->prediction.fourth,
         /* per point of the generator's grid, at most one point per bin */
@@ -303,7 +303,7 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
     ws->phase.scratch = ws->prediction.scratch = scratch;
     ws->phase.cepstrum = ws->prediction.response = take(a, points);
     ws->solver = take(a, sizeof *ws->solver);
-    ws->refinement.step = take(a, taps), ws->refinement.gradient = take(a, taps), ws->wiener.rhs = take(a, taps);
+    ws->refinement.step = take(a, taps), ws->refinement.last = take(a, taps), ws->refinement.gradient = take(a, taps), ws->wiener.rhs = take(a, taps);
     size_t rows = sizeof(float) * model->network.row * (model->network.n_channels > N_FEATURES ? model->network.n_channels : N_FEATURES);
     ws->network.hidden = take(a, rows), ws->network.inner = take(a, rows), ws->network.input = take(a, rows);
     wmmse_space *w = &ws->wmmse;
@@ -313,6 +313,8 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
     ws->rival = take(a, taps);
     scratch_d wide = {take(a, points), take(a, points), take(a, points), take(a, points)};
     w->scratch = wide;
+    direct_space direct = {take(a, 2 * bins), take(a, 2 * bins), w->column, w->rhs, w->solution, w->levinson, wide};
+    ws->refinement.direct = direct;
     w->symbol = take(a, bins), w->re_single = take(a, bins), w->im_single = take(a, bins);
     ws->refinement.conditions = ws->conditions;
     if (a->failed || !prime_workspace_reserve(ws, 1)) {
@@ -471,7 +473,7 @@ static void initial_filter(const prime_model *model, prime_workspace *ws, int me
 {
     const real_plan_f *plan = &plans[grid_of(model->n_fft)];
     if (method == METHOD_WMMSE) {
-        solve_wmmse(&double_plan, &ws->wmmse, result->taps);
+        solve_wmmse(&double_plans[N_GRIDS - 1], &ws->wmmse, result->taps);
         mark(result, STAGE_GENERATE, since);
     } else if (method == METHOD_PRIME && model->is_fir_wiener) {
         solve_wiener(plan, &toeplitz, ws->solver, &ws->phase, &ws->wiener, result->taps);
@@ -559,7 +561,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     int i = grid_of(profile->n_fft), stride = DESIGN_N_FFT / profile->n_fft, n_bins = edges[i].n_bins;
     float max_gain_db = inputs->max_gain_db;
     refinement_space *s = &ws->refinement;
-    s->n_conditions = n_conditions, s->ratio_rms = 0;
+    s->n_conditions = n_conditions, s->ratio_rms = 0, s->direct_grid = &double_plans[i];
     begin_wiener(model->n_fft / 2 + 1, &ws->wiener);
     if (method == METHOD_WMMSE)
         begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, inputs));
