@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from synthesis.bands import AMP_BANDS, WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT
@@ -19,8 +19,8 @@ SILENCE = 1e-12
 """Band power over the total below which a band counts as silent, so that ln(E / D) stays finite."""
 
 GUARD = 0.1
-"""Share of the penalty's curvature that holds steps back in bins below their ceiling. Without it steps of a weakly damped
-system break through ceilings that they do not see, which ends the updates 5 to 15 dB early."""
+"""Share of the penalty's curvature that holds steps back in bins below their ceiling. Without it steps of a weakly
+damped system break through ceilings that they do not see, which ends the updates 5 to 15 dB early."""
 PLANE_ITERATIONS = 2
 
 LARGE_DECREASE = 1.0
@@ -40,6 +40,10 @@ LOUDEST_UNKNOWN = 0.1
 """Largest ln(E / D) of such a band that needs no further update: 0.4 dB."""
 
 
+Preconditioner = Literal["diagonal", "gohberg_semencul", "exact"]
+PRECONDITIONERS: tuple[Preconditioner, ...] = get_args(Preconditioner)
+
+
 @dataclass(frozen=True)
 class RefinementProfile:
     """How the updates are made.
@@ -47,11 +51,12 @@ class RefinementProfile:
     n_fft: points of the grid that J is evaluated on, at most the paths' own. risk_bands: bands of the worst-band
     risk; risk_weight: rho. damping: over the normal matrix' diagonal. preconditioner: of the conjugate gradients.
     `diagonal` is a scalar for a Toeplitz matrix, and a scalar leaves every iterate unchanged, so it is applied as
-    none. n_iterations: of the conjugate gradients. step_cap: largest RMS of a response step over the RMS of the
-    ratio base, both over the 23 bands; None: no cap. ceiling_weight: of the penalty on |W| above the ceiling, which
-    is the asked-for one or, above the scored bands, what keeps the loudspeaker below the disturbance. finer: name
-    of the profile that replaces this one for responses of more than n_fft / 2 samples. settles: whether updates
-    end in the plane of their last two steps, and go on by direct solves where they are far from the minimum.
+    none; `exact` is a direct solve in their place. n_iterations: of the conjugate gradients. step_cap: largest RMS
+    of a response step over the RMS of the ratio base, both over the 23 bands; None: no cap. ceiling_weight: of the
+    penalty on |W| above the ceiling, which is the requested one or, above the scored bands, what keeps the
+    loudspeaker below the disturbance. finer: name of the profile that replaces this one for responses of more than
+    n_fft / 2 samples. settles: whether updates end in the plane of their last two steps, and go on by direct solves
+    where they are far from the minimum.
     """
 
     name: str
@@ -59,7 +64,7 @@ class RefinementProfile:
     risk_bands: tuple[int, ...]
     risk_weight: float
     damping: float
-    preconditioner: Literal["diagonal", "gohberg_semencul"]
+    preconditioner: Preconditioner
     n_iterations: int
     step_cap: float | None
     ceiling_weight: float
@@ -108,6 +113,12 @@ def on_design_grid(profile: RefinementProfile) -> RefinementProfile:
     """The same profile on the finest grid, which alone resolves the lowest bands: for paths with unknown bands,
     which no coarser grid would show to become louder."""
     return replace(profile, n_fft=DESIGN_N_FFT)
+
+
+def settling(profile: RefinementProfile) -> RefinementProfile:
+    """The same profile where J is far from its minimum: systems that are hardly damped and solved directly, on the
+    finest grid, between whose points no response hides."""
+    return replace(on_design_grid(profile), damping=DIRECT_DAMPING, preconditioner="exact")
 
 
 def profile_for_resolution(name: str, n_samples: int) -> str:

@@ -13,7 +13,8 @@ unseen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +27,6 @@ from synthesis.profiles import (
     BUDGET,
     CONVERGED,
     DAMPING_FLOOR,
-    DIRECT_DAMPING,
     FAST,
     FIRST_UPDATES,
     LARGE_DECREASE,
@@ -40,6 +40,7 @@ from synthesis.profiles import (
     SUFFICIENT_DECREASE,
     VERDICTS,
     RefinementProfile,
+    settling,
 )
 from synthesis.start.path_ratio import regularised_ratio
 from synthesis.step_plane import StepPlane
@@ -64,6 +65,14 @@ class Refinement:
     n_applied: Tensor
     stopped: Tensor
 
+    def padded(self, n: int) -> Refinement:
+        """The same with room for n more updates."""
+        objective, step_scale, pcg_residual = (
+            torch.nn.functional.pad(each, (0, n), value=torch.nan)
+            for each in (self.objective, self.step_scale, self.pcg_residual)
+        )
+        return replace(self, objective=objective, step_scale=step_scale, pcg_residual=pcg_residual)
+
     def verdict(self, item: int) -> dict[str, int | str | list[float]]:
         """The record of one item as plain Python values; lists hold applied updates only."""
         applied = int(self.n_applied[item])
@@ -81,7 +90,7 @@ def _root_mean_square(spectrum: Tensor, bins: Tensor) -> Tensor:
 
 
 class GaussNewtonState:
-    """A batch of filters between updates: taps, response, residual, band powers and J.
+    """A batch of filters between steps: taps, response, residual, band powers and J.
 
     Everything is changed in place. Items that have stopped take steps of length zero.
     """
@@ -111,70 +120,38 @@ class GaussNewtonState:
         self._value = self._objective.value(self._band_power, self._response)
         self._stopped = torch.full_like(self._value, BUDGET, dtype=torch.int64)
         self._n_applied = torch.zeros_like(self._stopped)
-        # The step before, by how much the round before lowered J, and whether J is far from its minimum.
         self._last_step = torch.zeros_like(self._taps)
         self._last_response = torch.zeros_like(self._response)
-        self._decrease = torch.zeros_like(self._value)
-        self._is_far = torch.zeros_like(self._stopped, dtype=torch.bool)
-        self._n_updates = 0
+        # Whether J is so far from its minimum that `refine` goes on by other means, [batch].
+        self.is_far = torch.zeros_like(self._stopped, dtype=torch.bool)
         # J, step scale and solver residual of each update, the latest last.
         self._history = self._value.new_full((len(taps), 3, most_updates + 1), torch.nan)
         self._history[:, 0, -1] = self._value
 
-    def update(self, *, is_recorded: bool = False) -> None:
-        """Apply one update, theory (15) to (17), to every item that has not stopped.
+    def update(self) -> None:
+        """Take one step, theory (15) to (18), with every item that has not stopped and is not far from the minimum.
 
-        is_recorded: by one round of conjugate gradients, of which nothing is copied to the host, so that a CUDA
-        graph can replay it; else items that are far from the minimum go on by rounds that are solved directly.
-        """
-        settles = self._profile.settles and not is_recorded
-        self._n_updates += 1
-        if self._n_updates > FIRST_UPDATES:
-            self._is_far.fill_(True)
-        running = self._stopped == BUDGET
-        accepted, best, latest = self._round(running, settles)
-        verdict = torch.where(best > 0, CONVERGED, NO_DECREASE)
-        self._stopped.copy_(torch.where(running & ~accepted, verdict, self._stopped))
-        self._n_applied += accepted
-        if settles:
-            further = accepted
-            for _ in range(N_ROUNDS - 1):
-                further = further & self._is_far & (self._decrease > SMALL_DECREASE)
-                if not bool(further.any()):
-                    break
-                further, _, found = self._round(further, settles)
-                latest = torch.where(further.unsqueeze(-1), found, latest)
-        self._history.copy_(torch.cat((self._history[..., 1:], latest.unsqueeze(-1)), -1))
-
-    def _round(self, running: Tensor, settles: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Take a step, of those items that are `running`.
-
-        settles: whether systems of items that are far from the minimum are solved directly.
-
-        Returns
-        -------
-        accepted, best, latest
-            Whether a trial lowered J enough, [batch]; by how much the best did, [batch]; J, the step's scale and the
-            system's relative residual, [batch, 3], NaN where no trial was accepted.
+        Nothing is copied to the host unless the profile solves directly, so that a CUDA graph can replay it.
         """
         objective, profile, paths = self._objective, self._profile, self._paths
         symbol, descent = objective.normal_equations(paths, self._residual, self._response, self._band_power)
-        solution = solve_toeplitz(
-            damped(symbol, profile.damping),
-            descent,
-            self._taps.shape[-1],
-            n_iterations=profile.n_iterations,
-            tolerance=profile.tolerance,
-            preconditioned=profile.preconditioner == "gohberg_semencul",
-        )
-        if settles:
-            self._is_far |= running & (solution.residual > MOST_RESIDUAL)
-            for item in (running & self._is_far).nonzero().flatten().tolist():
-                own = slice(item, item + 1)
-                exact = solve_directly(damped(symbol[own], DIRECT_DAMPING), descent[own], self._taps.shape[-1])
-                solution.value[own], solution.residual[own] = exact.to(solution.value), 0.0
+        system = damped(symbol, profile.damping), descent, self._taps.shape[-1]
+        running = (self._stopped == BUDGET) & ~self.is_far
+        if profile.preconditioner == "exact":
+            solution, residual = solve_directly(*system).to(self._taps), torch.zeros_like(self._value)
+        else:
+            found = solve_toeplitz(
+                *system,
+                n_iterations=profile.n_iterations,
+                tolerance=profile.tolerance,
+                preconditioned=profile.preconditioner == "gohberg_semencul",
+            )
+            solution, residual = found.value, found.residual
+            if profile.settles:
+                self.is_far |= running & (residual > MOST_RESIDUAL)
+                running = running & ~self.is_far
         # A solution that is not finite becomes a zero step: the item keeps its filter and stops.
-        step = torch.nan_to_num(solution.value, nan=0.0, posinf=0.0, neginf=0.0)
+        step = torch.nan_to_num(solution, nan=0.0, posinf=0.0, neginf=0.0)
         step_response = torch.fft.rfft(step, n=paths.n_fft)
         if self._cap is not None:
             rms = _root_mean_square(step_response, self._cap.bins)
@@ -187,9 +164,12 @@ class GaussNewtonState:
         decrease = torch.nan_to_num(self._value.unsqueeze(-1) - trials, nan=-torch.inf)
         enough = decrease >= SUFFICIENT_DECREASE * self._value.abs().clamp_min(1.0).unsqueeze(-1)
         accepted = running & enough.any(-1)
+        verdict = torch.where(decrease.amax(-1) > 0, CONVERGED, NO_DECREASE)
         first = enough.to(torch.uint8).argmax(-1, keepdim=True)
         x, y = x.gather(-1, first), y.gather(-1, first)
 
+        self._stopped.copy_(torch.where(running & ~accepted, verdict, self._stopped))
+        self._n_applied += accepted
         # A rejected step may hold infinities, and 0 * inf is NaN: it is replaced by zeros, not scaled by zero.
         chosen = accepted.unsqueeze(-1)
         step = torch.where(chosen, x * step + y * self._last_step, 0.0)
@@ -201,12 +181,12 @@ class GaussNewtonState:
         self._last_response.copy_(torch.where(chosen, step_response, self._last_response))
         self._band_power.copy_(objective.band_power(self._residual))
         value = objective.value(self._band_power, self._response)
-        self._decrease.copy_(torch.where(accepted, self._value - value, 0.0))
-        self._is_far |= self._decrease > LARGE_DECREASE
+        if profile.settles and profile.preconditioner != "exact":
+            self.is_far |= accepted & (self._value - value > LARGE_DECREASE)
         self._value.copy_(torch.where(accepted, value, self._value))
         scale = torch.pow(0.5, first[:, 0].to(value.dtype))
-        latest = torch.where(chosen, torch.stack((value, scale, solution.residual), -1), torch.nan)
-        return accepted, decrease.amax(-1), latest
+        latest = torch.where(chosen, torch.stack((value, scale, residual), -1), torch.nan)
+        self._history.copy_(torch.cat((self._history[..., 1:], latest.unsqueeze(-1)), -1))
 
     def is_loud_unseen(self) -> bool:
         """Whether an unknown band of any item is louder than it may become."""
@@ -239,26 +219,64 @@ def refine(
     profile: RefinementProfile = FAST,
     max_gain_db: Tensor | float | None = 30.0,
     shares: Tensor | None = None,
+    unknown: Tensor | None = None,
 ) -> Refinement:
     """Up to `n_updates` damped Gauss-Newton updates of `taps` [batch, n_taps] on estimated paths.
 
     reference_psd: mean square per bin on the paths' grid. max_gain_db: ceiling on |W| (ignored by profiles without
-    a penalty on |W|; None: no ceiling). shares: as for `TapObjective`; taps are then [1, n_taps], and the paths
-    those of the conditions. Backtracking tries the steps 1, 1/2 and 1/4 and accepts the first that lowers J
-    sufficiently.
+    a penalty on |W|; None: no ceiling). shares, unknown: as for `TapObjective`; taps are then [1, n_taps], and the
+    paths those of the conditions. Where the profile settles, items that are far from the minimum, or still
+    running after FIRST_UPDATES, go on by `_settle`.
     """
-    state = GaussNewtonState(
-        paths,
-        taps,
-        reference_psd,
-        profile=profile,
-        max_gain_db=max_gain_db,
-        most_updates=n_updates,
-        shares=shares,
-    )
-    for _ in range(n_updates):
+    n_steps = min(n_updates, FIRST_UPDATES) if profile.settles else n_updates
+    given: dict[str, Any] = {"max_gain_db": max_gain_db, "shares": shares, "unknown": unknown}
+    state = GaussNewtonState(paths, taps, reference_psd, profile=profile, most_updates=n_steps, **given)
+    for _ in range(n_steps):
         state.update()
-    return state.result()
+    found = state.result()
+    if n_steps < n_updates:
+        found = found.padded(n_updates - n_steps)
+    is_left = (found.stopped == BUDGET) & (state.is_far | (found.n_applied < n_updates))
+    for item in is_left.nonzero().flatten().tolist():
+        own = slice(item, item + 1)
+        if shares is None:
+            is_one = reference_psd.ndim == 1
+            system = paths[own], found.taps[own], reference_psd if is_one else reference_psd[own]
+            if isinstance(max_gain_db, Tensor) and max_gain_db.ndim:
+                given["max_gain_db"] = max_gain_db[own]
+        else:
+            system = paths, found.taps, reference_psd
+        exact = settling(profile)
+        _settle(found, item, n_updates, GaussNewtonState(*system, profile=exact, most_updates=1, **given))
+    return found
+
+
+def _settle(found: Refinement, item: int, n_updates: int, state: GaussNewtonState) -> None:
+    """Continue an item's updates from `state`, and write what comes of them in its place.
+
+    An update is of up to N_ROUNDS steps, while one lowers J by more than SMALL_DECREASE. One whose first step has shown
+    that J is far is continued.
+    """
+    applied = int(found.n_applied[item])
+    is_open = applied > 0 and bool(-found.objective[item, : applied + 1].diff()[-1] > LARGE_DECREASE)
+    value = state.result().objective[0, -1].clone()
+    for number in range(applied if is_open else applied + 1, n_updates + 1):
+        for _ in range(1 if number == applied else 0, N_ROUNDS):
+            state.update()
+            latest = state.result()
+            if int(latest.stopped[0]) != BUDGET:
+                break
+            found.objective[item, number] = latest.objective[0, -1]
+            found.step_scale[item, number - 1] = latest.step_scale[0, -1]
+            found.pcg_residual[item, number - 1] = latest.pcg_residual[0, -1]
+            found.n_applied[item] = number
+            decrease, value = value - latest.objective[0, -1], latest.objective[0, -1].clone()
+            if decrease <= SMALL_DECREASE:
+                break
+        if int(found.n_applied[item]) < number:
+            found.stopped[item] = latest.stopped[0]
+            break
+    found.taps[item] = state.result().taps[0]
 
 
 @dataclass(frozen=True)
@@ -310,6 +328,7 @@ def _trials(plane: StepPlane, value: Tensor, profile: RefinementProfile) -> tupl
         lowest = plane.lowest()
         found = plane.value(*lowest)
         is_lower = found <= values[0]
-        x[0], y[0] = (torch.where(is_lower.unsqueeze(-1), each, old[0]) for each, old in zip(lowest, (x, y), strict=True))
+        for each, place in zip((x, y), lowest, strict=True):
+            each[0] = torch.where(is_lower.unsqueeze(-1), place, each[0])
         values[0] = torch.where(is_lower, found, values[0])
     return torch.cat(x, -1), torch.cat(y, -1), torch.stack(values, -1)

@@ -60,7 +60,7 @@ class Stages:
             outputs.stopped.copy_(found.stopped)
 
         def update() -> None:
-            updates.update(is_recorded=True)
+            updates.update()
             publish()
 
         publish()

@@ -26,7 +26,7 @@
 #define MAX_BLOCKS 512
 
 static real_plan_f plans[N_GRIDS];
-static real_plan_d double_plans[N_GRIDS];
+static real_plan_d double_plan;
 static band_edges edges[N_GRIDS];
 static toeplitz_plan toeplitz;
 static float *per_octave[N_GRIDS]; /* weights of the penalty on |W|; they sum to one, equally per octave */
@@ -47,7 +47,6 @@ EXPORT int prime_init(const prime_constants *given)
     constant = *given;
     for (int grid = 0; grid < N_GRIDS; grid++) {
         plans[grid] = real_plan_of_f(4096 << grid);
-        double_plans[grid] = real_plan_of_d(4096 << grid);
         edges[grid] = band_edges_of(4096 << grid);
         int last = edges[grid].n_bins - 1;
         double sum = 0;
@@ -57,6 +56,7 @@ EXPORT int prime_init(const prime_constants *given)
         for (int k = 1; k < last; k++) /* without 0 Hz and Nyquist, so that one-sided sums are exact transforms */
             per_octave[grid][k] = (float)(1 / (k * sum));
     }
+    double_plan = real_plan_of_d(DESIGN_N_FFT);
     toeplitz_plan_init(&toeplitz);
     prediction_init();
     return PRIME_ABI;
@@ -314,7 +314,7 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
     scratch_d wide = {take(a, points), take(a, points), take(a, points), take(a, points)};
     w->scratch = wide;
     direct_space direct = {take(a, 2 * bins), take(a, 2 * bins), w->column, w->rhs, w->solution, w->levinson, wide};
-    ws->refinement.direct = direct;
+    ws->refinement.direct = direct, ws->refinement.direct_grid = &double_plan;
     w->symbol = take(a, bins), w->re_single = take(a, bins), w->im_single = take(a, bins);
     ws->refinement.conditions = ws->conditions;
     if (a->failed || !prime_workspace_reserve(ws, 1)) {
@@ -473,7 +473,7 @@ static void initial_filter(const prime_model *model, prime_workspace *ws, int me
 {
     const real_plan_f *plan = &plans[grid_of(model->n_fft)];
     if (method == METHOD_WMMSE) {
-        solve_wmmse(&double_plans[N_GRIDS - 1], &ws->wmmse, result->taps);
+        solve_wmmse(&double_plan, &ws->wmmse, result->taps);
         mark(result, STAGE_GENERATE, since);
     } else if (method == METHOD_PRIME && model->is_fir_wiener) {
         solve_wiener(plan, &toeplitz, ws->solver, &ws->phase, &ws->wiener, result->taps);
@@ -520,13 +520,46 @@ static void predict_rival(const prime_model *model, prime_workspace *ws, const p
     result->rival_max_gain_db = fmax(result->rival_max_gain_db, decibels(max_gain));
 }
 
-/* About what WMMSE leaves of the pair of paths that is loaded, and, unless the design is better by margin_db, what
-   updates make of that. */
-static void compare_with_rival(const prime_model *model, prime_workspace *ws, const prime_input *input,
-                               const refinement_profile *profile, int n_updates, double margin_db, prime_result *result,
-                               double *since)
+/* Brings the conditions to a profile's grid, ready for updates. The paths of a single one are loaded. */
+static void pose_updates(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
+                         const refinement_profile *profile)
 {
-    int i = grid_of(profile->n_fft);
+    int i = grid_of(profile->n_fft), stride = DESIGN_N_FFT / profile->n_fft, n_bins = edges[i].n_bins;
+    for (int t = 0; t < n_conditions; t++) {
+        if (n_conditions > 1)
+            load(ws, &inputs[t]);
+        load_condition(ws, t, &inputs[t], n_bins, stride);
+    }
+    const float *psd = model->psd[i];
+    if (inputs->psd)
+        collect(inputs->psd, n_bins, stride, ws->psd), psd = ws->psd;
+    ws->refinement.penalty = per_octave[i];
+    begin_refinement(profile, &edges[i], &ws->refinement, psd, inputs->max_gain_db);
+}
+
+/* Up to n_updates updates of taps [2048]; the conditions are on the profile's grid. Returns whether they left it. */
+static int update_filter(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
+                         const refinement_profile *profile, int n_updates, float *taps, refinement_record *record)
+{
+    int i = grid_of(profile->n_fft), last = N_GRIDS - 1;
+    refinement_space *s = &ws->refinement;
+    start_from(profile, &edges[i], &plans[i], &ws->phase, s, taps);
+    if (!refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, n_updates, taps, record))
+        return 0;
+    refinement_profile exact = *profile;
+    exact.n_fft = DESIGN_N_FFT, exact.damping = constant.direct_damping, exact.preconditioner = EXACT;
+    pose_updates(model, ws, inputs, n_conditions, &exact);
+    start_from(&exact, &edges[last], &plans[last], &ws->phase, s, taps);
+    settle(&exact, &edges[last], &plans[last], &toeplitz, ws->solver, &ws->phase, s, n_updates, taps, record);
+    return 1;
+}
+
+/* About what WMMSE leaves of the pair of paths that is loaded, and, unless the design is better by margin_db, what
+   updates make of that. has_left: whether updates have left the profile's grid. */
+static void compare_with_rival(const prime_model *model, prime_workspace *ws, const prime_input *input,
+                               const refinement_profile *profile, int n_updates, double margin_db, int has_left,
+                               prime_result *result, double *since)
+{
     memcpy(ws->rival, result->taps, N_TAPS * sizeof(float));
     begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, input));
     add_to_wmmse(&ws->wmmse, 1, ws->pr, ws->pi, ws->sr, ws->si);
@@ -539,9 +572,9 @@ static void compare_with_rival(const prime_model *model, prime_workspace *ws, co
     if (!n_updates || !(result->figures.nominal - result->rival_mean_db < margin_db))
         return;
     refinement_record record;
-    start_from(profile, &edges[i], &plans[i], &ws->phase, &ws->refinement, ws->rival);
-    refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, &ws->refinement, n_updates, ws->rival,
-           &record);
+    if (has_left)
+        pose_updates(model, ws, input, 1, profile);
+    update_filter(model, ws, input, 1, profile, n_updates, ws->rival, &record);
     mark(result, STAGE_REFINE, since);
     predict_rival(model, ws, input, result);
     mark(result, STAGE_PREDICT, since);
@@ -561,7 +594,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     int i = grid_of(profile->n_fft), stride = DESIGN_N_FFT / profile->n_fft, n_bins = edges[i].n_bins;
     float max_gain_db = inputs->max_gain_db;
     refinement_space *s = &ws->refinement;
-    s->n_conditions = n_conditions, s->ratio_rms = 0, s->direct_grid = &double_plans[i];
+    s->n_conditions = n_conditions, s->ratio_rms = 0;
     begin_wiener(model->n_fft / 2 + 1, &ws->wiener);
     if (method == METHOD_WMMSE)
         begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, inputs));
@@ -585,9 +618,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
         collect(inputs->psd, n_bins, stride, ws->psd), psd = ws->psd;
     s->penalty = per_octave[i];
     begin_refinement(profile, &edges[i], s, psd, max_gain_db);
-    start_from(profile, &edges[i], &plans[i], &ws->phase, s, result->taps);
-    refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, n_updates, result->taps,
-           &result->record);
+    int has_left = update_filter(model, ws, inputs, n_conditions, profile, n_updates, result->taps, &result->record);
     for (int n = 0; n < MAX_UPDATES && loudest_unknown(profile, s) > constant.loudest_unknown; n++) {
         refinement_record unasked;
         refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, 1, result->taps, &unasked);
@@ -599,7 +630,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
         predict_effect(model, ws, inputs, 0, NULL, result);
         mark(result, STAGE_PREDICT, &since);
         if (!isnan(rival_margin_db))
-            compare_with_rival(model, ws, inputs, profile, n_updates, rival_margin_db, result, &since);
+            compare_with_rival(model, ws, inputs, profile, n_updates, rival_margin_db, has_left, result, &since);
     }
     return FAULT_NONE;
 }

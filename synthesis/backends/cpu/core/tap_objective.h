@@ -7,8 +7,10 @@
 #include "levinson.h"
 #include "toeplitz.h"
 
+enum { DIAGONAL, GOHBERG_SEMENCUL, EXACT }; /* preconditioners */
+
 typedef struct {
-    int n_fft, first_band, n_bands, preconditioned, n_iterations, settles;
+    int n_fft, first_band, n_bands, preconditioner, n_iterations, settles;
     double risk_weight, damping, step_cap /* 0: none */, ceiling_weight, tolerance;
 } refinement_profile;
 
@@ -37,7 +39,7 @@ typedef struct {
     float ratio_rms;               /* of the regularised path ratio over the 23 bands; only for a cap on steps */
     const float *penalty;          /* of exceeding the ceiling, per bin, of sum one */
     direct_space direct;
-    const real_plan_d *direct_grid; /* the profile's, in double precision */
+    const real_plan_d *direct_grid; /* the design grid, in double precision */
 } refinement_space;
 
 static inline v8 squared8(v8 re, v8 im) { return re * re + im * im; }
@@ -162,8 +164,8 @@ static inline void penalty_terms(const refinement_profile *profile, const refine
 }
 
 /* The normal matrix' symbol, damped, and minus the gradient as a spectrum, not yet times n_fft. */
-static void normal_equations(const refinement_profile *profile, const band_edges *bands, double damping,
-                             refinement_space *s, slopes slope)
+static void normal_equations(const refinement_profile *profile, const band_edges *bands, refinement_space *s,
+                             slopes slope)
 {
     int n_bins = bands->n_bins;
     memset(s->symbol, 0, (size_t)(n_bins + WIDTH) * sizeof(float));
@@ -193,7 +195,7 @@ static void normal_equations(const refinement_profile *profile, const band_edges
         }
     /* The column's first sample: the mean over the circle, times n_fft. */
     double level = 2 * (double)sum_of(s->symbol, n_bins) - s->symbol[0] - s->symbol[n_bins - 1];
-    float added = (float)(damping * (level > 1e-6 ? level : 1e-6) + constant.damping_floor), n = (float)(2 * (n_bins - 1));
+    float added = (float)(profile->damping * (level > 1e-6 ? level : 1e-6) + constant.damping_floor), n = (float)(2 * (n_bins - 1));
     for (int k = 0; k < n_bins; k++)
         s->symbol[k] = s->symbol[k] * n + added, s->descent_r[k] *= n, s->descent_i[k] *= n;
     for (int k = n_bins; k < n_bins + WIDTH - 1; k++)

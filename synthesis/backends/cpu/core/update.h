@@ -12,13 +12,13 @@ typedef struct {
     float objective[MAX_UPDATES + 1], step_scale[MAX_UPDATES], pcg_residual[MAX_UPDATES];
 } refinement_record;
 
-/* How the updates of one call go. */
+/* How the updates go. */
 typedef struct {
-    double value, decrease; /* J, and by how much the last round lowered it */
+    double value, decrease; /* J, and by how much the last step lowered it */
+    double best;            /* by how much the best trial would have */
     slopes slope;
-    int is_far;             /* whether J is far from its minimum */
-    float scale, residual;  /* of the last round */
-    double best;            /* by how much its best trial would have lowered J */
+    int is_far;             /* whether J is so far from its minimum that `settle` goes on */
+    float scale, residual;  /* of the last step */
 } progress;
 
 static float response_rms(const band_edges *bands, const float *re, const float *im)
@@ -53,17 +53,13 @@ static float solve_step(const refinement_profile *profile, const band_edges *ban
                         progress *now)
 {
     float residual = 0;
-    if (!now->is_far) {
-        normal_equations(profile, bands, profile->damping, s, now->slope);
-        irfft_f(grid, phase->scratch, s->descent_r, s->descent_i, s->gradient, N_TAPS);
-        residual = solve_toeplitz(plan, solver, phase, grid, s->symbol, s->gradient, profile->preconditioned,
-                                  profile->n_iterations, (float)profile->tolerance, s->step);
-        now->is_far = profile->settles && residual > constant.most_residual;
-    }
-    if (now->is_far) {
-        normal_equations(profile, bands, constant.direct_damping, s, now->slope);
+    normal_equations(profile, bands, s, now->slope);
+    if (profile->preconditioner == EXACT) {
         solve_directly(s->direct_grid, &s->direct, s->symbol, s->descent_r, s->descent_i, s->step);
-        residual = 0;
+    } else {
+        irfft_f(grid, phase->scratch, s->descent_r, s->descent_i, s->gradient, N_TAPS);
+        residual = solve_toeplitz(plan, solver, phase, grid, s->symbol, s->gradient, profile->preconditioner,
+                                  profile->n_iterations, (float)profile->tolerance, s->step);
     }
     int is_finite = 1;
     for (int k = 0; k < N_TAPS; k++)
@@ -101,14 +97,19 @@ static void move_to(const refinement_profile *profile, const band_edges *bands, 
     residual_power(profile, bands, s);
 }
 
-/* Takes a step; returns whether a trial lowered J enough. */
+/* Takes a step; returns whether a trial lowered J enough. None is taken where conjugate gradients have failed. */
 static int take_step(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
                      const toeplitz_plan *plan, toeplitz_space *solver, phase_space *phase, refinement_space *s,
                      progress *now, float *taps)
 {
     int n_bins = bands->n_bins;
     slopes trial;
+    int settles = profile->settles && profile->preconditioner != EXACT;
     now->residual = solve_step(profile, bands, grid, plan, solver, phase, s, now);
+    if (settles && now->residual > constant.most_residual) {
+        now->is_far = 1;
+        return 0;
+    }
     rfft_f(grid, phase->scratch, s->step, N_TAPS, s->dr, s->di);
     if (profile->step_cap > 0) {
         float rms = response_rms(bands, s->dr, s->di);
@@ -142,36 +143,73 @@ static int take_step(const refinement_profile *profile, const band_edges *bands,
             move_to(profile, bands, s, x, y, taps);
             now->value = objective_of(profile, s, 0, 0, penalty_of(profile, n_bins, s, 0, 0), now->slope);
             now->decrease = before - now->value, now->scale = (float)scale;
-            now->is_far |= profile->settles && now->decrease > constant.large_decrease;
+            now->is_far = settles && now->decrease > constant.large_decrease;
             return 1;
         }
     }
     return 0;
 }
 
-/* Up to n_updates updates of taps [2048]. */
-static void refine(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
-                   const toeplitz_plan *plan, toeplitz_space *solver, phase_space *phase, refinement_space *s,
-                   int n_updates, float *taps, refinement_record *record)
+/* Begins at the filter whose response and residuals are in s. */
+static progress begin_progress(const refinement_profile *profile, const band_edges *bands, refinement_space *s)
 {
     progress now = {0};
     s->has_last = 0;
     now.value = objective_of(profile, s, 0, 0, penalty_of(profile, bands->n_bins, s, 0, 0), now.slope);
+    return now;
+}
+
+static void note(refinement_record *record, int update, const progress *now)
+{
+    record->step_scale[update] = now->scale, record->pcg_residual[update] = now->residual;
+    record->objective[update + 1] = (float)now->value, record->applied = update + 1;
+}
+
+/* Up to n_updates updates of taps [2048]. Returns whether `settle` is to go on. */
+static int refine(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
+                  const toeplitz_plan *plan, toeplitz_space *solver, phase_space *phase, refinement_space *s,
+                  int n_updates, float *taps, refinement_record *record)
+{
+    progress now = begin_progress(profile, bands, s);
     record->applied = 0, record->stopped = STOPPED_BY_BUDGET;
     record->objective[0] = (float)now.value;
     for (int update = 0; update < n_updates; update++) {
-        now.is_far |= profile->settles && update >= constant.first_updates;
-        if (!take_step(profile, bands, grid, plan, solver, phase, s, &now, taps)) {
+        if (profile->settles && update >= constant.first_updates)
+            return 1;
+        int is_taken = take_step(profile, bands, grid, plan, solver, phase, s, &now, taps);
+        if (is_taken)
+            note(record, update, &now);
+        if (now.is_far)
+            return 1;
+        if (!is_taken) {
+            record->stopped = now.best > 0 ? STOPPED_CONVERGED : STOPPED_WITHOUT_DECREASE;
+            return 0;
+        }
+    }
+    return 0;
+}
+
+/* Continues the updates of taps [2048] by direct solves: the last one, if its step has shown that J is far, and those
+   that are left. s holds paths, response and residuals on the grid. */
+static void settle(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
+                   const toeplitz_plan *plan, toeplitz_space *solver, phase_space *phase, refinement_space *s,
+                   int n_updates, float *taps, refinement_record *record)
+{
+    progress now = begin_progress(profile, bands, s);
+    int applied = record->applied;
+    int is_open = applied && record->objective[applied - 1] - record->objective[applied] > (float)constant.large_decrease;
+    for (int update = is_open ? applied - 1 : applied; update < n_updates; update++) {
+        for (int n = update < applied ? 1 : 0; n < constant.n_rounds; n++) {
+            if (!take_step(profile, bands, grid, plan, solver, phase, s, &now, taps))
+                break;
+            note(record, update, &now);
+            if (now.decrease <= constant.small_decrease)
+                break;
+        }
+        if (record->applied <= update) {
             record->stopped = now.best > 0 ? STOPPED_CONVERGED : STOPPED_WITHOUT_DECREASE;
             return;
         }
-        record->step_scale[update] = now.scale, record->pcg_residual[update] = now.residual;
-        for (int round = 1; round < constant.n_rounds && now.is_far && now.decrease > constant.small_decrease; round++) {
-            if (!take_step(profile, bands, grid, plan, solver, phase, s, &now, taps))
-                break;
-            record->step_scale[update] = now.scale, record->pcg_residual[update] = now.residual;
-        }
-        record->objective[update + 1] = (float)now.value, record->applied = update + 1;
     }
 }
 
