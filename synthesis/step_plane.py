@@ -1,8 +1,8 @@
 """The plane that an update's step and the one before it span: there J costs no transform.
 
-An update linearises J in the band powers, in which it is concave: its step lowers J, but less and less where the bands'
-powers still change much. The lowest J in the plane gains most of what is missing, as the conjugate directions of a
-quadratic do: nine of ten simulated systems need half as many updates.
+An update linearises J in the band powers, in which it is concave: its step lowers J, but not far where the powers still
+change much. The plane gains most of what is missing, as conjugate directions do in a quadratic: eight exact steps leave
+0.45 dB to the minimum on simulated headrests, and 0.1 dB with it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class StepPlane:
         return self._objective.value(self.power(x, y), response)
 
     def lowest(self) -> tuple[Tensor, Tensor]:
-        """Return the coordinates, [batch, 1], at which about J is lowest: theory (18).
+        """Return the coordinates, [batch, 1], at which about J is lowest: theory (17).
 
         As an update does in all taps, each iteration minimises the weighted band powers and the penalty's bound.
         """

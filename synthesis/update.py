@@ -129,7 +129,7 @@ class GaussNewtonState:
         self._history[:, 0, -1] = self._value
 
     def update(self) -> None:
-        """Take one step, theory (15) to (18), with every item that has not stopped and is not far from the minimum.
+        """Take one step, theory (15) to (17), with every item that has not stopped and is not far from the minimum.
 
         Nothing is copied to the host unless the profile solves directly, so that a CUDA graph can replay it.
         """

@@ -84,7 +84,9 @@ def simulate_system(number: int, seed: int = 0) -> SimulatedSystem:
 def _duct(hz: _Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectrum]:
     """A tube that reflects at both ends: the reference microphone near one, loudspeaker and error microphone ahead."""
     length = rng.uniform(1.5, 5)
-    reference, loudspeaker, error = (rng.uniform(*each) * length for each in ((0.05, 0.2), (0.5, 0.7), (0.75, 0.95)))
+    reference, loudspeaker, error = (
+        rng.uniform(*each) * length for each in ((0.05, 0.2), (0.5, 0.7), (0.75, 0.95))
+    )
     absorbed = rng.uniform(0.02, 0.06) * np.sqrt(hz / 1000 + 0.01)  # nepers per metre
     wave = 2j * np.pi * hz / _SPEED + absorbed
     ends = rng.uniform(0.3, 0.85, (2, 1)) * np.exp(-hz / rng.uniform(800, 3000))
@@ -128,7 +130,9 @@ def _headrest(hz: _Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spect
     late = early + rng.uniform(0.0005, 0.003)
     decay_s = rng.uniform(0.01, 0.05)
     primary = _reverberant(hz, rng, late, decay_s, rng.uniform(-10, 3))
-    driven = _high_pass(hz, rng.uniform(50, 150), rng.uniform(0.6, 1.2)) * _low_pass(hz, rng.uniform(4000, 15_000), 2)
+    driven = _high_pass(hz, rng.uniform(50, 150), rng.uniform(0.6, 1.2)) * _low_pass(
+        hz, rng.uniform(4000, 15_000), 2
+    )
     return primary, rng.uniform(0.3, 3) * driven * _reverberant(hz, rng, early, decay_s, rng.uniform(-15, -5))
 
 
@@ -137,7 +141,9 @@ def _headset(hz: _Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectr
     early = rng.uniform(0.00005, 0.00025)
     late = early + rng.uniform(0.00002, 0.0002)
     isolated = _low_pass(hz, rng.uniform(200, 900), 2)
-    cavity = np.prod([_peak(hz, rng.uniform(1500, 9000), rng.uniform(1, 6), rng.uniform(-8, 8)) for _ in range(4)], 0)
+    cavity = np.prod(
+        [_peak(hz, rng.uniform(1500, 9000), rng.uniform(1, 6), rng.uniform(-8, 8)) for _ in range(4)], 0
+    )
     leak = _high_pass(hz, rng.uniform(15, 60), rng.uniform(0.5, 1.0))
     scattered = _reverberant(hz, rng, late, rng.uniform(0.001, 0.006), rng.uniform(-25, -12))
     primary = (isolated + 10 ** (rng.uniform(-45, -25) / 20)) * scattered * cavity

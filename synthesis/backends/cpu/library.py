@@ -144,7 +144,10 @@ class Profile(Structure):
     """refinement_profile of update.h."""
 
     _fields_ = (
-        *((name, c_int) for name in ("n_fft", "first_band", "n_bands", "preconditioner", "n_iterations", "settles")),
+        *(
+            (name, c_int)
+            for name in ("n_fft", "first_band", "n_bands", "preconditioner", "n_iterations", "settles")
+        ),
         *((name, c_double) for name in ("risk_weight", "damping", "step_cap", "ceiling_weight", "tolerance")),
     )
 

@@ -1,4 +1,4 @@
-/* The filter with the lowest log residual among those that keep a ceiling on their gain at every frequency: theory (19).
+/* The filter with the lowest log residual among those that keep a ceiling on their gain at every frequency: theory (18).
 
        minimise J(w) subject to |W(f)| <= c(f),    W = DFT of 2048 real taps,
 

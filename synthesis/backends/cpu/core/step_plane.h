@@ -57,7 +57,7 @@ static void penalty_in_plane(const refinement_profile *profile, int n_bins, cons
         share[i] = sum8(sums[i]);
 }
 
-/* The place where about J is lowest: theory (18). */
+/* The place where about J is lowest: theory (17). */
 static void lowest_in_plane(const refinement_profile *profile, int n_bins, const refinement_space *s, double *x, double *y)
 {
     double penalty[5] = {0};

@@ -1,5 +1,5 @@
 /* Gauss-Newton updates of one filter against the estimated paths of one or more conditions (synthesis/update.py):
-   theory (15) to (18). */
+   theory (15) to (17). */
 #ifndef PRIME_UPDATE_H
 #define PRIME_UPDATE_H
 
