@@ -147,8 +147,8 @@ def test_merit_counts_louder_band(model: Model) -> None:
 @pytest.mark.measured
 @pytest.mark.parametrize("n_samples", [2.0, 4.0])
 def test_late_measured_ears_have_no_loud_band(measured_data: Path, n_samples: float) -> None:
-    """WMMSE makes single bands of these ears louder by 23 dB at two samples, by 32 dB at four, and its updates take most
-    of that back."""
+    """WMMSE makes single bands of these ears louder by 23 dB at two samples, by 32 dB at four; its updates take most of
+    that back."""
     model = Model.on(models.DEVICE, ModelStore(BUNDLED_ROOT).load("default").parameters)
     ears = [
         one(

@@ -70,7 +70,7 @@ def simulate_system(number: int, seed: int = 0) -> SimulatedSystem:
     rng = np.random.default_rng([seed, number])
     rate_hz = int(rng.choice(_RATES_HZ[kind]))
     n = MAX_PATH_SAMPLES * rate_hz // SAMPLE_RATE_HZ
-    hz = np.fft.rfftfreq(_OVERSAMPLING * n, 1 / rate_hz)
+    hz: _Float64 = np.fft.rfftfreq(_OVERSAMPLING * n, 1 / rate_hz).astype(np.float64)
     both = []
     for spectrum in _DRAWN[kind](hz, rng):
         response = np.fft.irfft(spectrum * _converter(hz, rate_hz))[:n]
@@ -165,22 +165,26 @@ def _reverberant(
 
 def _high_pass(hz: _Float64, corner_hz: float, q: float) -> _Spectrum:
     s = 1j * hz / corner_hz
-    return s**2 / (s**2 + s / q + 1)
+    found: _Spectrum = s**2 / (s**2 + s / q + 1)
+    return found
 
 
 def _low_pass(hz: _Float64, corner_hz: float, order: int) -> _Spectrum:
-    return (1 + 1j * hz / corner_hz) ** -float(order)
+    found: _Spectrum = (1 + 1j * hz / corner_hz) ** -float(order)
+    return found
 
 
 def _peak(hz: _Float64, centre_hz: float, q: float, gain_db: float) -> _Spectrum:
     s, gain = 1j * hz / centre_hz, 10 ** (gain_db / 40)
-    return (s**2 + s * gain / q + 1) / (s**2 + s / (gain * q) + 1)
+    found: _Spectrum = (s**2 + s * gain / q + 1) / (s**2 + s / (gain * q) + 1)
+    return found
 
 
 def _converter(hz: _Float64, rate_hz: int) -> _Spectrum:
     """Its low-pass below half the rate, and its coupling's high-pass."""
     low = 1 / (1 + (hz / (0.42 * rate_hz)) ** 12)
-    return low * np.exp(-2j * np.pi * hz * 4 / rate_hz) * _high_pass(hz, 5.0, 0.7)
+    found: _Spectrum = low * np.exp(-2j * np.pi * hz * 4 / rate_hz) * _high_pass(hz, 5.0, 0.7)
+    return found
 
 
 _DRAWN: dict[Kind, Callable[[_Float64, np.random.Generator], tuple[_Spectrum, _Spectrum]]] = {
