@@ -192,18 +192,6 @@ def test_every_figure_is_drawn(whole):
     assert "projected_ratio" not in line
 
 
-def test_prediction_errors_are_those_of_rows(plain):
-    line = table_of(plain[1], f"Predicted against scored NR {ORIGINAL}")["prime-log + GN(2)"]
-    errors = [
-        float(row["predicted_noise_reduction_db"]) - float(row["noise_reduction_db"])
-        for row in text_rows()
-        if (row["method"], row["k"], row["condition"]) == ("prime-log", "2", "original")
-    ]
-    assert float(line["predicted - scored NR dB"]) == pytest.approx(statistics.mean(errors), abs=HALF_DIGIT)
-    assert float(line["its mean size"]) == pytest.approx(statistics.mean(map(abs, errors)), abs=HALF_DIGIT)
-    assert float(line["its largest"]) == pytest.approx(max(map(abs, errors)), abs=HALF_DIGIT)
-
-
 def test_windows_are_never_mixed(tmp_path, rows):
     """Rows of two calibration windows in one file: tables and figures of each, means of neither together."""
     other = read_csv("pandar-prime")
