@@ -27,8 +27,8 @@ def settings_table() -> str:
     rows = []
     for name, field in Settings.model_fields.items():
         option, meaning = name.replace("_", "-"), " ".join((field.description or "").split())
-        rows.append(f"| `--{option}` | {_shown(field.default)} | {meaning} |")
-    return "\n".join(["| option | default | |", "|---|---|---|", *rows, ""])
+        rows.append(f"`--{option}` | {_shown(field.default)} | {meaning}")
+    return "\n".join(["option | default | meaning", "---|---|---", *rows, ""])
 
 
 def _shown(default: object) -> str:
