@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from training.figures import pareto_front
 from training.methods import METHODS
 from training.report import by_recording, checked, main, write_report
 from training.rows import COLUMNS, DesignRow, RunError, by_split, read_rows, split_means, write_parquet
@@ -245,6 +244,8 @@ def test_published_rows_can_be_reported(file):
 
 
 def test_pareto_front_holds_what_nothing_beats():
+    from training.figures import pareto_front  # late: matplotlib takes a second
+
     generator = np.random.default_rng(0)
     points = [(float(cost), float(gain)) for cost, gain in generator.uniform(size=(60, 2))]
     expected = {one for one in points if not any(o != one and o[0] <= one[0] and o[1] >= one[1] for o in points)}

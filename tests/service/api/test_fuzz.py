@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from prime_anc_client import wire
 from service.api import open_inference_codec as open_inference
-from service.api.design import Wanted
 from service.api.reading import as_document, parse_json, parse_tensors
 from service.api.request_types import DesignBody, EvaluateBody, validated
 from service.errors import HttpProblem
@@ -120,9 +119,9 @@ def test_inference_requests_of_any_numbers(values: list[float], cut: int, flip: 
     if flip is not None:
         body[flip % len(body)] ^= 1 << flip % 8
 
-    def read() -> Wanted:
+    def read() -> Any:
         asked = validated(open_inference.InferenceRequest, parse_json(body[: len(head)]))
-        return open_inference.wanted_design(asked, memoryview(body)[len(head) :], "ears")
+        return open_inference.read_inference(asked, memoryview(body)[len(head) :], "ears")
 
     found = outcome(read)
     if isinstance(found, HttpProblem):
