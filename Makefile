@@ -17,7 +17,7 @@ SOURCES   := pyproject.toml constraints.txt $(wildcard setup.py synthesis/backen
 PROGRAMS  := $(abspath $(VENV))/programs
 WITH_PROGRAMS := PATH="$(abspath $(BIN)):$(PROGRAMS)/usr/bin:$(PROGRAMS)/usr/sbin:$$PATH"
 
-# Tests start many processes, each of which would otherwise compile every module that it imports.
+# Tests start many processes, which would otherwise all compile the modules that they import.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help test lint unit serve programs generators format clean

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# All measurements on a machine with a GPU, in three calls of at most nine minutes each:
+# All measurements on a machine with a GPU, in three calls of at most nine minutes:
 #
 #     benchmarks/gpu.sh a|b|c OUT DATA [WHEELS]
 #
 #   a  tests of the backend, core times with few rounds
 #   b  core times in full, operators and kernels of a design
-#   c  the service over HTTP, its start, training, the service's own tests on a GPU
+#   c  the service over HTTP, its start, training, the service's tests on a GPU
 #
 # DATA holds the PANDAR database and a folder `noise`; `-` simulates both. The first of $PYTHON, python3, python3.12
 # and python3.11 that can import torch is used; torch itself is never installed. Other missing packages go to a temporary
@@ -113,8 +113,8 @@ for line in sys.stdin.read().split():
         --dry-run --report "$PACKAGES/report.json" $missing &&
         "$python" -c '
 import json, sys
-for each in json.load(sys.stdin)["install"]:
-    print(each["metadata"]["name"], each["metadata"]["version"], sep="==")
+for package in json.load(sys.stdin)["install"]:
+    print(package["metadata"]["name"], package["metadata"]["version"], sep="==")
 ' <"$PACKAGES/report.json" >"$PACKAGES/missing.txt" &&
         "${pip[@]}" install --quiet --disable-pip-version-check "${from[@]}" \
             --no-deps --target "$PACKAGES" --requirement "$PACKAGES/missing.txt"

@@ -31,7 +31,7 @@ PACKAGES = ("service", "synthesis", "model_store", "measurement", "hardware")
 N_UPDATES = 3
 WARM_UP, N_REQUESTS = 5, 10
 
-# Function of the service through which each part of an answer goes out.
+# Function of the service that sends the parts of an answer.
 SENDING = "Front.__call__.<locals>.sending"
 
 

@@ -307,7 +307,7 @@ def design(
 def evaluate(
     service: ServiceClient, control_filter: Path, paths: Json, file_rate: float | None, as_json: bool
 ) -> None:
-    """Predict what a filter does on each of these measurements."""
+    """Predict the effect of a filter on these measurements."""
     fields = inputs.filter_fields(control_filter, file_rate)
     paths = _as_verified(paths, control_filter)
     for label, ear in _by_measurement(paths):

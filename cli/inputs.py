@@ -59,7 +59,7 @@ def ear(file: Path, side: str = "left", rate_hz: float | None = None) -> tuple[J
         return {name: document[name] for name in PATH_FIELDS if name in document}, _remarks(file, document)
     found = measurements.read(file, rate_hz)
     if len(found.channels) == 1:
-        raise FileError(f"{file}: it has one channel; name each path's file with --primary and --secondary")
+        raise FileError(f"{file}: it has one channel; name the paths' files with --primary and --secondary")
     notes = list(found.notes)
     if file.suffix.lower() in measurements.AUDIO and len(found.channels) == 2:  # audio channels have no names
         found = replace(found, channels=dict(zip(("primary", "secondary"), found.channels.values(), strict=True)))

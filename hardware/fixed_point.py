@@ -84,7 +84,7 @@ class Quantised:
     format: NumberFormat
     # Int64 in units of the last bit: b0, b1, b2, a1, a2 per row [n_sections, 5], or taps [n_taps].
     words: NDArray[np.int64]
-    # Exponent of the power of two by which each row, or all taps, was divided.
+    # Exponent of the power of two by which a row, or all taps, was divided.
     shift: NDArray[np.int64]
     # Quantised coefficients in the units of the design.
     values: NDArray[np.float64]

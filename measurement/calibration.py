@@ -310,7 +310,7 @@ def _feedback(drives: Sequence[PlayedTake], cut: Windows, last_sample: int) -> R
 
 
 def clipped_share(signal: Real) -> float:
-    """Compute the share of a signal's samples [n] at its extremes, beyond one each.
+    """Compute the share of a signal's samples [n] at its extremes, beyond the first at either end.
 
     A sine or sweep has up to 1 % of its samples there in 16 bits; from a signal with that crest factor it is
     subtracted.

@@ -1,6 +1,6 @@
 """Judge whether a calibration can be trusted, and give the reasons if not.
 
-Recordings are judged on their own figures, paths by their plausibility beside those of a model's support listeners
+Recordings are judged by their figures, paths by their plausibility beside those of a model's support listeners
 (`plausibility`). The limits were set on 30 measured ears with simulated calibrations: all pass, and every fault is
 found in all of them (tests/measurement/test_checks.py). Measured values stand above the limits.
 """
@@ -262,7 +262,7 @@ def _judge_tail(calibration: Calibration, reasons: dict[str, str], not_judged: d
             f"the takes hold windows of {calibration.window} samples only, {WINDOW} are needed: record for longer"
         )
     elif "clipping" in reasons:  # distortion by clipping follows the signal, unlike noise, and resembles a tail
-        not_judged["truncated_tail"] = "clipping cannot be told from a tail"
+        not_judged["truncated_tail"] = "clipping cannot be distinguished from a tail"
     elif calibration.tail_db > MAX_TAIL_DB:
         reasons["truncated_tail"] = (
             f"after 37 ms the secondary path still holds {calibration.tail_db:.1f} dB of its energy, more "

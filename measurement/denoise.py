@@ -1,4 +1,4 @@
-"""Remove measurement noise from an estimated secondary path, using the noise level in its own window.
+"""Remove measurement noise from an estimated secondary path, using the noise level in its window.
 
 A secondary path is short, the shorter the higher the frequency, while an estimate's noise is spread evenly over all
 lags. So the estimate is split into bands that add up to it, and lag n of band b is multiplied by

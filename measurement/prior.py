@@ -184,7 +184,7 @@ def learn_path_prior(
     primaries, secondaries
         Responses of up to 8192 samples.
     persons
-        Person of each pair.
+        Person per pair.
     n_directions
         Number of directions; at most the number of persons less two.
 
@@ -195,7 +195,7 @@ def learn_path_prior(
     """
     if not len(primaries) == len(secondaries) == len(persons) >= 2:
         raise ValueError(
-            f"path prior: {len(primaries)} ears of {len(persons)} persons; give two or more, of each one"
+            f"path prior: {len(primaries)} ears of {len(persons)} persons; give two or more, with a person per ear"
         )
     responses = [np.stack([_padded(item) for item in paths]) for paths in (primaries, secondaries)]
     who = np.asarray(persons)

@@ -119,7 +119,7 @@ class Manifest(_Frozen):
     def _check(self) -> Self:
         _check_plain(self.training)
         if len(set(self.support)) < len(self.support):
-            raise ValueError("support: a listener is named twice; name each once")
+            raise ValueError("support: a listener is named twice; name it once")
         if self.split is None and self.scores.held_out:
             raise ValueError(
                 "scores.held_out: found figures for a model trained on every listener (split is null), "

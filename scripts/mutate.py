@@ -1,6 +1,6 @@
 """Put single faults into the numerical code, one at a time, and see whether the tests beside it notice.
 
-Each fault is made in a copy of the tree, and the tests of its row are run there. Results are written after each fault,
+A fault is made in a copy of the tree, and the tests of its row are run there. Results are written after every fault,
 so that a run that was stopped goes on where it was: `python scripts/mutate.py`; `--again survived` repeats those that
 were not caught, `--only NUMBER ...` runs some.
 """
@@ -30,7 +30,7 @@ COPIED = (
     *("benchmarks", "workbench", "tests", "scripts", "deploy", "docs", "examples", "studies"),
 )
 CORE = "synthesis/backends/cpu/core/"
-# The machine's own level alone, which is all that tests run.
+# Only the machine's level, which is all that tests run.
 BUILD = (
     "from synthesis.backends.cpu import build, library;"
     "build.LEVELS = {build.machine(): [library.level()]}; build.compile_core()"
@@ -228,14 +228,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def name_of(fault: Fault) -> str:
-    """What results are kept under."""
+    """Return the key of a result."""
     return f"{fault.file}: {fault.text} -> {fault.replacement}"
 
 
 def check_table() -> None:
-    """Each text occurs once in its file, each test exists. Raises SystemExit with those that do not."""
-    wrong = [name_of(each) for each in FAULTS if (ROOT / each.file).read_text("utf-8").count(each.text) != 1]
-    wrong += [test for each in FAULTS for test in each.tests if not (ROOT / test).exists()]
+    """Check that all texts occur once in their files, and all tests exist; raises SystemExit with the exceptions."""
+    wrong = [name_of(fault) for fault in FAULTS if (ROOT / fault.file).read_text("utf-8").count(fault.text) != 1]
+    wrong += [test for fault in FAULTS for test in fault.tests if not (ROOT / test).exists()]
     if wrong:
         raise SystemExit("mutate: not found once:\n" + "\n".join(wrong))
 

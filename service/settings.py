@@ -96,7 +96,7 @@ class Settings(BaseSettings):
     otlp_endpoint: str | None = None
     """OpenTelemetry collector (http://host:4318/v1/traces)."""
     commit: str = ""
-    """Of this build, for the metrics."""
+    """Commit of this build, for the metrics."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest severity logged."""
 
@@ -113,7 +113,7 @@ def processors() -> set[int]:
 def physical_cores() -> int:
     """Physical cores that this process may use, within a container's CPU quota; at least 1.
 
-    Hardware threads of one core share its vector units: with one design thread on each, transforms are slower.
+    Hardware threads of one core share its vector units: transforms are slower with a design thread per hardware thread.
     """
     cores = set()
     for cpu in processors():

@@ -1,6 +1,6 @@
 """Measure which mistakes in a measurement are found: `python -m studies.mistakes --data DIR --noise DIR --out FILE`.
 
-Every ear is measured with every kind of probe, right and with each mistake, and judged with the statistics of the
+Every ear is measured with every kind of probe, correctly and with every mistake, and judged with the statistics of the
 other persons' ears: by the verdict of `/calibrate` and, for mistakes in the paths that a request holds, by the
 warnings of `/refine`. Loss: noise reduction of the bundled model's filter (k = 1) against that of a measurement
 with white noise and no other noise. FILE has a row per endpoint, mistake, probe and SNR, counted over ears.

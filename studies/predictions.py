@@ -1,9 +1,9 @@
 """Measure the accuracy of predictions: `python -m studies.predictions --data DIR --noise DIR --out FILE`.
 
 Persons and recordings are left out together: the prior, the uncertainty and the reference spectrum that an ear is
-estimated, designed and predicted with come from other persons, other recordings and synthetic noise. Each ear is
-calibrated as `/calibrate` does it, with each probe, SNR and duration. The filter (`fir_wiener`, k = 1) is predicted
-from the estimates and scored on the true paths, under the same reference spectrum. FILE has a row for each basis
+estimated, designed and predicted with come from other persons, other recordings and synthetic noise. Ears are
+calibrated as by `/calibrate`, with all probes, SNRs and durations. The filter (`fir_wiener`, k = 1) is predicted
+from the estimates and scored on the true paths, under the same reference spectrum. FILE has a row per basis
 and length of the responses, over ears, and by probe, SNR and duration (an empty cell stands for all).
 """
 
@@ -38,7 +38,7 @@ from training.measurements import Measurements, learn_prior, priors_of_others
 Row = dict[str, object]
 N_FOLDS = 5
 SECONDS = (1.0, 4.0, 12.0)
-EVERY_SNR_AT_S = 4.0  # at other durations one SNR for each ear and probe, in turn
+EVERY_SNR_AT_S = 4.0  # at other durations one SNR per ear and probe, in turn
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 6144, 8192)  # of primary responses that are sent alone
 NO_NOISE_DB = 200.0
 KEYS = ["basis", "n_taps", "kind", "snr_db", "seconds"]

@@ -6,7 +6,7 @@ the secondary path s and the control filter w,
     d = p * x,    e = d - s * w * x,    ideally W = P / S,
 
 which in general is neither causal nor bounded. `theory.md` states the method: symbols, numbered equations, and the
-files of each. `design` is the method on one page, `synthesizer` joins its parts in torch, in float32 or float64,
+their files. `design` is the method on one page, `synthesizer` joins its parts in torch, in float32 or float64,
 batched in the first dimension and differentiable. `backends` runs them behind one interface of NumPy arrays:
 `reference` (this code), `cpu`, `cuda`. Beside it stand
 

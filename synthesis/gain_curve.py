@@ -24,7 +24,7 @@ class GainCurve:
 
     # Above 0, rising.
     frequency_hz: Sequence[float]
-    # As many values.
+    # Equally many values.
     gain_db: Sequence[float]
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class GainCurve:
 
 
 def ceiling_at(max_gain_db: float | GainCurve, frequency_hz: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Largest |W|, no decibels, at each frequency: same shape. 0 Hz counts as the curve's first point."""
+    """Return the largest |W|, linear, at frequencies: same shape. 0 Hz counts as the curve's first point."""
     if not isinstance(max_gain_db, GainCurve):
         return np.full(np.shape(frequency_hz), 10 ** (max_gain_db / 20))
     points_hz = np.asarray(max_gain_db.frequency_hz, float)
@@ -71,7 +71,7 @@ def ceiling_at(max_gain_db: float | GainCurve, frequency_hz: NDArray[np.floating
 
 
 def ceiling_db(max_gain_db: float | GainCurve, n_fft: int) -> NDArray[np.float64]:
-    """The ceiling at each bin of an n_fft-point grid: [n_fft // 2 + 1]."""
+    """Return the ceiling on the bins of an n_fft-point grid: [n_fft // 2 + 1]."""
     if isinstance(max_gain_db, GainCurve):
         return max_gain_db.least_db(n_fft)
     return np.full(n_fft // 2 + 1, float(max_gain_db))

@@ -22,7 +22,7 @@ MIN_LOW_HZ = 1.0
 N_FEATURES = 12
 
 Realisation = Literal["minimum_phase", "fir_wiener"]
-# What a generator corrects: log A_base, or the log weight and log penalty of a finite Wiener filter.
+# Quantity that a generator corrects: log A_base, or the log weight and log penalty of a finite Wiener filter.
 N_OUTPUTS = {"minimum_phase": 1, "fir_wiener": 2}
 
 
@@ -88,8 +88,8 @@ class GeneratorConfig:
         On two splits 128 points and 40 channels were better by 0.06 dB before updates and no better after one, at
         six times the arithmetic.
         """
-        own: dict[str, Any] = {"kind": "prime-log", "n_fft": 8192, "n_channels": 24, "n_points": 64}
-        return cls(**own | changes)
+        layout: dict[str, Any] = {"kind": "prime-log", "n_fft": 8192, "n_channels": 24, "n_points": 64}
+        return cls(**layout | changes)
 
     @property
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -98,7 +98,7 @@ class GeneratorConfig:
         shapes: dict[str, tuple[int, ...]] = {}
 
         def add(name: str, *weight: int) -> None:
-            """A layer: its weight, and a bias for each output."""
+            """Add a layer: its weight, and a bias per output."""
             shapes[f"{name}.weight"] = weight
             shapes[f"{name}.bias"] = weight[:1]
 

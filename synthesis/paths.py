@@ -67,7 +67,7 @@ class AcousticPaths:
         return self.primary.shape[0]
 
     def __getitem__(self, index: slice | list[int]) -> AcousticPaths:
-        """Some of the ears, as a batch of their own."""
+        """Select some of the ears as a batch."""
         return AcousticPaths(self.primary[index], self.secondary[index])
 
     def to(self, dtype: torch.dtype, device: torch.device | str | None = None) -> AcousticPaths:

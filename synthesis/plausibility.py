@@ -44,7 +44,7 @@ Path = Real | Complex
 PLAUSIBILITY = {
     "identical_paths": "Two of the paths are the same but for a factor, or two conditions have the same paths: one "
     "of them was sent twice.",
-    "swapped_paths": "Primary and secondary path look like each other's: they were exchanged.",
+    "swapped_paths": "Primary and secondary path look exchanged.",
     "implausible_polarity": "The secondary path has the opposite sign of the support listeners'.",
     "implausible_level": "The secondary path is louder or quieter than the support listeners', relative to the "
     "primary path, by more than 3.5 dB.",

@@ -74,7 +74,7 @@ class Data:
 
     @cached_property
     def everybody(self) -> Fold:
-        """Return all listeners with all noises, each under the others' prior or none."""
+        """Return all listeners with all noises, under the others' prior or none."""
         listeners, noise = self.dataset.listeners, self.noise
         if self.configuration.protocol == "by-recording":
             noise = support_noises(noise, noise.names[: noise.n_recordings], SPLIT_SEED)

@@ -1,4 +1,4 @@
-"""Section 3 of the paper: for each split and method, fit on the support, score on the held-out listeners.
+"""Section 3 of the paper: for all splits and methods, fit on the support, score on the held-out listeners.
 
 A design sees estimated paths and its score the true ones. The exceptions are the adaptive references, which adapt
 on the true paths; their rows say so. A task is a method on one split (and seed), or, where a method needs no
@@ -159,7 +159,7 @@ def score_method(
     listeners: tuple[str, ...],
     labels: Row,
 ) -> Iterator[Row]:
-    """Yield a row for each filter of a method on each pair of some listeners.
+    """Yield a row per filter of a method and pair of some listeners.
 
     Parameters
     ----------

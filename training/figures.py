@@ -58,14 +58,14 @@ BANDS = {f"band_{nominal_hz(n):g}_db": nominal_hz(n) for n in SCORED_BANDS}
 
 
 def draw(found: Sequence[Section], per_noise: pd.DataFrame, folder: Path) -> None:
-    """Draw the figures of each window; those over updates and cost use the largest group of conditions.
+    """Draw the figures per window; those over updates and cost use the largest group of conditions.
 
     Parameters
     ----------
     found
         Sections of a run.
     per_noise
-        Rows of the method with a filter for each noise, shown in grey over frequency.
+        Rows of the method with a filter per noise, shown in grey over frequency.
     folder
         Where to write.
     """

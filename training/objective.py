@@ -5,7 +5,7 @@
 The band reductions R_b come from 3-s clips and Hann STFTs, as in the paper, or from the reference power spectrum
 on the design grid, which needs neither clips nor long convolutions. A margin in the risk, [margin - R_b]_+, counts
 bands that are quieter by less than it: what a support listener has to spare, a held-out one may need. The bands
-beyond the scored ones have a margin of their own, for few filters can make them quieter at all.
+beyond the scored ones have a separate margin, since few filters can make them quieter at all.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Objective:
         return self.of_items(true, taps, correction, drawn, n_fft).mean()
 
     def of_items(self, true: Any, taps: Tensor, correction: Tensor, drawn: Tensor, n_fft: int) -> Tensor:
-        """L of each item, [batch].
+        """Compute L per item, [batch].
 
         Parameters
         ----------

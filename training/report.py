@@ -49,7 +49,7 @@ LOUD_HIGH_BAND_DB = 3.0
 FALLBACK_MARGIN_DB = 0.5
 
 NOTE = (
-    "NR: mean over the one-third octaves 50 Hz-5 kHz. AMP: 50 Hz-8 kHz, quieter bands counted as 0 in each block. "
+    "NR: mean over the one-third octaves 50 Hz-5 kHz. AMP: 50 Hz-8 kHz, quieter bands counted as 0 per block. "
     "low, high: change of level in 22.4-44.7 Hz and 8.9-22.4 kHz, positive is louder. late cut: scored with the "
     "primary's taps from 2048 on set to zero. Means over ears, conditions and seeds within a listener, over "
     "listeners within a split, over splits; SD: sample standard deviation over split means. cases: ears times "
@@ -60,7 +60,7 @@ NOTE = (
 )
 BY_RECORDING_NOTE = (
     "Filters are scored on the held-out recordings, white and pink. pool: the held-out recordings together; single "
-    "recording: each of them alone; airplane_like: nothing above 8 kHz; broad-band: white, pink and pool. noise: "
+    "recording: one of them alone; airplane_like: nothing above 8 kHz; broad-band: white, pink and pool. noise: "
     "SNR at the error microphone. Means over ears and probes within a listener, over listeners within a split, "
     "over splits; worst ear: of all. with fallback: WMMSE where it is predicted to be better by more than "
     f"{FALLBACK_MARGIN_DB} dB. No listener and no recording was in its model's support."
@@ -235,7 +235,7 @@ class Section:
         return design.name + (" (true paths)" if on_true_paths(design, self.designs[design]) else "")
 
     def means(self, columns: Sequence[str]) -> tuple[dict[DesignRow, pd.Series], dict[DesignRow, pd.Series]]:
-        """Mean and sample SD over splits of each column, by design."""
+        """Compute mean and sample SD of the columns over splits, by design."""
         grouped = split_means(self.rows, list(columns)).groupby(level=DESIGN, sort=False)
         mean, deviation = (
             {as_design(key): line for key, line in table.iterrows()} for table in (grouped.mean(), grouped.std())
@@ -285,7 +285,7 @@ def section_tables(section: Section) -> list[str]:
 
 
 def supports(rows: pd.DataFrame) -> str:
-    """List the support of each split; empty if nothing was trained."""
+    """List the supports of the splits; empty if nothing was trained."""
     columns = [name for name in ("split", "support", "support_recordings") if rows[name].notna().any()]
     found = rows[columns].dropna().drop_duplicates().sort_values("split")
     if "support" not in columns:

@@ -1,10 +1,10 @@
 """The rows of an experiment: one Parquet file per finished task, joined into `rows.parquet`.
 
-    OUT/run.json                  what decides the results, and configuration and environment of each start
+    OUT/run.json                  settings that determine the results, and configuration and environment of all starts
     OUT/rows/METHOD/TASK.parquet  rows of one finished task
     OUT/state/METHOD/TASK.pt      training state of an unfinished task
     OUT/models/METHOD/TASK.pt     weights of a trained generator
-    OUT/rows.parquet              all rows; `attrs` hold run.json and the held-out listeners of each split
+    OUT/rows.parquet              all rows; `attrs` hold run.json and the held-out listeners of the splits
 
 A file appears whole or not at all, so that a killed run loses at most the tasks in progress.
 """
@@ -149,12 +149,12 @@ class RunFolder:
         return joined([read_parquet(file) for file in files])
 
     def collect(self, held_out: Mapping[int, Sequence[str]]) -> pd.DataFrame:
-        """Write and return all rows of the folder, whatever configuration asked for them.
+        """Write and return all rows of the folder, whatever configuration requested them.
 
         Parameters
         ----------
         held_out
-            Held-out listeners of each split; those of earlier starts are kept.
+            Held-out listeners per split; those of earlier starts are kept.
         """
         file = self.folder / ROWS_FILE
         earlier = read_rows(file).attrs["held_out"] if file.exists() else {}
@@ -203,7 +203,7 @@ def read_rows(run: Path) -> pd.DataFrame:
 def by_split(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows with a split each, without `attrs`, which pandas would copy at every step of a report.
 
-    An untrained design has rows once per listener. They enter each split whose held-out listeners all have them, so
+    An untrained design has rows once per listener. They enter all splits whose held-out listeners all have them, so
     that every method's mean of a split is taken over the same cases.
     """
     held_out = {int(split): set(listeners) for split, listeners in rows.attrs["held_out"].items()}

@@ -78,7 +78,9 @@ class GroupTrainer:
             Numbers of sets and seeds differ, or the state file has other seeds.
         """
         if not seeds or len(seeds) != len(training_sets):
-            raise ValueError(f"seeds: found {len(seeds)} for {len(training_sets)} training sets, expected one each")
+            raise ValueError(
+                f"seeds: found {len(seeds)} for {len(training_sets)} training sets, expected one per set"
+            )
         self.config = config
         self.objective = objective
         self.seeds = list(seeds)
@@ -164,13 +166,13 @@ class GroupTrainer:
                 number: {name: value if name == "step" else value[one].clone() for name, value in values.items()}
                 for number, values in state["optimiser"]["state"].items()
             }
-            state = {
+            member = {
                 "update": self.update,
                 "seeds": self.seeds[one],
                 "generator": {name: item[one].clone() for name, item in state["generator"].items()},
                 "optimiser": state["optimiser"] | {"state": moments},
             }
-            save_state(file, state)
+            save_state(file, member)
 
     @staticmethod
     def updates_in(state_file: Path) -> int:

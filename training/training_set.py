@@ -118,10 +118,10 @@ class TrainingSet:
     def draw(
         self, batch_size: int, mixture_probability: float, rng: np.random.Generator
     ) -> tuple[Tensor, Tensor, TruePaths]:
-        """A batch: primary and secondary estimates, and the true paths that belong to them.
+        """Draw a batch: primary and secondary estimates, and their true paths.
 
-        Each item is a mixture with `mixture_probability`, else a measured case; one alpha mixes estimates and
-        true paths alike. The calibration is drawn for each item.
+        An item is a mixture with `mixture_probability`, else a measured case; one alpha mixes estimates and
+        true paths alike. The calibration is drawn per item.
         """
         places, alphas = self.draw_items(batch_size, mixture_probability, rng)
         device = self.primary_estimates.device
@@ -130,13 +130,13 @@ class TrainingSet:
     def draw_items(
         self, batch_size: int, mixture_probability: float, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What `gather` takes, on the host: places int64 [batch, 3], alphas float32 [batch]."""
+        """Draw the arguments of `gather` on the host: places int64 [batch, 3], alphas float32 [batch]."""
         items = [self._item(mixture_probability, rng) for _ in range(batch_size)]
         places = np.array([item[:3] for item in items], dtype=np.int64)
         return places, np.array([item[3] for item in items], dtype=np.float32)
 
     def gather(self, places: Tensor, alphas: Tensor) -> tuple[Tensor, Tensor, TruePaths]:
-        """The items of a batch, as `draw` returns them; nothing here waits for the host.
+        """Return the items of a batch, as `draw`; nothing here waits for the host.
 
         places: calibration, first and second case, [batch, 3]. alphas: weight of the second case, [batch].
         """
@@ -152,7 +152,7 @@ class TrainingSet:
         return estimates[0], estimates[1], TruePaths(*true)
 
     def _item(self, mixture_probability: float, rng: np.random.Generator) -> tuple[int, int, int, float]:
-        """Calibration, first and second case, alpha; a measured case is its own second one, with weight 0."""
+        """Draw calibration, first and second case, alpha; for a measured case the second is the same, with weight 0."""
         calibration = int(rng.integers(self.primary_estimates.shape[0]))
         if self.mixtures and rng.random() < mixture_probability:
             mixture = self.mixtures[int(rng.integers(len(self.mixtures)))]
@@ -162,7 +162,7 @@ class TrainingSet:
 
 
 def _padded(responses: Sequence[Tensor]) -> Tensor:
-    """Impulse responses [n, taps] under one another, with zeros after those that are shorter."""
+    """Stack impulse responses [n, taps], padding shorter ones with zeros."""
     longest = max(response.shape[-1] for response in responses)
     return torch.cat([pad(response, (0, longest - response.shape[-1])) for response in responses])
 
@@ -187,7 +187,7 @@ def draw_mixtures(
     listener_order
         Every listener of `pairs` once, e.g. from `order_listeners`.
     n_mixtures
-        How many, at least 1.
+        Number of mixtures, at least 1.
     seed
         Of the draw.
     alpha_range
@@ -205,7 +205,7 @@ def draw_mixtures(
     """
     if sorted(listener_order) != sorted({pair.listener for pair in pairs}):
         raise DatasetError(
-            f"mixtures: found the order {', '.join(listener_order)}, expected each listener of the pairs once"
+            f"mixtures: found the order {', '.join(listener_order)}, expected all listeners of the pairs once"
         )
     low, high = alpha_range
     if n_mixtures < 1 or not (np.isfinite(low) and np.isfinite(high) and low < high):
@@ -225,7 +225,7 @@ def draw_mixtures(
 
 
 def order_listeners(pairs: Sequence[PathPair], dataset: DatasetKind) -> tuple[str, ...]:
-    """The order in which support listeners are neighbours.
+    """Return the order in which support listeners are neighbours.
 
     Persons: ascending number. Ten-path: ascending score on the first principal component of the listeners'
     joined log magnitudes ``[log |P|, log |S|]`` (originals, mean over ears, 4097 bins each), so that neighbours

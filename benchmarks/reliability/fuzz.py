@@ -234,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.fuzz", description=__doc__)
     parser.add_argument("--bodies", type=int, default=1_000_000)
-    parser.add_argument("--examples", type=int, default=200, help="of each operation; 0: no schemathesis")
+    parser.add_argument("--examples", type=int, default=200, help="number per operation; 0: no schemathesis")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
     outcome = Fuzz()

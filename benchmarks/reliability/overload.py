@@ -5,8 +5,8 @@
 
 Measures one client alone, then the capacity (many clients), then offers three times the capacity with a deadline of
 twice the unloaded p99, then measures one client alone again two seconds later. What must hold: only 200 and 503,
-each 503 with Retry-After and within 5 ms, p99 of accepted requests within twice the unloaded one, and unloaded
-times afterwards. With fewer than four cores the service's own times are judged, because the clients share its
+503 only with Retry-After and within 5 ms, p99 of accepted requests within twice the unloaded one, and unloaded
+times afterwards. With fewer than four cores the service's times are judged, because the clients share its
 cores; runs of less than a minute do not judge times.
 
 With `--mixed` the requests are of all kinds (`kinds`), in the same proportions throughout and with default

@@ -72,9 +72,9 @@ class Measurement:
     rate_hz: float | None
     # Time of the first sample.
     start_s: float = 0.0
-    # What was done to the file's contents.
+    # Changes to the file's contents.
     notes: tuple[str, ...] = field(default=())
-    # What an .ita file says of itself and of each channel.
+    # Comment of an .ita file, and labels of its channels.
     comment: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -317,9 +317,9 @@ class RecordedChannels:
 
     # Samples at 48 kHz, float64 [n].
     signals: list[NDArray[np.float64]]
-    # Share of each signal's samples that are clipped, as recorded.
+    # Share of clipped samples per signal, as recorded.
     clipped_shares: list[float]
-    # What was done to the file's contents.
+    # Changes to the file's contents.
     notes: tuple[str, ...]
 
 
@@ -340,7 +340,7 @@ def recording(file: Path, meanings: Sequence[str] = MICROPHONES) -> RecordedChan
     Returns
     -------
     Recording
-        One signal for each meaning.
+        One signal per meaning.
 
     Raises
     ------

@@ -53,7 +53,7 @@ class Head:
     rate_hz: float | None
     # Time of the first sample.
     start_s: float
-    # How many samples follow.
+    # Number of samples that follow.
     n_samples: int | None
     # Factor for the samples.
     scale: float

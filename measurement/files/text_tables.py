@@ -80,7 +80,7 @@ class Table:
     """Numbers in columns, and the header's statements."""
 
     values: NDArray[np.float64]
-    # Of the columns; empty without a head.
+    # Names of the columns; empty without a header.
     names: tuple[str, ...]
     # Sample rate that the head states.
     rate_hz: float | None

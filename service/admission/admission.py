@@ -196,7 +196,7 @@ def refuse_foreign(scope: Scope, headers: Headers, allowed_hosts: Collection[str
     if site == "cross-site" or is_foreign:
         raise HttpProblem(
             "cross-site",
-            "the page of another site sent this request; send it from the service's own page or from a program, "
+            "the page of another site sent this request; send it from the service's page or from a program, "
             "without Origin",
         )
     if not _is_loopback((scope.get("server") or ("",))[0]):

@@ -39,7 +39,7 @@ class Keys:
         self._from_settings = frozenset(digests)
         self._file = file
         self.are_required = bool(self._from_settings) or file is not None
-        """Whether these keys are set up; with an empty file nobody has one."""
+        """Whether these keys are set up; with an empty file there are none."""
         self._clock = clock
         self._looked_at = clock()
         self._stamp = self._file_stamp()

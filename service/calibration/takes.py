@@ -19,10 +19,10 @@ from service.errors import HttpProblem
 from synthesis.types import Float32
 
 MAX_TAKES = 64
-"""Eight recordings in each of eight states."""
+"""Eight recordings in eight states."""
 
 MIN_GAIN, MAX_GAIN = 1e-6, 1000.0
-"""Of a take in which the loudspeaker plays. Below -120 dB it plays nothing that could be measured."""
+"""Range of a gain with the loudspeaker on; below -120 dB it is not measurable."""
 
 
 class ProbeTake(NamedTuple):
@@ -218,7 +218,7 @@ class TakeBody(StrictModel):
     gain: Absent[Annotated[Number, Field(ge=-MAX_GAIN, le=MAX_GAIN)]] = None
     """0, or of a magnitude from 1e-6 to 1000: what stood in place of the control filter."""
     drive: Absent[SignalField] = None
-    """What the loudspeaker plays alone."""
+    """Signal that the loudspeaker plays alone."""
     x: SignalField
     """Reference microphone."""
     e: SignalField

@@ -49,7 +49,7 @@ STRIDE = 4
 KERNEL_SIZE = 9
 N_HEADS = 4
 N_LAYERS = 3
-# Channels after each reduction of the points by four; the last is the width of a token.
+# Channels after a reduction of the points by four; the last is the width of a token.
 WIDTHS = (32, 64, 128)
 FEEDFORWARD_WIDTH = 256
 HEAD_WIDTH = 512

@@ -1,7 +1,7 @@
 """First-order meta-learning of an initial FIR (FOMAML: Finn et al. 2017; Shi et al. 2021 for noise control).
 
 800 pooled updates minimise the mean loss of one filter over support cases; 400 meta updates then minimise the loss
-that each case has after its own inner step, with the gradient taken at the adapted filter. The result is scored
+of the cases after an inner step, with the gradient taken at the adapted filter. The result is scored
 as it is, before any inner step, for every query alike. Supervision is by true support paths.
 """
 

@@ -2,13 +2,13 @@
 
 GFANC splits one broad-band control filter into sub-filters that sum to it, and a network weights them according to
 the incoming noise. Here the broad-band filter is the support-shared WMMSE one, and the weights follow the query's
-estimated paths. Three decisions of this project's own, each for more held-out noise reduction than its
-alternative:
+estimated paths. Three decisions of this project, for more held-out noise reduction than the
+alternatives:
 
 - The sub-filters are causal, not cut out of the Fourier transform, and the weights are real, not between 0 and 1:
   the best weights of eight held-out persons reach 18.6 dB; in [0, 1] 16.6 dB, with cut-out parts 14.6 and 14.1 dB.
 - The network reads, per band, the complex gain that the broad-band filter lacks, thirty numbers, instead of path
-  features on a frequency grid: a convolutional network on those learns the support by heart (13 against 15 dB).
+  features on a frequency grid: a convolutional network on those overfits the support (13 against 15 dB).
 """
 
 from __future__ import annotations

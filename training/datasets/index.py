@@ -1,6 +1,6 @@
 """Read a maker's measurements from a table of files, paths and ears.
 
-The table is ``index.csv`` in the data set's folder, or any other CSV file. It has a heading and a row for each
+The table is ``index.csv`` in the data set's folder, or any other CSV file. It has a heading and a row per
 measurement:
 
     listener,ear,condition,primary,secondary,feedback
@@ -138,7 +138,7 @@ def _rows(table: Path, content: bytes) -> list[tuple[int, dict[str, str]]]:
             raise DatasetError(f"{table}, line {reader.line_num}: found no {' and no '.join(empty)}")
         rows.append((reader.line_num, cells))
     if not rows:
-        raise DatasetError(f"{table}: there is a heading and no row; add a row for each measurement")
+        raise DatasetError(f"{table}: there is a heading and no row; add a row per measurement")
     return rows
 
 

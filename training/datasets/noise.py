@@ -198,7 +198,7 @@ def _first_channel(file: Path) -> NDArray[np.float64]:
         if signal[start:stop].var() <= silent:
             raise DatasetError(
                 f"{file}: found silence from {start / SAMPLE_RATE_HZ:g} to {stop / SAMPLE_RATE_HZ:g} s, expected a "
-                f"recording that is less than {-SILENT_DB:g} dB below its own level there"
+                f"recording that is less than {-SILENT_DB:g} dB below its mean level there"
             )
     return signal
 

@@ -105,7 +105,7 @@ class BatchGraphs:
             return lambda: self._predict(basis)
         method, profile = key
         if stage == "update":
-            # Looked up when it runs: where nothing is captured, each start makes another state.
+            # Looked up when it runs: without captures, a start makes a new state.
             return lambda: self._updates[method, profile]()
         return lambda: self._begin(method, profile)
 
