@@ -1,5 +1,6 @@
 """What comes out over HTTP: the library's filter, in JSON and binary, with its figures, times and warnings."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest
 import torch
 
 from prime_anc_client import wire
+from service.settings import Settings
 from synthesis.conventions import STAGES
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import METHODS, Synthesizer
 from synthesis.types import Paths
 from tests.service import models
 from tests.service.bodies import as_base64, as_lists, as_responses, spectra
+from tests.service.conftest import connected, started
 
 pytestmark = pytest.mark.anyio
 
@@ -180,6 +183,14 @@ async def test_times_name_every_stage_and_make_none_up(
     assert set(header) == set(times) - absent
     for name, spent in header.items():
         assert float(spent) == pytest.approx(times[name], abs=1e-4)
+
+
+async def test_replaced_generator_is_said(settings: Settings, ear: Paths) -> None:
+    replacing = settings.model_copy(update={"fallback_below_db": math.inf})
+    async with started(replacing) as app, connected(app) as client:
+        answer = await ask(client, "/refine?k=1", as_responses(ear))
+    assert answer["method"] == "wmmse"
+    assert "generator_replaced" in [warning["code"] for warning in answer["warnings"]]
 
 
 async def test_models_are_listed_with_their_manifests(client: httpx.AsyncClient) -> None:
