@@ -53,7 +53,7 @@ def lint_imports(folder: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_no_import_crosses_a_layer() -> None:
+def test_no_import_crosses_layer() -> None:
     done = lint_imports(ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 

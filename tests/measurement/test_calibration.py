@@ -99,7 +99,7 @@ def test_windows_fit_and_overlap_by_half_at_most(n_samples: int, n_windows: int,
     assert first + length + (n - 1) * length // 2 <= n_samples
 
 
-def test_noise_in_one_band_lowers_its_figures(paths: tuple[np.ndarray, np.ndarray], probes: Probes) -> None:
+def test_noise_in_one_band_lowers_figures(paths: tuple[np.ndarray, np.ndarray], probes: Probes) -> None:
     rng = np.random.default_rng(6)
 
     def whistling(error: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What every model has in common: paths of any scale, ceilings that are kept."""
+"""All models accept paths of any scale and keep ceilings."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -70,13 +70,13 @@ def test_every_method_keeps_ceiling(method: str, n_updates: int, simulated: list
 
 def test_wmmse_above_ceiling_is_not_predicted(simulated: list[Problem]) -> None:
     cpu = Model.on("cpu", PARAMETERS)
-    told = partial(design_all, options=DesignOptions(), model=cpu, fallback=Fallback(margin_db=np.inf))
-    (usual, *_) = designs(told(simulated))
+    predicted_by = partial(design_all, options=DesignOptions(), model=cpu, fallback=Fallback(margin_db=np.inf))
+    (usual, *_) = designs(predicted_by(simulated))
     assert usual.wmmse is not None
-    for above_db, is_told in ((0.2, True), (-0.2, False)):
+    for above_db, is_predicted in ((0.2, True), (-0.2, False)):
         ear = replace(simulated[0], max_gain_db=usual.wmmse.max_gain_db + above_db)
-        (design,) = designs(told([ear]))
-        assert (design.wmmse is not None) == is_told
+        (design,) = designs(predicted_by([ear]))
+        assert (design.wmmse is not None) == is_predicted
 
 
 def test_ceiling_cost_is_stated(simulated: list[Problem], model: Model) -> None:
@@ -134,10 +134,10 @@ def test_absurd_level_fails_alone(factor: float, simulated: list[Problem], model
 
 @pytest.mark.measured
 def test_ceiling_search_uses_updates_grid(measured_data: Path) -> None:
-    """Of whole measured responses, which vary within a bin of the coarser grid."""
+    """Whole measured responses vary within a bin of the coarser grid."""
     model = Model.on("cpu", PARAMETERS)
     whole = [
-        one(*(each[:8192].astype(np.float32) for each in pair), max_gain_db=12.0)
+        one(*(item[:8192].astype(np.float32) for item in pair), max_gain_db=12.0)
         for pair in list(measured.read_ears(measured_data).values())[::2]
     ]
     means = {}

@@ -1,4 +1,4 @@
-"""Several conditions, latency and feedback: the same of every model, and what follows from the plain case."""
+"""Several conditions, latency and feedback, with every model and against single conditions."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,8 +47,8 @@ def model(request: pytest.FixtureRequest) -> Model:
 
 def several(n: int, **changes: object) -> Problem:
     """An ear in n conditions."""
-    own = (Paths(*cases.ear(seed), weight=1 + seed % 3, label=f"fit {seed}") for seed in range(n))
-    return Problem(tuple(own), **changes)  # type: ignore[arg-type]
+    conditions = (Paths(*cases.ear(seed), weight=1 + seed % 3, label=f"fit {seed}") for seed in range(n))
+    return Problem(tuple(conditions), **changes)  # type: ignore[arg-type]
 
 
 def designed(answer: Design | SynthesisError) -> Design:
@@ -75,7 +75,7 @@ def test_joint_filter_equals_reference(model: Model, method: str, profile: str) 
         )
 
 
-def test_prediction_of_each_condition(model: Model) -> None:
+def test_prediction_per_condition(model: Model) -> None:
     ear = several(3)
     design = designed(design_all([ear], K3, model)[0])
     parts = [item.prediction for item in design.prediction.conditions]
@@ -170,7 +170,7 @@ def test_error_names_condition(model: Model) -> None:
         ({"conditions": several(17).conditions}, "conditions"),
     ],
 )
-def test_invalid_problem_is_refused(model: Model, change: dict[str, object], field: str) -> None:
+def test_invalid_problem_is_rejected(model: Model, change: dict[str, object], field: str) -> None:
     (answer,) = design_all([changed(several(2), **change)], K3, model)
     assert isinstance(answer, InvalidOption)
     assert answer.field == field

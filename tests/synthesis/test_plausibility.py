@@ -32,12 +32,12 @@ def cases(ears: list[measured.MeasuredEar]) -> list[Case]:
     single = [
         (ear.estimated_primary.astype(np.float32), ear.estimated_secondary.astype(np.float32)) for ear in ears
     ]
-    return [(prior, own, single[(number + 2) % len(ears)]) for number, own in enumerate(single)]
+    return [(prior, ear, single[(number + 2) % len(ears)]) for number, ear in enumerate(single)]
 
 
 def found_in(case: Case, change: Callable[..., tuple[Array, Array]]) -> list[str]:
-    prior, own, other = case
-    return [item.code for item in find_implausible(prior, *change(own, other))]
+    prior, ear, other = case
+    return [item.code for item in find_implausible(prior, *change(ear, other))]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_each_mistake_and_nothing_else_is_named(cases: list[Case], name: str, co
 
 def test_another_sample_rate_is_named(cases: list[Case]) -> None:
     found = [found_in(case, REQUEST_MISTAKES["44.1 kHz as 48 kHz"]) for case in cases]
-    assert sum(each == ["implausible_sample_rate"] for each in found) >= 5
+    assert sum(item == ["implausible_sample_rate"] for item in found) >= 5
 
 
 @pytest.mark.parametrize("late_by", [12, 48, 500])
@@ -81,7 +81,7 @@ def test_long_delays_are_measured(cases: list[Case], late_by: int) -> None:
         assert found.delay_samples == pytest.approx(late_by, abs=0.5)
 
 
-def test_a_delay_of_the_primary_path_is_told_from_one_of_the_secondary(cases: list[Case]) -> None:
+def test_delay_of_primary_path_is_reported_from_one_of_secondary(cases: list[Case]) -> None:
     for prior, (primary, secondary), _ in cases[::3]:
         found = prior.explain(later(primary, 20), secondary)
         assert found.primary_delay_samples == pytest.approx(20, abs=7)
@@ -91,9 +91,9 @@ def test_a_delay_of_the_primary_path_is_told_from_one_of_the_secondary(cases: li
         assert "primary path is " in finding.detail
 
 
-def test_a_reversed_sign_is_named_beside_another_mistake(cases: list[Case]) -> None:
+def test_reversed_sign_is_named_beside_another_mistake(cases: list[Case]) -> None:
     for case in cases[::3]:
-        codes = found_in(case, lambda own, other: (own[0], -later(own[1], 2)))
+        codes = found_in(case, lambda ear, other: (ear[0], -later(ear[1], 2)))
         assert codes == ["implausible_polarity", "implausible_delay"]
 
 
@@ -108,7 +108,7 @@ def test_several_differences_are_another_device(cases: list[Case]) -> None:
 def test_noise_instead_of_paths_is_another_device(cases: list[Case]) -> None:
     rng = np.random.default_rng(4)
     codes = [
-        found_in(case, lambda own, other: tuple(rng.standard_normal((2, 2048)).astype(np.float32)))  # type: ignore[arg-type,return-value]
+        found_in(case, lambda ear, other: tuple(rng.standard_normal((2, 2048)).astype(np.float32)))  # type: ignore[arg-type,return-value]
         for case in cases[::5]
     ]
     assert all(code == ["other_device"] for code in codes)
@@ -124,11 +124,11 @@ def test_noise_instead_of_paths_is_another_device(cases: list[Case]) -> None:
     ],
     ids=["one sample", "late and faint", "largest numbers", "one bin"],
 )
-def test_extreme_paths_are_judged_without_a_warning(cases: list[Case], paths: tuple[Array, Array]) -> None:
+def test_extreme_paths_are_judged_without_warning(cases: list[Case], paths: tuple[Array, Array]) -> None:
     assert find_implausible(cases[0][0], *paths)
 
 
-def test_a_level_says_what_the_gain_has_to_be() -> None:
+def test_level_says_what_gain_has_to_be() -> None:
     plain = Explanation(10.0, 10.0, False, None, None, -6.02, 0.3, 0.0, 0.1, 0.0, 2.0)
     (finding,) = findings_of(plain)
     assert "6.0 dB below" in finding.detail
@@ -137,7 +137,7 @@ def test_a_level_says_what_the_gain_has_to_be() -> None:
     assert not findings_of(replace(plain, level_sd_db=2.0))  # as of few ears
 
 
-def test_every_finding_has_a_meaning_and_says_what_to_do() -> None:
+def test_every_finding_has_meaning_and_says_what_to_do() -> None:
     right = Explanation(10.0, 10.0, False, None, None, 0.0, 0.3, 0.0, 0.1, 0.0, 2.0)
     mistakes = (
         {"is_reversed": True},

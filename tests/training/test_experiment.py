@@ -181,7 +181,7 @@ def test_tasks_of_untrained_methods_are_listeners(tmp_path):
 
 
 def test_updates_by_torch_are_cores(measurements, tmp_path):
-    """A method that the service has not gets the updates that the service would make of its filter."""
+    """A method outside the service gets the same updates as the service's."""
     data = Data(Configuration.load({"dataset": "simulated", "out": tmp_path, "quick": True}))
     support = support_of(data, Task("fir_wiener", listener=data.dataset.listeners[0]))
     served = METHODS["fir_wiener"].fit(support)

@@ -1,4 +1,4 @@
-"""The reference behind the backends' seam: NumPy in, NumPy out, each ear for itself."""
+"""The reference as a backend: NumPy in, NumPy out, ears independent."""
 
 from dataclasses import fields, replace
 
@@ -64,20 +64,22 @@ def test_parameters_rebuild_synthesizer() -> None:
 def test_draft_equals_synthesizer(model: Model, method: str, n_updates: int) -> None:
     ears = [ear(1), changed(ear(2), coherence=None), replace(ear(3), max_gain_db=6.0)]
     found = model.backend.draft(ears, DesignOptions(method, n_updates, "fine"), False)
-    own = model.backend.synthesizer
+    synthesizer = model.backend.synthesizer
     for item, answer in zip(ears, found, strict=True):
         assert isinstance(answer, Draft)
         (own_paths,) = item.conditions
         responses = (torch.from_numpy(path)[None].double() for path in (own_paths.primary, own_paths.secondary))
         paths = AcousticPaths.from_impulse_responses(*responses)
-        refined = own.design(paths, n_updates, method=method, profile="fine", max_gain_db=item.max_gain_db)
+        refined = synthesizer.design(paths, n_updates, method=method, profile="fine", max_gain_db=item.max_gain_db)
         coherence = None if own_paths.coherence is None else torch.from_numpy(own_paths.coherence)[None].double()
         assert answer.taps.dtype == np.float32
         assert relative_error(answer.taps, refined.taps[0]) < 1e-6  # rounded to float32
         assert answer.refinement.applied == int(refined.n_applied[0])
         assert len(answer.refinement.objective) == answer.refinement.applied + 1
         assert answer.refinement.objective == pytest.approx(refined.objective[0, : answer.refinement.applied + 1])
-        (expected,) = predictions(paths, refined.taps, own.reference_psd, coherence, own.band_uncertainty)
+        (expected,) = predictions(
+            paths, refined.taps, synthesizer.reference_psd, coherence, synthesizer.band_uncertainty
+        )
         same_figures(answer.prediction, expected)
         assert answer.prediction.basis == ("model" if coherence is None else "coherence")
     assert isinstance(found[0], Draft)

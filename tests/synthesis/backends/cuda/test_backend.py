@@ -32,7 +32,7 @@ def model(parameters: ModelParameters) -> Model:
 
 
 def on_gpu(parameters: ModelParameters) -> Model:
-    """On a CPU where there is no GPU."""
+    """The backend, on a CPU if there is no GPU."""
     return Model(parameters, CudaBackend(parameters, "cuda" if torch.cuda.is_available() else "cpu"))
 
 
@@ -122,12 +122,12 @@ def test_fault_fails_alone(model: Model) -> None:
 
 @pytest.fixture
 def recorded(parameters: ModelParameters, monkeypatch: pytest.MonkeyPatch) -> Model:
-    """On a CPU, its stages captured on tape before anything is designed."""
+    """The backend on a CPU, with stages captured on tape before the first design."""
     monkeypatch.setattr(graphs, "capture", capture_on_tape)
-    own = CudaBackend(parameters, "cpu")
-    for batch in own._batches.values():
+    backend = CudaBackend(parameters, "cpu")
+    for batch in backend._batches.values():
         batch._pool = "on tape"
-    return Model(parameters, own)
+    return Model(parameters, backend)
 
 
 def test_recorded_stages_replay(recorded: Model, reference: Model) -> None:
