@@ -36,7 +36,7 @@ ENV PATH=/opt/prime-anc/bin:$PATH \
     PRIME_COMMIT=$COMMIT \
     PRIME_STORE=/var/lib/prime-anc
 WORKDIR /var/lib/prime-anc
-# A numeric user needs no account in the image, and Kubernetes can tell that it is not root.
+# A numeric user needs no account in the image, and Kubernetes can verify that it is not root.
 USER 10001:10001
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \

@@ -1,4 +1,4 @@
-# `make serve` and `make test` do all of their own set-up; they need make and Python 3.11 or later, nothing else.
+# `make serve` and `make test` set up everything; they need only make and Python 3.11 or later.
 PYTHON  ?= python3
 VENV    ?= .venv
 WORKERS ?= 3
@@ -17,7 +17,7 @@ SOURCES   := pyproject.toml constraints.txt $(wildcard setup.py synthesis/backen
 PROGRAMS  := $(abspath $(VENV))/programs
 WITH_PROGRAMS := PATH="$(abspath $(BIN)):$(PROGRAMS)/usr/bin:$(PROGRAMS)/usr/sbin:$$PATH"
 
-# Tests start many processes, each of which would otherwise compile every module that it imports.
+# Tests start many processes, which would otherwise all compile the modules that they import.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help test lint unit serve programs generators format clean
@@ -59,7 +59,7 @@ format: $(DEVELOPING)
 clean:
 	rm -rf $(VENV) .generators .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
-# What serving needs on a CPU. An environment with the developers' tools serves too.
+# Requirements for serving on a CPU; an environment with the developers' tools serves too.
 $(SERVING): $(SOURCES)
 	@if [ -e $(DEVELOPING) ]; then $(MAKE) $(DEVELOPING); else $(INSTALL) -e .; fi
 	@touch $@

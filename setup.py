@@ -13,7 +13,7 @@ class BuildWithCore(build_py):
     """The package's files, the compiled core among them."""
 
     def run(self) -> None:
-        # By its path: to import the package would need what it depends on, which is not installed here.
+        # By path: importing the package would need its dependencies, which are not installed here.
         specification = importlib.util.spec_from_file_location("build_core", BUILD)
         module = importlib.util.module_from_spec(specification)
         specification.loader.exec_module(module)

@@ -1,6 +1,6 @@
-"""What training and serving cost, with the noise reduction that each time buys.
+"""Benchmarks of training and serving: times beside the noise reduction that they buy.
 
-`python -m benchmarks core | http | start | train | scaling | trace` each print a table and write one JSON file;
-`python -m benchmarks.reliability.NAME` puts a service under stress. Nothing in the product imports this package.
-docs/performance.md says what is compared with what, and why.
+`python -m benchmarks core | http | start | train | scaling | trace | walk` print a table and write one JSON file;
+`python -m benchmarks.reliability.NAME` stresses a service. The product imports nothing from this package.
+docs/performance.md states the comparisons and their reasons.
 """

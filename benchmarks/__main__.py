@@ -22,7 +22,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status. A mistake in the options is one line on standard error, status 2."""
+    """Run a command and return its exit status: 2, with one line on standard error, for a mistake in the options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = commands.add_parser(name, help=purpose, description=purpose)
         command.add_argument("--out", type=Path, help=f"folder to write to (default: {RESULTS_ROOT}/MACHINE)")
         command.add_argument("--quick", action="store_true", help="a few rounds, to see that it runs")
-        if name == chosen:  # each command imports only what it needs
+        if name == chosen:  # commands import only what they need
             import_module(f"benchmarks.{name}").add_options(command)
     options = parser.parse_args(given)
     try:

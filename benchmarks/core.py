@@ -1,7 +1,7 @@
 """`python -m benchmarks core`: a design from arrays to arrays, without HTTP.
 
-All contenders take turns on the same ears, in a random order in every round. Each first designs every ear once,
-which warms it up and gives the noise reduction that is printed beside its times.
+Contenders take turns on the same ears, in a random order per round. They first design all ears once, which warms them
+up and yields the noise reduction printed beside the times.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from synthesis.types import DesignOptions
 N_UPDATES = (0, 1, 3)
 SOLVER = "solve_toeplitz"
 WARM_UP_ROUNDS = 5
-# A large batch is timed in fewer rounds, by this factor.
+# Factor by which a large batch is timed in fewer rounds.
 LARGE_BATCH_SHARE = 5
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     machine.add_options(parser)
     ears_module.add_options(parser)
     add_model_options(parser)
-    parser.add_argument("--rounds", type=int, default=200, help="turns of each contender with one ear")
+    parser.add_argument("--rounds", type=int, default=200, help="turns per contender with one ear")
     parser.add_argument("--reference", action="store_true", help="time the torch reference backend too")
     parser.add_argument("--prime", action="store_true", help="time the paper's larger generator, untrained, too")
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Which published model is measured."""
+    """Add the options that select the published model."""
     parser.add_argument("--model", default="default", help="published model")
     parser.add_argument("--store", type=Path, help="folder of published models (default: the bundled ones)")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, print, write core.json."""
+    """Measure, print and write core.json."""
     device = machine.choose_device(options)
     described = machine.describe(device)
     n_rounds = 2 if options.quick else options.rounds
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
     file = results.folder_for(options.out, described) / "core.json"
 
     def add(found: list[Row]) -> None:
-        """Print the rows, and write them with those before: an interrupted run keeps what it has measured."""
+        """Print rows and write them with the earlier ones: an interrupted run keeps its measurements."""
         show(found)
         rows.extend(found)
         results.write(file, "core", described, settings, rows, data=ears.data)
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
     take_turns(contenders, 1 if options.quick else WARM_UP_ROUNDS)
     add(summarised(take_turns(contenders, n_rounds), quality, 1))
     for name, model in models.items():
-        if not model.backend.is_thread_safe:  # then batches are what several requests at once become
+        if not model.backend.is_thread_safe:  # without threads, concurrent requests become batches
             batch = {f"{name} k={k}": BackendDesigner(model, ears, k, model.backend.max_batch) for k in N_UPDATES}
             take_turns(batch, 1)
             found = take_turns(batch, max(2, n_rounds // LARGE_BATCH_SHARE))
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> None:
 def summarised(
     taken: dict[str, dict[str, list[float]]], quality: dict[str, dict[str, float]], batch: int
 ) -> list[Row]:
-    """One row for each contender, its core time also as a multiple of the Toeplitz solver's."""
+    """Summarise contenders, with core time also as a multiple of the Toeplitz solver's."""
     medians = {name: float(np.median(stages["core"])) for name, stages in taken.items()}
     return [
         {
@@ -107,7 +107,7 @@ def summarised(
 
 
 def throughput(model: Model, ears: Ears, n_threads: int, n_rounds: int) -> Row:
-    """Designs (k = 1) per second: by several threads with one ear each, or by one thread in batches."""
+    """Measure designs (k = 1) per second: with several threads and one ear each, or one thread in batches."""
     batch = 1 if model.backend.is_thread_safe else model.backend.max_batch
     n_threads = n_threads if model.backend.is_thread_safe else 1
     n_calls, options = 2 * n_rounds, DesignOptions(n_updates=1)
@@ -128,7 +128,7 @@ def throughput(model: Model, ears: Ears, n_threads: int, n_rounds: int) -> Row:
 
 
 def show(rows: list[Row]) -> None:
-    """The table."""
+    """Print the table."""
     print(f"{'designer':28} {'batch':>5} {'core p50':>9} {'p99':>8} {'/solver':>8} {'designs/s':>10} {'NR, dB':>7}")
     for row in rows:
         times, quality = row.get("core_ms"), row.get("quality")

@@ -1,4 +1,4 @@
-"""What `core` times: backends, and SciPy's Toeplitz solver."""
+"""Contenders of `core`: backends, and SciPy's Toeplitz solver."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ N_TAPS, N_FFT = 2048, 32_768
 
 
 def core_ms(times: Times) -> float:
-    """From resident spectra to the filter."""
+    """Return the time from resident spectra to the filter."""
     return sum(times.get(stage, 0.0) for stage in CORE_STAGES)
 
 
 class BackendDesigner:
-    """A backend, called as the service calls it: arrays in, arrays out, without a socket or a queue."""
+    """A backend as the service calls it, arrays in and out, without socket and queue."""
 
     def __init__(self, model: Model, ears: Ears, n_updates: int, batch: int = 1) -> None:
         self.model, self._ears, self._batch = model, ears, batch
         self._options = DesignOptions(n_updates=n_updates)
 
     def __call__(self, number: int) -> Times:
-        """The stages of round `number`, `core` and `total` (the whole call)."""
+        """Return the stages of round `number`, including `core` and `total` (the whole call)."""
         inputs = self._ears.batch(number, self._batch)
         began = perf_counter()
         designs = design_all(inputs, self._options, self.model)
@@ -39,7 +39,7 @@ class BackendDesigner:
         return times | {"core": core_ms(times), "total": total}
 
     def all_taps(self) -> list[Float32]:
-        """The filter of every ear, designed in batches of the size that is timed."""
+        """Design the filters of all ears, in batches of the timed size."""
         found: list[Float32] = []
         for first in range(0, len(self._ears), self._batch):
             found += taps_of(design_all(self._ears.batch(first, self._batch), self._options, self.model))
@@ -49,8 +49,8 @@ class BackendDesigner:
 class ToeplitzSolver:
     """The WMMSE equations by `scipy.linalg.solve_toeplitz` in float64: Levinson's recursion, O(n_taps^2).
 
-    Its time is the solve alone. The equations are those of a filter that whitens nothing: the autocorrelation of
-    s * x and its correlation with p * x, with 1e-4 of white noise added.
+    Timed is the solution alone. The equations are those of a filter without whitening: the autocorrelation of s * x and
+    its correlation with p * x, with 1e-4 of white noise added.
     """
 
     def __init__(self, ears: Ears) -> None:
@@ -60,14 +60,14 @@ class ToeplitzSolver:
         self._rhs = np.fft.irfft(secondary.conj() * primary, N_FFT)[:N_TAPS]
 
     def __call__(self, number: int) -> Times:
-        """`core` is the solve."""
+        """Return the time of the solution as `core`."""
         began = perf_counter()
         solve_toeplitz(self._column, self._rhs)
         return {"core": 1e3 * (perf_counter() - began)}
 
 
 def untrained(parameters: ModelParameters, kind: str) -> ModelParameters:
-    """The same model with a generator of another layout at its initial weights: for its times, not its filters."""
+    """Return the model with a generator of another layout at initial weights, for its times, not its filters."""
     from dataclasses import replace
 
     import torch

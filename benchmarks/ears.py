@@ -1,4 +1,4 @@
-"""The ears that designs are timed on: estimates that a service would receive, and the true paths for scoring."""
+"""Ears for timing designs: estimates as a service receives them, and the true paths for scoring."""
 
 from __future__ import annotations
 
@@ -26,20 +26,23 @@ MAX_SAMPLES = 32_768
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """`--data` and `--noise`."""
+    """Add `--data` and `--noise`."""
     parser.add_argument("--data", type=Path, help="folder of the PANDAR database (default: simulated ears)")
     parser.add_argument("--noise", type=Path, help="folder of noise recordings (default: DATA/noise, or simulated)")
 
 
 def load(options: argparse.Namespace) -> Ears:
-    """All ears of the data that the options name; a few simulated ones for `--quick`. Errors as `measure`."""
+    """Load all ears of the data; a few simulated ones for `--quick`. Errors as `measure`."""
     return Ears.of(measure(options, N_QUICK_LISTENERS if options.quick else N_SIMULATED_LISTENERS))
 
 
 def measure(options: argparse.Namespace, n_listeners: int = N_SIMULATED_LISTENERS) -> Measurements:
-    """Read or simulate paths and noise and calibrate every original ear; warns where anything is simulated.
+    """Read or simulate paths and noise and calibrate all original ears; warns if data are simulated.
 
-    Raises DatasetError for data that are missing or cannot be used.
+    Raises
+    ------
+    DatasetError
+        The data are missing or unusable.
     """
     noise_folder = options.noise
     if noise_folder is None and options.data is not None and (options.data / "noise").is_dir():
@@ -57,20 +60,19 @@ def measure(options: argparse.Namespace, n_listeners: int = N_SIMULATED_LISTENER
 
 @dataclass(frozen=True)
 class Ears:
-    """Original ears in order.
-
-    estimated: what a calibration knows, impulse responses. true: the paths that filters are scored on.
-    data: what must be stated beside the figures.
-    """
+    """Original ears in order."""
 
     names: tuple[str, ...]
+    # Calibrated impulse responses.
     estimated: list[Problem]
+    # True paths, for scoring.
     true: list[Problem]
+    # Provenance, stated beside the figures.
     data: dict[str, Any]
 
     @classmethod
     def of(cls, measurements: Measurements) -> Ears:
-        """All original ears of the measurements."""
+        """Select all original ears of the measurements."""
         dataset, estimates = measurements.dataset, measurements.estimates
         places = [i for i, pair in enumerate(measurements.pairs) if pair.condition == "original"]
         psd = _float32(measurements.reference_psd)
@@ -100,26 +102,26 @@ class Ears:
         )
 
     def __len__(self) -> int:
-        """Number of ears."""
+        """Return the number of ears."""
         return len(self.names)
 
     def batch(self, number: int, size: int) -> list[Problem]:
-        """The ears of round `number`: each round begins one ear further on and wraps around."""
+        """Return the ears of round `number`: rounds advance by one ear and wrap around."""
         return [self.estimated[(number + offset) % len(self)] for offset in range(size)]
 
     @property
     def pairs(self) -> list[tuple[Float32, Float32]]:
-        """Estimated primary and secondary path of each ear."""
+        """Return estimated primary and secondary paths."""
         conditions = [item.conditions[0] for item in self.estimated]
         return [(condition.primary.real, condition.secondary.real) for condition in conditions]
 
     @cached_property
     def bodies(self) -> list[bytes]:
-        """A binary request body of each ear's impulse responses."""
+        """Return binary request bodies of the ears' impulse responses."""
         return [wire.encode(*pair) for pair in self.pairs]
 
     def quality(self, model: Model, taps: list[Float32]) -> dict[str, float]:
-        """Noise reduction (mean and worst ear) and amplification of one filter per ear on the true paths."""
+        """Score one filter per ear on the true paths: noise reduction (mean and worst ear) and amplification."""
         scored = [answer_or_raise(item) for item in predict_all(self.true, taps, model, is_true=True)]
         reductions = [item.mean_noise_reduction_db for item in scored]
         return {
@@ -131,7 +133,7 @@ class Ears:
 
 
 def taps_of(designs: list[Design | SynthesisError]) -> list[Float32]:
-    """The filters; raises the first error."""
+    """Return the filters; raise the first error."""
     return [answer_or_raise(design).taps for design in designs]
 
 

@@ -1,27 +1,26 @@
 #!/usr/bin/env bash
-# All measurements on a machine with a GPU, in three calls of at most nine minutes each:
+# All measurements on a machine with a GPU, in three calls of at most nine minutes:
 #
 #     benchmarks/gpu.sh a|b|c OUT DATA [WHEELS]
 #
 #   a  tests of the backend, core times with few rounds
 #   b  core times in full, operators and kernels of a design
-#   c  the service over HTTP, its start, training, the service's own tests on a GPU
+#   c  the service over HTTP, its start, training, the service's tests on a GPU
 #
 # DATA holds the PANDAR database and a folder `noise`; `-` simulates both. The first of $PYTHON, python3, python3.12
-# and python3.11 that can import torch is used; torch itself is never installed. What else the service needs and that
-# interpreter lacks goes to a temporary folder: from the folder WHEELS where one is named, without a network, else from
-# the package index. To fill WHEELS for Python 3.12:
+# and python3.11 that can import torch is used; torch itself is never installed. Other missing packages go to a temporary
+# folder: from the folder WHEELS if given, without a network, else from the package index. To fill WHEELS for Python 3.12:
 #
 #     benchmarks/gpu.sh needs | pip download --dest WHEELS --only-binary :all: --python-version 3.12 -r /dev/stdin pip
 #
 # Of these 130 MB all but 15 are NumPy, SciPy, Numba and llvmlite: leave out those that the interpreter there has.
-# A step that fails does not end the call: the last line names those that did, and so does the status. OUT holds a
-# log, at most three JSON files and results.tar.gz with all of it, renewed after every step.
+# A failed step does not end the call: the last line names the failed steps, and the status counts them. OUT holds a log,
+# at most three JSON files and results.tar.gz with all of it, renewed after every step.
 # DEVICE=cpu QUICK=1 runs a short form without a GPU.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
-# What a service needs beside torch, the benchmarks' client and trainer, and the tests' runner.
+# Requirements of the service beside torch, of the benchmarks' client and trainer, and of the tests.
 needs() {
     "$1" -c '
 import tomllib
@@ -72,7 +71,7 @@ trap 'rm -rf "$PACKAGES"' EXIT
 # Behind the project, and in front of what the interpreter has.
 export PYTHONPATH="$PWD:$PACKAGES" PYTHONUNBUFFERED=1
 
-# step NAME SECONDS COMMAND...: run it, show and keep what it says, remember a failure, renew the archive, go on.
+# step NAME SECONDS COMMAND...: run it, show and keep its output, record a failure, renew the archive, continue.
 step() {
     local name="$1" limit="$2" began="$SECONDS"
     shift 2
@@ -90,8 +89,8 @@ step() {
 }
 
 # Only what this interpreter lacks, and the project's version, which the service reads from its installation. pip
-# resolves against what the interpreter has (--target alone would install all of it again). Without a pip of its own
-# it runs the one among the wheels.
+# resolves against the interpreter's packages (--target alone would install all again). An interpreter without pip runs
+# the one among the wheels.
 install() {
     local pip=("$python" -m pip) from=(${WHEELS:+--no-index --find-links "$WHEELS"}) missing version
     version="$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)"
@@ -109,13 +108,13 @@ for line in sys.stdin.read().split():
         print(line)
 ')"
     [ -z "$missing" ] && return
-    # shellcheck disable=SC2086  # one word for each
+    # shellcheck disable=SC2086  # split into words
     "${pip[@]}" install --quiet --disable-pip-version-check "${from[@]}" \
         --dry-run --report "$PACKAGES/report.json" $missing &&
         "$python" -c '
 import json, sys
-for each in json.load(sys.stdin)["install"]:
-    print(each["metadata"]["name"], each["metadata"]["version"], sep="==")
+for package in json.load(sys.stdin)["install"]:
+    print(package["metadata"]["name"], package["metadata"]["version"], sep="==")
 ' <"$PACKAGES/report.json" >"$PACKAGES/missing.txt" &&
         "${pip[@]}" install --quiet --disable-pip-version-check "${from[@]}" \
             --no-deps --target "$PACKAGES" --requirement "$PACKAGES/missing.txt"
@@ -130,7 +129,7 @@ print(sys.version, numpy.__version__, torch.__version__, torch.version.cuda)
 print(torch.cuda.is_available() and torch.cuda.get_device_name())'
 }
 
-# Other versions of libraries may warn of other things: that is no failure here.
+# Other versions of libraries may emit other warnings, which are no failures here.
 tests() {
     "$python" -m pytest -q -p no:cacheprovider -o addopts=--import-mode=importlib -o filterwarnings=default "$@"
     local status=$?

@@ -1,8 +1,8 @@
 """`python -m benchmarks http`: whole requests to the real service, timed at the client.
 
-One client on a core of its own, where the machine has two: plain sockets, keep-alive, requests made beforehand, so
-that what is timed is the service. Then several clients at once, who share all cores with the service: designs per
-second. With `--baseline FOLDER` the service of an older checkout takes turns with this one's.
+One client on a separate core, if the machine has two: plain sockets, keep-alive and prepared requests, so that the
+service is timed. Then several clients, which share all cores with the service: designs per second. With `--baseline
+FOLDER` the service of an older checkout takes turns with this one's.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _SERVER_TIMING = re.compile(rb"\r\nserver-timing: *([^\r]*)", re.IGNORECASE)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     machine.add_options(parser)
     ears_module.add_options(parser)
     add_model_options(parser)
-    parser.add_argument("--requests", type=int, default=1000, help="of each kind")
+    parser.add_argument("--requests", type=int, default=1000, help="number per kind")
     parser.add_argument("--updates", type=int, nargs="+", default=[1], metavar="K", help="Gauss-Newton updates")
     parser.add_argument("--baseline", type=Path, metavar="FOLDER", help="an older checkout of this project")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Start the services, time each kind of request, write http.json."""
+    """Start the services, time every kind of request, and write http.json."""
     device = machine.choose_device(options)
     described = machine.describe(device)
     n_requests = 20 if options.quick else options.requests
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def request_kinds(ears: Ears, k: int) -> dict[str, list[bytes]]:
-    """Complete requests for every ear, by kind of body. Tensors ask for the taps alone, JSON for JSON."""
+    """Prepare complete requests for every ear by kind of body. Tensors request only the taps, JSON requests JSON."""
     spectra = [tuple(np.fft.rfft(item, DESIGN_N_FFT).astype(np.complex64) for item in pair) for pair in ears.pairs]
     return {
         "binary, impulse responses": [request(wire.encode(*pair), BINARY, k) for pair in ears.pairs],
@@ -110,14 +110,14 @@ def request_kinds(ears: Ears, k: int) -> dict[str, list[bytes]]:
 
 
 def request(body: bytes, media_type: str, k: int) -> bytes:
-    """Head and body of a design."""
+    """Compose head and body of a design request."""
     accept = TAPS if media_type == BINARY else JSON
     head = f"POST /refine?k={k} HTTP/1.1\r\nHost: service\r\nContent-Type: {media_type}\r\nAccept: {accept}\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def json_body(*paths: Float32 | Complex64) -> bytes:
-    """A design request in JSON: impulse responses as lists, spectra in base64."""
+    """Compose a design request in JSON: impulse responses as lists, spectra in base64."""
     primary, secondary = (
         {"complex64": base64.b64encode(path.tobytes()).decode()}
         if np.iscomplexobj(path)
@@ -128,14 +128,14 @@ def json_body(*paths: Float32 | Complex64) -> bytes:
 
 
 class Connection:
-    """A keep-alive connection that sends complete requests and reads complete answers."""
+    """A keep-alive connection for complete requests and answers."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def exchange(self, content: bytes) -> bytes:
-        """Head and body of the answer; ConnectionError where the service closes instead."""
+        """Send a request and return head and body of the answer; ConnectionError if the service closes instead."""
         self._socket.sendall(content)
         received = bytearray()
         while (end := received.find(b"\r\n\r\n")) < 0:
@@ -161,14 +161,15 @@ class Connection:
 
 @dataclass
 class Latencies:
-    """One entry for each request; server_ms: the service's own stages, of answers with status 200 only."""
+    """Latencies of requests."""
 
     latency_ms: list[float] = field(default_factory=list)
+    # The service's stages, of answers with status 200 only.
     server_ms: list[dict[str, float]] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
 
     def add(self, answer: bytes, latency_ms: float) -> None:
-        """Take one answer into account."""
+        """Add one answer."""
         status = int(answer[9:12])
         if status != 200:
             self.failed.append(status)
@@ -180,7 +181,7 @@ class Latencies:
         self.server_ms.append({name: float(spent) for name, spent in entries})
 
     def row(self) -> Row:
-        """over_core_ms: latency less decode, core and predict: what HTTP, queue and plausibility take."""
+        """Summarise; over_core_ms is latency less decode, core and predict: HTTP, queue and plausibility."""
         pairs = list(zip(self.latency_ms, self.server_ms, strict=True))
         subtracted = ("core", "decode", "predict")
         return {
@@ -195,7 +196,7 @@ class Latencies:
 
 
 def one_client(requests: list[bytes], port: int, n_requests: int, into: Latencies) -> None:
-    """One connection; each request is sent when the answer to the last one has arrived."""
+    """Use one connection, sending a request after the answer to the last one."""
     connection = Connection(port)
     for number in range(n_requests):
         content = requests[number % len(requests)]
@@ -206,7 +207,7 @@ def one_client(requests: list[bytes], port: int, n_requests: int, into: Latencie
 
 
 def many_clients(requests: list[bytes], port: int, n_requests: int, n_clients: int) -> float:
-    """Answers with status 200 per second to several clients at once."""
+    """Measure answers with status 200 per second to several concurrent clients."""
     numbers, n_ok = itertools.count(), itertools.count()
 
     def work() -> None:
@@ -227,7 +228,7 @@ def many_clients(requests: list[bytes], port: int, n_requests: int, n_clients: i
 
 @contextmanager
 def on_cores(cores: list[int]) -> Iterator[None]:
-    """Keep this thread, and the processes that it starts meanwhile, on some cores."""
+    """Pin this thread, and processes started meanwhile, to some cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -237,7 +238,7 @@ def on_cores(cores: list[int]) -> Iterator[None]:
 
 
 def show(row: Row) -> None:
-    """One line."""
+    """Print one line."""
     latency, over = row["latency_ms"], row["over_core_ms"]
     if not latency["n"]:
         print(f"{row['service']:9} {row['request']:26} k={row['k']}: every request failed, {row['failed'][:5]}")

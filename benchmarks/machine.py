@@ -1,4 +1,4 @@
-"""What a figure was measured on, and whether other work disturbed it."""
+"""Describe the machine of a measurement, and check for other load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-# Cores that other processes may keep busy while times are measured.
+# Most cores that other processes may keep busy during a measurement.
 MAX_BUSY_CORES = 0.15
 WATCH_S = 0.5
 PACKAGES = ("numpy", "scipy", "torch")
@@ -22,12 +22,12 @@ _STAT, _CPUINFO = Path("/proc/stat"), Path("/proc/cpuinfo")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """`--device`."""
+    """Add `--device`."""
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
 
 
 def choose_device(options: argparse.Namespace) -> str:
-    """`cpu` or `cuda`. Raises ValueError where CUDA was asked for and is not there."""
+    """Return `cpu` or `cuda`; ValueError for a missing CUDA device."""
     if options.device == "cpu":
         return "cpu"
     try:
@@ -42,9 +42,9 @@ def choose_device(options: argparse.Namespace) -> str:
 
 
 def describe(device: str) -> dict[str, Any]:
-    """Date, commit, processor, versions and load; warns on standard error if the machine is busy.
+    """Return date, commit, processor, versions and load; warn on standard error if the machine is busy.
 
-    Call it before any work: it sleeps for half a second and counts what the cores do meanwhile as other work.
+    Call it before any work: it sleeps for half a second and counts what the cores do meanwhile as other load.
     """
     busy = busy_cores()
     described = {
@@ -68,7 +68,7 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def device_name(device: str) -> str:
-    """The GPU's name, or the processor's with its widest vector instructions."""
+    """Return the GPU's name, or the processor's with its widest vector instructions."""
     if device == "cuda":
         import torch
 
@@ -83,7 +83,7 @@ def device_name(device: str) -> str:
 
 
 def commit(folder: Path | None = None) -> str:
-    """A checkout's commit, marked where files differ from it; `unknown` outside a checkout."""
+    """Return a checkout's commit, marked if files differ from it; `unknown` outside a checkout."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         done = subprocess.run(
@@ -95,7 +95,7 @@ def commit(folder: Path | None = None) -> str:
 
 
 def package_version(name: str) -> str | None:
-    """None where it is not installed."""
+    """Return a package's version, None if not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -103,7 +103,7 @@ def package_version(name: str) -> str | None:
 
 
 def busy_cores(seconds: float = WATCH_S) -> float:
-    """Cores that are busy while this process sleeps; NaN where the system does not say."""
+    """Count busy cores while this process sleeps; NaN if unknown."""
     before = _ticks()
     time.sleep(seconds)
     after = _ticks()
@@ -115,7 +115,7 @@ def busy_cores(seconds: float = WATCH_S) -> float:
 
 
 def _ticks() -> tuple[int, int] | None:
-    """Ticks of all cores since the start, and how many of them were idle."""
+    """Return the ticks of all cores since the start, and the idle ones."""
     try:
         fields = [int(part) for part in _STAT.read_text().splitlines()[0].split()[1:9]]
     except (OSError, ValueError, IndexError):

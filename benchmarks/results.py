@@ -1,4 +1,4 @@
-"""The JSON file that a command writes."""
+"""Write the JSON file of a command."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ RESULTS_ROOT = Path("benchmarks") / "results"
 
 
 def folder_for(out: Path | None, machine: dict[str, Any]) -> Path:
-    """`out`, or the folder named for the machine, whose earlier run is replaced."""
+    """Return `out`, or the folder named after the machine, whose earlier run is replaced."""
     return out or RESULTS_ROOT / re.sub(r"[^a-z0-9]+", "-", str(machine["device"]).lower()).strip("-")
 
 
 def write(
     file: Path, benchmark: str, machine: dict[str, Any], settings: dict[str, Any], rows: list[Row], **more: Any
 ) -> None:
-    """Write what was measured, where and with which settings."""
+    """Write the rows with machine and settings."""
     file.parent.mkdir(parents=True, exist_ok=True)
     document = {"benchmark": benchmark, "machine": machine, "settings": settings, **more, "rows": rows}
     file.write_text(json.dumps(rounded(document), indent=1) + "\n")
@@ -28,7 +28,7 @@ def write(
 
 
 def rounded(value: Any, digits: int = 5) -> Any:
-    """Floats rounded to `digits` significant digits, inside lists and dictionaries too."""
+    """Round floats to `digits` significant digits, also inside lists and dictionaries."""
     if isinstance(value, float):
         return float(f"{value:.{digits}g}")
     if isinstance(value, dict):

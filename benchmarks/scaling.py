@@ -1,7 +1,7 @@
 """`python -m benchmarks scaling`: cost against the number of taps, the batch and the number of updates.
 
-Batch and updates: whole designs by the backend. Taps: the product line has 2048, so one update of the reference
-implementation in torch stands for other lengths, beside `scipy.linalg.solve_toeplitz` of as many.
+Batch and updates: whole designs by the backend. Taps: the product has 2048, so one update of the reference
+implementation in torch represents other lengths, beside `scipy.linalg.solve_toeplitz` of equal size.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BATCHES = (1, 2, 4, 8, 16, 32)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     machine.add_options(parser)
     ears_module.add_options(parser)
     add_model_options(parser)
@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure one axis after the other, all points of an axis in turns; write scaling.json."""
+    """Measure one axis after the other, the points of an axis in turns; write scaling.json."""
     device = machine.choose_device(options)
     described = machine.describe(device)
     n_rounds = 2 if options.quick else options.rounds
@@ -52,9 +52,7 @@ def run(options: argparse.Namespace) -> None:
     def chosen(values: Sequence[int]) -> Sequence[int]:
         return values[:: len(values) - 1] if options.quick and len(values) > 1 else values
 
-    batches = (
-        BATCHES[:1] if model.backend.is_thread_safe else BATCHES
-    )  # a thread-safe backend designs one after another
+    batches = BATCHES[:1] if model.backend.is_thread_safe else BATCHES  # a thread-safe backend designs sequentially
     axes: Mapping[tuple[str, str], Mapping[int, Turn]] = {
         ("taps", "reference"): {n: one_update(ears, n) for n in chosen(N_TAPS)},
         ("taps", "solve_toeplitz"): {n: solve(n) for n in chosen(N_TAPS)},
@@ -79,9 +77,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def one_update(ears: Ears, n_taps: int) -> Turn:
-    """One Gauss-Newton update of the first ear's filter with that many taps, by torch on the CPU.
+    """Make one Gauss-Newton update of the first ear's filter with a number of taps, by torch on the CPU.
 
-    Its grid is that of the `fast` profile, or twice the taps where that is more.
+    The grid is that of the `fast` profile, or twice the taps if larger.
     """
     n_fft = max(FAST.n_fft, 2 * n_taps)
     primary, secondary = (torch.from_numpy(pair[None, :n_fft]) for pair in ears.pairs[0])
@@ -99,7 +97,7 @@ def one_update(ears: Ears, n_taps: int) -> Turn:
 
 
 def solve(n_taps: int) -> Turn:
-    """Levinson's recursion for a Toeplitz system of that size; its time does not depend on the numbers."""
+    """Solve a Toeplitz system of a size by Levinson's recursion; its time does not depend on the numbers."""
     column, rhs = 0.5 ** np.arange(n_taps), np.ones(n_taps)
 
     def turn(number: int) -> Times:

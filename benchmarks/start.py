@@ -1,5 +1,7 @@
-"""`python -m benchmarks start`: time from the start of `python -m service` to its first 200 of `/health/ready`, and
-its resident memory then. With `--baseline FOLDER` the service of an older checkout takes turns with this one's."""
+"""`python -m benchmarks start`: time from the start of `python -m service` to ready, and resident memory then.
+
+Ready is the first 200 of `/health/ready`. With `--baseline FOLDER` the service of an older checkout takes turns.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from benchmarks.results import Row
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     machine.add_options(parser)
     add_model_options(parser)
     parser.add_argument("--starts", type=int, default=10)
@@ -22,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Start and stop each service so many times, print each start, write start.json."""
+    """Start and stop the services repeatedly, print every start, write start.json."""
     device = machine.choose_device(options)
     described = machine.describe(device)
     checkouts = {"current": None} | ({"baseline": options.baseline} if options.baseline else {})

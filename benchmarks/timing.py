@@ -1,4 +1,4 @@
-"""Measuring several contenders in turns, and summarising many times."""
+"""Measure several contenders in turns, and summarise many times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Turn = Callable[[int], Times]
 
 
 def summary(samples: Sequence[float]) -> dict[str, Any]:
-    """Median, 99th percentile and number of samples; None for both where there are no samples."""
+    """Return median, 99th percentile and number of samples; None for both without samples."""
     if not len(samples):
         return {"p50": None, "p99": None, "n": 0}
     p50, p99 = np.percentile(samples, (50, 99))
@@ -26,7 +26,7 @@ def summary(samples: Sequence[float]) -> dict[str, Any]:
 
 
 def take_turns(turns: Mapping[str, Turn], n_rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Call every contender once a round, in a random order, so that a disturbance hits all of them alike.
+    """Call every contender once per round, in random order, so that disturbances hit all alike.
 
     Returns contender -> stage -> times. The garbage collector runs between rounds only.
     """

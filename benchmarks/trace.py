@@ -1,8 +1,8 @@
 """`python -m benchmarks trace`: operators and bytes of a design, and on a GPU the kernels that it launches.
 
-Operators are those of the reference backend, the method as it is written in torch: one that computes counts once, a
-view does not. Bytes are those of the tensors that an operator reads and writes, as if there were no cache. Kernels
-are counted by torch's profiler while the CUDA backend designs.
+Operators are those of the reference backend in torch: computing ones count once, views not. Bytes are those of the
+tensors that an operator reads and writes, as if without cache. Kernels are counted by torch's profiler while the CUDA
+backend designs.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _ALLOCATIONS = ("::empty", "::empty_like", "::new_empty", "::empty_strided")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     machine.add_options(parser)
     ears_module.add_options(parser)
     add_model_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Count, print, write trace.json."""
+    """Count, print and write trace.json."""
     device = machine.choose_device(options)
     described = machine.describe(device)
     ears = ears_module.load(options)
@@ -97,12 +97,12 @@ class OperatorCounter(TorchDispatchMode):
 
 
 def _stored_bytes(tensor: Tensor) -> int:
-    """What an operator has to move: an expanded tensor counts as it is stored."""
+    """Return the bytes that an operator moves: an expanded tensor counts as stored."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
 
 
 def operators(call: Callable[[], object]) -> Row:
-    """What a call makes of torch's operators."""
+    """Count the operators of torch in a call."""
     call()
     with OperatorCounter() as counter:
         call()
@@ -115,7 +115,7 @@ def operators(call: Callable[[], object]) -> Row:
 
 
 def kernels(call: Callable[[], object]) -> Row:
-    """Kernels per call, and the time for which the GPU is busy with them."""
+    """Count kernels per call, and the time that they occupy the GPU."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         for _ in range(N_PROFILED):
             call()

@@ -24,7 +24,7 @@ WARM_UP_UPDATES = 5
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     machine.add_options(parser)
     ears_module.add_options(parser)
     parser.add_argument("--generator", choices=tuple(RECIPES), default="prime-log")
@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Calibrate, prepare one split's training set, train groups of each size, write train.json."""
+    """Calibrate, prepare one split's training set, train groups of several sizes, write train.json."""
     name = machine.choose_device(options)
     described = machine.describe(name)
     device = torch.device(name)
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def train(measurements: Measurements, options: argparse.Namespace, size: int, device: torch.device) -> Row:
-    """A group's rate. Its models share the first split's training set and differ in their seeds."""
+    """Measure a group's rate; its models share the first split's training set and differ in their seeds."""
     recipe = RECIPES[options.generator]
     config = load_config(
         recipe.kind, interpolation=recipe.interpolation, n_calibrations=2 if options.quick else None
@@ -81,8 +81,8 @@ def train(measurements: Measurements, options: argparse.Namespace, size: int, de
     prepared = time.perf_counter()
     for _ in range(WARM_UP_UPDATES):
         trainer.train_step()
-    asked = 3 if options.quick else options.updates
-    n_updates = config.n_updates - WARM_UP_UPDATES if options.full else asked
+    requested = 3 if options.quick else options.updates
+    n_updates = config.n_updates - WARM_UP_UPDATES if options.full else requested
     started = time.perf_counter()
     for _ in range(n_updates):
         loss = trainer.train_step()

@@ -1,8 +1,8 @@
 """`python -m benchmarks walk`: the files that a binary POST /refine enters, and its moves between them.
 
-The service runs in this process, on a socket, and a profile function notes each call of a function of the project
-and each return into one: a move is a step into another file than that of the step before, whatever the thread. The
-request with the fewest moves counts, since checks of the service itself may fall into another.
+The service runs in this process, on a socket, and a profile function records calls of the project's functions and
+returns into them: a move is a step into another file than the step before, in any thread. The request with the fewest
+moves counts, since health checks of the service may fall into others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PACKAGES = ("service", "synthesis", "model_store", "measurement", "hardware")
 N_UPDATES = 3
 WARM_UP, N_REQUESTS = 5, 10
 
-# Function of the service through which each part of an answer goes out.
+# Function of the service that sends the parts of an answer.
 SENDING = "Front.__call__.<locals>.sending"
 
 
@@ -68,7 +68,7 @@ def n_moves(walk: list[Step]) -> int:
 def shortest_walk() -> list[Step]:
     """Serve some requests, trace them and return the one with the fewest moves."""
     tracer = Tracer()
-    threading.setprofile(tracer)  # of threads that are started from here on
+    threading.setprofile(tracer)  # applies to threads started from here on
     settings = Settings(port=0, threads=1)  # type: ignore[call-arg]
     served = server(create_app(settings), settings)
     walks: list[list[Step]] = []
@@ -91,14 +91,14 @@ def _until_answered(walk: list[Step]) -> list[Step]:
 
 
 class Tracer:
-    """A profile function that notes the steps of the project's functions while it has a walk to note them in."""
+    """Profile function that records steps of the project's functions while a walk is set."""
 
     def __init__(self) -> None:
         self.walk: list[Step] | None = None
         self._names: dict[str, str | None] = {}
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        """Note a call, or a return into the nearest caller that is of the project."""
+        """Record a call, or a return into the nearest caller in the project."""
         walk = self.walk
         if walk is None or event not in ("call", "return") or self._name(frame) is None:
             return
@@ -118,7 +118,7 @@ class Tracer:
 
 
 def _project_file(file: str) -> str | None:
-    """A file's path in the project; None for others."""
+    """Return a file's path in the project; None for others."""
     try:
         inside = Path(file).relative_to(ROOT)
     except ValueError:
@@ -127,9 +127,9 @@ def _project_file(file: str) -> str | None:
 
 
 def _ask(served: uvicorn.Server, tracer: Tracer, walks: list[list[Step]]) -> None:
-    """Send requests, first untraced ones, then end the server."""
+    """Send requests, untraced ones first, then end the server."""
     try:
-        golden = ModelStore().load("default").golden
+        golden = ModelStore().load("bose-qc20").golden
         content = request(wire.encode(golden.primary, golden.secondary, golden.coherence), BINARY, N_UPDATES)
         connection = Connection(_port(served))
         for number in range(WARM_UP + N_REQUESTS):
@@ -148,7 +148,7 @@ def _ask(served: uvicorn.Server, tracer: Tracer, walks: list[list[Step]]) -> Non
 
 
 def _port(served: uvicorn.Server) -> int:
-    """Wait for the server to listen; its port."""
+    """Wait for the server to listen, and return its port."""
     while not served.started:
         threading.Event().wait(0.02)
     (listener, *_) = served.servers

@@ -2,5 +2,5 @@
 
 import os
 
-# Before NumPy is imported: on small matrices its own threads wait for each other far longer than they work.
+# Set before NumPy is imported: on small matrices its threads mostly wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

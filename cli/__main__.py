@@ -1,7 +1,7 @@
 """The commands of `prime-anc`.
 
 Exit status: 0 done; 1 the service refused; 2 wrong arguments or files; 3 no service; 4 a calibration that did not
-pass, or a verification that found something.
+pass, or a verification with a deviation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 NOT_PASSED = 4
 FILTER_FILES = {".wav": "wav", ".csv": "csv", ".h": "c", ".c": "c", ".mat": "mat"}
-# The filter that a design is compared with.
+# Reference for comparison.
 WIENER = {"method": "wmmse", "k": 0, "leave_one_out": False}
 LATENCIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
@@ -33,10 +33,10 @@ Command = Callable[..., None]
 
 
 class Commands(click.Group):
-    """A wrong file is a message, not a traceback."""
+    """Report an unusable file as a message, not a traceback."""
 
     def invoke(self, context: click.Context) -> Any:
-        """The command's own."""
+        """Run the command."""
         try:
             return super().invoke(context)
         except FileError as error:
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def with_service(command: Command) -> Command:
-    """Options that say which service answers; the command gets `service` and `as_json`."""
+    """Add options that select the service; the command gets `service` and `as_json`."""
 
     @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
     @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
@@ -73,10 +73,12 @@ def with_service(command: Command) -> Command:
 
 
 def with_paths(command: Command) -> Command:
-    """Arguments and options that name measured paths; the command gets `paths`, fields of a request, and, if it
-    takes a filter's file, `file_rate`."""
+    """Add arguments and options for measured paths; the command gets `paths`, fields of a request.
+
+    A command that takes a filter's file also gets `file_rate`.
+    """
     takes_filter = "file_rate" in command.__annotations__
-    # To `export`, --rate is that of the hardware.
+    # `export` uses --rate for the hardware's rate.
     rate_options = ("--file-rate",) if "rate" in command.__annotations__ else ("--rate", "--file-rate")
 
     @click.argument("ears", nargs=-1, type=FILE)
@@ -95,14 +97,14 @@ def with_paths(command: Command) -> Command:
         help="Which ear, of files with both.",
         show_default=True,
     )
-    @click.option(*rate_options, "file_rate", type=float, help="Sample rate of files that do not say theirs, Hz.")
+    @click.option(*rate_options, "file_rate", type=float, help="Sample rate of files that state none, Hz.")
     @option_flag("sign", default="as measured, else minus")
     @click.option(
         "--weight",
         "weights",
         type=float,
         multiple=True,
-        help="Weight of one of several EARS; once for each, in their order.",
+        help="Weight of one of several EARS; repeat it, in their order.",
     )
     @click.option(
         "--reference-psd",
@@ -131,7 +133,7 @@ def with_paths(command: Command) -> Command:
             conditions = paths.get("conditions", ())
             if len(weights) != len(conditions):
                 raise click.UsageError(
-                    f"{len(weights)} weights for {len(ears)} measurements; give one for each of several"
+                    f"{len(weights)} weights for {len(ears)} measurements; give one per measurement"
                 )
             for condition, weight in zip(conditions, weights, strict=True):
                 condition["weight"] = weight
@@ -159,16 +161,16 @@ def _paths(
         tables.notes(notes)
         return fields
     if feedback is not None and len(ears) > 1:
-        raise click.UsageError("--feedback belongs to one measurement; each of several has its own in its file")
+        raise click.UsageError("--feedback is for a single measurement; several have theirs in their files")
     conditions = []
     for file in ears:
         fields, notes = inputs.ear(file, side, rate_hz)
         tables.notes(f"{file}: {note}" for note in notes)
         conditions.append(fields)
     if feedback is not None:
-        own, notes = inputs.separate(rate_hz, feedback=feedback)
+        fields, notes = inputs.separate(rate_hz, feedback=feedback)
         tables.notes(notes)
-        conditions[0] |= own
+        conditions[0] |= fields
     if len(conditions) == 1:
         return conditions[0]
     signs = {condition.pop("sign", "minus") for condition in conditions}
@@ -184,8 +186,8 @@ def _as_verified(paths: Json, control_filter: Path) -> Json:
     return changed
 
 
-def _of_each(paths: Json) -> list[tuple[str, Json]]:
-    """Label and fields of each measurement."""
+def _by_measurement(paths: Json) -> list[tuple[str, Json]]:
+    """Return label and fields per measurement."""
     rest = {name: path for name, path in paths.items() if name != "conditions"}
     return [
         (path["label"], rest | {name: value for name, value in path.items() if name not in ("label", "weight")})
@@ -305,10 +307,10 @@ def design(
 def evaluate(
     service: ServiceClient, control_filter: Path, paths: Json, file_rate: float | None, as_json: bool
 ) -> None:
-    """Predict what a filter does on each of these measurements."""
+    """Predict the effect of a filter on these measurements."""
     fields = inputs.filter_fields(control_filter, file_rate)
     paths = _as_verified(paths, control_filter)
-    for label, ear in _of_each(paths):
+    for label, ear in _by_measurement(paths):
         answer = _answer(service.ask("/evaluate", ear | fields), None, as_json)
         if not as_json:
             if label:
@@ -392,7 +394,7 @@ def verify(
         click.echo(f"deviation from the prediction: {answer['deviation_db']:.1f} dB")
         trim = answer.get("trim") or {}
         if trim:
-            # Of sections, the service knows no trimmed filter.
+            # The service trims only taps, not sections.
             expected = "" if is_exported else f"; {trim['predicted_noise_reduction_db']:.1f} dB to expect"
             click.echo(
                 f"trim: gain {trim['gain_db']:+.1f} dB, delay {trim['delay_samples']:+.2f} samples"
@@ -571,11 +573,11 @@ def _target(
 
 
 def _write_filter(service: ServiceClient, answer: Json, paths: Json, output: Path) -> None:
-    """The designed filter as a file: the answer itself, or its taps in the service's own formats."""
+    """Write the designed filter: the answer itself, or its taps in one of the service's formats."""
     if output.suffix.lower() == ".json":
         _save(output, orjson.dumps(answer))
         return
-    body = _of_each(paths)[0][1] | {  # the taps are those of all
+    body = _by_measurement(paths)[0][1] | {  # the taps are those for all conditions
         "fir": answer["fir"],
         "sign": answer["sign"],
         "target": {"form": "fir", "number_format": "float32"},
@@ -594,7 +596,7 @@ def _file_kind(output: Path) -> str:
 
 
 def _answer(response: Any, output: Path | None, as_json: bool) -> Json:
-    """The answer, saved and printed where that was asked for."""
+    """Return the answer, after saving and printing it if requested."""
     if output is not None:
         _save(output, response.content)
     answer: Json = response.json()

@@ -1,4 +1,4 @@
-"""Flags of the command for the options of a design, as `synthesis.options` declares them."""
+"""Flags of the command for the options declared in `synthesis.options`."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ Command = Callable[..., None]
 
 
 class GainLimit(click.ParamType):
-    """A ceiling: a number, or a file of two columns."""
+    """Ceiling on |W|: a number, or a file of two columns."""
 
     name = "number or file"
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
-        """Read it. Raises FileError for a file that is no table."""
+        """Read the ceiling; raises FileError for a file that is not a table."""
         return inputs.gain_limit(value) if isinstance(value, str) else value
 
 
 def option_flag(name: str, default: str | None = None) -> Callable[[Command], Command]:
-    """Make the flag of an option; the command gets None where it is not given.
+    """Make the flag of an option; the command gets None if it is not given.
 
     Parameters
     ----------
     name
-        Of the option.
+        Name of the option.
     default
-        What the command does without it, in place of the declared default.
+        Text for the command's default, in place of the declared one.
     """
     schema = option_schemas()[name]
     text = schema["description"].replace("`", "")
@@ -54,7 +54,7 @@ def option_flag(name: str, default: str | None = None) -> Callable[[Command], Co
 
 
 def _type_of(schema: Mapping[str, Any]) -> click.ParamType:
-    """Type of a flag's value, with its range or its choices."""
+    """Return the type of a flag's value, with its range or choices."""
     if "enum" in schema:
         return click.Choice(schema["enum"])
     if schema.get("type") == "integer":
@@ -67,12 +67,12 @@ def _type_of(schema: Mapping[str, Any]) -> click.ParamType:
 
 
 def of_design(but: tuple[str, ...] = ()) -> Callable[[Command], Command]:
-    """Add a flag for each option of a design; the command gets `options`, fields of a request.
+    """Add flags for the options of a design; the command gets `options`, fields of a request.
 
     Parameters
     ----------
     but
-        Options that the command sets itself. `sign` has its flag among those of paths.
+        Options that the command sets itself. `sign` is among the flags of paths.
     """
     names = [name for name in option_schemas() if name not in ("sign", *but)]
 

@@ -1,4 +1,4 @@
-"""From files to the fields of a request."""
+"""Read files into the fields of a request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 
 Json = dict[str, Any]
 
-# What a measurement says of an ear; further fields of a JSON file are not sent.
+# Fields of a measurement; further fields of a JSON file are not sent.
 PATH_FIELDS = ("primary", "secondary", "coherence", "feedback", "uncertainty", "sign")
 
 _EARS = {"left": "l", "right": "r"}
@@ -37,7 +37,7 @@ def ear(file: Path, side: str = "left", rate_hz: float | None = None) -> tuple[J
     side : str
         Which ear, of a file with both.
     rate_hz : float, optional
-        Sample rate of a file that does not say its own.
+        Sample rate of a file that states none.
 
     Returns
     -------
@@ -59,9 +59,9 @@ def ear(file: Path, side: str = "left", rate_hz: float | None = None) -> tuple[J
         return {name: document[name] for name in PATH_FIELDS if name in document}, _remarks(file, document)
     found = measurements.read(file, rate_hz)
     if len(found.channels) == 1:
-        raise FileError(f"{file}: it has one channel; name each path's file with --primary and --secondary")
+        raise FileError(f"{file}: it has one channel; name the paths' files with --primary and --secondary")
     notes = list(found.notes)
-    if file.suffix.lower() in measurements.AUDIO and len(found.channels) == 2:  # whose channels have no names
+    if file.suffix.lower() in measurements.AUDIO and len(found.channels) == 2:  # audio channels have no names
         found = replace(found, channels=dict(zip(("primary", "secondary"), found.channels.values(), strict=True)))
         notes.append("channel 1 is taken for the primary path, channel 2 for the secondary path")
     names = {name: found.name_of(name, name + _EARS[side]) for name in ("primary", "secondary")}
@@ -79,7 +79,7 @@ def ear(file: Path, side: str = "left", rate_hz: float | None = None) -> tuple[J
 
 
 def _remarks(file: Path, document: Json) -> tuple[str, ...]:
-    """What a user should know of a JSON measurement. Raises FileError if it states another rate than 48 kHz."""
+    """Return warnings about a JSON measurement; raises FileError for a rate other than 48 kHz."""
     for name, value in document.items():
         rate_hz = measurements.stated_rate(name, value) if isinstance(value, int | float) else None
         if rate_hz not in (None, SAMPLE_RATE_HZ):
@@ -94,12 +94,12 @@ def _remarks(file: Path, document: Json) -> tuple[str, ...]:
 
 
 def separate(rate_hz: float | None = None, **files: Path | None) -> tuple[Json, tuple[str, ...]]:
-    """Read one file, or `FILE#CHANNEL`, for each path.
+    """Read one file, or `FILE#CHANNEL`, per path.
 
     Parameters
     ----------
     rate_hz : float, optional
-        Sample rate of files that do not say their own.
+        Sample rate of files that state none.
     **files : Path or None
         `primary`, `secondary`, `feedback`.
 
@@ -124,7 +124,7 @@ def separate(rate_hz: float | None = None, **files: Path | None) -> tuple[Json, 
 
 
 def _path_fields(responses: Mapping[str, Response]) -> tuple[Json, tuple[str, ...]]:
-    """Paths as a request takes them, and notes."""
+    """Convert paths to fields of a request, with notes."""
     for response in responses.values():
         if not response.samples.any():
             raise FileError(f"{response.what}: it is silent; measure it again")
@@ -133,13 +133,13 @@ def _path_fields(responses: Mapping[str, Response]) -> tuple[Json, tuple[str, ..
 
 
 def take(file: Path, gain: float) -> tuple[Json, tuple[str, ...]]:
-    """One recording of one probe state, and notes."""
+    """Read one recording of one probe state, with notes."""
     signals, notes = _recorded(file, measurements.MICROPHONES, ("x", "e"))
     return {"gain": gain} | signals, notes
 
 
 def drive_take(file: Path) -> tuple[Json, tuple[str, ...]]:
-    """One recording of the loudspeaker alone, and notes."""
+    """Read one recording of the loudspeaker alone, with notes."""
     return _recorded(file, measurements.DRIVEN, ("drive", "x", "e"))
 
 
@@ -157,12 +157,12 @@ def filter_fields(file: Path, rate_hz: float | None = None) -> Json:
     ----------
     file : Path
     rate_hz : float, optional
-        Sample rate of a file that does not say its own.
+        Sample rate of a file that states none.
 
     Returns
     -------
     dict
-        `fir` at 48 kHz, and `sign` and `latency_samples` where the file says them.
+        `fir` at 48 kHz, and `sign` and `latency_samples` if the file states them.
 
     Raises
     ------
@@ -184,14 +184,14 @@ def filter_fields(file: Path, rate_hz: float | None = None) -> Json:
 
 
 def _taps_at_48_khz(taps: Response) -> NDArray[np.float32]:
-    """Without what the resampler adds behind the last tap; the service judges whether the rest is too long."""
+    """Cut the resampler's decay after the last tap; the service checks whether the rest is too long."""
     found = at_48_khz(taps)
     rest = found[N_TAPS:]
     return (found[:N_TAPS] if rest @ rest <= MAX_CUT * (found @ found) else found).astype(np.float32)
 
 
 def as_verified(paths: Json, control_filter: Path) -> tuple[Json, tuple[str, ...]]:
-    """Bring the paths from the loudspeaker to what `prime-anc verify` found when it trimmed a filter.
+    """Apply the change of the secondary path that `prime-anc verify` found when it trimmed a filter.
 
     Parameters
     ----------
@@ -212,11 +212,11 @@ def as_verified(paths: Json, control_filter: Path) -> tuple[Json, tuple[str, ...
     from measurement.verify import changed_path
 
     def changed(fields: Json) -> Json:
-        own = dict(fields)
+        changed_fields = dict(fields)
         for name in {"secondary", "feedback"} & fields.keys():
             path = changed_path(_samples(fields[name]), -trim["gain_db"], -trim["delay_samples"], trim["invert"])
-            own[name] = {"impulse_response": np.fft.irfft(path).astype(np.float32)}
-        return own
+            changed_fields[name] = {"impulse_response": np.fft.irfft(path).astype(np.float32)}
+        return changed_fields
 
     found = changed(paths)
     if "conditions" in paths:
@@ -228,7 +228,7 @@ def as_verified(paths: Json, control_filter: Path) -> tuple[Json, tuple[str, ...
 
 
 def _samples(path: Json) -> NDArray[Any]:
-    """A path's samples or spectrum, from a request's field."""
+    """Return a path's samples or spectrum from a request's field."""
     if "complex64" in path:
         return np.frombuffer(base64.b64decode(path["complex64"]), "<c8")
     if "impulse_response" in path:
@@ -237,8 +237,10 @@ def _samples(path: Json) -> NDArray[Any]:
 
 
 def exported_fields(document: Json, paths: Json) -> Json:
-    """Fields for what `prime-anc export` wrote as JSON: a pulse as `fir`, through paths from the loudspeaker
-    that the filter is a part of. 2048 taps could not hold sections with low poles. Raises FileError."""
+    """Build the fields for JSON of `prime-anc export`: a pulse as `fir`, with the filter included in the paths.
+
+    2048 taps could not represent sections with low poles. Raises FileError.
+    """
     from hardware.second_order_sections import Sections
     from hardware.short_fir import at_design_rate
 
@@ -262,7 +264,7 @@ def exported_fields(document: Json, paths: Json) -> Json:
 
 
 def gain_limit(text: str) -> float | Json:
-    """A ceiling: a number, or a file of two columns, frequency in Hz and gain in dB."""
+    """Read a ceiling: a number, or a file of two columns, frequency in Hz and gain in dB."""
     try:
         return float(text)
     except ValueError:
@@ -272,7 +274,7 @@ def gain_limit(text: str) -> float | Json:
 
 
 def _two_columns(file: Path | str, second: str) -> NDArray[np.float64]:
-    """Rows of frequency in Hz and something else; raises BadParameter."""
+    """Read rows of frequency in Hz and another value; raises BadParameter."""
     try:
         table = read_table(Path(file)).values
     except OSError as error:
@@ -285,7 +287,7 @@ def _two_columns(file: Path | str, second: str) -> NDArray[np.float64]:
 
 
 def n_bins(fields: Json) -> int:
-    """Bins of the grid on which a measurement's power spectra are: its paths' own, or the design grid's."""
+    """Count the bins of a measurement's power spectra: those of its paths, or of the design grid."""
     path = fields["primary"]
     if "complex64" in path:
         return len(base64.b64decode(path["complex64"])) // 8
@@ -293,8 +295,16 @@ def n_bins(fields: Json) -> int:
 
 
 def reference_psd(file: Path, n_bins: int) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    """Mean square per bin, one-sided, [n_bins], and notes: of a recording's first channel (Welch), or of power
-    densities in dB over frequency, linear in log frequency between their points and held beyond them."""
+    """Read a power spectrum from a recording or a table.
+
+    A recording's first channel is analysed by Welch's method. Power densities in dB are interpolated linearly over log
+    frequency and held beyond the ends.
+
+    Returns
+    -------
+    tuple[NDArray[np.float64], tuple[str, ...]]
+        Mean square per bin, one-sided, [n_bins], and notes.
+    """
     n_fft = 2 * (n_bins - 1)
     if file.suffix.lower() not in measurements.AUDIO:
         table = _two_columns(file, "power density in dB")
@@ -316,7 +326,7 @@ def reference_psd(file: Path, n_bins: int) -> tuple[NDArray[np.float64], tuple[s
 
 
 def load_json(file: Path) -> Json:
-    """A JSON object. Raises FileError."""
+    """Read a JSON object; raises FileError."""
     try:
         document = orjson.loads(file.read_bytes())
     except OSError as error:

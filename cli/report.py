@@ -1,4 +1,4 @@
-"""One HTML page about one design, with its plots inside: nothing to fetch, easy to print."""
+"""Compose one self-contained, printable HTML page about a design, with plots."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def compose(service: ServiceClient, paths: Json, options: Json) -> str:
     Parameters
     ----------
     service
-        Designs the filters.
+        Service that designs the filters.
     paths, options
         Fields of a request.
 
@@ -53,12 +53,12 @@ def compose(service: ServiceClient, paths: Json, options: Json) -> str:
         The service refuses.
     """
     leave_one_out = len(paths.get("conditions", ())) > 1
-    own = service.ask("/refine", paths | options | {"leave_one_out": leave_one_out}).json()
+    design = service.ask("/refine", paths | options | {"leave_one_out": leave_one_out}).json()
     rival = service.ask("/refine", paths | options | {"method": "wmmse", "k": 0}).json()
-    both = {"designed": own, "Wiener (wmmse)": rival}
-    hz = own["prediction"]["band_centre_hz"]
+    both = {"designed": design, "Wiener (wmmse)": rival}
+    hz = design["prediction"]["band_centre_hz"]
     reduction = {name: item["prediction"]["noise_reduction_db"] for name, item in both.items()}
-    for item in own["prediction"].get("conditions", ()):
+    for item in design["prediction"].get("conditions", ()):
         reduction[item["label"]] = item["noise_reduction_db"]
     gain = {name: _decibels(np.fft.rfft(item["fir"], N_FFT)) for name, item in both.items()}
     curve = [
@@ -74,13 +74,13 @@ def compose(service: ServiceClient, paths: Json, options: Json) -> str:
         + plot("Control filter: |W|, dB, over Hz", _HZ, _at_hz(gain), is_log=True)
         + plot("What latency costs: dB over samples at 48 kHz", LATENCIES, latency)
     )
-    if loops := _loop_gains(paths, own["fir"]):
+    if loops := _loop_gains(paths, design["fir"]):
         drawing += plot("Loop through the feedback path: |W F|, dB, over Hz", _HZ, _at_hz(loops), is_log=True)
-    return _page(service, paths, options, own, rival, drawing)
+    return _page(service, paths, options, design, rival, drawing)
 
 
 def _at_hz(spectra: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
-    """Values on N_FFT points at the frequencies that are drawn."""
+    """Pick the values on N_FFT points at the frequencies that are drawn."""
     return {name: item[_BINS] for name, item in spectra.items()}
 
 
@@ -96,7 +96,7 @@ def plot(
     *,
     is_log: bool = False,
 ) -> str:
-    """An SVG figure of lines over common x, with a grid and a legend."""
+    """Draw an SVG figure of lines over common x, with a grid and a legend."""
     scale = np.log10 if is_log else np.asarray
     all_values = np.concatenate([np.asarray(line) for line in lines.values()]).clip(LOWEST_DB)
     low, high = 10 * np.floor(min(all_values.min(), 0) / 10), 10 * np.ceil(max(all_values.max(), 10) / 10)
@@ -132,8 +132,8 @@ def plot(
     )
 
 
-def _page(service: ServiceClient, paths: Json, options: Json, own: Json, rival: Json, drawing: str) -> str:
-    prediction = own["prediction"]
+def _page(service: ServiceClient, paths: Json, options: Json, design: Json, rival: Json, drawing: str) -> str:
+    prediction = design["prediction"]
     rows = [
         ("mean noise reduction, 50 Hz to 5 kHz", "mean_noise_reduction_db", "dB"),
         ("interval of that mean, ±", "interval_db", "dB"),
@@ -147,37 +147,37 @@ def _page(service: ServiceClient, paths: Json, options: Json, own: Json, rival: 
     )
     warnings = "".join(
         f'<p class="warning"><b>{html.escape(item["code"])}</b>: {html.escape(item["detail"])}</p>'
-        for item in own["warnings"]
+        for item in design["warnings"]
     )
-    taps = base64.b64encode(np.asarray(own["fir"], "<f4").tobytes()).decode()
-    model = own["model"]
+    taps = base64.b64encode(np.asarray(design["fir"], "<f4").tobytes()).decode()
+    model = design["model"]
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Control filter</title><style>{_STYLE}</style>'
-        f"<h1>Control filter</h1><p>Method {html.escape(own['method'])}, model {html.escape(model['name'])} "
-        f"version {model['version']}, {own['refinement']['applied']} updates.</p>{warnings}"
+        f"<h1>Control filter</h1><p>Method {html.escape(design['method'])}, model {html.escape(model['name'])} "
+        f"version {model['version']}, {design['refinement']['applied']} updates.</p>{warnings}"
         f"<table><tr><th></th><th>designed</th><th>Wiener</th></tr>{figures}</table>{drawing}"
-        f"{_worn(own)}{_hardware(service, paths, options, own)}"
+        f"{_worn(design)}{_hardware(service, paths, options, design)}"
         f'<p><a download="control_filter.f32" href="data:application/octet-stream;base64,{taps}">2048 taps, '
         "little-endian float32</a></p></html>\n"
     )
 
 
-def _worn(own: Json) -> str:
-    """Of several measurements each one's figures, and those of the loop through a feedback path."""
+def _worn(design: Json) -> str:
+    """Compose the figures per measurement, and those of the loop through a feedback path."""
     rows = "".join(
         f"<tr><td>{html.escape(item['label'])}</td><td>{item['mean_noise_reduction_db']:.1f} dB</td>"
         f"<td>{item['left_out_noise_reduction_db']:.1f} dB</td><td>{item['amplification_db']:.2f} dB</td></tr>"
-        for item in own["prediction"].get("conditions", ())
+        for item in design["prediction"].get("conditions", ())
     )
     head = "<tr><th></th><th>noise reduction</th><th>if not measured</th><th>amplification</th></tr>"
     found = f"<h2>Measurement by measurement</h2><table>{head}{rows}</table>" if rows else ""
-    if loop := own.get("loop"):
+    if loop := design.get("loop"):
         found += f"<h2>Loop</h2><p>{loop_text(loop)}.</p>"
     return found
 
 
 def _loop_gains(paths: Json, fir: Sequence[float]) -> dict[str, NDArray[np.float64]]:
-    """|W F| in dB of each measurement that has a feedback path, by label."""
+    """Compute |W F| in dB of measurements with a feedback path, by label."""
     response = np.fft.rfft(fir, N_FFT)
     return {
         path.get("label", "designed"): _decibels(response * _spectrum(path["feedback"]))
@@ -187,29 +187,29 @@ def _loop_gains(paths: Json, fir: Sequence[float]) -> dict[str, NDArray[np.float
 
 
 def _spectrum(path: Json) -> NDArray[np.complex128]:
-    """Of a path as a request holds it, on N_FFT points."""
+    """Compute the spectrum of a request's path on N_FFT points."""
     if "impulse_response" in path:
         return np.fft.rfft(path["impulse_response"], N_FFT)
     if "complex64" in path:
-        own = np.frombuffer(base64.b64decode(path["complex64"]), "<c8")
+        spectrum = np.frombuffer(base64.b64decode(path["complex64"]), "<c8")
     else:
-        own = np.array(path["real"]) + 1j * np.array(path["imag"])
-    return np.fft.rfft(np.fft.irfft(own)[:N_FFT], N_FFT)
+        spectrum = np.array(path["real"]) + 1j * np.array(path["imag"])
+    return np.fft.rfft(np.fft.irfft(spectrum)[:N_FFT], N_FFT)
 
 
 def _decibels(spectrum: NDArray[np.complexfloating]) -> NDArray[np.float64]:
     return 20 * np.log10(np.maximum(np.abs(spectrum), 1e-9))
 
 
-def _hardware(service: ServiceClient, paths: Json, options: Json, own: Json) -> str:
+def _hardware(service: ServiceClient, paths: Json, options: Json, design: Json) -> str:
     limits = {name: options[name] for name in ("max_gain_db", "model") if name in options}
-    rows = "".join(_realised(service, paths | limits, own, target) for target in REALISATIONS)
+    rows = "".join(_realised(service, paths | limits, design, target) for target in REALISATIONS)
     head = "<h2>On hardware</h2><table><tr><th>form</th><th>noise reduction</th><th>lost</th></tr>"
     return f"{head}{rows}</table>"
 
 
-def _realised(service: ServiceClient, paths: Json, own: Json, target: Json) -> str:
-    body = paths | {"fir": own["fir"], "sign": own["sign"], "target": target}
+def _realised(service: ServiceClient, paths: Json, design: Json, target: Json) -> str:
+    body = paths | {"fir": design["fir"], "sign": design["sign"], "target": target}
     found = service.ask("/export", body).json()
     size = f"{target['n_sections']} sections" if target["form"] == "sos" else f"{target['n_taps']} taps"
     return (

@@ -1,6 +1,6 @@
-"""Where commands send their requests: to a running service, or to one that lives in this process while they run.
+"""Send requests to a running service, or to one in this process.
 
-Both take the same requests, so a command's filter is the service's, tap by tap.
+Both take the same requests and return the same filters.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ NO_SERVICE, REFUSED = 3, 1
 
 
 class Failed(click.ClickException):
-    """The service refused; the message says what is wrong and what to do."""
+    """The service refused; the message states the fault and the remedy."""
 
     exit_code = REFUSED
 
 
 class NoService(Failed):
-    """Nothing answers, or it cannot answer now."""
+    """No service answers, or it is not ready."""
 
     exit_code = NO_SERVICE
 
 
 class ServiceClient(Protocol):
-    """Sends requests; raises Failed for anything but status 200."""
+    """Sends requests; raises Failed for any status but 200."""
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None, **query: object) -> httpx.Response:
         """POST a body, whose arrays become tensors, or GET without one."""
@@ -43,7 +43,7 @@ class ServiceClient(Protocol):
 
 @contextmanager
 def connect(url: str | None, key: str | None = None, store: str | None = None) -> Iterator[ServiceClient]:
-    """The service at a URL, or one in this process. store: its checkpoints, as `--store` of the service."""
+    """Connect to the service at a URL, or start one in this process with the checkpoints of `store`."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if url is not None:
         with httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_S) as client:
@@ -54,11 +54,11 @@ def connect(url: str | None, key: str | None = None, store: str | None = None) -
 
 
 def _in_this_process(runner: asyncio.Runner, store: str | None) -> Iterator[ServiceClient]:
-    # Late, so that help and mistakes in the arguments are answered at once.
+    # Late import, so that help and argument errors are immediate.
     from service.app import create_app
     from service.settings import Settings
 
-    logging.getLogger("service").setLevel(logging.ERROR)  # what matters comes as an answer
+    logging.getLogger("service").setLevel(logging.ERROR)  # problems are reported in the answers
     settings = Settings(  # type: ignore[call-arg]
         store=store, deadline_ms=60_000, calibration_deadline_ms=60_000, max_calibration_bytes=2**30
     )
@@ -107,11 +107,11 @@ class _Local:
 def _request(
     client: httpx.Client | httpx.AsyncClient, path: str, body: Mapping[str, Any] | None, query: Mapping[str, object]
 ) -> httpx.Request:
-    asked: dict[str, Any] = {name: str(value) for name, value in query.items() if value is not None}
+    parameters: dict[str, Any] = {name: str(value) for name, value in query.items() if value is not None}
     if body is None:
-        return client.build_request("GET", path, params=asked)
+        return client.build_request("GET", path, params=parameters)
     return client.build_request(
-        "POST", path, content=encode_request(body), params=asked, headers={"Content-Type": MEDIA_TYPE}
+        "POST", path, content=encode_request(body), params=parameters, headers={"Content-Type": MEDIA_TYPE}
     )
 
 

@@ -1,4 +1,4 @@
-"""Answers as a person reads them."""
+"""Print answers for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BAR_WIDTH = 30
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Right-aligned columns under their heads."""
+    """Print right-aligned columns under their headings."""
     lines = [tuple(head), *(tuple(_text(cell) for cell in row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     for line in lines:
@@ -24,7 +24,7 @@ def _text(cell: object) -> str:
 
 
 def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None) -> None:
-    """Noise reduction band by band, and the figures."""
+    """Print noise reduction per band, and the figures."""
     for hz, db in zip(found["band_centre_hz"], found["noise_reduction_db"], strict=True):
         bar = "#" * round(max(0.0, min(db, _BAR_DB)) / _BAR_DB * _BAR_WIDTH)
         louder = "  louder" if db < -1 else ""
@@ -36,7 +36,7 @@ def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None
     )
     if found.get("unknown_bands_hz"):
         bands = ", ".join(f"{hz:g}" for hz in found["unknown_bands_hz"])
-        click.echo(f"the measurement says nothing of {bands} Hz: use a broader or louder probe")
+        click.echo(f"the measurement has no data at {bands} Hz: use a broader or louder probe")
     for item in found.get("conditions", ()):
         left_out = item.get("left_out_noise_reduction_db")
         more = "" if left_out is None else f"; {left_out:.1f} dB from a filter for the others"
@@ -46,13 +46,13 @@ def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None
 
 
 def loop(found: Mapping[str, Any] | None) -> None:
-    """The loop through a feedback path, if there is one."""
+    """Print the loop through a feedback path, if there is one."""
     if found is not None:
         click.echo(f"loop through the feedback path: {loop_text(found)}")
 
 
 def loop_text(found: Mapping[str, Any]) -> str:
-    """Stability, margins and peak of a loop."""
+    """Format stability, margins and peak of a loop."""
     return (
         f"{'stable' if found['stable'] else 'UNSTABLE'}; gain margin {found['gain_margin_db']:.1f} dB, phase "
         f"margin {found['phase_margin_deg']:.0f} degrees, peak {found['peak_db']:.1f} dB at "
@@ -61,12 +61,12 @@ def loop_text(found: Mapping[str, Any]) -> str:
 
 
 def findings(found: Iterable[Mapping[str, str]], word: str = "warning") -> None:
-    """Warnings or findings, one a line, on standard error."""
+    """Print warnings or findings, one per line, on standard error."""
     for item in found:
         click.echo(f"{word}: {item['code']}: {item['detail']}", err=True)
 
 
-def notes(said: Iterable[str], prefix: str = "note: ") -> None:
-    """What was done to the contents of files, on standard error."""
-    for item in said:
+def notes(texts: Iterable[str], prefix: str = "note: ") -> None:
+    """Print notes on changes to the contents of files, on standard error."""
+    for item in texts:
         click.echo(f"{prefix}{item}", err=True)

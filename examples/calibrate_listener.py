@@ -1,8 +1,8 @@
-"""Calibrate a listener through the running service, design the filter from what comes back, and score it.
+"""Calibrate a listener through the running service, design the filter from the answer, and score it.
 
     python examples/calibrate_listener.py --data PANDAR_FOLDER --noise NOISE_FOLDER --listener person-02
 
-Eight noises are recorded at each ear, first with the loudspeaker off and then with a plain gain in place of the
+Eight noises are recorded at both ears, first with the loudspeaker off and then with a plain gain in place of the
 control filter. The recordings go to /calibrate as one binary body, its answer goes to /refine unchanged, and the
 filter is scored in the time domain on the true paths, which the service never receives. `--snr-db` and `--reversed`
 add faults, which the verdict should name. Without folders, listener and noises are simulated; the bundled model was
@@ -34,7 +34,7 @@ N_SAMPLES = 4 * 48_000
 
 
 def main() -> None:
-    """Print each ear's verdict, and its predicted and scored noise reduction."""
+    """Print verdict, and predicted and scored noise reduction, per ear."""
     options = parse()
     noise = read_noise(options.noise) if options.noise else simulated_noise()
     dataset = read_pandar(options.data) if options.data else simulate_listeners(1)
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def recordings(pair: PathPair, noise: NoiseSet, snr_db: float | None, is_reversed: bool) -> list[Take]:
-    """Both microphones' signals in both states; white noise lies `snr_db` below each error signal."""
+    """Return both microphones' signals in both states; white noise lies `snr_db` below the error signals."""
     rng = np.random.default_rng(0)
     takes = []
     for gain in (0.0, GAIN):
@@ -80,7 +80,7 @@ def post(url: str, body: bytes, media_type: str) -> dict[str, Any]:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of the PANDAR database (default: simulated paths)")
     parser.add_argument("--noise", type=Path, help="folder of noise recordings (default: simulated)")

@@ -3,7 +3,7 @@
     python examples/design_filter.py --url http://127.0.0.1:8000 --picture noise_reduction.png
 
 The service gets the paths that a calibration has estimated (`listener.json`). Pink noise through the true paths
-(`true_paths.npz`) then shows what the filter does, beside the Wiener filter (WMMSE) from the same estimates.
+(`true_paths.npz`) then measures the filter, beside the Wiener filter (WMMSE) from the same estimates.
 
 Needs SciPy and Matplotlib: pip install -e '.[training]'
 """
@@ -36,14 +36,14 @@ DESIGNS: dict[str, tuple[dict[str, Any], int]] = {
 
 
 def pink_noise(seconds: float = 10.0) -> Signal:
-    """Noise with equal power per octave above 20 Hz, the same at every call."""
+    """Generate noise with equal power per octave above 20 Hz, the same at every call."""
     n = int(seconds * SAMPLE_RATE_HZ)
     spectrum = np.fft.rfft(np.random.default_rng(0).standard_normal(n))
     return np.fft.irfft(spectrum / np.sqrt(np.maximum(np.fft.rfftfreq(n, 1 / SAMPLE_RATE_HZ), 20)), n)
 
 
 def listen(reference: Signal, primary: Signal, secondary: Signal, fir: Signal) -> tuple[Signal, Signal]:
-    """Disturbance d = p * x and error e = d - s * w * x at the ear, after 0.5 s."""
+    """Return disturbance d = p * x and error e = d - s * w * x at the ear, after 0.5 s."""
     disturbance = fftconvolve(reference, primary)[: len(reference)]
     control = fftconvolve(reference, fir)[: len(reference)]
     error = disturbance - fftconvolve(control, secondary)[: len(reference)]
@@ -52,7 +52,7 @@ def listen(reference: Signal, primary: Signal, secondary: Signal, fir: Signal) -
 
 
 def noise_reduction_db(disturbance: Signal, error: Signal) -> Signal:
-    """Level without the filter minus level with it in each one-third octave, dB; positive is quieter."""
+    """Compute the level without the filter minus that with it per one-third octave (dB); positive is quieter."""
     frequency_hz, without = welch(disturbance, SAMPLE_RATE_HZ, nperseg=32_768)
     _, with_filter = welch(error, SAMPLE_RATE_HZ, nperseg=32_768)
     reductions = []
@@ -64,7 +64,7 @@ def noise_reduction_db(disturbance: Signal, error: Signal) -> Signal:
 
 
 def draw(centre_hz: list[float], predicted: Signal, scored: dict[str, Signal], picture: Path) -> None:
-    """Noise reduction per band: the refined filter's prediction as bars, every filter's score as lines."""
+    """Draw noise reduction per band: the refined filter's prediction as bars, the filters' scores as lines."""
     position = np.arange(len(centre_hz))
     figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
     axes.bar(position, predicted, color="0.85", label="generator + 1 update, predicted")
@@ -85,7 +85,7 @@ def draw(centre_hz: list[float], predicted: Signal, scored: dict[str, Signal], p
 
 
 def main() -> None:
-    """Design, score, print, draw."""
+    """Design, score, print and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--picture", type=Path, default=Path("noise_reduction.png"))

@@ -1,4 +1,4 @@
-"""Design the example listener's filter through a running service and print what it is predicted to do.
+"""Design the example listener's filter through a running service and print its prediction.
 
     python examples/first_design.py --url http://127.0.0.1:8000
 
@@ -17,9 +17,9 @@ LISTENER = Path(__file__).resolve().parent / "listener.json"
 
 
 def design(url: str, request: dict[str, Any], n_updates: int = 1) -> dict[str, Any]:
-    """The service's answer to one design request, refined by up to `n_updates` Gauss-Newton updates.
+    """Request a design, refined by up to `n_updates` Gauss-Newton updates.
 
-    A refused request ends the program with the service's own explanation.
+    A refusal ends the program with the service's explanation.
     """
     post = urllib.request.Request(
         f"{url}/refine?k={n_updates}",
@@ -38,7 +38,7 @@ def design(url: str, request: dict[str, Any], n_updates: int = 1) -> dict[str, A
 
 
 def report(answer: dict[str, Any]) -> str:
-    """The answer's prediction as a table, one line a one-third-octave band, with the times it took."""
+    """Format the answer's prediction as a table, one line per one-third-octave band, with the times."""
     prediction, refinement, times = answer["prediction"], answer["refinement"], answer["timings_ms"]
     model = answer["model"]
     lines = [
@@ -58,7 +58,7 @@ def report(answer: dict[str, Any]) -> str:
         "  times in ms: "
         + ", ".join(f"{stage} {value:.2f}" for stage, value in times.items() if value is not None),
     ]
-    # A warning that was renamed comes under both names, the current one first.
+    # A renamed warning has both names, the current one first.
     codes = {warning["detail"]: warning["code"] for warning in reversed(answer["warnings"])}
     lines += [f"  warning {code}: {detail}" for detail, code in codes.items()]
     return "\n".join(lines)

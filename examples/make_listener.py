@@ -1,10 +1,10 @@
-"""Write the example listener: paths like those of the default model's listeners, and a calibration of them.
+"""Write the example listener: paths similar to those of the default model's listeners, and their calibration.
 
     python examples/make_listener.py
 
-No person's measurement: both ears are the mean of the bundled model's prior plus random amounts of its principal
-directions. `listener.json` is what an earphone knows of the left ear after its calibration, ready to be posted;
-`true_paths.npz` is what it does not know, for scoring the design; `workbench/example.json` holds both ears for the
+Not a person's measurement: both ears are the mean of the bundled model's prior plus random amounts of its principal
+directions. `listener.json` is the calibration of the left ear, ready to be posted;
+`true_paths.npz` has the true paths for scoring; `workbench/example.json` holds both ears for the
 page.
 
 Needs pip install -e '.[training]'
@@ -26,13 +26,13 @@ FOLDER = Path(__file__).resolve().parent
 PAGE_FILE = FOLDER.parent / "workbench" / "example.json"
 SEED = 3
 AMOUNT = 0.7  # SD of the random amounts; listeners have 1
-SNR_DB = 40.0  # of the probe at the microphone, in a quiet room
-COHERENCE_STEP = 8  # bins between those that the page gets
+SNR_DB = 40.0  # SNR of the probe at the microphone, in a quiet room
+COHERENCE_STEP = 8  # spacing of the bins in the page's file
 
 
 def main() -> None:
-    """Draw, calibrate, write the files."""
-    prior = ModelStore(BUNDLED_ROOT, include_bundled=False).load("default").parameters.path_prior
+    """Draw, calibrate and write the files."""
+    prior = ModelStore(BUNDLED_ROOT, include_bundled=False).load("bose-qc20").parameters.path_prior
     assert prior is not None
     random = np.random.default_rng(SEED)
     sides: tuple[EarSide, ...] = ("left", "right")
@@ -70,19 +70,19 @@ def main() -> None:
 
 
 def drawn(path: PathDistribution, random: np.random.Generator) -> np.ndarray:
-    """A causal response, 8192 samples."""
+    """Draw a causal response of 8192 samples."""
     amounts = AMOUNT * random.standard_normal(len(path.directions))
     response: np.ndarray = np.fft.irfft(path.mean + amounts @ path.directions)
     return response
 
 
 def rounded(values: np.ndarray, form: str) -> list[float]:
-    """Values rounded to the digits of that format."""
+    """Round values to the digits of a format."""
     return [float(format(value, form)) for value in values]
 
 
 def packed(samples: np.ndarray) -> dict[str, str]:
-    """Little-endian float32 in base64."""
+    """Encode little-endian float32 in base64."""
     return {"float32": base64.b64encode(samples.astype("<f4").tobytes()).decode()}
 
 

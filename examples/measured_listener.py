@@ -4,7 +4,7 @@
         --model pandar-prime-log-split00-seed0
 
 The listener's calibration is simulated, both estimated paths and their coherence are POSTed with the model's name,
-and what comes back is scored in the time domain on the true paths, which the service never sees. A model that
+and the answer is scored in the time domain on the true paths, which the service never sees. A model that
 was trained on the listener is marked: its figures say nothing about others.
 """
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def request(measurements: Measurements, index: int, model: str, method: str) -> dict[str, Any]:
-    """The body that a fitting app would send: estimates and their coherence, nothing of the true paths."""
+    """Compose the body that a fitting app would send: estimates and their coherence, without the true paths."""
     estimates = measurements.estimates
     return {
         "primary": {"impulse_response": estimates.primary[index].tolist()},
@@ -72,7 +72,7 @@ def fetch(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--noise", type=Path, required=True)

@@ -21,7 +21,7 @@ LATENCIES = (0, 1, 2, 4, 8)
 
 
 def made_up() -> list[Condition]:
-    """The example listener, and the same pressed to the ear: a louder loudspeaker, less noise from outside."""
+    """Return the example listener, and the same pressed to the ear: a louder loudspeaker, less noise from outside."""
     document = json.loads((Path(__file__).parent / "listener.json").read_text(encoding="utf-8"))
     primary, secondary = (np.array(document[name]["impulse_response"]) for name in ("primary", "secondary"))
     coherence, feedback = document["coherence"], 0.02 * np.pad(secondary, (10, 0))[: len(secondary)]
@@ -32,7 +32,7 @@ def made_up() -> list[Condition]:
 
 
 def measured(data: Path, ear: str) -> list[Condition]:
-    """PANDAR's cases 102 and 101."""
+    """Read PANDAR's cases 102 and 101."""
     from training.datasets.pandar import read_handling
 
     cases = {pair.label: pair for pair in read_handling(data).pairs if pair.ear == ear}
@@ -43,7 +43,7 @@ def measured(data: Path, ear: str) -> list[Condition]:
 
 
 def main() -> None:
-    """Print what one filter does in each way of wearing, its loop, and the same with a latency."""
+    """Print the effect of one filter in both ways of wearing, its loop, and the same with a latency."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--data", type=Path)

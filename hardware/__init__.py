@@ -1,10 +1,10 @@
-"""Control filters as hardware runs them, designed on the method's own objective rather than fitted to its taps.
+"""Control filters as hardware runs them, designed on the method's objective J rather than fitted to its taps.
 
-    residual_power         what the error microphone hears in each band, for one or several conditions, and J
+    residual_power         power at the error microphone per band, for one or several conditions, and J
     second_order_sections  n biquads that minimise J, stable by construction
-    short_fir              as many taps as the hardware has, at its own rate
-    fixed_point            coefficients in a number format, with the loss, overflow bound and round-off noise
-    realise                one call for all of it
+    short_fir              a given number of taps at the hardware's sample rate
+    fixed_point            coefficients in a number format: loss, overflow bound and round-off noise
+    realise                design and quantise in one call
 
-Everything is NumPy and SciPy, judged in double precision; nothing here depends on a model.
+Everything is NumPy and SciPy in double precision; nothing here depends on a model.
 """

@@ -1,12 +1,13 @@
-"""A realised filter as a file that other tools read. Each format states in its head what the numbers are.
+"""Write a realised filter as a file that other tools read. The head of a file states the units of its numbers.
 
 wav      taps, or the impulse response of sections, 32-bit float, at the filter's rate
-csv      one row a tap or a section, with a header
+csv      one row per tap or section, with a header
 c        C99 header: float or integer arrays, shifts, rate
-         in both a1 and a2 have the sign that the target's sections hold, which the head states
 mat      MATLAB 5: `taps` or `sos`, `sample_rate`
 minidsp  text of custom biquads; a1 and a2 with the opposite sign (miniDSP, Advanced Biquad Programming)
 apo      lines of Equalizer APO: Filter: ON IIR Order 2 Coefficients b0 b1 b2 a0 a1 a2
+
+In csv and c, a1 and a2 have the sign that the target's sections use.
 """
 
 from __future__ import annotations
@@ -21,17 +22,36 @@ from numpy.typing import NDArray
 from hardware.realise import Realised
 from synthesis.errors import InvalidOption
 
-# Duration of the impulse response of sections. Poles in the bass take up to 0.07 s to decay by 1/e, whatever the sample
-# rate.
+# Duration of the impulse response of sections (s). Poles in the bass take up to 0.07 s to decay by 1/e, whatever the
+# sample rate.
 WAV_S = 32768 / 48000
-# Of the error microphone's signal, by the sign of the signal chain.
+# Signal at the error microphone, by the sign of the signal chain.
 EQUATIONS = {"minus": "e = d - s * w * x", "plus": "e = d + s * w * x"}
 _COLUMNS = ("b0", "b1", "b2", "a0", "a1", "a2")
 
 
 def write(realised: Realised, kind: str, sign: Literal["minus", "plus"] = "minus") -> tuple[bytes, str, str]:
-    """The file's bytes, its media type, and a name for it. sign: of the signal chain that the filter has, which the
-    head states. Raises InvalidOption for a kind that does not exist, or that cannot hold this filter."""
+    """Write a filter in one of the formats `KINDS`.
+
+    Parameters
+    ----------
+    realised
+        The filter.
+    kind
+        Format, one of `KINDS`.
+    sign
+        Sign of the signal chain, stated in the head of the file.
+
+    Returns
+    -------
+    tuple[bytes, str, str]
+        Content, media type and suggested file name.
+
+    Raises
+    ------
+    InvalidOption
+        The format does not exist, or cannot hold this filter.
+    """
     if kind not in _KINDS:
         raise InvalidOption(f"file: {kind!r} does not exist; use one of {', '.join(_KINDS)}", "file")
     make, media_type, suffix = _KINDS[kind]
@@ -40,7 +60,7 @@ def write(realised: Realised, kind: str, sign: Literal["minus", "plus"] = "minus
 
 def _rows(realised: Realised, kind: str) -> NDArray[np.float64]:
     if realised.sections is None:
-        raise InvalidOption(f"file: {kind} holds sections, not taps; ask for the form sos", "file")
+        raise InvalidOption(f"file: {kind} holds sections, not taps; set target.form to sos", "file")
     return realised.sections.rows
 
 
@@ -71,7 +91,7 @@ def _csv(realised: Realised, sign: str) -> bytes:
 
 
 def _recursion(realised: Realised) -> str:
-    """The output of a section with the numbers as they stand in the file."""
+    """Write the recursion of one section with the signs that the file uses."""
     sign = "+" if realised.denominator == "added" else "-"
     return f"b0 x + b1 x' + b2 x'' {sign} a1 y' {sign} a2 y''"
 
@@ -111,7 +131,7 @@ def _c(realised: Realised, sign: str) -> bytes:
         unit = f"units of 2^-{quantised.format.fraction_bits} ({quantised.format})"
     else:
         values = realised.taps if is_fir and realised.taps is not None else realised.held
-        # As narrow as the numbers are.
+        # Single precision where that is exact.
         is_single = bool((values == values.astype(np.float32)).all())
         kind, unit = ("float", "single precision") if is_single else ("double", "double precision")
         values = values.astype(np.float32 if is_single else np.float64)
@@ -170,7 +190,7 @@ def _c_lines(values: NDArray[np.generic]) -> list[str]:
 def _c_number(value: np.generic) -> str:
     if isinstance(value, np.integer):
         number = int(value)
-        # The least 64-bit integer has no literal of its own.
+        # C has no literal for the least 64-bit integer.
         return (
             f"(-{-number - 1}LL - 1)"
             if number == -(2**63)

@@ -1,13 +1,13 @@
-"""Coefficients in a fixed-point format, and what that costs: scaling, overflow and round-off noise.
+"""Quantise coefficients to a fixed-point format, and compute scaling, overflow bound and round-off noise.
 
-A format qI.F is a two's-complement number of I integer bits, the sign among them, and F fraction bits: q1.23
-holds -1 to 1 - 2^-23 in 24 bits, q5.23 -16 to 16 in 28. Coefficients that are too large for it are divided by a
-power of two, which the processor puts back after its accumulator (`shift`).
+A format qI.F is a two's-complement number of I integer bits, including the sign, and F fraction bits: q1.23 holds -1 to
+1 - 2^-23 in 24 bits, q5.23 -16 to 16 in 28. Coefficients that are too large are divided by a power of two, which the
+processor restores after its accumulator (`shift`).
 
-Sections are direct form I: y = (b0 x + b1 x' + b2 x'' - a1 y' - a2 y'') in an accumulator of double width,
-rounded once to the data word. Signals are fractions of full scale. Round-off noise is white, with variance 2^-2F'
-/ 12 for a data word of F' fraction bits, and passes 1 / A of its own section and all sections after it (Oppenheim
-& Schafer, Discrete-Time Signal Processing, 3rd ed., section 6.9).
+Sections are direct form I: y = (b0 x + b1 x' + b2 x'' - a1 y' - a2 y'') in an accumulator of double width, rounded once
+to the data word. Signals are fractions of full scale. Round-off noise is white, with variance 2^-2F' / 12 for a data
+word of F' fraction bits, and passes 1 / A of its section and all later sections (Oppenheim & Schafer, Discrete-Time
+Signal Processing, 3rd ed., section 6.9).
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ from synthesis.errors import InvalidOption
 
 FLOATS = ("float32", "float64")
 MAX_BITS = 64
-# Samples of impulse responses for norms: 2.7 s at 48 kHz, in which a pole pair at 3 Hz falls by 60 dB and more.
+# Length of impulse responses for norms: 2.7 s at 48 kHz, in which a pole pair at 3 Hz decays by more than 60 dB.
 N_RESPONSE = 1 << 17
-# Of a format's range that numerators are scaled to: rounding moves a coefficient by up to two steps.
+# Share of a format's range to which numerators are scaled: rounding moves a coefficient by up to two steps.
 SPARE = 0.99
 
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """integer_bits (with the sign) and fraction_bits of a fixed-point format."""
+    """A fixed-point format."""
 
+    # Integer bits, including the sign.
     integer_bits: int
+    # Fraction bits.
     fraction_bits: int
 
     @property
     def n_bits(self) -> int:
-        """Bits of a word."""
+        """Number of bits of a word."""
         return self.integer_bits + self.fraction_bits
 
     @property
@@ -49,25 +51,25 @@ class NumberFormat:
 
     @property
     def largest(self) -> float:
-        """Largest value, rounded down to a float64, which holds no word of more than 53 bits exactly."""
+        """Largest value, rounded down to a float64, which is exact up to words of 53 bits."""
         n_lost = max(0, self.n_bits - 1 - 53)
         return float(self.largest_word >> n_lost << n_lost) * 2.0**-self.fraction_bits
 
     def words(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Values, rounded and saturated, in units of the last bit."""
+        """Round and saturate values to units of the last bit."""
         return self.saturated(np.rint(np.asarray(values, np.float64) * 2.0**self.fraction_bits))
 
     def saturated(self, units: NDArray[Any]) -> NDArray[np.int64]:
-        """Limit whole numbers of the last bit's units to what a word holds.
+        """Limit integers, in units of the last bit, to the range of a word.
 
-        The comparison is Python's, of integers of any size: 2^63 - 1 is no float64.
+        Python integers are compared, since 2^63 - 1 has no float64.
         """
         top = self.largest_word
         limited = [max(-top - 1, min(int(unit), top)) for unit in units.ravel().tolist()]
         return np.array(limited, np.int64).reshape(units.shape)
 
     def n_beyond(self, units: NDArray[np.float64]) -> int:
-        """Count the whole numbers that `saturated` changes."""
+        """Count the integers that `saturated` changes."""
         top = self.largest_word
         return sum(not -top - 1 <= unit <= top for unit in units.ravel().tolist())
 
@@ -77,43 +79,51 @@ class NumberFormat:
 
 @dataclass(frozen=True, eq=False)
 class Quantised:
-    """Coefficients as hardware holds them.
-
-    words: int64, in units of the format's last bit: [n_sections, 5] as b0, b1, b2, a1, a2, or [n_taps]. shift:
-    power of two that each row (or all taps) was divided by. values: the coefficients that they stand for, as the
-    design's own. n_saturated: words that were limited because rounding took them beyond the format.
-    """
+    """Quantised coefficients."""
 
     format: NumberFormat
+    # Int64 in units of the last bit: b0, b1, b2, a1, a2 per row [n_sections, 5], or taps [n_taps].
     words: NDArray[np.int64]
+    # Exponent of the power of two by which a row, or all taps, was divided.
     shift: NDArray[np.int64]
+    # Quantised coefficients in the units of the design.
     values: NDArray[np.float64]
+    # Number of words limited because rounding exceeded the format.
     n_saturated: int
 
     def times(self, signs: NDArray[np.int64]) -> Quantised:
-        """The coefficients times 1 or -1 each; the negative of the least word is limited."""
+        """Multiply the coefficients by signs (1 or -1); the negative of the least word saturates."""
         words = self.format.saturated(self.words.astype(object) * signs)
         return replace(self, words=words, values=self.values * signs)
 
 
 @dataclass(frozen=True)
 class SignalScaling:
-    """How a full-scale input fits data words of as many bits as the coefficients.
+    """Headroom and round-off noise for data words of as many bits as the coefficients."""
 
-    headroom_bits: by which the input is to be divided (powers of two) so that no node overflows whatever the input.
-    overflow_db: largest output over a full-scale input, of any node, without that. noise_db: round-off noise at the
-    output, RMS over full scale, with that headroom. wide_noise_db: the same where a section's feedback keeps the
-    accumulator's width, as double-precision biquads do; poles at low frequencies need it.
-    """
-
+    # Bits by which to shift the input down so that no node can overflow.
     headroom_bits: int
+    # Largest output of any node over a full-scale input, without headroom.
     overflow_db: float
+    # Round-off noise at the output with that headroom, RMS over full scale.
     noise_db: float
+    # The same with feedback in the accumulator's width, which poles at low frequencies need.
     wide_noise_db: float
 
 
 def parse_format(name: str) -> NumberFormat | None:
-    """A format by name, `q1.23`; None for `float32` and `float64`. Raises InvalidOption for anything else."""
+    """Parse the name of a number format, such as `q1.23`.
+
+    Returns
+    -------
+    NumberFormat | None
+        The format; None for `float32` and `float64`.
+
+    Raises
+    ------
+    InvalidOption
+        The name is not a format.
+    """
     if name in FLOATS:
         return None
     match = re.fullmatch(r"q(\d{1,2})\.(\d{1,2})", name)
@@ -133,19 +143,24 @@ def parse_format(name: str) -> NumberFormat | None:
 
 
 def quantise_taps(taps: NDArray[np.floating], number_format: NumberFormat) -> Quantised:
-    """Taps [n] with one shift for all."""
+    """Quantise taps [n] with one shift for all."""
     shift = _shift(np.abs(taps).max(), number_format)
     words = number_format.words(np.asarray(taps, np.float64) / 2.0**shift)
     values = words * np.float64(2.0 ** (shift - number_format.fraction_bits))
-    return Quantised(number_format, words, np.array(shift), values, n_saturated=0)  # with that shift all fit
+    return Quantised(number_format, words, np.array(shift), values, n_saturated=0)
 
 
 def quantise_sections(sections: Sections, number_format: NumberFormat) -> tuple[Sections, Quantised]:
-    """Sections with one shift for each; also as the sections that the words stand for.
+    """Quantise sections, one shift per section.
 
-    Of each polynomial c0 + c1 / z + c2 / z^2, c0, the sum and c0 - c2 are rounded, not c1 and c2: roots at low
-    frequencies lie at an angle of sqrt(sum / c0), where the sum is a few steps. Each section rounds its two sums up
-    or down, whichever leaves the cascade up to it nearest to the exact one. Poles stay inside the circle.
+    Of a polynomial c0 + c1 / z + c2 / z^2, the values c0, c0 + c1 + c2 and c0 - c2 are rounded, not c1 and c2: roots at
+    low frequencies lie at an angle of sqrt(sum / c0), where the sum is a few steps. Per section both sums are rounded
+    up or down, whichever keeps the cascade so far nearest to the exact one. Poles stay inside the unit circle.
+
+    Returns
+    -------
+    tuple[Sections, Quantised]
+        The sections that the words stand for, and the words.
     """
     rows, rate = sections.rows, sections.sample_rate_hz
     shift = np.array([_shift(np.abs(row[[0, 1, 2, 4, 5]]).max(), number_format) for row in rows])
@@ -169,9 +184,16 @@ def quantise_sections(sections: Sections, number_format: NumberFormat) -> tuple[
 
 
 def scale_sections(sections: Sections, number_format: NumberFormat, n_held: int = 0) -> Sections:
-    """The same cascade with its gain spread: as early as the format holds the coefficients, since later sections
-    amplify the round-off of earlier ones, and no node with a larger |W| than 1 or the output has. n_held: sections
-    that stay as they are."""
+    """Spread a cascade's gain over its sections.
+
+    Gain is applied as early as the format holds the coefficients, since later sections amplify the round-off of earlier
+    ones, while no node's |W| exceeds 1 or that of the output.
+
+    Parameters
+    ----------
+    n_held
+        Number of leading sections that stay unchanged.
+    """
     frequency = np.concatenate(([0.0], np.geomspace(0.5, sections.sample_rate_hz / 2, 8192)))
     partial = np.cumprod(section_responses(sections.rows, frequency, sections.sample_rate_hz), axis=0)
     peaks = np.abs(partial).max(-1)
@@ -189,46 +211,47 @@ def scale_sections(sections: Sections, number_format: NumberFormat, n_held: int 
 
 
 def lowest_pole_hz(sample_rate_hz: float, number_format: NumberFormat, floor_hz: float) -> float:
-    """Lowest frequency for poles, Hz: where 1 + a1 + a2 of a pair are two steps of the format, or floor_hz where
-    that is less than an octave higher."""
+    """Compute the lowest pole frequency (Hz) that the format resolves.
+
+    There 1 + a1 + a2 is two steps of the format; floor_hz is returned if that is less than an octave above it.
+    """
     two_steps = 2 * 2.0 ** (_least_shift(number_format) - number_format.fraction_bits)
     lowest_hz = float(sample_rate_hz / (2 * np.pi) * np.sqrt(two_steps))
     return lowest_hz if lowest_hz > 2 * floor_hz else floor_hz
 
 
 def sections_scaling(sections: Sections, data_format: NumberFormat) -> SignalScaling:
-    """Of a cascade whose data words have the given format; signals are fractions of full scale."""
+    """Compute headroom and noise of a cascade; signals are fractions of full scale."""
     rows, frequency_hz = sections.rows, np.fft.rfftfreq(N_RESPONSE, 1 / sections.sample_rate_hz)
-    own = section_responses(rows, frequency_hz, sections.sample_rate_hz)
-    nodes = np.fft.irfft(np.cumprod(own, axis=0), N_RESPONSE)
+    responses = section_responses(rows, frequency_hz, sections.sample_rate_hz)
+    nodes = np.fft.irfft(np.cumprod(responses, axis=0), N_RESPONSE)
     worst = float(np.abs(nodes).sum(-1).max())
-    # What is rounded in a section runs through its poles, unless they have it in double precision, and through
-    # the sections after it.
+    # Round-off in a section passes its poles, unless they run in double precision, and all later sections.
     recursive = section_responses(
         np.concatenate((np.tile([1.0, 0.0, 0.0], (len(rows), 1)), rows[:, 3:]), 1),
         frequency_hz,
         sections.sample_rate_hz,
     )
-    after = np.concatenate((np.cumprod(own[:0:-1], axis=0)[::-1], np.ones_like(own[:1])))
-    gain, wide_gain = (float(_power_gain(item).sum()) for item in (recursive * after, after))
+    after = np.concatenate((np.cumprod(responses[:0:-1], axis=0)[::-1], np.ones_like(responses[:1])))
+    gain, wide_gain = (float(_power_gain(response).sum()) for response in (recursive * after, after))
     return _scaling(worst, gain, wide_gain, data_format)
 
 
 def _power_gain(response: NDArray[np.complex128]) -> Real:
-    """Power of white noise behind a filter over its power before it, of one-sided responses [..., n]."""
+    """Compute the power gain of a filter for white noise from its one-sided response [..., n]."""
     power = np.abs(response) ** 2
     gain: Real = (2 * power.sum(-1) - power[..., 0] - power[..., -1]) / N_RESPONSE
     return gain
 
 
 def taps_scaling(taps: NDArray[np.floating], data_format: NumberFormat) -> SignalScaling:
-    """Of taps with one accumulator of double width, rounded once."""
+    """Compute headroom and noise of taps with one accumulator of double width, rounded once."""
     return _scaling(float(np.abs(taps).sum()), 1.0, 1.0, data_format)
 
 
 def _scaling(worst: float, gain: float, wide_gain: float, data_format: NumberFormat) -> SignalScaling:
     headroom = max(0, int(np.ceil(np.log2(max(worst, 1e-30)))))
-    # Full scale is 1 whatever the integer bits: n - 1 bits lie after the sign.
+    # Full scale is 1 whatever the number of integer bits: n - 1 bits follow the sign.
     one_rounding_db = 20 * np.log10(2.0 ** (1 - data_format.n_bits + headroom)) - 10 * np.log10(12)
     return SignalScaling(
         headroom_bits=headroom,
@@ -239,12 +262,12 @@ def _scaling(worst: float, gain: float, wide_gain: float, data_format: NumberFor
 
 
 def _least_shift(number_format: NumberFormat) -> int:
-    """Shift with which the format holds the a1 of a stable section, which is between -2 and 2."""
+    """Return the shift with which the format holds a1 of a stable section, between -2 and 2."""
     return max(0, 2 - number_format.integer_bits)
 
 
 def _shift(largest: float, number_format: NumberFormat) -> int:
-    """Least power of two to divide by so that the format holds a value of either sign."""
+    """Return the least exponent of two by which to divide so that the format holds a value of either sign."""
     shift = 0
     while largest > np.ldexp(number_format.largest, shift):
         shift += 1

@@ -1,4 +1,4 @@
-"""A control filter in the form that hardware runs: n taps or n sections, in its number format, at its rate."""
+"""Realise a control filter as hardware runs it: n taps or n sections, in its number format, at its rate."""
 
 from __future__ import annotations
 
@@ -35,68 +35,75 @@ from synthesis.gain_curve import GainCurve
 
 SAMPLE_RATES_HZ = (8000.0, 768_000.0)
 DEFAULT_SECTIONS = 8
-# Values from -2 to 2 that float32 holds: for sections at high rates, whose coefficients must fit together.
+# Values from -2 to 2 in float32: sections at high rates need coefficients that are rounded jointly.
 FLOAT32_WORDS = NumberFormat(2, 23)
 
 
 Denominator = Literal["subtracted", "added"]
-# Of b0, b1, b2, a1, a2 in the hardware's memory.
+# Signs of b0, b1, b2, a1, a2 in the hardware's memory.
 HELD_SIGNS = {"subtracted": np.array([1, 1, 1, 1, 1]), "added": np.array([1, 1, 1, -1, -1])}
 
 
 @dataclass(frozen=True)
 class Target:
-    """What is asked for. form: `fir` or `sos`. n_taps, n_sections: of that form. number_format: of the
-    coefficients, `float32`, `float64` or `qI.F` (`fixed_point`). denominator: what the hardware does with a1 and a2
-    of its memory times the past outputs; where they are `added`, it has to hold -a1 and -a2."""
+    """Form, size and number format of a filter to design."""
 
+    # Taps or second-order sections.
     form: Literal["fir", "sos"] = "sos"
+    # Number of taps, if `fir`.
     n_taps: int = N_TAPS
+    # Number of sections, if `sos`.
     n_sections: int = DEFAULT_SECTIONS
     sample_rate_hz: float = float(SAMPLE_RATE_HZ)
+    # Format of the coefficients: `float32`, `float64` or `qI.F` (`fixed_point`).
     number_format: str = "float32"
+    # Sign convention of a1 and a2: hardware that adds them times past outputs holds -a1 and -a2.
     denominator: Denominator = "subtracted"
 
     def __post_init__(self) -> None:
-        """Raise InvalidOption for what is out of range."""
+        """Raise InvalidOption for a value out of range."""
         parse_format(self.number_format)
         if not 1 <= self.n_taps <= MAX_TAPS:
-            raise InvalidOption(f"n_taps: {self.n_taps} taps were asked for; use 1 to {MAX_TAPS}", "target.n_taps")
+            raise InvalidOption(f"n_taps: {self.n_taps} taps were requested; use 1 to {MAX_TAPS}", "target.n_taps")
         if not 1 <= self.n_sections <= MAX_SECTIONS:
             raise InvalidOption(
-                f"n_sections: {self.n_sections} sections were asked for; use 1 to {MAX_SECTIONS}",
+                f"n_sections: {self.n_sections} sections were requested; use 1 to {MAX_SECTIONS}",
                 "target.n_sections",
             )
         low, high = SAMPLE_RATES_HZ
         if not low <= self.sample_rate_hz <= high:
             raise InvalidOption(
-                f"sample_rate: {self.sample_rate_hz:g} Hz was asked for; use {low:g} to {high:g}",
+                f"sample_rate: {self.sample_rate_hz:g} Hz was requested; use {low:g} to {high:g}",
                 "target.sample_rate",
             )
 
     def keeps(self, n_taps: int) -> bool:
-        """Whether so many taps at 48 kHz stay as they are."""
+        """Return whether n taps at 48 kHz already have this form."""
         return self.form == "fir" and self.n_taps == n_taps and self.sample_rate_hz == SAMPLE_RATE_HZ
 
 
 @dataclass(frozen=True, eq=False)
 class Realised:
-    """taps [n], or sections; what fixed point made of them, with the signs that the hardware holds (None in
-    floating point); its W on the design grid, complex [16385]; largest |W| in dB; scaling of the signals (None in
-    floating point); denominator: the target's."""
+    """A realised filter."""
 
     sample_rate_hz: float
+    # Taps [n], if `fir`.
     taps: NDArray[np.float64] | None
+    # Sections, if `sos`.
     sections: Sections | None
+    # Fixed-point words with the hardware's signs; None in floating point.
     quantised: Quantised | None
+    # Signal scaling; None in floating point.
     scaling: SignalScaling | None
+    # W on the design grid, complex [16385].
     response: Complex
+    # Largest |W|.
     max_gain_db: float
     denominator: Denominator = "subtracted"
 
     @property
     def held(self) -> NDArray[np.float64]:
-        """b0, b1, b2, a1, a2 of each section, with the signs that the hardware holds."""
+        """Return b0, b1, b2, a1, a2 per section, with the hardware's signs."""
         assert self.sections is not None
         coefficients: NDArray[np.float64] = self.sections.rows[:, [0, 1, 2, 4, 5]] * HELD_SIGNS[self.denominator]
         return coefficients
@@ -110,11 +117,30 @@ def realise(
     taps: NDArray[np.floating] | None = None,
     max_gain_db: float | GainCurve = np.inf,
 ) -> Realised:
-    """Design the target's filter for the conditions, and quantise it.
+    """Design a target's filter for the given conditions, and quantise it.
 
-    taps: an existing filter at 48 kHz; kept as it is where the target has as many taps and that rate. Raises
-    InvalidOption for a target that cannot be designed, or whose number format leaves an unstable filter, and
-    InvalidPaths for paths without anything to cancel.
+    Parameters
+    ----------
+    conditions, reference_psd
+        As for `ResidualPower.of`.
+    target
+        Form and number format.
+    taps
+        Existing filter at 48 kHz; kept if the target has as many taps and that rate.
+    max_gain_db
+        Ceiling on |W|.
+
+    Returns
+    -------
+    Realised
+        The filter with its response on the design grid.
+
+    Raises
+    ------
+    InvalidOption
+        The number format leaves the filter unstable.
+    InvalidPaths
+        A path has no power where the reference has any.
     """
     number_format = parse_format(target.number_format)
     if target.form == "fir":
@@ -162,7 +188,7 @@ def realise(
 
 
 def _in_single_precision(sections: Sections, max_gain_db: float | GainCurve) -> Sections:
-    """Each coefficient rounded by itself, under the ceiling if the poles stay inside the unit circle."""
+    """Round the coefficients to float32, and keep the ceiling if the poles stay inside the unit circle."""
     rows = sections.rows.astype(np.float32).astype(np.float64)
     single = Sections(rows, sections.sample_rate_hz)
     if single.is_stable:
@@ -197,7 +223,7 @@ def _fir(
         found = quantised.values
         scaling = fixed_point.taps_scaling(found, number_format)
     response = at_design_rate(found, target.sample_rate_hz)
-    # On frequencies as far apart as the design grid's, up to half the rate.
+    # Same spacing as the design grid, up to half the rate.
     largest = np.abs(np.fft.rfft(found, round(target.sample_rate_hz / BIN_HZ))).max()
     gain_db = 20 * float(np.log10(max(largest, 1e-30)))
     return Realised(target.sample_rate_hz, found, None, quantised, scaling, response, gain_db)

@@ -1,11 +1,11 @@
-"""The residual's power in each band as a function of a smooth filter response, and the objective J that it enters.
+"""Power of the residual per band as a function of a smooth filter response, and the objective J of it.
 
-Within a sub-band that is narrow enough for W to be constant, the power at the error microphone is a quadratic in W,
+Within a sub-band narrow enough for W to be constant, the power at the error microphone is a quadratic in W,
 
     sum_k psd_k |P_k - S_k W|^2 = A - 2 Re(conj(C) W) + D |W|^2 = A - |C|^2 / D + D |W - C / D|^2,
 
-A = sum psd |P|^2, C = sum psd P conj(S), D = sum psd |S|^2: exact however rough P and S are. So a few hundred
-sub-bands stand for the 16385 bins. J is `synthesis.objective`.
+A = sum psd |P|^2, C = sum psd P conj(S), D = sum psd |S|^2: exact however rough P and S are. A few hundred sub-bands
+stand for the 16385 bins. J is that of `synthesis.objective`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from synthesis.profiles import SILENCE
 Real = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
-# Of a third of an octave: W may turn by a fraction of a radian within 3 % of a frequency. Below 100 Hz each bin is its
-# own sub-band.
+# Sub-bands of a third of an octave, 3 % wide: W turns by a fraction of a radian in one. Below 100 Hz every bin is a
+# sub-band.
 SUB_BANDS_PER_BAND = 8
 
-# Of the reference's power: what transforms in double precision leave of zeros lies below.
+# Share of the reference's power below which rounding in double precision lies.
 ROUNDING = 1e-24
 
 _IN_TARGET = np.isin(WIDE_BANDS, NR_BANDS)
@@ -38,32 +38,50 @@ _IN_TARGET = np.isin(WIDE_BANDS, NR_BANDS)
 
 @dataclass(frozen=True, eq=False)
 class PathSpectra:
-    """One condition that a filter must serve: P and S on the design grid, complex [16385], and its weight > 0."""
+    """Paths of one condition on the design grid."""
 
+    # P, complex [16385].
     primary: Complex
+    # S, complex [16385].
     secondary: Complex
+    # Weight in J, above 0.
     weight: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class ResidualPower:
-    """Per condition and sub-band: optimum C / D, curvature D and least power A - |C|^2 / D, [n_conditions, n].
+    """Quadratics in W per condition and sub-band, [n_conditions, n].
 
-    disturbance: power of each band with W = 0, [n_conditions, 31]. share: each condition's weight, summing to one.
-    All powers are over the total disturbance power, so that any unit may be given. per_band: sub-bands of a band.
+    All powers are relative to the total disturbance power, so the unit of the spectrum does not matter.
     """
 
+    # Optimum C / D.
     optimum: Complex
+    # Curvature D.
     curvature: Real
+    # Least power A - |C|^2 / D.
     least: Real
+    # Power per band with W = 0, [n_conditions, 31].
     disturbance: Real
+    # Weights of the conditions, with sum one.
     share: Real
+    # Sub-bands per band.
     per_band: int = SUB_BANDS_PER_BAND
 
     @classmethod
     def of(cls, conditions: Sequence[PathSpectra], reference_psd: NDArray[np.floating]) -> ResidualPower:
-        """reference_psd: mean square per bin, [16385]. Raises InvalidPaths where a condition has no sound to
-        cancel."""
+        """Compute the quadratics of one or several conditions.
+
+        Parameters
+        ----------
+        reference_psd
+            Mean square of the reference per bin, [16385].
+
+        Raises
+        ------
+        InvalidPaths
+            A path has no power where the reference has any.
+        """
         primary = np.stack([np.asarray(condition.primary, np.complex128) for condition in conditions])
         secondary = np.stack([np.asarray(condition.secondary, np.complex128) for condition in conditions])
         psd = np.asarray(reference_psd, np.float64)
@@ -99,7 +117,7 @@ class ResidualPower:
         )
 
     def below(self, highest_hz: float) -> ResidualPower:
-        """Return the same for a filter that plays nothing above a frequency: there the disturbance stays."""
+        """Restrict the filter to frequencies below a limit; above it the disturbance remains."""
         is_played = centres_hz(self.per_band) < highest_hz
         return replace(
             self,
@@ -109,7 +127,7 @@ class ResidualPower:
         )
 
     def halved(self) -> ResidualPower:
-        """The same with half as many sub-bands, neighbours in a band joined: cruder, and twice as fast."""
+        """Join neighbouring sub-bands of a band in pairs: coarser, and twice as fast."""
         fine, coarse = sub_bands(self.per_band)[0], sub_bands(self.per_band // 2)[0]
         first = np.searchsorted(fine, coarse[:-1])
         curvature, matched = (
@@ -126,17 +144,17 @@ class ResidualPower:
         )
 
     def in_bands(self, response: Complex) -> Real:
-        """E of a response at `centres_hz(per_band)`, complex [..., n] -> [..., n_conditions, 31]."""
+        """Compute band powers E of a response at `centres_hz`, complex [..., n] -> [..., n_conditions, 31]."""
         fine = self.least + self.curvature * np.abs(response[..., None, :] - self.optimum) ** 2
         power: Real = fine @ _to_bands(self.per_band)
         return power
 
     def objective(self, power: Real) -> tuple[Real, Real]:
-        """J of band powers [..., n_conditions, 31], [...], and dJ / dl of each of them."""
+        """Compute J of band powers [..., n_conditions, 31], and its slopes dJ / dl."""
         return objective(np.log((power + SILENCE) / (self.disturbance + SILENCE)), self.share)
 
     def noise_reduction_db(self, power: Real) -> Real:
-        """Mean over the conditions' shares and the 21 bands from 50 Hz to 5 kHz, [...]."""
+        """Average the noise reduction (dB) over the conditions and the 21 bands from 50 Hz to 5 kHz."""
         reduction = 10 * np.log10((self.disturbance + SILENCE) / (power + SILENCE))
         mean: Real = (self.share * reduction[..., _IN_TARGET].mean(-1)).sum(-1)
         return mean
@@ -144,9 +162,12 @@ class ResidualPower:
 
 @cache
 def sub_bands(per_band: int = SUB_BANDS_PER_BAND) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """First bin of each sub-band and the bin after the last one; and the band, 0 to 30, of each sub-band.
+    """Return the first bin of each sub-band, ending with the bin after the last, and its band (0 to 30).
 
-    per_band: SUB_BANDS_PER_BAND, or half of it, and so on: pairs of the finer ones.
+    Parameters
+    ----------
+    per_band
+        SUB_BANDS_PER_BAND, or that divided by a power of two, which joins pairs of finer sub-bands.
     """
     if per_band < SUB_BANDS_PER_BAND:
         first, band = sub_bands(2 * per_band)
@@ -162,7 +183,7 @@ def sub_bands(per_band: int = SUB_BANDS_PER_BAND) -> tuple[NDArray[np.intp], NDA
 
 @cache
 def centres_hz(per_band: int = SUB_BANDS_PER_BAND) -> Real:
-    """Mean frequency of each sub-band, [n]."""
+    """Return the mean frequency (Hz) of each sub-band, [n]."""
     first, _ = sub_bands(per_band)
     centres: Real = (first[:-1] + first[1:] - 1) / 2 * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
     return centres
@@ -170,19 +191,19 @@ def centres_hz(per_band: int = SUB_BANDS_PER_BAND) -> Real:
 
 @cache
 def _to_bands(per_band: int) -> Real:
-    """0/1, [n, 31]."""
+    """Return the membership of sub-bands in bands, 0 or 1, [n, 31]."""
     _, band = sub_bands(per_band)
     return (band[:, None] == np.arange(len(WIDE_BANDS))).astype(np.float64)
 
 
 def spread(slope_over_power: Real, per_band: int = SUB_BANDS_PER_BAND) -> Real:
-    """A value per band, [..., 31], at each sub-band, [..., n]."""
+    """Expand values per band [..., 31] to sub-bands [..., n]."""
     _, band = sub_bands(per_band)
     return slope_over_power[..., band]
 
 
 def on_bins(per_band: Real) -> Real:
-    """A value per band, [..., 31], at each bin of the design grid, [..., 16385]; 0 outside the bands."""
+    """Expand values per band [..., 31] to bins of the design grid [..., 16385], 0 outside the bands."""
     bins: Real = per_band @ band_membership(WIDE_BANDS, DESIGN_N_FFT).T
     assert bins.shape[-1] == N_BINS
     return bins

@@ -1,12 +1,11 @@
-"""n second-order sections that minimise J directly.
+"""Design n second-order sections that minimise J directly.
 
     W(s) = g prod_i (s^2 + s z_i / q_i + z_i^2) / (s^2 + s p_i / r_i + p_i^2),    s = j tan(pi f / f_s)
 
-in the bilinear transform's variable, so that one form serves every sample rate. The unknowns are the logarithms of
-p, r, z, q and g: a section is stable for any of their values, real poles (r < 1/2) included, and d ln W / d theta
-is a short formula. J is minimised by damped Gauss-Newton steps (Levenberg-Marquardt) on the residual that
-`ResidualPower` leaves. Sections are added one at a time, at several places side by side, to the best that fewer
-ones reached, so that more sections are never worse.
+The variable is that of the bilinear transform, so one form serves every sample rate. The unknowns are the logarithms of
+p, r, z, q and g: a section is stable for all their values, real poles (r < 1/2) included, and d ln W / d theta is a
+short formula. J is minimised by Levenberg-Marquardt steps on the residual of `ResidualPower`. Sections are added one at
+a time, tried at several frequencies, to the best filter with fewer, so that more sections are never worse.
 """
 
 from __future__ import annotations
@@ -23,46 +22,47 @@ from synthesis.gain_curve import GainCurve, ceiling_at
 from synthesis.interruption import check_interruption
 
 MAX_SECTIONS = 32
-# Of poles and zeros.
+# Frequency range of poles and zeros (Hz).
 LOWEST_HZ, HIGHEST_HZ = 3.0, 22_000.0
-# Of the sample rate: the last frequency at which W is looked at; at half of it the variable s is infinite.
+# Highest frequency of the fit over the sample rate; at one half the variable s is infinite.
 HIGHEST_SHARE = 0.499
-# Range of r and q: beyond, a section is a resonance that no other seating has.
+# Range of r and q; sharper resonances do not recur from one fit of the earphone to the next.
 QUALITIES = (0.1, 12.0)
-# A section is added at so many frequencies, evenly per octave and moved by up to so many nepers.
+# An added section is tried at this many frequencies, evenly per octave, jittered by up to SPREAD nepers.
 N_PLACES, SPREAD = 6, 0.2
-# Of the places, on half of the sub-bands; then of the better ones.
+# Steps for all tried frequencies on half of the sub-bands, then the number of the best kept and their steps.
 ADDED_STEPS, N_TRIED, TRIED_STEPS = 3, 3, 6
-# On all sub-bands, after each section: as many for the last one, so that what n sections reach is a start of n + 1.
+# Steps on all sub-bands after a section is added, the last one included: the result for n starts n + 1.
 FINE_STEPS = 12
-# Steps end when so many of them have lowered no row's J by so much, 0.004 dB.
+# Stop when LOOK_EVERY steps have lowered no row's J by SETTLED (0.004 dB).
 SETTLED, LOOK_EVERY = 1e-3, 10
-# Of the mean over 50 Hz to 5 kHz: a section that lowers J for the sake of other bands may cost no more.
+# Most loss of mean noise reduction (50 Hz to 5 kHz) for a section that lowers J in other bands.
 MAX_REDUCTION_LOST_DB = 0.04
-# Of an added section, whose pole and zero begin in the same place.
+# Quality of an added section, whose pole and zero coincide at first.
 START_QUALITY = 1.5
-# Of any unknown, in nepers.
+# Largest change of an unknown in one step, in nepers.
 MAX_STEP = 1.0
-# Of the penalty on the mean square excess of |W| over the ceiling: what is left of it costs less than 0.1 dB.
+# Weight of the mean square excess of |W| over the ceiling; what remains of it costs less than 0.1 dB.
 CEILING_WEIGHT = 100.0
-# Where |W| exceeds the ceiling, the fit's own is lowered and sees the peak, so often.
+# Attempts, and steps of one, to correct a |W| above MAX_EXCESS times the ceiling by lowering the fit's ceiling.
 N_CORRECTIONS, CORRECTION_STEPS, MAX_EXCESS = 3, 20, 1.005
-# After each section that is held. Rounding moves resonances at low frequencies, which the others make up for.
+# Steps after quantising one section, with which the others make up for its moved resonance; their ceiling weight.
 REFIT_STEPS, HELD_CEILING_WEIGHT = 10, 1e4
-# Of J, 0.04 dB: what may be lost without another attempt.
+# Loss of J (0.04 dB) that is accepted without another attempt.
 HELD_LOSS = 0.01
 _LEAST_GAIN = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
 class Sections:
-    """A cascade of second-order sections: rows b0, b1, b2, 1, a1, a2, float64 [n, 6] (SciPy's `sos`)."""
+    """A cascade of second-order sections."""
 
+    # B0, b1, b2, 1, a1, a2 per section, float64 [n, 6] (SciPy's `sos`).
     rows: NDArray[np.float64]
     sample_rate_hz: float
 
     def response(self, frequency_hz: NDArray[np.floating]) -> Complex:
-        """W at frequencies up to half the sample rate, complex [n]."""
+        """Evaluate W at frequencies up to half the sample rate, complex [n]."""
         return np.prod(section_responses(self.rows, frequency_hz, self.sample_rate_hz), axis=0)
 
     def at_design_rate(self) -> Complex:
@@ -75,17 +75,17 @@ class Sections:
 
     @property
     def is_stable(self) -> bool:
-        """Whether all poles lie inside the unit circle."""
+        """Return whether all poles lie inside the unit circle."""
         a1, a2 = self.rows[:, 4], self.rows[:, 5]
         return bool(((np.abs(a2) < 1) & (np.abs(a1) < 1 + a2)).all())
 
 
-# What hardware makes of sections, of which the first so many are as it has them already.
+# Quantises sections, of which the first n are quantised already.
 Held = Callable[[Sections, int], Sections]
 
 
 def section_responses(rows: Real, frequency_hz: NDArray[np.floating], sample_rate_hz: float) -> Complex:
-    """Response of each section, complex [n_sections, n_frequencies]."""
+    """Evaluate the response of each section, complex [n_sections, n_frequencies]."""
     delay = np.exp(-2j * np.pi * np.asarray(frequency_hz, np.float64) / sample_rate_hz)
     powers = np.stack([np.ones_like(delay), delay, delay**2])
     responses: Complex = (rows[:, :3] @ powers) / (rows[:, 3:] @ powers)
@@ -102,15 +102,31 @@ def design_sections(
     held: Held | None = None,
     lowest_held_hz: float = LOWEST_HZ,
 ) -> Sections:
-    """The sections that minimise J under a ceiling on |W|, all poles and zeros from 3 Hz to 22 kHz.
+    """Minimise J under a ceiling on |W|, with all poles and zeros from 3 Hz to 22 kHz; deterministic.
 
-    rounded: what the hardware makes of finished sections, the answer where that costs next to nothing. held: what
-    it makes of sections to which others can still be fitted, all poles and zeros from lowest_held_hz on. The same
-    arguments give the same sections.
+    Parameters
+    ----------
+    power
+        Residual power of the conditions.
+    n_sections
+        Number of sections.
+    max_gain_db
+        Ceiling on |W|.
+    rounded
+        Quantises finished sections; its result is returned if it costs at most HELD_LOSS.
+    held
+        Quantises the leading sections, so that the others can still be fitted to the loss.
+    lowest_held_hz
+        Lowest frequency of poles and zeros that `held` resolves.
+
+    Returns
+    -------
+    Sections
+        The sections, quantised if `rounded` or `held` is given.
     """
 
     power = power.below(sample_rate_hz / 2)
-    peaks: list[tuple[float, float]] = []  # where |W| exceeded its ceiling, and by how much
+    peaks: list[tuple[float, float]] = []  # frequencies at which |W| exceeded its ceiling, and by what factor
 
     def new_fit(power: ResidualPower, n: int, lowest_hz: float) -> _Fit:
         fit = _Fit(power, n, sample_rate_hz, max_gain_db, lowest_hz)
@@ -125,14 +141,14 @@ def design_sections(
             fit, coarse = (new_fit(item, n, lowest_hz) for item in (power, coarse_power))
             rows = coarse.steps(coarse.with_one_more(best, N_PLACES, random), ADDED_STEPS, CEILING_WEIGHT)
             rows = coarse.steps(rows[:N_TRIED], TRIED_STEPS, CEILING_WEIGHT)
-            # Beside the best of them what fewer sections reached, or the coarse sub-bands might lose it.
+            # The result with fewer sections is a candidate too, or the coarse sub-bands might lose it.
             unchanged = fit.with_one_more(best, 1, random)
             rows = fit.steps(np.concatenate((rows[:1], unchanged)), FINE_STEPS, CEILING_WEIGHT)
             for _ in range(N_CORRECTIONS):
                 excess, at_hz = largest_excess(fit.realise(rows[0]), max_gain_db)
                 if excess < MAX_EXCESS:
                     break
-                # Before more sections are added, which would rely on it.
+                # Corrected before sections are added that rely on the excess.
                 peaks.append((at_hz, excess))
                 fit.lower_ceiling(at_hz, excess)
                 rows = fit.steps(rows, CORRECTION_STEPS, CEILING_WEIGHT)
@@ -149,13 +165,13 @@ def design_sections(
     if rounded is not None and objective(power, once := rounded(exact)) < aim + HELD_LOSS:
         return once
     if lowest_held_hz > LOWEST_HZ:
-        # Both fits' minima: the limit spoils some of those that are found where the poles are free.
+        # Minima of both fits: the limit spoils some of those found with free poles.
         free = unknowns
         fit, unknowns = one_more_each_time(lowest_held_hz)
         aim = min(aim, objective(power, _corrected(fit, unknowns[:1], max_gain_db)))
         moved = fit.steps(fit.within(free), FINE_STEPS, CEILING_WEIGHT)
         unknowns = np.concatenate((unknowns[:1], moved, unknowns[1:]))
-    # All at once; where that costs something, one after the other, from one of the rows or the next.
+    # Quantise all at once; if that costs too much, one after the other, starting from each row in turn.
     best = _corrected(fit, unknowns[:1], max_gain_db, held)
     for row in unknowns:
         if objective(power, best) < aim + HELD_LOSS:
@@ -166,7 +182,7 @@ def design_sections(
 
 
 def _corrected(fit: _Fit, unknowns: Real, max_gain_db: float | GainCurve, held: Held | None = None) -> Sections:
-    """Sections, or what is held of them, with |W| below its ceiling between the points of the fit too."""
+    """Realise and optionally quantise sections, and lower |W| below its ceiling between the fitted frequencies."""
     for n_left in reversed(range(N_CORRECTIONS + 1)):
         found = fit.realise(unknowns[0])
         if held is not None:
@@ -180,14 +196,14 @@ def _corrected(fit: _Fit, unknowns: Real, max_gain_db: float | GainCurve, held: 
 
 
 def objective(power: ResidualPower, sections: Sections) -> float:
-    """J, infinite where the sections are not stable."""
+    """Compute J, infinite for unstable sections."""
     if not sections.is_stable:
         return np.inf
     return float(power.objective(power.in_bands(sections.response(centres_hz(power.per_band))))[0])
 
 
 def _turned_down(sections: Sections, max_gain_db: float | GainCurve, held: Held | None = None) -> Sections:
-    """With the gain that the ceiling allows, taken from the last section."""
+    """Scale the last section so that the ceiling holds."""
     excess, _ = largest_excess(sections, max_gain_db)
     if excess <= 1:
         return sections
@@ -198,7 +214,7 @@ def _turned_down(sections: Sections, max_gain_db: float | GainCurve, held: Held 
 
 
 def _one_after_the_other(fit: _Fit, unknowns: Real, max_gain_db: float | GainCurve, held: Held) -> Sections:
-    """Hold one section after the other, from the lowest pole on, and fit the rest again to what that left."""
+    """Quantise one section after the other from the lowest pole on, and refit the others to the loss."""
     found = fit.realise(unknowns[0])
     for n_held in range(1, fit.n):
         unknowns = fit.hold(held(found, n_held - 1).rows[:n_held], unknowns)
@@ -211,8 +227,10 @@ def _one_after_the_other(fit: _Fit, unknowns: Real, max_gain_db: float | GainCur
 
 
 class _Fit:
-    """The unknowns are rows [ln p, ln r, ln z, ln q, ln g], real [n_starts, 4 n + 1], p and z in tan(pi f /
-    f_s), of n sections behind those that are held."""
+    """Levenberg-Marquardt fit of n sections behind quantised ones.
+
+    The unknowns are rows [ln p, ln r, ln z, ln q, ln g], real [n_starts, 4 n + 1]; p and z in tan(pi f / f_s).
+    """
 
     def __init__(
         self,
@@ -223,19 +241,19 @@ class _Fit:
         lowest_hz: float,
     ) -> None:
         self.power, self.n, self.sample_rate_hz = power, n_sections, sample_rate_hz
-        # Beyond the bands, where J says nothing, the ceiling still holds.
+        # The ceiling also holds outside the bands, where J does not constrain W.
         centres = centres_hz(power.per_band)
         self.n_scored = len(centres)
         outside = np.concatenate(
             ([0.0], np.geomspace(1, 18, 40), np.geomspace(22_500, HIGHEST_SHARE * sample_rate_hz, 8))
         )
-        # Sub-bands above half the rate, on which W has no effect, stand for its last point.
+        # Sub-bands above half the rate, on which W has no effect, count as its last point.
         frequency_hz = np.concatenate((centres, outside)).clip(max=HIGHEST_SHARE * sample_rate_hz)
         self.frequency = self._warped(frequency_hz)
         self.highest_hz = min(HIGHEST_HZ, 0.46 * sample_rate_hz)
         self.limits = np.log(self._warped(np.array([lowest_hz, self.highest_hz])))
         self.ceiling = ceiling_at(max_gain_db, frequency_hz)
-        # The sign of W, and its level, as the conditions' optima have them around the middle of the bands.
+        # Sign and level of W, from the conditions' optima around the middle of the bands.
         weight = (
             power.curvature * np.abs(power.optimum) / np.maximum(spread(power.disturbance, power.per_band), 1e-30)
         )
@@ -246,12 +264,14 @@ class _Fit:
         self.before: Complex = np.ones(len(self.frequency), complex)
 
     def lower_ceiling(self, frequency_hz: float, excess: float) -> None:
-        """Lower the ceiling by the factor by which |W| exceeded it at a frequency, and hold it there too."""
+        """Lower the ceiling by the factor by which |W| exceeded it at a frequency, and check that frequency from now
+        on.
+        """
         self.watch(frequency_hz)
         self.ceiling /= excess
 
     def watch(self, frequency_hz: float) -> None:
-        """Hold the ceiling at one more frequency: a resonance may lie between the others."""
+        """Check the ceiling at one more frequency, such as a resonance between the others."""
         frequency_hz = min(frequency_hz, HIGHEST_SHARE * self.sample_rate_hz)
         warped = self._warped(np.array(frequency_hz))
         nearest = np.abs(self.frequency - warped).argmin()
@@ -260,16 +280,15 @@ class _Fit:
         self.before = np.append(self.before, self.held.response(np.array([frequency_hz])))
 
     def hold(self, rows: Real, unknowns: Real) -> Real:
-        """Put sections before those that are fitted; the unknowns without the section whose place the last one
-        takes."""
+        """Move quantised sections out of the fit, and drop the unknowns of the section that the last one replaces."""
         self.held = Sections(rows, self.sample_rate_hz)
         self.before = self.held.response(np.arctan(self.frequency) * (self.sample_rate_hz / np.pi))
         parts = unknowns[:, :-1].reshape(-1, 4, self.n)
-        # As `realise` pairs them: the lowest pole and the lowest zero.
+        # Same pairing as in `realise`: lowest pole with lowest zero.
         poles, zeros = (np.argsort(parts[:, i : i + 1], -1)[..., 1:].repeat(2, 1) for i in (0, 2))
         parts = np.take_along_axis(parts, np.concatenate((poles, zeros), 1), -1)
         self.n -= 1
-        # At half the sample rate an unheld section is one.
+        # An unquantised section has gain one at half the sample rate.
         (gain,) = section_responses(rows[-1:], np.array([self.sample_rate_hz / 2]), self.sample_rate_hz)[0].real
         self.sign *= np.sign(gain)
         return np.concatenate((parts.reshape(len(parts), -1), unknowns[:, -1:] - np.log(np.abs(gain))), 1)
@@ -279,21 +298,21 @@ class _Fit:
         return warped
 
     def with_one_more(self, unknowns: Real, n_places: int, random: np.random.Generator) -> Real:
-        """Add a section that changes nothing, its pole on its zero, at each of some places.
+        """Add a section without effect, its pole on its zero, at several frequencies.
 
         Parameters
         ----------
         unknowns
-            Of one section fewer, [1, 4 n - 3].
+            Unknowns with one section fewer, [1, 4 n - 3].
         n_places
-            From 15 Hz to 15 kHz, or as high as the rate allows.
+            Number of frequencies from 15 Hz to 15 kHz, or as high as the rate allows.
         random
-            Moves the places.
+            Jitters the frequencies.
 
         Returns
         -------
         Real
-            [n_places, 4 n + 1].
+            Unknowns, [n_places, 4 n + 1].
         """
         lowest, highest = np.log([15.0, min(15_000.0, self.highest_hz)]).tolist()
         places = np.linspace(lowest, highest, n_places + 2)[1:-1] + random.uniform(-SPREAD, SPREAD, n_places)
@@ -304,7 +323,7 @@ class _Fit:
         return self.within(np.concatenate((parts.reshape(n_places, -1), gain), 1))
 
     def within(self, unknowns: Real) -> Real:
-        """Unknowns, moved to their limits where they lie beyond."""
+        """Clip unknowns to their limits."""
         parts = unknowns[:, : 4 * self.n].reshape(-1, 4, self.n)
         parts[:, 0::2] = parts[:, 0::2].clip(*self.limits)
         parts[:, 1::2] = parts[:, 1::2].clip(*np.log(QUALITIES))
@@ -312,7 +331,7 @@ class _Fit:
         return unknowns
 
     def response(self, unknowns: Real) -> Complex:
-        """W, complex [n_starts, n]."""
+        """Evaluate W, complex [n_starts, n]."""
         return self._ratio(unknowns, self.polynomials(unknowns))
 
     def _ratio(self, unknowns: Real, polynomials: tuple[Real, Real, Real]) -> Complex:
@@ -324,19 +343,21 @@ class _Fit:
         return ratio
 
     def polynomials(self, unknowns: Real) -> tuple[Real, Real, Real]:
-        """Real and imaginary part of s^2 + s w / q + w^2, poles first, [n_starts, 2, n_sections, n], and w^2."""
+        """Evaluate s^2 + s w / q + w^2, poles first: real and imaginary parts [n_starts, 2, n, n_bins], and w^2."""
         parts = unknowns[:, :-1].reshape(-1, 2, 2, self.n, 1)
         root, quality = np.exp(parts[:, :, 0]), np.exp(parts[:, :, 1])
         return root**2 - self.frequency**2, (root / quality) * self.frequency, root**2
 
     def slopes(self, polynomials: tuple[Real, Real, Real]) -> NDArray[np.float32]:
-        """Real and imaginary parts of d ln W / d theta, [n_starts, 4 n + 1, 2, n]; in single precision, of which a
-        step asks no more: what it gains is judged in double."""
+        """Compute real and imaginary parts of d ln W / d theta, [n_starts, 4 n + 1, 2, n].
+
+        Single precision suffices for a step, since its gain is evaluated in double precision.
+        """
         real, imaginary, square = (polynomial.astype(np.float32) for polynomial in polynomials)
         over = 1 / (real**2 + imaginary**2)
         over[:, 0] *= -1
         slopes = np.empty((len(real), 4 * self.n + 1, 2, len(self.frequency)), np.float32)
-        # By ln w: (j b + 2 w^2) / (a + j b); by ln q: -j b / (a + j b).
+        # Derivative in ln w: (j b + 2 w^2) / (a + j b); in ln q: -j b / (a + j b).
         parts = slopes[:, :-1].reshape(-1, 2, 2, self.n, 2, len(self.frequency))
         imaginary_over = imaginary * over
         np.multiply(-imaginary, imaginary_over, out=parts[:, :, 1, :, 0])
@@ -348,8 +369,7 @@ class _Fit:
         return slopes
 
     def objective(self, response: Complex, ceiling_weight: float) -> tuple[Real, Real, Real]:
-        """J with the ceiling's penalty [n_starts]; weights of the residuals of each condition, and of the
-        excess."""
+        """Compute J with the ceiling's penalty [n_starts], and the weights of residuals and excess."""
         power = self.power.in_bands(response[:, : self.n_scored])
         value, slope = self.power.objective(power)
         weights = spread(slope / (power + 1e-12), self.power.per_band) * self.power.curvature
@@ -360,10 +380,12 @@ class _Fit:
     def normal_equations(
         self, polynomials: tuple[Real, Real, Real], response: Complex, weights: Real, over: Real
     ) -> tuple[Real, Real]:
-        """J^T J, [n_starts, 4 n + 1, 4 n + 1], and J^T r of the weighted residuals, turned by the phase of W: the
-        real parts hold the excess of |W| too."""
+        """Compute J^T J, [n_starts, 4 n + 1, 4 n + 1], and J^T r of the weighted residuals.
+
+        Residuals are turned by the phase of W, so that their real parts include the excess of |W|.
+        """
         total = weights.sum(1)
-        # The conditions' weighted mean optimum: from their residuals its own differs by what W does not change.
+        # The conditions' residuals differ from that of their weighted mean optimum by terms independent of W.
         towards = (weights * self.power.optimum).sum(1) / np.maximum(total, 1e-300)
         scored, magnitude = slice(self.n_scored), np.abs(response)
         away = np.zeros((len(response), 2, response.shape[-1]))
@@ -380,12 +402,12 @@ class _Fit:
         return (flat @ flat.mT).astype(np.float64), gradient.astype(np.float64)
 
     def reduction_db(self, unknowns: Real) -> float:
-        """Noise reduction of the first row, mean from 50 Hz to 5 kHz."""
+        """Compute the noise reduction (dB) of the first row, mean from 50 Hz to 5 kHz."""
         power = self.power.in_bands(self.response(unknowns[:1])[:, : self.n_scored])
         return float(self.power.noise_reduction_db(power)[0])
 
     def steps(self, unknowns: Real, n_steps: int, ceiling_weight: float) -> Real:
-        """Levenberg-Marquardt steps on every row, the best row first."""
+        """Take Levenberg-Marquardt steps on every row, and sort the rows by J."""
         damping = np.full(len(unknowns), 1e-2)
         polynomials = self.polynomials(unknowns)
         response = self._ratio(unknowns, polynomials)
@@ -421,10 +443,12 @@ class _Fit:
         return unknowns[np.argsort(value)]
 
     def realise(self, unknowns: Real) -> Sections:
-        """Sections of one row of unknowns behind those that are held, in the order of their poles; the gain is in
-        the first of them."""
+        """Convert one row of unknowns to sections in the order of their poles, behind the quantised ones.
+
+        The gain is in the first of them.
+        """
         pole, pole_quality, zero, zero_quality = np.exp(unknowns[:-1].reshape(4, self.n))
-        # Each pole pair beside the zero pair that is nearest: the smallest peaks between sections.
+        # Pair each pole with the nearest zero, which gives the smallest peaks between sections.
         order, zero_order = np.argsort(pole), np.argsort(zero)
         pole, pole_quality = pole[order], pole_quality[order]
         zero, zero_quality = zero[zero_order], zero_quality[zero_order]
@@ -435,8 +459,10 @@ class _Fit:
 
 
 def largest_excess(sections: Sections, max_gain_db: float | GainCurve) -> tuple[float, float]:
-    """Largest |W| over its ceiling from 0 Hz to half the sample rate, on 8192 points, half of them per octave; and
-    its frequency."""
+    """Find the largest |W| over its ceiling from 0 Hz to half the sample rate, and its frequency (Hz).
+
+    Evaluated at 8192 frequencies, half of them spaced evenly per octave.
+    """
     half = sections.sample_rate_hz / 2
     frequency_hz = np.concatenate(([0.0], np.geomspace(0.1, half, 4096), np.linspace(0, half, 4096)))
     excess = np.abs(sections.response(frequency_hz)) / ceiling_at(max_gain_db, frequency_hz)
@@ -445,12 +471,12 @@ def largest_excess(sections: Sections, max_gain_db: float | GainCurve) -> tuple[
 
 
 def largest_gain(sections: Sections) -> float:
-    """Largest |W| from 0 Hz to half the sample rate."""
+    """Find the largest |W| from 0 Hz to half the sample rate."""
     return largest_excess(sections, 0.0)[0]
 
 
 def _bilinear(frequency: Real, quality: Real) -> Real:
-    """s^2 + s w / q + w^2 under s = (1 - z^-1) / (1 + z^-1), times (1 + z^-1)^2: coefficients [n, 3]."""
+    """Transform s^2 + s w / q + w^2 by s = (1 - z^-1) / (1 + z^-1), times (1 + z^-1)^2: coefficients [n, 3]."""
     middle, last = frequency / quality, frequency**2
     coefficients: Real = np.stack((1 + middle + last, 2 * (last - 1), 1 - middle + last), -1)
     return coefficients

@@ -1,11 +1,11 @@
-"""As many taps as the hardware has, designed for that number, at the hardware's rate.
+"""Design a given number of taps at the hardware's sample rate.
 
-A filter cut from a longer one loses what its last taps did. Here J is minimised over n taps: with the slopes q_tb
-of J and the powers E_tb of the last filter, the next one solves
+A filter cut from a longer one loses what its last taps did. Here J is minimised over n taps: with the slopes q_tb of J
+and the powers E_tb of the last filter, the next one solves
 
     min_w sum_tk (q_tb / E_tb) psd_k |P_tk - S_tk W_k|^2 + l_k |W_k|^2,
 
-a Toeplitz system. ln is concave, so each solution lowers the sum of logarithms that the weights come from.
+a Toeplitz system. ln is concave, so each solution lowers J.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from synthesis.profiles import SILENCE
 MAX_TAPS = 4096
 BIN_HZ = SAMPLE_RATE_HZ / DESIGN_N_FFT
 N_SOLUTIONS = 8
-# Of |W|^2 over the mean of the normal matrix' symbol: what keeps W in bounds where nothing is heard.
+# Penalty on |W|^2 over the mean of the normal matrix's symbol: bounds W where the loudspeaker has no effect.
 PENALTY = 1e-5
-# By which the penalty above the ceiling is raised in each solution that exceeds it.
+# Factor on the penalty where the last solution exceeded the ceiling.
 PENALTY_GROWTH = 10 ** (1 / 2)
 
 
@@ -63,10 +63,10 @@ def design_fir(
     InvalidOption
         For a number of taps out of range.
     InvalidPaths
-        For paths without anything to cancel.
+        A path has no power where the reference has any.
     """
     if not 1 <= n_taps <= MAX_TAPS:
-        raise InvalidOption(f"n_taps: {n_taps} taps were asked for; use 1 to {MAX_TAPS}", "target.n_taps")
+        raise InvalidOption(f"n_taps: {n_taps} taps were requested; use 1 to {MAX_TAPS}", "target.n_taps")
     from scipy.linalg import solve_toeplitz
 
     power = ResidualPower.of(conditions, reference_psd)
@@ -98,7 +98,7 @@ def design_fir(
         weight = (on_bins(slope / (energy + floor)) * psd)[:, : len(audible_hz)]
         played = secondary[:, : len(audible_hz)]
         symbol = (weight * np.abs(played) ** 2).sum(0)
-        # Where the loudspeaker is not heard at all, the penalty alone makes taps of zeros.
+        # Where the loudspeaker has no effect, the penalty alone yields zero taps.
         mean = symbol[audible].mean() or 1.0
         symbol = symbol + mean * (PENALTY + extra)
         matched = (weight * played.conj() * primary[:, : len(audible_hz)]).sum(0)
@@ -121,7 +121,7 @@ def design_fir(
 
 
 def at_design_rate(taps: NDArray[np.floating], sample_rate_hz: float) -> NDArray[np.complex128]:
-    """Evaluate W of taps at any rate on the design grid: zero above half of it, complex [16385]."""
+    """Evaluate taps at any rate on the design grid, complex [16385]; zero above half the rate."""
     response = np.zeros(N_BINS, np.complex128)
     n_audible = min(_n_bins(sample_rate_hz), N_BINS)
     response[:n_audible] = _sums(len(taps), n_audible, sample_rate_hz)(np.asarray(taps, np.float64))
@@ -129,13 +129,15 @@ def at_design_rate(taps: NDArray[np.floating], sample_rate_hz: float) -> NDArray
 
 
 def _n_bins(sample_rate_hz: float) -> int:
-    """From 0 Hz to half the rate, as far apart as the design grid's."""
+    """Count the bins of the design grid from 0 Hz to half the rate."""
     return int(sample_rate_hz / 2 / BIN_HZ) + 1
 
 
 def _sums(n: int, n_sums: int, sample_rate_hz: float) -> Callable[..., NDArray[np.complex128]]:
-    """sum_m values_m exp(-2 pi j k m BIN_HZ / f_s) for k from 0 to n_sums - 1, of n values: from taps to bins, and
-    from bins to lags. The rate need not be a multiple of the spacing, so it is a chirp z-transform."""
+    """Return the transform sum_m values_m exp(-2 pi j k m BIN_HZ / f_s), k < n_sums, of n values.
+
+    It maps taps to bins and bins to lags. A chirp z-transform, since the rate need not be a multiple of BIN_HZ.
+    """
     from scipy.signal import CZT
 
     return CZT(n, n_sums, np.exp(-2j * np.pi * BIN_HZ / sample_rate_hz))  # type: ignore[return-value]

@@ -1,7 +1,7 @@
-"""What hardware asks of a control filter, from the data files beside this module (`target_data/*.toml`).
+"""Requirements of hardware on a control filter, from the data files `target_data/*.toml`.
 
-A file states form, limits, number format and rate, each with the public document that it was read from. `generic`
-is no particular device.
+A file states form, limits, number format and rate, and the public document they are from. `generic` is no particular
+device.
 """
 
 from __future__ import annotations
@@ -16,24 +16,29 @@ from synthesis.errors import InvalidOption
 
 @dataclass(frozen=True)
 class KnownTarget:
-    """form: `fir` or `sos`. n_taps or n_sections: default; max_: what the device holds. sample_rate_hz: of the
-    filter's own clock. number_format: of coefficients. denominator: whether the device's sections subtract a1 and a2
-    times past outputs or, as SigmaDSP's do, add them. source: where the numbers are written."""
+    """A device that runs control filters."""
 
     name: str
     title: str
+    # `fir` or `sos`.
     form: str
+    # Rate of the filter.
     sample_rate_hz: float
+    # Format of the coefficients.
     number_format: str
+    # Most taps that the device holds, if `fir`.
     max_taps: int | None
+    # Most sections that the device holds, if `sos`.
     max_sections: int | None
+    # `subtracted`, or `added` as in SigmaDSP, whose sections add a1 and a2 times past outputs.
     denominator: str
+    # Document that states these values.
     source: str
 
 
 @cache
 def targets() -> dict[str, KnownTarget]:
-    """All targets by name."""
+    """Return all targets by name."""
     found = {}
     for file in sorted(files(__package__).joinpath("target_data").iterdir(), key=lambda path: path.name):
         if file.name.endswith(".toml"):
@@ -53,7 +58,13 @@ def targets() -> dict[str, KnownTarget]:
 
 
 def target(name: str) -> KnownTarget:
-    """Raises InvalidOption for a name that does not exist."""
+    """Return a target by name.
+
+    Raises
+    ------
+    InvalidOption
+        The name does not exist.
+    """
     try:
         return targets()[name]
     except KeyError:

@@ -1,9 +1,9 @@
-"""One ear's paths from its probe recordings, and the figures by which the calibration is judged.
+"""Estimate one ear's paths from probe recordings, with the figures by which the calibration is judged.
 
-How much noise an estimate of S holds can be read off the estimate itself: a secondary path is short, so what lies
-in the middle of a long window's response is noise, and noise is spread evenly over all of its lags. The coherence
-cannot say it: on measured ears most of what it leaves unexplained is the primary path's long tail, which two states
-that heard the same probe have in common and which cancels in S.
+The noise of an estimate of S is read off the estimate itself: a secondary path is short, so the middle of a long
+window's response is noise, which is spread evenly over all lags. Coherence cannot show it: most of what it leaves
+unexplained on measured ears is the primary path's long tail, which two states with the same probe have in common and
+which cancels in S.
 """
 
 from __future__ import annotations
@@ -46,40 +46,41 @@ Real = NDArray[np.floating]
 Complex = NDArray[np.complexfloating]
 
 WINDOW = 8192
-# Per take, where a number is asked for.
+# Default limit per take.
 MAX_N_WINDOWS = 64
 
-# Of all takes together where none is: half a second of computing.
+# Limit for all takes together: half a second of computing.
 MAX_TOTAL_WINDOWS = 2048
 
-# Of a take: 64 ms, three windows of the shortest kind.
+# Shortest take: 64 ms, three windows of the shortest kind.
 MIN_SAMPLES = 3072
 
-# Of a take: a minute is fifteen times what training uses.
+# Longest take: a minute is fifteen times what training uses.
 MAX_SAMPLES = 60 * SAMPLE_RATE_HZ
 
-# Of the primary path's tail, where no prior says which share of it the estimate lacks, and of the secondary path's
-# variance, as they add to the sound with the filter: right in the mean over 15 persons (`studies/predictions`).
+# Shares of the primary tail (without a prior) and of the secondary path's variance that add to the residual; right in
+# the mean over 15 persons (`studies/predictions`).
 TAIL_SHARE, SECONDARY_SHARE = 0.8, 0.7
 
-# Unknown over known power of a band: where a probe says nothing, the quotients have no meaning.
+# Limit on unknown over known power of a band: where the probe has no energy, the quotients have no meaning.
 MAX_UNCERTAINTY = 1.0
 
 PRIMARY_TAPS, SECONDARY_TAPS = 8192, 2048
 _TAIL_FROM = SECONDARY_TAPS * 7 // 8
-# From 400 Hz: below, ears themselves ring for so long.
+# Bands from 400 Hz: below, ears themselves ring as long.
 TAIL_BANDS = tuple(n for n in AMP_BANDS if n >= 26)
 
-# 6 dB. Less is noise, not a tail.
+# Least tail over noise (6 dB); less is noise.
 TAIL_OVER_NOISE = 4.0
 
-# Power of a window of x or of a drive below that of its loudest one.
+# Power of a silent window of x or of a drive, relative to the loudest window.
 SILENT_DB = -30.0
 
 # Lags where the primary path still rings and the secondary does not.
 _LATE = slice(SECONDARY_TAPS, WINDOW * 7 // 8)
 
-# Standard error of a median of n values over their median absolute deviation, times the root of n; and how many.
+# Standard error of a median of n values over their median absolute deviation, times the root of n; and the number of
+# standard errors to subtract.
 MEDIAN_ERROR, N_ERRORS = 1.2533 * 1.4826, 2.0
 
 _EQUAL = 1e-6
@@ -89,75 +90,81 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 
 class Windows(NamedTuple):
-    """The parts of a take that are used: `n` windows of `length` samples, equally spaced from sample `first` on."""
+    """Windows used of a take."""
 
+    # Samples per window.
     length: int
+    # First sample of the first window.
     first: int
+    # Number of windows, equally spaced.
     n: int
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Of one ear; all arrays float64.
+    """Paths of one ear and the quality of its recordings; all arrays float64.
 
-    measured: paths [8192] and [2048] and the coherence per bin [16385], by what the takes alone say: figures and
-    verdicts are of these. estimate: with a prior the posterior mean and variance, else `measured`. secondary:
-    that of the estimate, freed from measurement noise where the windows are long enough to measure it.
-    coherence, noise_reduction_ceiling_db, secondary_snr_db: per band of the 23 from 50 Hz to 8 kHz; the ceiling
-    is -10 log10(1 - coherence), the SNR is that of the measured secondary path. clipped_share: the largest
-    share of a signal's samples that stand at its extremes, and clipped_in: that signal. lead_samples: delay of
-    the primary less that of the secondary. secondary_peak_samples: lag at which the secondary path is
-    largest from 200 Hz to 8 kHz; negative: before it is played.
-    tail_db: energy of the secondary's last eighth over all of it, median over the bands from 400 Hz to 8 kHz, -120
-    where it is not above the noise. noise_share: power of the estimate's noise over its own, of the
-    primary and the secondary path, and tail_share: that of what arrives too late for the windows, in the 23 bands,
-    [2, 23] and [23]; where the probe does not repeat, what is unexplained counts as both. state_levels_db: of
-    several states with a gain (drives: 1), each gain and the level of its secondary path over that of all;
-    has_opposite_signs: whether two of these have opposite signs. gain_change_db: by how much, at least, the primary
-    path's late lags are louder in another state than in the silent one, as if a microphone's gain had changed.
-    silent_share: largest share of a take that is silent beside the rest, and silent_in: its signal.
-    acausal_shares: of the energy of the primary path, what lies before zero, and of the path from e to x.
-    distortion_db: power that x does not explain in a state with a gain beyond what it does not in the silent one,
-    over that of the loudspeaker's sound, at least: median of the 23 bands less two standard
-    errors. hum_hz: tones that
-    do not follow the paths (`hum`).
-    window, n_frames: samples of a window, and windows that were pooled in the state with fewest. uncertainty: power
-    that the estimate does not know over the power that it knows, of the primary path, where it includes sound
-    that x does not hear and that no filter takes away, and of the secondary path, in the 31
-    bands from 20 Hz to 20 kHz, [2, 31]; None where the probe does not repeat from one state to the other. feedback:
-    from the loudspeaker to the outer microphone, [2048], where there were drives.
+    Verdicts are based on `measured`; bands are the 23 from 50 Hz to 8 kHz unless stated.
     """
 
+    # Paths [8192] and [2048] and coherence per bin [16385] from the takes alone.
     measured: PathEstimate
+    # Posterior mean and variance with a prior, else `measured`.
     estimate: PathEstimate
+    # Secondary path of `estimate`, denoised if the windows are long enough to measure its noise.
     secondary: Real
+    # Coherence of x and e per band, [23].
     coherence: Real
+    # -10 log10(1 - coherence) per band, [23].
     noise_reduction_ceiling_db: Real
+    # SNR of the measured secondary path per band, [23].
     secondary_snr_db: Real
+    # Largest share of a signal's samples at its extremes.
     clipped_share: float
+    # Name of that signal.
     clipped_in: str
+    # Delay of the primary less that of the secondary path.
     lead_samples: float
+    # Lag of the secondary path's maximum from 200 Hz to 8 kHz; negative: before it is played.
     secondary_peak_samples: int
+    # Energy of the secondary path's last eighth over its total, median from 400 Hz to 8 kHz; -120 if below the noise.
     tail_db: float
+    # Noise over power of the primary and secondary estimate, [2, 23].
     noise_share: Real
+    # Power of the primary path beyond the windows, [23]; unexplained power if the probe does not repeat.
     tail_share: Real
+    # Gain (1 for drives) and level of the secondary path over that of all, for several states with a gain.
     state_levels_db: list[tuple[float, float]]
+    # Whether two of these secondary paths have opposite signs.
     has_opposite_signs: bool
+    # Least change of the primary path's late lags against the silent state, as from a changed microphone gain.
     gain_change_db: float
+    # Largest share of silent windows in a take.
     silent_share: float
+    # Name of that signal.
     silent_in: str
+    # Energy before zero: of the primary path, and of the path from e to x.
     acausal_shares: tuple[float, float]
+    # Power that x does not explain beyond that of the silent state, over the loudspeaker's: median less two standard
+    # errors.
     distortion_db: float
+    # Tones that do not follow the paths (`hum`).
     hum_hz: list[float]
+    # Samples per window.
     window: int
+    # Windows pooled in the state with fewest.
     n_frames: int
+    # Unknown over known power of primary (with sound that no filter cancels) and secondary path, [2, 31] from 20 Hz to
+    # 20 kHz; None if the probe does not repeat.
     uncertainty: Real | None
+    # Path from loudspeaker to outer microphone, [2048], if there were drives.
     feedback: Real | None = None
 
 
 def plan_windows(n_samples: int, n_windows: int = MAX_N_WINDOWS) -> Windows:
-    """At most n_windows windows of 8192 samples after the first 8192, overlapping by half at most; shorter ones in
-    short takes."""
+    """Place at most n_windows windows of 8192 samples after the first 8192, overlapping by at most half; shorter ones
+    in short takes.
+    """
     length = min(WINDOW, 1 << ((n_samples // 3).bit_length() - 1))
     room = n_samples - 2 * length
     return Windows(length, length, min(n_windows, 1 + 2 * room // length))
@@ -173,21 +180,42 @@ def calibrate(
     drives: Sequence[PlayedTake] = (),
     clipped_shares: Mapping[str, float] = MappingProxyType({}),
 ) -> Calibration:
-    """Estimate both paths of one ear and measure how good the takes were.
+    """Estimate both paths of one ear, and the quality of its takes.
 
-    takes: signals [n], at least MIN_SAMPLES each; the shortest decides which windows are used, unless `windows` is
-    given. n_windows: of each take; None for all that overlap by half, MAX_TOTAL_WINDOWS together. prior: None for
-    the paper's regularised estimate. support: of the prior's device; paths of another device are estimated without
-    the prior. drives: of the loudspeaker alone, in place of takes with a gain, or besides.
-    clipped_shares: of signals as they were recorded, where they were resampled since; by names such as `take 0, x`.
-    Raises InvalidPaths (field `takes`) for takes too short, too long, silent or
-    not finite, whose states do not differ, or whose levels lie so far apart that float32 cannot hold what follows,
-    and InvalidOption where a state is missing.
+    Parameters
+    ----------
+    takes
+        Signals [n] of at least MIN_SAMPLES; the shortest decides the windows, unless `windows` is given.
+    n_windows
+        Windows per take; None for all that overlap by half, at most MAX_TOTAL_WINDOWS together.
+    windows
+        Windows to use instead.
+    prior
+        Prior of the paths; None for the paper's regularised estimate.
+    support
+        Support of the prior's device; paths of another device are estimated without the prior.
+    drives
+        Takes of the loudspeaker alone, instead of or besides takes with a gain.
+    clipped_shares
+        Clipped shares of the signals before they were resampled, by names such as `take 0, x`.
+
+    Returns
+    -------
+    Calibration
+        Paths and figures.
+
+    Raises
+    ------
+    InvalidPaths
+        Takes (field `takes`) are too short, too long, silent or not finite, their states do not differ, or their levels
+        exceed the range of float32.
+    InvalidOption
+        A state is missing.
     """
-    heard = {f"take {n}, {name}": item for n, take in enumerate(takes) for name, item in _heard(take)}
+    recorded = {f"take {n}, {name}": item for n, take in enumerate(takes) for name, item in _microphones(take)}
     played = {f"drive {n}, drive": take.drive for n, take in enumerate(drives)}
-    heard_of_drives = {f"drive {n}, {name}": item for n, take in enumerate(drives) for name, item in _heard(take)}
-    _check(heard | played | heard_of_drives)
+    driven = {f"drive {n}, {name}": item for n, take in enumerate(drives) for name, item in _microphones(take)}
+    _check(recorded | played | driven)
     errors = [*(take.error for take in takes), *(drive.error for drive in drives)]
     n_takes, shortest = len(takes) + len(drives), min(error.shape[-1] for error in errors)
     cut = windows or plan_windows(shortest, n_windows or max(MAX_TOTAL_WINDOWS // n_takes, 1))
@@ -213,10 +241,10 @@ def calibrate(
     scored = columns(AMP_BANDS)
     unexplained = wide_unexplained[scored]
     share, where = max(
-        (max(clipped_share(heard_of_drive), clipped_shares.get(name, 0.0)), name)
-        for name, heard_of_drive in (heard | heard_of_drives).items()
+        (max(clipped_share(signal), clipped_shares.get(name, 0.0)), name)
+        for name, signal in (recorded | driven).items()
     )
-    probes = {name: signal for name, signal in heard.items() if name.endswith("x")} | played
+    probes = {name: signal for name, signal in recorded.items() if name.endswith("x")} | played
     silent_share, silent_in = max((_silent_share(signal), name) for name, signal in probes.items())
     padded_secondary = np.pad(measured.secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
     primary_delay, secondary_delay = delay_samples(np.stack((measured.primary, padded_secondary)))
@@ -224,7 +252,7 @@ def calibrate(
     if prior is not None:
         estimate = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS, prior=prior)
         if support is not None and not any(
-            support.is_device(each.primary, each.secondary) for each in (measured, estimate)
+            support.is_device(item.primary, item.secondary) for item in (measured, estimate)
         ):
             prior, estimate = None, measured
         _check_estimate(estimate)
@@ -282,10 +310,10 @@ def _feedback(drives: Sequence[PlayedTake], cut: Windows, last_sample: int) -> R
 
 
 def clipped_share(signal: Real) -> float:
-    """Share of the samples of a signal [n] that stand at its largest or its smallest value, beyond one each.
+    """Compute the share of a signal's samples [n] at its extremes, beyond the first at either end.
 
-    A sine or a sweep stands there by itself, with up to 1 % of its samples in 16 bits: of a signal with its crest
-    factor only what exceeds that counts.
+    A sine or sweep has up to 1 % of its samples there in 16 bits; from a signal with that crest factor it is
+    subtracted.
     """
     reached = 0
     for one_way in (signal, -signal):
@@ -304,7 +332,7 @@ def _level_db(power_ratio: Real | float) -> Real:
 
 
 def _secondary_snr_db(secondary: Real, noise: Real) -> Real:
-    """Power of the estimate over that of as many lags of noise, per band [23]."""
+    """Compute the power of the estimate over that of as many lags of noise, per band [23]."""
     membership = band_membership(AMP_BANDS, DESIGN_N_FFT)
     power, floor = (
         squared_magnitude(np.fft.rfft(item, n=DESIGN_N_FFT)) @ membership for item in (secondary, noise)
@@ -314,7 +342,7 @@ def _secondary_snr_db(secondary: Real, noise: Real) -> Real:
 
 
 def _band_uncertainty(states: Sequence[ProbeState], estimate: PathEstimate) -> Real:
-    """Unexplained over explained power at the error microphone under the probes' own spectrum, per band [31]."""
+    """Compute unexplained over explained power at the error microphone under the probes' spectrum, per band [31]."""
     membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
     primary = np.fft.rfft(estimate.primary, n=DESIGN_N_FFT)
     explained = onto_design_grid(states[0].reference_power) * squared_magnitude(primary)
@@ -324,10 +352,10 @@ def _band_uncertainty(states: Sequence[ProbeState], estimate: PathEstimate) -> R
 
 
 def _tail_db(secondary: Real, noise: Real) -> float:
-    """As `Calibration.tail_db`."""
+    """Compute `Calibration.tail_db`."""
     membership = band_membership(TAIL_BANDS, DESIGN_N_FFT)
     late = secondary[_TAIL_FROM:]
-    # Tapered: else low frequencies, where ears ring, leak into the other bands.
+    # Tapered, or low frequencies, where ears ring, leak into the other bands.
     tail, floor = (
         squared_magnitude(np.fft.rfft(item * np.hanning(len(item)), n=DESIGN_N_FFT)) @ membership
         for item in (late, noise)
@@ -338,19 +366,19 @@ def _tail_db(secondary: Real, noise: Real) -> float:
 
 
 def _state_levels_db(states: Sequence[ProbeState]) -> list[tuple[float, float]]:
-    """As `Calibration.state_levels_db`, by least squares over the bins from 100 Hz to 4 kHz."""
+    """Compute `Calibration.state_levels_db` by least squares over the bins from 100 Hz to 4 kHz."""
     if len(states) < 3:
         return []
     frequency = np.linspace(0, SAMPLE_RATE_HZ / 2, states[0].transfer.shape[-1])
     inside = (frequency >= 100) & (frequency <= 4000)
     whole = secondary_transfer(states)[inside]
     energy = np.maximum(np.sum(squared_magnitude(whole)), _TINY)
-    own = [(state.gain, secondary_transfer((states[0], state))[inside]) for state in states[1:]]
-    return [(gain, float(2 * _level_db(np.abs(np.vdot(whole, item)) / energy))) for gain, item in own]
+    levels = [(state.gain, secondary_transfer((states[0], state))[inside]) for state in states[1:]]
+    return [(gain, float(2 * _level_db(np.abs(np.vdot(whole, item)) / energy))) for gain, item in levels]
 
 
 def _acausal_shares(silent: ProbeState) -> tuple[float, float]:
-    """As `Calibration.acausal_shares`."""
+    """Compute `Calibration.acausal_shares`."""
 
     def share(cross: Complex, power: Real) -> float:
         response = np.fft.irfft(cross / np.maximum(power + REGULARISATION * power.max(), _TINY))
@@ -361,7 +389,7 @@ def _acausal_shares(silent: ProbeState) -> tuple[float, float]:
 
 
 def _peak_samples(transfer: Complex) -> int:
-    """As `Calibration.secondary_peak_samples`."""
+    """Compute `Calibration.secondary_peak_samples`."""
     frequency_hz = np.linspace(0, SAMPLE_RATE_HZ / 2, transfer.shape[-1])
     response = np.fft.irfft(transfer * ((frequency_hz >= 200) & (frequency_hz <= 8000)))
     lag = int(np.abs(response).argmax())
@@ -369,10 +397,10 @@ def _peak_samples(transfer: Complex) -> int:
 
 
 def _distortion_db(states: Sequence[ProbeState]) -> float:
-    """As `Calibration.distortion_db`; of the loudest state.
+    """Compute `Calibration.distortion_db` for the loudest state.
 
-    What the silent state leaves unexplained is noise or the primary path's tail: the one stays as it is in the
-    other state, the other goes with the level of x. Whichever is more is taken off.
+    Unexplained power of the silent state is noise, which is the same in the other state, or the primary path's tail,
+    which scales with x. The larger of both is subtracted.
     """
     silent, *played = states
     membership = band_membership(AMP_BANDS, 2 * (silent.transfer.shape[-1] - 1))
@@ -381,8 +409,8 @@ def _distortion_db(states: Sequence[ProbeState]) -> float:
     for item in played:
         power, left = item.reference_power / item.n_frames, unexplained_power(item) / item.n_frames
         expected = np.maximum(before, before / np.maximum(silent_power, _TINY) * power)
-        heard = squared_magnitude(item.gain * secondary_transfer((silent, item))) * power
-        excess = (left - expected) @ membership / np.maximum(heard @ membership, _TINY)
+        sound = squared_magnitude(item.gain * secondary_transfer((silent, item))) * power
+        excess = (left - expected) @ membership / np.maximum(sound @ membership, _TINY)
         median = np.median(excess)
         error = MEDIAN_ERROR * np.median(np.abs(excess - median)) / np.sqrt(len(excess))
         levels.append(float(_level_db(median - N_ERRORS * error)))
@@ -390,7 +418,7 @@ def _distortion_db(states: Sequence[ProbeState]) -> float:
 
 
 def _have_opposite_signs(states: Sequence[ProbeState]) -> bool:
-    """Of the secondary paths by each state."""
+    """Return whether secondary paths of two states have opposite signs."""
     found = [secondary_transfer((states[0], state)) for state in states[1:]]
     norms = [np.linalg.norm(item) for item in found]
     first, size = found[0], norms[0]
@@ -398,22 +426,21 @@ def _have_opposite_signs(states: Sequence[ProbeState]) -> bool:
 
 
 def _gain_change_db(states: Sequence[ProbeState], window: int, repeats: bool) -> float:
-    """As `Calibration.gain_change_db`: noise lowers one of two quotients of the late lags and raises the other.
+    """Compute `Calibration.gain_change_db`: noise lowers one of two quotients of the late lags and raises the other.
 
-    A probe that repeats leaks alike from window to window in both states. Otherwise what leaks has something in
-    common by chance, the more the fewer bands rule the sum. A gain changes all bands alike, so what counts is then
-    what exceeds the standard error over the bands.
+    A repeating probe leaks alike in both states. Otherwise the leaks correlate by chance, the more the fewer bands
+    dominate. A gain changes all bands alike, so only what exceeds the standard error over the bands counts.
     """
     if window < WINDOW:
         return 0.0
     membership = band_membership(WIDE_BANDS, _LATE.stop - _LATE.start)
     silent, *played = (np.fft.rfft(np.fft.irfft(state.transfer)[_LATE]) for state in states)
-    own = squared_magnitude(silent) @ membership
+    alone = squared_magnitude(silent) @ membership
     least = [0.0]
     for item in played:
         common, other = (silent.conj() * item).real @ membership, squared_magnitude(item) @ membership
         if common.sum() > 0:
-            quotients = [with_error_db(common, own), with_error_db(other, common)]
+            quotients = [with_error_db(common, alone), with_error_db(other, common)]
             margins = [0.0 if repeats else error for _, error in quotients]
             low, high = (
                 pick(db + way * error for (db, _), error in zip(quotients, margins, strict=True))
@@ -424,7 +451,7 @@ def _gain_change_db(states: Sequence[ProbeState], window: int, repeats: bool) ->
 
 
 def with_error_db(numerator: Real, denominator: Real) -> tuple[float, float]:
-    """Level of a quotient of sums over bands, and its standard error by the jackknife."""
+    """Compute the level of a quotient of sums over bands, and its standard error by the jackknife."""
     whole = numerator.sum() / max(denominator.sum(), _TINY)
     left = (numerator.sum() - numerator) / np.maximum(denominator.sum() - denominator, _TINY)
     levels = _level_db(np.square(left.clip(0)))
@@ -433,14 +460,14 @@ def with_error_db(numerator: Real, denominator: Real) -> tuple[float, float]:
 
 
 def _silent_share(signal: Real) -> float:
-    """Of the windows of a signal, those far below the loudest."""
+    """Compute the share of a signal's windows that are far below the loudest."""
     n = max(len(signal) // MIN_SAMPLES, 1)
     power = np.mean(np.square(signal[: n * MIN_SAMPLES].reshape(n, -1), dtype=np.float64), -1)
     return float(np.mean(power < 10 ** (SILENT_DB / 10) * power.max()))
 
 
 def _variance_share(estimate: PathEstimate, clean: Denoised) -> Real:
-    """Variance of the denoised secondary path over its power, per band from 20 Hz to 20 kHz [31]."""
+    """Compute the variance of the denoised secondary path over its power, per band from 20 Hz to 20 kHz [31]."""
     membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
     variance, noise = estimate.secondary_variance, estimate.secondary_noise
     if variance is None:
@@ -453,8 +480,10 @@ def _variance_share(estimate: PathEstimate, clean: Denoised) -> Real:
 def _tail_share(
     takes: Sequence[GainTake], states: Sequence[ProbeState], cut: Windows, last_sample: int, estimate: PathEstimate
 ) -> Real | None:
-    """Power of the primary path that no window holds over that of its estimate, per band from 20 Hz to 20 kHz [31];
-    None where the probe does not repeat."""
+    """Compute the primary path's power beyond the windows over that of its estimate, per band [31].
+
+    None if the probe does not repeat.
+    """
     starts = window_starts(cut.length, cut.n, cut.first, last_sample)
     tail = tail_power(takes, states, window=cut.length, first_samples=starts)
     if tail is None:
@@ -466,10 +495,9 @@ def _tail_share(
 
 
 def _missing_share(prior: PathPrior) -> Real:
-    """Of what windows leave unexplained, the share that the estimate lacks, per band [31].
+    """Compute the share of unexplained power that the estimate lacks, per band [31].
 
-    The rest leaks out of the windows and is in the estimate: at 250 Hz, where measured ears have little tail, it is
-    the larger part.
+    The rest leaks out of the windows but is in the estimate: the larger part at 250 Hz, where ears have little tail.
     """
     membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
     missing, held = (
@@ -479,7 +507,7 @@ def _missing_share(prior: PathPrior) -> Real:
     return share
 
 
-def _heard(take: GainTake | PlayedTake) -> tuple[tuple[str, Real], tuple[str, Real]]:
+def _microphones(take: GainTake | PlayedTake) -> tuple[tuple[str, Real], tuple[str, Real]]:
     return ("x", take.reference), ("e", take.error)
 
 
@@ -515,7 +543,7 @@ def _check_estimate(estimate: PathEstimate) -> None:
 
 
 def _checked(calibration: Calibration) -> Calibration:
-    """The same, if float32 holds all of its figures; else InvalidPaths."""
+    """Return the calibration; raise InvalidPaths if float32 cannot hold its figures."""
     figures = [var for var in vars(calibration).values() if isinstance(var, float | np.ndarray)]
     figures.append(np.array(calibration.state_levels_db))
     if not all(np.isfinite(np.asarray(figure, np.float32)).all() for figure in figures):

@@ -1,9 +1,8 @@
-"""Whether a calibration can be trusted, and if not, why.
+"""Judge whether a calibration can be trusted, and give the reasons if not.
 
-The recordings are judged by themselves, the paths by how plausible they are beside those of a model's support
-listeners (`plausibility`). The limits were set on 30 measured ears with simulated calibrations: all of them pass,
-and each fault, put into each of them, is found (tests/measurement/test_checks.py). The measured values
-stand beside each limit.
+Recordings are judged by their figures, paths by their plausibility beside those of a model's support listeners
+(`plausibility`). The limits were set on 30 measured ears with simulated calibrations: all pass, and every fault is
+found in all of them (tests/measurement/test_checks.py). Measured values stand above the limits.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from measurement.calibration import WINDOW, Calibration
 from synthesis.bands import NR_BANDS, nominal_hz
 from synthesis.plausibility import PLAUSIBILITY, Explanation, Finding, SupportPrior, find_implausible
 
-# Every code and what it means.
+# Codes and their meanings.
 REASONS = {
     "exchanged_channels": "The error microphone is heard before the outer one: their channels look exchanged.",
     "clipping": "Too many samples of a signal stand at its largest or smallest value.",
@@ -37,49 +36,49 @@ REASONS = {
     **PLAUSIBILITY,
 }
 
-# Ears recorded in 16 bits reach 0.6e-4 at -40 dBFS and 4.4e-4 at -60; clipped at 5 sigma 18e-4 and more, at 4 sigma
-# 78e-4.
+# Share of samples at the extremes. Ears recorded in 16 bits reach 0.6e-4 at -40 dBFS and 4.4e-4 at -60; clipped at 5
+# sigma 18e-4 and more, at 4 sigma 78e-4.
 MAX_CLIPPED_SHARE = 5e-4
 
 MAX_SILENT_SHARE = 0.5
 
-# Of 30 measured ears, with the same noise in both states, it is up to 0.2 dB.
+# 30 measured ears with the same noise in both states reach 0.2 dB.
 MAX_GAIN_CHANGE_DB = 0.7
 
-# As estimated by `noise_cost_db`. Of 480 right measurements 100 are above, one of which loses less than 0.5 dB; of
-# those that lose 1 dB and more nine in ten are (studies/mistakes).
+# Of 480 correct measurements 100 exceed this estimate (`noise_cost_db`), one of which loses less than 0.5 dB; of those
+# that lose 1 dB or more, nine in ten exceed it (studies/mistakes).
 MAX_NOISE_COST_DB = 0.55
 
-# Above, mild mistakes are not looked for: a leak, which raises the cost itself, stays below.
+# Above this cost mild mistakes are not checked; a leak, which itself raises the cost, stays below.
 MAX_TRAIT_NOISE_COST_DB = 2.0
 
-# Share of a band's power that a filter leaves without noise, besides the tail: -25 dB.
+# Share of a band's power that remains after a filter without noise, besides the tail: -25 dB.
 LEFT_WITHOUT_NOISE = 0.003
 
-# Median coherence of the bands below which x cannot be what e hears; at 10 dB of SNR it is above 0.8.
+# Median coherence of the bands below which x and e have no common source; at 10 dB of SNR it is above 0.8.
 UNRELATED = 0.5
 
 # Ears have a lead of -3 to 1 samples. Delaying the loudspeaker by 2, 4, 8 samples costs WMMSE 1.4, 4.6, 9.7 dB.
 MIN_LEAD_SAMPLES = -4.0
 
-# Ears lie at -75 dB and below, with a tail of 60 ms 20 dB below the response at -50 and above.
+# Ears lie at -75 dB and below; a tail of 60 ms that is 20 dB below the response at -50 and above.
 MAX_TAIL_DB = -60.0
 
-# Between the secondary paths by different gains.
+# Largest level difference between the secondary paths of different gains.
 MAX_STATE_LEVEL_DB = 1.0
 
 # The coherence of n windows of unrelated noise is 1 / n.
 MIN_FRAMES = 6
 
-# Median over the bands: below, the secondary path's delay, phase and level are those of noise.
+# Median SNR over the bands below which delay, phase and level of the secondary path are those of noise.
 MIN_TRAIT_SNR_DB = 10.0
 
-# Least share of the primary path's energy before zero, and that over what it is with the channels exchanged: of 270
-# measurements of ears the share is up to 0.02 in the right order, and above 0.1 and 45 times as much in the other.
+# Least acausal share of the primary path's energy, and its ratio to that with exchanged channels: in 270 measurements
+# of ears up to 0.02 in the right order, above 0.1 and 45 times as much in the other.
 MIN_ACAUSAL_SHARE, ACAUSAL_RATIO = 0.05, 5.0
 
-# Of 270 right measurements with 30 to 50 dB of SNR none is above -36; a loudspeaker that saturates (tanh) at twice its
-# RMS reaches -23 with noise, at its RMS -22 with a sweep.
+# 270 correct measurements with 30 to 50 dB of SNR stay below -36; a loudspeaker that saturates (tanh) at twice its RMS
+# reaches -23 with noise, at its RMS -22 with a sweep.
 MAX_DISTORTION_DB = -32.0
 
 _OF_RECORDINGS = {"clipping", "silent_take", "low_snr", "few_windows", "microphone_gain", "hum", "distortion"}
@@ -90,25 +89,38 @@ OTHER_DEVICE = "other_device"
 
 @dataclass(frozen=True)
 class Verdict:
-    """reasons: what speaks against the calibration, in the order of REASONS. not_judged: what could not be judged.
+    """Verdict on a calibration."""
 
-    noise_cost_db: noise reduction that noise in the estimate costs. explanation: of the paths, None where they were
-    not compared with the support's.
-    """
-
+    # Reasons against the calibration, in the order of REASONS.
     reasons: tuple[Finding, ...]
+    # Codes that could not be judged, with the cause.
     not_judged: tuple[Finding, ...]
+    # Noise reduction that noise in the estimate costs.
     noise_cost_db: float
+    # Comparison of the paths with the support; None if not compared.
     explanation: Explanation | None
 
     @property
     def passed(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Return whether there is no reason against the calibration."""
         return not self.reasons
 
 
 def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
-    """Check a calibration for all of REASONS; compare its paths with a device's only with a support of that device."""
+    """Check a calibration for all REASONS; compare its paths with a device's only with a support of that device.
+
+    Parameters
+    ----------
+    calibration
+        Paths and figures of one ear.
+    support
+        Prior of the model's support listeners.
+
+    Returns
+    -------
+    Verdict
+        Reasons against the calibration, and what could not be judged.
+    """
     reasons: dict[str, str] = {}
     not_judged: dict[str, str] = {}
     cost_db = noise_cost_db(calibration)
@@ -152,15 +164,17 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
             unknown = "the model was published without what its support's paths have in common; name another model"
             not_judged |= dict.fromkeys(PLAUSIBILITY, unknown)
         else:
-            # As measured: where noise rules, a prior or a denoised path looks more plausible than takes do. But
-            # where a probe was silent the takes say nothing, and what they leave there is like nobody's path.
+            # As measured: where noise dominates, a prior or a denoised path looks more plausible than the takes are.
+            # Where a probe was silent, the measured paths are arbitrary.
             paths = calibration.measured.primary, calibration.measured.secondary
             if implausible := find_implausible(support, *paths):
                 paths = calibration.estimate.primary, calibration.estimate.secondary
                 implausible = find_implausible(support, *paths)
             explanation = support.explain(*paths)
             found = {item.code: item.detail for item in implausible}
-            if cost_db > MAX_TRAIT_NOISE_COST_DB:  # noise bends traits: mild mistakes cannot be told from it
+            if (
+                cost_db > MAX_TRAIT_NOISE_COST_DB
+            ):  # noise shifts traits: mild mistakes cannot be distinguished from it
                 not_judged |= dict.fromkeys(PLAUSIBILITY.keys() - _ROBUST, "noise hides it: see low_snr")
                 found = {code: found[code] for code in _ROBUST & found.keys()}
             reasons |= found
@@ -174,10 +188,10 @@ def _measured_well(calibration: Calibration) -> str:
 
 
 def noise_cost_db(calibration: Calibration) -> float:
-    """Noise reduction that noise in the estimated paths costs: mean over the 21 bands of 10 log10(1 + v / r).
+    """Compute the noise reduction that noise in the paths costs: mean over the 21 bands of 10 log10(1 + v / r).
 
-    v: noise over path, of both paths together. r: what a filter leaves without noise, which is the tail that no
-    window holds, and LEFT_WITHOUT_NOISE.
+    v is noise over path power, of both paths together; r the share that remains without noise: the tail beyond the
+    windows and LEFT_WITHOUT_NOISE.
     """
     return float(_band_cost_db(calibration).mean())
 
@@ -217,7 +231,7 @@ def _judge_recordings(calibration: Calibration, cost_db: float, reasons: dict[st
             f"x and e hold tones at {tones} Hz that did not pass through the ear: they come from the mains or the "
             "cables; use another supply or a battery, balanced cables or one ground, and record again"
         )
-    if calibration.distortion_db > MAX_DISTORTION_DB and "clipping" not in reasons:  # which distorts, too
+    if calibration.distortion_db > MAX_DISTORTION_DB and "clipping" not in reasons:  # clipping distorts too
         reasons["distortion"] = (
             "with the loudspeaker playing e holds sound that x does not explain, "
             f"{-calibration.distortion_db:.0f} dB below the loudspeaker's: it is overdriven, or another "
@@ -247,8 +261,8 @@ def _judge_tail(calibration: Calibration, reasons: dict[str, str], not_judged: d
         reasons["truncated_tail"] = (
             f"the takes hold windows of {calibration.window} samples only, {WINDOW} are needed: record for longer"
         )
-    elif "clipping" in reasons:  # whose distortion follows the signal, unlike noise, and looks like a tail
-        not_judged["truncated_tail"] = "clipping cannot be told from a tail"
+    elif "clipping" in reasons:  # distortion by clipping follows the signal, unlike noise, and resembles a tail
+        not_judged["truncated_tail"] = "clipping cannot be distinguished from a tail"
     elif calibration.tail_db > MAX_TAIL_DB:
         reasons["truncated_tail"] = (
             f"after 37 ms the secondary path still holds {calibration.tail_db:.1f} dB of its energy, more "

@@ -1,14 +1,13 @@
-"""A secondary path's estimate freed from measurement noise, by what its own window says about that noise.
+"""Remove measurement noise from an estimated secondary path, using the noise level in its window.
 
-A secondary path is short, and the shorter the higher the frequency, but an estimate's noise is spread evenly over
-all of its lags. So the estimate is split into bands that add up to it, and each lag of each band is multiplied by
+A secondary path is short, the shorter the higher the frequency, while an estimate's noise is spread evenly over all
+lags. So the estimate is split into bands that add up to it, and lag n of band b is multiplied by
 
     g_b[n] = max(0, 1 - OVERESTIMATE s_b / v_b[n]),
 
-v_b[n] the band's mean square about that lag and s_b that of the noise, from lags where no ear rings any more.
-Where there is no noise the gain is one, and always in the lowest band, where ears ring as long as the window. A
-gain over lags alone would cost what it should save: late lags hold little in all, yet at low frequencies far more
-than the noise.
+where v_b[n] is the band's mean square about that lag and s_b that of the noise, from lags where no ear rings any more.
+Without noise the gain is one; it is always one in the lowest band, where ears ring as long as the window. A gain over
+lags alone would remove late low-frequency sound that is far above the noise.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ N_BANDS = 5
 LOWEST_CENTRE_HZ = 62.5
 # Narrower bands recover no more, and from half octaves on less: their filters smear over the lags.
 BAND_OCTAVES = 2.0
-# A mean over a few lags of noise exceeds the noise's mean by up to this. Six recover no more, two 0.15 dB less.
+# Ratio by which a mean over a few lags of noise may exceed the noise's mean. Six recovers no more, two 0.15 dB less.
 OVERESTIMATE = 4.0
-# Noise in the first quarter of the lags over that in `noise_lags`, of Hann windows: as the autocorrelation of the
-# squared window.
+# Noise in the first quarter of the lags over that in `noise_lags`, for Hann windows: the squared window's
+# autocorrelation.
 EARLY_NOISE = 2.17
 SMOOTHING = 0.2
 MIN_SMOOTHING_SAMPLES = 16
@@ -38,18 +37,21 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 
 class Denoised(NamedTuple):
-    """response: real [..., n_taps], every lag of every band reduced according to the noise. kept_share: error of
-    the response over that before, per bin of the design grid, [..., 16385]: the noise that is left, and what was
-    taken from the response with it."""
+    """Denoised responses."""
 
+    # Real [..., n_taps].
     response: Real
+    # Error of the response over that before denoising, per bin of the design grid, [..., 16385].
     kept_share: Real
 
 
 def denoise(response: Real, noise: Real) -> Denoised:
-    """Of responses real [..., n_taps].
+    """Denoise responses, real [..., n_taps].
 
-    noise: what the same estimate holds at lags without a response, real [..., n] (`noise_lags`).
+    Parameters
+    ----------
+    noise
+        The estimate's values at lags without a response, real [..., n] (`noise_lags`).
     """
     n_taps = response.shape[-1]
     bands = split_into_bands(response)
@@ -65,21 +67,23 @@ def denoise(response: Real, noise: Real) -> Denoised:
 
 
 def denoised(response: Real, noise: Real) -> Real:
-    """The responses alone of `denoise`."""
+    """Return only the responses of `denoise`."""
     return denoise(response, noise).response
 
 
 def noise_lags(whole: Real) -> Real:
-    """The lags of a whole window's response, real [..., window], that hold only noise: from half of the window to
-    seven eighths, later than an ear rings and earlier than what precedes sample 0."""
+    """Return the lags of a window's response, real [..., window], that hold only noise.
+
+    They run from half of the window to seven eighths: later than an ear rings, earlier than what precedes sample 0.
+    """
     window = whole.shape[-1]
     return whole[..., window // 2 : window * 7 // 8]
 
 
 def split_into_bands(responses: Real) -> Real:
-    """Zero-phase bands of real [..., n_taps], two octaves wide, that add up to them: [..., 5, 4 * n_taps].
+    """Split real [..., n_taps] into zero-phase bands of two octaves that add up to it: [..., 5, 4 * n_taps].
 
-    Raised cosines over log frequency; the lowest reaches down to 0 Hz, the highest up to Nyquist. Lags are
+    Raised cosines over log frequency; the lowest band reaches down to 0 Hz, the highest up to Nyquist. Lags are
     circular, because a band's filter has no delay and reaches before its input.
     """
     n_fft = 4 * responses.shape[-1]
@@ -89,7 +93,7 @@ def split_into_bands(responses: Real) -> Real:
 
 @cache
 def _masks(n_fft: int) -> Real:
-    """Gains of the bands, which add up to one: [5, n_fft // 2 + 1]."""
+    """Return the gains of the bands, which add up to one: [5, n_fft // 2 + 1]."""
     octaves = np.log2(np.maximum(np.fft.rfftfreq(n_fft, 1 / SAMPLE_RATE_HZ), 1.0) / LOWEST_CENTRE_HZ)
     place = (octaves / BAND_OCTAVES).clip(0, N_BANDS - 1)
     masks: Real = np.cos((place - np.arange(N_BANDS)[:, None]).clip(-1, 1) * np.pi / 2) ** 2
@@ -97,7 +101,7 @@ def _masks(n_fft: int) -> Real:
 
 
 def smoothed(power: Real, share: float) -> Real:
-    """Circular [..., 2 * m] averaged over the lags within `share` of a lag's distance from 0, and at least 16."""
+    """Average circular [..., 2 * m] over lags within `share` of a lag's distance from 0, at least 16 of them."""
     half = power.shape[-1] // 2
     after, before = _smoothed(power[..., :half], share), _smoothed(power[..., : half - 1 : -1], share)
     return np.concatenate([after, before[..., ::-1]], axis=-1)

@@ -1,12 +1,12 @@
-"""Acoustic paths from recordings of two probe states (Eqs. 1-2), in NumPy.
+"""Estimate acoustic paths from recordings of two probe states (eqs. 1-2), in NumPy.
 
-With the control filter replaced by a known gain g, the error microphone hears e_g = (p - g s) * x. So
+With the control filter replaced by a known gain g, the error microphone records e_g = (p - g s) * x. So
 
     P = H_{e0,x},        S = (H_{e0,x} - H_{eg,x}) / g,
 
-where H_{e,x} is the Hann-windowed cross-spectrum of x and e, pooled over recordings and window positions and
-divided by the equally pooled autospectrum of x. That quotient is regularised, or with a prior (`path_prior`)
-replaced by the posterior mean under what other listeners' paths have in common.
+where H_{e,x} is the Hann-windowed cross-spectrum of x and e, pooled over recordings and window positions and divided by
+the equally pooled autospectrum of x. That quotient is regularised, or replaced by the posterior mean under a prior from
+other listeners (`prior`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from synthesis.errors import InvalidOption, InvalidPaths
 Real = NDArray[np.floating]
 Complex = NDArray[np.complexfloating]
 
-# Of the pooled reference autospectrum, over its maximum.
+# Regularisation of the pooled reference autospectrum, over its maximum.
 REGULARISATION = 1e-6
 
 _TINY = float(np.finfo(np.float64).tiny)
@@ -41,59 +41,65 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True, eq=False)
 class GainTake:
-    """One recording of one probe state: gain g (0: loudspeaker silent), reference x and error e, real [..., n].
+    """One recording in one probe state.
 
-    Each take has its own reference, because a real earphone never records two states at once.
+    Each take has a reference, because an earphone cannot record two states at once.
     """
 
+    # Gain g; 0 with a silent loudspeaker.
     gain: float
+    # X, real [..., n].
     reference: Real
+    # E, real [..., n].
     error: Real
 
 
 @dataclass(frozen=True, eq=False)
 class PlayedTake:
-    """One recording while the loudspeaker plays a known signal and nothing else: drive, reference x = f * drive and
-    error e = s * drive, real [..., n]. It gives the secondary and the feedback path directly."""
+    """One recording while only the loudspeaker plays: it yields the secondary and the feedback path directly."""
 
+    # Loudspeaker signal, real [..., n].
     drive: Real
+    # X = f * drive, real [..., n].
     reference: Real
+    # E = s * drive, real [..., n].
     error: Real
 
 
 @dataclass(frozen=True, eq=False)
 class PathEstimate:
-    """What a calibration knows: causal impulse responses [..., taps] and the coherence of x and e_0 per bin.
+    """Estimated paths."""
 
-    coherence: magnitude-squared, 0 to 1, [..., 16385], interpolated linearly onto the design grid.
-    primary_variance, secondary_variance: expected |error|^2 of each path per bin of the design grid, in the paths'
-    own unit squared, [..., 16385]; None for an estimate without a prior (`measurement.prior`). secondary_noise:
-    what the secondary's estimate holds at lags without a response (`measurement.denoise`).
-    """
-
+    # Causal impulse response, [..., taps].
     primary: Real
+    # Causal impulse response, [..., taps].
     secondary: Real
+    # Magnitude-squared coherence of x and e_0, [..., 16385], interpolated linearly onto the design grid.
     coherence: Real
+    # The secondary estimate at lags without a response (`denoise`).
     secondary_noise: Real
+    # Expected |error|^2 per bin of the design grid, [..., 16385]; None without a prior.
     primary_variance: Real | None = None
+    # As `primary_variance`.
     secondary_variance: Real | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class ProbeState:
-    """Spectra of one probe state, pooled over its takes and windows, on the window's grid, [..., window // 2 + 1].
-
-    transfer: H_{e,x}. coherence: magnitude-squared, of x and e, 0 to 1; that of few windows is biased upwards, to 1
-    for a single one. cross, reference_power, error_power: sums of X* E, |X|^2 and |E|^2 over the windows. n_frames:
-    how many were pooled.
-    """
+    """Spectra of one probe state, pooled over its takes and windows, [..., window // 2 + 1]."""
 
     gain: float
+    # H_{e,x}.
     transfer: Complex
+    # Magnitude-squared coherence of x and e; biased upwards for few windows, 1 for a single one.
     coherence: Real
+    # Sum of X* E over the windows.
     cross: Complex
+    # Sum of |X|^2.
     reference_power: Real
+    # Sum of |E|^2.
     error_power: Real
+    # Number of windows.
     n_frames: int
 
 
@@ -109,12 +115,27 @@ def estimate_paths(
     regularisation: float = REGULARISATION,
     prior: PathPrior | None = None,
 ) -> PathEstimate:
-    """Estimate both paths from takes of at least one state with gain 0 and one without (Eqs. 1-2).
+    """Estimate both paths from takes of at least one state with gain 0 and one without (eqs. 1-2).
 
-    window: samples of the Hann window; `n_offsets` windows start equally spaced in
-    [first_sample, last_sample - window]. Several non-zero gains are pooled after division by their own gain.
-    Without a prior the pooled autospectrum is regularised by `regularisation` times its maximum.
-    Raises InvalidPaths for takes too short or not finite, InvalidOption where a state is missing.
+    Parameters
+    ----------
+    takes
+        Recordings; several non-zero gains are averaged after division by the gain.
+    window
+        Samples of the Hann window.
+    n_offsets
+        Number of windows, starting equally spaced in [first_sample, last_sample - window].
+    regularisation
+        Regularisation of the pooled autospectrum over its maximum; unused with a prior.
+    prior
+        Prior of the paths.
+
+    Raises
+    ------
+    InvalidPaths
+        Takes are too short or not finite.
+    InvalidOption
+        A state is missing.
     """
     states = probe_states(
         takes,
@@ -137,10 +158,10 @@ def probe_states(
     regularisation: float = REGULARISATION,
     drives: Sequence[PlayedTake] = (),
 ) -> tuple[ProbeState, ...]:
-    """The pooled spectra of each state, gain 0 first, then ascending, then that of the drives; arguments and errors
-    as `estimate_paths`, but that drives may take the place of takes with a gain.
+    """Pool the spectra of each state: gain 0 first, then ascending, then that of the drives.
 
-    The state of the drives is what a gain of one would have given: P - S, of the P that the silent state has.
+    Arguments and errors are those of `estimate_paths`; drives may replace takes with a gain. Their state is that of a
+    gain of one: P - S, with the P of the silent state.
     """
     offsets = _offsets(takes, window, n_offsets, first_sample, last_sample, has_drives=bool(drives))
     gains = [0.0, *sorted({take.gain for take in takes} - {0.0})]
@@ -153,12 +174,12 @@ def probe_states(
 def feedback_response(
     drives: Sequence[PlayedTake], *, window: int, n_offsets: int, first_sample: int, last_sample: int, n_taps: int
 ) -> Real:
-    """The feedback path, loudspeaker to outer microphone: causal response [n_taps]."""
+    """Estimate the feedback path from loudspeaker to outer microphone: causal response [n_taps]."""
     offsets = window_starts(window, n_offsets, first_sample, last_sample)
-    heard = _pooled(
+    pooled = _pooled(
         [GainTake(1.0, drive.drive, drive.reference) for drive in drives], offsets, window, REGULARISATION
     )
-    return _causal_response(heard.transfer, n_taps)
+    return _causal_response(pooled.transfer, n_taps)
 
 
 def paths_of_states(
@@ -168,7 +189,7 @@ def paths_of_states(
     secondary_taps: int = 2048,
     prior: PathPrior | None = None,
 ) -> PathEstimate:
-    """Causal responses of both paths from the states of `probe_states`; with a prior their posterior means."""
+    """Compute causal responses of both paths from `probe_states`; with a prior their posterior means."""
     coherence = onto_design_grid(states[0].coherence)
     if prior is None:
         transfer = secondary_transfer(states)
@@ -182,7 +203,7 @@ def paths_of_states(
     noises = [primary_noise(state.reference_power, unexplained_power(state), state.n_frames) for state in states]
     gains = [state.gain for state in states[1:]]
     secondary = np.mean([(quotients[0] - q) / gain for q, gain in zip(quotients[1:], gains, strict=True)], axis=0)
-    # The silent state is part of every difference, the others each of their own.
+    # The silent state is part of every difference, any other of one.
     silent_share, shares = np.mean([1 / gain for gain in gains]), [1 / (gain * len(gains)) for gain in gains]
     bound = silent_share**2 * noises[0]
     for share, noise in zip(shares, noises[1:], strict=True):
@@ -214,14 +235,14 @@ def paths_of_states(
 
 
 def secondary_transfer(states: Sequence[ProbeState]) -> Complex:
-    """S on the window's grid, [..., window // 2 + 1]: the mean over the states with a gain (Eq. 2)."""
+    """Average S over the states with a gain, on the window's grid, [..., window // 2 + 1] (eq. 2)."""
     silent, *driven = states
     transfer: Complex = np.mean([(silent.transfer - item.transfer) / item.gain for item in driven], axis=0)
     return transfer
 
 
 def onto_design_grid(spectrum: Real) -> Real:
-    """Linear interpolation over frequency of real [..., bins] onto the design grid's 16385 bins."""
+    """Interpolate real [..., bins] linearly over frequency onto the design grid's 16385 bins."""
     position = np.arange(N_BINS) * ((spectrum.shape[-1] - 1) / (N_BINS - 1))
     lower = np.minimum(position.astype(np.intp), spectrum.shape[-1] - 2)
     fraction = position - lower
@@ -230,7 +251,7 @@ def onto_design_grid(spectrum: Real) -> Real:
 
 
 def squared_magnitude(spectrum: Complex) -> Real:
-    """|X|^2 without the square root that `abs` takes: real, same shape."""
+    """Compute |X|^2 without the square root of `abs`: real, same shape."""
     power: Real = spectrum.real**2 + spectrum.imag**2
     return power
 
@@ -238,7 +259,7 @@ def squared_magnitude(spectrum: Complex) -> Real:
 def _offsets(
     takes: Sequence[GainTake], window: int, n_offsets: int, first: int, last: int, *, has_drives: bool = False
 ) -> list[int]:
-    """First samples of the windows, after the takes were checked."""
+    """Check the takes and return the first samples of the windows."""
     gains = sorted({take.gain for take in takes})
     if 0 not in gains or (len(gains) < 2 and not has_drives):
         raise InvalidOption(
@@ -262,12 +283,12 @@ def _offsets(
 
 
 def window_starts(window: int, n_windows: int, first_sample: int, last_sample: int) -> list[int]:
-    """First samples of `n_windows` equally spaced windows."""
+    """Return the first samples of `n_windows` equally spaced windows."""
     return [round(value) for value in np.linspace(first_sample, last_sample - window, n_windows).tolist()]
 
 
 def _pooled(takes: Sequence[GainTake], offsets: Sequence[int], window: int, regularisation: float) -> ProbeState:
-    """One state's takes, all of the same gain."""
+    """Pool one state's takes, all of the same gain."""
     hann = np.hanning(window + 1)[:-1]
     # Scalars that the first window's arrays broadcast.
     cross: Complex = np.zeros((), complex)
@@ -297,27 +318,27 @@ def _pooled(takes: Sequence[GainTake], offsets: Sequence[int], window: int, regu
 def _driven(
     silent: ProbeState, drives: Sequence[PlayedTake], offsets: Sequence[int], window: int, regularisation: float
 ) -> ProbeState:
-    """The state of a gain of one from takes of the loudspeaker alone."""
-    own = _pooled([GainTake(1.0, drive.drive, drive.error) for drive in drives], offsets, window, regularisation)
-    cross = silent.cross / np.maximum(silent.reference_power, _TINY) * own.reference_power - own.cross
-    explained = squared_magnitude(cross) / np.maximum(own.reference_power, _TINY)
+    """Derive the state of a gain of one from takes of the loudspeaker alone."""
+    pooled = _pooled([GainTake(1.0, drive.drive, drive.error) for drive in drives], offsets, window, regularisation)
+    cross = silent.cross / np.maximum(silent.reference_power, _TINY) * pooled.reference_power - pooled.cross
+    explained = squared_magnitude(cross) / np.maximum(pooled.reference_power, _TINY)
     return replace(
-        own,
-        transfer=silent.transfer - own.transfer,
+        pooled,
+        transfer=silent.transfer - pooled.transfer,
         cross=cross,
-        error_power=explained + unexplained_power(own),
+        error_power=explained + unexplained_power(pooled),
     )
 
 
 def unexplained_power(state: ProbeState) -> Real:
-    """What the reference does not explain of the error's power, summed over the windows."""
+    """Compute the error's power that the reference does not explain, summed over the windows."""
     explained = squared_magnitude(state.cross) / np.maximum(state.reference_power, _TINY)
     unexplained: Real = np.maximum(state.error_power - explained, 0)
     return unexplained
 
 
 def _causal_response(transfer: Complex, n_taps: int) -> Real:
-    """Samples 0 to n_taps - 1 of the inverse transform, zero-padded where the window is shorter."""
+    """Return samples 0 to n_taps - 1 of the inverse transform, zero-padded for shorter windows."""
     whole = np.fft.irfft(transfer)[..., :n_taps]
     response = np.zeros((*whole.shape[:-1], n_taps))
     response[..., : whole.shape[-1]] = whole

@@ -1,13 +1,13 @@
-"""Tones that both microphones hear alike without the sound's having gone from one to the other: mains hum.
+"""Find tones that both microphones record without a path between them: mains hum.
 
-A tone from outside reaches the error microphone through the paths, which at neighbouring frequencies are nearly the
-same. One that enters both channels by a cable or a supply does not, but is as coherent, and the estimate takes it
-for a path. So with the transfer H of x to e at the tone, and H_-, H_+ below and above it, it is hum where
+A tone from outside reaches the error microphone through the paths, which are nearly the same at neighbouring
+frequencies. One that enters both channels by a cable or a supply does not, but is as coherent, and would be mistaken
+for a path. With the transfer H of x to e at the tone, and H_-, H_+ below and above it, it is hum where
 
     |H - (H_- + H_+) / 2| > (MIN_DEVIATION + N_ERRORS s) |H_- + H_+| / 2 + |H_+ - H_-|,
 
-s the standard error of H by the noise beside the tone. Each probe state is judged by itself: a primary path of one
-is like hum, that less the loudspeaker's path is not.
+s being the standard error of H from the noise beside the tone. Probe states are judged separately: a primary path of
+one looks like hum, less the loudspeaker's path it does not.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from synthesis.conventions import SAMPLE_RATE_HZ
 Real = NDArray[np.floating]
 
 MAX_FRAME, MIN_FRAME, MIN_FRAMES = 65_536, 8192, 6
-# In a frame.
+# Hops per frame.
 HOPS = 4
-# Power of a tone over that of its neighbours, in the median frame of either microphone.
+# Least power of a tone over that of its neighbours, in the median frame of either microphone.
 MIN_PROMINENCE = 5.0
 MIN_DEVIATION, N_ERRORS = 0.25, 3.0
-# Of the neighbours: below, the path there is not known.
+# Least coherence of the neighbours; below, the path there is unknown.
 MIN_COHERENCE = 0.5
-# Mains hum and its harmonics; above, narrow notches of ears would be taken for tones.
+# Mains hum and its harmonics; above, narrow notches of ears would look like tones.
 RANGE_HZ = (30.0, 1200.0)
 # Bins from a tone to its neighbours: a Hann window's line is four bins wide.
 NEAR, FAR = 4, 12
@@ -43,13 +43,13 @@ def find_hum(takes: Sequence[GainTake]) -> list[float]:
 
     Parameters
     ----------
-    takes : sequence of Take
-        Recordings of any states, each [n].
+    takes : sequence of GainTake
+        Recordings [n] of any states.
 
     Returns
     -------
     list of float
-        Frequencies in Hz, ascending; none where the takes are too short to tell a tone from its neighbours.
+        Frequencies (Hz), ascending; empty for takes too short to separate a tone from its neighbours.
     """
     found: set[float] = set()
     for gain in {take.gain for take in takes}:
@@ -71,7 +71,7 @@ def _find_in_state(takes: Sequence[GainTake]) -> set[float]:
     )
     power_x, power_e, cross = squared_magnitude(x), squared_magnitude(e), x.conj() * e
     ratio = cross / np.maximum(power_x, _TINY)
-    own = np.median(ratio.real, 0) + 1j * np.median(ratio.imag, 0)
+    at_tone = np.median(ratio.real, 0) + 1j * np.median(ratio.imag, 0)
     crosses, powers = _neighbours(cross), _neighbours(power_x)
     low, high = (item / np.maximum(power, _TINY) for item, power in zip(crosses, powers, strict=True))
     middle = np.abs(low + high) / 2
@@ -87,17 +87,17 @@ def _find_in_state(takes: Sequence[GainTake]) -> set[float]:
     limit = (MIN_DEVIATION + N_ERRORS * error) * middle + np.abs(high - low)
     hz = np.arange(last) * (SAMPLE_RATE_HZ / frame)
     inside = (hz >= RANGE_HZ[0]) & (hz <= RANGE_HZ[1]) & (coherence > MIN_COHERENCE)
-    return {float(item) for item in hz[inside & is_tone & (np.abs(own - (low + high) / 2) > limit)]}
+    return {float(item) for item in hz[inside & is_tone & (np.abs(at_tone - (low + high) / 2) > limit)]}
 
 
 def _frames(signal: Real, length: int) -> Real:
-    """Windows that overlap, [n, length]."""
+    """Cut overlapping windows, [n, length]."""
     frames: Real = np.lib.stride_tricks.sliding_window_view(signal, length)[:: length // HOPS]
     return frames
 
 
 def _around(values: Real, near: int = NEAR, far: int = FAR) -> Real:
-    """The bins from `near` to `far` on either side of each, [2 (far - near + 1), n]."""
+    """Return the bins from `near` to `far` on either side of a bin, [2 (far - near + 1), n]."""
     padded = np.pad(values, far, mode="edge")
     n = len(values)
     shifts = [sign * by for sign in (-1, 1) for by in range(near, far + 1)]
@@ -105,6 +105,6 @@ def _around(values: Real, near: int = NEAR, far: int = FAR) -> Real:
 
 
 def _neighbours(values: NDArray[np.inexact]) -> NDArray[np.inexact]:
-    """Sums over frames and over the bins below and above each bin, [2, n]."""
+    """Sum over frames and over the bins below and above each bin, [2, n]."""
     around = _around(values.sum(0))
     return around.reshape(2, -1, around.shape[-1]).sum(1)

@@ -1,22 +1,22 @@
-"""What listeners' paths have in common, and a measurement's posterior under it, in NumPy.
+"""Prior of listeners' paths, and the posterior of a measurement under it, in NumPy.
 
-A probe is silent somewhere and a microphone is never free of noise, so that an estimate by spectra alone is either
-noise or, regularised, zero where nothing was heard. Other listeners say what is to be expected there. Per bin of
-the window's grid a path H is modelled, at the measurement's level a, as
+A probe is silent at some frequencies and a microphone is never free of noise, so an estimate by spectra alone is either
+noise or, regularised, zero there. Other listeners' paths show what to expect. Per bin of the window's grid a path H is
+modelled, at the measurement's level a, as
 
     H = a (m + sum_j b_j D_j + r),    b_j ~ N(0, 1),    r ~ N(0, v),
 
-m the mean over the support's ears, D their principal directions and v the variance that these leave of a person who
-was left out. A measurement T = H + n with noise of variance q, weighted by NOISE_WEIGHT, gives b by least squares
-over all bins, so that bins that were heard inform those that were not, and then in each bin
+m the mean over the support's ears, D their principal directions and v the variance that these leave of a person who was
+left out. A measurement T = H + n with noise of variance q, weighted by NOISE_WEIGHT, gives b by least squares over all
+bins, so that excited bins inform the others, and then in each bin
 
     H = (1 - k) T + k a (m + sum_j b_j D_j),    k = q / (q + v).
 
-Where an ear is unlike the support's, which its well measured bins show, v is raised until it explains them.
+Where an ear differs from the support's, as its well measured bins show, v is raised until it explains them.
 
-A response that outlasts the window is estimated wrongly without any noise: the window weighs lag l by its
-autocorrelation rho(l), and the rest, 1 - rho(l) of the response and what is cut off, is missing and is heard as
-unexplained power. How large this tail is, the support's responses tell; a measurement that explains more has less.
+A response longer than the window is estimated wrongly even without noise: the window weights lag l by its
+autocorrelation rho(l), and the rest, 1 - rho(l) of the response and what is cut off, appears as unexplained power. The
+support's responses give the size of this tail; a measurement that explains more has a smaller one.
 """
 
 from __future__ import annotations
@@ -37,58 +37,57 @@ Complex = NDArray[np.complexfloating]
 
 PRIOR_WINDOW = 8192
 PRIOR_BINS = PRIOR_WINDOW // 2 + 1
-# Of primary and secondary estimates.
+# Taps of primary and secondary estimates.
 PRIOR_TAPS = (8192, 2048)
 
 N_DIRECTIONS = 8
-# Of the estimated noise variance in k. Part of what an estimate leaves unexplained is the primary path's tail, which is
-# no noise: a weight of one would smooth away what was measured.
+# Weight of the estimated noise variance in k. Part of the unexplained power is the primary path's tail, which is no
+# noise: a weight of one would smooth away what was measured.
 NOISE_WEIGHT = 0.2
 
 SMOOTHING_BINS = 19
-# Bins closer together than these (the larger one; the share is of the frequency) are alike in an ear: in fits they
-# count as one.
+# Bins closer than the larger of these (the share is of the frequency) are alike in an ear and count as one in fits.
 MIN_CELL_HZ, CELL_SHARE = 117.0, 0.1
 
 MIN_SPREAD_DB = 0.5
-# How much less a band counts for the level where its noise is as large as the path.
+# Reduction of a band's weight for the level where its noise is as large as the path.
 NOISE_PENALTY = 30.0
 
-# Of a frame's unexplained power, as far as that is the tail's: on 30 measured ears the estimate's error is 0.73 of it
-# without noise, whatever the probe and the number of windows.
+# Estimate's error over a frame's unexplained power where that is the tail's: 0.73 on 30 measured ears without noise,
+# whatever the probe and the number of windows.
 TAIL_SHARE = 0.75
 
 _TINY = float(np.finfo(np.float64).tiny)
 _FLOOR = 1e-12
-# Of the reference autospectrum's maximum: less is rounding.
+# Share of the reference autospectrum's maximum below which power is rounding.
 _SILENT = 1e-14
 
 
 @dataclass(frozen=True, eq=False)
 class PathDistribution:
-    """One path over the support's ears, each brought to their common level, per bin of a window's grid.
+    """One path over the support's ears at their common level, per bin of a window's grid."""
 
-    mean: complex [n_bins]. variance: about the mean, smoothed, [n_bins]. directions: complex [r, n_bins], each
-    times the standard deviation of its real coefficient. residual_variance: mean |.|^2 that the mean and the
-    directions of the other persons leave of a person, smoothed, [n_bins]. tail_variance: mean |.|^2 of what windows
-    of 8192 samples do not hold, smoothed, [n_bins]. level_db: power of the 23 bands from 50 Hz to 8 kHz, mean over
-    the ears; level_spread_db: its standard deviation, of the secondary path after the primary's level is taken out.
-    """
-
+    # Mean, complex [n_bins].
     mean: Complex
+    # Variance about the mean, smoothed, [n_bins].
     variance: Real
+    # Principal directions times the standard deviation of their real coefficients, complex [r, n_bins].
     directions: Complex
+    # Mean |.|^2 that mean and directions of the other persons leave of a person, smoothed, [n_bins].
     residual_variance: Real
+    # Mean |.|^2 beyond windows of 8192 samples, smoothed, [n_bins].
     tail_variance: Real
+    # Power of the 23 bands from 50 Hz to 8 kHz, mean over the ears.
     level_db: Real
+    # Standard deviation of level_db, for the secondary path after the primary's level is removed.
     level_spread_db: Real
 
     def on_grid(self, n_bins: int) -> PathDistribution:
-        """For windows of another length: 2 * (n_bins - 1) samples of the same responses."""
+        """Interpolate to windows of another length, 2 * (n_bins - 1) samples of the same responses."""
         if n_bins == self.mean.shape[-1]:
             return self
-        own = np.linspace(0, 1, self.mean.shape[-1])
-        asked = np.linspace(0, 1, n_bins)
+        known = np.linspace(0, 1, self.mean.shape[-1])
+        wanted = np.linspace(0, 1, n_bins)
 
         def spectrum(values: Complex) -> Complex:
             n_samples = 2 * (n_bins - 1)
@@ -97,10 +96,10 @@ class PathDistribution:
 
         return PathDistribution(
             spectrum(self.mean),
-            np.interp(asked, own, self.variance),
+            np.interp(wanted, known, self.variance),
             spectrum(self.directions),
-            np.interp(asked, own, self.residual_variance),
-            np.interp(asked, own, self.tail_variance),
+            np.interp(wanted, known, self.residual_variance),
+            np.interp(wanted, known, self.tail_variance),
             self.level_db,
             self.level_spread_db,
         )
@@ -115,7 +114,7 @@ class PathPrior:
     secondary: PathDistribution
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
-        """As float32 arrays by name, complex ones with real and imaginary part in a last axis of two."""
+        """Return float32 arrays by name; complex ones have real and imaginary part in a last axis of two."""
         found = {"n_ears": np.array([self.n_ears], np.float32)}
         for path in ("primary", "secondary"):
             for field in fields(PathDistribution):
@@ -126,7 +125,7 @@ class PathPrior:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[np.floating]]) -> PathPrior:
-        """The reverse of `arrays`."""
+        """Restore a prior from `arrays`."""
 
         def path(name: str) -> PathDistribution:
             def real(field: str) -> Real:
@@ -149,18 +148,18 @@ class PathPrior:
 
 
 class Posterior(NamedTuple):
-    """Spectra of a path given a measurement: mean, complex [..., n_bins]; level: the factor a, [...].
+    """Posterior of a path given a measurement."""
 
-    variance: expected |error|^2 of the mean, [..., n_bins], if `noise` is the noise's variance.
-    """
-
+    # Spectrum, complex [..., n_bins].
     mean: Complex
+    # Expected |error|^2 of the mean, [..., n_bins], if `noise` is the noise's variance.
     variance: Real
+    # Factor a, [...].
     level: Real
 
 
 def array_shapes(n_directions: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of `PathPrior.arrays`."""
+    """Return the shapes of `PathPrior.arrays`."""
     shapes: dict[str, tuple[int, ...]] = {
         "mean": (PRIOR_BINS, 2),
         "variance": (PRIOR_BINS,),
@@ -178,14 +177,25 @@ def array_shapes(n_directions: int) -> dict[str, tuple[int, ...]]:
 def learn_path_prior(
     primaries: Sequence[Real], secondaries: Sequence[Real], persons: Sequence[str], n_directions: int = N_DIRECTIONS
 ) -> PathPrior:
-    """From the support's true paths, responses of up to 8192 samples each; `persons` says whose ear each pair is.
+    """Learn the prior from the support's true paths.
 
-    With fewer than n_directions + 2 persons there are as many directions as persons less two, at least none.
-    Raises ValueError for fewer than two ears or lists of different lengths.
+    Parameters
+    ----------
+    primaries, secondaries
+        Responses of up to 8192 samples.
+    persons
+        Person per pair.
+    n_directions
+        Number of directions; at most the number of persons less two.
+
+    Raises
+    ------
+    ValueError
+        Fewer than two ears, or lists of different lengths.
     """
     if not len(primaries) == len(secondaries) == len(persons) >= 2:
         raise ValueError(
-            f"path prior: {len(primaries)} ears of {len(persons)} persons; give two or more, of each one"
+            f"path prior: {len(primaries)} ears of {len(persons)} persons; give two or more, with a person per ear"
         )
     responses = [np.stack([_padded(item) for item in paths]) for paths in (primaries, secondaries)]
     who = np.asarray(persons)
@@ -212,44 +222,58 @@ def posterior(
     kept: float = 1.0,
     max_tail: Real | float = np.inf,
 ) -> Posterior:
-    """Of measured spectra [..., n_bins] with noise of variance `noise`, infinite where nothing was heard.
+    """Compute the posterior of measured spectra.
 
-    For the variance alone: kept: share of the noise that is left after the response is cut to its taps; max_tail:
-    bound on the variance of what the window does not hold, [..., n_bins].
+    Parameters
+    ----------
+    distribution
+        Prior of the path.
+    transfer
+        Measured spectra, [..., n_bins].
+    noise
+        Variance of their noise, [..., n_bins]; infinite in bins without probe energy.
+    noise_weight
+        Weight of the noise in the mean.
+    kept
+        For the variance, share of the noise that remains after the response is cut to its taps.
+    max_tail
+        For the variance, bound on the power beyond the window, [..., n_bins].
     """
     prior = distribution.on_grid(transfer.shape[-1])
     noise = np.broadcast_to(noise, transfer.shape)
-    is_heard = np.isfinite(noise)
-    noise = np.where(is_heard, noise, 0.0)
-    measured: Complex = np.where(is_heard, transfer, 0.0)
-    level = measurement_level(prior, measured, noise, is_heard)
+    is_excited = np.isfinite(noise)
+    noise = np.where(is_excited, noise, 0.0)
+    measured: Complex = np.where(is_excited, transfer, 0.0)
+    level = measurement_level(prior, measured, noise, is_excited)
     measured, noise = measured / level[..., None], noise / level[..., None] ** 2
     weighted = noise_weight * noise
     cells = _cells(transfer.shape[-1])
     variance: Real = np.broadcast_to(prior.residual_variance, transfer.shape)
-    fit, _ = _fit_directions(prior.mean, prior.directions, measured, weighted, is_heard, variance * cells)
-    variance = variance * _misfit(measured - fit, weighted, is_heard, variance, cells)[..., None]
+    fit, _ = _fit_directions(prior.mean, prior.directions, measured, weighted, is_excited, variance * cells)
+    variance = variance * _misfit(measured - fit, weighted, is_excited, variance, cells)[..., None]
     fit, fit_variance = _fit_directions(
-        prior.mean, prior.directions, measured, weighted, is_heard, variance * cells
+        prior.mean, prior.directions, measured, weighted, is_excited, variance * cells
     )
-    share = np.where(is_heard, weighted / (weighted + variance), 1.0)
+    share = np.where(is_excited, weighted / (weighted + variance), 1.0)
     mean: Complex = ((1 - share) * measured + share * fit) * level[..., None]
     tail = np.minimum(prior.tail_variance, max_tail / level[..., None] ** 2)
     error = (1 - share) ** 2 * (kept * noise + tail) + share**2 * (variance + fit_variance)
     return Posterior(mean, error * level[..., None] ** 2, level)
 
 
-def measurement_level(prior: PathDistribution, measured: Complex, noise: Real, is_heard: NDArray[np.bool_]) -> Real:
-    """Factor between a measurement [..., n_bins] and the support: [...], 1 where nothing was heard.
+def measurement_level(
+    prior: PathDistribution, measured: Complex, noise: Real, is_excited: NDArray[np.bool_]
+) -> Real:
+    """Compute the factor between a measurement [..., n_bins] and the support, [...]; 1 without probe energy.
 
-    The median over bands of their level's difference, a band counting the more the less it varies between ears and
-    the further it stands above its noise.
+    It is the median over bands of the level difference. A band's weight falls with its variation between ears and rises
+    with its SNR.
     """
     membership = band_membership(AMP_BANDS, 2 * (measured.shape[-1] - 1))
-    power, floor = _power(measured) @ membership, (noise * is_heard) @ membership
-    heard = is_heard.astype(float) @ membership == membership.sum(0)
+    power, floor = _power(measured) @ membership, (noise * is_excited) @ membership
+    is_known = is_excited.astype(float) @ membership == membership.sum(0)
     above = np.maximum(power - floor, 0.0)
-    weight = np.where(heard, above / np.maximum(power + NOISE_PENALTY * floor, _TINY), 0.0)
+    weight = np.where(is_known, above / np.maximum(power + NOISE_PENALTY * floor, _TINY), 0.0)
     weight = weight / np.maximum(prior.level_spread_db, MIN_SPREAD_DB) ** 2
     difference_db = 10 * np.log10(np.maximum(above, _TINY)) - prior.level_db
     level: Real = 10 ** (_weighted_median(difference_db, weight) / 20)
@@ -257,48 +281,56 @@ def measurement_level(prior: PathDistribution, measured: Complex, noise: Real, i
 
 
 def primary_noise(reference_power: Real, unexplained_power: Real, n_frames: int) -> Real:
-    """Variance of the primary's estimate cross / reference_power, [..., n_bins]; infinite where nothing was heard.
+    """Compute the variance of the primary estimate cross / reference_power, [..., n_bins].
 
-    unexplained_power: of the error microphone, summed over the n_frames windows as the reference's is. A single
-    window leaves nothing unexplained and is taken for noise-free.
+    It is infinite in bins without probe energy.
+
+    Parameters
+    ----------
+    unexplained_power
+        Power at the error microphone that x does not explain, summed over n_frames windows as the reference's; a single
+        window leaves none and counts as noise-free.
     """
     per_frame = smoothed(unexplained_power) / max(n_frames - 1, 1)
-    is_heard = reference_power > _SILENT * reference_power.max(-1, keepdims=True)
-    noise: Real = np.where(is_heard, per_frame / np.maximum(reference_power, _TINY), np.inf)
+    is_excited = reference_power > _SILENT * reference_power.max(-1, keepdims=True)
+    noise: Real = np.where(is_excited, per_frame / np.maximum(reference_power, _TINY), np.inf)
     return noise
 
 
 def secondary_noise(transfer: Complex, upper_bound: Real) -> Real:
-    """Variance of the secondary's estimate [..., n_bins], from lags of its response where no ear rings any more.
+    """Compute the variance of the secondary estimate [..., n_bins] from lags where no ear rings any more.
 
-    upper_bound: of that variance, from what the states leave unexplained; it counts what the primary's tail adds to
-    both states, which cancels where the probe repeats. Infinite where nothing was heard. What noise two windowed
-    signals leave at a lag follows the autocorrelation of the squared window.
+    The noise of two windowed signals at a lag follows the autocorrelation of the squared window.
+
+    Parameters
+    ----------
+    upper_bound
+        Bound from what the states leave unexplained, infinite without probe energy. It includes what the primary's tail
+        adds to both states, which cancels if the probe repeats.
     """
-    is_heard = np.isfinite(upper_bound)
+    is_excited = np.isfinite(upper_bound)
     window = 2 * (transfer.shape[-1] - 1)
     squared = np.hanning(window + 1)[:-1] ** 2
     over_lags = np.fft.irfft(_power(np.fft.rfft(squared)), window)
     lags = slice(window // 2, window * 7 // 8)
     taper = np.hanning(window * 3 // 8 + 2)[1:-1]
-    late = np.fft.irfft(np.where(is_heard, transfer, 0.0))[..., lags]
+    late = np.fft.irfft(np.where(is_excited, transfer, 0.0))[..., lags]
     scale = over_lags.sum() / np.sum(taper**2 * over_lags[lags])
     noise = scale * smoothed(_power(np.fft.rfft(late * taper, window)))
-    return np.where(is_heard, np.minimum(noise, upper_bound), np.inf)
+    return np.where(is_excited, np.minimum(noise, upper_bound), np.inf)
 
 
 def kept_noise_share(window: int, n_taps: int) -> float:
-    """Share of an estimate's noise that lies in its first n_taps lags, see `secondary_noise`."""
+    """Return the share of an estimate's noise in its first n_taps lags (`secondary_noise`)."""
     over_lags = np.fft.irfft(_power(np.fft.rfft(np.hanning(window + 1)[:-1] ** 2)), window)
     return float(over_lags[:n_taps].sum() / over_lags.sum())
 
 
 def held_power(distribution: PathDistribution) -> Real:
-    """Power that windows of 8192 samples leave unexplained although the estimate holds it, of a response as the
-    mean and the directions make it: [4097].
+    """Compute the power that windows of 8192 samples leave unexplained although the estimate has it, [4097].
 
-    Of the power at lag l a window leaves 1 - rho^2 unexplained, and the estimate lacks (1 - rho)^2 of it. The
-    difference, 2 rho (1 - rho), is largest at a quarter of the window.
+    A window leaves 1 - rho^2 of the power at lag l unexplained, and the estimate lacks (1 - rho)^2 of it. The
+    difference, 2 rho (1 - rho), is largest at a quarter of the window. The response is that of mean and directions.
     """
     weight = _lag_weight()
     held = np.sqrt(2 * weight * (1 - weight))
@@ -307,10 +339,10 @@ def held_power(distribution: PathDistribution) -> Real:
 
 
 def smoothed(power: Real) -> Real:
-    """Mean over SMOOTHING_BINS neighbouring bins of [..., n_bins], mirrored at the ends."""
+    """Average SMOOTHING_BINS neighbouring bins of [..., n_bins], mirrored at the ends."""
     half = SMOOTHING_BINS // 2
     padded = np.pad(power, [(0, 0)] * (power.ndim - 1) + [(half, half)], mode="reflect")
-    # Not by cumulative sums: their rounding would exceed bins that lie 100 dB below others.
+    # Cumulative sums would round away bins that lie 100 dB below others.
     mean: Real = np.lib.stride_tricks.sliding_window_view(padded, SMOOTHING_BINS, axis=-1).mean(-1)
     return mean
 
@@ -318,17 +350,17 @@ def smoothed(power: Real) -> Real:
 def _learn(
     responses: Real, n_taps: int, who: NDArray[np.str_], n_directions: int, bands_db: Real
 ) -> PathDistribution:
-    """responses: [n_ears, 8192] at the common level. bands_db: [n_ears, 23]."""
+    """Learn one path's distribution from responses [n_ears, 8192] at the common level; bands_db [n_ears, 23]."""
     spectra = np.fft.rfft(responses)
     mean, variance, directions = _principal(spectra, n_directions)
     nothing, everything = np.zeros(PRIOR_BINS), np.ones(PRIOR_BINS, bool)
     left = []
     for person in dict.fromkeys(who.tolist()):
-        own = who == person
-        others = _principal(spectra[~own] if not own.all() else spectra, n_directions)
+        known = who == person
+        others = _principal(spectra[~known] if not known.all() else spectra, n_directions)
         cells = others[1] * _cells(PRIOR_BINS)
-        fitted, _ = _fit_directions(others[0], others[2], spectra[own], nothing, everything, cells)
-        left.append(_power(spectra[own] - fitted))
+        fitted, _ = _fit_directions(others[0], others[2], spectra[known], nothing, everything, cells)
+        left.append(_power(spectra[known] - fitted))
     residual = smoothed(np.concatenate(left).mean(0))
     weight = np.where(np.arange(PRIOR_WINDOW) < n_taps, _lag_weight(), 0.0)
     tail = smoothed(_power(np.fft.rfft((1 - weight) * responses)).mean(0))
@@ -345,17 +377,17 @@ def _learn(
 
 @cache
 def _lag_weight() -> Real:
-    """rho of the lags of PRIOR_WINDOW: the autocorrelation of its Hann window, [8192]."""
+    """Return rho of the lags of PRIOR_WINDOW: the autocorrelation of its Hann window, [8192]."""
     window = np.hanning(PRIOR_WINDOW + 1)[:-1]
     weight: Real = np.fft.irfft(_power(np.fft.rfft(window, 2 * PRIOR_WINDOW)))[:PRIOR_WINDOW] / np.sum(window**2)
     return weight
 
 
 def _principal(spectra: Complex, n_directions: int) -> tuple[Complex, Real, Complex]:
-    """Mean, variance and directions of spectra [n_ears, n_bins].
+    """Compute mean, variance and principal directions of spectra [n_ears, n_bins].
 
-    The directions are those of real and imaginary part side by side, each bin over its standard deviation and each
-    cell of neighbouring bins counted once.
+    Directions are those of real and imaginary parts side by side, normalised by the standard deviation per bin, and
+    with neighbouring bins of a cell counted once.
     """
     n_ears, n_bins = spectra.shape
     mean = spectra.mean(0)
@@ -376,14 +408,14 @@ def _fit_directions(
     directions: Complex,
     measured: Complex,
     noise: Real,
-    is_heard: NDArray[np.bool_],
+    is_excited: NDArray[np.bool_],
     variance: Real,
 ) -> tuple[Complex, Real]:
-    """m + sum_j b_j D_j by least squares with weights 1 / (noise + variance), and its variance: [..., n_bins]."""
+    """Fit m + sum_j b_j D_j by least squares with weights 1 / (noise + variance); also its variance, [..., n_bins]."""
     if len(directions) == 0:
         return np.broadcast_to(mean, measured.shape), np.zeros(measured.shape)
-    weight = np.where(is_heard, 1 / (noise + variance), 0.0)
-    # Real and imaginary parts side by side make the complex problem a real one.
+    weight = np.where(is_excited, 1 / (noise + variance), 0.0)
+    # Real and imaginary parts side by side turn the complex problem into a real one.
     basis = np.concatenate((directions.real, directions.imag), -1)
     difference = measured - mean
     weighted = basis * np.concatenate((weight, weight), -1)[..., None, :]
@@ -396,17 +428,17 @@ def _fit_directions(
 
 
 def _misfit(
-    difference: Complex, noise: Real, is_heard: NDArray[np.bool_], variance: Real, cells: Real
+    difference: Complex, noise: Real, is_excited: NDArray[np.bool_], variance: Real, cells: Real
 ) -> NDArray[np.floating]:
-    """How many times larger than expected the well measured bins' squared differences are: [...], at least 1."""
-    weight = np.where(is_heard, variance / (noise + variance), 0.0) / cells
+    """Compute by what factor squared differences of well measured bins exceed expectation, [...], at least 1."""
+    weight = np.where(is_excited, variance / (noise + variance), 0.0) / cells
     excess = _power(difference) / (noise + variance)
     ratio: Real = np.sum(weight * excess, -1) / np.maximum(weight.sum(-1), _TINY)
     return np.maximum(ratio, 1.0)
 
 
 def _cells(n_bins: int) -> Real:
-    """Bins that count as one, per bin: [n_bins]."""
+    """Return the number of bins that count as one, per bin, [n_bins]."""
     bin_hz = SAMPLE_RATE_HZ / 2 / (n_bins - 1)
     cells: Real = np.maximum(np.maximum(MIN_CELL_HZ, CELL_SHARE * bin_hz * np.arange(n_bins)) / bin_hz, 1.0)
     return cells
@@ -420,8 +452,10 @@ def _band_level_db(spectra: Complex) -> Real:
 
 
 def _common_level_db(bands_db: Real) -> Real:
-    """Level of each ear against the others, [n_ears], mean 0: the median over bands of [n_ears, 23], a band
-    counting the more the less it varies once the levels are taken out."""
+    """Compute the level of each ear relative to the others, [n_ears], with mean 0.
+
+    It is the median over bands of [n_ears, 23], weighted by how little a band varies once levels are removed.
+    """
     level_db: Real = np.zeros(len(bands_db))
     spread_db: Real = np.ones(bands_db.shape[-1])
     for _ in range(5):
@@ -434,7 +468,7 @@ def _common_level_db(bands_db: Real) -> Real:
 
 
 def _weighted_median(values: Real, weight: Real) -> Real:
-    """Of [..., n]: the value up to which half of the weight lies; 0 where there is no weight."""
+    """Return the weighted median over [..., n]; 0 without weight."""
     order = np.argsort(values, -1)
     summed = np.cumsum(np.take_along_axis(weight, order, -1), -1)
     place = np.argmax(summed >= summed[..., -1:] / 2, -1)[..., None]

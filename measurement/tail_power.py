@@ -1,8 +1,8 @@
-"""What arrives too late for the windows of a calibration, told apart from the error microphone's own noise.
+"""Separate sound that arrives after a calibration's windows from the error microphone's noise.
 
-Both are left unexplained by the reference, but only the former is sound that will stay: the latter is not there
-when the filter runs. Where the reference repeats from the silent to a driven state, what the windows do not hold
-repeats with it, and the noise does not. So with the residuals r = E - H X of two states the power per |X|^2 is
+The reference explains neither, but only the former remains when the filter runs. Where the reference repeats from the
+silent to a driven state, the sound beyond the windows repeats with it, and the noise does not. With the residuals r = E
+- H X of two states the power per |X|^2 is
 
     Re sum r_0* r_g / sum |X_0|^2.
 """
@@ -18,10 +18,10 @@ from measurement.estimate import GainTake, ProbeState, squared_magnitude
 
 Real = NDArray[np.floating]
 
-# Least squared coherence of the two states' references, median over frequency, for one to repeat the other.
+# Least squared coherence of two states' references, median over frequency, for one to repeat the other.
 REPEATS = 0.8
 
-# More tell nothing new of a power.
+# More frames do not improve the estimate of a power.
 MAX_FRAMES = 256
 
 _TINY = float(np.finfo(np.float64).tiny)
@@ -30,24 +30,37 @@ _TINY = float(np.finfo(np.float64).tiny)
 def tail_power(
     takes: Sequence[GainTake], states: Sequence[ProbeState], *, window: int, first_samples: Sequence[int]
 ) -> Real | None:
-    """Power of the primary path that no window holds, in the unit of |P|^2, per bin [window // 2 + 1].
+    """Compute the primary path's power beyond the windows, in the unit of |P|^2, per bin [window // 2 + 1].
 
-    takes: signals [n]. states: of `probe_states` for these takes, the silent one first. first_samples: of the
-    windows. Single bins may be negative: sum over bands. None where the references do not repeat.
+    Parameters
+    ----------
+    takes
+        Recordings, signals [n].
+    states
+        Result of `probe_states` for these takes, the silent one first.
+    window
+        Samples per window.
+    first_samples
+        First samples of the windows.
+
+    Returns
+    -------
+    Real | None
+        Power per bin, negative in some: sum over bands. None if the references do not repeat.
     """
     silent, driven = states[0], states[1]
     pairs = list(
         zip(
             (take for take in takes if take.gain == silent.gain),
             (take for take in takes if take.gain == driven.gain),
-            strict=False,  # what has no partner is left out
+            strict=False,  # frames without a counterpart are dropped
         )
     )
     stride = max(1, -(-len(pairs) * len(first_samples) // MAX_FRAMES))
     hann = np.hanning(window + 1)[:-1]
     power_0, power_g = (np.zeros(window // 2 + 1) for _ in range(2))
     cross, common = (np.zeros(window // 2 + 1, complex) for _ in range(2))
-    # Without the states' regularisation, which would leave something unexplained.
+    # Without the states' regularisation, which would leave power unexplained.
     h_0, h_g = (item.cross / np.maximum(item.reference_power, _TINY) for item in (silent, driven))
     n_frames = 0
     for pair in pairs:

@@ -1,20 +1,19 @@
-"""What a filter does on the ear, from recordings with it off and on, and what is off if that was not promised.
+"""Measure a running filter from recordings with it off and on, and diagnose deviations from its prediction.
 
-With the filter W running, e = (P' - S' W) * x, where P' and S' are the paths as they are now. The transfer from x
-to e is estimated in both states, so that
+With the filter W running, e = (P' - S' W) * x, where P' and S' are the paths as they are now. The transfer from x to e
+is estimated in both states, so that
 
     D = H_off - H_on = S' W
 
-is the loudspeaker's part, to be compared with Y = S W, the part that was designed. Y is played through the same
-windows, x filtered by s * w, so that their bias is the same in both. The secondary path that differs by a gain g
-and a delay tau, D = g Y exp(-j omega tau), is found by weighted least squares; a negative gain is a reversed
-polarity. What is left of D / Y by bands tells a leak, which takes the loudspeaker's low frequencies, from another
-fit.
+is the loudspeaker's part, which is compared with the designed part Y = S W. Y passes the same windows, as x filtered by
+s * w, so that the bias is the same in both. A secondary path that differs by a gain g and a delay tau, D = g Y exp(-j
+omega tau), is found by weighted least squares; a negative gain is a reversed polarity. The bands of D / Y distinguish a
+leak, which removes the loudspeaker's low frequencies, from another seating.
 
-Through a feedback path F the outer microphone hears the loudspeaker too, x = m (1 + W F) for the sound m that it
-records: then Y = (S - P F) W, and levels are of e beside x.
+With a feedback path F the outer microphone also records the loudspeaker, x = m (1 + W F) for outside sound m: then Y =
+(S - P F) W, and levels are those of e relative to x.
 
-The wearer may move: recordings are cut into blocks, and every figure is a median over these.
+Because the wearer may move, recordings are cut into blocks, and figures are medians over them.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Complex = NDArray[np.complexfloating]
 
 WINDOW = 8192
 HOP = WINDOW // 4
-# Before it, the paths still play what came before the recording.
+# Before this sample the paths still respond to sound from before the recording.
 FIRST_SAMPLE = 4096
 MIN_SAMPLES = FIRST_SAMPLE + 4 * WINDOW
 # 0.8 s: long enough for the lowest band, short beside a movement.
@@ -49,51 +48,51 @@ FRAMES_PER_BLOCK = 16
 # Share of windows a quarter apart that are independent.
 INDEPENDENT = 0.4
 
-# Where gain and delay are fitted: below, the loudspeaker's level follows the fit; above, little is played.
+# Range of the fit: below, the seal changes the loudspeaker's level; above, it plays little.
 FIT_HZ = (100.0, 6000.0)
 MAX_DELAY_SAMPLES = 64
-# Steps of the search for the delay, in a sample.
+# Steps per sample in the search for the delay.
 FINENESS = 16
-# Power of D that no gain and delay explain, over the explained: keeps loud bins from deciding alone.
+# Power of D that no gain and delay explain, over the explained power: keeps loud bins from dominating.
 MODEL_ERROR = 0.01
 
 LEVEL_OFF_DB = 0.4
 DELAY_OFF_SAMPLES = 0.25
 NOT_RUNNING_GAIN = 0.1
-# Loudspeaker's level from 50 to 160 Hz relative to 500 Hz to 2 kHz.
+# Loudspeaker's level from 50 to 160 Hz relative to 500 Hz to 2 kHz that indicates a leak.
 LEAK_DB = -2.0
 LEAK_BANDS, MIDDLE_BANDS = range(17, 23), range(27, 34)
-# Power of D, or of H_off, that the paths given leave unexplained, mean of the bands: 11 dB below them.
+# Power of D, or of H_off, that the given paths leave unexplained, mean over the bands: -11 dB.
 REFIT_SHARE = 0.08
-# Coherence of x and e without the filter, median of the bands, below which nothing else can be said; noise of two
+# Coherence of x and e without the filter, median over the bands, below which no diagnosis is possible; noise of two
 # sources reaches 0.15.
 UNRELATED = 0.3
-# Measured below predicted noise reduction by more than this, and the interval, is remarked upon.
+# Noise reduction below the prediction by more than this and the interval is reported.
 WORSE_DB = 2.0
-# Measured above what the paths allow by more than this, and the interval, is not to be believed: noise in the estimated
+# Noise reduction above what the paths allow by more than this and the interval is implausible: noise in the estimated
 # paths lowers what they allow.
 BETTER_DB = 6.0
-# Of e with the filter on: below, a microphone's gain changed. Of 60 right verifications of five ears none is below
-# -0.1; with e 6 dB lower, all with the same noise in both states.
+# Level change of e with the filter on that indicates a changed microphone gain. 60 correct verifications of five ears
+# stay above -0.1; with e 6 dB lower and the same noise in both states all are below.
 ERROR_GAIN_DB = -0.5
-# Of measured noise reduction, whatever the paths are now: measured ears reach 30 dB.
+# Largest plausible noise reduction, whatever the paths: measured ears reach 30 dB.
 MOST_DB = 60.0
-# Of the secondary path, within which a filter trimmed for it is no better than on the path that was sent.
+# Changes of the secondary path for which a trimmed filter is no better than the original.
 NEAR_GAIN_DB, NEAR_DELAY_SAMPLES = 0.6, 0.4
-# By which a few bins, 6 Hz apart, rise above what they and their neighbours were without the filter; 12 with the same
-# noise in both states, whatever is wrong, 17 with two recordings.
+# Rise of a few bins, 6 Hz apart, above their neighbourhood without the filter; other faults reach 12 with the same
+# noise in both states, 17 with two recordings.
 HOWL_DB = 20.0
-# By which up to so many bands become louder, one with this share of what is heard: more are a wrong filter.
+# Rise of up to HOWL_BANDS bands, one of which has this share of the power of e; more bands mean a wrong filter.
 HOWL_BAND_DB, HOWL_BANDS, HOWL_SHARE = 10.0, 3, 0.1
-# Bins.
+# Number of neighbouring bins in a median.
 NEIGHBOURS = 65
-# Largest |W| of a prediction and of the filter: the same to 1e-3 dB if both belong together.
+# Difference of the largest |W| of a prediction and of the filter: below 1e-3 dB if they belong together.
 FOREIGN_GAIN_DB = 0.3
-# Root mean square over the bands of a prediction less that from the paths as sent: without the coherence that the
-# design had it reaches 6.2 dB (240 designs), of two persons it is 8 in the median.
+# RMS over the bands of a prediction less that from the paths as sent: up to 6.2 dB if the design had a coherence that
+# is missing here (240 designs), 8 in the median for another person.
 FOREIGN_BANDS_DB = 7.0
 
-# Codes of a diagnosis, and what they mean.
+# Codes of a diagnosis and their meanings.
 CODES = {
     "as_predicted": "The filter does what was predicted.",
     "level_off": "The loudspeaker plays louder or quieter than when it was measured.",
@@ -113,58 +112,68 @@ CODES = {
 
 @dataclass(frozen=True, eq=False)
 class StateTake:
-    """One recording of both microphones at 48 kHz, real [n]: reference x and error e. clipped_share: of both before
-    they were resampled, by name."""
+    """One recording of both microphones at 48 kHz."""
 
+    # Whether the filter runs.
     is_on: bool
+    # Reference, real [n].
     x: Real
+    # Error, real [n].
     e: Real
+    # Clipped shares before resampling, by signal.
     clipped_share: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """One entry of a diagnosis. code: of CODES. by: how much, in dB (`level_off`, `leak`), samples (`delay_off`),
-    dB of amplification (`howling`) or of noise reduction (`refit`, `as_predicted`, `implausible_reduction`); None
-    where there is no amount."""
+    """One entry of a diagnosis."""
 
+    # One of CODES.
     code: str
+    # Text with numbers and advice.
     detail: str
+    # Amount: dB (`level_off`, `leak`, `howling`), samples (`delay_off`) or dB of noise reduction; None if there is
+    # none.
     by: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Verification:
-    """What was measured.
+    """Measured behaviour of a running filter."""
 
-    noise_reduction_db: per band from 50 Hz to 8 kHz, float64 [23]; mean_noise_reduction_db: over 21 of them;
-    amplification_db as in a prediction. interval_db: half-width of the 80 % interval of the mean. gain_db,
-    delay_samples, is_inverted: the secondary path now over the one that was designed for. band_gain_db: |D / Y| per
-    band, [23]. unexplained_share: of D's power, what gain and delay do not explain, mean of the fitted bands;
-    primary_share: the same of H_off, what the primary path given does not explain. error_gain_db: by how much, at
-    least, e is quieter with the filter on than H_off and the loudspeaker's part make it, at most 0. coherence: of
-    x and e without the filter, median of the bands. clipped_share: as of a calibration, but for e
-    with the filter on, where 16
-    bits leave few values. n_blocks: of the state that has fewer. howl_db, howl_hz: what of e has risen by itself, 0
-    where nothing has.
-    """
-
+    # Per band from 50 Hz to 8 kHz, float64 [23].
     noise_reduction_db: NDArray[np.float64]
+    # Mean over 21 of these bands.
     mean_noise_reduction_db: float
+    # As in a prediction.
     amplification_db: float
+    # Half-width of the 80 % interval of the mean.
     interval_db: float
+    # Gain of the secondary path over the designed one.
     gain_db: float
+    # Delay of the secondary path after the designed one.
     delay_samples: float
+    # Whether its polarity is reversed.
     is_inverted: bool
+    # Whether the loudspeaker plays the filter's output.
     is_running: bool
+    # |D / Y| per band, [23].
     band_gain_db: NDArray[np.float64]
+    # Share of D's power that gain and delay do not explain, mean of the fitted bands.
     unexplained_share: float
+    # Share of H_off's power that the given primary path does not explain.
     primary_share: float
+    # Least level drop of e with the filter on beyond H_off less the loudspeaker's part, at most 0.
     error_gain_db: float
+    # Coherence of x and e without the filter, median of the bands.
     coherence: float
+    # As in a calibration, without e with the filter on, which uses few values of 16 bits.
     clipped_share: float
+    # Blocks of the state with fewer.
     n_blocks: int
+    # Rise of a howling tone or band, 0 without one.
     howl_db: float
+    # Its frequency.
     howl_hz: float
 
 
@@ -177,17 +186,29 @@ def verify(
 ) -> Verification:
     """Measure what the filter (e = d - s * w * x) does and how the paths differ from those given.
 
-    feedback: loudspeaker to outer microphone, if it is heard there.
+    Parameters
+    ----------
+    recordings
+        Takes with the filter off and on.
+    taps
+        Taps of the filter.
+    primary, secondary
+        Paths for which it was designed, as responses or spectra on the design grid.
+    feedback
+        Path from loudspeaker to outer microphone, if any.
 
-    Raises InvalidOption where a state is missing, or a recording is too short or without sound.
+    Raises
+    ------
+    InvalidOption
+        A state is missing, or a recording is too short or silent.
     """
     off, on = ([recording for recording in recordings if recording.is_on is is_on] for is_on in (False, True))
     for name, state in (("off", off), ("on", on)):
         if not state:
             raise InvalidOption(f"takes: none has the state {name}; record one", "takes")
     response = np.fft.rfft(taps.astype(np.float64), DESIGN_N_FFT)
-    heard_back = np.zeros_like(response) if feedback is None else spectrum(feedback)
-    played = np.fft.irfft(response * (spectrum(secondary) - spectrum(primary) * heard_back))
+    feedback_spectrum = np.zeros_like(response) if feedback is None else spectrum(feedback)
+    played = np.fft.irfft(response * (spectrum(secondary) - spectrum(primary) * feedback_spectrum))
     disturbance = np.fft.irfft(spectrum(primary))
     blocks_off = [block for item in off for block in _blocks(item, disturbance)]
     blocks_on = [block for item in on for block in _blocks(item, played)]
@@ -205,7 +226,7 @@ def verify(
 
     left = transfer_off - gain * designed * _turned(designed, delay)
     transfer_on = transfer_off - difference
-    loop = gain * (response * heard_back)[:: DESIGN_N_FFT // WINDOW] * _turned(difference, delay)
+    loop = gain * (response * feedback_spectrum)[:: DESIGN_N_FFT // WINDOW] * _turned(difference, delay)
     levels_off = np.array([_level_db(item, np.ones(len(loop))) for item in blocks_off])
     levels_on = np.array([_level_db(item, np.abs(1 + loop) ** 2) for item in blocks_on])
     reduction = np.median(levels_off, 0) - np.median(levels_on, 0)
@@ -236,14 +257,26 @@ def verify(
     )
 
 
-def foreign_prediction(own: Prediction, bands_db: Real, max_gain_db: float | None) -> Deviation | None:
-    """Whether a prediction is not that of the filter: its bands [23] and, if known, its largest |W|, beside the
-    filter's own prediction for the paths that were sent."""
-    apart_db = float(np.sqrt(np.mean((bands_db - own.noise_reduction_db) ** 2)))
-    if max_gain_db is not None and abs(max_gain_db - own.max_gain_db) > FOREIGN_GAIN_DB:
-        text = (
-            f"`prediction` is of a filter whose largest |W| is {max_gain_db:.1f} dB, not {own.max_gain_db:.1f} dB"
-        )
+def foreign_prediction(expected: Prediction, bands_db: Real, max_gain_db: float | None) -> Deviation | None:
+    """Detect a prediction of another filter.
+
+    Parameters
+    ----------
+    expected
+        Prediction of this filter on the paths that were sent.
+    bands_db
+        Bands of the prediction that was sent, [23].
+    max_gain_db
+        Largest |W| of that prediction, if known.
+
+    Returns
+    -------
+    Deviation | None
+        A deviation; None if both predictions agree.
+    """
+    apart_db = float(np.sqrt(np.mean((bands_db - expected.noise_reduction_db) ** 2)))
+    if max_gain_db is not None and abs(max_gain_db - expected.max_gain_db) > FOREIGN_GAIN_DB:
+        text = f"`prediction` has a largest |W| of {max_gain_db:.1f} dB, this filter {expected.max_gain_db:.1f} dB"
     elif apart_db > FOREIGN_BANDS_DB:
         text = f"the bands of `prediction` are {apart_db:.0f} dB away from those of this filter on these paths"
     else:
@@ -252,8 +285,17 @@ def foreign_prediction(own: Prediction, bands_db: Real, max_gain_db: float | Non
 
 
 def diagnose(found: Verification, predicted_mean_db: float, possible_db: float = np.inf) -> list[Deviation]:
-    """What is off, the gravest first; `as_predicted` alone if nothing is. possible_db: noise
-    reduction on the paths as they are now (`path_now`), if they were known without errors."""
+    """List the deviations, the gravest first; only `as_predicted` if there are none.
+
+    Parameters
+    ----------
+    found
+        Measurement.
+    predicted_mean_db
+        Predicted noise reduction.
+    possible_db
+        Noise reduction on the error-free paths as they are now (`path_now`).
+    """
     behind_db = found.mean_noise_reduction_db - predicted_mean_db
     exchanged = "; or the takes `off` and `on` are exchanged" if found.mean_noise_reduction_db < 0 else ""
     if found.coherence < UNRELATED:
@@ -263,7 +305,7 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
     howling = (
         f"e is {found.howl_db:.0f} dB louder at {found.howl_hz:.0f} Hz with the filter on: switch it off; if it "
     )
-    howling += "howls, design with `feedback` or improve the seal; if another sound was heard, record again"
+    howling += "howls, design with `feedback` or improve the seal; if another sound was error_power, record again"
     if found.howl_db > HOWL_DB:
         return [Deviation("howling", howling, found.howl_db)]
     if not found.is_running:
@@ -291,7 +333,7 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
     if abs(found.delay_samples) > DELAY_OFF_SAMPLES:
         more = "later" if found.delay_samples > 0 else "earlier"
         late = f"{abs(found.delay_samples):.2f} samples {more}"
-        text = f"the loudspeaker is heard {late} than measured: load the trimmed filter"
+        text = f"the loudspeaker is error_power {late} than measured: load the trimmed filter"
         deviations.append(Deviation("delay_off", text, found.delay_samples))
     if (found.unexplained_share > REFIT_SHARE and not is_leaking) or found.primary_share > REFIT_SHARE:
         text = "the paths are others than those sent: check that these are of this ear and that x is the outer "
@@ -322,8 +364,10 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
 
 
 def shifted_taps(taps: Float32, found: Verification) -> Float32:
-    """The filter with the gain, delay and polarity of the secondary path undone; what would have to play before its
-    input is lost."""
+    """Undo the gain, delay and polarity of the secondary path in the taps.
+
+    Taps that would precede the first input sample are lost.
+    """
     n_fft = 16 * len(taps)
     gain = 10 ** (-found.gain_db / 20) * (-1 if found.is_inverted else 1)
     omega = 2 * np.pi / n_fft * np.arange(n_fft // 2 + 1)
@@ -333,7 +377,7 @@ def shifted_taps(taps: Float32, found: Verification) -> Float32:
 
 
 def path_now(path: Float32 | Complex64, found: Verification) -> Float32 | Complex64:
-    """A path from the loudspeaker as it is now: as sent, unless it is off by more than a trim mends."""
+    """Return a path from the loudspeaker as it is now: unchanged for changes below those that a trim improves."""
     return path if _is_as_sent(found) else path_found(path, found)
 
 
@@ -343,7 +387,7 @@ def _is_as_sent(found: Verification) -> bool:
 
 
 def path_found(path: Float32 | Complex64, found: Verification) -> Complex64:
-    """A path from the loudspeaker with the gain, delay and polarity that were found, on the design grid."""
+    """Apply the gain, delay and polarity that were found to a path from the loudspeaker, on the design grid."""
     return changed_path(path, found.gain_db, found.delay_samples, found.is_inverted)
 
 
@@ -374,12 +418,15 @@ def changed_path(
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """transfer: of x to e; designed: of x to p * x or s * w * x, as the windows see it; unexplained: power of e
-    that x does not explain, over that of x, for the mean of this block; powers: of x and e; [bins]."""
+    """Transfers and powers of one block, per window bin."""
 
+    # Transfer from x to e.
     transfer: Complex
+    # Transfer from x to p * x or s * w * x in the same windows.
     designed: Complex
+    # Power of e that x does not explain over that of x, for the mean of this block.
     unexplained: Real
+    # Powers of x and e.
     powers: tuple[Real, Real]
 
 
@@ -407,22 +454,24 @@ def _block(x: Complex, e: Complex, y: Complex) -> _Block:
     transfer = np.sum(x.conj() * e, 0) / power
     n_free = max(INDEPENDENT * len(x), 1.0)
     unexplained = np.sum(np.abs(e - transfer * x) ** 2, 0) / power / n_free
-    heard = np.sum(np.abs(e) ** 2, 0)
+    error_power = np.sum(np.abs(e) ** 2, 0)
     designed = np.sum(x.conj() * y, 0) / power
-    return _Block(transfer, designed, _smoothed(unexplained), (power / len(x), heard / len(x)))
+    return _Block(transfer, designed, _smoothed(unexplained), (power / len(x), error_power / len(x)))
 
 
 def _level_db(block: _Block, outside: Real) -> Real:
-    """Of e over x, per band. outside: power of the sound from outside over that of x, [bins]."""
+    """Level of e over x per band; outside is the power of outside sound over that of x, [bins]."""
     membership = band_membership(AMP_BANDS, WINDOW)
-    power, heard = block.powers
-    level: Real = 10 * np.log10((heard @ membership) / ((power * outside) @ membership) + 1e-30)
+    power, error_power = block.powers
+    level: Real = 10 * np.log10((error_power @ membership) / ((power * outside) @ membership) + 1e-30)
     return level
 
 
 def _howl(off: Sequence[_Block], on: Sequence[_Block], reduction: NDArray[np.float64]) -> dict[str, float]:
-    """`howl_db` and `howl_hz`: of a tone, even where x hears it too and each state has a noise level of its
-    own; or of a band."""
+    """Find a howling tone or band: `howl_db` and `howl_hz`.
+
+    A tone is found even if x records it too and the noise level differs between the states.
+    """
     (x_off, e_off), (x_on, e_on) = (np.mean([block.powers for block in blocks], 0) for blocks in (off, on))
     hz = np.arange(len(x_off)) * (SAMPLE_RATE_HZ / WINDOW)
     inside = (hz >= nominal_hz(AMP_BANDS[0])) & (hz <= nominal_hz(AMP_BANDS[-1]))
@@ -433,21 +482,24 @@ def _howl(off: Sequence[_Block], on: Sequence[_Block], reduction: NDArray[np.flo
     if alone.max() > HOWL_DB:
         return {"howl_db": float(alone.max()), "howl_hz": float(hz[np.argmax(alone)])}
     loudest = int(np.argmin(reduction))
-    heard = e_on @ band_membership(AMP_BANDS, WINDOW)
-    if 1 <= np.sum(reduction < -HOWL_BAND_DB) <= HOWL_BANDS and heard[loudest] > HOWL_SHARE * heard.sum():
+    error_power = e_on @ band_membership(AMP_BANDS, WINDOW)
+    if (
+        1 <= np.sum(reduction < -HOWL_BAND_DB) <= HOWL_BANDS
+        and error_power[loudest] > HOWL_SHARE * error_power.sum()
+    ):
         return {"howl_db": float(-reduction[loudest]), "howl_hz": nominal_hz(AMP_BANDS[loudest])}
     return {"howl_db": 0.0, "howl_hz": 0.0}
 
 
 def _neighbours(values: Real) -> Real:
-    """Median about each bin."""
+    """Median over the neighbouring bins."""
     padded = np.pad(values, NEIGHBOURS // 2, mode="edge")
     median: Real = np.median(np.lib.stride_tricks.sliding_window_view(padded, NEIGHBOURS), -1)
     return median
 
 
 def _fit(difference: Complex, designed: Complex, noise: Real) -> tuple[float, float]:
-    """Gain, negative for a reversed polarity, and delay in samples of D against Y."""
+    """Fit gain, negative for a reversed polarity, and delay (samples) of D relative to Y."""
     weight = _weight(designed, noise)
     match = weight * difference * designed.conj()
     energy = np.sum(weight * np.abs(designed) ** 2)
@@ -468,7 +520,7 @@ def _fit(difference: Complex, designed: Complex, noise: Real) -> tuple[float, fl
 
 
 def _weight(designed: Complex, noise: Real) -> Real:
-    """Of each bin: the inverse of the error's power, in the band of the fit."""
+    """Weight per bin: inverse power of the error, within the band of the fit."""
     frequency = np.arange(len(designed)) * (SAMPLE_RATE_HZ / WINDOW)
     inside = (frequency >= FIT_HZ[0]) & (frequency <= FIT_HZ[1])
     error = noise + MODEL_ERROR * np.abs(designed) ** 2
@@ -479,7 +531,7 @@ def _weight(designed: Complex, noise: Real) -> Real:
 def _by_bands(
     difference: Complex, designed: Complex, noise: Real, gain: float, delay: float
 ) -> tuple[NDArray[np.float64], float]:
-    """|D / Y| per band, and the share of D's power that gain and delay do not explain, less the noise's."""
+    """Compute |D / Y| per band, and the share of D's power beyond gain, delay and noise."""
     membership = band_membership(AMP_BANDS, WINDOW)
     power = np.abs(designed) ** 2 @ membership + 1e-300
     band_gain = np.abs((difference * designed.conj() * _turned(designed, delay).conj()) @ membership) / power
@@ -491,24 +543,24 @@ def _by_bands(
 
 
 def _error_gain_db(off: Complex, left: Complex, on: Complex) -> float:
-    """As `Verification.error_gain_db`. left: what gain and delay say is left of `off`.
+    """Compute `Verification.error_gain_db`; left is `off` less the loudspeaker's part.
 
-    Of the quotients <left, on> / <left, left> and <on, on> / <left, on> errors lower the first and raise the
-    second, so that a gain of one lies between them. A leak raises both.
+    Errors lower the quotient <left, on> / <left, left> and raise <on, on> / <left, on>, so that a gain of one lies
+    between them. A leak raises both.
     """
     membership = band_membership(NR_BANDS, WINDOW)
     level = np.abs(off) ** 2 @ membership + 1e-300
-    own, common, other = (
+    alone, common, other = (
         product @ membership / level for product in (np.abs(left) ** 2, (left.conj() * on).real, np.abs(on) ** 2)
     )
     if common.sum() <= 0:
         return 0.0
-    highest = max(sum(with_error_db(*item)) for item in ((common, own), (other, common)))
+    highest = max(sum(with_error_db(*item)) for item in ((common, alone), (other, common)))
     return float(min(highest, 0.0))
 
 
 def _coherence(transfer: Complex, noise: Real) -> float:
-    """Median over the bands; noise: variance of the transfer of a block."""
+    """Median coherence over the bands; noise is the variance of a block's transfer."""
     membership = band_membership(NR_BANDS, WINDOW)
     explained, unexplained = np.abs(transfer) ** 2 @ membership, INDEPENDENT * FRAMES_PER_BLOCK * noise @ membership
     return float(np.median(explained / np.maximum(explained + unexplained, 1e-300)))
@@ -519,7 +571,7 @@ def _turned(designed: Complex, delay: float) -> Complex:
 
 
 def _median(values: Sequence[Any]) -> Any:
-    """Over blocks; of complex numbers, of both parts."""
+    """Median over blocks; for complex numbers, of both parts."""
     stacked = np.stack(values)
     if np.iscomplexobj(stacked):
         return np.median(stacked.real, 0) + 1j * np.median(stacked.imag, 0)
@@ -527,19 +579,19 @@ def _median(values: Sequence[Any]) -> Any:
 
 
 def _median_error(values: Real) -> float:
-    """Standard error of a median, from the median absolute deviation."""
+    """Estimate the standard error of a median from the median absolute deviation."""
     spread = 1.4826 * float(np.median(np.abs(values - np.median(values))))
     return 1.2533 * spread / np.sqrt(len(values))
 
 
 def _smoothed(power: Real, n_bins: int = 19) -> Real:
-    """Mean over an odd number of bins."""
+    """Average over an odd number of bins."""
     padded = np.pad(power, n_bins // 2, mode="edge")
     smooth: Real = np.convolve(padded, np.full(n_bins, 1 / n_bins), "valid")
     return smooth
 
 
 def _convolved(x: Real, response: Real) -> Real:
-    """The start of response * x, as long as x."""
+    """Convolve, and keep as many samples as x has."""
     n = 1 << int(len(x) + len(response) - 1).bit_length()
     return np.fft.irfft(np.fft.rfft(x, n) * np.fft.rfft(response, n), n)[: len(x)]

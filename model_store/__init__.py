@@ -1,13 +1,13 @@
-"""Weights on disk: published whole, named, verified when they are read.
+"""Weights on disk: published whole, named, verified on reading.
 
     store = ModelStore(folder)
     version = store.publish("pandar-prime-log-split03-seed1", checkpoint)
-    checkpoint = store.load("default")            # or "name@version", or an alias
+    checkpoint = store.load("generic")            # or "name@version", or an alias
     model = Model.on("cpu", checkpoint.parameters)
     checkpoint.golden.check(model)                # this machine designs the filter that was published
 
-A checkpoint explains itself: its manifest holds the generator's configuration, what it was trained on and how it
-scored. Only safetensors and JSON are read, so loading runs nothing from the file.
+The manifest of a checkpoint describes the generator, its training and its scores. Only safetensors and JSON are read,
+so that loading executes nothing.
 """
 
 from model_store.checkpoint import Checkpoint

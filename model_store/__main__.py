@@ -1,6 +1,6 @@
-"""Look after published models: ``python -m model_store [--store ROOT] list | show | verify | alias | push``.
+"""Manage published models: ``python -m model_store [--store ROOT] list | show | verify | alias | push``.
 
-Exit code 0 if all is well, 1 with one line on standard error if not, 2 for a command that does not exist.
+Exit status 0: success; 1: failure, with one line on standard error; 2: unknown command.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from synthesis.profiles import MAX_UPDATES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command; return the exit status."""
     options = _parser().parse_args(arguments)
     command: Callable[[ModelStore, argparse.Namespace], int] = options.run
     try:
@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
 
     listing = commands.add_parser("list", help="every model and version, and the aliases")
     listing.set_defaults(run=_list)
-    show = commands.add_parser("show", help="what one version says of itself")
+    show = commands.add_parser("show", help="manifest of one version")
     show.add_argument("reference", metavar="REF", help="name, name@version or alias")
     show.set_defaults(run=_show)
     verify = commands.add_parser("verify", help="check digests, tensors and the golden case")
@@ -84,7 +84,7 @@ def _list_row(store: ModelStore, version: ModelVersion) -> tuple[str, ...]:
 
 
 def _headline(manifest: Manifest) -> str:
-    """Noise reduction per k on unseen listeners, the split models' mean for a model trained on everybody."""
+    """Return the noise reduction per k on unseen listeners, the split models' mean for a model of all listeners."""
     scores, kind = manifest.scores, str(manifest.generator["kind"])
     values = ((n_updates, scores.noise_reduction_db(kind, n_updates)) for n_updates in range(MAX_UPDATES + 1))
     means = " ".join(f"k={n_updates} {value:.2f}" for n_updates, value in values if value is not None)
@@ -122,7 +122,7 @@ def _print_scores(title: str, table: Table) -> None:
 
 
 def _verify(store: ModelStore, options: argparse.Namespace) -> int:
-    """Check every version, even if one before it is damaged."""
+    """Check every version, even if an earlier one is damaged."""
     everything = [*(item.reference for item in store.list()), *store.broken()]
     references = [options.reference] if options.reference else everything
     faults = 0
@@ -162,13 +162,13 @@ def _push(store: ModelStore, options: argparse.Namespace) -> int:
 
 
 def _say(text: str = "", file: TextIO | None = None) -> None:
-    """Print a line, with what a terminal would take for a command written as an escape."""
+    """Print a line, with control characters escaped."""
     plain = (item if item.isprintable() else item.encode("unicode_escape").decode() for item in text)
     print("".join(plain), file=file)
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Columns left-aligned and two blanks apart."""
+    """Print left-aligned columns, two blanks apart."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         _say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

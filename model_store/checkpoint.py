@@ -1,7 +1,7 @@
-"""A checkpoint in memory, and the safetensors file that it is on disk.
+"""A checkpoint in memory and as a safetensors file.
 
-Safetensors holds numbers and text and nothing that could run. Reading checks every array against the configuration
-in the manifest and needs no torch.
+Safetensors contains numbers and text and nothing executable. Reading checks the arrays against the configuration in the
+manifest and needs no torch.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 REFERENCE_SHAPES: Shapes = {"reference_psd": (N_BINS,), "band_uncertainty": (2, len(WIDE_BANDS))}
 
-# Beginnings of the names of a generator's weights, of the golden case's arrays and of a path prior's.
+# Prefixes of the names of a generator's weights, the golden case's arrays and a path prior's.
 GENERATOR, GOLDEN, PRIOR = "generator.", "golden.", "path_prior."
 
-# Of the header's metadata.
+# Key of the header's metadata.
 MANIFEST_KEY = "manifest"
 
 MAX_DIRECTIONS = 64
 
-# Least and largest value of an array, by the last part of its name. Published models have variances of 1e-12 to 10 and
-# uncertainties up to 100; far beyond that nothing would be left of what is computed in float32.
+# Range of an array, by the last part of its name. Published models have variances of 1e-12 to 10 and uncertainties up
+# to 100; values far beyond would exhaust float32 in later computations.
 RANGES = {
     "band_uncertainty": (0.0, 1e4),
     "n_ears": (1.0, 1e6),
@@ -58,21 +58,20 @@ RANGES = {
 
 
 def sha256(data: bytes) -> str:
-    """Digest in the form used throughout: ``sha256:`` and 64 lower-case hexadecimal digits."""
+    """Compute a digest in the form ``sha256:`` and 64 lower-case hexadecimal digits."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 @dataclass(eq=False)
 class Checkpoint:
-    """Everything that one version holds.
+    """Content of one version."""
 
-    manifest: what the checkpoint says of itself. parameters: the model, finite float32; reference_psd is >= 0, its
-    total is from MIN_TOTAL_PSD to MAX_TOTAL_PSD; band_uncertainty and the path prior are within RANGES. golden: one
-    ear and the filters that the model designs for it.
-    """
-
+    # Description of the model.
     manifest: Manifest
+    # Finite float32; the sum of reference_psd is from MIN_TOTAL_PSD to MAX_TOTAL_PSD, uncertainty and prior are within
+    # RANGES.
     parameters: ModelParameters
+    # One ear and the filters that the model designs for it.
     golden: GoldenCase
 
     def to_bytes(self, name: str, version: int, created: datetime) -> bytes:
@@ -88,40 +87,39 @@ class Checkpoint:
         PublishFailed
             The manifest cannot be written as JSON.
         """
-        own = self.parameters
-        prior = {} if own.path_prior is None else own.path_prior.arrays()
-        arrays = {"reference_psd": own.reference_psd, "band_uncertainty": own.band_uncertainty}
-        arrays |= {GENERATOR + key: array for key, array in own.weights.items()}
+        parameters = self.parameters
+        prior = {} if parameters.path_prior is None else parameters.path_prior.arrays()
+        arrays = {"reference_psd": parameters.reference_psd, "band_uncertainty": parameters.band_uncertainty}
+        arrays |= {GENERATOR + key: array for key, array in parameters.weights.items()}
         arrays |= {PRIOR + key: array for key, array in prior.items()}
         arrays |= {GOLDEN + key: array for key, array in self.golden.arrays().items()}
         try:
             manifest = self.manifest.published(
-                name, version, created, own.config.to_dict(), own.config.n_parameters
+                name, version, created, parameters.config.to_dict(), parameters.config.n_parameters
             )
             text = json.dumps(manifest.model_dump(mode="json"), ensure_ascii=False, allow_nan=False)
         except ValueError as error:
             raise PublishFailed(f"{name}: not published, its manifest cannot be written ({error})") from error
-        # In their own type: a wrong one is for `from_bytes` to refuse, not to hide here.
+        # In their present type: a wrong one is rejected by `from_bytes`.
         plain = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
         return safetensors.numpy.save(plain, {MANIFEST_KEY: text})
 
     @classmethod
     def from_bytes(cls, data: bytes, file: str) -> Checkpoint:
-        """Rebuild from the content of a version's file, its digest already checked.
+        """Read the content of a version's file, whose digest is already checked.
 
         Parameters
         ----------
         data
-            The content.
+            Content of the file.
         file
-            Names the file in errors.
+            Name of the file in errors.
 
         Raises
         ------
         CorruptCheckpoint
-            Bytes that are no safetensors, a manifest that this package cannot read, a configuration that no
-            generator can be built from, a missing, unexpected, misshapen or mistyped array, NaN or infinity, and
-            values out of their range.
+            No safetensors, an unreadable manifest, an impossible configuration, a missing, unexpected, misshapen or
+            mistyped array, NaN, infinity, or values out of range.
         """
         manifest, arrays = _manifest(data, file), _arrays(data, file)
         config = _config(manifest, file)
@@ -157,7 +155,7 @@ def _part(arrays: Mapping[str, Float32], prefix: str) -> dict[str, Float32]:
 
 
 def _manifest(data: bytes, file: str) -> Manifest:
-    """The manifest in the header; `_arrays` checks the rest of the header."""
+    """Read the manifest in the header; `_arrays` checks the rest of the header."""
     size = int.from_bytes(data[:8], "little")
     try:
         header: Any = json.loads(data[8 : 8 + size])
@@ -174,7 +172,7 @@ def _manifest(data: bytes, file: str) -> Manifest:
 def _arrays(data: bytes, file: str) -> dict[str, NDArray[np.generic]]:
     try:
         arrays: dict[str, NDArray[np.generic]] = safetensors.numpy.load(data)
-    except (SafetensorError, KeyError) as error:  # a KeyError is a number type that NumPy does not have
+    except (SafetensorError, KeyError) as error:  # KeyError: a number type that NumPy lacks
         raise CorruptCheckpoint(file, f"no safetensors ({str(error)[:200]})", "a safetensors file") from error
     return arrays
 
@@ -192,7 +190,7 @@ def _config(manifest: Manifest, file: str) -> GeneratorConfig:
 
 
 def _prior_shapes(arrays: Mapping[str, NDArray[np.generic]]) -> Shapes:
-    """Of the path prior's arrays, none where none is stored."""
+    """Return the shapes of the path prior's arrays; none if there is no prior."""
     if not any(name.startswith(PRIOR) for name in arrays):
         return {}
     directions = arrays.get(PRIOR + "primary.directions")

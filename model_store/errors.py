@@ -1,38 +1,34 @@
-"""What can go wrong with a model on disk.
+"""Errors of models on disk.
 
-The messages name models and files relative to the store's root, never the root itself, so that they may be
-shown to a client as they are.
+Messages name models and files relative to the store's root, never the root itself, so that clients may see them.
 """
 
 
 class ModelStoreError(Exception):
-    """Base of every error of this package."""
+    """Base of all errors of this package."""
 
 
 class InvalidName(ModelStoreError):
-    """A model name, alias or reference that breaks the naming rule, or that is already taken."""
+    """A model name, alias or reference is malformed or taken."""
 
 
 class ModelNotFound(ModelStoreError):
-    """No model, version or alias goes by this reference."""
+    """No model, version or alias has this name."""
 
 
 class PublishFailed(ModelStoreError):
-    """Nothing was published: the store is as it was before the call."""
+    """Nothing was published; the store is unchanged."""
 
 
 class StoreUnreachable(ModelStoreError):
-    """Object storage did not answer, or refused."""
+    """Object storage does not answer, or refuses."""
 
 
 class CorruptStore(ModelStoreError):
-    """A file or folder of the store is not what it should be.
+    """A file or folder of the store is not as expected.
 
-    Attributes:
-        file: the offending file or folder, relative to the store's root where that is known
-            (``default/3.<digest>.safetensors``).
-        found: what is there.
-        expected: what should be there.
+    Attributes: file, the faulty file or folder relative to the store's root (``default/3.<digest>.safetensors``);
+    found, its state; expected, the correct state.
     """
 
     def __init__(self, file: str, found: str, expected: str) -> None:
@@ -43,16 +39,14 @@ class CorruptStore(ModelStoreError):
 
 
 class CorruptCheckpoint(CorruptStore):
-    """A version whose file is missing, altered or at odds with its manifest."""
+    """A version's file is missing, altered or contradicts its manifest."""
 
 
 class GoldenMismatch(ModelStoreError):
-    """A synthesizer does not reproduce the stored answer.
+    """A model does not reproduce the stored filter.
 
-    Attributes:
-        quantity: ``taps`` (before refinement) or ``refined_taps`` (after one update).
-        error: relative l2 error found; NaN if the answer was not finite.
-        tolerance: largest error accepted.
+    Attributes: quantity, ``taps`` (before refinement) or ``refined_taps`` (after one update); error, the relative l2
+    error, NaN if not finite; tolerance, the largest accepted error.
     """
 
     def __init__(self, quantity: str, error: float, tolerance: float) -> None:

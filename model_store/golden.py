@@ -1,7 +1,7 @@
-"""The golden case: one ear with the filters that the model designs for it, stored beside the weights.
+"""Golden case: one ear with the filters that the model designs for it, stored beside the weights.
 
-Digests prove that the numbers on disk are those that were published; the golden case proves that this machine, this
-backend and this code still turn them into the same filter.
+Digests prove that the stored numbers are those that were published; the golden case proves that machine, backend and
+code still design the same filter from them.
 """
 
 from __future__ import annotations
@@ -21,20 +21,18 @@ from synthesis.types import DesignOptions, Float32, ModelParameters, Paths, Prob
 PRIMARY_SAMPLES = 8192
 SECONDARY_SAMPLES = 2048
 
-# Higher than the gain of any filter, and a number that float32 holds after the logarithm is undone.
+# Above the gain of any filter, and still finite in float32 on a linear scale.
 NO_CEILING_DB = 300.0
 
-# Largest relative l2 error of the taps. Measured on estimates of 30 ears, float32 against float64 on a CPU, before and
-# after an update: at most 1.7e-3 for `prime-log`, whose Toeplitz systems have conditions of 1e4, and 1.4e-3 for
-# `prime`, whose full-band base carries 33 dB more gain at 0 Hz than at 25 Hz and hands its rounding on. Convolutions
-# rounded as TF32 rounds them (11-bit significands) stayed within 1.1e-3 on six ears. 1e-2 leaves six times that for
-# other processors; unrefined filters in place of refined differ by 0.02 and more.
+# Largest relative l2 error of the taps. Of 30 ears, float32 against float64 on a CPU, before and after an update: at
+# most 1.7e-3 for `prime-log`, 1.4e-3 for `prime`; with TF32 convolutions within 1.1e-3 on six ears. Unrefined in place
+# of refined filters differ by 0.02 and more.
 GOLDEN_TOLERANCE = 1e-2
 
 
 @dataclass(frozen=True)
 class GoldenErrors:
-    """Relative l2 errors |found - golden| / |golden| of the two stored filters; NaN where one was not finite."""
+    """Relative l2 errors |found - golden| / |golden| of the two stored filters; NaN if not finite."""
 
     taps: float
     refined_taps: float
@@ -44,16 +42,18 @@ class GoldenErrors:
 class GoldenCase:
     """One ear's estimates and the filters that the reference designs from them in float64.
 
-    All float32 and finite. primary: impulse response, [8192], zero-padded where shorter. secondary: [2048].
-    coherence: of the estimate's calibration, 0 to 1, [16385]; no filter depends on it, a prediction does. taps:
-    control filter before refinement, [2048]. refined_taps: after one update in the `fast` profile, [2048]. Both
-    without a ceiling, which is no part of a model.
+    All arrays are float32 and finite.
     """
 
+    # Impulse response, [8192], zero-padded.
     primary: Float32
+    # Impulse response, [2048].
     secondary: Float32
+    # Coherence of the calibration, 0 to 1, [16385]; it affects predictions, not filters.
     coherence: Float32
+    # Control filter before refinement, [2048], without a ceiling.
     taps: Float32
+    # After one update in the `fast` profile, [2048], without a ceiling.
     refined_taps: Float32
 
     SHAPES: ClassVar[dict[str, tuple[int, ...]]] = {
@@ -73,8 +73,14 @@ class GoldenCase:
     ) -> GoldenCase:
         """Design for primary [<= 8192], secondary [<= 2048] and coherence [16385] in float64; needs torch.
 
-        The responses are rounded to float32 first, as they will be stored and designed for again. Raises ValueError
-        for a response that is empty or too long, and SynthesisError for paths that no filter can be designed for.
+        The responses are first rounded to float32, as they will be stored.
+
+        Raises
+        ------
+        ValueError
+            A response is empty or too long.
+        SynthesisError
+            No filter can be designed for the paths.
         """
         import torch
 
@@ -90,23 +96,23 @@ class GoldenCase:
 
     @property
     def problem(self) -> Problem:
-        """What is designed for."""
+        """Return the design problem."""
         return _problem(self.primary, self.secondary, self.coherence)
 
     def arrays(self) -> dict[str, Float32]:
-        """The five arrays by name, as they are stored."""
+        """Return the five arrays by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def compare(self, taps: Float32, refined_taps: Float32, tolerance: float = GOLDEN_TOLERANCE) -> GoldenErrors:
-        """The errors of two filters, [2048] each; GoldenMismatch where one is larger than `tolerance`."""
+        """Compare two filters, [2048]; GoldenMismatch if an error exceeds `tolerance`."""
         found = GoldenErrors(_relative_error(taps, self.taps), _relative_error(refined_taps, self.refined_taps))
         for quantity, error in (("taps", found.taps), ("refined_taps", found.refined_taps)):
-            if not error <= tolerance:  # so that NaN fails too
+            if not error <= tolerance:  # NaN fails too
                 raise GoldenMismatch(quantity, error, tolerance)
         return found
 
     def check(self, model: Model, tolerance: float = GOLDEN_TOLERANCE) -> GoldenErrors:
-        """Design with the model, without and with one update, and compare; where it fails, the error is NaN."""
+        """Compare designs of a model without and with one update; the error of a failed design is NaN."""
         try:
             taps, refined_taps = _designs(model, self.problem)
         except SynthesisError:
@@ -115,7 +121,7 @@ class GoldenCase:
 
 
 def _designs(model: Model, problem: Problem) -> tuple[Float32, Float32]:
-    """Taps [2048] before and after one update; raises SynthesisError."""
+    """Design taps [2048] before and after one update; raises SynthesisError."""
     taps, refined_taps = (design(problem, DesignOptions(n_updates=n), model).taps for n in (0, 1))
     return taps, refined_taps
 

@@ -1,4 +1,4 @@
-"""The manifest of a version: what the model is, what it was trained on, and its scores."""
+"""Manifest of a version: the model, its training and its scores."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Final, Literal, Self
@@ -15,8 +15,7 @@ MAX_DEPTH = 32
 # One row of scores: quantity with its unit (``noise_reduction_db``, ``control_rms``) -> mean over cases.
 Figures = Annotated[dict[str, float], Field(min_length=1)]
 
-# Rows by design: ``k=0`` ... ``k=3`` for the model itself, ``wmmse``, ``ratio_base`` ... for what it is measured
-# against in the same run.
+# Rows by design: ``k=0`` ... ``k=3`` for the model, ``wmmse``, ``ratio_base`` ... for references in the same run.
 Table = dict[str, Figures]
 
 Text = Annotated[str, Field(min_length=1)]
@@ -48,24 +47,22 @@ class _Frozen(BaseModel):
 
 
 class Scores(_Frozen):
-    """Time-domain scores, kept apart by whose ears they were measured on.
+    """Time-domain scores, separated by the listeners that they were measured on."""
 
-    Attributes:
-        held_out: on listeners that this model never saw.
-        split_models: held-out tables of other models, trained alike on part of the listeners, by their names.
-            They speak for a model that was trained on everybody and so has no held-out listeners of its own.
-        in_support: on listeners that this model was trained on; never to be quoted without that label.
-    """
-
+    # Listeners that this model was not trained on.
     held_out: Table = {}
+    # Held-out tables, by name, of models trained alike on part of the listeners. They represent a model trained on all
+    # listeners, which has none held out.
     split_models: dict[str, Table] = {}
+    # Listeners that this model was trained on; always quoted with that label.
     in_support: Table = {}
 
     def noise_reduction_db(self, kind: str, n_updates: int) -> float | None:
-        """What the model's designs after that many updates scored on unseen listeners: its own held-out figure, or
-        the mean of its split models'. None where no such figure is stated. kind: of the generator.
+        """Return the score of the model's designs after n updates on unseen listeners, or the mean of its split
+        models'.
 
-        A row is called ``k=n``, or as the protocol calls it that compares designs, ``kind`` or ``kind + GN(n)``.
+        None if no such score is stated. Rows are named ``k=n``, or ``kind`` and ``kind + GN(n)`` with the generator's
+        kind.
         """
         rows = (f"k={n_updates}", f"{kind} + GN({n_updates})" if n_updates else kind)
         tables = [self.held_out] if self.held_out else [*self.split_models.values()]
@@ -79,51 +76,50 @@ class Scores(_Frozen):
 
 
 class Manifest(_Frozen):
-    """What a version says of itself.
+    """Description of a version.
 
-    The trainer states what it knows; `ModelStore.publish` fills in the rest, marked *store*, over whatever stands
-    there.
-
-    Attributes:
-        schema_version: form of this record.
-        name, version: *store*; version is 0 until published, ascending from 1 after.
-        created: *store*; when it was published, UTC, whole seconds.
-        generator: *store*; `GeneratorConfig.to_dict()` (kind, grid, base, bound, layout).
-        n_parameters: *store*; number of the generator's parameters.
-        dataset: name of the data set (``pandar``, ``ten-path``, ``simulated``).
-        split: index of the split by listener; None for a model trained on every listener.
-        seed: training seed.
-        support: listeners trained on, each once.
-        training: the training's configuration, as plain JSON.
-        data_fingerprint: SHA-256 over the data files read, 64 hexadecimal digits, with or without ``sha256:``.
-        scores: see `Scores`.
-        support_traits: what the support's paths have in common, by which others' are judged. None for a model that
-            was published without.
-        licence, attribution: of the data, as its owners ask for.
+    The trainer fills in its fields; `ModelStore.publish` sets those marked *store*.
     """
 
+    # Form of this record.
     schema_version: Literal[2] = SCHEMA_VERSION
+    # *store*.
     name: Annotated[str, AfterValidator(_name)] = "unpublished"
+    # *store*; 0 until published, ascending from 1 after.
     version: int = Field(default=0, ge=0)
+    # *store*; publication time, UTC, whole seconds.
     created: Annotated[AwareDatetime, AfterValidator(_utc_seconds)] | None = None
+    # *store*; `GeneratorConfig.to_dict()` (kind, grid, base, bound, layout).
     generator: dict[str, JsonValue] = {}
+    # *store*; number of the generator's parameters.
     n_parameters: int = Field(default=0, ge=0)
+    # Earphone whose listeners' paths the model knows; None for a model that knows no device.
+    device: Text | None = None
+    # Name of the data set (``pandar``, ``ten-path``, ``simulated``).
     dataset: Text
+    # Index of the split by listener; None for a model trained on all listeners.
     split: int | None = Field(ge=0)
+    # Training seed.
     seed: int = Field(ge=-(2**63), lt=2**63)
+    # Listeners trained on.
     support: tuple[Text, ...] = Field(min_length=1)
+    # Configuration of the training, plain JSON.
     training: dict[str, JsonValue]
+    # Sha256 over the data files, 64 hexadecimal digits, with or without ``sha256:``.
     data_fingerprint: Annotated[str, Field(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
     scores: Scores = Scores()
+    # Statistics of the support's paths, for judging others; None if not published.
     support_traits: SupportStatistics | None = None
+    # Licence of the data.
     licence: Text
+    # Attribution required by the owners of the data.
     attribution: Text
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_plain(self.training)
         if len(set(self.support)) < len(self.support):
-            raise ValueError("support: a listener is named twice; name each once")
+            raise ValueError("support: a listener is named twice; name it once")
         if self.split is None and self.scores.held_out:
             raise ValueError(
                 "scores.held_out: found figures for a model trained on every listener (split is null), "

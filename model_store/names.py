@@ -1,8 +1,8 @@
 """Names of models and references to them.
 
-A *name* matches ``[a-z0-9][a-z0-9_-]{0,63}``: it is a folder's name on disk, so it holds no separator, no dot and
-no capital letter (two names that differ in case alone would be one folder on some file systems). A *reference* is
-a name or an alias (the latest version), or ``name@version``.
+A *name* matches ``[a-z0-9][a-z0-9_-]{0,63}``: it names a folder, so it has no separator, no dot and no capital letter
+(names that differ only in case would collide on some file systems). A *reference* is a name or an alias (the latest
+version), or ``name@version``.
 """
 
 import re
@@ -16,7 +16,7 @@ MAX_VERSION = 999_999_999
 
 
 class Reference(NamedTuple):
-    """A parsed reference; `version` is None where the latest is meant."""
+    """A parsed reference; `version` is None for the latest."""
 
     name: str
     version: int | None
@@ -26,7 +26,7 @@ class Reference(NamedTuple):
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` is a valid name."""
+    """Return whether `text` is a valid name."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -38,12 +38,12 @@ def check_name(text: str) -> str:
 
 
 def version_of(text: str) -> int | None:
-    """The version that a folder's name stands for: 1 to 999999999 without leading zeros, else None."""
+    """Return the version of a folder's name: 1 to 999999999 without leading zeros, else None."""
     return int(text) if _VERSION.fullmatch(text) else None
 
 
 def parse_reference(text: str) -> Reference:
-    """Split ``name`` or ``name@version``; InvalidName says what was found instead."""
+    """Split ``name`` or ``name@version``; raises InvalidName."""
     name, separator, version = text.partition("@")
     check_name(name)
     number = version_of(version)
@@ -55,5 +55,5 @@ def parse_reference(text: str) -> Reference:
 
 
 def _shown(text: str) -> str:
-    """`text` for a message: printable, quoted and at most 80 characters, since it may come from a request."""
+    """Format a text of a request for a message: printable, quoted and at most 80 characters."""
     return ascii(text if len(text) <= 80 else text[:80] + "...")

@@ -1,4 +1,4 @@
-"""Files of a store: in a folder, or as objects behind a URL for which fsspec has a driver.
+"""Files of a store, in a folder or as objects behind a URL with an fsspec driver.
 
 A file appears whole, by one rename or as one object, and never changes afterwards, except the table of aliases.
 """
@@ -17,33 +17,36 @@ from typing import Any, Protocol
 
 from model_store.errors import CorruptStore, StoreUnreachable
 
-# About sixty times the bundled model: bounds the memory that reading takes.
+# About sixty times the bundled model; bounds memory use.
 MAX_FILE_BYTES = 64 * 1024 * 1024
 
 PARTIAL_PREFIX = ".partial-"
-STALE_AFTER_S = 3600.0  # writing takes a second or two, so the process that left such a file is gone
+STALE_AFTER_S = 3600.0  # a write takes a second or two, so the process that left such a file has ended
 
 
 class Storage(Protocol):
-    """Where the files of a store are."""
+    """File access of a store."""
 
     def folders(self) -> list[str]:
-        """Names of the folders below the root; [] where there is no root."""
+        """List the folders below the root; empty without a root."""
         ...
 
     def files(self, folder: str) -> list[str]:
-        """Names of what is in a folder; [] where there is no such folder, CorruptStore where it cannot be read."""
+        """List a folder; empty if it does not exist, CorruptStore if it cannot be read."""
         ...
 
     def read(self, place: str) -> bytes | None:
-        """Content of a file, None where there is none.
+        """Read a file; None if it does not exist.
 
-        Raises CorruptStore for anything but a plain file of at most 64 MiB.
+        Raises
+        ------
+        CorruptStore
+            It is not a plain file of at most 64 MiB.
         """
         ...
 
     def write(self, place: str, data: bytes) -> None:
-        """Put a file in place at once, over the one that may be there; OSError where that fails."""
+        """Write a file in one step, replacing an existing one; raises OSError."""
         ...
 
     def remove(self, place: str) -> None:
@@ -52,17 +55,17 @@ class Storage(Protocol):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other writers out, where the storage can."""
+        """Exclude other writers, if the storage can."""
         ...
 
 
 def storage_at(root: Path | str) -> Storage:
-    """Storage for a folder or a URL such as ``s3://bucket/models``."""
+    """Return the storage for a folder or a URL such as ``s3://bucket/models``."""
     return ObjectStorage(str(root)) if is_url(root) else FolderStorage(Path(root))
 
 
 def is_url(root: Path | str) -> bool:
-    """Whether `root` names object storage rather than a folder."""
+    """Return whether `root` is a URL of object storage rather than a folder."""
     return "://" in str(root)
 
 
@@ -73,28 +76,28 @@ class FolderStorage:
         self._root = root
 
     def folders(self) -> list[str]:
-        """As `Storage.folders`."""
+        """List folders as `Storage.folders`."""
         if not self._root.is_dir():
             return []
         with os.scandir(self._root) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
     def files(self, folder: str) -> list[str]:
-        """As `Storage.files`."""
+        """List files as `Storage.files`."""
         place = self._root / folder
         try:
             mode = place.lstat().st_mode
             if not stat.S_ISDIR(mode):
                 raise CorruptStore(folder, _kind(mode), "a folder")
             return os.listdir(place)
-        except (FileNotFoundError, NotADirectoryError):  # the latter where the root is a file
+        except (FileNotFoundError, NotADirectoryError):  # the latter if the root is a file
             return []
         except OSError as error:
             reason = f"a folder that cannot be read ({error.strerror})"
             raise CorruptStore(folder, reason, "a readable one") from error
 
     def read(self, place: str) -> bytes | None:
-        """As `Storage.read`."""
+        """Read as `Storage.read`."""
         expected = f"a plain file of at most {MAX_FILE_BYTES} bytes"
         try:
             # O_NONBLOCK: opening a pipe must not wait for a writer.
@@ -115,8 +118,10 @@ class FolderStorage:
             os.close(descriptor)
 
     def write(self, place: str, data: bytes) -> None:
-        """As `Storage.write`. A crash leaves the old state or the new one: the data is on disk before the rename,
-        and the name before the return."""
+        """Write as `Storage.write`.
+
+        A crash leaves the old or the new state: the data is on disk before the rename, and the name before the return.
+        """
         target = self._root / place
         if not target.parent.is_dir():
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -136,46 +141,46 @@ class FolderStorage:
         _sync(target.parent)
 
     def remove(self, place: str) -> None:
-        """As `Storage.remove`."""
+        """Delete as `Storage.remove`."""
         (self._root / place).unlink()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """As `Storage.locked`: one process at a time."""
+        """Lock as `Storage.locked`: one process at a time."""
         self._root.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(descriptor)  # which unlocks
+            os.close(descriptor)  # unlocks
 
     def _sweep(self) -> None:
-        """Remove what killed writers left."""
+        """Remove files left by killed writers."""
         for path in self._root.glob(f"{PARTIAL_PREFIX}*"):
             if time.time() - path.lstat().st_mtime > STALE_AFTER_S:
                 path.unlink(missing_ok=True)
 
 
 class ObjectStorage:
-    """Objects behind a URL. A driver's errors are raised as StoreUnreachable."""
+    """Objects behind a URL; a driver's errors are raised as StoreUnreachable."""
 
     def __init__(self, url: str) -> None:
-        import fsspec.core  # takes a tenth of a second, which a service with a folder does not spend
+        import fsspec.core  # late: takes a tenth of a second, which a store in a folder saves
 
         self._fs: Any
         self._fs, self._root = fsspec.core.url_to_fs(url)
 
     def folders(self) -> list[str]:
-        """As `Storage.folders`."""
+        """List folders as `Storage.folders`."""
         return [_last(item["name"]) for item in self._listed("") if item["type"] == "directory"]
 
     def files(self, folder: str) -> list[str]:
-        """As `Storage.files`."""
+        """List files as `Storage.files`."""
         return [_last(item["name"]) for item in self._listed(f"/{folder}")]
 
     def read(self, place: str) -> bytes | None:
-        """As `Storage.read`."""
+        """Read as `Storage.read`."""
         with _reachable():
             try:
                 size = self._fs.info(f"{self._root}/{place}")["size"]
@@ -187,19 +192,19 @@ class ObjectStorage:
             return data
 
     def write(self, place: str, data: bytes) -> None:
-        """As `Storage.write`."""
+        """Write as `Storage.write`."""
         with _reachable():
             self._fs.makedirs(f"{self._root}/{place}".rpartition("/")[0], exist_ok=True)
             self._fs.pipe_file(f"{self._root}/{place}", data)
 
     def remove(self, place: str) -> None:
-        """As `Storage.remove`."""
+        """Delete as `Storage.remove`."""
         with _reachable():
             self._fs.rm_file(f"{self._root}/{place}")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """As `Storage.locked`; object storage has no lock."""
+        """Do nothing: object storage has no lock."""
         yield
 
     def _listed(self, folder: str) -> list[dict[str, Any]]:
@@ -218,7 +223,7 @@ def _reachable() -> Iterator[None]:
         yield
     except (FileNotFoundError, CorruptStore):
         raise
-    except Exception as error:  # each driver has errors of its own
+    except Exception as error:  # drivers raise errors of various types
         raise StoreUnreachable(
             f"store: object storage does not answer ({type(error).__name__}: {error})"
         ) from error
@@ -229,7 +234,7 @@ def _last(path: str) -> str:
 
 
 def _sync(folder: Path) -> None:
-    """Make the names in a folder as durable as the files behind them."""
+    """Make the names in a folder as durable as the files."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,14 +1,14 @@
-"""The store: named models in immutable versions below one root, a folder or a URL.
+"""Store of named models in immutable versions below one root, a folder or a URL.
 
     ROOT/NAME/VERSION.SHA256.safetensors    one version: its tensors, and its manifest in the header
     ROOT/aliases.json                       other names for a model or for one version of it
 
-The digest in a file's name is that of its content, so a listing identifies every version and reading proves it.
+The digest in a file's name is that of its content, so that a listing identifies every version and reading verifies it.
 
-Below the root is a read-only layer, the models that come with the package. A name means its newest version in the
-root, if the root has one; else an alias of that name; else the package's newest. A reference with a number means
-that version of that model and never an alias. Publishing continues the numbers of both layers, so that a reference
-always means the same version.
+Below the root is a read-only layer of models that come with the package. A name means its newest version in the root,
+if there is one; else an alias of that name; else the package's newest. A reference with a number means that version of
+that model and never an alias. Publishing continues the numbers of both layers, so that a reference always means the
+same version.
 
 To delete a version, remove its file; the number of a deleted newest version may be used again.
 """
@@ -42,7 +42,7 @@ from model_store.storage import FolderStorage, Storage, is_url, storage_at
 from synthesis.design import Model
 
 DEFAULT_ROOT = Path(__file__).parent / "checkpoints"
-# The models that come with the package; the folder need not exist.
+# Models that come with the package; the folder need not exist.
 BUNDLED_ROOT = Path(str(files("model_store"))) / "bundled"
 
 ALIASES_FILE = "aliases.json"
@@ -51,31 +51,24 @@ _FILE = re.compile(r"([0-9]+)\.([0-9a-f]{64})\.safetensors")
 
 @dataclass(frozen=True)
 class ModelVersion:
-    """One published version.
+    """One published version."""
 
-    Attributes
-    ----------
-    name, version
-        Its identity in the store.
-    digest
-        ``sha256:...`` of its file.
-    is_bundled
-        Whether it came with the package.
-    """
-
+    # Name and version identify it in the store.
     name: str
     version: int
+    # ``sha256:...`` of its file.
     digest: str
+    # Whether it came with the package.
     is_bundled: bool = False
 
     @property
     def reference(self) -> str:
-        """``name@version``."""
+        """Return ``name@version``."""
         return f"{self.name}@{self.version}"
 
     @property
     def file(self) -> str:
-        """Where it lies below its root."""
+        """Return its file relative to the root."""
         return f"{self.name}/{self.version}.{self.digest.removeprefix('sha256:')}.safetensors"
 
     def __str__(self) -> str:
@@ -83,7 +76,7 @@ class ModelVersion:
 
 
 class ModelStore:
-    """Publish, find and load models below a root; safe for any number of processes at once."""
+    """Publishes, finds and loads models below a root; safe for any number of processes."""
 
     def __init__(self, root: Path | str = DEFAULT_ROOT, include_bundled: bool = True) -> None:
         """Open a store; nothing is read or created yet.
@@ -93,37 +86,39 @@ class ModelStore:
         root
             Folder, created by the first publication or alias, or a URL for which fsspec has a driver.
         include_bundled
-            Whether the package's own models are included.
+            Whether the package's models are included.
         """
         self.root = root if is_url(root) else Path(root)
-        self._own = storage_at(root)
+        self._root = storage_at(root)
         self._bundled: Storage | None = FolderStorage(BUNDLED_ROOT) if include_bundled else None
-        self._manifests: dict[str, Manifest] = {}  # of sound versions by digest, which never change
+        self._manifests: dict[str, Manifest] = {}  # sound versions by digest; immutable
 
     # ----- publishing -----------------------------------------------------------------------------------------
 
     def publish(self, name: str, checkpoint: Checkpoint, created: datetime | None = None) -> ModelVersion:
-        """Add a checkpoint as the next version of a name, all of it at once or nothing.
+        """Add a checkpoint as the next version of a name, all of it or nothing.
 
-        What is about to be written is loaded first, so nothing is published that `load` would refuse.
+        The file is loaded before it is written, so that nothing is published that `load` would refuse.
 
         Parameters
         ----------
         name
-            Of the model; not an alias.
+            Name of the model; not an alias.
         checkpoint
-            Its manifest's fields name, version, created, generator and n_parameters are filled in a copy.
+            A copy gets the manifest's fields name, version, created, generator and n_parameters.
         created
             An aware time; None for now.
 
         Raises
         ------
         InvalidName
-            The name breaks the rule or is an alias.
-        CorruptCheckpoint, GoldenMismatch
-            The checkpoint would not load, or does not design its golden case.
+            The name is malformed or is an alias.
+        CorruptCheckpoint
+            The checkpoint would not load.
+        GoldenMismatch
+            The checkpoint does not design its golden case.
         PublishFailed
-            The manifest cannot be written as JSON, or the disk refuses. The store is as it was.
+            The manifest is not JSON, or the disk refuses. The store is unchanged.
         """
         check_name(name)
         if name in self._read_aliases():
@@ -131,16 +126,16 @@ class ModelStore:
         stamp = created or datetime.now(UTC)
         self._check(name, checkpoint.to_bytes(name, 1, stamp))
         try:
-            with self._own.locked():
+            with self._root.locked():
                 while True:
                     version = self._next_version(name)
                     data = checkpoint.to_bytes(name, version, stamp)
                     made = ModelVersion(name, version, sha256(data))
-                    self._own.write(made.file, data)
+                    self._root.write(made.file, data)
                     # Without a lock another publisher may have taken the number: the lower digest keeps it.
                     if all(item.digest >= made.digest for item in self._versions(name) if item.version == version):
                         return made
-                    self._own.remove(made.file)
+                    self._root.remove(made.file)
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise PublishFailed(f"{name}: not published ({reason}); the store is as it was") from error
@@ -159,7 +154,7 @@ class ModelStore:
         return version
 
     def push(self, url: Path | str) -> builtins.list[str]:
-        """Copy to another store what it lacks, aliases last.
+        """Copy missing versions to another store, aliases last.
 
         Parameters
         ----------
@@ -168,7 +163,7 @@ class ModelStore:
 
         Returns
         -------
-        list of str
+        builtins.list[str]
             References and aliases that are new there.
 
         Raises
@@ -176,7 +171,7 @@ class ModelStore:
         CorruptStore
             A version here is damaged.
         PublishFailed
-            A version of that number is there with another content, or the storage refuses.
+            A version of that number has other content there, or the storage refuses.
         """
         other = ModelStore(url, include_bundled=False)
         pushed = []
@@ -188,7 +183,7 @@ class ModelStore:
                         f"{version}: another model has this number there; publish under another name"
                     )
                 if there is None:
-                    other._own.write(version.file, self._read(version))
+                    other._root.write(version.file, self._read(version))
                     pushed.append(version.reference)
             here, there_aliases = self._read_aliases(), other._read_aliases()
             if changed := {alias: target for alias, target in here.items() if there_aliases.get(alias) != target}:
@@ -202,15 +197,21 @@ class ModelStore:
     # ----- finding --------------------------------------------------------------------------------------------
 
     def resolve(self, reference: str) -> ModelVersion:
-        """Find the version that ``name``, ``name@version`` or an alias stands for; its file is not read.
+        """Find the version of ``name``, ``name@version`` or an alias; its file is not read.
 
         Raises
         ------
-        InvalidName, ModelNotFound, CorruptStore, StoreUnreachable
-            It is no reference, nothing goes by it, or the listing is damaged or out of reach.
+        InvalidName
+            It is not a reference.
+        ModelNotFound
+            Nothing has that name.
+        CorruptStore
+            The listing is damaged.
+        StoreUnreachable
+            The storage does not answer.
         """
         wanted = parse_reference(reference)
-        # A model of the root is found without reading the aliases, so that a damaged file does not hide it.
+        # A model of the root is found without reading the aliases, which may be damaged.
         if wanted.version is not None or self._versions(wanted.name):
             return self._find(wanted)
         target = self._read_aliases().get(wanted.name)
@@ -222,7 +223,7 @@ class ModelStore:
             raise ModelNotFound(f"alias {wanted.name} stands for {target}: {error}") from error
 
     def manifest(self, reference: str) -> Manifest:
-        """Read the manifest of what a reference stands for, its digest checked; errors as `load`."""
+        """Read the manifest of a reference, its digest checked; errors as `load`."""
         version = self.resolve(reference)
         if version.digest not in self._manifests:
             self._manifests[version.digest] = self.load(version.reference).manifest
@@ -231,15 +232,13 @@ class ModelStore:
     def load(self, reference: str) -> Checkpoint:
         """Read a version and check everything that can be checked without running it.
 
-        The golden case is left to whoever runs the model, on the device and in the precision that it is run in
-        (`Checkpoint.golden.check`).
+        The golden case is left to the user of the model, with the device and precision that serve it
+        (`Checkpoint.golden.check`). Errors are those of `resolve`, and:
 
         Raises
         ------
-        InvalidName, ModelNotFound, CorruptStore, StoreUnreachable
-            As `resolve`.
         CorruptCheckpoint
-            The file is damaged; the message names it, what was found and what was expected.
+            The file is damaged; the message names it, its state and the expected one.
         """
         version = self.resolve(reference)
         checkpoint = Checkpoint.from_bytes(self._read(version), version.file)
@@ -249,23 +248,23 @@ class ModelStore:
         return checkpoint
 
     def verify(self, reference: str) -> GoldenErrors:
-        """Load, and design the golden case as a CPU serves it; errors as `load`, and GoldenMismatch."""
+        """Load, and design the golden case on a CPU; errors as `load`, and GoldenMismatch."""
         checkpoint = self.load(reference)
         return checkpoint.golden.check(Model.on("cpu", checkpoint.parameters))
 
     def list(self) -> list[ModelVersion]:
-        """Every sound version, by name, then ascending; `broken` has the others."""
+        """List the sound versions by name, ascending; `broken` has the others."""
         return [version for version in self._all_layers() if self._fault(version) is None]
 
     def broken(self) -> dict[str, str]:
-        """Faults by reference, of the aliases' file as ``aliases.json``, and of the root itself as ``store``."""
+        """List faults by reference; of the aliases' file as ``aliases.json``, of the root as ``store``."""
         faults = {}
         if isinstance(self.root, Path) and os.path.lexists(self.root) and not self.root.is_dir():
             faults["store"] = "store: this is not a folder; no model can be published into it"
         try:
-            for name in filter(is_name, self._own.folders()):
+            for name in filter(is_name, self._root.folders()):
                 try:
-                    self._own.files(name)
+                    self._root.files(name)
                 except CorruptStore as error:
                     faults[name] = str(error)
             faults |= {layer.reference: fault for layer in self._all_layers() if (fault := self._fault(layer))}
@@ -275,7 +274,7 @@ class ModelStore:
         return faults
 
     def _fault(self, version: ModelVersion) -> str | None:
-        """What is wrong with a version's file, if anything."""
+        """Describe the fault of a version's file, or return None."""
         try:
             self.manifest(version.reference)
         except CorruptStore as error:
@@ -283,20 +282,23 @@ class ModelStore:
         return None
 
     def _all_layers(self) -> builtins.list[ModelVersion]:
-        """Every version, sound or not, by name, then ascending; those of the root hide the package's."""
+        """List all versions by name, ascending; those of the root hide the package's."""
         found: dict[str, ModelVersion] = {}
-        for bundled, storage in ((True, self._bundled), (False, self._own)):
+        for bundled, storage in ((True, self._bundled), (False, self._root)):
             for name in filter(is_name, storage.folders() if storage else []):
                 try:
                     found |= {version.reference: version for version in self._versions(name, bundled)}
-                except CorruptStore:  # `broken` names it
+                except CorruptStore:  # reported by `broken`
                     continue
         return sorted(found.values(), key=lambda item: (item.name, item.version))
 
     def _versions(self, name: str, bundled: bool = False) -> builtins.list[ModelVersion]:
-        """Versions of a name in one layer, ascending, sound or not: a damaged newest version is an error and not
-        replaced in silence by the one before it. Of two with one number, the lower digest holds it."""
-        storage = self._bundled if bundled else self._own
+        """List a name's versions in one layer, ascending, sound or not.
+
+        A damaged newest version is an error, and not silently replaced by the one before it. Of two with one number,
+        the lower digest holds it.
+        """
+        storage = self._bundled if bundled else self._root
         if storage is None:
             return []
         found: dict[int, ModelVersion] = {}
@@ -308,7 +310,7 @@ class ModelStore:
         return sorted(found.values(), key=lambda item: item.version)
 
     def _find(self, wanted: Reference) -> ModelVersion:
-        """The version of a model's name, never of an alias."""
+        """Find the version of a model's name, never of an alias."""
         for bundled in (False, True):
             versions = {version.version: version for version in self._versions(wanted.name, bundled)}
             if versions and wanted.version in (None, *versions):
@@ -317,7 +319,7 @@ class ModelStore:
         raise ModelNotFound(f"model: there is no {str(wanted)!r}; there are versions of: {known}")
 
     def _read(self, version: ModelVersion) -> bytes:
-        storage = self._bundled if version.is_bundled and self._bundled is not None else self._own
+        storage = self._bundled if version.is_bundled and self._bundled is not None else self._root
         try:
             data = storage.read(version.file)
         except CorruptCheckpoint:
@@ -333,15 +335,15 @@ class ModelStore:
     # ----- aliases --------------------------------------------------------------------------------------------
 
     def aliases(self) -> dict[str, str]:
-        """Aliases and the references that they stand for; {} where their file cannot be read (see `broken`)."""
+        """Return aliases and their references; empty if their file cannot be read (see `broken`)."""
         try:
             return self._read_aliases()
         except (CorruptStore, StoreUnreachable):
             return {}
 
     def _read_aliases(self) -> dict[str, str]:
-        """The same, but CorruptStore or StoreUnreachable where the file cannot be read."""
-        data = self._own.read(ALIASES_FILE)
+        """Read the aliases; CorruptStore or StoreUnreachable if their file cannot be read."""
+        data = self._root.read(ALIASES_FILE)
         if data is None:
             return {}
         try:
@@ -353,19 +355,23 @@ class ModelStore:
             ) from error
 
     def set_alias(self, alias: str, reference: str) -> ModelVersion:
-        """Let an alias stand for ``name`` (its newest version, whichever that will be) or ``name@version``.
+        """Let an alias stand for ``name`` (always its newest version) or ``name@version``.
+
+        An alias of the same name is replaced.
 
         Returns
         -------
         ModelVersion
-            What it stands for now. An alias of the same name is replaced.
+            The version that it stands for now.
 
         Raises
         ------
         InvalidName
             `alias` is a model of the root, or `reference` is itself an alias.
-        ModelNotFound, CorruptStore
-            `reference` leads nowhere.
+        ModelNotFound
+            Nothing has the name `reference`.
+        CorruptStore
+            The version is damaged.
         PublishFailed
             The disk refuses.
         """
@@ -377,12 +383,12 @@ class ModelStore:
             if target.version is None and target.name in aliases:
                 raise InvalidName(f"alias target: {reference!r} is itself an alias; give a model or a version")
             resolved = self._find(target)
-            self.load(resolved.reference)  # which raises for a damaged version
+            self.load(resolved.reference)  # raises for a damaged version
             aliases[alias] = str(target)
         return resolved
 
     def remove_alias(self, alias: str) -> None:
-        """Forget an alias; ModelNotFound if there is none of that name."""
+        """Remove an alias; ModelNotFound if there is none of that name."""
         with self._writing_aliases(alias) as aliases:
             if alias not in aliases:
                 known = ", ".join(sorted(aliases)) or "none"
@@ -391,11 +397,11 @@ class ModelStore:
 
     @contextmanager
     def _writing_aliases(self, alias: str) -> Iterator[dict[str, str]]:
-        """The table, to be changed and put back, by one process at a time; left as it was if the body raises."""
+        """Yield the table for one process at a time, and write it back unless the body raises."""
         try:
-            with self._own.locked():
+            with self._root.locked():
                 aliases = self._read_aliases()
                 yield aliases
-                self._own.write(ALIASES_FILE, (json.dumps(aliases, indent=2, sort_keys=True) + "\n").encode())
+                self._root.write(ALIASES_FILE, (json.dumps(aliases, indent=2, sort_keys=True) + "\n").encode())
         except OSError as error:
             raise PublishFailed(f"alias {alias}: not changed ({error.strerror})") from error

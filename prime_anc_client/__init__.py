@@ -11,20 +11,20 @@ or from recordings of both microphones:
     calibration = client.calibrate([Take(0, x, e), Take(0.35, x_played, e_played)])
     design = client.refine(calibration, k=1)
 
-or for both ears at once:
+for both ears at once:
 
     left, right = client.refine_items([Item(primary, secondary), Item(other_primary, other_secondary)], k=1)
 
-or one filter for several ways of wearing:
+one filter for several ways of wearing:
 
     design = client.refine_conditions([Condition(closed, label="closed"), Condition(pressed, label="pressed")])
 
-and for a filter that runs, what it does on the ear, and for one that shall run on a chip, its coefficients:
+the measured effect of a running filter, and coefficients for a chip:
 
     found = client.verify(design, [Recording(x, e)], [Recording(x_on, e_on)], calibration)
     header = client.export(design, {"n_sections": 6, "number_format": "q1.23"}, calibration, file="c")
 
-It needs NumPy, httpx and, of the project, the declared options (`synthesis.options`).
+Requires NumPy, httpx and `synthesis.options`, the declaration of the options.
 """
 
 from prime_anc_client.answers import (

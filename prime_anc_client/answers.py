@@ -1,4 +1,4 @@
-"""What the service answers: plain values, and how each is read from JSON."""
+"""Answers of the service as plain values, and their readers from JSON."""
 
 from __future__ import annotations
 
@@ -19,112 +19,117 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class PredictionResult:
-    """What a filter does, by band and as a whole, dB where no other unit is said.
+    """Predicted effect of a filter; fields that may be None are those the service may omit."""
 
-    band_centre_hz: nominal, one-third octaves from 50 Hz to 8 kHz, float32 [23]; noise_reduction_db: in each,
-    positive is quieter. mean_noise_reduction_db: over 50 Hz to 5 kHz; amplification_db: mean over bands of how much
-    louder they get. interval_db: half-width of an interval about that mean which holds the true one in at least
-    80 % of cases. gain_sensitivity_db, delay_sensitivity_db: what the mean loses if the secondary path is off by
-    1 dB, or by one sample. max_gain_db: largest |W|. control_rms: of the loudspeaker signal, in the reference's
-    unit. These five are None where the service does not send them. unknown_bands_hz: nominal centres of the bands
-    of which the measurement says nothing.
-    """
-
+    # Nominal centres of one-third octaves from 50 Hz to 8 kHz, float32 [23].
     band_centre_hz: NDArray[np.float32]
+    # Per band, float32 [23]; positive is quieter.
     noise_reduction_db: NDArray[np.float32]
+    # Mean over 50 Hz to 5 kHz.
     mean_noise_reduction_db: float
+    # Mean over the bands of their increase in level.
     amplification_db: float
+    # Half-width of an interval about the mean that holds the true one in at least 80 % of cases.
     interval_db: float | None = None
+    # Loss of the mean if the secondary path is off by 1 dB.
     gain_sensitivity_db: float | None = None
+    # Loss of the mean if the secondary path is off by one sample.
     delay_sensitivity_db: float | None = None
+    # Largest |W|.
     max_gain_db: float | None = None
+    # RMS of the loudspeaker signal, in the reference's unit.
     control_rms: float | None = None
+    # Nominal centres of the bands without measured data.
     unknown_bands_hz: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class ConditionEffect:
-    """What a filter is predicted to do in one of several conditions, dB. left_out_noise_reduction_db: what one
-    designed on the others does there, with `leave_one_out`."""
+    """Predicted effect of a filter in one of several conditions."""
 
     label: str
     noise_reduction_db: float
     amplification_db: float
+    # Effect of a filter designed on the other conditions, with `leave_one_out`.
     left_out_noise_reduction_db: float | None = None
 
 
 @dataclass(frozen=True)
 class LoopResult:
-    """The loop through the feedback path; of several conditions, the worst of each figure. loss_db: mean noise
-    reduction that its margins cost."""
+    """Loop through the feedback path; over several conditions, the worst value of each figure."""
 
     stable: bool
     gain_margin_db: float
     phase_margin_deg: float
     peak_db: float
     peak_hz: float
+    # Mean noise reduction that the loop's margins cost.
     loss_db: float
 
 
 @dataclass(frozen=True, eq=False)
 class DesignResult:
-    """A filter and what the service predicts of it.
+    """A filter and its prediction."""
 
-    taps: float32 [2048], causal, 48 kHz, read-only, in the sign asked for. model_digest: of the model that made it.
-    n_applied: Gauss-Newton updates. warnings: codes. timings_ms: by stage. conditions: of
-    `Client.refine_conditions`; the prediction holds weighted means over the conditions then. loop: with a feedback
-    path.
-    """
-
+    # Causal taps at 48 kHz, float32 [2048], read-only, in the requested sign.
     taps: NDArray[np.float32]
+    # Sign of the signal chain.
     sign: Sign
+    # Digest of the model.
     model_digest: str
+    # Number of Gauss-Newton updates.
     n_applied: int
+    # Prediction; weighted means over the conditions, if several.
     prediction: PredictionResult
+    # Codes of the warnings.
     warnings: tuple[str, ...]
+    # Time per stage.
     timings_ms: dict[str, float]
+    # Effect per condition, from `Client.refine_conditions`.
     conditions: tuple[ConditionEffect, ...] = ()
+    # Loop, with a feedback path.
     loop: LoopResult | None = None
 
     @property
     def noise_reduction_db(self) -> float:
-        """Predicted mean, 50 Hz to 5 kHz."""
+        """Return the predicted mean from 50 Hz to 5 kHz."""
         return self.prediction.mean_noise_reduction_db
 
     @property
     def amplification_db(self) -> float:
-        """Predicted mean over bands of how much louder they get."""
+        """Return the predicted mean over the bands of their increase in level."""
         return self.prediction.amplification_db
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationResult:
-    """What a given filter is predicted to do. warnings: codes. loop: as of a design."""
+    """Predicted effect of a given filter."""
 
     prediction: PredictionResult
+    # Codes of the warnings.
     warnings: tuple[str, ...]
+    # As in a design.
     loop: LoopResult | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Realisation:
-    """A filter as hardware runs it.
+    """A filter as hardware runs it."""
 
-    coefficients: `form` (`fir` or `sos`) with `taps`, float64 [n], or `sos`, float64 [n, 6] in rows b0, b1, b2, 1,
-    a1, a2; `sample_rate`, `denominator`; in fixed point also `number_format`, `words`, `shift`, `n_saturated` and
-    `scaling`, as docs/http-api.md says. prediction, warnings, loop: of this filter; loss_db: mean noise reduction that
-    it loses.
-    """
-
+    # As in docs/http-api.md: `form` (`fir` or `sos`) with `taps`, float64 [n], or `sos`, float64 [n, 6].
     coefficients: dict[str, Any]
+    # Prediction of this filter.
     prediction: PredictionResult
+    # Mean noise reduction that it loses.
     loss_db: float
+    # Codes of the warnings.
     warnings: tuple[str, ...] = ()
+    # Loop of this filter.
     loop: LoopResult | None = None
 
 
 def read_prediction(found: Json) -> PredictionResult:
-    """From the `prediction` of an answer."""
+    """Read the `prediction` of an answer."""
     sensitivity = found.get("sensitivity_db", {})
     return PredictionResult(
         band_centre_hz=_array(found["band_centre_hz"], np.float32),
@@ -141,7 +146,7 @@ def read_prediction(found: Json) -> PredictionResult:
 
 
 def read_design(found: Json) -> DesignResult:
-    """From an answer of `/synthesize` or `/refine`."""
+    """Read an answer of `/synthesize` or `/refine`."""
     return DesignResult(
         taps=_taps(found["fir"]),
         sign=found["sign"],
@@ -156,17 +161,17 @@ def read_design(found: Json) -> DesignResult:
 
 
 def read_items(found: Json) -> list[DesignResult | Refused]:
-    """From an answer to several requests, in order."""
+    """Read an answer to several requests, in order."""
     return [read_design(item) if "fir" in item else _read_problem(item) for item in found["items"]]
 
 
 def read_evaluation(found: Json) -> EvaluationResult:
-    """From an answer of `/evaluate`."""
+    """Read an answer of `/evaluate`."""
     return EvaluationResult(read_prediction(found["prediction"]), _codes(found["warnings"]), _read_loop(found))
 
 
 def read_realisation(found: Json) -> Realisation:
-    """From an answer of `/export`."""
+    """Read an answer of `/export`."""
     coefficients = dict(found["coefficients"])
     for name in ("taps", "sos"):
         if name in coefficients:
@@ -193,7 +198,7 @@ def _read_loop(found: Json) -> LoopResult | None:
 
 
 def _read_problem(found: Json) -> Refused:
-    """A refused item; `primary.impulse_response` in JSON is the argument `primary`."""
+    """Read a refused item; `primary.impulse_response` in JSON is the argument `primary`."""
     problem = from_document(found["status"], dict(found))
     problem.field = problem.field and problem.field.split(".")[0]
     return problem
@@ -208,7 +213,7 @@ def _array(values: object, dtype: type) -> NDArray[Any]:
 
 
 def _taps(values: object) -> NDArray[np.float32]:
-    """The taps; ValueError unless they are 2048 finite numbers."""
+    """Read the taps; ValueError unless they are 2048 finite numbers."""
     taps: NDArray[np.float32] = _array(values, np.float32)
     if taps.shape != (_N_TAPS,) or not np.isfinite(taps).all():
         raise ValueError(f"fir: {list(taps.shape)} numbers are not {_N_TAPS} finite ones")

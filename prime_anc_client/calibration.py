@@ -1,4 +1,4 @@
-"""A calibration's recordings and its result."""
+"""Recordings and result of a calibration."""
 
 from __future__ import annotations
 
@@ -13,85 +13,85 @@ Sign = Literal["minus", "plus"]
 
 
 class Take(NamedTuple):
-    """A recording of both microphones at 48 kHz.
+    """A recording of both microphones at 48 kHz, 3072 to 2880000 real samples."""
 
-    gain: the plain gain that was used as the control filter, 0 with the loudspeaker off. x: reference microphone,
-    e: error microphone, both [n], real, 3072 to 2880000 samples.
-    """
-
+    # Gain in place of the control filter; 0 with the loudspeaker off.
     gain: float
+    # Reference microphone, [n].
     x: ArrayLike
+    # Error microphone, [n].
     e: ArrayLike
 
 
 class DriveTake(NamedTuple):
-    """A recording while the loudspeaker plays `drive` alone, which gives the feedback path too.
+    """A recording while the loudspeaker plays `drive` alone, which also yields the feedback path."""
 
-    drive: what the loudspeaker plays, after any inversion of the chain. x, e: as in `Take`, as long as drive.
-    """
-
+    # Loudspeaker signal, after any inversion of the chain, [n].
     drive: ArrayLike
+    # As in `Take`.
     x: ArrayLike
+    # As in `Take`.
     e: ArrayLike
 
 
 class FindingResult(NamedTuple):
-    """code: a stable name (`clipping`). detail: what is wrong and what to do."""
+    """A finding of the service."""
 
+    # Stable name (`clipping`).
     code: str
+    # Fault and remedy.
     detail: str
 
 
 @dataclass(frozen=True, eq=False)
 class Bands:
-    """One value for each of 23 one-third-octave bands, 50 Hz to 8 kHz, float32 [23].
+    """Values for 23 one-third-octave bands, 50 Hz to 8 kHz, float32 [23]."""
 
-    centre_hz: nominal. coherence: 0 to 1. noise_reduction_ceiling_db: what it allows. secondary_snr_db: the
-    secondary path over the noise of its estimate.
-    """
-
+    # Nominal centres.
     centre_hz: NDArray[np.float32]
+    # 0 to 1.
     coherence: NDArray[np.float32]
+    # Noise reduction that the coherence allows.
     noise_reduction_ceiling_db: NDArray[np.float32]
+    # Secondary path over the noise of its estimate.
     secondary_snr_db: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class VerdictResult:
-    """The service's judgement of a calibration.
+    """Verdict on a calibration."""
 
-    passed: whether there is no reason against it. not_judged: checks that could not be made. figures: the measured
-    quantities by name; None where one could not be computed.
-    """
-
+    # Whether there is no reason against it.
     passed: bool
     reasons: tuple[FindingResult, ...]
+    # Checks that could not be made.
     not_judged: tuple[FindingResult, ...]
+    # Measured quantities by name; None if not computable.
     figures: dict[str, float | None]
 
 
 @dataclass(frozen=True, eq=False)
 class CalibrationResult:
-    """One ear's estimated paths; `Client.refine` and `Client.synthesize` take it instead of two paths.
+    """Estimated paths of one ear; `Client.refine` and `Client.synthesize` take it instead of two paths."""
 
-    primary, secondary: impulse responses at 48 kHz, float32 [8192] and [2048]. coherence: float32 [16385], per bin
-    of the design grid. uncertainty: what predictions count as unknown, float32 [62]; None where that could not be
-    told. feedback: loudspeaker to outer microphone, float32 [2048], from takes with `drive`. sign: of the signal
-    chain, as given.
-    """
-
+    # Impulse response at 48 kHz, float32 [8192].
     primary: NDArray[np.float32]
+    # Impulse response at 48 kHz, float32 [2048].
     secondary: NDArray[np.float32]
+    # Per bin of the design grid, float32 [16385].
     coherence: NDArray[np.float32]
+    # Unknown over known power for predictions, float32 [62]; None if not computable.
     uncertainty: NDArray[np.float32] | None
+    # Sign of the signal chain, as given.
     sign: Sign
     bands: Bands
     verdict: VerdictResult
+    # Path from loudspeaker to outer microphone, float32 [2048], from takes with `drive`.
     feedback: NDArray[np.float32] | None = None
 
 
 def read_calibration(document: dict[str, Any]) -> CalibrationResult:
-    """From an answer of `/calibrate`."""
+    """Read an answer of `/calibrate`."""
     verdict = document["verdict"]
     return CalibrationResult(
         primary=_float32(document["primary"]["impulse_response"]),
@@ -111,7 +111,7 @@ def read_calibration(document: dict[str, Any]) -> CalibrationResult:
 
 
 def read_findings(found: Sequence[dict[str, str]]) -> tuple[FindingResult, ...]:
-    """From `reasons`, `not_judged` or `diagnosis`."""
+    """Read `reasons`, `not_judged` or `diagnosis`."""
     return tuple(FindingResult(item["code"], item["detail"]) for item in found)
 
 

@@ -1,4 +1,4 @@
-"""The client: one request, one answer, and retries within a time limit."""
+"""Client of the service: requests, and retries within a time limit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DEFAULT_RETRY_S = 1.0
 _KEY = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]+")
 
 _MAX_DEADLINE_MS = 60_000.0
-# The service's own for recordings (`/calibrate`, `/verify`) sent without one.
+# The service's default for recordings (`/calibrate`, `/verify`).
 _RECORDINGS_DEADLINE_MS = 30_000.0
 
 _Read = TypeVar("_Read")
@@ -45,23 +45,21 @@ FileKind = Literal["wav", "csv", "c", "mat", "minidsp", "apo"]
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """One seating, direction or way of wearing that a filter shall serve.
+    """A seating, sound direction or way of wearing that a filter must serve."""
 
-    primary, secondary, coherence: as in `Client.synthesize`; a calibration replaces all three. feedback:
-    loudspeaker to outer microphone, of the same kind as the other paths; default: the calibration's. weight: above
-    0, relative to the others.
-    """
-
+    # Path as in `Client.synthesize`, or a calibration, which replaces both paths and the coherence.
     primary: ArrayLike | CalibrationResult
     secondary: ArrayLike | None = None
     coherence: ArrayLike | None = None
+    # Path from loudspeaker to outer microphone, of the same kind as the others; default: the calibration's.
     feedback: ArrayLike | None = None
+    # Weight above 0, relative to the others.
     weight: float = 1.0
     label: str = ""
 
 
 class Item:
-    """One ear of several in a request: the arguments of `Client.synthesize` or `refine`, without `k` and `profile`."""
+    """One of several ears in a request: the arguments of `Client.synthesize` or `refine`, without `k` and `profile`."""
 
     def __init__(
         self,
@@ -80,8 +78,8 @@ class Item:
 class Client:
     """A connection to one service, kept until it is closed. Not thread-safe.
 
-    Requests are sent as safetensors. Answers come in JSON, which has every figure and takes 0.4 ms more than a binary
-    answer, of about 3 ms from call to return.
+    Requests are sent as safetensors. Answers are JSON, which has all figures and takes 0.4 ms more than a binary
+    answer, of about 3 ms per call.
     """
 
     def __init__(
@@ -93,20 +91,37 @@ class Client:
         timeout_s: float = 10.0,
         retry_for_s: float = 30.0,
     ) -> None:
-        """url: of the service. uds: Unix socket that it listens on, instead of the address in the URL.
+        """Connect to a service.
 
-        A request is repeated after a 503 (after the seconds of its `Retry-After`), after a refused connection
-        (after one second) and after a broken connection (at once: a design changes nothing), as long as the next
-        attempt begins within `retry_for_s` of the first. timeout_s: of one attempt, from connecting to the last
-        byte of the answer, in addition to the deadline (30 s for a calibration without one). Raises ValueError for
-        a key that does not fit into a header.
+        A request is repeated after a 503 (after the seconds of its `Retry-After`), after a refused connection (after
+        one second) and after a broken connection (at once: a design changes nothing), as long as the next attempt
+        begins within `retry_for_s` of the first.
+
+        Parameters
+        ----------
+        url
+            URL of the service.
+        uds
+            Unix socket of the service, instead of the address in the URL.
+        api_key
+            Key of the client.
+        timeout_s
+            Limit of one attempt, from connecting to the last byte of the answer, in addition to the deadline (30 s for
+            a calibration without one).
+        retry_for_s
+            Time within which attempts are repeated.
+
+        Raises
+        ------
+        ValueError
+            The key does not fit into a header.
         """
         if api_key is not None and not _KEY.fullmatch(api_key):
             raise ValueError("api_key: it is empty or contains white space or control characters")
         headers = {"Accept": _JSON}
         if api_key is not None:
             headers["Authorization"] = f"Bearer {api_key}"
-        # A key may hold any letters; the service compares its UTF-8 bytes.
+        # A key may contain any letters; the service compares its UTF-8 bytes.
         self._http = httpx.Client(
             base_url=url,
             headers=httpx.Headers(headers, encoding="utf-8"),
@@ -127,7 +142,7 @@ class Client:
         self._http.close()
 
     def is_ready(self) -> bool:
-        """Whether the service is ready to design; False too where it does not answer."""
+        """Return whether the service is ready to design; False if it does not answer."""
         try:
             answer = self._http.get("/health/ready")
             return answer.status_code == 200 and _parse(_read_readiness, answer)
@@ -154,15 +169,15 @@ class Client:
             Impulse responses (real, 1 to 32768 samples at 48 kHz) or one-sided spectra (complex, n_fft / 2 + 1 bins).
             A calibration replaces them, the coherence and the feedback path, and gives the sign.
         coherence
-            Per bin, 0 to 1.
+            Coherence per bin, 0 to 1.
         feedback
             Loudspeaker to outer microphone, of the same kind as the other paths.
         reference_psd
-            Of the expected noise, mean square per bin; default: the model's own.
+            Spectrum of the expected noise, mean square per bin; default: the model's.
         deadline_ms
-            After which the answer is no longer needed.
+            Time after which the answer is no longer needed.
         **options
-            See below; those that are left out have the service's defaults.
+            See below; options left out have the service's defaults.
 
         Raises
         ------
@@ -189,7 +204,7 @@ class Client:
         deadline_ms: float | None = None,
         **options: Any,
     ) -> DesignResult:
-        """Design a filter with up to `k` Gauss-Newton updates. Arguments and errors are as of `synthesize`."""
+        """Design a filter with up to `k` Gauss-Newton updates; arguments and errors as in `synthesize`."""
         one = Condition(primary, secondary, coherence, feedback)
         body = _alone(one, given(options, REFINEMENT) | _psd(reference_psd))
         return self._design("/refine", body, deadline_ms)
@@ -203,14 +218,16 @@ class Client:
         deadline_ms: float | None = None,
         **options: Any,
     ) -> DesignResult:
-        """Design one filter for 1 to 16 conditions, and predict what it does in each.
+        """Design one filter for 1 to 16 conditions, and predict its effect per condition.
 
-        Arguments and errors are as of `synthesize`; also ValueError where calibrations have both signs.
+        Arguments and errors are those of `synthesize`; also ValueError if calibrations differ in sign.
         """
         known = [_paths_of(condition, options.get("sign")) for condition in conditions]
         signs = {sign for _, sign in known}
         if len(signs) > 1:
-            raise ValueError("conditions: calibrations of both signs; give `sign`, or calibrate with one")
+            raise ValueError(
+                "conditions: the calibrations have different signs; give `sign`, or calibrate all with the same sign"
+            )
         body = {
             "conditions": [
                 fields | {"weight": condition.weight, "label": condition.label}
@@ -223,10 +240,21 @@ class Client:
     def synthesize_items(
         self, items: Sequence[Item], *, deadline_ms: float | None = None
     ) -> list[DesignResult | Refused]:
-        """Design 1 to 16 filters without updates in one request; the answers are in the order of the items.
+        """Design 1 to 16 filters without updates in one request.
 
-        A refused item is not raised but returned in its place; if all are refused for lack of time, the request
-        raises Unavailable. Raises ValueError for arrays of a wrong shape, before anything is sent, and ClientError.
+        Returns
+        -------
+        list[DesignResult | Refused]
+            Designs in the order of the items; a refused item takes its place instead of being raised.
+
+        Raises
+        ------
+        ValueError
+            An array has a wrong shape; nothing was sent.
+        Unavailable
+            All items were refused for lack of time.
+        ClientError
+            The service does not answer, or refuses.
         """
         return self._design_items("/synthesize", items, {}, deadline_ms)
 
@@ -234,7 +262,7 @@ class Client:
     def refine_items(
         self, items: Sequence[Item], *, deadline_ms: float | None = None, **options: Any
     ) -> list[DesignResult | Refused]:
-        """The same with up to `k` Gauss-Newton updates for each."""
+        """Design 1 to 16 filters with up to `k` Gauss-Newton updates; otherwise as `synthesize_items`."""
         return self._design_items("/refine", items, given(options, UPDATES), deadline_ms)
 
     def calibrate(
@@ -254,18 +282,18 @@ class Client:
             2 to 64, at least one with gain 0 and one without. A `DriveTake` may stand for the take without, or beside
             it, and gives the feedback path too.
         model
-            Whose support listeners the paths are compared with.
+            Model whose support listeners the paths are compared with.
         sign
-            Of the signal chain that played the gain; default: `minus`.
+            Sign of the signal chain that played the gain; default: `minus`.
         n_windows
-            Windows of 8192 samples used of each take; default: all.
+            Windows of 8192 samples per take; default: all.
         deadline_ms
-            After which the answer is no longer needed.
+            Time after which the answer is no longer needed.
 
         Returns
         -------
         Calibration
-            Check its verdict before using it: one that did not pass is returned too.
+            Check its verdict before use: a calibration that did not pass is returned too.
 
         Raises
         ------
@@ -290,10 +318,14 @@ class Client:
         deadline_ms: float | None = None,
         **options: Any,
     ) -> EvaluationResult:
-        """Predict what a filter does on these paths.
+        """Predict the effect of a filter on given paths.
 
-        taps: float32 [2048], in the sign of the signal chain, or a design, which gives the sign. The rest is as in
-        `synthesize`; latency_samples: what the filter was designed for.
+        Parameters
+        ----------
+        taps
+            Taps, float32 [2048], in the sign of the signal chain, or a design, which includes the sign.
+        primary, secondary, coherence, feedback, reference_psd, deadline_ms, options
+            As in `synthesize`; `latency_samples` is that of the filter's design.
         """
         one = Condition(primary, secondary, coherence, feedback)
         body = _with_filter(taps, one, given(options, FILTER) | _psd(reference_psd))
@@ -314,11 +346,23 @@ class Client:
         deadline_ms: float | None = None,
         **options: Any,
     ) -> VerificationResult:
-        """Measure what a filter does on the ear, from recordings with it off and on, and what is off.
+        """Measure the effect of a filter from recordings with it off and on, and diagnose deviations.
 
-        taps: as in `evaluate`; a design is compared with its own prediction, taps with a new one. primary,
-        secondary, options: what the filter was designed for. Raises ValueError for arrays of a wrong shape, and
-        ClientError.
+        Parameters
+        ----------
+        taps
+            As in `evaluate`; a design is compared with its prediction, taps with a new one.
+        off, on
+            Recordings without and with the filter.
+        primary, secondary, coherence, feedback, reference_psd, deadline_ms, options
+            Paths and options of the filter's design.
+
+        Raises
+        ------
+        ValueError
+            An array has a wrong shape.
+        ClientError
+            The service does not answer, or refuses.
         """
         one = Condition(primary, secondary, coherence, feedback)
         body = _with_filter(taps, one, given(options, FILTER) | _psd(reference_psd))
@@ -382,10 +426,15 @@ class Client:
         deadline_ms: float | None = None,
         **options: Any,
     ) -> Realisation | bytes:
-        """Realise a filter as hardware runs it: its coefficients, or, with `file`, the bytes of that file.
+        """Realise a filter as hardware runs it: its coefficients or, with `file`, the bytes of that file.
 
-        target: {"form": "sos", "n_sections": 6, "sample_rate": 48000, "number_format": "q1.23"} or {"form": "fir",
-        "n_taps": 512, ..}; each may be left out. The rest is as in `evaluate`.
+        Parameters
+        ----------
+        target
+            {"form": "sos", "n_sections": 6, "sample_rate": 48000, "number_format": "q1.23"} or {"form": "fir",
+            "n_taps": 512, ..}; all are optional.
+        taps, primary, secondary, coherence, feedback, reference_psd, deadline_ms, options
+            As in `evaluate`.
         """
         one = Condition(primary, secondary, coherence, feedback)
         body = _with_filter(taps, one, given(options, EXPORT) | _psd(reference_psd))
@@ -421,7 +470,7 @@ class Client:
         return self._send(self._http.build_request("POST", path, content=body, headers=headers, timeout=timeout_s))
 
     def _send(self, request: httpx.Request) -> httpx.Response:
-        """The successful answer, after retries within the time limit."""
+        """Return the successful answer, after retries within the time limit."""
         deadline = time.monotonic() + self._retry_for_s
         has_broken = False
         while True:
@@ -447,40 +496,40 @@ class Client:
 
 
 def _paths_of(one: Condition, sign: Sign | None) -> tuple[dict[str, Any], Sign | None]:
-    """The fields of paths, and the sign of their signal chain; None: the service's default."""
+    """Build the fields of paths, and the sign of their signal chain; None: the service's default."""
     if isinstance(one.primary, CalibrationResult):
         if one.secondary is not None or one.coherence is not None:
-            raise ValueError("secondary, coherence: a calibration holds them already; leave them out")
+            raise ValueError("secondary, coherence: a calibration includes them; omit them")
         known = one.primary
         feedback = known.feedback if one.feedback is None else one.feedback
         fields = paths(known.primary, known.secondary, known.coherence, known.uncertainty, feedback)
         return fields, sign or known.sign
     if one.secondary is None:
-        raise ValueError("secondary: it is missing; give both paths or a calibration")
+        raise ValueError("secondary: missing; give both paths or a calibration")
     return paths(one.primary, one.secondary, one.coherence, None, one.feedback), sign
 
 
 def _psd(reference_psd: ArrayLike | None) -> dict[str, Any]:
-    """The expected noise as a field of a request."""
+    """Build the field of the expected noise."""
     return {} if reference_psd is None else {"reference_psd": np.asarray(reference_psd)}
 
 
 def _alone(condition: Condition, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A request about one condition."""
+    """Build a request for one condition."""
     paths_fields, sign = _paths_of(condition, fields.get("sign"))
     return {**fields, **paths_fields, "sign": sign}
 
 
 def _with_filter(taps: ArrayLike | DesignResult, condition: Condition, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A request about a filter on an ear."""
+    """Build a request for a filter on an ear."""
     fir, sign = (taps.taps, taps.sign) if isinstance(taps, DesignResult) else (taps, None)
     return _alone(condition, {"sign": sign, **fields}) | {"fir": np.asarray(fir)}
 
 
 def _is_permanent(error: httpx.TransportError) -> bool:
-    """Whether retrying is useless: a wrong URL or header, an unknown host, an untrusted certificate.
+    """Return whether retrying is useless: a wrong URL or header, an unknown host, an untrusted certificate.
 
-    A refused connection or a missing Unix socket may be a service that is starting.
+    A refused connection or a missing Unix socket may belong to a service that is starting.
     """
     if not isinstance(error, httpx.ConnectError):
         return isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError)
@@ -491,13 +540,13 @@ def _is_permanent(error: httpx.TransportError) -> bool:
 
 
 def _retry_after_s(answer: httpx.Response) -> float:
-    """Seconds; 1 where the header is missing or a date, as a proxy's may be."""
-    asked = answer.headers.get("Retry-After", "")
-    return float(asked) if asked.isascii() and asked.isdigit() else _DEFAULT_RETRY_S
+    """Return the delay; 1 if the header is missing or a date, as from a proxy."""
+    retry_after = answer.headers.get("Retry-After", "")
+    return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else _DEFAULT_RETRY_S
 
 
 def _parse(read: Callable[[Any], _Read], answer: httpx.Response) -> _Read:
-    """What `read` makes of the JSON of an answer of status 200; UnknownAnswer where it is not the service's."""
+    """Parse the JSON of an answer of status 200 with `read`; UnknownAnswer if it is not from the service."""
     try:
         return read(json.loads(answer.content))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:

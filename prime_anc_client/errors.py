@@ -1,4 +1,4 @@
-"""Exceptions, made from the service's problem documents (RFC 9457)."""
+"""Exceptions for the service's problem documents (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ class UnknownAnswer(ClientError):
 class Refused(ClientError):
     """The service answered with a problem.
 
-    status: of HTTP. code: the problem's stable name (`unusable-paths`). detail: what is wrong. field: the request's
-    field that it is about, or None.
+    Attributes: HTTP status; code, a stable name (`unusable-paths`); detail of the fault; field of the request, or None.
     """
 
     def __init__(self, status: int, code: str, detail: str, field: str | None = None) -> None:
@@ -68,7 +67,7 @@ _BY_STATUS: dict[int, type[Refused]] = {
 
 
 def from_answer(status: int, body: bytes) -> Refused:
-    """The exception for a refused request; an answer without a problem document comes from a proxy."""
+    """Make the exception for a refused request; an answer without a problem document comes from a proxy."""
     try:
         return from_document(status, json.loads(body))
     except (ValueError, TypeError, KeyError):
@@ -77,6 +76,6 @@ def from_answer(status: int, body: bytes) -> Refused:
 
 
 def from_document(status: int, document: dict[str, Any]) -> Refused:
-    """The exception for a problem document; TypeError or KeyError for anything else."""
+    """Make the exception for a problem document; TypeError or KeyError for anything else."""
     code, detail, field = document["type"], document["detail"], document.get("field")
     return _BY_STATUS.get(status, Refused)(status, str(code).rsplit(":", 1)[-1], str(detail), field)

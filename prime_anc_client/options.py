@@ -38,19 +38,19 @@ def takes_options(names: tuple[str, ...]) -> Callable[[_Method], _Method]:
     Parameters
     ----------
     names
-        Of the options that its `**options` stands for. `sign` is None by default: the calibration's or the design's,
+        Names of the options that `**options` stands for. `sign` is None by default: the calibration's or the design's,
         else the declared one.
     """
 
     def documented(method: _Method) -> _Method:
         schemas = option_schemas()
         signature = inspect.signature(method)
-        own = [
+        declared = [
             parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD
         ]
         defaults = {name: None if name == "sign" else schemas[name].get("default") for name in names}
         added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name]) for name in names]
-        method.__signature__ = signature.replace(parameters=own + added)  # type: ignore[attr-defined]
+        method.__signature__ = signature.replace(parameters=declared + added)  # type: ignore[attr-defined]
         texts = "".join(f"\n{name}\n    {schemas[name]['description']}" for name in names)
         method.__doc__ = f"{inspect.cleandoc(method.__doc__ or '')}\n\nOptions\n-------{texts}\n"
         return method
@@ -64,9 +64,9 @@ def given(options: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     Parameters
     ----------
     options
-        As keyword arguments; those that are None are left out.
+        Keyword arguments; None values are omitted.
     names
-        Of the options that there are.
+        Names of the known options.
 
     Raises
     ------

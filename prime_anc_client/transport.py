@@ -1,4 +1,4 @@
-"""An HTTP transport whose timeout limits an attempt as a whole, however slowly its bytes come or go."""
+"""HTTP transport with a timeout for an attempt as a whole, however slowly its bytes arrive."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _PIECE_BYTES = 65_536
 
 
 class Transport(httpx.HTTPTransport):
-    """httpx limits each read and each write; here the request's timeout limits all of them together.
+    """Transport for one request at a time, whose timeout limits all reads and writes together.
 
-    For one request at a time.
+    httpx limits every read and write separately.
     """
 
     def __init__(self, uds: str | None) -> None:
-        """uds: Unix socket instead of the address in the URL."""
+        """Use a Unix socket instead of the address in the URL, if given."""
         context = httpx.create_ssl_context()
         super().__init__(verify=context)
         self._backend = _Backend()
@@ -29,7 +29,7 @@ class Transport(httpx.HTTPTransport):
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send it; reading the answer's body is part of the attempt."""
+        """Send the request; reading the answer's body is part of the attempt."""
         self._backend.deadline = time.monotonic() + request.extensions["timeout"]["read"]
         return super().handle_request(request)
 
@@ -42,7 +42,7 @@ class _Backend(httpcore.NetworkBackend):
         self.deadline = 0.0
 
     def left_s(self, late: type[httpcore.TimeoutException]) -> float:
-        """Seconds until the deadline; raises `late` after it."""
+        """Return the seconds until the deadline; raise `late` after it."""
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise late("timed out")

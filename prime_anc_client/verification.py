@@ -1,4 +1,4 @@
-"""The answer of a verification."""
+"""Recordings and result of a verification."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prime_anc_client.calibration import FindingResult, read_findings
 
 
 class Recording(NamedTuple):
-    """Both microphones at 48 kHz, [n], real, at least 36864 samples. x: reference, e: error microphone."""
+    """Both microphones at 48 kHz, real [n], at least 36864 samples: reference x, error e."""
 
     x: ArrayLike
     e: ArrayLike
@@ -20,7 +20,7 @@ class Recording(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Trim:
-    """The filter for the secondary path as it is now. gain_db, delay_samples, is_inverted: what was changed."""
+    """The filter adapted to the secondary path as it is now, by this gain, delay and polarity."""
 
     gain_db: float
     delay_samples: float
@@ -31,23 +31,24 @@ class Trim:
 
 @dataclass(frozen=True, eq=False)
 class VerificationResult:
-    """What a filter does on the ear.
+    """Measured effect of a filter."""
 
-    noise_reduction_db: measured mean; band_noise_reduction_db: per band, float32 [23]. interval_db: half-width of
-    the 80 % interval of the mean. deviation_db: measured less predicted mean. diagnosis: `as_predicted`, or what is
-    off. trim: None where no gain and delay put it right: measure again.
-    """
-
+    # Measured mean.
     noise_reduction_db: float
+    # Per band, float32 [23].
     band_noise_reduction_db: NDArray[np.float32]
+    # Half-width of the 80 % interval of the mean.
     interval_db: float
+    # Measured less predicted mean.
     deviation_db: float
+    # `as_predicted`, or the deviations.
     diagnosis: tuple[FindingResult, ...]
+    # Trimmed filter; None if no gain and delay would correct it.
     trim: Trim | None
 
 
 def read_verification(found: dict[str, Any]) -> VerificationResult:
-    """From an answer of `/verify`."""
+    """Read an answer of `/verify`."""
     measured, trim = found["measured"], found["trim"]
     return VerificationResult(
         noise_reduction_db=measured["mean_noise_reduction_db"],

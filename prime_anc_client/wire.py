@@ -1,7 +1,7 @@
-"""Bodies of requests: safetensors, 8 bytes of length, a JSON header, raw little-endian float32.
+"""Encode requests as safetensors: 8 bytes of length, a JSON header, raw little-endian float32.
 
-Arrays become tensors named by their place in the request (`primary`, `conditions.0.primary`, `takes.0.x`), complex
-ones with a last dimension of real and imaginary part; what else there is, JSON text in the header.
+Arrays become tensors named by their position in the request (`primary`, `conditions.0.primary`, `takes.0.x`), complex
+ones with a last dimension of real and imaginary part; all other fields are JSON text in the header.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from prime_anc_client.calibration import DriveTake, Take
 
 MEDIA_TYPE = "application/x-safetensors"
 
-# Hz; the service knows no other.
+# Sample rate (Hz), the only one that the service accepts.
 RATE_HZ = 48_000
 
-# On |W| in dB: a number, or a curve {"frequency_hz": .., "gain_db": ..}.
+# Ceiling on |W| in dB: a number, or a curve {"frequency_hz": .., "gain_db": ..}.
 Ceiling = float | Mapping[str, ArrayLike]
 
-# In place of NaN and infinity, which JSON lacks: infinite in float32, so that the service refuses it.
+# Replaces NaN and infinity, which JSON lacks: infinite in float32, so the service refuses it.
 _TOO_LARGE = 1e39
 
 
@@ -33,7 +33,7 @@ def encode_request(request: Mapping[str, Any]) -> bytes:
     Parameters
     ----------
     request
-        As it would be in JSON, but for `numpy` arrays in the places of lists of numbers and of paths. Members that
+        The request as in JSON, with NumPy arrays for lists of numbers and for paths. Members that
         are None are left out.
 
     Returns
@@ -54,7 +54,7 @@ def encode_request(request: Mapping[str, Any]) -> bytes:
 
 
 def _without_arrays(value: Any, place: str, tensors: dict[str, NDArray[np.float32]]) -> Any:
-    """What JSON holds of a value; its arrays are put among the tensors."""
+    """Move a value's arrays to the tensors, and return the rest as JSON values."""
     inner = place + "." if place else ""
     if isinstance(value, Mapping):
         members = {name: item for name, item in value.items() if item is not None}
@@ -72,7 +72,7 @@ def _without_arrays(value: Any, place: str, tensors: dict[str, NDArray[np.float3
 
 @np.errstate(over="ignore")
 def _narrow(array: NDArray[Any]) -> NDArray[np.float32]:
-    """In single precision; the service refuses what becomes infinite and says where."""
+    """Convert to single precision; the service refuses infinite values and names the field."""
     if np.iscomplexobj(array):
         return np.ascontiguousarray(array, "<c8").view("<f4").reshape(*array.shape, 2)
     return np.ascontiguousarray(array, "<f4")
@@ -85,7 +85,7 @@ def paths(
     uncertainty: ArrayLike | None = None,
     feedback: ArrayLike | None = None,
 ) -> dict[str, Any]:
-    """One condition's fields: impulse responses where the paths are real, one-sided spectra where they are complex.
+    """Build one condition's fields: impulse responses for real paths, one-sided spectra for complex ones.
 
     Raises
     ------
@@ -102,12 +102,12 @@ def paths(
     arrays = {name: vector(name, item) for name, item in given.items() if item is not None}
     kinds = {name: np.iscomplexobj(arrays[name]) for name in ("primary", "secondary", "feedback") if name in arrays}
     if len(set(kinds.values())) > 1:
-        raise ValueError(f"{', '.join(kinds)}: there are spectra and impulse responses; give paths of one kind")
+        raise ValueError(f"{', '.join(kinds)}: spectra and impulse responses are mixed; give paths of one kind")
     return arrays
 
 
 def vector(name: str, values: ArrayLike) -> NDArray[Any]:
-    """An array of one dimension; ValueError for others."""
+    """Convert to an array of one dimension; ValueError for others."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"{name}: the array has {array.ndim} dimensions; give one")
@@ -122,26 +122,26 @@ def encode(
     feedback: ArrayLike | None = None,
     **options: Any,
 ) -> bytes:
-    """Body of a design for one condition.
+    """Encode the request of a design for one condition.
 
     Raises
     ------
     ValueError
-        As `paths`.
+        As for `paths`.
     """
     fields = paths(primary, secondary, coherence, uncertainty, feedback)
     return encode_request({"sample_rate": RATE_HZ, **options, **fields})
 
 
 def ceiling(max_gain_db: Ceiling | None) -> Any:
-    """A ceiling as JSON numbers."""
+    """Convert a ceiling to JSON numbers."""
     if isinstance(max_gain_db, Mapping):
         return {name: np.asarray(item, float).tolist() for name, item in max_gain_db.items()}
     return None if max_gain_db is None else np.asarray(max_gain_db).tolist()
 
 
 def takes(given: Sequence[Take | DriveTake]) -> list[dict[str, Any]]:
-    """The takes of a calibration.
+    """Build the takes of a calibration.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def takes(given: Sequence[Take | DriveTake]) -> list[dict[str, Any]]:
 
 
 def encode_takes(given: Sequence[Take | DriveTake], **options: Any) -> bytes:
-    """Body of a calibration. Raises ValueError as `takes`."""
+    """Encode the request of a calibration; raises ValueError as `takes`."""
     return encode_request({"sample_rate": RATE_HZ, **options, "takes": takes(given)})
 
 
@@ -165,7 +165,7 @@ def _signals_of(take: Take | DriveTake) -> dict[str, ArrayLike]:
 
 
 def signals(name: str, **given: ArrayLike) -> dict[str, NDArray[Any]]:
-    """The signals of a recording. Raises ValueError as `takes`."""
+    """Build the signals of a recording; raises ValueError as `takes`."""
     arrays = {field: np.asarray(signal) for field, signal in given.items()}
     first = arrays["x"]
     if first.ndim != 1 or any(array.shape != first.shape or np.iscomplexobj(array) for array in arrays.values()):

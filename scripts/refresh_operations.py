@@ -1,4 +1,4 @@
-"""Write the table of settings in docs/operations.md anew, from the settings themselves.
+"""Regenerate the table of settings in docs/operations.md.
 
 .venv/bin/python scripts/refresh_operations.py
 """
@@ -17,18 +17,18 @@ def main() -> None:
 
 
 def with_table(page: str) -> str:
-    """The page with the table that the settings give."""
+    """Return the page with the current table of settings."""
     before, rest = page.split(BEGIN)
     return before + BEGIN + settings_table() + END + rest.split(END, 1)[1]
 
 
 def settings_table() -> str:
-    """Option, default and meaning of every setting."""
+    """Return the table of options, defaults and meanings."""
     rows = []
     for name, field in Settings.model_fields.items():
         option, meaning = name.replace("_", "-"), " ".join((field.description or "").split())
-        rows.append(f"| `--{option}` | {_shown(field.default)} | {meaning} |")
-    return "\n".join(["| option | default | |", "|---|---|---|", *rows, ""])
+        rows.append(f"`--{option}` | {_shown(field.default)} | {meaning}")
+    return "\n".join(["option | default | meaning", "---|---|---", *rows, ""])
 
 
 def _shown(default: object) -> str:

@@ -1,6 +1,6 @@
-"""Start the service in the foreground, design the example listener's filter through it, stay until Ctrl-C.
+"""Start the service in the foreground, design the example listener's filter with it, and stay until Ctrl-C.
 
-`make serve` runs this. Whoever only wants the service runs `python -m service`.
+`make serve` runs this. `python -m service` runs the service alone.
 """
 
 import argparse
@@ -29,28 +29,28 @@ Ctrl-C here stops the service."""
 
 
 def main() -> int:
-    """Run the service until it ends or is asked to stop; returns the exit status."""
+    """Run the service until it ends or is stopped; return the exit status."""
     options = parse_options()
     refuse_a_taken_port(options.host, options.port)
     command = [sys.executable, "-m", "service", "--host", options.host, "--port", str(options.port)]
     command += ["--device", options.device, "--store", options.store]
-    # A session of its own: Ctrl-C reaches this program alone, which then asks the service once, politely.
+    # A separate session: Ctrl-C reaches only this program, which then stops the service once.
     service = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
-    asked_to_stop = forward_stop_signals(service)
+    stop_signals = forward_stop_signals(service)
     try:
         url = address(options.host, options.port)
         if wait_until_ready(service, f"{url}/health/ready"):
             print(f"\nThe service answers at {url}: a page at {url}/, the reference at {url}/docs.", flush=True)
             example = [sys.executable, str(ROOT / "examples" / "first_design.py"), "--url", url]
             designed = subprocess.run(example, start_new_session=True, check=False).returncode == 0
-            if designed and not asked_to_stop:
+            if designed and not stop_signals:
                 print(NEXT.format(url=url), flush=True)
         else:
             service.terminate()
         status = service.wait()
     finally:
         end(service)
-    if asked_to_stop:
+    if stop_signals:
         print("\nStopped.", flush=True)
         return 0
     print(f"The service ended with status {status}; the lines above say why.", file=sys.stderr)
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def parse_options() -> argparse.Namespace:
-    """The command line; options have the names of those of `python -m service`."""
+    """Parse the command line; options have the names of those of `python -m service`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
@@ -80,13 +80,13 @@ def refuse_a_taken_port(host: str, port: int) -> None:
 
 
 def address(host: str, port: int) -> str:
-    """URL at which this machine reaches the service; loopback for one that listens on all addresses."""
+    """Return the URL at which this machine reaches the service; loopback for a service on all addresses."""
     reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
 
 
 def forward_stop_signals(service: "subprocess.Popen[bytes]") -> list[int]:
-    """Pass Ctrl-C, SIGTERM and a closed terminal on as SIGTERM; the list returned then holds the number."""
+    """Forward Ctrl-C, SIGTERM and a closed terminal as SIGTERM; the returned list then contains the signal's number."""
     received: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -99,7 +99,7 @@ def forward_stop_signals(service: "subprocess.Popen[bytes]") -> list[int]:
 
 
 def wait_until_ready(service: "subprocess.Popen[bytes]", ready_url: str) -> bool:
-    """Wait for 200 from `/health/ready`; False when the service has ended or needs longer than allowed."""
+    """Wait for 200 from `/health/ready`; False if the service has ended or takes too long."""
     give_up = time.monotonic() + READY_WITHIN_S
     while service.poll() is None:
         try:

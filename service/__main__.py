@@ -1,4 +1,4 @@
-"""`python -m service`: read the settings, serve until told to stop."""
+"""`python -m service`: read the settings and serve until stopped."""
 
 import logging
 import os
@@ -13,25 +13,27 @@ from service.settings import KEYS, Settings
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status: 2 for settings that cannot be used; 3 for an address that cannot be listened on. After a signal
-    the process ends by that signal, as with uvicorn."""
+    """Return the exit status: 2 for unusable settings, 3 for an address that cannot be listened on.
+
+    After a signal the process ends by that signal, as with uvicorn.
+    """
     # SIGHUP would end the process; until the server handles it, there are no models to reload.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         settings = Settings(_cli_parse_args=arguments)  # type: ignore[call-arg]
     except ValidationError as error:
-        for each in error.errors(include_url=False):
-            name = "-".join(str(part) for part in each["loc"]).replace("_", "-")
-            # The value may be a key given in place of its digest, which must not be logged.
-            given = "the given text" if each["loc"][0] in KEYS else repr(each["input"])
-            print(f"python -m service: error: {name}: {given} is refused: {each['msg']}", file=sys.stderr)
+        for item in error.errors(include_url=False):
+            name = "-".join(str(part) for part in item["loc"]).replace("_", "-")
+            # The value may be a key instead of its digest, which must not be logged.
+            given = "the given text" if item["loc"][0] in KEYS else repr(item["input"])
+            print(f"python -m service: error: {name}: {given} is refused: {item['msg']}", file=sys.stderr)
         return 2
     except SettingsError as error:
         print(f"python -m service: error: {error}; write several values as JSON", file=sys.stderr)
         return 2
-    # Each worker thread has a core: NumPy's own threads would only take them from each other.
+    # Worker threads have a core each: NumPy's threads would only compete with them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Late, so that --help and a wrong option are answered at once.
+    # Imported late, so that --help and invalid options are immediate.
     from service.app import create_app
     from service.heap import share_one_heap
     from service.observability.traceback_limit import TracebackLimit
@@ -49,7 +51,7 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         print(f"python -m service: error: {error}", file=sys.stderr)
         return 2
-    with suppress(KeyboardInterrupt):  # raised again by the server once it has shut down
+    with suppress(KeyboardInterrupt):  # raised again by the server after its shutdown
         server(app, settings).run()
     return 0
 

@@ -1,4 +1,4 @@
-"""The application: its parts, its addresses, and a model that loads while it already answers."""
+"""Assemble the application: its parts, its addresses, and a model that loads while it already answers."""
 
 from __future__ import annotations
 
@@ -32,10 +32,14 @@ logger = logging.getLogger(__name__)
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application over the store and the device that the settings name.
+    """Create the application for the store and the device of the settings.
 
-    Raises ValueError for a device that is not there and for a file of keys that cannot be read. The
-    default model is loaded when the application starts.
+    The default model is loaded when the application starts.
+
+    Raises
+    ------
+    ValueError
+        The device is missing, or a file of keys cannot be read.
     """
     store = ModelStore(settings.store or DEFAULT_ROOT)
     if settings.store and isinstance(store.root, Path) and not store.root.is_dir():
@@ -71,20 +75,20 @@ def create_app(settings: Settings) -> FastAPI:
         engine.start()
         yield
         await engine.close()
-        await asyncio.gather(*(each.close() for each in shares.values()))
+        await asyncio.gather(*(share.close() for share in shares.values()))
         if tracing is not None:
-            await asyncio.to_thread(tracing.close)  # which sends what is left
+            await asyncio.to_thread(tracing.close)  # sends the remaining spans
 
     app = FastAPI(
         title=TITLE,
         version=version("prime-anc"),
         description=description(settings),
         lifespan=lifespan,
-        openapi_url=None,  # `add_document` serves it, encoded once, with its page
+        openapi_url=None,  # served by `add_document`, encoded once, with its page
         docs_url=None,
         redoc_url=None,
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # `observability` tells of requests
-        redirect_slashes=False,  # it would send clients to whichever host the request's own header names
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # `observability` reports requests
+        redirect_slashes=False,  # a redirect would follow the host of the request's header
         generate_unique_id_function=lambda route: route.name,
         exception_handlers={HTTPException: _pass_on, RequestValidationError: _pass_on},
     )
@@ -98,8 +102,8 @@ def create_app(settings: Settings) -> FastAPI:
         metrics=Metrics(engine, settings.commit),
         tracing=tracing,
     )
-    for each in (design, calibrate, export, verify, models, open_inference):
-        app.include_router(each.router)
+    for item in (design, calibrate, export, verify, models, open_inference):
+        app.include_router(item.router)
     app.include_router(open_inference.infer_router)
     add_workbench(app)
     add_document(app, settings)
@@ -108,12 +112,12 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 async def _pass_on(request: Request, error: Exception) -> Response:
-    """Leave FastAPI's own refusals to the one place that answers errors, `Front`."""
+    """Pass FastAPI's refusals to `Front`, which answers all errors."""
     raise error
 
 
 def _tracing(app: FastAPI, settings: Settings) -> Tracing | None:
-    """Where a collector is named, and for a log in JSON, which names traces where OpenTelemetry is installed."""
+    """Set up tracing for a collector, or for a JSON log, which names traces if OpenTelemetry is installed."""
     if settings.otlp_endpoint is not None:
         return Tracing(app, settings.otlp_endpoint)
     if settings.log_format == "json":

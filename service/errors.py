@@ -1,4 +1,4 @@
-"""HttpProblem documents (RFC 9457), and the only mapping from errors of other packages to HTTP statuses."""
+"""Problem documents (RFC 9457), and the only mapping from errors of other packages to HTTP statuses."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from synthesis.errors import Interrupted, InvalidOption, InvalidPaths, NonFinite
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:prime-anc:problem:"
 
+# All problems: stable code -> (status, title).
 PROBLEMS: dict[str, tuple[int, str]] = {
     "malformed-request": (400, "The request is not well-formed HTTP"),
     "malformed-json": (400, "The body is not JSON"),
@@ -50,38 +51,36 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "deadline-passed": (503, "The deadline has passed"),
     "model-unavailable": (503, "The model cannot be loaded"),
 }
-"""Every problem: stable code -> (status, title)."""
 
+# `Retry-After` (s) without an estimate: typical times of a warm-up, a queue, and a replaced checkpoint.
 RETRY_AFTER_S = {
     "not-ready": 2,
     "overloaded": 1,
     "deadline-passed": 1,
     "model-unavailable": 60,
 }
-"""`Retry-After` in seconds if there is no estimate: typical times of a warm-up, of a queue, and of an operator who
-replaces a checkpoint."""
 
 
 @dataclass(eq=False)
 class HttpProblem(Exception):
-    """An error that a client is told about (RFC 9457).
+    """An error reported to the client (RFC 9457)."""
 
-    code: key of PROBLEMS. detail: what is wrong and what to do; it names no file, address or other detail of this
-    machine. field: dotted name of the field at fault, if there is one. headers: of the response.
-    """
-
+    # Key of PROBLEMS.
     code: str
+    # Fault and remedy, without files, addresses or other details of this machine.
     detail: str
+    # Dotted name of the field at fault.
     field: str | None = None
+    # Headers of the response.
     headers: Mapping[str, str] | None = None
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
+        """Return the HTTP status."""
         return PROBLEMS[self.code][0]
 
     def document(self) -> dict[str, object]:
-        """The problem document."""
+        """Return the problem document."""
         status, title = PROBLEMS[self.code]
         members: dict[str, object] = {
             "type": TYPE_PREFIX + self.code,
@@ -99,7 +98,7 @@ class HttpProblem(Exception):
         Parameters
         ----------
         is_v2
-            Whether it has the form of the Open Inference Protocol: one text that starts with the code.
+            Whether to use the form of the Open Inference Protocol: one text that starts with the code.
         """
         headers = dict(self.headers or {})
         if self.code in RETRY_AFTER_S:
@@ -111,16 +110,15 @@ class HttpProblem(Exception):
 
 
 def retry_after(wait_s: float) -> dict[str, str]:
-    """The `Retry-After` header: whole seconds, at least one."""
+    """Return the `Retry-After` header: whole seconds, at least one."""
     return {"Retry-After": str(max(math.ceil(wait_s), 1))}
 
 
 def to_problem(error: Exception) -> HttpProblem | None:
-    """The problem for a known error; None for an unexpected one, which is a defect of the service.
+    """Return the problem of a known error; None for an unexpected one, which is a defect of the service.
 
-    An invalid name is reported as an unknown model, since nothing can be published under it. Other errors of the
-    store name files, which clients must not see: they are told only that the model is unavailable. Numerical code
-    that divides by zero, overflows or meets a singular matrix was given paths that it cannot compute with.
+    An invalid name is reported as an unknown model. Other errors of the store name files, which clients must not see.
+    Numerical errors, such as a singular matrix, are caused by paths that cannot be computed with.
     """
     field = getattr(error, "field", None)
     if isinstance(error, HttpProblem):
@@ -157,6 +155,6 @@ _NUMERICAL = ("synthesis.", "hardware.", "measurement.")
 
 
 def _is_numerical(error: Exception) -> bool:
-    """Whether an error was raised below a package that only computes with what it is given."""
+    """Return whether an error was raised below a package that only computes."""
     frames = traceback.walk_tb(error.__traceback__)
     return any(str(frame.f_globals.get("__name__")).startswith(_NUMERICAL) for frame, _ in frames)

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn with a management listener, reload and drain."""
+"""HTTP server: uvicorn with a management listener, reload and drain."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
+# File descriptors for models, processes and logs, in addition to connections.
 SPARE_FILES = 256
-"""File descriptors for models, processes and logs, in addition to connections."""
 
 
 class OperatedServer(uvicorn.Server):
-    """uvicorn's server, with SIGHUP to reload the models, a separate management listener, and a drain.
+    """uvicorn's server with SIGHUP to reload models, a separate management listener, and a drain.
 
     After SIGTERM it reports not ready at once, but answers for another `drain_s`, so that load balancers notice. It
-    closes each connection after its answer, so that none is reused at the end; then it finishes running requests
-    and exits. After a second signal it does not wait.
+    closes connections after their answers, so that none is reused at the end; then it finishes running requests and
+    exits. After a second signal it does not wait.
     """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
-        """service: of the application that is served."""
+        """Serve the application of this service."""
         super().__init__(config)
         self._service = service
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -47,7 +47,7 @@ class OperatedServer(uvicorn.Server):
         self._freezing: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Before anything else: until a signal is handled, its default action ends the process."""
+        """Install signal handlers first: until then a signal's default action ends the process."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         if (path := self._settings.uds) is not None and (reason := _why_not_listen(path)):
@@ -59,17 +59,19 @@ class OperatedServer(uvicorn.Server):
             await self._listen_for_management(self._settings.management_host, self._settings.management_port)
 
     async def freeze_resident_objects(self) -> None:
-        """Once the default model is loaded, exclude modules and models from garbage collection, which would visit
-        these hundreds of thousands of objects again and again while all threads wait."""
+        """Exclude modules and the loaded default model from garbage collection.
+
+        It would visit these hundreds of thousands of objects repeatedly while all threads wait.
+        """
         await self._service.engine.started()
         gc.collect()
         gc.freeze()
 
     async def _listen_for_management(self, host: str, port: int) -> None:
-        """A second listener of the same server, whose requests carry a mark that no client can set."""
+        """Add a second listener to the server, whose requests carry a mark that no client can set."""
         state = self.lifespan.state | {MANAGEMENT: True}
         config = copy(self.config)
-        config.limit_concurrency = None  # clients' connections do not keep the operator out
+        config.limit_concurrency = None  # clients' connections do not block the operator
 
         def protocol() -> asyncio.Protocol:
             kind: Any = config.http_protocol_class
@@ -86,7 +88,7 @@ class OperatedServer(uvicorn.Server):
         logger.info("Management on http://%s:%d", *listener.sockets[0].getsockname()[:2])
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Signal handler: the first signal starts the drain, the next one ends it."""
+        """Handle signals: the first one starts the drain, the next one ends it."""
         engine, drain_s = self._service.engine, self._service.settings.drain_s
         first = not engine.readiness.draining
         engine.drain()
@@ -96,7 +98,7 @@ class OperatedServer(uvicorn.Server):
             super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, then remove the Unix socket."""
+        """Shut down as uvicorn, then remove the Unix socket."""
         await super().shutdown(sockets)
         if self._settings.uds is not None:
             self._settings.uds.unlink(missing_ok=True)
@@ -104,7 +106,7 @@ class OperatedServer(uvicorn.Server):
     def _drain(self, sig: int, drain_s: float) -> None:
         logger.info("Shutting down: not ready, answering for another %g s", drain_s)
         closing = (b"connection", b"close")
-        self.config.encoded_headers.append(closing)  # from which the default headers are renewed each second
+        self.config.encoded_headers.append(closing)  # the default headers are rebuilt from these every second
         self.server_state.default_headers = [*self.server_state.default_headers, closing]
         assert self._loop is not None
         self._loop.call_later(drain_s, super().handle_exit, sig, None)
@@ -115,8 +117,10 @@ class OperatedServer(uvicorn.Server):
 
 
 def _why_not_listen(path: Path) -> str | None:
-    """Why a Unix socket cannot be created at a path, if it cannot. One without a listener is replaced; the event
-    loop would replace one in use, too."""
+    """Return why a Unix socket cannot be created at a path, if so.
+
+    One without a listener is replaced; the event loop would also replace one in use.
+    """
     if not path.parent.is_dir():
         return "its folder does not exist; create it"
     with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
@@ -126,8 +130,10 @@ def _why_not_listen(path: Path) -> str | None:
 
 
 def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
-    """A server for the application: uvloop and httptools are required by name; no access log, no WebSockets;
-    running requests are finished at the end."""
+    """Create a server for the application: uvloop and httptools, without access log and WebSockets.
+
+    Running requests are finished at the end.
+    """
     service: Service = app.state.service
     _allow_files(settings.max_connections + SPARE_FILES)
     return OperatedServer(
@@ -154,7 +160,7 @@ def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
 
 
 def _allow_files(wanted: int) -> None:
-    """Raise the process's limit on open files if its connections need more, as far as allowed."""
+    """Raise the process's limit on open files for its connections, as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return

@@ -38,70 +38,67 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     """Address to listen on."""
     allowed_hosts: tuple[Annotated[str, StringConstraints(to_lower=True)], ...] = ()
-    """Names that Host may have in requests over loopback, besides addresses and names without a dot: those of a
-    proxy on this machine. Others are refused, since a page of another site may have sent them."""
+    """Names in Host over loopback, besides addresses and names without a dot."""
     port: int = Field(8000, ge=0, le=65_535)
-    """Port to listen on; 0 chooses a free one."""
+    """Port to listen on; 0: a free one."""
     uds: Path | None = None
-    """Unix socket to listen on instead; access to its folder gives access to the service."""
+    """Unix socket to listen on instead."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Processor that designs filters; auto: a GPU if there is one."""
+    """Processor; auto: a GPU if there is one."""
     store: str | Path | None = None
-    """Folder or URL (s3://bucket/models) of checkpoints besides the bundled ones; default: the store's own."""
-    model: str = "default"
-    """Default model (name, name@version or alias), loaded at startup."""
+    """Folder or URL (s3://bucket/models) of further models."""
+    model: str = "generic"
+    """Default model: name, name@version or alias."""
     threads: int | None = Field(None, ge=1, le=1024)
-    """Design threads on a CPU, each with one filter at a time; default: one per physical core; at most one per
-    logical processor."""
+    """Design threads on a CPU; default: one per physical core."""
     fallback_below_db: float = float("inf")
-    """Predicted noise reduction in dB below which the generator's filter is compared with the Wiener filter; inf:
-    always, for about 1 ms on a CPU."""
+    """Predicted dB below which Wiener filters are compared; inf: always."""
     fallback_margin_db: float = Field(0.5, ge=0)
-    """dB by which the Wiener filter must be predicted better to replace the generator's."""
+    """dB by which one must be better."""
     deadline_ms: float = Field(2000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
-    """Deadline in milliseconds of requests without X-Deadline-Ms."""
+    """Deadline without X-Deadline-Ms."""
     calibration_deadline_ms: float = Field(30_000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
-    """The same for requests with recordings; includes receiving the body."""
+    """The same for recordings, receipt included."""
     max_resident_models: int = Field(4, ge=2, le=1000)
-    """Models in memory, the default one included; the least recently used is unloaded first."""
+    """Models in memory; the least recently used goes first."""
     max_body_bytes: int = Field(12 * 2**20, ge=1024)
-    """Largest request body; sixteen calibration answers sent as items are 11 MB."""
+    """Largest body."""
     max_calibration_bytes: int = Field(64 * 2**20, ge=1024)
-    """Largest body with recordings; sixteen takes of four seconds are 33 MB in base64."""
+    """Largest body with recordings."""
     api_keys: tuple[KeyDigest, ...] = ()
-    """SHA-256 digests (hexadecimal) of API keys; none: no key is needed."""
+    """SHA-256 digests of API keys; none: no key is needed."""
     management_keys: tuple[KeyDigest, ...] = ()
-    """Digests of keys that may load and unload models; none: only the management listener may."""
+    """Digests of keys that may manage models; none: the management listener alone."""
     api_keys_file: Path | None = None
-    """File with further API keys, one `name:sha256` per line."""
+    """File of further API keys, lines name:sha256."""
     management_keys_file: Path | None = None
-    """File with further management keys, in the same format."""
+    """File of further management keys."""
     management_host: str = "127.0.0.1"
     """Address of the management listener."""
     management_port: int | None = Field(None, ge=0, le=65_535)
-    """Port of a separate listener for metrics and model management, which the main one then does not answer."""
+    """Port for metrics and models, which the main one then refuses."""
     receive_timeout_s: float = Field(10.0, gt=0, le=3600)
-    """Seconds allowed for receiving a request's body."""
+    """Seconds for receiving a body."""
     max_connections: int = Field(4096, ge=1, le=1_000_000)
-    """Open connections; while there are more, requests are answered 503."""
+    """Open connections; beyond, 503."""
     keep_alive_s: int = Field(30, ge=1)
-    """Seconds after which an idle connection is closed."""
+    """Seconds until idle connections close."""
     ready_budget_ms: float = Field(1000.0, gt=0)
-    """Milliseconds for the golden design; a slower service is not ready."""
+    """Milliseconds for the golden design, else not ready."""
     recheck_s: float = Field(15.0, gt=0)
-    """Seconds between checks of the golden design."""
+    """Seconds between golden designs."""
     drain_s: float = Field(0.0, ge=0)
-    """Seconds after SIGTERM during which the service reports not ready but still accepts requests."""
+    """Seconds after SIGTERM in which it answers, though not ready."""
     shutdown_s: int = Field(math.ceil(MAX_DEADLINE_MS / 1e3), ge=0)
-    """Seconds that accepted requests get to finish at shutdown."""
+    """Seconds for accepted requests at shutdown."""
     log_format: Literal["text", "json"] = "text"
-    """Format of log lines; json includes the trace id of the request."""
+    """json has trace ids."""
     otlp_endpoint: str | None = None
-    """URL of an OpenTelemetry collector (http://host:4318/v1/traces)."""
+    """OpenTelemetry collector (http://host:4318/v1/traces)."""
     commit: str = ""
-    """Commit of this build, shown in the metrics."""
+    """Commit of this build, for the metrics."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Lowest severity that is logged."""
+    """Lowest severity logged."""
 
     def n_threads(self) -> int:
         """Design threads to start on a CPU."""
@@ -116,7 +113,7 @@ def processors() -> set[int]:
 def physical_cores() -> int:
     """Physical cores that this process may use, within a container's CPU quota; at least 1.
 
-    Hardware threads of one core share its vector units: with one design thread on each, transforms are slower.
+    Hardware threads of one core share its vector units: transforms are slower with a design thread per hardware thread.
     """
     cores = set()
     for cpu in processors():

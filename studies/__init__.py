@@ -1,4 +1,4 @@
-"""Studies that a page's claim rests on: one script each, which writes its rows and prints their means."""
+"""Studies behind claims of the pages: scripts that write their rows and print their means."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which mistakes in a measurement are found: `python -m studies.mistakes --data DIR --noise DIR --out FILE`.
+"""Measure which mistakes in a measurement are found: `python -m studies.mistakes --data DIR --noise DIR --out FILE`.
 
-Every ear is measured with every kind of probe, right and with each mistake, and judged with the statistics of the
+Every ear is measured with every kind of probe, correctly and with every mistake, and judged with the statistics of the
 other persons' ears: by the verdict of `/calibrate` and, for mistakes in the paths that a request holds, by the
 warnings of `/refine`. Loss: noise reduction of the bundled model's filter (k = 1) against that of a measurement
-with white noise and no other noise. FILE has a row for each endpoint, mistake, probe and SNR, counted over ears.
+with white noise and no other noise. FILE has a row per endpoint, mistake, probe and SNR, counted over ears.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ SNRS_DB, COSTLY_DB, N = (30.0, 40.0, 50.0), 0.5, 4 * SAMPLE_RATE_HZ
 
 
 def probe_signals(noise: NoiseSet) -> dict[str, Real]:
-    """Probes of four seconds, [n_takes, n]: white, pink, a sweep from 20 Hz to 20 kHz, every second recording."""
+    """Return probes of four seconds, [n_takes, n]: white, pink, a sweep 20 Hz to 20 kHz, every second recording."""
     phase = 2 * np.pi * 20 * N / SAMPLE_RATE_HZ / np.log(1000) * np.expm1(np.log(1000) * np.arange(N) / N)
     single = {"white": white_noise(0), "pink": pink_noise(0), "sweep": np.sqrt(2) * TARGET_RMS * np.sin(phase)}
     return {name: x[None, :N] for name, x in single.items()} | {"pool": noise.signals[: noise.n_recordings : 2, :N]}
 
 
 def record(probes: Real, paths: Responses, snr_db: float, seed: Sequence[int], driven: Real | None = None) -> Takes:
-    """Both states of each probe; `driven`: primary path while the loudspeaker plays, if another one."""
+    """Record both states per probe; `driven` is the primary path while the loudspeaker plays, if it differs."""
     takes, rng = [], np.random.default_rng(seed)
     for x in probes:
         quiet, control = (fftconvolve(x, path)[: x.size] for path in paths)
@@ -58,18 +58,20 @@ def record(probes: Real, paths: Responses, snr_db: float, seed: Sequence[int], d
 
 
 def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[str]) -> list[Row]:
-    """All rows of one ear."""
-    pair, model = pairs[n], Model.on("cpu", ModelStore(BUNDLED_ROOT).load("default").parameters)
+    """Compute all rows of one ear."""
+    pair, model = pairs[n], Model.on("cpu", ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
     others = [item for item in pairs if item.listener != pair.listener]
     prior, known = priors_of_others(pairs)[pair.listener], simulate_calibration(others, noise)
     support = SupportPrior(learn_support_statistics(known.primary.numpy(), known.secondary.numpy()))
     foreign = next((item.primary, item.secondary) for item in others if item.ear == pair.ear)
-    own, probes = (pair.primary, pair.secondary), probe_signals(noise)
+    paths, probes = (pair.primary, pair.secondary), probe_signals(noise)
 
     def reached_db(found: Calibration) -> float:
         measured = problem(found.estimate.primary, found.secondary, found.estimate.coherence)
         taps = design(measured, DesignOptions("prime", 1), model).taps
-        return answer_or_raise(predict_all([problem(*own)], [taps], model, is_true=True)[0]).mean_noise_reduction_db
+        return answer_or_raise(
+            predict_all([problem(*paths)], [taps], model, is_true=True)[0]
+        ).mean_noise_reduction_db
 
     def judged(name: str, takes: Takes) -> Row:
         try:
@@ -79,20 +81,20 @@ def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[
         loss_db = best_db - reached_db(found) if name in ("right", "SNR 10 dB") else None
         return {"codes": " ".join(reason.code for reason in judge(found, support).reasons), "loss_db": loss_db}
 
-    best_db, rows = reached_db(calibrate(record(probes["white"], own, 200.0, [n]), prior=prior)), []
+    best_db, rows = reached_db(calibrate(record(probes["white"], paths, 200.0, [n]), prior=prior)), []
     for place, kind in enumerate(kinds):
         seed, snr_db, signals = [n, place], SNRS_DB[(n + place) % 3], probes[kind]
         case: Row = {"probe": kind, "snr_db": snr_db}
         takes = {
-            name: record(signals, change(own, foreign), snr_db, seed) for name, change in PATH_MISTAKES.items()
+            name: record(signals, change(paths, foreign), snr_db, seed) for name, change in PATH_MISTAKES.items()
         }
         takes |= {name: change(takes["right"]) for name, change in TAKE_MISTAKES.items()}
-        takes["SNR 10 dB"] = record(signals, own, 10.0, seed)
-        takes["another person's second state"] = record(signals, (own[0], foreign[1]), snr_db, seed, foreign[0])
+        takes["SNR 10 dB"] = record(signals, paths, 10.0, seed)
+        takes["another person's second state"] = record(signals, (paths[0], foreign[1]), snr_db, seed, foreign[0])
         rows += [
             case | {"endpoint": "calibrate", "mistake": name} | judged(name, take) for name, take in takes.items()
         ]
-        estimates = [calibrate(record(signals, item, snr_db, seed), prior=prior) for item in (own, foreign)]
+        estimates = [calibrate(record(signals, item, snr_db, seed), prior=prior) for item in (paths, foreign)]
         right, other = ((estimate.estimate.primary, estimate.secondary) for estimate in estimates)
         for name, change in REQUEST_MISTAKES.items():
             found = find_implausible(support, *(path.astype(np.float32) for path in change(right, other)))
@@ -102,7 +104,7 @@ def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[
 
 
 def study(dataset: PathDataset, noise: NoiseSet, request: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Count over ears: how many mistakes were found, and how many of those that lose COSTLY_DB or more."""
+    """Count over ears the mistakes found, and those among them that lose COSTLY_DB or more."""
     pairs, kinds = (dataset.pairs[:4], ["white"]) if request.quick else (dataset.pairs, list(probe_signals(noise)))
     jobs = (delayed(rows_of)(n, pairs, noise, kinds) for n in range(1 if request.quick else len(pairs)))
     ears = pd.DataFrame([row for ear in Parallel(request.workers)(jobs) for row in ear])

@@ -1,9 +1,9 @@
-"""What predictions are worth: `python -m studies.predictions --data DIR --noise DIR --out FILE`.
+"""Measure the accuracy of predictions: `python -m studies.predictions --data DIR --noise DIR --out FILE`.
 
 Persons and recordings are left out together: the prior, the uncertainty and the reference spectrum that an ear is
-estimated, designed and predicted with come from other persons, other recordings and synthetic noise. Each ear is
-calibrated as `/calibrate` does it, with each probe, SNR and duration. The filter (`fir_wiener`, k = 1) is predicted
-from the estimates and scored on the true paths, under the same reference spectrum. FILE has a row for each basis
+estimated, designed and predicted with come from other persons, other recordings and synthetic noise. Ears are
+calibrated as by `/calibrate`, with all probes, SNRs and durations. The filter (`fir_wiener`, k = 1) is predicted
+from the estimates and scored on the true paths, under the same reference spectrum. FILE has a row per basis
 and length of the responses, over ears, and by probe, SNR and duration (an empty cell stands for all).
 """
 
@@ -38,7 +38,7 @@ from training.measurements import Measurements, learn_prior, priors_of_others
 Row = dict[str, object]
 N_FOLDS = 5
 SECONDS = (1.0, 4.0, 12.0)
-EVERY_SNR_AT_S = 4.0  # at other durations one SNR for each ear and probe, in turn
+EVERY_SNR_AT_S = 4.0  # at other durations one SNR per ear and probe, in turn
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 6144, 8192)  # of primary responses that are sent alone
 NO_NOISE_DB = 200.0
 KEYS = ["basis", "n_taps", "kind", "snr_db", "seconds"]
@@ -46,14 +46,14 @@ BANDS = [f"{nominal_hz(n):g}_hz" for n in NR_BANDS]
 
 
 def folds_of(dataset: PathDataset, noise: NoiseSet) -> list[Split]:
-    """Every person is left out once, with half of the recordings."""
+    """Leave every person out once, with half of the recordings."""
     parts = [dataset.listeners[n::N_FOLDS] for n in range(N_FOLDS)]
     splits = [Split(n, tuple(p for p in dataset.listeners if p not in part), part) for n, part in enumerate(parts)]
     return with_recordings(splits, noise.names[: noise.n_recordings])
 
 
 def known_to(split: Split, dataset: PathDataset, noise: NoiseSet) -> tuple[Model, PathPrior]:
-    """An untrained model, and the prior, of a fold's other persons and recordings."""
+    """Make an untrained model and the prior from a fold's other persons and recordings."""
     support = replace(dataset, pairs=dataset.of(split.support))
     measured = Measurements.calibrate(
         support,
@@ -71,8 +71,9 @@ def known_to(split: Split, dataset: PathDataset, noise: NoiseSet) -> tuple[Model
 
 
 def inputs_of(found: Calibration) -> Iterator[tuple[str, int, Problem]]:
-    """Requests that a client may make of an answer of `/calibrate`: all of it, without its uncertainty, paths alone
-    of several lengths."""
+    """Yield requests that a client may derive from a calibration: all of it, without uncertainty, paths of several
+    lengths.
+    """
     given = (found.estimate.primary, found.secondary, found.estimate.coherence)
     primary, secondary, coherence = (item.astype(np.float32) for item in given)
     if found.uncertainty is not None:
@@ -84,7 +85,7 @@ def inputs_of(found: Calibration) -> Iterator[tuple[str, int, Problem]]:
 
 
 def rows_of_fold(split: Split, dataset: PathDataset, noise: NoiseSet, quick: bool) -> list[Row]:
-    """All rows of the persons and recordings that a fold leaves out."""
+    """Compute all rows of the persons and recordings that a fold leaves out."""
     model, prior = known_to(split, dataset, noise)
     recorded = noise.of(split.query_recordings).signals
     single = dict(zip(split.query_recordings, recorded[:, None], strict=True))
@@ -100,15 +101,15 @@ def rows_of_fold(split: Split, dataset: PathDataset, noise: NoiseSet, quick: boo
                     truth = problem(*paths)
                     case: Row = {"kind": "single" if probe in single else probe}
                     case |= {"snr_db": snr_db or "none", "seconds": seconds}
-                    for basis, n_taps, asked in inputs_of(calibrate(takes, prior=prior)):
+                    for basis, n_taps, requested in inputs_of(calibrate(takes, prior=prior)):
                         case |= {"basis": basis, "n_taps": n_taps}
-                        rows.append(case | errors_of(model, asked, truth))
+                        rows.append(case | errors_of(model, requested, truth))
     return rows
 
 
-def errors_of(model: Model, asked: Problem, truth: Problem) -> Row:
-    """Predicted less scored noise reduction, in the mean and in each band."""
-    made = design(asked, DesignOptions("fir_wiener", 1, "fast"), model)
+def errors_of(model: Model, requested: Problem, truth: Problem) -> Row:
+    """Compute predicted less scored noise reduction, in the mean and per band."""
+    made = design(requested, DesignOptions("fir_wiener", 1, "fast"), model)
     score = answer_or_raise(predict_all([truth], [made.taps], model, is_true=True)[0])
     predicted, found = (item.band_reduction_db[columns(NR_BANDS)] for item in (made.prediction, score))
     return {
@@ -118,29 +119,31 @@ def errors_of(model: Model, asked: Problem, truth: Problem) -> Row:
     }
 
 
-def counted(key: tuple[object, ...], keys: list[str], own: pd.DataFrame) -> Row:
-    """Error of the mean (positive: promised too much), of single bands, and how many of the intervals hold."""
-    error, bands = own.error_db, own[BANDS]
+def counted(key: tuple[object, ...], keys: list[str], group: pd.DataFrame) -> Row:
+    """Summarise the error of the mean (positive: too high), of single bands, and the share of intervals that hold."""
+    error, bands = group.error_db, group[BANDS]
     biased = str(bands.mean().abs().idxmax())
     return dict(zip(keys, key, strict=True)) | {
-        "n": len(own),
+        "n": len(group),
         "mean_error_db": error.abs().mean(),
         "bias_db": error.mean(),
         "worst_db": error.abs().max(),
         "band_error_db": bands.abs().mean().mean(),
         "band_bias_db": bands[biased].mean(),
         "most_biased_band": biased.removesuffix("_hz"),
-        "share_within": (error.abs() <= own.interval_db).mean(),
+        "share_within": (error.abs() <= group.interval_db).mean(),
     }
 
 
 def study(dataset: PathDataset, noise: NoiseSet, request: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Measure, predict, score, count."""
+    """Measure, predict, score and count."""
     folds = folds_of(dataset, noise)[: 1 if request.quick else N_FOLDS]
     jobs = (delayed(rows_of_fold)(split, dataset, noise, request.quick) for split in folds)
     ears = pd.DataFrame([row for rows in Parallel(request.workers)(jobs) for row in rows])
     groups = [KEYS[:2], *([*KEYS[:2], name] for name in KEYS[2:])]
-    rows = pd.DataFrame([counted(key, keys, own) for keys in groups for key, own in ears.groupby(keys, sort=False)])
+    rows = pd.DataFrame(
+        [counted(key, keys, group) for keys in groups for key, group in ears.groupby(keys, sort=False)]
+    )
     rows = rows[[*KEYS, *rows.columns.difference(KEYS, sort=False)]].round(3)
     return rows, rows[rows[KEYS[2:]].isna().all(axis=1)].drop(columns=KEYS[2:])
 

@@ -6,11 +6,11 @@ the secondary path s and the control filter w,
     d = p * x,    e = d - s * w * x,    ideally W = P / S,
 
 which in general is neither causal nor bounded. `theory.md` states the method: symbols, numbered equations, and the
-files of each. `design` is the method on one page, `synthesizer` joins its parts in torch, in float32 or float64,
+their files. `design` is the method on one page, `synthesizer` joins its parts in torch, in float32 or float64,
 batched in the first dimension and differentiable. `backends` runs them behind one interface of NumPy arrays:
 `reference` (this code), `cpu`, `cuda`. Beside it stand
 
-- `unknown_bands`: bands of which a measurement says nothing
+- `unknown_bands`: bands without measured data
 - `plausibility`: which mistake explains paths that are unlike those of a model's support, the listeners that it was
   trained on (`support_statistics`)
 """

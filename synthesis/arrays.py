@@ -1,4 +1,4 @@
-"""What the array API leaves open, for functions that run on NumPy and on torch arrays alike."""
+"""Operations beyond the array API, for functions that run on NumPy and torch arrays alike."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAGNITUDE_FLOOR = 1e-6
 # Smallest magnitude inside a logarithm: single precision's least normal number, in double precision too.
 TINY = 2.0**-126
 
-# A real or complex array of NumPy or torch. Functions that take several take them of one kind, and return that kind.
+# A real or complex array of NumPy or torch. The arrays of one call are of one kind, also that returned.
 Array = Any
 
 
@@ -35,7 +35,7 @@ def _shared(make: Callable[..., Any], given: tuple[Any, ...], xp: Any, dtype: An
 
 
 def complex_exponential(exponent: Array) -> Array:
-    """Exponential of a complex array, several times faster than torch's own on a CPU."""
+    """Exponentiate a complex array, several times faster than torch on a CPU."""
     xp = array_namespace(exponent)
     if is_torch_namespace(xp):
         return xp.polar(xp.exp(exponent.real), exponent.imag)
@@ -43,24 +43,24 @@ def complex_exponential(exponent: Array) -> Array:
 
 
 def squared_magnitude(spectrum: Array) -> Array:
-    """|X|^2 without the square root that `abs` takes, by which its derivative divides: real, same shape."""
+    """Compute |X|^2 without the square root of `abs`, by which its derivative would divide: real, same shape."""
     return spectrum.real**2 + spectrum.imag**2
 
 
 def level_db(ratio: Array) -> Array:
-    """10 log10 of power ratios, floored at the type's smallest normal number."""
+    """Compute 10 log10 of power ratios, floored at the type's smallest normal number."""
     xp = array_namespace(ratio)
     return 10 * xp.log10(xp.clip(ratio, min=float(xp.finfo(ratio.dtype).smallest_normal)))
 
 
 def softplus(value: Array) -> Array:
-    """ln(1 + e^x), a smooth maximum of zero and x."""
+    """Compute ln(1 + e^x), a smooth maximum of zero and x."""
     xp = array_namespace(value)
     return xp.logaddexp(xp.zeros_like(value), value)
 
 
 def floored_log(magnitude: Array) -> Array:
-    """Natural log of magnitudes [..., n_bins], floored 120 dB below each row's largest."""
+    """Compute the natural log of magnitudes [..., n_bins], floored 120 dB below the row's largest."""
     xp = array_namespace(magnitude)
     floor = MAGNITUDE_FLOOR * xp.max(magnitude, axis=-1, keepdims=True)
     return xp.log(xp.clip(xp.maximum(magnitude, floor), min=TINY))

@@ -1,14 +1,14 @@
-"""The method, top to bottom: from the paths of an ear to its control filter and the effect of that.
+"""The method, top to bottom: from an ear's paths to its control filter and the prediction of its effect.
 
 `design` solves one problem and `design_all` a batch, in these steps:
 
 1. `_posed`: paths at unit level, unknown bands, latency in the paths
 2. `_drafted`: first taps and Gauss-Newton updates, by the model's backend
-3. `_finished`: margins of the loop, prediction, and where the filter exceeds its ceiling or makes an unknown band
-   louder, `_limited`: the best filter that does not
+3. `_finished`: margins of the loop, prediction, and for a filter above its ceiling or one that makes an unknown band
+louder, `_limited`: the best filter that keeps them
 4. `_replace_doubtful`: the better of the generator's filter and Wiener filters
 
-An error stands in the place of its problem's result and affects no other.
+An error replaces its problem's result and affects no other.
 """
 
 from __future__ import annotations
@@ -63,29 +63,29 @@ from synthesis.types import (
     Replaced,
     WmmsePrediction,
 )
-from synthesis.unknown_bands import BAND_BINS, MOST_UNCERTAIN, UNHEARD, quiet_db
+from synthesis.unknown_bands import BAND_BINS, LEAST_COHERENCE_SUM, MOST_UNCERTAIN, quiet_db
 
-# Largest difference between the levels of primary and secondary path. Measured ears have both within 20 dB; an
-# amplifier or a converter between the loudspeaker signal and the loudspeaker may add or take 60.
+# Largest level difference of primary and secondary path. Measured ears have both within 20 dB; an amplifier or a
+# converter before the loudspeaker may change it by 60.
 MAX_LEVEL_DIFFERENCE_DB = 100.0
 
-# Largest level of the primary path over the secondary path of an ear: 30 measured ears have -12 to 5 dB.
+# Largest level of the primary over the secondary path of an ear: 30 measured ears have -12 to 5 dB.
 LOUDEST_PRIMARY_DB = 12.0
 
-# Each round puts a ceiling on the unknown bands that the filter before makes louder.
+# Rounds that put a ceiling on unknown bands made louder by the last filter.
 QUIET_ROUNDS = 4
 
-# Where no ceiling keeps unknown bands quiet, the whole filter is halved up to so many times.
+# Most halvings of the whole filter if no ceiling keeps unknown bands quiet.
 QUIET_HALVINGS = 24
 
-# With a latency, `wmmse` makes bands up to 36 dB louder for which there is no time (`studies/wearing`). A Wiener
-# filter's loudest band may exceed the generator's by the first; each dB beyond costs the second in noise reduction.
+# With a latency, `wmmse` amplifies bands without enough time by up to 36 dB (`studies/wearing`). A Wiener filter's
+# loudest band may exceed the generator's by the first; a dB beyond costs the second in noise reduction.
 ALLOWED_LOUDER_DB = 3.0
 LOUDER_COSTS_DB = 0.3
 
 
 class Model:
-    """A checkpoint's numbers on one kind of processor. As safe to share between threads as its backend."""
+    """A checkpoint's numbers on one kind of processor; as thread-safe as its backend."""
 
     def __init__(self, parameters: ModelParameters, backend: Backend) -> None:
         self.parameters = parameters
@@ -93,47 +93,47 @@ class Model:
 
     @classmethod
     def on(cls, device: str, parameters: ModelParameters) -> Model:
-        """Load a model on `cpu`, `cuda` or `reference`; raises ValueError for another device."""
+        """Load a model on `cpu`, `cuda` or `reference`; ValueError for another device."""
         return cls(parameters, backend_class(device)(parameters))
 
     @cached_property
     def core(self) -> CpuBackend:
-        """The C core, which finds filters under a ceiling whatever the backend."""
+        """Return the C core, which finds filters under a ceiling for all backends."""
         return self.backend if isinstance(self.backend, CpuBackend) else CpuBackend(self.parameters)
 
 
 def design(problem: Problem, options: DesignOptions, model: Model, fallback: Fallback | None = None) -> Design:
-    """Design one filter; raises SynthesisError. Parameters as of `design_all`."""
+    """Design one filter; raises SynthesisError. Parameters as for `design_all`."""
     return answer_or_raise(design_all([problem], options, model, fallback)[0])
 
 
 def design_all(
     problems: Sequence[Problem], options: DesignOptions, model: Model, fallback: Fallback | None = None
 ) -> list[Design | SynthesisError]:
-    """Design a filter for each problem.
+    """Design a filter per problem.
 
     Parameters
     ----------
     problems
         Any number; a backend takes up to its `max_batch` at once.
     options
-        Of all designs.
+        Options of all designs.
     model
-        What designs them.
+        Model on a processor.
     fallback
         When a Wiener filter replaces the generator's; None: never.
 
     Returns
     -------
-    list of Design or SynthesisError
-        In the order of `problems`: InvalidPaths, InvalidOption, NonFiniteFilter or Interrupted in the place of a
-        design that failed.
+    list[Design | SynthesisError]
+        Designs in the order of `problems`; InvalidPaths, InvalidOption, NonFiniteFilter or Interrupted replaces a
+        failed one.
     """
     with_wmmse = (
         fallback is not None
         and options.method == "prime"
         and fallback.below_db == math.inf
-        and all(_is_plain(each) for each in problems)
+        and all(_is_plain(problem) for problem in problems)
     )
     designs = _designed(problems, options, model, with_wmmse)
     if fallback is not None and options.method == "prime":
@@ -149,22 +149,22 @@ def predict_all(
     Parameters
     ----------
     problems
-        Paths, latency and noise for each filter; ceilings and margins do not matter.
+        Paths, latency and noise per filter; ceilings and margins do not matter.
     taps
-        Each filter as its taps, float32 [2048], or as its response on the design grid, complex64 [16385]: of
-        sections, of another rate, of any length.
+        Filters as taps, float32 [2048], or as responses on the design grid, complex64 [16385], of sections, other rates
+        or lengths.
     model
-        Its uncertainty counts where neither a coherence nor an uncertainty was sent.
+        Its uncertainty counts if neither a coherence nor an uncertainty is given.
     is_true
-        Whether the paths are the true ones: then nothing about them is unknown.
+        Whether the paths are exact.
 
     Returns
     -------
-    list of Prediction or SynthesisError
-        In the order of `problems`.
+    list[Prediction | SynthesisError]
+        Predictions in the order of `problems`.
     """
     # Only the core takes responses.
-    backend = model.core if any(np.iscomplexobj(each) for each in taps) else model.backend
+    backend = model.core if any(np.iscomplexobj(tap) for tap in taps) else model.backend
     posed = _each(partial(_posed, model=model), problems)
     found = _predicted(posed, taps, backend, is_true)
     return found if is_true else _each(_with_unknown, posed, found)
@@ -173,77 +173,77 @@ def predict_all(
 def implausible(
     problem: Problem, support: SupportPrior | None, comparison: Comparison | None = None
 ) -> tuple[Finding, ...]:
-    """Find what is wrong with each condition's paths beside those of the model's support.
+    """Find faults of the conditions' paths by comparison with the model's support.
 
     Parameters
     ----------
     problem
-        As it was sent.
+        Problem as sent.
     support
-        Of the model; None: what is wrong without it.
+        Prior of the model; without it, only faults that need no comparison.
     comparison
-        Of the only condition, if known.
+        Comparison of the only condition, if known.
 
     Returns
     -------
-    tuple of Finding
-        With the condition's name where there are several.
+    tuple[Finding, ...]
+        Findings, with the condition's name if several.
     """
     if comparison is not None and comparison.is_right:
         return ()
     found = []
     for n, paths in enumerate(problem.conditions):
-        for each in find_implausible(
+        for item in find_implausible(
             support, paths.primary, paths.secondary, paths.feedback, comparison=comparison
         ):
-            detail = f"{problem.name_of(n)}: {each.detail}" if len(problem.conditions) > 1 else each.detail
-            found.append(replace(each, detail=detail))
+            detail = f"{problem.name_of(n)}: {item.detail}" if len(problem.conditions) > 1 else item.detail
+            found.append(replace(item, detail=detail))
     return tuple(found)
 
 
 def _designed(
     problems: Sequence[Problem], options: DesignOptions, model: Model, with_wmmse: bool = False
 ) -> list[Design | SynthesisError]:
-    """Design each without the fallback."""
+    """Design all problems without the fallback."""
     posed = _each(partial(_posed, model=model), problems)
     drafts = _drafted(posed, options, model, with_wmmse)
     return _each(partial(_finished, options=options, model=model), problems, posed, drafts)
 
 
 def _posed(problem: Problem, model: Model) -> Problem:
-    """Pose the problem as it is solved: at unit level, judged, with unknown bands and the latency in its paths."""
+    """Prepare the problem: unit level, plausibility, unknown bands, and the latency in the paths."""
     conditions = problem.conditions
     if not 1 <= len(conditions) <= MAX_CONDITIONS:
         raise InvalidOption(f"conditions: there are {len(conditions)}; give 1 to {MAX_CONDITIONS}", "conditions")
-    for n, each in enumerate(conditions):
-        if not 0 < each.weight < np.inf:
+    for n, condition in enumerate(conditions):
+        if not 0 < condition.weight < np.inf:
             field = f"conditions.{n}.weight"
-            raise InvalidOption(f"{field}: {each.weight} is not a number above 0", field)
+            raise InvalidOption(f"{field}: {condition.weight} is not a number above 0", field)
     problem = at_unit_level(problem)
-    # Before the latency changes the paths; a backend that judges plain ones does so itself.
+    # Before the latency changes the paths; a backend that judges single conditions does so itself.
     support = None if model.backend.judges_paths and _is_plain(problem) else model.parameters.support
-    problem = replace(problem, conditions=tuple(_judged(each, support) for each in problem.conditions))
+    problem = replace(problem, conditions=tuple(_judged(condition, support) for condition in problem.conditions))
     return with_latency(problem) if problem.latency_samples else problem
 
 
 def _drafted(
     posed: Sequence[Problem | SynthesisError], options: DesignOptions, model: Model, with_wmmse: bool = False
 ) -> list[Draft | SynthesisError]:
-    """Make first taps and update them, for all problems at once, under a ceiling that good filters hardly reach."""
+    """Make first taps and updates, for all problems at once, under a ceiling that good filters hardly reach."""
     loose = [
-        replace(each, max_gain_db=max(_loose_db(each), _extremes_db(each.max_gain_db)[1]))
-        for each in posed
-        if isinstance(each, Problem)
+        replace(item, max_gain_db=max(_loose_db(item), _extremes_db(item.max_gain_db)[1]))
+        for item in posed
+        if isinstance(item, Problem)
     ]
     found: list[Draft | SynthesisError] = []
     for part in _batches(len(loose), model.backend):
         found += model.backend.draft(loose[part], options, with_wmmse)
     in_order = iter(found)
-    return [next(in_order) if isinstance(each, Problem) else each for each in posed]
+    return [next(in_order) if isinstance(item, Problem) else item for item in posed]
 
 
 def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: DesignOptions, model: Model) -> Design:
-    """Make a design of a draft: margins, prediction, ceiling and unknown bands."""
+    """Finish a draft: margins, prediction, ceiling and unknown bands."""
     taps, prediction, times_ms = draft.taps, draft.prediction, draft.times_ms
     began = perf_counter()
     taps, loop = _with_margins(posed, taps, model)
@@ -273,21 +273,23 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
 
 
 def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float32, Loop | None]:
-    """Give the taps the requested margins of the loop; also return the loop, with what they cost."""
+    """Give the taps the requested margins of the loop; also return the loop, with their cost."""
     feedbacks = _feedbacks(problem)
     if not feedbacks:
         return taps, None
     kept = with_margins(taps, feedbacks, problem.min_gain_margin_db, problem.min_phase_margin_deg)
     loss_db = 0.0
     if kept is not taps:
-        open_loop = replace(problem, conditions=tuple(replace(each, feedback=None) for each in problem.conditions))
-        before, after = (_prediction(open_loop, each, model) for each in (taps, kept))
+        open_loop = replace(
+            problem, conditions=tuple(replace(condition, feedback=None) for condition in problem.conditions)
+        )
+        before, after = (_prediction(open_loop, item, model) for item in (taps, kept))
         loss_db = before.mean_noise_reduction_db - after.mean_noise_reduction_db
-    return kept, worst_loop([judge_loop(loop_gain(kept, each)) for each in feedbacks], loss_db)
+    return kept, worst_loop([judge_loop(loop_gain(kept, feedback)) for feedback in feedbacks], loss_db)
 
 
 def _with_left_out(problem: Problem, whole: Prediction, options: DesignOptions, model: Model) -> Prediction:
-    """Predict in each condition also a filter that was designed on the others."""
+    """Predict per condition also a filter designed on the others."""
     conditions = list(whole.conditions)
     for n, paths in enumerate(problem.conditions):
         check_interruption()
@@ -300,10 +302,7 @@ def _with_left_out(problem: Problem, whole: Prediction, options: DesignOptions, 
 
 
 def _limited(posed: Problem, loose: Design, profile: str, model: Model, *, is_above: bool) -> Design:
-    """Find the best filter below the ceiling that keeps unknown bands quiet, and what that costs and takes.
-
-    is_above: whether `loose` exceeds the ceiling; else it only makes unknown bands louder.
-    """
+    """Find the best filter below the ceiling that keeps unknown bands quiet, with its cost and time."""
     began = perf_counter()
     limit_db = ceiling_db(posed.max_gain_db, DESIGN_N_FFT)
     profile = FINE.name if profile == FINE.name else FAST.name
@@ -323,14 +322,14 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, *, is_ab
     if loop is not None:
         feedbacks = _feedbacks(posed)
         taps = with_margins(taps, feedbacks, posed.min_gain_margin_db, posed.min_phase_margin_deg)
-        # What bends the response for the margins may lift it elsewhere by some hundredths.
+        # Bending the response for the margins may raise it elsewhere by some hundredths of a dB.
         taps = taps * np.float32(min(1.0, 10 ** ((TOLERANCE_DB - excess_db(taps, limit_db)) / 20)))
-        loop = worst_loop([judge_loop(loop_gain(taps, each)) for each in feedbacks], loop.loss_db)
+        loop = worst_loop([judge_loop(loop_gain(taps, feedback)) for feedback in feedbacks], loop.loss_db)
     prediction = _prediction(posed, taps, model)
     pairs = zip(prediction.conditions, loose.prediction.conditions, strict=True)
     prediction = replace(
         prediction,
-        conditions=tuple(replace(each, left_out=before.left_out) for each, before in pairs),
+        conditions=tuple(replace(pair, left_out=before.left_out) for pair, before in pairs),
         unknown_bands=loose.prediction.unknown_bands,
     )
     cost_db = loose.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db if is_above else 0.0
@@ -346,13 +345,15 @@ def _replace_doubtful(
     model: Model,
     fallback: Fallback,
 ) -> None:
-    """Replace each filter of the generator that is not finite, or predicted to be clearly worse than a Wiener filter.
+    """Replace generator's filters that are not finite, or predicted to be clearly worse than a Wiener filter.
 
-    There is no cheaper test: over 24 probes and 30 measured ears, the gain of the first update misses a third of
-    the cases if it selects half of the ears for comparison.
+    There is no cheaper test: over 24 probes and 30 measured ears, the gain of the first update misses a third of the
+    cases if it selects half of the ears for comparison.
     """
     rivals: dict[int, list[Design]] = {
-        n: [] for n, (own, problem) in enumerate(zip(designs, problems, strict=True)) if _is_doubtful(own, fallback)
+        n: []
+        for n, (generated, problem) in enumerate(zip(designs, problems, strict=True))
+        if _is_doubtful(generated, fallback)
     }
     if not rivals:
         return
@@ -373,58 +374,59 @@ def _replace_doubtful(
         for stage, spent_ms in _times_ms(made).items():
             times_ms[stage] = times_ms.get(stage, 0.0) + spent_ms
     for n, found in rivals.items():
-        own = designs[n]
-        candidates = [own, *found] if isinstance(own, Design) else found
-        merit_db = partial(_merit_db, own=own, problem=problems[n], margin_db=fallback.margin_db)
-        best = max(candidates, key=merit_db, default=own)
-        if isinstance(best, Design) and best is not own:
-            reason: Replaced = "predicted_worse" if isinstance(own, Design) else "not_finite"
+        generated = designs[n]
+        candidates = [generated, *found] if isinstance(generated, Design) else found
+        merit_db = partial(_merit_db, generated=generated, problem=problems[n], margin_db=fallback.margin_db)
+        best = max(candidates, key=merit_db, default=generated)
+        if isinstance(best, Design) and best is not generated:
+            reason: Replaced = "predicted_worse" if isinstance(generated, Design) else "not_finite"
             designs[n] = replace(best, n_requested=options.n_updates, replaced_because=reason)
-    for each in designs:
-        if isinstance(each, Design):
-            each.times_ms.update(times_ms)
+    for item in designs:
+        if isinstance(item, Design):
+            item.times_ms.update(times_ms)
 
 
-def _is_doubtful(own: Design | SynthesisError, fallback: Fallback) -> bool:
-    """Whether to design Wiener filters too, and compare.
+def _is_doubtful(generated: Design | SynthesisError, fallback: Fallback) -> bool:
+    """Return whether to design Wiener filters too, and compare.
 
-    Not for unusable paths, which have no filter, nor under the request's ceiling, where every start leads to the
-    same filter.
+    Not for unusable paths, which have no filter, nor under the request's ceiling, where all starts lead to the same
+    filter.
     """
-    if isinstance(own, SynthesisError):
-        return isinstance(own, NonFiniteFilter)
-    own_db = own.prediction.nominal_noise_reduction_db
-    if own.ceiling_cost_db is not None or own_db >= fallback.below_db:
+    if isinstance(generated, SynthesisError):
+        return isinstance(generated, NonFiniteFilter)
+    generated_db = generated.prediction.nominal_noise_reduction_db
+    if generated.ceiling_cost_db is not None or generated_db >= fallback.below_db:
         return False
     return (
-        own.wmmse is None or own.wmmse.nominal_noise_reduction_db - own_db > fallback.margin_db - WMMSE_TOLERANCE_DB
+        generated.wmmse is None
+        or generated.wmmse.nominal_noise_reduction_db - generated_db > fallback.margin_db - WMMSE_TOLERANCE_DB
     )
 
 
 def _may_win(
-    method: str, n_updates: int, problem: Problem, own: Design | SynthesisError, found: Sequence[Design]
+    method: str, n_updates: int, problem: Problem, generated: Design | SynthesisError, found: Sequence[Design]
 ) -> bool:
-    """Whether a Wiener filter may be the best; found: those before it."""
+    """Return whether a Wiener filter may be the best; found are those before it."""
     if method == "fir_wiener":
         return problem.latency_samples > 0
-    if not n_updates or not found or isinstance(own, SynthesisError):
+    if not n_updates or not found or isinstance(generated, SynthesisError):
         return True
-    behind_db = own.prediction.nominal_noise_reduction_db - found[-1].prediction.nominal_noise_reduction_db
+    behind_db = generated.prediction.nominal_noise_reduction_db - found[-1].prediction.nominal_noise_reduction_db
     return behind_db < UPDATES_BRING_DB
 
 
-def _merit_db(made: Design, own: Design | SynthesisError, problem: Problem, margin_db: float) -> float:
-    """Predicted noise reduction without what the model supposes to be unknown, which would hide differences.
+def _merit_db(made: Design, generated: Design | SynthesisError, problem: Problem, margin_db: float) -> float:
+    """Compute the predicted noise reduction without the model's assumed unknown, which would hide differences.
 
-    The generator's filter `own` has the margin in its favour; with a latency, the others bear the cost of a loudest
-    band that is louder than its.
+    The generator's filter has the margin in its favour; with a latency, the others bear the cost of a louder
+    loudest band.
     """
     mean_db = made.prediction.nominal_noise_reduction_db
-    if made is own:
+    if made is generated:
         return mean_db + margin_db
-    if not problem.latency_samples or isinstance(own, SynthesisError):
+    if not problem.latency_samples or isinstance(generated, SynthesisError):
         return mean_db
-    beyond_db = _loudest_db(made) - max(_loudest_db(own), 0.0) - ALLOWED_LOUDER_DB
+    beyond_db = _loudest_db(made) - max(_loudest_db(generated), 0.0) - ALLOWED_LOUDER_DB
     return mean_db - LOUDER_COSTS_DB * max(beyond_db, 0.0)
 
 
@@ -433,15 +435,15 @@ def _loudest_db(made: Design) -> float:
 
 
 def _times_ms(designs: Sequence[Design | SynthesisError]) -> dict[str, float]:
-    """Of a batch: those of any of its designs."""
-    return next((dict(each.times_ms) for each in designs if isinstance(each, Design)), {})
+    """Return the times of a batch, which are those of any of its designs."""
+    return next((dict(item.times_ms) for item in designs if isinstance(item, Design)), {})
 
 
 def at_unit_level(problem: Problem) -> Problem:
-    """Multiply the paths of all conditions by one power of two, which rounds nothing.
+    """Multiply the paths of all conditions by one power of two, which is exact.
 
-    The unit of the error microphone is a factor of both paths, which cancels in W = P / S; squares in float32 would
-    still overflow or vanish in an unfortunate unit.
+    The unit of the error microphone is a factor of both paths and cancels in W = P / S, but squares in float32 could
+    overflow or vanish.
 
     Parameters
     ----------
@@ -451,16 +453,15 @@ def at_unit_level(problem: Problem) -> Problem:
     Returns
     -------
     Problem
-        The geometric mean of the levels of the first condition's paths is between -3 and 3 dB. Paths that are all
-        zero or not finite are left to the backend, which refuses them.
+        The geometric mean of the levels of the first condition's paths is between -3 and 3 dB. Paths that are all zero
+        or not finite are left to the backend, which refuses them.
 
     Raises
     ------
     InvalidPaths
-        If the levels of a pair differ by more than MAX_LEVEL_DIFFERENCE_DB, or that of a feedback path is so far
-        above their ratio, which would be the level of W F.
+        The levels of a pair differ by more than MAX_LEVEL_DIFFERENCE_DB, or a feedback path's by more from their ratio.
     """
-    levels_db = [(level_db(each.primary), level_db(each.secondary)) for each in problem.conditions]
+    levels_db = [(level_db(condition.primary), level_db(condition.secondary)) for condition in problem.conditions]
     for n, (primary_db, secondary_db) in enumerate(levels_db):
         difference_db = primary_db - secondary_db
         if math.isfinite(difference_db) and abs(difference_db) > MAX_LEVEL_DIFFERENCE_DB:
@@ -493,8 +494,12 @@ def at_unit_level(problem: Problem) -> Problem:
     return replace(
         problem,
         conditions=tuple(
-            replace(each, primary=_scaled(each.primary, exponent), secondary=_scaled(each.secondary, exponent))
-            for each in problem.conditions
+            replace(
+                condition,
+                primary=_scaled(condition.primary, exponent),
+                secondary=_scaled(condition.secondary, exponent),
+            )
+            for condition in problem.conditions
         ),
     )
 
@@ -510,13 +515,13 @@ def level_db(path: Path) -> float:
     Returns
     -------
     float
-        20 log10 of the root of the impulse response's energy, which is the RMS over frequency of its spectrum;
-        infinite for a path that is all zero or not finite.
+        20 log10 of the root of the response's energy, the RMS over frequency of its spectrum; infinite for a path that
+        is all zero or not finite.
     """
     n = len(path) if path.dtype.kind == "c" else 1
     parts = np.ascontiguousarray(path).view(path.real.dtype)
     energy = float(np.vdot(parts, parts))
-    if not 1e-20 < energy < 1e30:  # where squares in float32 overflow or vanish
+    if not 1e-20 < energy < 1e30:  # squares in float32 overflow or vanish outside
         with np.errstate(all="ignore"):
             energy = float(np.square(parts, dtype=np.float64).sum())
     if not 0 < energy < math.inf:
@@ -525,19 +530,19 @@ def level_db(path: Path) -> float:
 
 
 def _scaled(path: Path, exponent: int) -> Path:
-    """A path times 2 ** exponent."""
+    """Multiply a path by 2 ** exponent."""
     contiguous = np.ascontiguousarray(path)
     scaled: Path = np.ldexp(contiguous.view(contiguous.real.dtype), exponent).view(contiguous.dtype)
     return scaled
 
 
 def _judged(paths: Paths, support: SupportPrior | None) -> Paths:
-    """The paths with their unknown bands or, where nothing tells what is unknown, whether the support has such."""
+    """Set the paths' unknown bands or, without uncertainty, whether the support has such paths."""
     if paths.coherence is not None or paths.uncertainty is not None:
         unknown = np.zeros(len(WIDE_BANDS), bool)
         if paths.coherence is not None:
             sums = np.add.reduceat(paths.coherence[: BAND_BINS[-1]], BAND_BINS[:-1])
-            unknown |= sums < UNHEARD * np.diff(BAND_BINS)
+            unknown |= sums < LEAST_COHERENCE_SUM
         if paths.uncertainty is not None:
             unknown |= (paths.uncertainty > MOST_UNCERTAIN).any(0)
         return replace(paths, unknown=unknown) if unknown.any() else paths
@@ -547,22 +552,22 @@ def _judged(paths: Paths, support: SupportPrior | None) -> Paths:
 
 
 def _is_usable(paths: Paths) -> bool:
-    """Whether both paths have a shape and values that a filter can be designed for."""
+    """Return whether both paths have valid shapes and values."""
     both = paths.primary, paths.secondary
-    shapes = ((N_BINS,) if np.iscomplexobj(each) else (min(max(each.size, 1), DESIGN_N_FFT),) for each in both)
+    shapes = ((N_BINS,) if np.iscomplexobj(item) else (min(max(item.size, 1), DESIGN_N_FFT),) for item in both)
     return all(
-        each.shape == shape and np.isfinite(each).all() and each.any()
-        for each, shape in zip(both, shapes, strict=True)
+        item.shape == shape and np.isfinite(item).all() and item.any()
+        for item, shape in zip(both, shapes, strict=True)
     )
 
 
 def _is_plain(problem: Problem) -> bool:
-    """Whether the problem is one pair of paths and nothing more."""
+    """Return whether the problem is a single condition without further data."""
     return len(problem.conditions) == 1 and problem.conditions[0].feedback is None and not problem.latency_samples
 
 
 def _feedbacks(problem: Problem) -> list[Path]:
-    return [each.feedback for each in problem.conditions if each.feedback is not None]
+    return [condition.feedback for condition in problem.conditions if condition.feedback is not None]
 
 
 def _prediction(posed: Problem, taps: Float32, model: Model) -> Prediction:
@@ -575,8 +580,7 @@ def _predicted(
     backend: Backend,
     is_true: bool = False,
 ) -> list[Prediction | SynthesisError]:
-    """Predictions over all conditions, each in its closed loop, where an ordinary one with S / (1 + W F) for S is
-    that of the loop."""
+    """Predict all conditions in their closed loops, with S / (1 + W F) for S."""
     alone, filters = [], []
     for problem, control_filter in zip(posed, taps, strict=True):
         if isinstance(problem, SynthesisError):
@@ -591,45 +595,45 @@ def _predicted(
     for part in _batches(len(alone), backend):
         found += backend.predict(alone[part], filters[part], is_true)
     in_order = iter(found)
-    parts = [[next(in_order) for _ in each.conditions] if isinstance(each, Problem) else [] for each in posed]
+    parts = [[next(in_order) for _ in item.conditions] if isinstance(item, Problem) else [] for item in posed]
     return _each(_joined, posed, parts)
 
 
 def _joined(problem: Problem, found: Sequence[Prediction | SynthesisError]) -> Prediction:
-    """One prediction from that of each condition."""
+    """Join the conditions' predictions."""
     predictions = []
-    for n, each in enumerate(found):
-        if isinstance(each, SynthesisError):
-            raise problem.named(each, n)
-        predictions.append(each)
+    for n, item in enumerate(found):
+        if isinstance(item, SynthesisError):
+            raise problem.named(item, n)
+        predictions.append(item)
     if len(predictions) == 1:
         return predictions[0]
-    return mean_prediction(predictions, problem.shares, [each.label for each in problem.conditions])
+    return mean_prediction(predictions, problem.shares, [condition.label for condition in problem.conditions])
 
 
 def _with_unknown(posed: Problem, prediction: Prediction) -> Prediction:
-    """The prediction, which names the bands that any condition leaves unknown."""
-    unknown = [each.unknown for each in posed.conditions if each.unknown is not None]
+    """Add the unknown bands of all conditions to the prediction."""
+    unknown = [condition.unknown for condition in posed.conditions if condition.unknown is not None]
     if not unknown:
         return prediction
     return replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[np.any(unknown, axis=0)].tolist()))
 
 
 def _quiet_db(posed: Problem, taps: Float32) -> NDArray[np.float64] | None:
-    """The lowest `quiet_db` of all conditions; None if none has one."""
-    found = [limit_db for each in posed.conditions if (limit_db := quiet_db(each, taps)) is not None]
+    """Return the lowest `quiet_db` of all conditions; None if there is none."""
+    found = [limit_db for condition in posed.conditions if (limit_db := quiet_db(condition, taps)) is not None]
     return np.min(found, axis=0) if found else None
 
 
 def _loose_db(posed: Problem) -> float:
-    """The default ceiling, or by as much above it as the secondary path is quieter than an ear's."""
-    quieter_db = max(level_db(each.primary) - level_db(each.secondary) for each in posed.conditions)
+    """Return the default ceiling, raised by as much as the secondary path is quieter than an ear's."""
+    quieter_db = max(level_db(condition.primary) - level_db(condition.secondary) for condition in posed.conditions)
     is_quiet = LOUDEST_PRIMARY_DB < quieter_db < np.inf
     return DEFAULT_MAX_GAIN_DB + (quieter_db - LOUDEST_PRIMARY_DB if is_quiet else 0.0)
 
 
 def _is_above(max_gain_db: float | GainCurve, made: Design) -> bool:
-    """Whether the filter exceeds its ceiling; its response is computed only if the largest |W| leaves that open."""
+    """Return whether the filter exceeds its ceiling; its response is computed only if necessary."""
     if not made.prediction.max_gain_db > _extremes_db(max_gain_db)[0] + TOLERANCE_DB:
         return False
     if not isinstance(max_gain_db, GainCurve):
@@ -638,30 +642,30 @@ def _is_above(max_gain_db: float | GainCurve, made: Design) -> bool:
 
 
 def _is_below(max_gain_db: float | GainCurve, wmmse: WmmsePrediction | None) -> bool:
-    """Whether WMMSE keeps the ceiling, and so is what was predicted."""
+    """Return whether WMMSE keeps the ceiling, and so equals its prediction."""
     if wmmse is None:
         return False
     return wmmse.max_gain_db <= _extremes_db(max_gain_db)[0] + TOLERANCE_DB - WMMSE_TOLERANCE_DB
 
 
 def _extremes_db(max_gain_db: float | GainCurve) -> tuple[float, float]:
-    """Lowest and highest value of a ceiling."""
+    """Return the lowest and highest value of a ceiling."""
     if isinstance(max_gain_db, GainCurve):
         return lowest_db(max_gain_db), highest_db(max_gain_db)
     return max_gain_db, max_gain_db
 
 
 def _batches(n_items: int, backend: Backend) -> Iterator[slice]:
-    """Parts as large as the backend takes."""
+    """Yield slices as large as the backend takes."""
     for n in range(0, n_items, backend.max_batch):
         yield slice(n, n + backend.max_batch)
 
 
 def _each(step: Callable[..., Any], *items: Sequence[Any]) -> list[Any]:
-    """Apply a step to each item; an error, of this or an earlier step, stands in the item's place."""
+    """Apply a step to all items; an error, of this or an earlier step, replaces its item."""
     results: list[Any] = []
     for values in zip(*items, strict=True):
-        error = next((each for each in values if isinstance(each, SynthesisError)), None)
+        error = next((value for value in values if isinstance(value, SynthesisError)), None)
         try:
             results.append(step(*values) if error is None else error)
         except SynthesisError as raised:

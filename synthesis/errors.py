@@ -6,10 +6,10 @@ Answer = TypeVar("Answer")
 
 
 class SynthesisError(ValueError):
-    """A design cannot be made; the message names the quantity, what is wrong with it and what to do."""
+    """A design cannot be made; the message names the quantity, the fault and the remedy."""
 
     def __init__(self, message: str, field: str | None = None) -> None:
-        """`field` names the offending quantity (`primary`, `secondary`, `coherence`, ...) where there is one."""
+        """Create the error; `field` names the faulty quantity (`primary`, `secondary`, ...), if any."""
         super().__init__(message)
         self.field = field
 
@@ -27,15 +27,15 @@ class NonFiniteFilter(SynthesisError):
 
 
 class Interrupted(SynthesisError):
-    """Nobody wants the result any more: its deadline has passed, or its client has gone."""
+    """The result is no longer wanted: its deadline has passed, or its client has gone."""
 
 
 class DeviceLost(RuntimeError):
-    """The GPU has failed in a way that spoils every later call in this process: it must be restarted."""
+    """The GPU has failed in a way that affects all later calls in this process, which must be restarted."""
 
 
 def answer_or_raise(answer: Answer | SynthesisError) -> Answer:
-    """One ear's answer of a backend; raises the error that stands in its place."""
+    """Return one ear's answer; raise an error in its place."""
     if isinstance(answer, SynthesisError):
         raise answer
     return answer

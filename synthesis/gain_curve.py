@@ -13,23 +13,22 @@ from synthesis.errors import InvalidOption
 
 MAX_POINTS = 1024
 
+# Tolerance of a ceiling at bins of the design grid. Between two bins |W| is at most 0.04 dB above the larger of both
+# (Ehlich & Zeller 1964).
 TOLERANCE_DB = 0.02
-"""By which a filter may exceed its ceiling at a bin of the design grid. Between two bins, a sixteenth of a tap's
-inverse apart, |W| is at most 0.04 dB above the larger of both (Ehlich & Zeller 1964)."""
 
 
 @dataclass(frozen=True)
 class GainCurve:
-    """Largest |W| in dB over frequency: linear in log frequency between its points, held beyond its ends.
+    """Largest |W| over frequency: linear in log frequency between its points, held beyond its ends."""
 
-    frequency_hz: above 0, rising. gain_db: as many.
-    """
-
+    # Above 0, rising.
     frequency_hz: Sequence[float]
+    # Equally many values.
     gain_db: Sequence[float]
 
     def __post_init__(self) -> None:
-        """Raise InvalidOption for a curve that is none."""
+        """Raise InvalidOption for an invalid curve."""
         f, g = np.asarray(self.frequency_hz, float), np.asarray(self.gain_db, float)
         if f.ndim != 1 or g.ndim != 1 or not 1 <= len(f) <= MAX_POINTS or len(f) != len(g):
             raise InvalidOption(
@@ -48,7 +47,7 @@ class GainCurve:
             )
 
     def least_db(self, n_fft: int) -> NDArray[np.float64]:
-        """The lowest value within half a bin of each bin of an n_fft-point grid: [n_fft // 2 + 1]."""
+        """Return the lowest value within half a bin of the bins of an n_fft-point grid: [n_fft // 2 + 1]."""
         points_hz, gain_db = np.asarray(self.frequency_hz, float), np.asarray(self.gain_db, float)
         spacing_hz = SAMPLE_RATE_HZ / n_fft
         n_bins = n_fft // 2 + 1
@@ -62,7 +61,7 @@ class GainCurve:
 
 
 def ceiling_at(max_gain_db: float | GainCurve, frequency_hz: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Largest |W|, no decibels, at each frequency: same shape. 0 Hz counts as the curve's first point."""
+    """Return the largest |W|, linear, at frequencies: same shape. 0 Hz counts as the curve's first point."""
     if not isinstance(max_gain_db, GainCurve):
         return np.full(np.shape(frequency_hz), 10 ** (max_gain_db / 20))
     points_hz = np.asarray(max_gain_db.frequency_hz, float)
@@ -72,7 +71,7 @@ def ceiling_at(max_gain_db: float | GainCurve, frequency_hz: NDArray[np.floating
 
 
 def ceiling_db(max_gain_db: float | GainCurve, n_fft: int) -> NDArray[np.float64]:
-    """The ceiling at each bin of an n_fft-point grid: [n_fft // 2 + 1]."""
+    """Return the ceiling on the bins of an n_fft-point grid: [n_fft // 2 + 1]."""
     if isinstance(max_gain_db, GainCurve):
         return max_gain_db.least_db(n_fft)
     return np.full(n_fft // 2 + 1, float(max_gain_db))

@@ -15,15 +15,15 @@ Base = Literal["full_band", "held_band"]
 
 NEPER_PER_DB = math.log(10) / 20
 
+# Lowest start of the log-spaced grid: below the spacing of the design grid's bins, of which none is left out.
 MIN_LOW_HZ = 1.0
-"""Lowest start of the log-spaced grid: below the spacing of the design grid's bins, of which none is left out."""
 
+# Channels that a generator reads (`synthesis.start.features.CHANNELS`).
 N_FEATURES = 12
-"""Channels that a generator reads (`synthesis.start.features.CHANNELS`)."""
 
 Realisation = Literal["minimum_phase", "fir_wiener"]
+# Quantity that a generator corrects: log A_base, or the log weight and log penalty of a finite Wiener filter.
 N_OUTPUTS = {"minimum_phase": 1, "fir_wiener": 2}
-"""What a generator corrects: log A_base, or the log weight and log penalty of a finite Wiener filter."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class GeneratorConfig:
         On two splits 128 points and 40 channels were better by 0.06 dB before updates and no better after one, at
         six times the arithmetic.
         """
-        own: dict[str, Any] = {"kind": "prime-log", "n_fft": 8192, "n_channels": 24, "n_points": 64}
-        return cls(**own | changes)
+        layout: dict[str, Any] = {"kind": "prime-log", "n_fft": 8192, "n_channels": 24, "n_points": 64}
+        return cls(**layout | changes)
 
     @property
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -98,7 +98,7 @@ class GeneratorConfig:
         shapes: dict[str, tuple[int, ...]] = {}
 
         def add(name: str, *weight: int) -> None:
-            """A layer: its weight, and a bias for each output."""
+            """Add a layer: its weight, and a bias per output."""
             shapes[f"{name}.weight"] = weight
             shapes[f"{name}.bias"] = weight[:1]
 
@@ -127,7 +127,7 @@ class GeneratorConfig:
     def from_dict(cls, values: Mapping[str, Any]) -> GeneratorConfig:
         """Rebuild from `to_dict`'s values; InvalidOption names a field that is unknown, missing or mistyped."""
         values = {"realisation": "minimum_phase", **values}  # the only one when checkpoints did not yet name it
-        known: dict[str, type] = {each.name: type(each.default) for each in fields(cls)}
+        known: dict[str, type] = {field.name: type(field.default) for field in fields(cls)}
         if set(values) != set(known):
             raise InvalidOption(
                 f"generator configuration: {reprlib.repr(sorted(set(values) - set(known)))} are unknown and "
@@ -139,7 +139,7 @@ class GeneratorConfig:
             if expected is float and type(value) is int:
                 value = float(value)
             mistyped = type(value) is not expected
-            if mistyped or (isinstance(value, tuple) and {type(each) for each in value} != {int}):
+            if mistyped or (isinstance(value, tuple) and {type(item) for item in value} != {int}):
                 raise InvalidOption(f"generator {name}: {reprlib.repr(value)} is no {expected.__name__}", name)
             read[name] = value
         return cls(**read)

@@ -24,7 +24,7 @@ def frequencies_hz(n_fft: int = DESIGN_N_FFT) -> Float64:
 def collected(power: Array, stride: int) -> Array:
     """Sum power per bin onto a grid that is coarser by an even number.
 
-    Each bin's power goes to the nearest coarse bin, half to each where two are equally near.
+    A bin's power goes to the nearest coarse bin, in halves if two are equally near.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def collected(power: Array, stride: int) -> Array:
 
 
 def _halves(stride: int) -> Float64:
-    """Shares of the coarse bins below and above in each of the `stride` bins that end at the latter: [stride, 2]."""
+    """Return the shares of the coarse bins below and above in the `stride` bins up to the latter: [stride, 2]."""
     offset = 2 * np.arange(1, stride + 1)
     above = np.where(offset == stride, 0.5, offset > stride)
     return np.stack((1 - above, above), axis=-1)
@@ -56,9 +56,9 @@ class LogGrid(NamedTuple):
 
     # [n_points], Hz.
     points_hz: Float64
-    # Weight of each bin in each point's mean, [n_points, n_bins].
+    # Weights of the bins in the points' means, [n_points, n_bins].
     pooling: Float64
-    # Of each bin: the point below it, and the fraction of the way to the next, [n_bins].
+    # Per bin, the point below it, and the fraction of the way to the next, [n_bins].
     lower: NDArray[np.intp]
     fraction: Float64
 

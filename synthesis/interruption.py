@@ -1,7 +1,7 @@
-"""Lets the caller end long work between its steps.
+"""Let the caller end long work between its steps.
 
-The caller sets `check`, or wraps the work in `interruptible`, and so says what decides, for example a deadline: this
-package reads no clock. Long work calls `check_interruption` between its steps, each of which is short.
+The caller sets `check`, or wraps the work in `interruptible`, with its criterion, for example a deadline: this package
+reads no clock. Long work calls `check_interruption` between its short steps.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-# What decides: it raises `Interrupted` if nobody wants the result any more, and is called often, so it must be fast.
+# Raises `Interrupted` if the result is no longer wanted; called often, so it must be fast.
 check: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
 
 
@@ -21,7 +21,7 @@ def interruptible(decide: Callable[[], None]) -> Iterator[None]:
     Parameters
     ----------
     decide
-        As `check`.
+        Function as `check`.
     """
     token = check.set(decide)
     try:

@@ -1,4 +1,4 @@
-"""Delay of a signal chain that a measured secondary path does not hold."""
+"""Delay of a signal chain that is missing in a measured secondary path."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from synthesis.types import Complex64, Float32, Paths, Problem
 
 
 def with_latency(problem: Problem) -> Problem:
-    """Put a problem's latency into the paths that pass through the chain, secondary and feedback: theory (1).
+    """Apply a problem's latency to the paths through the chain, secondary and feedback: theory (1).
 
     Without a latency, the input itself is returned.
 
-    Raises InvalidOption for a latency outside 0 to 1024 samples.
+    Raises
+    ------
+    InvalidOption
+        The latency is outside 0 to 1024 samples.
     """
     if not 0 <= problem.latency_samples <= MAX_LATENCY_SAMPLES:
         raise InvalidOption(

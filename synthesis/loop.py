@@ -1,6 +1,6 @@
 """The loop of filter and feedback path: its stability, its margins, and filters that keep them.
 
-The loudspeaker plays -w * m, and the outer microphone hears it: m = x - f * w * m, so that
+The loudspeaker plays -w * m, which reaches the outer microphone: m = x - f * w * m, so that
 
     e = d - s * w_c * x,    W_c = W / (1 + L),    L = W F                                theory (19).
 
@@ -20,37 +20,37 @@ from synthesis.interruption import check_interruption
 from synthesis.methods import spectrum
 from synthesis.types import Complex64, Float32, Loop, Paths
 
+# Points at which a loop is evaluated: 0.37 Hz apart.
 N_FFT = 4 * DESIGN_N_FFT
-"""Points at which a loop is followed: 0.37 Hz apart."""
 
 LARGEST_MARGIN_DB = 120.0
 FULL_CIRCLE_DEG = 180.0
 
+# Steps (nepers) by which the limit on |L| is lowered until it holds. Measured paths need the first few at most.
 LOWERED_BY = (0.2, 0.2, 0.2, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
-"""Nepers by which the limit on |L| is lowered until it holds. Measured paths need the first few at most."""
 N_BISECTIONS = 8
+# Smallest |L| over its maximum when limited: a lower limit would need an infinitely long filter.
 QUIETEST_LOOP = 1e-6
-"""Of |L| beside its largest, when it is limited: below, a limit would ask for a filter that no length holds."""
+# Margin for rounding to float32.
 PLAIN_GAIN_SPARE = 0.99
-"""For rounding to float32."""
 
 Float64 = NDArray[np.float64]
 Complex128 = NDArray[np.complex128]
 
 
 def loop_gain(taps: Float32 | Float64, feedback: Float32 | Complex64) -> Complex128:
-    """L = W F at N_FFT points, [65537]."""
+    """Compute L = W F at N_FFT points, [65537]."""
     return _response(taps) * _fine(feedback)
 
 
 def loop_of(conditions: Sequence[Paths], gain_of: Callable[[Float32 | Complex64], Complex128]) -> Loop | None:
-    """The worst loop that a filter closes; None without a feedback path. gain_of: L of a path."""
-    loops = [judge_loop(gain_of(each.feedback)) for each in conditions if each.feedback is not None]
+    """Return the worst loop that a filter closes; None without a feedback path. gain_of returns L of a path."""
+    loops = [judge_loop(gain_of(condition.feedback)) for condition in conditions if condition.feedback is not None]
     return worst_loop(loops) if loops else None
 
 
 def judge_loop(loop: Complex128) -> Loop:
-    """Stability and margins of a loop given by its spectrum, one-sided."""
+    """Compute stability and margins of a loop from its one-sided spectrum."""
     peak = int(np.argmax(np.abs(loop)))
     return Loop(
         stable=is_stable(loop),
@@ -62,12 +62,14 @@ def judge_loop(loop: Complex128) -> Loop:
 
 
 def is_stable(loop: Complex128) -> bool:
-    """Whether 1 + L turns around 0 by nothing from 0 Hz to Nyquist, which is half of the circle: a pair of unstable
-    poles turns it by 2 pi, a real one, where 1 + L starts or ends below 0, by pi."""
+    """Return whether 1 + L winds 0 times around 0 from 0 Hz to Nyquist, half of the circle.
+
+    A pair of unstable poles turns it by 2 pi, a real one, where 1 + L starts or ends below 0, by pi.
+    """
     closed = 1 + loop
     if not (np.isfinite(closed).all() and closed.all()):
         return False
-    # The angle between both ends, and a full turn for each passage through the negative real axis.
+    # The angle between both ends, and a full turn per crossing of the negative real axis.
     below = closed.imag < 0
     passing = np.flatnonzero(below[1:] != below[:-1])
     here, there = closed[passing], closed[passing + 1]
@@ -78,12 +80,12 @@ def is_stable(loop: Complex128) -> bool:
 
 
 def worst_loop(loops: Sequence[Loop], loss_db: float = 0.0) -> Loop:
-    """The worst of each figure."""
-    loudest = max(loops, key=lambda each: each.peak_db)
+    """Return the worst of all figures."""
+    loudest = max(loops, key=lambda loop: loop.peak_db)
     return Loop(
-        stable=all(each.stable for each in loops),
-        gain_margin_db=min(each.gain_margin_db for each in loops),
-        phase_margin_deg=min(each.phase_margin_deg for each in loops),
+        stable=all(loop.stable for loop in loops),
+        gain_margin_db=min(loop.gain_margin_db for loop in loops),
+        phase_margin_deg=min(loop.phase_margin_deg for loop in loops),
         peak_db=loudest.peak_db,
         peak_hz=loudest.peak_hz,
         loss_db=loss_db,
@@ -118,23 +120,23 @@ def with_margins(
     Interrupted
         Between two trials, as `check_interruption`.
     """
-    spectra = [_fine(each) for each in feedbacks]
-    own = _response(taps)
+    spectra = [_fine(feedback) for feedback in feedbacks]
+    response = _response(taps)
 
     def holds(response: Complex128) -> bool:
         check_interruption()
-        return all(_keeps_margins(response * each, min_gain_margin_db, min_phase_margin_deg) for each in spectra)
+        return all(_keeps_margins(response * item, min_gain_margin_db, min_phase_margin_deg) for item in spectra)
 
-    if holds(own):
+    if holds(response):
         return taps
-    loudest = np.abs(own) * np.max(np.abs(spectra), axis=0)
+    loudest = np.abs(response) * np.max(np.abs(spectra), axis=0)
     largest = float(loudest.max())
     log_loop = np.log(np.maximum(loudest, QUIETEST_LOOP * largest))
     plain = taps * np.float32(PLAIN_GAIN_SPARE * 10 ** (-min_gain_margin_db / 20) / max(largest, 1.0))
     high = np.log(largest)
     low = min(-min_gain_margin_db * np.log(10) / 20, high) - 0.1
     for step in LOWERED_BY:
-        best = _limited(own, log_loop, low)
+        best = _limited(response, log_loop, low)
         if holds(_response(best)):
             break
         low -= step
@@ -142,7 +144,7 @@ def with_margins(
         return plain
     for _ in range(N_BISECTIONS):
         middle = (low + high) / 2
-        tried = _limited(own, log_loop, middle)
+        tried = _limited(response, log_loop, middle)
         if holds(_response(tried)):
             low, best = middle, tried
         else:
@@ -151,7 +153,7 @@ def with_margins(
 
 
 def _keeps_margins(loop: Complex128, min_gain_margin_db: float, min_phase_margin_deg: float) -> bool:
-    """Whether a loop is stable with both margins; what is quickly computed comes first."""
+    """Return whether a loop is stable with both margins; cheap checks come first."""
     return (
         _gain_margin_db(loop) >= min_gain_margin_db
         and _phase_margin_deg(loop) >= min_phase_margin_deg
@@ -162,7 +164,7 @@ def _keeps_margins(loop: Complex128, min_gain_margin_db: float, min_phase_margin
 def closed_loop_secondary(
     secondary: Float32 | Complex64, feedback: Float32 | Complex64, taps: Float32 | Complex64
 ) -> Complex64:
-    """S / (1 + W F) on the design grid: what a filter does in a closed loop is what it does with this path."""
+    """Compute S / (1 + W F) on the design grid, with which a filter has its effect in a closed loop."""
     return (spectrum(secondary) / (1 + spectrum(taps) * spectrum(feedback))).astype(np.complex64)
 
 
@@ -176,8 +178,7 @@ def _fine(feedback: Float32 | Complex64) -> Complex128:
 
 
 def _limited(response: Complex128, log_loop: Float64, log_limit: float) -> Float32:
-    """Taps of a response whose |W F|, of the given logarithm, is bent below exp(log_limit) by the minimum-phase
-    filter of that gain."""
+    """Compute taps of a response with |W F|, of logarithm log_loop, bent below exp(log_limit) in minimum phase."""
     log_gain = -np.logaddexp(0, 10 * (log_loop - log_limit)) / 10
     cepstrum = np.fft.irfft(log_gain)
     cepstrum[1 : N_FFT // 2] *= 2
@@ -187,7 +188,7 @@ def _limited(response: Complex128, log_loop: Float64, log_limit: float) -> Float
 
 
 def _gain_margin_db(loop: Complex128) -> float:
-    """From the largest |L| where L crosses the negative real axis, or lies on it."""
+    """Compute the gain margin from the largest |L| on the negative real axis."""
     imag, real = loop.imag, loop.real
     crosses = (imag[1:] * imag[:-1] <= 0) & ((real[1:] < 0) | (real[:-1] < 0))
     here, there = np.abs(imag[:-1][crosses]), np.abs(imag[1:][crosses])
@@ -199,7 +200,7 @@ def _gain_margin_db(loop: Complex128) -> float:
 
 
 def _phase_margin_deg(loop: Complex128) -> float:
-    """Smallest angle between L and -1 where |L| passes 1."""
+    """Compute the smallest angle between L and -1 where |L| crosses 1."""
     size = np.abs(loop)
     crosses = (size[1:] - 1) * (size[:-1] - 1) <= 0
     if not crosses.any():

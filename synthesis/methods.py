@@ -1,9 +1,9 @@
-"""The methods by name, and those whose first filter needs no model.
+"""Names of the methods, and the methods whose first filter needs no model.
 
-`prime` is the model's generator, `ratio_base` what it corrects, `wmmse` a direct solve for the reference spectrum:
-these are made by each backend. All others are functions from one ear's paths to taps, the same for every backend,
-which refines and predicts from there: to add one, write it here and name it in STARTS. Requests, OpenAPI,
-experiments and fuzzing take the names from here.
+`prime` is the model's generator, `ratio_base` what it corrects, `wmmse` a direct solution for the reference spectrum:
+these are made by the backends. All others are functions from one ear's paths to taps, common to all backends, which
+refine and predict from there: to add one, write it here and name it in STARTS. Requests, OpenAPI, experiments and
+fuzzing take the names from here.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from synthesis.grids import log_grid
 from synthesis.start import fir_wiener as finite
 from synthesis.start.path_ratio import regularised_ratio
 
-# A one-sided spectrum on the design grid, complex64 [16385], or a causal impulse response at 48 kHz, float32
-# [1 to 32768].
+# A one-sided spectrum on the design grid, complex64 [16385], or a causal impulse response at 48 kHz, float32 [1 to
+# 32768].
 Path = NDArray[np.float32] | NDArray[np.complex64]
 
-# Of `wmmse`: its penalty on |w|^2 over the sum of v |S|^2.
+# Penalty of `wmmse` on |w|^2 over the sum of v |S|^2.
 WMMSE_REGULARISATION = 1e-4
 
 
@@ -58,7 +58,7 @@ METHODS = ("prime", "ratio_base", "wmmse", *STARTS)
 
 
 def spectrum(path: Path) -> NDArray[np.complex128]:
-    """A path on the design grid, complex128 [16385]."""
+    """Return a path on the design grid, complex128 [16385]."""
     if np.iscomplexobj(path):
         return path.astype(np.complex128)
     return np.fft.rfft(path.real.astype(np.float64), DESIGN_N_FFT)

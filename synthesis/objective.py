@@ -1,7 +1,7 @@
-"""The objective J of a control filter, from the band powers that it leaves, on NumPy and torch arrays alike.
+"""The objective J of a control filter, from its band powers, on NumPy and torch arrays alike.
 
-`/refine` minimises it over taps (`synthesis.update` and the C core, which add the penalty on |W| above a
-ceiling), `/export` over sections and short filters (`hardware`).
+`/refine` minimises it over taps (`synthesis.update` and the C core, which add the penalty on |W| above a ceiling),
+`/export` over sections and short filters (`hardware`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def objective(
     amplitude = share * xp.exp(known / 2)
     mean_amplitude = xp.sum(amplitude, axis=-2, keepdims=True)
     largest = xp.max(known, axis=(-2, -1), keepdims=True)
-    if unknown is not None:  # where every band is, both terms are zero
+    if unknown is not None:  # if all bands are unknown, both terms are zero
         mean_amplitude = xp.where(mean_amplitude > 0, mean_amplitude, 1.0)
         largest = xp.where(largest > -xp.inf, largest, 0.0)
     excess = share * xp.exp(known - largest)

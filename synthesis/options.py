@@ -1,8 +1,8 @@
-"""The options of a design, declared once: name, type, default, range, text. A name ends with the unit.
+"""Options of a design, declared once: name, type, default, range, text. A name ends with the unit.
 
-Requests in every form, the OpenAPI document, the page, the command and the Python client take theirs from the fields
-of these classes, and `Problem` takes those that a filter is designed under. Each class holds the options that some
-requests share.
+Requests in all forms, the OpenAPI document, the page, the command and the Python client derive their options from the
+fields of these classes, and `Problem` has those that pose the problem. A class holds the options of one kind of
+request.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     Method: TypeAlias = str
     Profile: TypeAlias = str
 else:
-    Method = Literal[METHODS]  # the names themselves, which type checkers cannot read from there
+    Method = Literal[METHODS]  # the names, which type checkers cannot read from there
     Profile = Literal[tuple(PROFILES)]
 Sign = Literal["minus", "plus"]
 T = TypeVar("T")
 
 # Below 50 Hz, where the secondary path rolls off, good filters reach 24 to 38 dB.
 DEFAULT_MAX_GAIN_DB = 30.0
-# Of a number, and of each point of a curve.
+# Range of a number, and of all points of a curve.
 MAX_GAIN_RANGE_DB = (-20.0, 60.0)
 MAX_LATENCY_SAMPLES = 1024.0
 
@@ -39,22 +39,22 @@ def option(text: str, *, default: T, low: float | None = None, high: float | Non
     Parameters
     ----------
     text
-        What it means.
+        Meaning of the option.
     default
-        Its value where none is given.
+        Its value if none is given.
     low, high
-        Its range, ends included; None: of any value of its type.
+        Its range, ends included; None: unlimited.
     """
     # JSON numbers become single-precision floats in generated clients.
     extra: dict[str, Any] | None = {"format": "float"} if isinstance(default, float) and low is not None else None
     declared = Field(default=default, description=text, ge=low, le=high, json_schema_extra=extra)
-    # A factory leaves no attribute in the class, which pydantic would take for a new default in each subclass.
+    # A factory leaves no attribute in the class, which pydantic would take for a new default in a subclass.
     return field(default_factory=lambda: default, metadata={"declared": declared})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False, field_specifiers=(option,))
 def declares(cls: type[T]) -> type[T]:
-    """Make a frozen dataclass of options, whose annotations hold what pydantic needs to know of them."""
+    """Make a frozen dataclass of options, whose annotations include the declarations for pydantic."""
     made = dataclass(frozen=True, eq=False, kw_only=True)(cls)
     hints = get_type_hints(cls)
     for name in cls.__annotations__:
@@ -104,7 +104,7 @@ class CeilingFields:
 
 @declares
 class ProblemFields(LatencyFields, CeilingFields):
-    """Options that are part of the problem that a filter is designed for."""
+    """Options that are part of a filter's problem."""
 
     min_gain_margin_db: float = option(
         "Smallest gain margin of the loop of filter and `feedback`, if there is one.",
@@ -117,7 +117,7 @@ class ProblemFields(LatencyFields, CeilingFields):
 
 @declares
 class MethodFields:
-    """Options of how a filter is designed."""
+    """Options of the design method."""
 
     method: Method = option("`prime`: the model's generator. The other methods need no training.", default="prime")
     leave_one_out: bool = option(
@@ -153,7 +153,7 @@ DEFAULTS = DesignFields()
 
 @cache
 def option_schemas() -> dict[str, dict[str, Any]]:
-    """JSON schemas of all options by name: `description`, `default`, and `type`, `minimum`, `maximum`, `enum`."""
+    """Return the JSON schemas of all options: `description`, `default`, and `type`, `minimum`, `maximum`, `enum`."""
     declared: dict[str, Any] = get_type_hints(DesignFields, include_extras=True)
     properties: dict[str, dict[str, Any]] = create_model("Declared", **declared).model_json_schema()["properties"]
     return properties

@@ -16,19 +16,22 @@ from synthesis.errors import InvalidPaths
 class AcousticPaths:
     """The two paths of a batch of ears, as one-sided spectra on one Fourier grid.
 
-    primary: outer microphone -> error microphone, P, complex [batch, n_bins], dimensionless.
-    secondary: loudspeaker -> error microphone, S, complex [batch, n_bins], dimensionless.
-    Both are read as transforms of causal impulse responses at 48 kHz.
+    Both are transforms of causal impulse responses at 48 kHz.
     """
 
+    # Outer to error microphone, P, complex [batch, n_bins], dimensionless.
     primary: Tensor
+    # Loudspeaker to error microphone, S, complex [batch, n_bins], dimensionless.
     secondary: Tensor
 
     @classmethod
     def from_impulse_responses(cls, primary: Tensor, secondary: Tensor, n_fft: int = DESIGN_N_FFT) -> AcousticPaths:
-        """Transform causal impulse responses, real [batch, n <= n_fft] each.
+        """Transform causal impulse responses, real [batch, n <= n_fft].
 
-        Raises InvalidPaths where a response is longer than the grid.
+        Raises
+        ------
+        InvalidPaths
+            A response is longer than the grid.
         """
         spectra = {}
         for name, response in (("primary", primary), ("secondary", secondary)):
@@ -45,30 +48,30 @@ class AcousticPaths:
     def stack(paths: Sequence[AcousticPaths]) -> AcousticPaths:
         """Join several batches into one, in order."""
         return AcousticPaths(
-            torch.cat([each.primary for each in paths]), torch.cat([each.secondary for each in paths])
+            torch.cat([path.primary for path in paths]), torch.cat([path.secondary for path in paths])
         )
 
     @property
     def n_bins(self) -> int:
-        """Bins of each one-sided spectrum."""
+        """Return the number of bins of a one-sided spectrum."""
         return self.primary.shape[-1]
 
     @property
     def n_fft(self) -> int:
-        """Points of the Fourier grid."""
+        """Return the number of points of the Fourier grid."""
         return 2 * (self.n_bins - 1)
 
     @property
     def batch_size(self) -> int:
-        """Number of ears."""
+        """Return the number of ears."""
         return self.primary.shape[0]
 
     def __getitem__(self, index: slice | list[int]) -> AcousticPaths:
-        """Some of the ears, as a batch of their own."""
+        """Select some of the ears as a batch."""
         return AcousticPaths(self.primary[index], self.secondary[index])
 
     def to(self, dtype: torch.dtype, device: torch.device | str | None = None) -> AcousticPaths:
-        """The same paths in the complex type that belongs to the real `dtype`, on `device`."""
+        """Convert to the complex type of the real `dtype`, on `device`."""
         complex_type = torch.complex128 if dtype == torch.float64 else torch.complex64
         return AcousticPaths(
             self.primary.to(device=device, dtype=complex_type),
@@ -103,10 +106,11 @@ class AcousticPaths:
 
 @dataclass(frozen=True)
 class ControlFilter:
-    """Causal finite impulse responses at 48 kHz. taps: real [batch, 2048], e = d - s * w * x."""
+    """Causal finite impulse responses at 48 kHz, e = d - s * w * x."""
 
+    # Real [batch, 2048].
     taps: Tensor
 
     def response(self, n_fft: int = DESIGN_N_FFT) -> Tensor:
-        """Frequency response W, complex [batch, n_fft // 2 + 1]."""
+        """Compute the frequency response W, complex [batch, n_fft // 2 + 1]."""
         return torch.fft.rfft(self.taps, n=n_fft)

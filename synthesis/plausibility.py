@@ -1,15 +1,14 @@
-"""How plausible two measured paths are as those of an ear, and which mistake explains them if they are not.
+"""Compare two measured paths with those of ears, and find the mistake that explains a difference.
 
 With the support's mean and covariance C of the traits (`support_statistics`), a measurement's traits t have the
 distance
 
     c(m) = min over a of (t - mean - m - a_mic u - a_gain g - a_delay d)' C^-1 (...)
 
-from those of a right measurement to which the mistake m was done: a reversed sign, a leak, another sample rate, or
-none. u raises both paths: a microphone's sensitivity does not matter and is always fitted. g raises the secondary
-path alone and d delays it; they are fitted where that lowers c by more than a mistake has to, as is a delay of the
-primary path alone. The explanation with the smallest sum of c and of SURPRISE for each mistake in it is the most
-probable one.
+from those of a correct measurement with the mistake m: a reversed sign, a leak, another sample rate, or none. u raises
+both paths: a microphone's sensitivity does not matter and is always fitted. g raises the secondary path alone and d
+delays it; they are fitted if that lowers c by more than a mistake must, as is a delay of the primary path alone. The
+explanation with the smallest sum of c and SURPRISE per mistake is the most probable one.
 """
 
 from __future__ import annotations
@@ -41,10 +40,11 @@ Real = NDArray[np.floating]
 Complex = NDArray[np.complexfloating]
 Path = Real | Complex
 
+# Codes and meanings. All but the first compare with the listeners that the model was trained on.
 PLAUSIBILITY = {
     "identical_paths": "Two of the paths are the same but for a factor, or two conditions have the same paths: one "
     "of them was sent twice.",
-    "swapped_paths": "Primary and secondary path look like each other's: they were exchanged.",
+    "swapped_paths": "Primary and secondary path look exchanged.",
     "implausible_polarity": "The secondary path has the opposite sign of the support listeners'.",
     "implausible_level": "The secondary path is louder or quieter than the support listeners', relative to the "
     "primary path, by more than 3.5 dB.",
@@ -56,60 +56,60 @@ PLAUSIBILITY = {
     "other_device": "The paths are those of another device than the model's: no single mistake explains how they "
     "differ from the support listeners'. The model's prior, uncertainty and checks are left out.",
 }
-"""Every code, and what it means. All but the first compare with the listeners that the model was trained on."""
 
+# -2 ln of the odds of a mistake: one in a thousand.
 SURPRISE = 14.0
-"""-2 ln of the odds of a mistake: one in a thousand."""
 
+# 30 measured ears compared with the other persons' have levels within 1.3 dB; a gain declared wrongly by a factor of
+# two is 6 dB off.
 MIN_LEVEL_DB = 3.5
-"""Of 30 measured ears, each compared with the other persons', the level is within 1.3 dB; a gain declared wrongly
-by a factor of two is 6 dB off."""
 
+# A larger value is no level: the bands of a path are empty.
 MAX_LEVEL_DB = 300.0
-"""More is no level: where the bands of a path hold nothing."""
 
+# The same ears have delays within 0.3 samples.
 MIN_DELAY_SAMPLES = 0.6
-"""Of the same ears the delay is within 0.3 samples."""
 
+# The same ears have primary delays, visible only up to 355 Hz, within 6.3 samples.
 MIN_PRIMARY_DELAY_SAMPLES = 8.0
-"""Of the same ears the primary path's, which only frequencies up to 355 Hz show, is within 6.3 samples."""
 
+# The same ears, correct or with one mistake, have distances up to 143; 200 simulated ducts, rooms, windows, headrests
+# and headsets at least 340.
 MAX_DISTANCE = 250.0
-"""Of the same ears, each right or with one mistake, the distance is up to 143; of 200 simulated ducts, rooms, windows,
-headrests and headsets it is at least 340."""
 
+# Most differences in level, delay, leak and sample rate: a mistake changes one, another earphone of the same kind
+# several.
 MAX_DIFFERENCES = 1
-"""Of level, delay, leak and sample rate, as a mistake changes one and another earphone of the same kind several."""
 
+# Largest cosine between both responses as vectors; ears reach 0.8.
 MAX_LIKENESS = 0.98
-"""Of the directions of both responses, as of vectors; ears reach 0.8."""
 
+# Order and cut-off (Hz) of the high-passes that model a leak.
 _LEAKS = tuple(product((1, 2), (100.0, 150.0, 200.0, 300.0, 450.0)))
-"""Order and cut-off in Hz of the high-passes that a leak is looked for as."""
 
 _DELAYS = np.arange(-4.0, 5.0)
 REALIGN_BEYOND = 3
+# Distance below which delays by more than half a turn of the phases are not tried.
 CONVINCING = 60.0
-"""A distance below which no delay that turns phases by more than half a turn is looked for."""
 
 _DB = 20 / math.log(10)
 _SURPRISING_SDS = math.sqrt(SURPRISE)
 
 _BAND_HZ = np.sqrt(np.multiply(SECONDARY_EDGES_HZ[1:], SECONDARY_EDGES_HZ[:-1]))
 _PRIMARY_BAND_HZ = np.sqrt(np.multiply(PRIMARY_EDGES_HZ[1:], PRIMARY_EDGES_HZ[:-1]))
+# The two mistakes and their remedies.
 OTHER_RATES = (
     f"the paths look like recordings at {OTHER_RATE_HZ} Hz that were taken for {SAMPLE_RATE_HZ} Hz: state the rate "
     f"that was recorded, and resample to {SAMPLE_RATE_HZ} Hz",
     f"the paths look like recordings at {SAMPLE_RATE_HZ} Hz that were taken for {OTHER_RATE_HZ} Hz: state the rate "
     "that was recorded, and do not resample",
 )
-"""The two mistakes, and what to do."""
 
 _BLOCKS = (N_SECONDARY, N_SECONDARY, N_PRIMARY, N_PRIMARY)
 
 
 def _blocks(*values: float | Real) -> Real:
-    """A vector of traits from its four parts: secondary's magnitudes and phases, primary's."""
+    """Assemble a vector of traits from its four parts: secondary's magnitudes and phases, primary's."""
     return np.concatenate([np.broadcast_to(value, n) for value, n in zip(values, _BLOCKS, strict=True)])
 
 
@@ -122,7 +122,7 @@ _REVERSED = _blocks(0.0, np.pi, 0.0, 0.0)
 
 
 def _leak(order: int, cutoff_hz: float) -> Real:
-    """Change of the traits by a Butterworth high-pass in the secondary path."""
+    """Compute the change of the traits by a Butterworth high-pass in the secondary path."""
     s = 1j * _BAND_HZ / cutoff_hz
     response = s / (1 + s) if order == 1 else s**2 / (1 + np.sqrt(2) * s + s**2)
     return _blocks(np.log(np.abs(response)), np.angle(response), 0.0, 0.0)
@@ -130,53 +130,59 @@ def _leak(order: int, cutoff_hz: float) -> Real:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with a measurement. code: of PLAUSIBILITY or `calibration_verdict.REASONS`. detail: what was
-    found and what to do."""
+    """A fault of a measurement."""
 
+    # One of PLAUSIBILITY or `measurement.checks.REASONS`.
     code: str
+    # Finding and remedy.
     detail: str
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The most probable explanation of a measurement.
+    """The most probable explanation of a measurement."""
 
-    distance: c of it. score: with SURPRISE for each mistake. is_reversed: the secondary path's sign. leak: order
-    and cut-off in Hz. other_rate: what was wrong with the sample rate, of OTHER_RATES; None where it was right.
-    level_db, delay_samples: of the secondary path over the
-    support's, and their SDs; primary_delay_samples, primary_delay_sd_samples: of the primary path.
-    """
-
+    # C of the explanation.
     distance: float
+    # C and SURPRISE per mistake.
     score: float
+    # Whether the secondary path has the opposite sign.
     is_reversed: bool
+    # Order and cut-off (Hz) of a leak.
     leak: tuple[int, float] | None
+    # Wrong sample rate, of OTHER_RATES; None if correct.
     other_rate: str | None
+    # Secondary path over the support's.
     level_db: float
+    # Its standard deviation.
     level_sd_db: float
+    # Secondary path after the support's.
     delay_samples: float
+    # Its standard deviation.
     delay_sd_samples: float
+    # Primary path after the support's.
     primary_delay_samples: float
+    # Its standard deviation.
     primary_delay_sd_samples: float
 
     @property
     def is_level_off(self) -> bool:
-        """Whether the level is far enough from the support's to be a mistake."""
+        """Return whether the level differs from the support's by a mistake."""
         return abs(self.level_db) > max(MIN_LEVEL_DB, self.level_sd_db * _SURPRISING_SDS)
 
     @property
     def is_delay_off(self) -> bool:
-        """Whether the delay is."""
+        """Return whether the delay of the secondary path differs by a mistake."""
         return abs(self.delay_samples) > max(MIN_DELAY_SAMPLES, self.delay_sd_samples * _SURPRISING_SDS)
 
     @property
     def is_primary_delay_off(self) -> bool:
-        """Whether the primary path's is."""
+        """Return whether the delay of the primary path differs by a mistake."""
         return abs(self.primary_delay_samples) > _primary_delay_limit(self.primary_delay_sd_samples)
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """What differs from the support's paths besides the sign, in words."""
+        """Describe the differences from the support's paths besides the sign."""
         words = {
             f"level ({self.level_db:+.1f} dB)": self.is_level_off,
             f"delay ({_later(self.delay_samples, 1)})": self.is_delay_off,
@@ -189,20 +195,20 @@ class Explanation:
 
     @property
     def is_other_rate(self) -> bool:
-        """Whether a wrong sample rate explains the paths; a level or delay that is off bends them a little alike."""
+        """Return whether a wrong sample rate explains the paths; a wrong level or delay resembles one slightly."""
         is_moved = self.is_level_off or self.is_delay_off or self.is_primary_delay_off or self.leak is not None
         return self.other_rate is not None and (self.other_rate == OTHER_RATES[0] or not is_moved)
 
     @property
     def is_device(self) -> bool:
-        """Whether the paths are those of the support's device, right or with one mistake."""
+        """Return whether the paths are those of the support's device, correct or with one mistake."""
         is_late = self.is_delay_off or self.is_primary_delay_off
         differences = self.is_level_off, is_late, self.leak is not None, self.is_other_rate
         return self.distance <= MAX_DISTANCE and sum(differences) <= MAX_DIFFERENCES
 
     @property
     def is_right(self) -> bool:
-        """Whether the support has such paths, without any mistake."""
+        """Return whether the support has such paths, without any mistake."""
         return self.distance <= MAX_DISTANCE and not self.is_reversed and not self.differences
 
 
@@ -211,23 +217,23 @@ def _primary_delay_limit(sd_samples: float) -> float:
 
 
 class Comparison(NamedTuple):
-    """Two paths with each other and with the support's, as a backend finds them."""
+    """Two paths compared with one another and with the support's, by a backend."""
 
-    # Squared cosine between both, as of vectors.
+    # Squared cosine between both, as vectors.
     likeness: float
     # Arguments of `SupportPrior.explanation`.
     explained: tuple[Any, ...]
-    # Whether nothing is wrong with the paths, so that `find_implausible` finds nothing.
+    # Whether the paths have no fault, so that `find_implausible` finds none.
     is_right: bool
 
 
 class SupportPrior:
-    """The support's statistics, prepared for judging: about 0.1 ms for each pair of paths.
+    """The support's statistics, prepared for comparisons: about 0.1 ms per pair of paths.
 
-    mean: of the traits, [28]. changes: of the traits by each mistake, with either sign, [change, sign, 28]. roots:
-    c = |root' r|^2 of the four combinations that are fitted, [28, 4 * 28]. estimate: of loudness, level and delay,
-    [3, 28]; primary_delay: of what each combination leaves, [4, 28]. level_limit_db, delay_limit_samples,
-    primary_delay_limits (of each combination, [4]): what is larger is a mistake.
+    mean: traits, [28]. changes: traits' changes by the mistakes, with either sign, [change, sign, 28]. roots: c =
+    |root' r|^2 of the four fitted combinations, [28, 4 * 28]. estimate: loudness, level and delay, [3, 28];
+    primary_delay: from the remainder of the combinations, [4, 28]. level_limit_db, delay_limit_samples,
+    primary_delay_limits ([4], per combination): larger values are mistakes.
     """
 
     def __init__(self, statistics: SupportStatistics) -> None:
@@ -243,32 +249,37 @@ class SupportPrior:
             roots.append(vector * np.sqrt(np.maximum(value, 0)))
             primary_later.append(roots[-1] @ (roots[-1].T @ _PRIMARY_LATER))
         self.roots = np.concatenate(roots, 1)
-        # For each choice of what is fitted: the delay of the primary path from what is left, and its SD.
-        self._primary_delay_sd_samples = [float((each @ _PRIMARY_LATER) ** -0.5) for each in primary_later]
+        # Per fitted combination: the delay of the primary path from the remainder, and its SD.
+        self._primary_delay_sd_samples = [float((item @ _PRIMARY_LATER) ** -0.5) for item in primary_later]
         spread = zip(primary_later, self._primary_delay_sd_samples, strict=True)
-        self.primary_delay = np.array([each * sd**2 for each, sd in spread])
+        self.primary_delay = np.array([item * sd**2 for item, sd in spread])
         self.primary_delay_limits = np.array(list(map(_primary_delay_limit, self._primary_delay_sd_samples)))
-        self.estimate = estimate  # of all that can be fitted
+        self.estimate = estimate  # of all quantities that can be fitted
         _, level_sd, self._delay_sd_samples = np.sqrt(np.diag(np.linalg.inv(basis.T @ precision @ basis))).tolist()
         self._level_sd_db = _DB * level_sd
         self.level_limit_db = max(MIN_LEVEL_DB, self._level_sd_db * _SURPRISING_SDS)
         self.delay_limit_samples = max(MIN_DELAY_SAMPLES, self._delay_sd_samples * _SURPRISING_SDS)
         self._leaks: list[tuple[int, float] | None] = [None] * (1 + len(OTHER_RATES)) + [*_LEAKS]
         slower = np.array(statistics.rate_change)  # small enough for its opposite to be the opposite mistake
-        changes = np.array([np.zeros(N_TRAITS), slower, -slower, *(_leak(*each) for each in _LEAKS)])
+        changes = np.array([np.zeros(N_TRAITS), slower, -slower, *(_leak(*leak) for leak in _LEAKS)])
         self.changes = np.stack((changes, changes + _REVERSED), 1)  # [change, sign, trait]
         n_mistakes = np.add.outer(np.add.outer(np.arange(len(changes)) > 0, [0, 1]), [[0, 1, 1, 2]])
         self._surprise = SURPRISE * n_mistakes  # [change, sign, 1, fitted]
 
     def explain(self, primary: Path, secondary: Path) -> Explanation:
-        """The most probable explanation of two paths: causal responses, real [n <= 32768], or spectra on the design
-        grid; neither all zero."""
+        """Find the most probable explanation of two paths.
+
+        Parameters
+        ----------
+        primary, secondary
+            Causal responses, real [n <= 32768], or spectra on the design grid, not all zero.
+        """
         deviation, beyond = self._deviation(primary, secondary)
         found = self._explained(deviation, beyond)
         if not found.is_primary_delay_off:
             return found
         later = self._explained(deviation - found.primary_delay_samples * _PRIMARY_LATER, beyond)
-        # A leak turns the phases of what it leaves, too.
+        # A leak also turns the phases of what remains.
         if later.leak is not None or later.score + SURPRISE > found.score:
             return replace(found, primary_delay_samples=0.0)
         return replace(later, primary_delay_samples=found.primary_delay_samples)
@@ -294,29 +305,31 @@ class SupportPrior:
         return self.explain(primary, secondary).is_device
 
     def _deviation(self, primary: Path, secondary: Path) -> tuple[Real, int]:
-        """Traits less the support's mean, after the secondary path was moved by so many samples."""
+        """Compute the traits less the mean, with the secondary path moved by whole samples, and that number."""
         delay = self.statistics.delay_samples
         beyond = _onset(secondary) - delay
         beyond = beyond if abs(beyond) > REALIGN_BEYOND else 0
         deviation = path_traits(primary, secondary, delay + beyond) - self.mean
-        # Where the sign of both is reversed, the microphone's is.
+        # If both signs are reversed, the microphone's is.
         if np.cos(deviation[-N_PRIMARY:]).sum() < 0:
             deviation = deviation + np.pi * IS_PHASE
         return deviation, beyond
 
     def _explained(self, deviation: Real, beyond: int) -> Explanation:
-        """Without a delay of the primary path."""
+        """Explain without a delay of the primary path."""
         quick = self._most_probable(deviation, _DELAYS[_DELAYS == 0], beyond)
         if quick.distance < CONVINCING:
             return quick
         return self._most_probable(deviation, _DELAYS, beyond)
 
     def _are_mistakes(self, level_db: Real, delay: Real) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Whether levels and delays are far enough from the support's."""
+        """Return whether levels and delays are far enough from the support's to be mistakes."""
         return np.abs(level_db) > self.level_limit_db, np.abs(delay) > self.delay_limit_samples
 
     def _most_probable(self, deviation: Real, delays: Real, beyond: int) -> Explanation:
-        """Among all changes and both signs, with a delay near one of `delays`, which keep phases within a turn."""
+        """Find the best of all changes and both signs, with a delay near one of `delays`, which keep phases within a
+        turn.
+        """
         candidates = deviation - self.changes[:, :, None] - delays[:, None] * LATER  # [change, sign, delay, trait]
         candidates[..., IS_PHASE] -= 2 * np.pi * np.rint(candidates[..., IS_PHASE] / (2 * np.pi))
         whitened = candidates @ self.roots
@@ -324,12 +337,12 @@ class SupportPrior:
         score = distance + self._surprise
         fitted = candidates @ self.estimate.T
         is_level, is_delay = self._are_mistakes(_DB * fitted[..., 1], fitted[..., 2] + delays + beyond)
-        # What is too small for a mistake is an ear's own: not to be explained by one, nor a shift without a delay.
+        # A difference too small for a mistake is the ear's: it is not explained by one, nor is a shift without a delay.
         score[..., 1::2][~is_level] = np.inf
         score[..., 2:][~is_delay] = np.inf
         score[:, :, (delays != 0) | (beyond != 0), :2] = np.inf
         place = np.unravel_index(int(score.argmin()), score.shape)
-        change, sign, shift, fit = (int(each) for each in place)
+        change, sign, shift, fit = (int(item) for item in place)
         candidate = candidates[change, sign, shift]
         _, level, later = (self.estimate @ candidate).tolist()
         both_delays = float(later + delays[shift] + beyond), float(self.primary_delay[fit] @ candidate)
@@ -348,7 +361,17 @@ class SupportPrior:
         delay_samples: float,
         primary_delay_samples: float,
     ) -> Explanation:
-        """From its numbers. change: index in `changes`. fit: index of the combination. level: natural logarithm."""
+        """Make an explanation from its numbers.
+
+        Parameters
+        ----------
+        change
+            Index in `changes`.
+        fit
+            Index of the fitted combination.
+        level
+            Natural logarithm of the level.
+        """
         return Explanation(
             distance=distance,
             score=score,
@@ -372,10 +395,18 @@ def find_implausible(
     *,
     comparison: Comparison | None = None,
 ) -> tuple[Finding, ...]:
-    """What is implausible about two paths, in the order of PLAUSIBILITY; paths as for `SupportPrior.explain`.
+    """Find implausible properties of two paths, in the order of PLAUSIBILITY.
 
-    Without a prior only `identical_paths` can be found. feedback: only whether it is one of the others. comparison:
-    of the paths, where it is known.
+    Parameters
+    ----------
+    prior
+        Support's prior; without it only `identical_paths` can be found.
+    primary, secondary
+        As for `SupportPrior.explain`.
+    feedback
+        Only checked for identity with the others.
+    comparison
+        Comparison of the paths, if known.
     """
     if comparison.likeness > MAX_LIKENESS**2 if comparison else _are_alike(primary, secondary):
         return (_IDENTICAL,)
@@ -392,12 +423,12 @@ def find_implausible(
 def _compared(
     prior: SupportPrior | None, primary: Path, secondary: Path, comparison: Comparison | None
 ) -> tuple[Finding, ...]:
-    """With the support's."""
+    """Compare with the support's paths."""
     if prior is None:
         return ()
     explanation = None if comparison is None else prior.explanation(*comparison.explained)
     if explanation is None or explanation.is_primary_delay_off:
-        # A late primary path is rare, and no backend looks for it.
+        # A late primary path is rare, and no backend checks it.
         explanation = prior.explain(primary, secondary)
     if explanation.distance > MAX_DISTANCE:
         exchanged = prior.explain(secondary, primary)
@@ -494,7 +525,7 @@ def _later(delay_samples: float, n_decimals: int) -> str:
 
 
 def _are_alike(primary: Path, secondary: Path) -> bool:
-    """Whether two paths are the same but for a factor; what the longer one has beyond the other counts, too."""
+    """Return whether two paths are equal up to a factor, including the longer one's remainder."""
     if np.iscomplexobj(primary) != np.iscomplexobj(secondary):
         primary, secondary = (
             np.fft.irfft(path, DESIGN_N_FFT) if np.iscomplexobj(path) else path for path in (primary, secondary)
@@ -507,5 +538,5 @@ def _are_alike(primary: Path, secondary: Path) -> bool:
 
 
 def _onset(secondary: Path) -> int:
-    """`onset_samples` of a response, or of a spectrum from every eighth bin."""
+    """Compute `onset_samples` of a response, or of a spectrum from every eighth bin."""
     return onset_samples(np.fft.irfft(secondary[::8]) if np.iscomplexobj(secondary) else secondary.real)

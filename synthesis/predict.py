@@ -1,27 +1,25 @@
-"""What a filter does, from powers per band: one definition in NumPy for every backend.
+"""Predict a filter's effect from powers per band: one definition in NumPy for all backends.
 
-A backend sums powers under the reference spectrum over the 31 one-third octaves from 20 Hz to 20 kHz; everything
-that is told of a filter follows from these sums. With the paths P and S, the filter W, the sound of the loudspeaker
-Y = S W and the residual E = P - Y, an error of the secondary path that turns Y into c Y leaves
+A backend sums powers under the reference spectrum over the 31 one-third octaves from 20 Hz to 20 kHz, from which all
+figures follow. With the paths P and S, the filter W, the sound of the loudspeaker Y = S W and the residual E = P - Y,
+an error of the secondary path that turns Y into c Y leaves
 
     |P - c Y|^2 = |E|^2 + 2 Re((1 - c) E* Y) + |1 - c|^2 |Y|^2,
 
-c = 10^(+-1/20) for a level that is off by 1 dB and exp(-+j omega) for one sample of delay.
+c = 10^(+-1/20) for a level error of 1 dB and exp(-+j omega) for one sample of delay.
 
-Estimated paths promise too much: what a measurement could not know of P is heard with and without the filter, and
-an error of S only with it. Both powers are added, from the best source that there is:
+Predictions from estimated paths alone are too high: the unknown part of P remains with and without the filter, and an
+error of S appears with it. Both powers are added, from the best source available:
 
     uncertainty     of `/calibrate`: u_p |P|^2, and u_s |Y|^2 with the filter
-    coherence       of whatever estimate: COHERENCE_SHARE of (1 - c) / c |P|^2, but no more than MODEL_BOUND times
-                    what the model expects, because it counts the error microphone's own noise too
-    the model       T^(1 - a) (r L)^a |P|^2: T what was unknown of the support's ears, L the share of the response
-                    that arrives late, r the support's ratio of the two, a = 1/2 for a long response and 0 for one
-                    that is cut before its late part, of which more is unknown the shorter it is; only where the
-                    support has such paths: those of another device are taken as they were sent
+    coherence       of any estimate: COHERENCE_SHARE of (1 - c) / c |P|^2, but at most MODEL_BOUND times the
+                    model's expectation, because it includes the error microphone's noise
+    the model       T^(1 - a) (r L)^a |P|^2: T the unknown of the support's ears, L the late share of the
+                    response, r the support's ratio of the two, a = 1/2 for a long response and 0 for a short one,
+                    whose unknown grows as it is shorter; only if the support has such paths
 
-The constants make the mean prediction right over 12 persons, each with prior, T and r from others, with white,
-pink, pooled and single recordings as probes, no noise at the error microphone and 40 and 20 dB of signal to noise
-(`studies/predictions`).
+The constants make the mean prediction right over 12 persons, with prior, T and r from others, with white, pink, pooled
+and single recordings as probes, without noise at the error microphone and at 40 and 20 dB SNR (`studies/predictions`).
 """
 
 from __future__ import annotations
@@ -43,49 +41,49 @@ from synthesis.types import ConditionPrediction, Prediction
 
 Real = NDArray[np.floating]
 
+# Sums over the bins of a band of the reference spectrum times |P|^2, |E|^2, |Y|^2, Re E* Y, Im E* Y, (1 - c) / c |P|^2
+# for a coherence c, and |P|^2 of the primary response from sample LATE_FROM_SAMPLES on.
 POWERS = ("disturbance", "residual", "control", "in_phase", "quadrature", "unexplained", "late")
-"""Of each band, the sum over its bins of the reference spectrum times |P|^2, |E|^2, |Y|^2, Re E* Y, Im E* Y,
-(1 - c) / c |P|^2 for a coherence c, and |P|^2 of the primary response from sample LATE_FROM_SAMPLES on."""
 
+# Numbers from a backend: the powers in 31 bands; then the largest |W|^2, the mean square of w * x and the length of the
+# primary response, in samples, up to the last above END_OF_RESPONSE of its maximum.
 N_SUMS = len(POWERS) * len(WIDE_BANDS) + 3
-"""Numbers that a backend hands over: the powers, each in 31 bands; then the largest |W|^2, the mean square of w * x
-and the length of the primary response, in samples, up to the last above END_OF_RESPONSE of its largest."""
 
+# Level relative to the maximum below which float32 transforms leave rounding errors.
 END_OF_RESPONSE = 1e-6
-"""What the rounding of float32 transforms leaves of zeros lies below."""
 
+# Share of the strongest band's power below which a band counts as silent.
 SILENCE = 1e-12
-"""Of the strongest band's power: a band with less counts as silent."""
 
 LOW_BANDS = tuple(n for n in WIDE_BANDS if n < AMP_BANDS[0])
+# Below 44.7 Hz and above 8.9 kHz, outside the bands of AMP.
 HIGH_BANDS = tuple(n for n in WIDE_BANDS if n > AMP_BANDS[-1])
-"""Below 44.7 Hz and above 8.9 kHz, where amplification is heard but not counted in AMP."""
 
+# Sound this late after the reference is mostly estimation error.
 LATE_FROM_SAMPLES = 2048
-"""What arrives so late after the reference is hardly the ear's response but estimation error."""
 
-# Fields of a prediction of which the largest over conditions is given instead of the mean.
+# Fields of which the largest over conditions is used instead of the mean.
 LARGEST = ("max_gain_db", "control_rms")
 
 COHERENCE_SHARE = 0.8
 MODEL_BOUND = 2.0
 RESPONSE_LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
+# Factors (dB) on the model's expectation for responses of these lengths; interpolated over log length.
 CUT_DB = (21.5, 7.0, 5.5, 3.2, 2.3, 2.3, 0.0)
-"""What the model's expectation is raised by, for responses of these lengths; between them over log length."""
 
 INTERVAL_DB = {"uncertainty": 1.0, "coherence": 3.5}
+# Half-widths that nine in ten predictions keep; the model's for RESPONSE_LENGTHS.
 MODEL_INTERVAL_DB = (4.5, 5.3, 5.0, 6.3, 7.0, 3.6, 3.4)
-"""Nine in ten predictions lie within these of the true mean noise reduction; the model's for RESPONSE_LENGTHS."""
 
+# Multiple of the support's typical uncertainty below which uncertainty is that of the ear, not the measurement.
 NATURAL_SPREAD = 2.0
-"""Times the support's typical uncertainty: less is the ear's, not the measurement's."""
 
+# Largest factor between an expected uncertainty and the support's typical one: 20 dB either way.
 PLAUSIBLE_RANGE = 100.0
-"""Largest factor between an expected uncertainty and the support's typical one: 20 dB either way."""
 
 
 def a_weight(frequency_hz: Real) -> Real:
-    """Power gain of the A-weighting of IEC 61672-1 (Annex E), 1 at 1 kHz."""
+    """Compute the power gain of the A-weighting of IEC 61672-1 (Annex E), 1 at 1 kHz."""
     square = np.square(frequency_hz)
     poles = (square + 107.65265**2) * (square + 737.86223**2)
     gain = 12194.217**2 * square**2 / ((square + 20.598997**2) * np.sqrt(poles) * (square + 12194.217**2))
@@ -96,10 +94,10 @@ def a_weight(frequency_hz: Real) -> Real:
 _CENTRE_HZ = np.array([centre_hz(n) for n in WIDE_BANDS])
 _A_WEIGHT = a_weight(_CENTRE_HZ)
 _OMEGA = 2 * np.pi / SAMPLE_RATE_HZ * _CENTRE_HZ
+# 1 - c of a secondary path 1 dB louder, 1 dB quieter, one sample later and one earlier: complex [4, 31].
 _MISSING = 1 - np.concatenate(
     [np.broadcast_to([[10 ** (1 / 20)], [10 ** (-1 / 20)]], (2, len(_OMEGA))), np.exp([-1j * _OMEGA, 1j * _OMEGA])]
 )
-"""1 - c of a secondary path 1 dB louder, 1 dB quieter, one sample later and one earlier: complex [4, 31]."""
 
 _MISSING_POWER = (_MISSING * _MISSING.conj()).real
 _LOG_LENGTHS = np.log2(RESPONSE_LENGTHS)
@@ -111,11 +109,11 @@ def _membership(bands: tuple[int, ...]) -> Real:
 
 
 _NR_MEAN, _AMP_MEAN = (_membership(bands) / len(bands) for bands in (NR_BANDS, AMP_BANDS))
+# Weights of the bands in four levels: below and above the scored bands, overall and A-weighted.
 _LEVELS = np.stack((_membership(LOW_BANDS), _membership(HIGH_BANDS), np.ones(len(WIDE_BANDS)), _A_WEIGHT), axis=-1)
-"""Weights of the bands in four levels: below and above the scored bands, overall and A-weighted."""
 
 
-@np.errstate(all="ignore")  # what is not finite is refused at the end
+@np.errstate(all="ignore")  # non-finite results are refused at the end
 def predict(
     sums: Real,
     learned: Real,
@@ -125,35 +123,35 @@ def predict(
     is_true: bool = False,
     resembles: bool = True,
 ) -> Prediction | NonFiniteFilter:
-    """Predict what one filter does for one ear: theory (20) to (22).
+    """Predict the effect of one filter for one ear: theory (20) to (22).
 
     Parameters
     ----------
     sums
         A backend's N_SUMS numbers.
     learned
-        The model's T and r, [2, 31], as of `band_sums.learn_uncertainty`.
+        The model's T and r, [2, 31], from `learn_uncertainty`.
     has_coherence
-        Whether the sums hold what a coherence leaves unexplained.
+        Whether the sums include the unexplained power of a coherence.
     uncertainty
         u_p and u_s, [2, 31], in place of a coherence.
     is_true
-        Whether the paths are the true ones.
+        Whether the paths are exact.
     resembles
-        Whether the model's support has such paths; else `learned` does not apply to them.
+        Whether the model's support has such paths; else `learned` does not apply.
 
     Returns
     -------
-    Prediction or NonFiniteFilter
-        The error where the sums or the band figures are not finite.
+    Prediction | NonFiniteFilter
+        The prediction; NonFiniteFilter if sums or band figures are not finite.
     """
     sums = np.asarray(sums, np.float64)
     disturbance, residual, control, in_phase, quadrature, unexplained, late = sums[:-3].reshape(len(POWERS), -1)
-    is_told = is_true or has_coherence or uncertainty is not None
+    is_measured = is_true or has_coherence or uncertainty is not None
     of_control = 0 if is_true or uncertainty is None else uncertainty[1] * control
     unknown, interval_db = np.zeros_like(disturbance), 0.0
     if not is_true:
-        if is_told or resembles:
+        if is_measured or resembles:
             unknown = _unknown(disturbance, unexplained, late, sums[-1], learned, has_coherence, uncertainty)
         basis = "uncertainty" if uncertainty is not None else "coherence" if has_coherence else None
         interval_db = INTERVAL_DB[basis] if basis else _at_length(sums[-1], MODEL_INTERVAL_DB)
@@ -161,8 +159,8 @@ def predict(
     off = residual + 2 * (_MISSING * cross).real + _MISSING_POWER * control
     typical = NATURAL_SPREAD * learned[0] * disturbance
 
-    # Rows: as predicted; the four errors of the secondary path; what measuring better could reach. A tail stays
-    # however it is measured.
+    # Rows: as predicted; the four errors of the secondary path; a better measurement. A tail remains however it is
+    # measured.
     powers = np.empty((2, 6, len(WIDE_BANDS)))
     powers[0], powers[1] = disturbance + unknown, residual + (unknown + of_control)
     powers[1, 1:5] += np.maximum(off, 0) - residual
@@ -178,7 +176,7 @@ def predict(
     )
 
     found = Prediction(
-        basis="coherence" if is_told else "model",
+        basis="coherence" if is_measured else "model",
         band_reduction_db=bands.astype(np.float32),
         mean_noise_reduction_db=mean[0],
         interval_db=interval_db,
@@ -193,7 +191,7 @@ def predict(
         uncertainty_cost_db=max(mean[5] - mean[0], 0.0),
         max_gain_db=_level_db(float(sums[-3]), 1.0),
         control_rms=float(np.sqrt(sums[-2])),
-        nominal_noise_reduction_db=mean[0] if is_told else _without_unknown(disturbance, residual),
+        nominal_noise_reduction_db=mean[0] if is_measured else _without_unknown(disturbance, residual),
     )
     return found if np.isfinite(sums).all() and np.isfinite(bands).all() else not_finite()
 
@@ -207,7 +205,7 @@ def _unknown(
     has_coherence: bool,
     uncertainty: Real | None,
 ) -> Real:
-    """Power of the disturbance that the estimate does not hold, [31]."""
+    """Compute the power of the disturbance that is missing in the estimate, [31]."""
     if uncertainty is not None:
         return np.asarray(uncertainty[0] * disturbance)
     unknown = disturbance * expected_uncertainty(disturbance, late, n_samples, learned)
@@ -215,22 +213,29 @@ def _unknown(
 
 
 def _without_unknown(disturbance: Real, residual: Real) -> float:
-    """Mean noise reduction of the paths as they were sent."""
+    """Compute the mean noise reduction on the paths as sent."""
     before, after = np.stack((disturbance, residual)) + _silence(disturbance)
     return float(_NR_MEAN @ (10 * np.log10(np.maximum(before / after, _TINY))))
 
 
 def _silence(before: Real) -> float:
-    """Power that is added to every band."""
+    """Compute the power that is added to every band."""
     return max(SILENCE * float(before.max()), _TINY)
 
 
 def expected_uncertainty(disturbance: Real, late: Real, n_samples: float, learned: Real) -> Real:
-    """Compute the unknown over known power that a model expects of an estimate, per band [31]: theory (21), U_m / D.
+    """Compute the expected unknown over known power of an estimate, per band [31]: theory (21), U_m / D.
 
-    disturbance, late: powers [31]; n_samples: length of the primary response. learned: as in `predict`.
+    Parameters
+    ----------
+    disturbance, late
+        Powers, [31].
+    n_samples
+        Length of the primary response.
+    learned
+        As in `predict`.
     """
-    typical, per_share = np.asarray(learned, np.float64)  # where zeros stay above _TINY
+    typical, per_share = np.asarray(learned, np.float64)  # zeros stay above _TINY in float64
     exponent = 0.5 * min(max(math.log2(max(n_samples, 1) / LATE_FROM_SAMPLES), 0), 1)
     share = late / np.maximum(disturbance, _TINY)
     seen = per_share * share / np.maximum(typical, _TINY)
@@ -250,33 +255,33 @@ def mean_prediction(found: Sequence[Prediction], shares: NDArray[np.float64], la
     Parameters
     ----------
     found
-        One for each condition.
+        One prediction per condition.
     shares
-        Weights of the conditions, of sum one.
+        Weights of the conditions, with sum one.
     labels
         Names of the conditions.
 
     Returns
     -------
     Prediction
-        Weighted means, and of LARGEST the largest; `found` is in its `conditions`.
+        Weighted means, and the largest of LARGEST; `found` is in its `conditions`.
     """
     made: dict[str, Any] = {}
-    for each in fields(Prediction):
-        values = [getattr(one, each.name) for one in found]
-        if each.name in LARGEST:
-            made[each.name] = max(values)
+    for field in fields(Prediction):
+        values = [getattr(one, field.name) for one in found]
+        if field.name in LARGEST:
+            made[field.name] = max(values)
         elif isinstance(values[0], float):
-            made[each.name] = float(np.dot(shares, values))
+            made[field.name] = float(np.dot(shares, values))
         elif isinstance(values[0], np.ndarray):
-            made[each.name] = np.tensordot(shares, np.stack(values), 1).astype(values[0].dtype)
+            made[field.name] = np.tensordot(shares, np.stack(values), 1).astype(values[0].dtype)
     if len({one.basis for one in found}) > 1:  # the weaker basis
         made["basis"] = "model"
     return replace(found[0], **made, conditions=tuple(map(ConditionPrediction, labels, found)))
 
 
 def not_finite() -> NonFiniteFilter:
-    """What stands in the place of a filter or prediction that cannot be used."""
+    """Return the error in place of an unusable filter or prediction."""
     return NonFiniteFilter(
         "control filter: its taps or predicted figures are NaN or infinite in float32; look for values of paths "
         "and reference_psd that are far above the others, and measure again"
@@ -284,7 +289,7 @@ def not_finite() -> NonFiniteFilter:
 
 
 def _level_db(power: float, reference: float) -> float:
-    """Of one power over another; NaN stays NaN."""
+    """Compute the level of one power over another; NaN stays NaN."""
     ratio = power / reference if reference else math.nan
     return 10 * math.log10(max(ratio, _TINY)) if math.isfinite(ratio) else math.nan
 
@@ -302,7 +307,7 @@ def band_sums(
     *,
     is_true: bool = False,
 ) -> Array:
-    """Sum what filters leave over the bands.
+    """Sum powers over the bands.
 
     Parameters
     ----------
@@ -313,14 +318,14 @@ def band_sums(
     reference_psd
         One-sided, mean square per bin, [n_bins] or [batch, n_bins].
     coherence
-        Of the calibration, [batch, n_bins]; None: unknown.
+        Coherence of the calibration, [batch, n_bins]; None: unknown.
     is_true
-        Whether the paths are exact, so that sums which only serve their uncertainty are zero.
+        Whether the paths are exact, so that sums for their uncertainty are zero.
 
     Returns
     -------
     Array
-        [batch, N_SUMS] for `synthesis.predict.predict`.
+        [batch, N_SUMS] for `predict`.
     """
     xp = array_namespace(primary, secondary, taps, reference_psd)
     n_fft = 2 * (primary.shape[-1] - 1)
@@ -342,46 +347,46 @@ def band_sums(
         powers += [xp.zeros_like(power)] * 2
         length = xp.zeros_like(gain[..., 0])
     else:
-        heard = xp.fft.irfft(primary, n=n_fft)
+        response = xp.fft.irfft(primary, n=n_fft)
         powers.append(xp.zeros_like(power) if coherence is None else _unexplained(power, coherence))
-        powers.append(reference_psd * squared_magnitude(_late(heard)))
+        powers.append(reference_psd * squared_magnitude(_late(response)))
         lag = xp.arange(1, n_fft + 1, dtype=power.dtype, device=power.device)
-        magnitude = xp.abs(heard)
-        is_heard = magnitude > END_OF_RESPONSE * xp.max(magnitude, axis=-1, keepdims=True)
-        length = xp.max(lag * is_heard, axis=-1)
-    summed = xp.broadcast_arrays(*(each @ membership for each in powers))
+        magnitude = xp.abs(response)
+        is_response = magnitude > END_OF_RESPONSE * xp.max(magnitude, axis=-1, keepdims=True)
+        length = xp.max(lag * is_response, axis=-1)
+    summed = xp.broadcast_arrays(*(item @ membership for item in powers))
     rest = xp.broadcast_arrays(xp.max(gain, axis=-1), xp.sum(reference_psd * gain, axis=-1), length)
     return xp.concat((*summed, xp.stack(rest, axis=-1)), axis=-1)
 
 
 def band_uncertainty(primary: Array, coherence: Array, reference_psd: Array) -> Array:
-    """Divide the power that a coherence leaves unexplained by the explained, per band of the 31: [batch, 31]."""
+    """Divide a coherence's unexplained by the explained power, per band of the 31: [batch, 31]."""
     power = reference_psd * squared_magnitude(primary)
     return _band_ratio(_unexplained(power, coherence), power)
 
 
 def late_share(primary: Array, reference_psd: Array) -> Array:
-    """Share of the primary response's power from sample 2048 on, per band of the 31: [batch, 31]."""
+    """Compute the share of the primary response's power from sample 2048 on, per band: [batch, 31]."""
     xp = array_namespace(primary, reference_psd)
     late = _late(xp.fft.irfft(primary, n=2 * (primary.shape[-1] - 1)))
     return _band_ratio(reference_psd * squared_magnitude(late), reference_psd * squared_magnitude(primary))
 
 
 def learn_uncertainty(primary: Array, coherence: Array, reference_psd: Array) -> Array:
-    """Learn from support listeners what to expect of estimates whose calibration tells no coherence.
+    """Learn from support listeners the uncertainty of estimates without coherence.
 
     Parameters
     ----------
     primary, coherence
-        Of the support's ears, [batch, n_bins].
+        Support's ears, [batch, n_bins].
     reference_psd
         [n_bins].
 
     Returns
     -------
     Array
-        [2, 31]: typical uncertainty T and typical uncertainty per late share r. Both are geometric means over the
-        batch, because the shares of single ears span 10 dB and more.
+        [2, 31]: typical uncertainty T and typical uncertainty per late share r, geometric means over the batch, because
+        the shares of single ears span 10 dB and more.
     """
     xp = array_namespace(primary, coherence, reference_psd)
     uncertainty = xp.clip(band_uncertainty(primary, coherence, reference_psd), min=SMALLEST_SHARE)
@@ -390,7 +395,7 @@ def learn_uncertainty(primary: Array, coherence: Array, reference_psd: Array) ->
 
 
 def _late(response: Array) -> Array:
-    """Spectrum of what arrives from LATE_FROM_SAMPLES on."""
+    """Compute the spectrum of the response from LATE_FROM_SAMPLES on."""
     xp = array_namespace(response)
     early, late = response[..., :LATE_FROM_SAMPLES], response[..., LATE_FROM_SAMPLES:]
     return xp.fft.rfft(xp.concat((xp.zeros_like(early), late), axis=-1))

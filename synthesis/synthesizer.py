@@ -1,4 +1,4 @@
-"""The method from start to end: path ratio, generate, reconstruct, refine. Differentiable throughout."""
+"""The method from start to end in torch: path ratio, generate, reconstruct, refine. Differentiable throughout."""
 
 from __future__ import annotations
 
@@ -30,20 +30,18 @@ __all__ = ["DEFAULT_MAX_GAIN_DB", "METHODS", "PathRatio", "Synthesizer", "extrac
 
 @dataclass(frozen=True)
 class PathRatio:
-    """What a generator is given.
+    """Inputs of a generator."""
 
-    log_base: log A_base, natural, [batch, bins of the generator's Fourier grid]. On the generator's own grid:
-    log_paths, natural log |P| and log |S|, [batch, 2, n_points], and features, the twelve channels,
-    [batch, 12, n_points].
-    """
-
+    # Log A_base, natural, [batch, bins of the generator's Fourier grid].
     log_base: Tensor
+    # Natural log |P| and log |S| on the generator's grid, [batch, 2, n_points].
     log_paths: Tensor
+    # The twelve channels on the generator's grid, [batch, 12, n_points].
     features: Tensor
 
 
 def extract_features(generator: Generator, paths: AcousticPaths) -> PathRatio:
-    """Magnitude base, theory (3), and pooled conditioning features of paths on the design grid."""
+    """Compute the magnitude base, theory (3), and pooled conditioning features of paths on the design grid."""
     coarse = _on_generator_grid(generator, paths)
     w_reg = regularised_ratio(coarse.primary, coarse.secondary)
     log_base = log_base_magnitude(w_reg, generator.config.base)
@@ -61,11 +59,18 @@ def synthesize_fir(
     log_ceiling: Tensor | None,
     shares: Tensor | None = None,
 ) -> Tensor:
-    """Taps [batch, 2048] of the finite Wiener filter whose weight and penalty a generator has corrected.
+    """Compute taps [batch, 2048] of the finite Wiener filter with corrected weight and penalty.
 
-    paths: on the design grid. log_paths, correction: of `PathRatio` and `Synthesizer.generate`. log_ceiling:
-    natural log of the largest |W| allowed, scalar or [batch, 1]; None: no limit but the loudspeaker's.
-    shares: as for `fir_wiener`.
+    Parameters
+    ----------
+    paths
+        Paths on the design grid.
+    log_paths, correction
+        From `PathRatio` and `Synthesizer.generate`.
+    log_ceiling
+        Natural log of the largest |W| allowed, scalar or [batch, 1]; None: only the loudspeaker's limit.
+    shares
+        As for `fir_wiener`.
     """
     grid = generator.grid
     log_terms = starting_weight(log_paths, grid.points_hz) + 2 * correction
@@ -78,31 +83,33 @@ def synthesize_fir(
 
 
 class Synthesizer(nn.Module):
-    """A generator with what its filters are refined against.
+    """A generator with the data for refining its filters.
 
-    Buffers: reference_psd, mean square per bin of the design grid, [16385]; band_uncertainty, [2, 31], of
-    `band_sums.learn_uncertainty`. Paths come on the design grid of 32768 points. In every method
-    max_gain_db is the largest |W|, a number or [batch, 1], None for no limit; reference_psd, [16385] or
-    [batch, 16385], replaces the buffer. shares are the weights of conditions, [n_conditions], of sum one, for all
-    of which there shall be one filter: the batch of paths is they, and that of taps is one.
+    Buffers: reference_psd, mean square per bin of the design grid, [16385]; band_uncertainty, [2, 31], from
+    `learn_uncertainty`. Paths are on the design grid of 32768 points. In all methods max_gain_db is the largest |W|, a
+    number or [batch, 1], None for no limit; reference_psd, [16385] or [batch, 16385], replaces the buffer; shares are
+    the weights of conditions, [n_conditions], with sum one, of one filter: the batch of paths is the conditions, and
+    that of taps is one.
     """
 
     reference_psd: Tensor
     band_uncertainty: Tensor
 
     def __init__(self, generator: Generator, reference_psd: Tensor, band_uncertainty: Tensor) -> None:
-        """The generator is shared, not copied."""
+        """Share the generator, without copying it."""
         super().__init__()
         self.generator = generator
         self.register_buffer("reference_psd", reference_psd)
         self.register_buffer("band_uncertainty", band_uncertainty)
 
     def path_ratio(self, paths: AcousticPaths) -> PathRatio:
-        """Magnitude base, theory (3), and pooled conditioning features."""
+        """Compute the magnitude base, theory (3), and pooled conditioning features."""
         return extract_features(self.generator, paths)
 
     def generate(self, features: Tensor) -> Tensor:
-        """The corrections Delta, natural log, on the generator's own grid: [batch, n_outputs, n_points], theory (4)."""
+        """Compute the corrections Delta, natural log, on the generator's grid, theory (4): [batch, n_outputs,
+        n_points].
+        """
         correction: Tensor = self.generator(features)
         return correction
 
@@ -114,13 +121,13 @@ class Synthesizer(nn.Module):
         max_gain_db: Tensor | float | None = None,
         shares: Tensor | None = None,
     ) -> Tensor:
-        """Taps [batch, 2048] from a generator's corrections; no correction gives the ratio-base FIR.
+        """Compute taps [batch, 2048] from a generator's corrections; without corrections, the ratio-base FIR.
 
-        |W| is bent below the ceiling with the phase that keeps the response causal and short. Of several conditions
-        a finite Wiener filter has the sum of their normal equations, a ratio the mean of their log magnitudes.
+        |W| is bent below the ceiling with the phase that keeps the response causal and short. For several conditions
+        a finite Wiener filter sums their normal equations, a ratio averages their log magnitudes.
         """
-        # In the magnitude's own precision, so that a number and a tensor of it give the same taps; a number
-        # stays on the host, from where a kernel takes it as an argument even while a graph is recorded.
+        # In the magnitude's precision, so that a number and a tensor of it give the same taps; a number stays on the
+        # host, since kernels take it as an argument even in a recorded graph.
         log_ceiling = (
             None if max_gain_db is None else torch.as_tensor(max_gain_db, dtype=ratio.log_base.dtype) * NEPER_PER_DB
         )
@@ -147,11 +154,15 @@ class Synthesizer(nn.Module):
         shares: Tensor | None = None,
         unknown: Tensor | None = None,
     ) -> GaussNewtonState:
-        """The state before the first of at most `most_updates` Gauss-Newton updates against the estimated paths.
+        """Return the state before the first of at most `most_updates` Gauss-Newton updates against the estimated paths.
 
-        profile: a name of PROFILES. Paths on the design grid no longer show how fine they are: see
-        `profiles.profile_for_resolution`. unknown: bands of which nothing is known, [batch, 31]; the updates are
-        then made on the paths' own grid.
+        Parameters
+        ----------
+        profile
+            A name of PROFILES. Paths on the design grid no longer show their resolution: see
+            `profiles.profile_for_resolution`.
+        unknown
+            Unknown bands, [batch, 31]; the updates are then made on the paths' grid.
         """
         return GaussNewtonState(
             paths,
@@ -175,10 +186,13 @@ class Synthesizer(nn.Module):
         shares: Tensor | None = None,
         unknown: Tensor | None = None,
     ) -> Refinement:
-        """Up to `n_updates` Gauss-Newton updates of `taps`.
+        """Make up to `n_updates` Gauss-Newton updates of `taps`.
 
-        unknown: as for `refining`, with paths of one filter. Updates beyond n_updates, of which nothing is
-        recorded, then take back what makes such a band louder.
+        Parameters
+        ----------
+        unknown
+            As for `refining`, with paths of one filter. Further, unrecorded updates then reduce unknown bands that
+            became louder.
         """
         chosen = PROFILES[profile] if unknown is None else on_design_grid(PROFILES[profile])
         found = refine(
@@ -211,9 +225,9 @@ class Synthesizer(nn.Module):
         reference_psd: Tensor | None = None,
         shares: Tensor | None = None,
     ) -> Tensor:
-        """Taps [batch, 2048] of one of METHODS, before any update.
+        """Compute taps [batch, 2048] of one of METHODS, before any update.
 
-        The ceiling shapes `prime` and `ratio_base`; the others are defined without one.
+        The ceiling affects `prime` and `ratio_base`; the others are defined without one.
         """
         if method == "wmmse":
             return design_wmmse(
@@ -235,12 +249,18 @@ class Synthesizer(nn.Module):
         max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
         reference_psd: Tensor | None = None,
     ) -> Refinement:
-        """A control filter from estimated paths, start to end.
+        """Design a control filter from estimated paths.
 
-        Raises InvalidOption for a method, profile or number of updates that does not exist, InvalidPaths for
-        unusable paths and NonFiniteFilter where the design did not end in finite taps.
+        Raises
+        ------
+        InvalidOption
+            The method, profile or number of updates does not exist.
+        InvalidPaths
+            The paths are unusable.
+        NonFiniteFilter
+            The taps are not finite.
         """
-        DesignOptions(method, n_updates, profile)  # which checks them
+        DesignOptions(method, n_updates, profile)  # checks them
         if paths.validate().n_fft != DESIGN_N_FFT:
             raise InvalidPaths(f"primary: it has {paths.n_bins} bins; give {N_BINS}", field="primary")
         taps = self.initial_filter(paths, method, max_gain_db, reference_psd)
@@ -254,13 +274,13 @@ class Synthesizer(nn.Module):
 
 
 def start_filter(paths: AcousticPaths, method: str, shares: Tensor | None = None) -> Tensor:
-    """Taps [batch, 2048] of one of STARTS, made on the host and without a gradient; of conditions their mean."""
+    """Make taps [batch, 2048] of one of STARTS on the host, without gradient; their mean over conditions."""
     pairs = zip(paths.primary.cpu().numpy(), paths.secondary.cpu().numpy(), strict=True)
     taps = torch.from_numpy(np.stack([STARTS[method](*pair) for pair in pairs])).to(paths.primary.real)
     return taps if shares is None else (shares.unsqueeze(-1) * taps).sum(0, keepdim=True)
 
 
 def _on_generator_grid(generator: Generator, paths: AcousticPaths) -> AcousticPaths:
-    """Every n-th bin: the same transforms, sampled less densely."""
+    """Take every n-th bin: the same transforms, sampled less densely."""
     stride = DESIGN_N_FFT // generator.config.n_fft
     return AcousticPaths(paths.primary[..., ::stride].contiguous(), paths.secondary[..., ::stride].contiguous())

@@ -1,4 +1,4 @@
-"""The types of a design: paths, problem, options, result. Arrays are NumPy's, whatever processor computes."""
+"""Types of a design: paths, problem, options, result. Arrays are NumPy's, on every processor."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Complex64 = NDArray[np.complex64]
 
 MAX_CONDITIONS = 16
 
-# Updates never brought a Wiener filter that was predicted this far below the generator's to 0.5 dB above it (24
-# probes, 30 measured ears).
+# Updates never brought a Wiener filter predicted this far below the generator's to 0.5 dB above it (24 probes, 30
+# measured ears).
 UPDATES_BRING_DB = 1.0
 
-# Bound on the error of a WmmsePrediction. The largest in 660 calibrations of 30 measured ears, half of them noisy,
-# was 0.035 dB.
+# Bound on the error of a WmmsePrediction; the largest in 660 calibrations of 30 measured ears, half of them noisy, was
+# 0.035 dB.
 WMMSE_TOLERANCE_DB = 0.1
 
 Basis = Literal["coherence", "model"]
@@ -47,16 +47,16 @@ class ModelParameters:
     weights: Mapping[str, Float32]
     # Mean square per bin of the reference noise, float32 [16385].
     reference_psd: Float32
-    # As of `band_sums.learn_uncertainty`, float32 [2, 31].
+    # Result of `learn_uncertainty`, float32 [2, 31].
     band_uncertainty: Float32
-    # Statistics of the paths of the persons that the model was trained on; None if published without them.
+    # Statistics of the paths of the model's training persons; None if published without them.
     path_prior: PathPrior | None = None
     support: SupportPrior | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """Acoustic paths of one condition (a seating, a direction, a way of wearing), and what is known of them.
+    """Acoustic paths of one condition (a seating, a direction, a way of wearing), with their uncertainty.
 
     All numbers are finite, and no path is all zero.
     """
@@ -75,36 +75,36 @@ class Paths:
     # Whether the model's support has such paths, so that its uncertainty holds for them; None: not judged. Set by a
     # design.
     resembles: bool | None = field(default=None, kw_only=True)
-    # Bands of which the measurement says nothing, bool [31]; None: none. Set by a design.
+    # Bands without measured data, bool [31]; None: none. Set by a design.
     unknown: NDArray[np.bool_] | None = field(default=None, kw_only=True)
-    # Above 0, relative to other conditions.
+    # Weight above 0, relative to other conditions.
     weight: float = field(default=1.0, kw_only=True)
-    # Names the condition in answers and errors.
+    # Name of the condition in answers and errors.
     label: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Problem(ProblemFields):
-    """What one filter is designed for, with the options that are part of it; a ceiling may be infinite: none."""
+    """The problem that a filter solves, with its options; a ceiling may be infinite."""
 
-    # 1 to MAX_CONDITIONS conditions, all of which the filter serves.
+    # 1 to MAX_CONDITIONS conditions for the filter.
     conditions: tuple[Paths, ...]
-    # Mean square per bin of the noise to design for, float32 [16385]; None: the model's reference noise.
+    # Mean square per bin of the noise, float32 [16385]; None: the model's reference noise.
     reference_psd: Float32 | None = None
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """Weights of the conditions, of sum one."""
-        weights = np.array([each.weight for each in self.conditions])
+        """Return the weights of the conditions, with sum one."""
+        weights = np.array([condition.weight for condition in self.conditions])
         return weights / weights.sum()
 
     def name_of(self, n: int) -> str:
-        """What answers and errors call a condition."""
+        """Return a condition's name for answers and errors."""
         label = self.conditions[n].label
         return f"conditions.{n}" + (f" ({label})" if label else "")
 
     def named(self, error: SynthesisError, n: int) -> SynthesisError:
-        """The error of one condition, which it names where there are several."""
+        """Add a condition's name to its error, if there are several."""
         if len(self.conditions) == 1:
             return error
         field = f"conditions.{n}" + (f".{error.field}" if error.field else "")
@@ -113,7 +113,7 @@ class Problem(ProblemFields):
 
 @dataclass(frozen=True)
 class DesignOptions:
-    """How a filter is designed: the options `method`, `profile` and `leave_one_out`, and what backends count."""
+    """Options of the design, and counts for estimates of its time."""
 
     # A name in METHODS.
     method: str = DEFAULTS.method
@@ -123,7 +123,7 @@ class DesignOptions:
     profile: str = DEFAULTS.profile
     # Only with several conditions.
     leave_one_out: bool = DEFAULTS.leave_one_out
-    # Conditions of each problem, and those with a feedback path: only for estimates of how long a design takes.
+    # Conditions of a problem, and those with a feedback path: only for estimates of a design's time.
     n_conditions: int = 1
     n_feedbacks: int = 0
 
@@ -145,11 +145,11 @@ class Loop:
     """The loop that the filter closes through the feedback path; with several conditions, the worst of each figure."""
 
     stable: bool
-    # How much louder the loop may become before it howls.
+    # Gain that the loop has left before it howls.
     gain_margin_db: float
-    # Distance of the loop's phase from -1 where its gain is one; 180 where it never is.
+    # Distance of the loop's phase from -1 where its gain is one; 180 if it never is.
     phase_margin_deg: float
-    # Largest |W F|, and where.
+    # Largest |W F|, and its frequency.
     peak_db: float
     peak_hz: float
     # Mean noise reduction that the margins cost.
@@ -167,17 +167,19 @@ class RefinementRecord:
     stopped: str
     # J before the first and after each applied update, applied + 1 values.
     objective: list[float]
-    # Accepted fraction of each step.
+    # Accepted fraction per step.
     step_scale: list[float]
-    # Relative residual of each step's linear system.
+    # Relative residual of the step's linear system.
     pcg_residual: list[float]
 
 
 class WmmsePrediction(NamedTuple):
-    """What WMMSE would do, within WMMSE_TOLERANCE_DB, without updates and with as many as the design has; the
-    latter is not computed where UPDATES_BRING_DB rules out that they help."""
+    """Prediction of WMMSE within WMMSE_TOLERANCE_DB, without updates and with those of the design.
 
-    # As of `Prediction`, the higher of both.
+    The latter is omitted if UPDATES_BRING_DB rules out that they help.
+    """
+
+    # As in `Prediction`, the higher of both.
     nominal_noise_reduction_db: float
     # Largest |W|, the higher of both.
     max_gain_db: float
@@ -196,37 +198,38 @@ class Prediction:
     band_reduction_db: Float32
     # Mean over the 21 bands from 50 Hz to 5 kHz.
     mean_noise_reduction_db: float
-    # Half-width about the mean noise reduction in which the true one lies nine times in ten.
+    # Half-width about the mean noise reduction that contains the true one nine times in ten.
     interval_db: float
-    # Mean over the 23 bands from 50 Hz to 8 kHz of how much louder they become, >= 0.
+    # Mean over the 23 bands from 50 Hz to 8 kHz of their increase in level, >= 0.
     amplification_db: float
     # The same over all 31 bands.
     wide_amplification_db: float
     # Change of level from 17.8 to 44.7 Hz and from 8.9 to 22.4 kHz; positive is louder.
     out_of_band_low_db: float
     out_of_band_high_db: float
-    # Of the reference noise from 20 Hz to 20 kHz.
+    # Level of the reference noise from 20 Hz to 20 kHz.
     level_reduction_db: float
     a_weighted_level_reduction_db: float
-    # Loss of mean noise reduction where the secondary path is 1 dB or one sample off, the worse of both directions.
+    # Loss of mean noise reduction for an error of 1 dB or one sample in the secondary path, the worse of both
+    # directions.
     gain_sensitivity_db: float
     delay_sensitivity_db: float
-    # Mean noise reduction that is missing because this measurement is not better.
+    # Mean noise reduction lost by the uncertainty of the measurement.
     uncertainty_cost_db: float
     # Largest |W|.
     max_gain_db: float
     # RMS of the loudspeaker signal w * x, in the unit of x.
     control_rms: float
-    # The mean without what the model supposes to be unknown, by which filters for the same paths are compared.
+    # Mean without the model's assumed unknown, for comparing filters on the same paths.
     nominal_noise_reduction_db: float
-    # Bands of which the measurement of a condition says nothing.
+    # Bands without measured data in a condition.
     unknown_bands: tuple[int, ...] = ()
-    # One for each of several conditions.
+    # Predictions per condition, if several.
     conditions: tuple[ConditionPrediction, ...] = ()
 
     @property
     def noise_reduction_db(self) -> Float32:
-        """Per band from 50 Hz to 8 kHz: [23]."""
+        """Return the bands from 50 Hz to 8 kHz, [23]."""
         return self.band_reduction_db[columns(AMP_BANDS)]
 
 
@@ -236,7 +239,7 @@ class ConditionPrediction:
 
     label: str
     prediction: Prediction
-    # Of a filter designed on the other conditions, if requested.
+    # Prediction of a filter designed on the other conditions, if requested.
     left_out: Prediction | None = None
 
 
@@ -246,13 +249,13 @@ class Design:
 
     # float32 [2048] for e = d - s * w * x.
     taps: Float32
-    # Its `stopped` may also be `deadline`, if a deadline allowed fewer updates than were requested.
+    # `stopped` may also be `deadline`, if a deadline allowed fewer updates than requested.
     refinement: RefinementRecord
-    # With a feedback path, of the closed loop.
+    # Prediction; with a feedback path, of the closed loop.
     prediction: Prediction
     # Milliseconds per stage (`conventions.STAGES`) of the whole batch; without stages that were not timed.
     times_ms: dict[str, float] = field(default_factory=dict)
-    # Method of the filter: a Wiener filter's where that replaced the generator's.
+    # Method of the filter; a Wiener filter's if it replaced the generator's.
     method: str = "prime"
     # Updates that were requested.
     n_requested: int = 0
@@ -263,9 +266,9 @@ class Design:
     ceiling_cost_db: float | None = None
     # Prediction of WMMSE for the same problem; None if not computed.
     wmmse: WmmsePrediction | None = None
-    # Why a Wiener filter replaced the generator's, if it did.
+    # Reason why a Wiener filter replaced the generator's, if it did.
     replaced_because: Replaced | None = None
-    # What is wrong with the paths beside those of the model's support.
+    # Faults of the paths compared with the model's support.
     implausible: tuple[Finding, ...] = ()
 
 
@@ -273,19 +276,19 @@ class Evaluation(NamedTuple):
     """Predicted effect of a given filter."""
 
     prediction: Prediction
-    # As of `Design`.
+    # As in `Design`.
     times_ms: dict[str, float]
-    # What is wrong with the paths beside those of the model's support.
+    # Faults of the paths compared with the model's support.
     implausible: tuple[Finding, ...]
 
 
 @dataclass(frozen=True)
 class Fallback:
-    """When a Wiener filter replaces the generator's, besides where that is not finite."""
+    """When a Wiener filter replaces the generator's, besides one that is not finite."""
 
     # Predicted noise reduction below which the generator's filter is compared; infinite: always.
     below_db: float = math.inf
-    # How much better a Wiener filter must be.
+    # Least advantage of a Wiener filter.
     margin_db: float = 0.5
 
 
@@ -297,12 +300,12 @@ class Draft(NamedTuple):
     times_ms: dict[str, float]
     prediction: Prediction | None = None
     wmmse: WmmsePrediction | None = None
-    # Of the paths with the support's; None if not computed.
+    # Comparison of the paths with the support's; None if not computed.
     comparison: Comparison | None = None
 
 
 class Backend(Protocol):
-    """One model on one kind of processor. Returned arrays belong to the caller: later calls do not change them."""
+    """One model on one kind of processor. Returned arrays belong to the caller and are not changed by later calls."""
 
     # `reference`, `cpu` or `cuda`.
     name: str

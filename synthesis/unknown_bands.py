@@ -1,4 +1,4 @@
-"""Bands of which a measurement says nothing: when that is so, and what keeps them from becoming louder."""
+"""Bands without measured data: how they are found, and how they are kept from becoming louder."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from synthesis.methods import spectrum
 from synthesis.support_statistics import first_bins
 from synthesis.types import Paths
 
+# Mean coherence of a band below which its estimate is noise. Of 73 bands that single recordings at 20 to 40 dB SNR
+# leave 3 dB louder all are below; of white noise at these SNRs none is.
 UNHEARD = 0.06
-"""Mean coherence of a band below which its estimate is noise. Of 73 bands that single recordings at 20 to 40 dB SNR
-leave 3 dB louder all are below; of white noise at these SNRs none is."""
 
+# Largest `uncertainty` of a band that is known in part; `/calibrate` answers no larger one.
 MOST_UNCERTAIN = 1.0
-"""Largest `uncertainty` of a band that is known in part; `/calibrate` answers no larger one."""
 
+# Allowed increase of an unknown band's level (dB).
 LOUDEST_DB = 0.9
-"""By which an unknown band may become louder."""
 
+# Loudspeaker's share of |P| in an unknown band without another limit: added in phase 0.8 dB.
 MOST_PLAYED = 0.1
-"""Of |P|, what the loudspeaker may play in an unknown band that nothing else keeps quiet: added in phase 0.8 dB."""
 
 LEAST_GAIN_DB = -60.0
 
-# First bin of each band from 20 Hz to 20 kHz on the design grid, and the bin after the last.
+# First bins of the bands from 20 Hz to 20 kHz on the design grid, and the bin after the last.
 BAND_BINS = first_bins((*(edges_hz(n)[0] for n in WIDE_BANDS), edges_hz(WIDE_BANDS[-1])[1]))
+LEAST_COHERENCE_SUM = UNHEARD * np.diff(BAND_BINS)
 
 
 def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
@@ -43,7 +44,7 @@ def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64
     Returns
     -------
     NDArray[np.float64] or None
-        Per bin of the design grid, dB, [16385]: in each unknown band in which sum |P - S W|^2 is more than
+        Per bin of the design grid, dB, [16385]: in unknown bands in which sum |P - S W|^2 is more than
         `LOUDEST_DB` above sum |P|^2, that of `MOST_PLAYED` sqrt(sum |P|^2 / sum |S|^2); infinite elsewhere. None if
         there is no such band.
     """
@@ -52,7 +53,7 @@ def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64
         return None
     primary, secondary = spectrum(condition.primary), spectrum(condition.secondary)
     left = primary - secondary * np.fft.rfft(taps, DESIGN_N_FFT)
-    disturbance, control, residual = (_band_sums(np.abs(each) ** 2) for each in (primary, secondary, left))
+    disturbance, control, residual = (_band_sums(np.abs(item) ** 2) for item in (primary, secondary, left))
     louder = unknown & (residual > 10 ** (LOUDEST_DB / 10) * disturbance)
     if not louder.any():
         return None
@@ -65,6 +66,6 @@ def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64
 
 
 def _band_sums(values: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Sum over the bins of each band: [16385] -> [31]."""
+    """Sum over the bins of the bands: [16385] -> [31]."""
     sums: NDArray[np.floating] = np.add.reduceat(values[: BAND_BINS[-1]], BAND_BINS[:-1])
     return sums

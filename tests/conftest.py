@@ -1,6 +1,5 @@
 """For every test: the measured data, devices and precisions, fixed seeds, and torch on one thread."""
 
-import os
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -20,11 +19,11 @@ with suppress(ImportError):  # it is missing where only the tests that need a GP
 
 pytest_plugins = ["tests.measured_ears"]
 
+# Files, by how their names begin, that are begun first: one that begins last keeps the other workers idle.
 SLOW = (
     "service/test_ray_serve.py", "training/test_experiment.py", "benchmarks/test_commands.py", "reliability/",
     "synthesis/backends/cuda/",
 )  # fmt: skip
-"""Files, by how their names begin, that are begun first: one that begins last keeps the other workers idle."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,14 +39,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def measured_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of measured paths and of noises: `PRIME_TEST_DATA`, or six ears with synthetic noises."""
-    named = os.environ.get("PRIME_TEST_DATA")
-    if named:
-        folder = Path(named)
-        assert folder.is_dir(), f"PRIME_TEST_DATA is {named!r}, which is not a folder"
-    else:
-        folder = tmp_path_factory.mktemp("six_ears")
-        write_six_ears(folder)
+    """Folder of six measured ears and of synthetic noises, in the layout of a whole database."""
+    folder = tmp_path_factory.mktemp("six_ears")
+    write_six_ears(folder)
     return folder
 
 

@@ -1,21 +1,21 @@
-"""Design problems that tests write often."""
+"""Design problems common to tests."""
 
 from dataclasses import fields, replace
 from typing import Any
 
 from synthesis.types import Paths, Problem
 
-OF_PATHS = {each.name for each in fields(Paths)}
+OF_PATHS = {field.name for field in fields(Paths)}
 
 
 def one(*paths: Any, **limits: Any) -> Problem:
-    """A problem of one condition; arguments as of `Paths`, and limits as of `Problem`."""
-    own = {name: limits.pop(name) for name in OF_PATHS & limits.keys()}
-    return Problem((Paths(*paths, **own),), **limits)
+    """Make a problem of one condition; arguments as for `Paths`, limits as for `Problem`."""
+    fields_of_paths = {name: limits.pop(name) for name in OF_PATHS & limits.keys()}
+    return Problem((Paths(*paths, **fields_of_paths),), **limits)
 
 
 def changed(problem: Problem, **changes: Any) -> Problem:
-    """The problem with other values; fields of `Paths` are changed in its first condition."""
-    own = {name: changes.pop(name) for name in OF_PATHS & changes.keys()}
+    """Change values of a problem; fields of `Paths` in its first condition."""
+    fields_of_paths = {name: changes.pop(name) for name in OF_PATHS & changes.keys()}
     first, *others = problem.conditions
-    return replace(problem, **({"conditions": (replace(first, **own), *others)} | changes))
+    return replace(problem, **({"conditions": (replace(first, **fields_of_paths), *others)} | changes))

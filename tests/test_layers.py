@@ -1,4 +1,4 @@
-"""The import contracts of pyproject.toml hold, and would notice a crossing; synthesis opens no file."""
+"""The import contracts of pyproject.toml hold and detect violations; synthesis opens no file."""
 
 import ast
 import subprocess
@@ -53,13 +53,13 @@ def lint_imports(folder: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_no_import_crosses_a_layer() -> None:
+def test_no_import_crosses_layer() -> None:
     done = lint_imports(ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_contracts_notice_every_crossing(tmp_path: Path) -> None:
-    """On empty copies of all modules, into which the crossings are written."""
+def test_contracts_detect_violations(tmp_path: Path) -> None:
+    """Violations are written into empty copies of all modules."""
     for package in PACKAGES:
         for file in (ROOT / package).rglob("*.py"):
             copy = tmp_path / file.relative_to(ROOT)
@@ -73,7 +73,7 @@ def test_the_contracts_notice_every_crossing(tmp_path: Path) -> None:
 
 
 def test_class_names_are_unique() -> None:
-    """A name says which class is meant, in whatever package it is read."""
+    """A class name is unambiguous across packages."""
     found: dict[str, list[str]] = {}
     for folder in (*PACKAGES, "cli", "workbench", "studies", "examples", "scripts"):
         for file in (ROOT / folder).rglob("*.py"):
@@ -105,5 +105,5 @@ def test_synthesis_opens_no_file() -> None:
 
 
 @pytest.mark.parametrize("line", ["torch.load('x')", "open('y')"])
-def test_an_opened_file_is_noticed(line: str) -> None:
+def test_opened_file_is_detected(line: str) -> None:
     assert reading_calls(f"import torch\n{line}\n") == [f"2: {line.split('(')[0]}"]

@@ -1,4 +1,4 @@
-"""Each declared option reaches the core by every way in, and every way in refuses what is out of range."""
+"""Every declared option reaches the core from every interface, which all reject values out of range."""
 
 import json
 from dataclasses import fields
@@ -24,37 +24,37 @@ from tests.service.program import Program
 __all__ = ["program", "store_folder"]
 
 OPTIONS = sorted(option_schemas())
-# A value and one that is refused, of options whose schema does not say.
+# A valid and an invalid value of options whose schema gives none.
 VALUES = {"model": ("other", "nobody"), "max_gain_db": (-10.0, 61.0), "leave_one_out": (True, "often")}
-# What an option needs beside it to have an effect: a filter below this gain margin has no phase margin to keep.
+# Options needed for another to have an effect: a filter below this gain margin has no phase margin to keep.
 BESIDE: dict[str, dict[str, Any]] = {"min_phase_margin_deg": {"min_gain_margin_db": 0.5}}
 FEEDBACK = np.float32(-0.6) * np.eye(1, 40, 8, dtype=np.float32)[0]
 CONDITIONS = tuple(
-    Paths(*(each.numpy() for each in models.responses(seed)), feedback=FEEDBACK, label=f"ear{seed}")
+    Paths(*(response.numpy() for response in models.responses(seed)), feedback=FEEDBACK, label=f"ear{seed}")
     for seed in (7, 8)
 )
 
 
 def values(name: str) -> tuple[Any, Any]:
-    """A value of an option that is not its default, and one that is refused."""
+    """Return a value of an option that is not its default, and an invalid one."""
     schema = option_schemas()[name]
     if name in VALUES:
         return VALUES[name]
     if "enum" in schema:
-        return next(each for each in reversed(schema["enum"]) if each != schema["default"]), "nonesuch"
+        return next(item for item in reversed(schema["enum"]) if item != schema["default"]), "nonesuch"
     if schema["type"] == "integer":
         return schema["minimum"], schema["maximum"] + 1
     return schema["default"] + (schema["maximum"] - schema["default"]) / 8, schema["maximum"] + 1
 
 
 class Found(NamedTuple):
-    """What a way in answers: taps, and the noise reduction of filters for the other condition."""
+    """Answer of one interface: taps, and the noise reduction of filters for the other condition."""
 
     taps: Any
     left_out_db: list[float]
 
     def equals(self, other: "Found") -> bool:
-        """Whether both are the same but for rounding."""
+        """Return whether both are equal up to rounding."""
         if len(self.left_out_db) != len(other.left_out_db):
             return False
         scale = np.abs(other.taps).max()
@@ -66,18 +66,18 @@ class Found(NamedTuple):
 
 @pytest.fixture(scope="module")
 def core(store_folder: Path) -> Any:
-    """The core itself, called with one option."""
+    """The core, called with one option."""
 
     @cache
     def called(**chosen: Any) -> Found:
-        options = {each.name: getattr(DEFAULTS, each.name) for each in fields(DesignFields)} | chosen
+        options = {field.name: getattr(DEFAULTS, field.name) for field in fields(DesignFields)} | chosen
         version = ModelStore(store_folder, include_bundled=False).load(options["model"] or "ears")
-        problem = Problem(CONDITIONS, **{each.name: options[each.name] for each in fields(ProblemFields)})
+        problem = Problem(CONDITIONS, **{field.name: options[field.name] for field in fields(ProblemFields)})
         how = DesignOptions(options["method"], options["k"], options["profile"], options["leave_one_out"], 2, 2)
         made: Design = design(problem, how, Model.on("cpu", version.parameters))
-        left_out = [each.left_out for each in made.prediction.conditions]
+        left_out = [condition.left_out for condition in made.prediction.conditions]
         sign = -1 if options["sign"] == "plus" else 1
-        return Found(sign * made.taps, [each.mean_noise_reduction_db for each in left_out if each is not None])
+        return Found(sign * made.taps, [item.mean_noise_reduction_db for item in left_out if item is not None])
 
     return called
 
@@ -85,17 +85,21 @@ def core(store_folder: Path) -> Any:
 def found(answer: dict[str, Any]) -> Found:
     """Read an answer in JSON."""
     name = "left_out_noise_reduction_db"
-    return Found(answer["fir"], [each[name] for each in answer["prediction"]["conditions"] if name in each])
+    return Found(answer["fir"], [item[name] for item in answer["prediction"]["conditions"] if name in item])
 
 
 class Ways:
-    """A running service, and each way to send it a request with one option."""
+    """A running service, and its interfaces for a request with one option."""
 
     def __init__(self, address: str, folder: Path) -> None:
         self.address, self.folder = address, folder
-        for each in CONDITIONS:
-            arrays = {"primary": each.primary, "secondary": each.secondary, "feedback": each.feedback}
-            np.savez(folder / f"{each.label}.npz", sample_rate=48_000, **arrays)
+        for condition in CONDITIONS:
+            arrays = {
+                "primary": condition.primary,
+                "secondary": condition.secondary,
+                "feedback": condition.feedback,
+            }
+            np.savez(folder / f"{condition.label}.npz", sample_rate=48_000, **arrays)
 
     def json(self, options: dict[str, Any]) -> httpx.Response:
         """Send options as members of a JSON body."""
@@ -116,12 +120,13 @@ class Ways:
     def client(self, options: dict[str, Any]) -> Found:
         """Give options to the Python client."""
         conditions = [
-            Condition(each.primary, each.secondary, feedback=each.feedback, label=each.label) for each in CONDITIONS
+            Condition(condition.primary, condition.secondary, feedback=condition.feedback, label=condition.label)
+            for condition in CONDITIONS
         ]
         with Client(self.address, timeout_s=60) as client:
             made = client.refine_conditions(conditions, **options)
-        left_out = [each.left_out_noise_reduction_db for each in made.conditions]
-        return Found(made.taps, [each for each in left_out if each is not None])
+        left_out = [condition.left_out_noise_reduction_db for condition in made.conditions]
+        return Found(made.taps, [item for item in left_out if item is not None])
 
     def command(self, options: dict[str, Any]) -> Result:
         """Give options to the command."""
@@ -129,7 +134,7 @@ class Ways:
             f"-k{value}" if name == "k" else f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
             for name, value in options.items()
         ]
-        ears = [str(self.folder / f"{each.label}.npz") for each in CONDITIONS]
+        ears = [str(self.folder / f"{condition.label}.npz") for condition in CONDITIONS]
         return CliRunner().invoke(main, ["design", *ears, *given, "--url", self.address, "--json"])
 
 
@@ -138,13 +143,13 @@ def _body(as_json: bool) -> dict[str, Any]:
         return {"impulse_response": values.tolist()} if as_json else values
 
     names = ("primary", "secondary", "feedback")
-    conditions = [{name: path(getattr(each, name)) for name in names} for each in CONDITIONS]
+    conditions = [{name: path(getattr(condition, name)) for name in names} for condition in CONDITIONS]
     return {"sample_rate": 48_000, "conditions": conditions}
 
 
 @pytest.fixture(scope="module")
 def ways(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Ways:
-    """Every way into one running service."""
+    """All interfaces of one running service."""
     return Ways(program.address, tmp_path_factory.mktemp("ears"))
 
 

@@ -1,4 +1,4 @@
-"""From a trained generator to a checkpoint for the model store."""
+"""Make checkpoints for the model store from trained generators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from model_store.golden import GoldenCase
 from model_store.manifest import Manifest, Scores
 from training.config import Configuration
 from training.methods import METHODS, SupportSet
-from training.rows import BROAD_BAND, COLUMNS, as_design, own_profile, split_means
+from training.rows import BROAD_BAND, COLUMNS, as_design, default_profile, split_means
 
 
 def make_checkpoint(support: SupportSet, method: str, split: int | None, scores: Scores) -> Checkpoint:
@@ -46,15 +46,18 @@ def make_checkpoint(support: SupportSet, method: str, split: int | None, scores:
 
 
 def mean_figures(*parts: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Means on original measurements for a manifest, by design: of every start, of a generator's updates in its
-    own profile, and of WMMSE with three updates in the paper's. Of several probes: broad-band ones without noise."""
+    """Average the figures on original measurements for a manifest, by design.
+
+    Designs are starts, a generator's updates in its default profile, and WMMSE with three updates of `paper`; of
+    several probes, broad-band ones without noise.
+    """
     rows = pd.concat(parts, ignore_index=True)
     if "probe" in rows:
         rows = rows[rows.probe.isin(BROAD_BAND) & rows.snr_db.isna()]
     is_generator = rows.method.map(lambda name: METHODS[name].recipe is not None)
-    own_updates = is_generator & (rows.profile == rows.method.map(own_profile))
+    default_updates = is_generator & (rows.profile == rows.method.map(default_profile))
     compared = (rows.method == "wmmse") & (rows.k == 3) & (rows.profile == "paper")
-    chosen = rows[(rows.condition == "original") & ((rows.k == 0) | own_updates | compared)].assign(split=0)
+    chosen = rows[(rows.condition == "original") & ((rows.k == 0) | default_updates | compared)].assign(split=0)
     return {
         as_design(key).name: {str(name): round(float(value), 4) for name, value in mean.items()}
         for key, mean in split_means(chosen, list(COLUMNS)).iterrows()
@@ -62,6 +65,6 @@ def mean_figures(*parts: pd.DataFrame) -> dict[str, dict[str, float]]:
 
 
 def model_name(configuration: Configuration, method: str, split: int, seed: int) -> str:
-    """Name that a generator is published under."""
+    """Return the name under which a generator is published."""
     protocol = "" if configuration.protocol == "by-person" else f"-{configuration.protocol}"
     return f"{configuration.dataset}{protocol}-{method}-split{split:02d}-seed{seed}"

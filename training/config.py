@@ -1,7 +1,7 @@
-"""The configuration of an experiment: one model that TOML files and the command line fill.
+"""Configuration of an experiment, filled from TOML files and the command line.
 
-`Configuration` says what runs on which data. Of a generator it holds what `configs/base.toml`, overlaid by the
-generator's own file and the command line, say of its training (`TrainingConfig`).
+`Configuration` selects what runs on which data. `TrainingConfig` is the training of a generator: `configs/base.toml`,
+overlaid by the generator's file and the command line.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ QUICK_UPDATES = {"prime": 12, "prime-log": 120}
 
 
 class ObjectiveConfig(BaseModel):
-    """Weights of the training objective (Eq. 6); see `training/objective.py`.
-
-    risk_bands: the 23 scored ones, or all 31. risk_margin_db, outer_margin_db: reduction below which a scored
-    band, or one beyond them, counts as a risk; the paper's is 0, amplification itself.
-    """
+    """Weights of the training objective (Eq. 6); see `training/objective.py`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     domain: Literal["time", "frequency"]
+    # The 23 scored bands, or all 31.
     risk_bands: Literal["scored", "wide"]
     risk_weight: float = Field(ge=0)
+    # Noise reduction below which a scored band is a risk; 0 in the paper.
     risk_margin_db: float = Field(ge=0)
+    # The same for the other bands.
     outer_margin_db: float = Field(ge=0)
     gain_limit_db: float
     gain_weight: float = Field(ge=0)
@@ -44,16 +43,13 @@ class ObjectiveConfig(BaseModel):
 
 
 class TrainingConfig(BaseModel):
-    """All that decides a model besides its data, split and seed.
-
-    calibration: `paper` regularises estimates by `regularisation`, `prior` makes them under the prior of the
-    support's other listeners.
-    """
+    """Everything that determines a model besides its data, split and seed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     window: int = Field(ge=256, le=65_536, multiple_of=2)
     regularisation: float = Field(ge=0, le=1)
+    # `paper`: regularised estimates; `prior`: estimates under the prior of the support's other listeners.
     calibration: Calibration = "paper"
     conditions: Conditions
     n_calibrations: int = Field(ge=1, le=64)
@@ -95,7 +91,7 @@ class Configuration(BaseModel):
     split: NonNegativeInt | None = Field(None, description="run only this split, counted from 0")
     support: PositiveInt | None = Field(None, description="number of support listeners (default: as in the paper)")
     updates: PositiveInt | None = Field(
-        None, description="training updates of every trained method (default: as configured for each)"
+        None, description="training updates of every trained method (default: as configured)"
     )
     window: int = Field(description="calibration window in samples")
     regularisation: float = Field(
@@ -139,33 +135,33 @@ class Configuration(BaseModel):
         values = {name: value for name, value in given.items() if value is not None}
         quick, generator = values.get("quick", False), values.get("generator", "prime-log")
         names = {"window": "window", "regularisation": "regularisation", "updates": "n_updates"}
-        own = load_config(generator, **{to: values.get(name) for name, to in names.items()})
+        config = load_config(generator, **{to: values.get(name) for name, to in names.items()})
         defaults = {
             "methods": f"standard,{generator}",
             "splits": 1 if quick else 10,
             "seeds": 1 if quick else 3,
-            "window": own.window,
-            "regularisation": own.regularisation,
+            "window": config.window,
+            "regularisation": config.regularisation,
             "calibration": "prior" if values.get("protocol") == "by-recording" else "paper",
-            "conditions": "original" if quick else own.conditions,
+            "conditions": "original" if quick else config.conditions,
         }
         return cls.model_validate(defaults | values)
 
     @property
     def shares_estimates(self) -> bool:
-        """Whether an ear's estimates are the same in every split."""
+        """Return whether an ear's estimates are the same in every split."""
         return self.protocol == "by-person" and self.calibration == "paper"
 
     def training(self, generator: GeneratorKind, **changes: Any) -> TrainingConfig:
         """Training of a generator in this experiment; `changes` as for `load_config`."""
-        own = {
+        config = {
             "window": self.window,
             "regularisation": self.regularisation,
             "calibration": self.calibration,
             "n_updates": self.updates or (QUICK_UPDATES[generator] if self.quick else None),
             "conditions": "original" if self.conditions == "original" else None,
         }
-        return load_config(generator, **own | changes)
+        return load_config(generator, **config | changes)
 
 
 def load_config(generator: GeneratorKind, **changes: Any) -> TrainingConfig:

@@ -1,9 +1,9 @@
-"""What an experiment knows and is asked: data set, noises, splits and calibrations.
+"""Data of an experiment: data set, noises, splits and calibrations.
 
-Two protocols hold out different things. `by-person`, the paper's: listeners are held out, and the ten noises
-calibrate, train and score. `by-recording`: half of the recordings are held out too. Training, the constants that it
-learns and the reference spectrum know the other half and synthetic noises; held-out listeners are calibrated with
-each of `query_probes`, and scored on the recordings held out, white and pink.
+Two protocols differ in what is held out. `by-person`, the paper's: listeners are held out, and the ten noises
+calibrate, train and score. `by-recording`: half of the recordings are held out too. Training, its constants and the
+reference spectrum use the other half and synthetic noises; held-out listeners are calibrated with all `query_probes`,
+and scored on the held-out recordings, white and pink.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from training.training_set import TrainingSet
 
 SPLIT_SEED = 0
 QUICK_QUERIES = 2
-# Synthetic noises that train beside the support's recordings.
+# Synthetic noises for training beside the support's recordings.
 N_SYNTHETIC = 16
 AIRPLANE_SEED = 1
 SNRS_DB = (None, 40.0, 20.0)
@@ -36,19 +36,18 @@ SNRS_DB = (None, 40.0, 20.0)
 
 @dataclass(frozen=True)
 class Fold:
-    """One split as it is measured.
+    """Measurements of one split."""
 
-    support: what training may know. queries: every way in which the held-out listeners are calibrated. score: of
-    filters on held-out listeners.
-    """
-
+    # Data for training.
     support: Measurements
+    # Calibrations of the held-out listeners.
     queries: tuple[Measurements, ...]
+    # Score of filters on held-out listeners.
     score: TimeDomainScore
 
 
 class Data:
-    """Data set, noises and splits; calibrations are computed when first needed."""
+    """Data set, noises and splits; calibrations are computed on first use."""
 
     def __init__(self, configuration: Configuration) -> None:
         """Read the data.
@@ -75,7 +74,7 @@ class Data:
 
     @cached_property
     def everybody(self) -> Fold:
-        """All listeners with all noises, each under the others' prior or none."""
+        """Return all listeners with all noises, under the others' prior or none."""
         listeners, noise = self.dataset.listeners, self.noise
         if self.configuration.protocol == "by-recording":
             noise = support_noises(noise, noise.names[: noise.n_recordings], SPLIT_SEED)
@@ -83,7 +82,7 @@ class Data:
         return Fold(measurements, (measurements,), TimeDomainScore(self.noise))
 
     def fold(self, split: Split) -> Fold:
-        """The measurements of a split; the latest are kept."""
+        """Return the measurements of a split; the latest are cached."""
         if self.configuration.shares_estimates:
             return self.everybody
         if self._latest_fold is None or self._latest_fold[0] != split:
@@ -91,17 +90,17 @@ class Data:
         return self._latest_fold[1]
 
     def _measure(self, split: Split) -> Fold:
-        """By recording, or under priors: the measurements differ from split to split."""
+        """Measure by recording, or under priors, where measurements differ between splits."""
         queries, priors = self.queries(split), self._priors(split.support)
         learned = None if priors is None else learn_prior(self.dataset.of(split.support))
         known = None if learned is None else dict.fromkeys(queries, learned)
         if self.configuration.protocol == "by-person":
             support = self._calibrate(split.support, self.noise, priors=priors)
-            asked = self._calibrate(queries, self.noise, psd=support.reference_psd, priors=known)
-            return Fold(support, (asked,), TimeDomainScore(self.noise))
+            query = self._calibrate(queries, self.noise, psd=support.reference_psd, priors=known)
+            return Fold(support, (query,), TimeDomainScore(self.noise))
         noises = support_noises(self.noise, split.support_recordings, split.index)
         support = self._calibrate(split.support, noises, priors=priors)
-        asked_ways = [
+        queries_by_probe = [
             self._calibrate(
                 queries,
                 noises,
@@ -115,10 +114,10 @@ class Data:
             for snr_db in SNRS_DB
         ]
         score = TimeDomainScore(self.noise.of(split.query_recordings, ("white", "pink")))
-        return Fold(support, tuple(asked_ways), score)
+        return Fold(support, tuple(queries_by_probe), score)
 
     def _priors(self, listeners: tuple[str, ...]) -> dict[str, PathPrior] | None:
-        """For each listener the prior of the others; None for the paper's calibration."""
+        """Return per listener the prior of the others; None for the paper's calibration."""
         if self.configuration.calibration == "paper":
             return None
         return priors_of_others(self.dataset.of(listeners))
@@ -136,20 +135,20 @@ class Data:
         )
 
     def queries(self, split: Split) -> tuple[str, ...]:
-        """Held-out listeners of a split, a few of them in a quick run."""
+        """Return the held-out listeners of a split, only a few in a quick run."""
         return split.query[:QUICK_QUERIES] if self.configuration.quick else split.query
 
     def training_set(
         self, measurements: Measurements, support: tuple[str, ...], config: TrainingConfig, seed: int
     ) -> TrainingSet:
-        """Cases of a support; the latest set is kept, because the seeds of a split share it."""
+        """Return the cases of a support; the latest set is cached, because the seeds of a split share it."""
         key = (id(measurements), support, config.model_dump_json(), seed)
         if self._latest_set is None or self._latest_set[0] != key:
             self._latest_set = key, measurements.training_set(support, config, self.device, seed=seed)
         return self._latest_set[1]
 
     def settings(self) -> dict[str, Any]:
-        """What decides the results of a task; not which tasks run, nor where."""
+        """Return the settings that determine a task's results, without the choice of tasks and machine."""
         chosen = {
             "protocol",
             "window",
@@ -175,12 +174,12 @@ class Data:
 
 @lru_cache(maxsize=1)
 def open_data(configuration: Configuration) -> Data:
-    """The data of an experiment in this process: read once, calibrated once."""
+    """Open the data of an experiment; cached, so that they are read and calibrated once per process."""
     return Data(configuration)
 
 
 def support_noises(noise: NoiseSet, recordings: tuple[str, ...], seed: int) -> NoiseSet:
-    """Noises that may train: these recordings and synthetic noises; white and pink are for scoring."""
+    """Return noises for training: these recordings and synthetic noises, without white and pink."""
     parts = (noise.of(recordings), synthetic_noise(N_SYNTHETIC, seed))
     n_samples = min(part.signals.shape[1] for part in parts)
     return NoiseSet(
@@ -193,7 +192,7 @@ def support_noises(noise: NoiseSet, recordings: tuple[str, ...], seed: int) -> N
 
 
 def query_probes(noise: NoiseSet, split: Split) -> dict[str, NoiseSet]:
-    """Probes of held-out listeners: white, pink, the held-out recordings together and each alone, an airplane."""
+    """Return held-out listeners' probes: white, pink, the held-out recordings together and singly, an airplane."""
     held_out = split.query_recordings
     airplane = replace(
         noise.of(held_out[:1]), names=(AIRPLANE,), signals=airplane_noise(AIRPLANE_SEED)[None], fingerprint=AIRPLANE
@@ -204,7 +203,7 @@ def query_probes(noise: NoiseSet, split: Split) -> dict[str, NoiseSet]:
 
 
 def choose_device(name: str) -> torch.device:
-    """Device named `auto`, `cpu` or `cuda`.
+    """Return the device named `auto`, `cpu` or `cuda`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Section 3 of the paper: for each split and method, fit on the support, score on the held-out listeners.
+"""Section 3 of the paper: for all splits and methods, fit on the support, score on the held-out listeners.
 
 A design sees estimated paths and its score the true ones. The exceptions are the adaptive references, which adapt
 on the true paths; their rows say so. A task is a method on one split (and seed), or, where a method needs no
@@ -47,8 +47,7 @@ from training.trainer import computes_bfloat16
 
 @dataclass(frozen=True)
 class Task:
-    """A method on one listener, or fitted on one split's (and seed's) support and scored on its held-out
-    listeners."""
+    """A method on one listener, or fitted on one split's (and seed's) support and scored on its held-out listeners."""
 
     method: str
     listener: str | None = None
@@ -83,7 +82,7 @@ def run(configuration: Configuration) -> str:
         folder.open(data.settings(), start)
         announce(data, methods, splits)
         train_groups(data, tasks)
-        # Methods made of a generator come last, so that no two tasks train the same one.
+        # Methods that use a generator come last, so that no two tasks train the same one.
         for stage in (False, True):
             run_tasks(configuration, [task for task in tasks if METHODS[task.method].needs_generator is stage])
         folder.collect({split.index: data.queries(split) for split in data.splits})
@@ -124,7 +123,7 @@ def run_task(configuration: Configuration, task: Task) -> str:
 
 
 def support_of(data: Data, task: Task) -> SupportSet:
-    """What a task's method may know: the support of its split, or for a single listener everybody else."""
+    """Return the data that a task's method may use: its split's support, or all other listeners."""
     if task.split is None:
         others = tuple(name for name in data.dataset.listeners if name != task.listener)
         return SupportSet(data, data.everybody.support, others, (), 0, 0, task.name)
@@ -134,7 +133,7 @@ def support_of(data: Data, task: Task) -> SupportSet:
 
 
 def score_task(data: Data, task: Task, support: SupportSet, designer: Designer) -> Iterator[Row]:
-    """Rows of a fitted method, in every way that its held-out listeners are calibrated."""
+    """Yield rows of a fitted method for all calibrations of its held-out listeners."""
     labels: Row = {}
     if task.split is None:
         listeners, fold = (
@@ -160,7 +159,7 @@ def score_method(
     listeners: tuple[str, ...],
     labels: Row,
 ) -> Iterator[Row]:
-    """Yield a row for each filter of a method on each pair of some listeners.
+    """Yield a row per filter of a method and pair of some listeners.
 
     Parameters
     ----------
@@ -198,7 +197,7 @@ def score_method(
 
 
 def case_columns(measurements: Measurements, index: int) -> Row:
-    """Columns that describe a case."""
+    """Return the columns that describe a case."""
     pair = measurements.pairs[index]
     return {
         "dataset": measurements.dataset.name,
@@ -259,14 +258,14 @@ def train_groups(data: Data, tasks: Sequence[Task]) -> None:
     configuration = data.configuration
     size = configuration.group or (len(tasks) if data.device.type == "cuda" and configuration.workers == 1 else 1)
     folder = RunFolder(configuration.out)
-    own = [task for task in tasks if METHODS[task.method].recipe is not None and not folder.has(task.name)]
-    own = [task for task in own if not folder.model_file(task.name).exists()]
+    unfinished = [task for task in tasks if METHODS[task.method].recipe is not None and not folder.has(task.name)]
+    unfinished = [task for task in unfinished if not folder.model_file(task.name).exists()]
 
     def related(task: Task) -> tuple[str, int | None]:
-        """Where estimates differ between splits, every split has an objective of its own."""
+        """Key of tasks with equal objectives: they differ between splits if the estimates do."""
         return task.method, None if configuration.shares_estimates else task.split
 
-    for _, group in groupby(own if size > 1 else [], key=related):
+    for _, group in groupby(unfinished if size > 1 else [], key=related):
         members = list(group)
         for first in range(0, len(members), size):
             supports = [support_of(data, task) for task in members[first : first + size]]
@@ -299,7 +298,7 @@ def list_tasks(data: Data, methods: Sequence[str], splits: Sequence[Split]) -> l
 
 
 def untrained_tasks(data: Data, method: str, split: Split) -> list[Task]:
-    """Tasks of an untrained method on a split's held-out listeners; a listener's serves every split."""
+    """Return tasks of an untrained method on a split's held-out listeners; one per listener serves all splits."""
     if data.configuration.shares_estimates:
         return [Task(method, listener=name) for name in data.queries(split)]
     return [Task(method, split=split.index)]

@@ -1,4 +1,4 @@
-"""Figures of a run, drawn from its sections; a method has the same colour in all of them."""
+"""Draw the figures of a run from its sections; a method has the same colour in all of them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from training.rows import PER_NOISE, DesignRow
 from training.scoring import SCORED_BANDS
 
 N_LINES = 7
-# Designs to show over frequency, in order of priority.
+# Designs shown over frequency, in order of priority.
 MAIN = (
     DesignRow("prime-log"), DesignRow("prime"), DesignRow("wmmse"), DesignRow("ratio_base_full_band"),
     DesignRow("prime-log", 1, "fast"), DesignRow("prime", 1, "paper"), DesignRow("ratio_base_held_band"),
     DesignRow("wmmse", 3, "paper"), DesignRow("e2e_cfg"), DesignRow("fomaml"), DesignRow("iterative_fir"),
 )  # fmt: skip
 
-# Methods and profiles to show in a figure of quality against cost, in order of priority.
+# Methods and profiles in figures of quality against cost, in order of priority.
 TRAILS = (
     ("prime-log", "fast"), ("prime", "paper"), ("wmmse", "paper"), ("fir_wiener", "fast"), ("wmmse", "fast"),
     ("prime", "fast"), ("ratio_base_full_band", "paper"), ("iterative_fir", ""), ("fxnlms", ""),
@@ -37,10 +37,10 @@ TRAILS = (
     ("selective", ""), ("generative", ""), ("projected_ratio", ""), ("fxlms", ""),
 )  # fmt: skip
 N_TRAILS = 8
-# What a logarithmic axis shows in place of less.
+# Lower limit of a logarithmic axis.
 LEAST_AMP_DB = 1e-3
 
-# Okabe and Ito's palette, without its yellow; shape and line tell methods of one colour apart.
+# Okabe and Ito's palette without its yellow; shape and line distinguish methods of one colour.
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
@@ -53,32 +53,32 @@ STYLES: dict[str, tuple[str, str]] = {
     "fxnlms": (GREY, "2"),
 }  # fmt: skip
 LINES = ("-", "--", ":", "-.")
-# Column of the reduction in each band, and its centre in Hz.
+# Column and centre (Hz) of the reduction per band.
 BANDS = {f"band_{nominal_hz(n):g}_db": nominal_hz(n) for n in SCORED_BANDS}
 
 
 def draw(found: Sequence[Section], per_noise: pd.DataFrame, folder: Path) -> None:
-    """Draw the figures of each window; those over updates and cost use the largest group of conditions.
+    """Draw the figures per window; those over updates and cost use the largest group of conditions.
 
     Parameters
     ----------
     found
         Sections of a run.
     per_noise
-        Rows of the method with a filter for each noise, shown in grey over frequency.
+        Rows of the method with a filter per noise, shown in grey over frequency.
     folder
         Where to write.
     """
     windows = sorted({section.window for section in found})
     for window in windows:
-        own = [section for section in found if section.window == window]
-        apart = [section for section in own if section.conditions != "all"]
+        window_sections = [section for section in found if section.window == window]
+        apart = [section for section in window_sections if section.conditions != "all"]
         figures = {
             "noise_reduction_per_band": plot_bands(apart, per_noise),
             "predicted_against_scored": plot_prediction(apart[0]),
-            "gauss_newton_starts": plot_starts(own[0]),
-            "pareto": plot_pareto(own[0]),
-            "quality_against_core_time": plot_core_time(own[0]),
+            "gauss_newton_starts": plot_starts(window_sections[0]),
+            "pareto": plot_pareto(window_sections[0]),
+            "quality_against_core_time": plot_core_time(window_sections[0]),
         }
         suffix = f"_window{window}" if len(windows) > 1 else ""
         for name, figure in figures.items():
@@ -89,7 +89,7 @@ def draw(found: Sequence[Section], per_noise: pd.DataFrame, folder: Path) -> Non
 
 
 def plot_bands(groups: Sequence[Section], per_noise: pd.DataFrame) -> Figure:
-    """NR per one-third octave of the main designs, split SD shaded, a panel per group of conditions."""
+    """Plot NR per one-third octave of the main designs, split SD shaded, a panel per group of conditions."""
     figure, grid = _panels(len(groups), 1)
     handles: dict[str, Any] = {}
     for axes, section in zip(grid[:, 0], groups, strict=True):
@@ -112,7 +112,7 @@ def plot_bands(groups: Sequence[Section], per_noise: pd.DataFrame) -> Figure:
 
 
 def plot_prediction(section: Section) -> Figure:
-    """Predicted against scored NR, one dot per ear; with and without a coherence."""
+    """Plot predicted against scored NR, one dot per ear; with and without a coherence."""
     titles = {
         "predicted_noise_reduction_db": "with the calibration's coherence",
         "predicted_blind_noise_reduction_db": "without a coherence",
@@ -122,12 +122,12 @@ def plot_prediction(section: Section) -> Figure:
     for axes, (column, title) in zip(grid[:, 0], titles.items(), strict=True):
         axes.axhline(0, color="0.4", lw=0.8, zorder=1)
         for design in _chosen(section):
-            own = section.designs[design].dropna(subset=[column])
+            rows = section.designs[design].dropna(subset=[column])
             colour, marker = style(design.method)
-            error = own[column] - own.noise_reduction_db
+            error = rows[column] - rows.noise_reduction_db
             face = colour if design.k == 0 else "none"
-            (line,) = axes.plot(own.noise_reduction_db, error, marker, ms=4, mfc=face, mec=colour, mew=0.7)
-            if len(own):
+            (line,) = axes.plot(rows.noise_reduction_db, error, marker, ms=4, mfc=face, mec=colour, mew=0.7)
+            if len(rows):
                 handles[section.name(design)] = line
         axes.set(ylabel="predicted - scored NR (dB)", title=title)
         axes.grid(color="0.92")
@@ -137,7 +137,7 @@ def plot_prediction(section: Section) -> Figure:
 
 
 def plot_starts(section: Section) -> Figure | None:
-    """NR against the number of Gauss-Newton updates, one line per starting method, one panel per profile."""
+    """Plot NR against the number of Gauss-Newton updates, a line per start, a panel per profile."""
     profiles = sorted({design.profile for design in section.designs if design.k})
     if not profiles:
         return None
@@ -163,7 +163,7 @@ def plot_starts(section: Section) -> Figure | None:
 
 
 def plot_core_time(section: Section) -> Figure | None:
-    """NR against core time, with the updates of a method connected, one panel per device."""
+    """Plot NR against core time, with the updates of a method connected, a panel per device."""
     times = section.rows.dropna(subset=["core_ms"]).groupby(["device", *DESIGN]).core_ms.median()
     devices = sorted(times.index.unique("device"))
     if not devices:
@@ -183,10 +183,10 @@ def plot_core_time(section: Section) -> Figure | None:
 
 
 def plot_pareto(section: Section) -> Figure:
-    """NR against AMP and against control RMS, updates of a method joined, the Pareto front in grey."""
+    """Plot NR against AMP and control RMS, updates of a method joined, the Pareto front in grey."""
     costs = {"amplification_db": "AMP (dB), 50 Hz-8 kHz", "control_rms": "control RMS (reference: 0.05)"}
     means, _ = section.means(["noise_reduction_db", *costs])
-    fair = [design for design, own in section.designs.items() if not on_true_paths(design, own)]
+    fair = [design for design, rows in section.designs.items() if not on_true_paths(design, rows)]
     figure, grid = _panels(1, 2)
     handles: dict[str, Any] = {}
     for axes, (column, title) in zip(grid[0], costs.items(), strict=True):
@@ -207,24 +207,24 @@ def plot_pareto(section: Section) -> Figure:
 
 
 def plot_listener(section: Section, listener: str) -> Figure:
-    """NR per band of a listener's ears, where they were held out."""
-    own = section.rows[section.rows.listener == listener]
-    ears = sorted(own.ear.unique())
+    """Plot NR per band of a held-out listener's ears."""
+    rows = section.rows[section.rows.listener == listener]
+    ears = sorted(rows.ear.unique())
     figure, grid = _panels(1, len(ears))
     handles: dict[str, Any] = {}
     for axes, ear in zip(grid[0], ears, strict=True):
-        part = Section(section.window, section.conditions, own[own.ear == ear])
+        part = Section(section.window, section.conditions, rows[rows.ear == ear])
         means, _ = part.means(list(BANDS))
         for design in _chosen(part):
             handles[part.name(design)] = _band_line(axes, design, means[design])
         axes.set(title=f"{ear}, fit {', '.join(sorted(part.rows.fit.unique()))}", xlabel="one-third octave (Hz)")
     grid[0, 0].set_ylabel("noise reduction (dB)")
-    figure.suptitle(section.title(f"{listener}, {own['split'].nunique()} splits held out"), fontsize=10)
+    figure.suptitle(section.title(f"{listener}, {rows['split'].nunique()} splits held out"), fontsize=10)
     return _with_legend(figure, handles)
 
 
 def pareto_front(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The (cost, gain) points that no other point beats in both, by rising cost."""
+    """Return the (cost, gain) points that no other point beats in both, by rising cost."""
     front: list[tuple[float, float]] = []
     for cost, gain in sorted(points, key=lambda point: (point[0], -point[1])):
         if not front or gain > front[-1][1]:
@@ -233,9 +233,9 @@ def pareto_front(points: list[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def trails(designs: Iterable[DesignRow]) -> list[list[DesignRow]]:
-    """Designs of the methods in TRAILS, each from k = 0 upwards in one profile; N_TRAILS lines at most.
+    """Group designs of the methods in TRAILS by profile, from k = 0 upwards; N_TRAILS lines at most.
 
-    A method's own filter begins both of its lines; it is a line by itself where no updates were made.
+    The filter without updates begins both lines of its method, or is a line by itself.
     """
     ordered = in_order(designs)
     updated = {(design.method, design.profile) for design in ordered if design.k}
@@ -251,7 +251,7 @@ def trails(designs: Iterable[DesignRow]) -> list[list[DesignRow]]:
 
 
 def style(method: str) -> tuple[str, str]:
-    """Colour and marker of a method; a method without its own has the colour of its family."""
+    """Return colour and marker of a method, those of its family by default."""
     if method in STYLES:
         return STYLES[method]
     family = next((name for name in ("prime-log", "prime", "wmmse") if method.startswith(name)), "")
@@ -283,7 +283,7 @@ def _with_legend(figure: Figure, handles: dict[str, Any]) -> Figure:
 
 
 def _band_line(axes: Axes, design: DesignRow, bands_db: pd.Series) -> Any:
-    """Reduction per one-third octave on a logarithmic axis, the bands that NR counts shaded."""
+    """Draw the reduction per one-third octave on a logarithmic axis, the bands of NR shaded."""
     dashes = LINES[min(design.k, len(LINES) - 1)]
     (line,) = axes.plot(list(BANDS.values()), bands_db, color=style(design.method)[0], ls=dashes, lw=1.4)
     axes.axvspan(44.7, 5620, color="0.95", zorder=0)
@@ -301,7 +301,7 @@ def _log_axis(axes: Axes) -> None:
 
 
 def _trail(axes: Axes, line: list[DesignRow], points: list[tuple[float, float]], note: str = "") -> dict[str, Any]:
-    """One method's points joined, the last one's K beside it; returns the legend's entry."""
+    """Draw one method's points joined, with the last K; return the legend's entry."""
     method, last = line[0].method, line[-1]
     colour, marker = style(method)
     dashes = "--" if last.profile == "paper" else "-"

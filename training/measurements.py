@@ -1,4 +1,4 @@
-"""All that a run measures before it trains: cases, their calibrations, the reference spectrum."""
+"""Measurements that a run makes before it trains: cases, calibrations, the reference spectrum."""
 
 from __future__ import annotations
 
@@ -30,30 +30,28 @@ VARIED_WINDOWS = (4096, 8192, 16_384)
 VARIED_PROBES = (1, 5)
 VARIED_SNR_DB = (20.0, 50.0)
 NOISY_SHARE = 0.5
-# Scores begin after 6.5 s. A longer take would be what a higher SNR is.
+# Range of take durations; scores begin after 6.5 s, and a longer take would only raise the SNR.
 VARIED_TAKE_S = (1.0, 6.5)
 
 
 @dataclass
 class Measurements:
-    """A data set as a run sees it.
-
-    pairs: the true paths, originals first, then, with conditions "all", the variants. estimates: the calibration of
-    each pair with every recording of `noise`, `window`, `regularisation` and `snr_db` (as of
-    `simulate_calibration`), float64. reference_psd: mean square per bin, float64 [16385]. probe: what rows call
-    the recordings, where they are but one of several ways to calibrate. priors: for each listener the one of its
-    calibrations; None where they are regularised.
-    """
+    """A data set as measured in a run; calibration options are those of `simulate_calibration`."""
 
     dataset: PathDataset
     noise: NoiseSet
     window: int
     regularisation: float
+    # True paths: originals, then variants with conditions "all".
     pairs: tuple[PathPair, ...]
+    # Calibrations of the pairs with all recordings of `noise`, float64.
     estimates: SimulatedEstimate
+    # Mean square per bin, float64 [16385].
     reference_psd: Tensor
+    # Name of the recordings in rows, if there are several ways to calibrate.
     probe: str | None = None
     snr_db: float | None = None
+    # Prior per listener for its calibrations; None if regularised.
     priors: Mapping[str, PathPrior] | None = None
 
     @classmethod
@@ -70,7 +68,7 @@ class Measurements:
         probe: str | None = None,
         priors: Mapping[str, PathPrior] | None = None,
     ) -> Measurements:
-        """Simulate the calibration of every pair with all recordings. psd: None for that of `noise`."""
+        """Simulate the calibration of all pairs with all recordings; psd defaults to that of `noise`."""
         pairs = dataset.pairs
         if conditions == "all":
             pairs += tuple(v for pair in pairs for v in secondary_variants(pair, VARIANT_SEED))
@@ -96,17 +94,17 @@ class Measurements:
         )
 
     def indices(self, listeners: tuple[str, ...]) -> list[int]:
-        """Places of the listeners' pairs in `pairs`."""
+        """Return the positions of the listeners' pairs in `pairs`."""
         return [i for i, pair in enumerate(self.pairs) if pair.listener in listeners]
 
     def paths(self, indices: list[int], dtype: torch.dtype = torch.float32) -> AcousticPaths:
-        """Estimated paths of some pairs on the design grid."""
+        """Return the estimated paths of some pairs on the design grid."""
         return AcousticPaths.from_impulse_responses(
             self.estimates.primary[indices], self.estimates.secondary[indices]
         ).to(dtype)
 
     def true_paths(self, indices: list[int], dtype: torch.dtype = torch.float32) -> AcousticPaths:
-        """True paths of some pairs on the design grid: for the adaptive references alone."""
+        """Return the true paths of some pairs on the design grid, for the adaptive references only."""
 
         def spectra(responses: Sequence[NDArray[np.float64]]) -> Tensor:
             return torch.stack(
@@ -122,9 +120,12 @@ class Measurements:
     def training_set(
         self, support: tuple[str, ...], config: TrainingConfig, device: torch.device, seed: int = 0
     ) -> TrainingSet:
-        """The support listeners' cases and mixtures; no other listener's data is touched.
+        """Return the support listeners' cases and mixtures; no other listener's data is used.
 
-        seed: of the mixtures and of the varied calibrations; a run passes the split's index.
+        Parameters
+        ----------
+        seed
+            Seed of the mixtures and of the varied calibrations; a run passes the split's index.
         """
         indices = self.indices(support)
         pairs = [self.pairs[i] for i in indices]
@@ -142,26 +143,27 @@ class Measurements:
         )
 
     def support_uncertainty(self, support: tuple[str, ...]) -> Tensor:
-        """What the support's estimates did not know, [2, 31]: see `synthesis.predict`."""
+        """Return the unknown part of the support's estimates, [2, 31] (`synthesis.predict`)."""
         indices = self.indices(support)
         return learn_uncertainty(
             self.paths(indices, torch.float64).primary, self.estimates.coherence[indices], self.reference_psd
         )
 
     def support_statistics(self, support: tuple[str, ...]) -> SupportStatistics:
-        """What the support's paths have in common; of the ears as they were measured, not of variants."""
+        """Return the statistics of the support's paths, of originals without variants."""
         indices = [i for i in self.indices(support) if self.pairs[i].condition == "original"]
         return learn_support_statistics(
             self.estimates.primary[indices].numpy(), self.estimates.secondary[indices].numpy()
         )
 
     def path_prior(self, support: tuple[str, ...]) -> PathPrior | None:
-        """`learn_prior` of the support."""
+        """Return the prior of the support (`learn_prior`)."""
         return learn_prior([pair for pair in self.pairs if pair.listener in support])
 
     def _varied_estimates(self, seed: int, number: int, pairs: list[PathPair]) -> SimulatedEstimate:
-        """Another calibration of the support: one to five of the probes, one of three windows, a take of 1 to 6.5
-        seconds, and in half of all cases measurement noise."""
+        """Calibrate the support again: one to five probes, one of three windows, a take of 1 to 6.5 s, and measurement
+        noise in half of all cases.
+        """
         rng = np.random.default_rng([seed, number])
         n_probes = int(rng.integers(VARIED_PROBES[0], VARIED_PROBES[1] + 1))
         probes = tuple(sorted(rng.permutation(self.noise.n_recordings)[:n_probes].tolist()))
@@ -183,8 +185,7 @@ class Measurements:
 
 
 def learn_prior(pairs: Sequence[PathPair]) -> PathPrior | None:
-    """What the true paths of these listeners have in common; of the ears as they were measured, not of variants.
-    None of a single ear."""
+    """Learn the prior of these listeners' true paths, without variants; None for a single ear."""
     originals = [pair for pair in pairs if pair.condition == "original"]
     if len(originals) < 2:
         return None
@@ -196,9 +197,12 @@ def learn_prior(pairs: Sequence[PathPair]) -> PathPrior | None:
 
 
 def priors_of_others(pairs: Sequence[PathPair]) -> dict[str, PathPrior]:
-    """For each listener what the others have in common: a training calibration must not know its own paths.
+    """Learn per listener the prior of the others, since a training calibration must not use its listener_pairs paths.
 
-    Raises DatasetError for fewer than two ears of others.
+    Raises
+    ------
+    DatasetError
+        Fewer than two ears of others.
     """
     priors = {}
     for listener in dict.fromkeys(pair.listener for pair in pairs):
@@ -212,13 +216,13 @@ def priors_of_others(pairs: Sequence[PathPair]) -> dict[str, PathPrior]:
 def _calibrated(
     dataset: PathDataset, pairs: Sequence[PathPair], priors: Mapping[str, PathPrior] | None, **options: Any
 ) -> SimulatedEstimate:
-    """Each pair's calibration under its listener's prior; options of `simulate_calibration`."""
+    """Calibrate pairs under their listeners' priors; options of `simulate_calibration`."""
     options |= {"primary_taps": dataset.primary_taps, "secondary_taps": dataset.secondary_taps}
     if priors is None:
         return simulate_calibration(pairs, **options)
     return SimulatedEstimate.joined(
         [
-            simulate_calibration(list(own), prior=priors[listener], **options)
-            for listener, own in groupby(pairs, key=lambda pair: pair.listener)
+            simulate_calibration(list(listener_pairs), prior=priors[listener], **options)
+            for listener, listener_pairs in groupby(pairs, key=lambda pair: pair.listener)
         ]
     )

@@ -1,7 +1,7 @@
 """The methods of the paper by name. To add one, write its class in `training/baselines/` and its line in METHODS.
 
-A method is fitted on the support of a split (many need none) and then designs filters for single ears. What the
-service offers is designed, and updated, by the service's own core (`Served`); all else by torch (`Designed`).
+A method is fitted on the support of a split (many need none) and then designs filters for single ears. Methods of the
+service are designed and updated by its core (`Served`), all others by torch (`Designed`).
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from training.scoring import START_SAMPLES
 from training.trainer import GroupTrainer, ReportUpdate, save_state
 from training.training_set import TrainingSet
 
-# Profiles and numbers of Gauss-Newton updates that get a row beside the method's own filter.
+# Profiles and numbers of Gauss-Newton updates that get a row beside the filter without updates.
 Updates = tuple[tuple[str, int], ...]
 
 TO_THREE: Updates = tuple((profile, k) for profile in ("paper", "fast") for k in (1, 2, 3))
 TO_FOUR: Updates = tuple((profile, k) for profile in ("paper", "fast") for k in (1, 2, 3, 4))
-# In place of all, because each ear has two dozen calibrations.
+# A subset, because every ear has two dozen calibrations.
 BY_RECORDING: Updates = (("paper", 3), ("fast", 1), ("fast", 3))
 
 TIMED_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
@@ -58,14 +58,13 @@ TIMED_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
 
 @dataclass(frozen=True)
 class Filter:
-    """A control filter after `k` updates of a profile ("" at k = 0).
+    """A control filter after `k` updates of a profile ("" at k = 0)."""
 
-    taps: [2048], or [n_noises, 2048] with a filter for each noise. core_ms: time of the design, paths resident.
-    """
-
+    # [2048], or [n_noises, 2048] with a filter per noise.
     taps: Tensor
     k: int
     profile: str
+    # Time of the design with resident paths.
     core_ms: float
 
 
@@ -73,20 +72,19 @@ class Designer(Protocol):
     """A fitted method."""
 
     def filters(self, measurements: Measurements, index: int, updates: Updates) -> Iterator[Filter]:
-        """Yield the method's own filter for a measured pair, then one for each of the updates."""
+        """Yield the method's filter for a measured pair, then one per requested update."""
         ...
 
 
 @dataclass(frozen=True)
 class Served:
-    """A method that the service offers, designed by the compiled core.
+    """A method of the service, designed by the compiled core."""
 
-    parameters: of the model. method: one of `synthesis.methods.METHODS`. max_gain_db: ceiling of its own filter;
-    updates of the `fast` profile have the service's default, the paper's have none.
-    """
-
+    # Parameters of the model.
     parameters: ModelParameters
+    # One of `synthesis.methods.METHODS`.
     method: str
+    # Ceiling without updates; updates of `fast` have the service's default, those of `paper` none.
     max_gain_db: float = np.inf
 
     @cached_property
@@ -94,7 +92,7 @@ class Served:
         return Model.on("cpu", self.parameters)
 
     def filters(self, measurements: Measurements, index: int, updates: Updates) -> Iterator[Filter]:
-        """As `Designer.filters`."""
+        """Yield filters as `Designer.filters`."""
         paths = measured_paths(measurements, index)
         for profile, k in (("", 0), *updates):
             name = profile_for_resolution(profile or "fast", measurements.window)
@@ -106,23 +104,24 @@ class Served:
 
 
 class Baseline(Protocol):
-    """A way from paths to filters in torch."""
+    """A torch method from paths to filters."""
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
-        """Taps [batch, n_taps] from estimated paths."""
+        """Design taps [batch, n_taps] from estimated paths."""
         ...
 
 
 @dataclass(frozen=True)
 class Designed:
-    """A method that the service does not offer; `true_paths`: it adapts on the ear's true paths."""
+    """A method that the service does not offer."""
 
     method: Baseline
+    # Whether it adapts on the ear's true paths.
     true_paths: bool = False
 
     @torch.no_grad()
     def filters(self, measurements: Measurements, index: int, updates: Updates) -> Iterator[Filter]:
-        """As `Designer.filters`; updates are torch's."""
+        """Yield filters as `Designer.filters`; updates are torch's."""
         paths = measurements.true_paths([index]) if self.true_paths else measurements.paths([index])
         began = time.perf_counter()
         start = self.method.design(paths).taps
@@ -130,7 +129,7 @@ class Designed:
         yield Filter(start[0], 0, "", start_ms)
         psd, taps, now = measurements.reference_psd.float(), start, ("", 0)
         for profile, k in updates:
-            # One update at a time, because the schedule has no memory.
+            # Updates are made one at a time, because the schedule has no memory.
             done = now[1] if profile == now[0] else 0
             taps = taps if profile == now[0] else start
             began = time.perf_counter()
@@ -149,63 +148,62 @@ class Designed:
 
 @dataclass(frozen=True)
 class ForEachNoise:
-    """Weighted FxLMS: a filter for each noise, adapted before the scored part begins."""
+    """Weighted FxLMS: a filter per noise, adapted before the scored part begins."""
 
     def filters(self, measurements: Measurements, index: int, updates: Updates) -> Iterator[Filter]:
-        """As `Designer.filters`; of original measurements alone."""
+        """Yield filters as `Designer.filters`, of original measurements only."""
         if measurements.pairs[index].condition == "original":
-            heard = measurements.noise.signals[:, :START_SAMPLES]
-            taps = WeightedFxLms().design_for(measurements.true_paths([index]), heard)
+            adaptation_noise = measurements.noise.signals[:, :START_SAMPLES]
+            taps = WeightedFxLms().design_for(measurements.true_paths([index]), adaptation_noise)
             yield Filter(taps[0], 0, "", float("nan"))
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a generator is trained: its kind's configuration but for what is named here."""
+    """Training of a generator: the configuration of its kind with these changes."""
 
     kind: GeneratorKind
     interpolation: bool | None = None
     realisation: Realisation = "fir_wiener"
 
     def layout(self, n_fft: int) -> GeneratorConfig:
-        """Layout on a data set's Fourier grid (`prime`), or on the design grid (`prime-log`)."""
+        """Return the layout on a data set's Fourier grid (`prime`), or on the design grid (`prime-log`)."""
         if self.kind == "prime":
             return GeneratorConfig.prime(n_fft)
         return GeneratorConfig.prime_log(realisation=self.realisation)
 
     def training(self, configuration: Configuration) -> TrainingConfig:
-        """Training in an experiment."""
+        """Return the training configuration in an experiment."""
         return configuration.training(self.kind, interpolation=self.interpolation)
 
 
 @dataclass(frozen=True)
 class SupportSet:
-    """What a method may be fitted with: the support of one split, never a query.
-
-    measurements: of which only `listeners` are read. query: held-out listeners, of whom only the shuffled-phase
-    control reads anything, other queries' phases. name: METHOD/TASK, of the training's files and messages.
-    """
+    """Data for fitting a method: the support of one split, never a query."""
 
     data: Data
+    # Measurements, of which only `listeners` are read.
     measurements: Measurements
     listeners: tuple[str, ...]
+    # Held-out listeners; only the shuffled-phase control reads other queries' phases.
     query: tuple[str, ...]
     split: int
     seed: int
+    # METHOD/TASK, for the training's files and messages.
     name: str
 
     @property
     def folder(self) -> RunFolder:
-        """Folder of the run."""
+        """Return the folder of the run."""
         return RunFolder(self.data.configuration.out)
 
     @property
     def psd(self) -> Tensor:
-        """Reference power spectrum, [16385], on the training device."""
+        """Return the reference power spectrum, [16385], on the training device."""
         return self.measurements.reference_psd.float().to(self.data.device)
 
     def parameters(self, generator: Generator, with_prior: bool = False) -> ModelParameters:
-        """A generator as a model of this support."""
+        """Return a generator as a model of this support."""
         uncertainty = self.measurements.support_uncertainty(self.listeners)
         prior = self.measurements.path_prior(self.listeners) if with_prior else None
         return ModelParameters(
@@ -217,20 +215,20 @@ class SupportSet:
         )
 
     def untrained(self, layout: GeneratorConfig | None = None) -> ModelParameters:
-        """The parameters of a model whose generator is not used."""
+        """Return the parameters of a model whose generator is unused."""
         return self.parameters(Generator(layout or GeneratorConfig.prime_log()))
 
     def training_set(self, config: TrainingConfig) -> TrainingSet:
-        """Cases and mixtures of the support."""
+        """Return cases and mixtures of the support."""
         return self.data.training_set(self.measurements, self.listeners, config, self.split)
 
     def standard(self) -> tuple[TrainingSet, TrainingConfig]:
-        """Training set and configuration of `prime`, which fitted methods share."""
+        """Return training set and configuration of `prime`, which fitted methods share."""
         config = self.data.configuration.training("prime")
         return self.training_set(config), config
 
     def network_options(self) -> dict[str, Any]:
-        """Options that all trained baselines share."""
+        """Return the options that all trained baselines share."""
         return {
             "seed": self.seed,
             "n_fft": self.data.dataset.n_fft,
@@ -239,7 +237,7 @@ class SupportSet:
         }
 
     def generator(self, method: str) -> Generator:
-        """The trained generator of a method for this split and seed, trained now where it does not exist."""
+        """Return the trained generator of a method for this split and seed, training it if missing."""
         recipe = METHODS[method].recipe
         assert recipe is not None
         name = f"{method}/{self.name.partition('/')[2]}"
@@ -252,7 +250,7 @@ class SupportSet:
 
 
 def train_generators(data: Data, method: str, supports: list[SupportSet]) -> None:
-    """Train the generators of a method for one or several supports as one program and keep their weights."""
+    """Train a method's generators for one or several supports as one program and keep their weights."""
     recipe = METHODS[method].recipe
     assert recipe is not None
     config, folder = recipe.training(data.configuration), supports[0].folder
@@ -275,14 +273,14 @@ def train_generators(data: Data, method: str, supports: list[SupportSet]) -> Non
 
 
 def objective(config: TrainingConfig, measurements: Measurements, device: torch.device) -> Objective:
-    """Eq. 6 on clips or on the reference spectrum, as configured."""
+    """Return Eq. 6 on clips or on the reference spectrum, as configured."""
     if config.objective.domain == "time":
         return TimeDomainObjective(config.objective, measurements.noise, device)
     return FrequencyDomainObjective(config.objective, measurements.reference_psd.float().to(device))
 
 
 def progress_line(name: str, every: int = 250) -> ReportUpdate:
-    """Print a line every so many updates and at the last."""
+    """Print a line every `every` updates and at the last."""
 
     def show(update: int, n_updates: int, loss: float) -> None:
         if update % every == 0 or update == n_updates:
@@ -292,7 +290,7 @@ def progress_line(name: str, every: int = 250) -> ReportUpdate:
 
 
 def measured_paths(measurements: Measurements, index: int) -> Paths:
-    """A measured pair as a client would send it."""
+    """Return a measured pair as a client would send it."""
     estimates = measurements.estimates
     values = (estimates.primary[index], estimates.secondary[index], estimates.coherence[index])
     return Paths(*(value.numpy().astype(np.float32) for value in values))
@@ -300,17 +298,17 @@ def measured_paths(measurements: Measurements, index: int) -> Paths:
 
 @dataclass(frozen=True)
 class Method:
-    """A line of METHODS.
+    """An entry of METHODS."""
 
-    fit: makes a designer of what a method may know. updates: rows beside the method's own filter. rests_on: what a
-    fit differs by; `ear` for methods that need none. needs_generator: it is made of the standard `prime`. recipe:
-    of a generator.
-    """
-
+    # Fits a designer on a support.
     fit: Callable[[SupportSet], Designer]
+    # Rows beside the filter without updates.
     updates: Updates = ()
+    # Unit of a fit; `ear` for methods without one.
     rests_on: Literal["ear", "split", "seed"] = "ear"
+    # Whether it uses the standard `prime`.
     needs_generator: bool = False
+    # Training of a generator.
     recipe: Recipe | None = None
     true_paths: bool = False
 
@@ -428,7 +426,7 @@ METHODS: Mapping[str, Method] = {
     PER_NOISE: Method(lambda s: ForEachNoise(), true_paths=True),
 }
 
-# Names that stand for several.
+# Names of groups.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "standard": ("ratio_base_full_band", "ratio_base_held_band", "fir_wiener", "projected_ratio", "wmmse"),
     "hardware": tuple(ON_HARDWARE),
@@ -440,7 +438,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 
 def chosen_methods(text: str) -> tuple[str, ...]:
-    """Method names from a comma-separated list of names and groups, in the order of METHODS.
+    """Parse a comma-separated list of method and group names, in the order of METHODS.
 
     Raises
     ------

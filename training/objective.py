@@ -5,7 +5,7 @@
 The band reductions R_b come from 3-s clips and Hann STFTs, as in the paper, or from the reference power spectrum
 on the design grid, which needs neither clips nor long convolutions. A margin in the risk, [margin - R_b]_+, counts
 bands that are quieter by less than it: what a support listener has to spare, a held-out one may need. The bands
-beyond the scored ones have a margin of their own, for few filters can make them quieter at all.
+beyond the scored ones have a separate margin, since few filters can make them quieter at all.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ ENERGY_FLOOR = 1e-12
 
 @dataclass(frozen=True)
 class TruePaths:
-    """True support paths of a batch: impulse responses, real [batch, n <= 8192] each."""
+    """True support paths of a batch, real [batch, n <= 8192]."""
 
     primary: Tensor
     secondary: Tensor
 
 
 def conditional_value_at_risk(values: Tensor) -> Tensor:
-    """Mean of the largest tenth of values [..., n], the last one counted by its fraction: [...].
+    """Average the largest tenth of values [..., n], the last one counted by its fraction: [...].
 
     Of 23 bands the worst tenth is (x_1 + x_2 + 0.3 x_3) / 2.3.
     """
@@ -54,7 +54,7 @@ def conditional_value_at_risk(values: Tensor) -> Tensor:
 
 
 class Objective:
-    """Eq. 6 for a batch; a domain supplies the band powers."""
+    """Eq. 6 for a batch; subclasses compute the band powers."""
 
     def __init__(self, config: ObjectiveConfig) -> None:
         """config: weights and the bands of the risk."""
@@ -64,25 +64,30 @@ class Objective:
         self._margin_db = torch.tensor(margins)
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> np.ndarray:
-        """What is random about the evaluation of a batch: int64 [batch, n], here n = 0."""
+        """Draw the random part of a batch's evaluation: int64 [batch, n], here n = 0."""
         return np.empty((batch_size, 0), dtype=np.int64)
 
     def band_powers(self, true: Any, taps: Tensor, response: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-        """Disturbance and error power in each of `bands`, [batch, n_bands] each, floored above zero.
+        """Compute disturbance and error power per band, [batch, n_bands], floored above zero.
 
-        response: spectrum of the taps on the design grid, [batch, n_bins]. drawn: from `draw`.
+        Parameters
+        ----------
+        response
+            Spectrum of the taps on the design grid, [batch, n_bins].
+        drawn
+            Result of `draw`.
         """
         raise NotImplementedError
 
     def __call__(
         self, true: TruePaths, taps: Tensor, correction: Tensor, rng: np.random.Generator, n_fft: int
     ) -> Tensor:
-        """L, a scalar: mean over the batch, under draws of `rng`; the rest as for `of_items`."""
+        """Average L over the batch, under draws of `rng`; the rest as for `of_items`."""
         drawn = torch.from_numpy(self.draw(taps.shape[0], rng)).to(taps.device)
         return self.of_items(true, taps, correction, drawn, n_fft).mean()
 
     def of_items(self, true: Any, taps: Tensor, correction: Tensor, drawn: Tensor, n_fft: int) -> Tensor:
-        """L of each item, [batch].
+        """Compute L per item, [batch].
 
         Parameters
         ----------
@@ -117,7 +122,7 @@ class Objective:
 
 
 class TimeDomainObjective(Objective):
-    """Band powers from a random 3-s clip of a random noise for each item, cut from its first 4 s."""
+    """Band powers from a random 3 s clip of a random noise per item, from its first 4 s."""
 
     def __init__(self, config: ObjectiveConfig, noise: NoiseSet, device: torch.device) -> None:
         """noise: signals at 48 kHz, kept in float32."""
@@ -129,7 +134,7 @@ class TimeDomainObjective(Objective):
         self._n_fft = next_fast_len(CLIP_SAMPLES + MAX_PATH_SAMPLES + N_TAPS, real=True)
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> np.ndarray:
-        """A noise and a clip's first sample for each item: int64 [batch, 2]."""
+        """Draw a noise and a clip's first sample per item: int64 [batch, 2]."""
         latest = CLIPS_FROM_SAMPLES - CLIP_SAMPLES
         rows = [(rng.integers(self._signals.shape[0]), rng.integers(latest + 1)) for _ in range(batch_size)]
         return np.array(rows, dtype=np.int64)
@@ -163,11 +168,11 @@ class FrequencyDomainObjective(Objective):
         self._membership = band_matrix(self.bands, n_fft, reference_psd)
 
     def band_powers(self, true: TruePaths, taps: Tensor, response: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-        """Weigh |P|^2 and |P - S W|^2 with the reference spectrum; nothing is drawn."""
+        """Weight |P|^2 and |P - S W|^2 with the reference spectrum; nothing is drawn."""
         return self.powers(AcousticPaths.from_impulse_responses(true.primary, true.secondary), response)
 
     def powers(self, paths: AcousticPaths, response: Tensor) -> tuple[Tensor, Tensor]:
-        """As `band_powers`, of paths on the design grid."""
+        """Compute `band_powers` from paths on the design grid."""
         disturbance = self._psd * squared_magnitude(paths.primary)
         error = self._psd * squared_magnitude(paths.primary - paths.secondary * response)
         floor = ENERGY_FLOOR * disturbance.sum(-1, keepdim=True)

@@ -1,10 +1,10 @@
-"""Train a model on every listener of a data set, and publish it with the scores of its split models.
+"""Train a model on all listeners of a data set, and publish it with the scores of its split models.
 
     python -m training.publish_default --data DIR --noise DIR --run OUT [--store DIR --name NAME] [--seed N]
 
-OUT is a finished run of `run_splits` with `prime-log`; PANDAR's makes the bundled model. A model of all listeners
-has no held-out listener of its own, so its manifest carries what the split models, trained in the same way, reached
-on the listeners that each left out; its own figures are labelled in support.
+OUT is a finished run of `run_splits` with `prime-log`; PANDAR's makes the bundled model. A model of all listeners has
+no held-out listeners, so its manifest has the held-out scores of the split models, trained in the same way; its scores
+on the support are labelled so.
 """
 
 from __future__ import annotations
@@ -68,37 +68,39 @@ def publish(request: argparse.Namespace) -> None:
 
 
 def configuration_of(settings: dict[str, Any], request: argparse.Namespace) -> Configuration:
-    """The run's own configuration, on the data that the command names."""
+    """Return the run's configuration, on the data named on the command line."""
     chosen = ("protocol", "window", "regularisation", "calibration", "conditions", "support", "updates", "quick")
-    own = {name: settings[name] for name in chosen if name in settings}
+    rows_of_split = {name: settings[name] for name in chosen if name in settings}
     folders = {"data": request.data, "noise": request.noise, "out": request.run / "all-listeners"}
-    return Configuration.load({"dataset": settings["dataset"], "splits": 1, **folders, **own})
+    return Configuration.load({"dataset": settings["dataset"], "splits": 1, **folders, **rows_of_split})
 
 
 def in_support(support: SupportSet) -> dict[str, dict[str, float]]:
-    """The model on its own support's ears, beside the designs that need no training."""
+    """Score the model on its support's ears, beside the designs that need no training."""
     fold = support.data.everybody
     found = []
     for name in (*GROUPS["standard"], GENERATOR):
         print(f"{support.name}: scores {name} on {len(support.listeners)} listeners", flush=True)
-        own = score_method(
+        rows_of_split = score_method(
             fold.support, fold.score, name, METHODS[name].fit(support), support, support.listeners, {"split": 0}
         )
-        found.append(pd.DataFrame(own))
+        found.append(pd.DataFrame(rows_of_split))
     return mean_figures(*found)
 
 
 def held_out_tables(rows: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
-    """For each split's first model, by name, its held-out figures beside the untrained designs' on its ears."""
+    """Return per split's first model its held-out figures beside the untrained designs' on its ears."""
     tables = {}
     first = rows[(rows.method == GENERATOR) & (rows.seed == 0)]
-    for split, own in first.groupby("split"):
-        published = own.get("checkpoint", pd.Series([np.nan])).iloc[0]
+    for split, rows_of_split in first.groupby("split"):
+        published = rows_of_split.get("checkpoint", pd.Series([np.nan])).iloc[0]
         name = (
-            published if isinstance(published, str) else f"{own.dataset.iloc[0]}-{GENERATOR}-split{split:02d}-seed0"
+            published
+            if isinstance(published, str)
+            else f"{rows_of_split.dataset.iloc[0]}-{GENERATOR}-split{split:02d}-seed0"
         )
         beside = rows[(rows["split"] == split) & rows.method.isin(GROUPS["standard"])]
-        tables[name] = mean_figures(beside, own)
+        tables[name] = mean_figures(beside, rows_of_split)
     return tables
 
 

@@ -43,13 +43,13 @@ OPTIONAL = (
     *("seed", "probe", "snr_db", "support", "support_recordings", "paths", "core_ms", "device", "regularisation"),
     *("predicted_noise_reduction_db", "predicted_blind_noise_reduction_db"),
 )
-# An ear counts as loud above the scored bands if a band above 8.9 kHz becomes louder by more than this.
+# A band above 8.9 kHz that is louder by more than this marks an ear as loud above the scored bands.
 LOUD_HIGH_BAND_DB = 3.0
-# The service answers with WMMSE where that is predicted to be better by more than this.
+# The service falls back on WMMSE if it is predicted to be better by more than this.
 FALLBACK_MARGIN_DB = 0.5
 
 NOTE = (
-    "NR: mean over the one-third octaves 50 Hz-5 kHz. AMP: 50 Hz-8 kHz, quieter bands counted as 0 in each block. "
+    "NR: mean over the one-third octaves 50 Hz-5 kHz. AMP: 50 Hz-8 kHz, quieter bands counted as 0 per block. "
     "low, high: change of level in 22.4-44.7 Hz and 8.9-22.4 kHz, positive is louder. late cut: scored with the "
     "primary's taps from 2048 on set to zero. Means over ears, conditions and seeds within a listener, over "
     "listeners within a split, over splits; SD: sample standard deviation over split means. cases: ears times "
@@ -60,7 +60,7 @@ NOTE = (
 )
 BY_RECORDING_NOTE = (
     "Filters are scored on the held-out recordings, white and pink. pool: the held-out recordings together; single "
-    "recording: each of them alone; airplane_like: nothing above 8 kHz; broad-band: white, pink and pool. noise: "
+    "recording: one of them alone; airplane_like: nothing above 8 kHz; broad-band: white, pink and pool. noise: "
     "SNR at the error microphone. Means over ears and probes within a listener, over listeners within a split, "
     "over splits; worst ear: of all. with fallback: WMMSE where it is predicted to be better by more than "
     f"{FALLBACK_MARGIN_DB} dB. No listener and no recording was in its model's support."
@@ -82,7 +82,7 @@ TABLE_3 = (
     "prime", "fir_wiener", "prime-log", "wmmse", "wmmse_fast", *(f"wmmse_pcg_{2**n}" for n in range(5, 12)),
     "iterative_fir", "fxlms", "fxnlms",
 )  # fmt: skip
-# Title, published figures shown, which designs, and methods of which one is needed.
+# Title, published figures, which designs, and methods of which one is needed.
 PAPER_TABLES: tuple[tuple[str, tuple[str, ...], Callable[[DesignRow], bool], tuple[str, ...]], ...] = (
     (
         "Table 1. No query updates",
@@ -145,7 +145,7 @@ def write_report(run: Path, out: Path | None = None) -> str:
     RunError
         There are no rows that a report can be made of.
     """
-    from training import figures  # matplotlib takes a second
+    from training import figures  # imported late: matplotlib takes a second
 
     rows, out = checked(by_split(read_rows(run))), out or (run if run.is_dir() else run.parent)
     out.mkdir(parents=True, exist_ok=True)
@@ -208,8 +208,8 @@ class Section:
 
     @cached_property
     def designs(self) -> dict[DesignRow, pd.DataFrame]:
-        """The rows of each design, in the order of METHODS."""
-        found = {as_design(key): own for key, own in self.rows.groupby(DESIGN, sort=False)}
+        """Return the rows per design, in the order of METHODS."""
+        found = {as_design(key): group for key, group in self.rows.groupby(DESIGN, sort=False)}
         return {item: found[item] for item in in_order(found)}
 
     @property
@@ -235,7 +235,7 @@ class Section:
         return design.name + (" (true paths)" if on_true_paths(design, self.designs[design]) else "")
 
     def means(self, columns: Sequence[str]) -> tuple[dict[DesignRow, pd.Series], dict[DesignRow, pd.Series]]:
-        """Mean and sample SD over splits of each column, by design."""
+        """Compute mean and sample SD of the columns over splits, by design."""
         grouped = split_means(self.rows, list(columns)).groupby(level=DESIGN, sort=False)
         mean, deviation = (
             {as_design(key): line for key, line in table.iterrows()} for table in (grouped.mean(), grouped.std())
@@ -244,10 +244,10 @@ class Section:
 
 
 def sections(rows: pd.DataFrame) -> Iterator[Section]:
-    """Yield for each window all conditions, original and modified measurements, as far as there are such rows."""
-    for window, own in rows[rows.method != PER_NOISE].groupby("window"):
-        original = own.condition == "original"
-        groups = {"all": own, "original": own[original], "modified": own[~original]}
+    """Yield per window all conditions, original and modified measurements, if there are such rows."""
+    for window, group in rows[rows.method != PER_NOISE].groupby("window"):
+        original = group.condition == "original"
+        groups = {"all": group, "original": group[original], "modified": group[~original]}
         if original.all() or not original.any():
             groups.pop("all")
         for conditions, chosen in groups.items():
@@ -264,10 +264,10 @@ def in_order(designs: Iterable[DesignRow]) -> list[DesignRow]:
     )
 
 
-def on_true_paths(design: DesignRow, own: pd.DataFrame) -> bool:
-    """Whether a design used the query's true paths, according to its rows or its method."""
+def on_true_paths(design: DesignRow, group: pd.DataFrame) -> bool:
+    """Return whether a design used the query's true paths, according to its rows or its method."""
     method = METHODS.get(design.method)
-    return bool((own.paths == "true").any()) or (method is not None and method.true_paths)
+    return bool((group.paths == "true").any()) or (method is not None and method.true_paths)
 
 
 def section_tables(section: Section) -> list[str]:
@@ -285,7 +285,7 @@ def section_tables(section: Section) -> list[str]:
 
 
 def supports(rows: pd.DataFrame) -> str:
-    """List the support of each split; empty if nothing was trained."""
+    """List the supports of the splits; empty if nothing was trained."""
     columns = [name for name in ("split", "support", "support_recordings") if rows[name].notna().any()]
     found = rows[columns].dropna().drop_duplicates().sort_values("split")
     if "support" not in columns:
@@ -308,7 +308,7 @@ def absent(rows: pd.DataFrame) -> str:
 def paper_table(
     section: Section, title: str, columns: Sequence[str], holds: Callable[[DesignRow], bool], needs: Sequence[str]
 ) -> str | None:
-    """One of the paper's tables with its results and these; None if the rows have none of its designs."""
+    """Compose one of the paper's tables beside these results; None if the rows have none of its designs."""
     ours = [design for design in section.designs if holds(design)]
     if not ours or (needs and not {design.method for design in ours} & set(needs)):
         return None
@@ -324,25 +324,25 @@ def paper_table(
     table = pd.DataFrame(lines).join(quality(section, ours).drop(columns="design"))
     if "core_ms" in columns:
         times = section.rows.dropna(subset=["core_ms"]).groupby([*DESIGN, "device"]).core_ms.median()
-        for device, own in times.groupby(level="device"):
-            by_design = {as_design(key): value for key, value in own.items()}
+        for device, group in times.groupby(level="device"):
+            by_design = {as_design(key): value for key, value in group.items()}
             table[f"ms ({device})"] = [by_design.get(design) for design in ours]
     parts = [f"### {section.title(title)}", markdown(table)]
     if unmatched := in_order(set(theirs).difference(ours)):
-        told = ", ".join(f"{design.name} {theirs[design]['noise_reduction_db']:g}" for design in unmatched)
-        parts.append(f"In the paper's table and not in these rows (its NR, dB): {told}.")
+        listed = ", ".join(f"{design.name} {theirs[design]['noise_reduction_db']:g}" for design in unmatched)
+        parts.append(f"In the paper's table and not in these rows (its NR, dB): {listed}.")
     return "\n\n".join(parts)
 
 
 def paper_results(section: Section, differences: bool) -> dict[Any, Any]:
-    """The paper's lines for a section, by design, or its differences by pair of designs."""
+    """Return the paper's lines for a section, by design, or its differences by pair of designs."""
     with (files("training") / "paper.csv").open() as file:
         table = pd.read_csv(file, keep_default_na=True).fillna({"profile": "", "minus_profile": ""})
     dataset = "pandar" if section.dataset == "simulated" else section.dataset
-    own = table[(table.dataset == dataset) & (table.conditions == section.conditions)]
-    own = own[own.minus_method.notna() == differences]
+    group = table[(table.dataset == dataset) & (table.conditions == section.conditions)]
+    group = group[group.minus_method.notna() == differences]
     found: dict[Any, Any] = {}
-    for line in own.to_dict("records"):
+    for line in group.to_dict("records"):
         first = DesignRow(line["method"], int(line["k"]), line["profile"])
         if differences:
             found[first, DesignRow(line["minus_method"], int(line["minus_k"]), line["minus_profile"])] = line
@@ -352,29 +352,31 @@ def paper_results(section: Section, differences: bool) -> dict[Any, Any]:
 
 
 def quality(section: Section, designs: Sequence[DesignRow] | None = None) -> pd.DataFrame:
-    """A line per design: means over splits, levels out of band, the worst ear, and the number of cases."""
+    """Tabulate designs: means over splits, levels out of band, the worst ear, and the number of cases."""
     means, deviations = section.means([*COLUMNS, "loud_high_band"])
     lines = []
     for design in section.designs if designs is None else designs:
-        own, mean = section.designs[design], means[design]
+        group, mean = section.designs[design], means[design]
         lines.append(
             {
                 "design": section.name(design),
                 "NR dB": mean["noise_reduction_db"],
                 "NR SD over splits": deviations[design]["noise_reduction_db"],
-                "worst ear NR": own.noise_reduction_db.min(),
+                "worst ear NR": group.noise_reduction_db.min(),
                 **{title: mean[column] for column, title in COLUMNS.items() if title != "NR dB"},
-                "loudest band above 8.9 kHz": own.worst_high_band_db.max(),
+                "loudest band above 8.9 kHz": group.worst_high_band_db.max(),
                 "ears above +3 dB there, %": 100 * mean["loud_high_band"],
-                **counts(own),
+                **counts(group),
             }
         )
     return pd.DataFrame(lines)
 
 
 def counts(rows: pd.DataFrame) -> dict[str, int | str]:
-    """Numbers of splits, seeds, listeners and cases behind a mean; an unfinished method may have different numbers
-    of seeds per split, and one without randomness has none."""
+    """Count splits, seeds, listeners and cases of a mean.
+
+    An unfinished method may have different numbers of seeds per split; one without randomness has none.
+    """
     seeds = sorted(set(rows.groupby("split").seed.nunique()))
     return {
         "splits": rows["split"].nunique(),
@@ -385,7 +387,7 @@ def counts(rows: pd.DataFrame) -> dict[str, int | str]:
 
 
 def starts(section: Section) -> str | None:
-    """NR by number of updates, with a line for each starting method and profile."""
+    """Tabulate NR by number of updates, with a line per start and profile."""
     means, deviations = section.means(["noise_reduction_db"])
     refined = in_order({DesignRow(design.method, 0, design.profile) for design in section.designs if design.k})
     if not refined:
@@ -405,7 +407,7 @@ def starts(section: Section) -> str | None:
 
 
 def pairs(section: Section) -> str | None:
-    """Paired differences over splits, first minus second, on the cases that both have; seeds are averaged."""
+    """Tabulate paired differences over splits, first minus second, on common cases; seeds are averaged."""
     lines = []
     theirs = paper_results(section, differences=True)
     for first, second in PAIRS:
@@ -413,7 +415,7 @@ def pairs(section: Section) -> str | None:
             continue
         sides = [section.designs[item] for item in (first, second)]
         columns = ["noise_reduction_db", "amplification_db"]
-        cases = [own.groupby(["split", *CASE])[columns].mean() for own in sides]
+        cases = [group.groupby(["split", *CASE])[columns].mean() for group in sides]
         both = (cases[0] - cases[1]).dropna(how="all")
         if both.empty:
             continue
@@ -442,20 +444,20 @@ def pairs(section: Section) -> str | None:
 
 
 def predictions(section: Section) -> str | None:
-    """Error of the prediction relative to the score, with and without a coherence."""
+    """Tabulate errors of the prediction relative to the score, with and without a coherence."""
     means, _ = section.means(["prediction_error_db", "prediction_miss_db", "blind_miss_db"])
     lines = [
         {
             "design": section.name(design),
             "predicted - scored NR dB": means[design]["prediction_error_db"],
             "its mean size": means[design]["prediction_miss_db"],
-            "its largest": own.prediction_miss_db.max(),
+            "its largest": group.prediction_miss_db.max(),
             "its mean size without coherence": means[design]["blind_miss_db"],
-            "its largest without coherence": own.blind_miss_db.max(),
-            **counts(own),
+            "its largest without coherence": group.blind_miss_db.max(),
+            **counts(group),
         }
-        for design, own in section.designs.items()
-        if own.prediction_error_db.notna().any()
+        for design, group in section.designs.items()
+        if group.prediction_error_db.notna().any()
     ]
     return (
         f"### {section.title('Predicted against scored NR')}\n\n{markdown(pd.DataFrame(lines))}" if lines else None
@@ -463,18 +465,18 @@ def predictions(section: Section) -> str | None:
 
 
 def loose_fits(section: Section) -> Iterator[str]:
-    """All designs on the ears with a slightly loose fit, and on those with a loose fit."""
+    """Tabulate all designs on ears with a slightly loose fit, and with a loose fit."""
     for fit in ("slightly loose", "loose"):
-        own = section.rows[section.rows.fit == fit]
-        if len(own):
+        group = section.rows[section.rows.fit == fit]
+        if len(group):
             title = section.title(
-                f"{fit.capitalize()} fit only: {', '.join(sorted(set(own.listener + ' ' + own.ear)))}"
+                f"{fit.capitalize()} fit only: {', '.join(sorted(set(group.listener + ' ' + group.ear)))}"
             )
-            yield f"### {title}\n\n{markdown(quality(Section(section.window, section.conditions, own)))}"
+            yield f"### {title}\n\n{markdown(quality(Section(section.window, section.conditions, group)))}"
 
 
 def by_each_split(section: Section) -> str:
-    """NR and AMP of every design (lines) in every split (columns)."""
+    """Tabulate NR and AMP of all designs (lines) in all splits (columns)."""
     means = split_means(section.rows, ["noise_reduction_db", "amplification_db"])
     cells = means.noise_reduction_db.map("{:.2f}".format) + " / " + means.amplification_db.map("{:.3f}".format)
     table = cells.unstack("split").sort_index(axis=1).reindex(list(section.designs)).fillna("")
@@ -483,7 +485,7 @@ def by_each_split(section: Section) -> str:
 
 
 def every_split(section: Section) -> str:
-    """All figures of every design in every split, a line each."""
+    """Tabulate all figures of all designs in all splits."""
     means = split_means(section.rows, list(COLUMNS)).rename(columns=COLUMNS).reset_index()
     place = {design: n for n, design in enumerate(section.designs)}
     designs = [as_design(key) for key in means[DESIGN].itertuples(index=False, name=None)]
@@ -495,19 +497,20 @@ def every_split(section: Section) -> str:
 
 
 def by_recording(rows: pd.DataFrame) -> str:
-    """Tables of a run by recording: each trained method against WMMSE from the same estimates, by probe and SNR.
+    """Compose tables of a run by recording: trained methods against WMMSE from the same estimates, by probe and SNR.
 
-    A single recording is a case of its own, so that a mean over single recordings weighs each of them alike.
+    A single recording is a separate case, so that means over single recordings weight them equally.
     """
     case = ["split", "listener", "ear", "probe", "snr_db"]
     columns = ["noise_reduction_db", "amplification_db", "predicted_noise_reduction_db"]
     means = rows.groupby([*DESIGN, *case], dropna=False)[columns].mean()
     cases = {
-        as_design(key): own.reset_index(DESIGN, drop=True).reset_index() for key, own in means.groupby(level=DESIGN)
+        as_design(key): group.reset_index(DESIGN, drop=True).reset_index()
+        for key, group in means.groupby(level=DESIGN)
     }
     lines: dict[tuple[str, str], dict[str, object]] = {}
-    for design, own in cases.items():
-        for probe, snr, chosen in probe_groups(own):
+    for design, group in cases.items():
+        for probe, snr, chosen in probe_groups(group):
             line = lines.setdefault((probe, snr), {"probe": probe, "noise": snr})
             figures = (mean_over_splits(chosen, name) for name in ("noise_reduction_db", "amplification_db"))
             line[design.name] = "{:.2f} / {:.3f}".format(*figures)
@@ -526,18 +529,18 @@ def probe_groups(cases: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]
     kinds = {"broad-band": cases.probe.isin(BROAD_BAND), "single recording": ~cases.probe.isin(others)}
     kinds |= {name: cases.probe == name for name in others}
     for name, chosen in kinds.items():
-        for snr_db, own in cases[chosen].groupby(cases.snr_db.fillna(math.inf), sort=True):
-            yield name, "none" if snr_db == math.inf else f"{snr_db:g} dB", own
+        for snr_db, group in cases[chosen].groupby(cases.snr_db.fillna(math.inf), sort=True):
+            yield name, "none" if snr_db == math.inf else f"{snr_db:g} dB", group
 
 
 def mean_over_splits(cases: pd.DataFrame, column: str) -> float:
-    """Mean over ears and probes within a listener, listeners within a split, splits."""
+    """Average over ears and probes within a listener, listeners within a split, splits."""
     listeners = cases.groupby(["split", "listener"])[column].mean()
     return float(listeners.groupby(level="split").mean().mean())
 
 
 def against_wmmse(design: DesignRow, cases: dict[DesignRow, pd.DataFrame], case: list[str]) -> str:
-    """Differences of NR on the same estimates, with and without the fallback, and errors of the prediction."""
+    """Tabulate differences of NR on the same estimates, with and without the fallback, and errors of the prediction."""
     joined = cases[design].merge(cases[DesignRow("wmmse")], on=case, suffixes=("", "_wmmse"))
     gain = joined.noise_reduction_db - joined.noise_reduction_db_wmmse
     replaced = joined.predicted_noise_reduction_db_wmmse > joined.predicted_noise_reduction_db + FALLBACK_MARGIN_DB
@@ -574,7 +577,7 @@ def against_wmmse(design: DesignRow, cases: dict[DesignRow, pd.DataFrame], case:
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """A Markdown table; numbers with three decimals."""
+    """Format a Markdown table; numbers with three decimals."""
 
     def cell(value: object) -> str:
         if value is None or (isinstance(value, float) and math.isnan(value)):

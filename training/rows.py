@@ -1,10 +1,10 @@
 """The rows of an experiment: one Parquet file per finished task, joined into `rows.parquet`.
 
-    OUT/run.json                  what decides the results, and configuration and environment of each start
+    OUT/run.json                  settings that determine the results, and configuration and environment of all starts
     OUT/rows/METHOD/TASK.parquet  rows of one finished task
     OUT/state/METHOD/TASK.pt      training state of an unfinished task
     OUT/models/METHOD/TASK.pt     weights of a trained generator
-    OUT/rows.parquet              all rows; `attrs` hold run.json and the held-out listeners of each split
+    OUT/rows.parquet              all rows; `attrs` hold run.json and the held-out listeners of the splits
 
 A file appears whole or not at all, so that a killed run loses at most the tasks in progress.
 """
@@ -34,12 +34,12 @@ Row = dict[str, Any]
 
 ROWS_FILE = "rows.parquet"
 RECORD_FILE = "run.json"
-# Key of the metadata of a Parquet file.
+# Metadata key of a Parquet file.
 ATTRS = "run"
-# Method with a filter for each noise: it enters the figure over frequency and no table.
+# Method with a filter per noise: shown in the figure over frequency only.
 PER_NOISE = "weighted_fxlms"
 
-# Figures of a filter and their headings in tables.
+# Columns of a filter's figures and their headings in tables.
 COLUMNS = {
     "noise_reduction_db": "NR dB",
     "amplification_db": "AMP dB",
@@ -55,7 +55,7 @@ BROAD_BAND = ("white", "pink", "pool")
 
 
 class RunError(ValueError):
-    """A run that cannot start or go on as requested."""
+    """A run that cannot start or continue as requested."""
 
 
 class DesignRow(NamedTuple):
@@ -67,27 +67,27 @@ class DesignRow(NamedTuple):
 
     @property
     def name(self) -> str:
-        """`prime-log + GN(2)`; a profile other than the method's own is named: `prime-log + GN(2, paper)`."""
+        """`prime-log + GN(2)`; a profile other than the method's group is named: `prime-log + GN(2, paper)`."""
         if not self.k:
             return self.method
-        other = "" if self.profile == own_profile(self.method) else f", {self.profile}"
+        other = "" if self.profile == default_profile(self.method) else f", {self.profile}"
         return f"{self.method} + GN({self.k}{other})"
 
 
-def own_profile(method: str) -> str:
-    """Profile of a method's updates where none is named: `fast` for prime-log, else `paper`."""
+def default_profile(method: str) -> str:
+    """Return the default profile of a method's updates: `fast` for prime-log, else `paper`."""
     return "fast" if method.startswith("prime-log") else "paper"
 
 
 def as_design(key: Hashable) -> DesignRow:
-    """Design from the first three levels of an index."""
+    """Make a design from the first three levels of an index."""
     method, k, profile = cast("tuple[str, int, str]", key)[:3]
     return DesignRow(method, int(k), profile)
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run; it never holds results of two settings."""
+    """Folder of one run, with results of one setting."""
 
     folder: Path
 
@@ -106,7 +106,7 @@ class RunFolder:
         write_atomically(self.folder / RECORD_FILE, (json.dumps(record, indent=2) + "\n").encode())
 
     def record(self) -> dict[str, Any]:
-        """Settings and starts in run.json; both are empty before the first start."""
+        """Return settings and starts in run.json; both are empty before the first start."""
         file = self.folder / RECORD_FILE
         if not file.exists():
             return {"settings": {}, "starts": []}
@@ -126,12 +126,12 @@ class RunFolder:
         """
         rows = read_rows(file)
         check_settings(str(file), rows.attrs["settings"], settings)
-        for name, own in rows.groupby(rows.method + "/" + rows.task, sort=False):
+        for name, group in rows.groupby(rows.method + "/" + rows.task, sort=False):
             if not self.has(str(name)):
-                self.write(str(name), own.dropna(axis=1, how="all"))
+                self.write(str(name), group.dropna(axis=1, how="all"))
 
     def has(self, task: str) -> bool:
-        """Whether the rows of a task (METHOD/TASK) exist."""
+        """Return whether the rows of a task (METHOD/TASK) exist."""
         return self._file(task).exists()
 
     def write(self, task: str, rows: pd.DataFrame) -> None:
@@ -142,19 +142,19 @@ class RunFolder:
         self.state_file(task).unlink(missing_ok=True)
 
     def read(self, tasks: Sequence[str] | None = None) -> pd.DataFrame:
-        """Rows of the finished tasks among `tasks`, or of all."""
+        """Read the rows of the finished tasks among `tasks`, or of all."""
         files = sorted((self.folder / "rows").glob("*/*.parquet"))
         if tasks is not None:
             files = [self._file(task) for task in tasks if self.has(task)]
         return joined([read_parquet(file) for file in files])
 
     def collect(self, held_out: Mapping[int, Sequence[str]]) -> pd.DataFrame:
-        """Write and return all rows of the folder, whatever configuration asked for them.
+        """Write and return all rows of the folder, whatever configuration requested them.
 
         Parameters
         ----------
         held_out
-            Held-out listeners of each split; those of earlier starts are kept.
+            Held-out listeners per split; those of earlier starts are kept.
         """
         file = self.folder / ROWS_FILE
         earlier = read_rows(file).attrs["held_out"] if file.exists() else {}
@@ -168,11 +168,11 @@ class RunFolder:
         return rows
 
     def state_file(self, task: str) -> Path:
-        """Where the training of a task keeps its state."""
+        """Return the file of a task's training state."""
         return self.folder / "state" / f"{task}.pt"
 
     def model_file(self, task: str) -> Path:
-        """Where the weights of a trained generator are kept."""
+        """Return the file of a trained generator's weights."""
         return self.folder / "models" / f"{task}.pt"
 
     def _file(self, task: str) -> Path:
@@ -203,7 +203,7 @@ def read_rows(run: Path) -> pd.DataFrame:
 def by_split(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows with a split each, without `attrs`, which pandas would copy at every step of a report.
 
-    An untrained design has rows once per listener. They enter each split whose held-out listeners all have them, so
+    An untrained design has rows once per listener. They enter all splits whose held-out listeners all have them, so
     that every method's mean of a split is taken over the same cases.
     """
     held_out = {int(split): set(listeners) for split, listeners in rows.attrs["held_out"].items()}
@@ -213,23 +213,22 @@ def by_split(rows: pd.DataFrame) -> pd.DataFrame:
         rows["split"] = np.nan
     fitted = rows["split"].notna()
     parts = [rows[fitted]]
-    for _, own in rows[~fitted].groupby("method", sort=False):
-        done = set(own.listener)
-        parts += [own[own.listener.isin(item)].assign(split=n) for n, item in held_out.items() if item <= done]
+    for _, group in rows[~fitted].groupby("method", sort=False):
+        done = set(group.listener)
+        parts += [group[group.listener.isin(item)].assign(split=n) for n, item in held_out.items() if item <= done]
     found = joined(parts)
     return found.assign(split=found["split"].astype(int)) if len(found) else found
 
 
 def split_means(rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-    """Mean of each column by (method, k, profile, split): over ears, conditions and seeds within a listener, then
-    over listeners."""
+    """Average columns by (method, k, profile, split): within a listener, then over listeners."""
     design = ["method", "k", "profile"]
     listeners = rows.groupby([*design, "split", "listener"], sort=False)[columns].mean()
     return listeners.groupby(level=[*design, "split"], sort=False).mean()
 
 
 def joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Rows one after the other; a column that one part lacks is missing there."""
+    """Concatenate rows; a column that one part lacks is missing there."""
     parts = [part for part in parts if len(part)]
     return (
         pd.concat([part.dropna(axis=1, how="all") for part in parts], ignore_index=True)
@@ -239,9 +238,9 @@ def joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def rounded(rows: pd.DataFrame) -> pd.DataFrame:
-    """Levels to 0.001 dB, of single bands to 0.1 dB, times to 1 us, control RMS to 1e-5.
+    """Round levels to 0.001 dB, those of single bands to 0.1 dB, times to 1 us, control RMS to 1e-5.
 
-    Further digits would be those of one machine's arithmetic, and most of the size of a kept run.
+    Further digits depend on the machine, and make up most of the size of a kept run.
     """
     levels = [name for name in map(str, rows.columns) if name.endswith("_db")]
     digits = {name: 1 if name.startswith("band_") else 3 for name in levels}
@@ -251,7 +250,7 @@ def rounded(rows: pd.DataFrame) -> pd.DataFrame:
 def write_parquet(file: Path, rows: pd.DataFrame) -> None:
     """Write a data frame, with its `attrs` as JSON in the file's metadata, atomically."""
     table = pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata()
-    # A published file is a third smaller without Arrow's own schema and the statistics of columns.
+    # A published file is a third smaller without Arrow's schema and the statistics of columns.
     options: Any = {
         "compression": "zstd",
         "compression_level": 19,
@@ -293,7 +292,7 @@ def write_atomically(file: Path, content: bytes) -> None:
 
 @contextmanager
 def _beside(file: Path) -> Iterator[Path]:
-    """A file that takes the place of `file` at the end."""
+    """Yield a file that replaces `file` at the end."""
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_name(f"{file.name}.{os.getpid()}.partial")
     yield beside
@@ -343,7 +342,7 @@ def _differences(found: Mapping[str, Any], requested: Mapping[str, Any], inside:
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """What a result may depend on besides its settings: commit, versions, machine, date."""
+    """Return what a result may depend on besides its settings: commit, versions, machine, date."""
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
@@ -357,7 +356,7 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def device_name(device: torch.device) -> str:
-    """Name of the GPU, or of the processor as far as the system states it."""
+    """Return the name of the GPU, or of the processor."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     try:
@@ -369,7 +368,7 @@ def device_name(device: torch.device) -> str:
 
 @cache
 def commit() -> str:
-    """Commit of the checkout, marked where files differ from it; `unknown` outside a checkout."""
+    """Return the commit of the checkout, marked if files differ from it; `unknown` outside a checkout."""
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12"],

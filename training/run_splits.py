@@ -66,7 +66,7 @@ def parse(arguments: Sequence[str] | None) -> Configuration:
 
 def _kind(annotation: Any) -> dict[str, Any]:
     """Options of argparse for a field's type; pydantic checks the value."""
-    kinds = [get_arg for get_arg in get_args(annotation) or (annotation,) if get_arg is not NoneType]
+    kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not NoneType]
     if get_origin(annotation) is Literal:
         return {"choices": kinds}
     return {"action": "store_true", "default": None} if annotation is bool else {}

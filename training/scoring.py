@@ -1,7 +1,7 @@
-"""The time-domain score of a filter on true paths (Section 3.1 of the paper).
+"""Time-domain score of a filter on true paths (Section 3.1 of the paper).
 
-Each noise is convolved from 6.5 s on and scored from 7 to 10 s, in six blocks of 0.5 s. A block's band powers sum
-the Hann STFT frames that lie wholly inside it, so no sample counts in two blocks.
+Noises are convolved from 6.5 s on and scored from 7 to 10 s, in six blocks of 0.5 s. A block's band powers sum the Hann
+STFT frames inside it, so that no sample counts in two blocks.
 """
 
 from __future__ import annotations
@@ -27,39 +27,45 @@ STFT_N_FFT, STFT_HOP = 8192, 2048
 ENERGY_FLOOR = 1e-12
 LATE_CUT_SAMPLES = 2048
 
-# 25 Hz to 20 kHz: the 20-Hz band (17.8 to 22.4 Hz) holds no bin of an 8192-point transform.
+# 25 Hz to 20 kHz: the 20 Hz band (17.8 to 22.4 Hz) has no bin in an 8192-point transform.
 SCORED_BANDS = WIDE_BANDS[1:]
 
 
 @dataclass(frozen=True)
 class Score:
-    """Figures of one filter on one ear, means over noises and blocks; NR counts quieter, all others louder.
+    """Figures of one filter on one ear, means over noises and blocks; positive NR is quieter, all others louder."""
 
-    band_db: reduction in each of SCORED_BANDS, [30]. noise_reduction_db: over 50 Hz to 5 kHz. amplification_db:
-    over 50 Hz to 8 kHz, clipped per block before averaging; wide_amplification_db: over SCORED_BANDS.
-    out_of_band_low_db (22.4 to 44.7 Hz), out_of_band_high_db (8.9 to 22.4 kHz): change of level.
-    worst_high_band_db: the loudest of the bands above 8.9 kHz. max_gain_db: largest |W|. control_rms: of w * x.
-    late_cut_...: the same with the primary's taps from 2048 on set to zero.
-    """
-
+    # Reduction per band of SCORED_BANDS, [30].
     band_db: tuple[float, ...]
+    # Over 50 Hz to 5 kHz.
     noise_reduction_db: float
+    # Over 50 Hz to 8 kHz, clipped per block before averaging.
     amplification_db: float
+    # Over SCORED_BANDS.
     wide_amplification_db: float
+    # Change of level from 22.4 to 44.7 Hz.
     out_of_band_low_db: float
+    # Change of level from 8.9 to 22.4 kHz.
     out_of_band_high_db: float
+    # Loudest band above 8.9 kHz.
     worst_high_band_db: float
+    # Largest |W|.
     max_gain_db: float
+    # RMS of w * x.
     control_rms: float
+    # With the primary's taps from 2048 on set to zero.
     late_cut_noise_reduction_db: float
+    # With the primary's taps from 2048 on set to zero.
     late_cut_amplification_db: float
 
 
 @dataclass(frozen=True)
 class _Disturbance:
-    """Band powers [n_noises, n_blocks, n_bands], the floor included, and that floor."""
+    """Band powers of a disturbance."""
 
+    # [n_noises, n_blocks, n_bands], including the floor.
     power: Tensor
+    # The floor alone.
     floor: Tensor
 
 
@@ -71,7 +77,7 @@ class TimeDomainScore:
     """
 
     def __init__(self, noise: NoiseSet, dtype: torch.dtype = torch.float32) -> None:
-        """The noises' spectra are kept: about 7 MB."""
+        """Keep the noises' spectra, about 7 MB."""
         n_samples = WARM_UP_SAMPLES + N_BLOCKS * BLOCK_SAMPLES
         segment = noise.signals[:, START_SAMPLES : START_SAMPLES + n_samples]
         if segment.shape[1] < n_samples:
@@ -89,10 +95,7 @@ class TimeDomainScore:
         return torch.from_numpy(values).to(self._dtype)
 
     def __call__(self, pair: PathPair, taps: Tensor) -> list[Score]:
-        """Score each filter of `taps` [n_filters, 2048] on the pair's true paths.
-
-        Taps [n_filters, n_noises, 2048] have a filter for each noise.
-        """
+        """Score the filters `taps` [n_filters, 2048], or [n_filters, n_noises, 2048], on the pair's true paths."""
         cut = pair.primary.copy()
         cut[LATE_CUT_SAMPLES:] = 0
         primary, shortened, secondary = (self._spectrum(item) for item in (pair.primary, cut, pair.secondary))
@@ -102,8 +105,8 @@ class TimeDomainScore:
             response = torch.fft.rfft(one, n=self._n_fft)
             played = secondary * response
             measured, late = (
-                (heard.power, self._band_power(self._blocks(path - played)) + heard.floor)
-                for path, heard in zip((primary, shortened), disturbances, strict=True)
+                (disturbance.power, self._band_power(self._blocks(path - played)) + disturbance.floor)
+                for path, disturbance in zip((primary, shortened), disturbances, strict=True)
             )
             scores.append(_figures(measured, late, response, self._blocks(response)))
         return scores
@@ -112,19 +115,19 @@ class TimeDomainScore:
         return torch.fft.rfft(self._ready(path), n=self._n_fft)
 
     def _disturbance(self, primary: Tensor) -> _Disturbance:
-        """What is heard without control."""
+        """Compute the disturbance's band powers."""
         blocks = self._blocks(primary)
         energy = blocks.square().sum((-1, -2, -3), keepdim=True)[..., 0, 0] / N_BLOCKS
         floor = ENERGY_FLOOR * energy
         return _Disturbance(self._band_power(blocks) + floor, floor)
 
     def _blocks(self, path: Tensor) -> Tensor:
-        """Noises through a path's spectrum, the scored part: [n_noises, 6, 24000]."""
-        heard = torch.fft.irfft(path * self._reference, n=self._n_fft)[:, WARM_UP_SAMPLES : self._n_samples]
-        return heard.reshape(heard.shape[0], N_BLOCKS, BLOCK_SAMPLES)
+        """Filter the noises by a path's spectrum, the scored part: [n_noises, 6, 24000]."""
+        signal = torch.fft.irfft(path * self._reference, n=self._n_fft)[:, WARM_UP_SAMPLES : self._n_samples]
+        return signal.reshape(signal.shape[0], N_BLOCKS, BLOCK_SAMPLES)
 
     def _band_power(self, blocks: Tensor) -> Tensor:
-        """Sum of STFT cells per band: [n_noises, 6, n_bands]."""
+        """Sum STFT cells per band: [n_noises, 6, n_bands]."""
         # One noise at a time: its frames stay in the processor's cache, which is four times as fast.
         powers = []
         for block in blocks:
@@ -140,7 +143,7 @@ def _columns(bands: tuple[int, ...]) -> slice:
 def _figures(
     measured: tuple[Tensor, Tensor], late_cut: tuple[Tensor, Tensor], response: Tensor, control: Tensor
 ) -> Score:
-    """Figures from band powers of disturbance and error, [n_noises, n_blocks, n_bands] each."""
+    """Compute figures from band powers of disturbance and error, [n_noises, n_blocks, n_bands]."""
     disturbance, error = measured
     reduction, cut_reduction = (level_db(before / after) for before, after in (measured, late_cut))
     louder, cut_louder = ((-item).clamp_min(0) for item in (reduction, cut_reduction))

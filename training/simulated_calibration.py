@@ -1,9 +1,9 @@
-"""A simulated two-state calibration (Eqs. 1-2): what a measurement would know of a pair of true paths.
+"""Simulate a two-state calibration (eqs. 1-2) of a pair of true paths.
 
-The recordings of a noise set are the probes. For each, the error microphone hears the disturbance alone
-(``W = 0``: ``e_0 = p * x``) and then with a plain gain as control filter (``W = g``: ``e_g = p * x - g s * x``).
-As in the paper the paths stay fixed and the probe repeats from one state to the next. Beyond the paper, a
-measurement noise can be added; without it a calibration flatters every method.
+The recordings of a noise set are the probes. The error microphone records the disturbance alone (``W = 0``: ``e_0 = p *
+x``) and then with a plain gain as control filter (``W = g``: ``e_g = p * x - g s * x``). As in the paper the paths stay
+fixed and the probe repeats from one state to the next. Beyond the paper, measurement noise can be added; without it a
+calibration flatters every method.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from training.datasets.path_pairs import MAX_PATH_SAMPLES, DatasetError, PathPai
 
 PROBE_GAIN = 0.35
 N_OFFSETS, MIN_OFFSETS = 6, 4
-FIRST_SAMPLE = 8192  # from here on even the longest path hears nothing of the start from rest
+FIRST_SAMPLE = 8192  # from here on even the longest path has settled
 LAST_SAMPLE = 4 * SAMPLE_RATE_HZ
 _PAIRS_AT_ONCE = 8  # bounds the memory: about 13 MB a pair at window 8192
 
@@ -43,18 +43,18 @@ class SimulatedEstimate:
 
     @classmethod
     def joined(cls, parts: Sequence[SimulatedEstimate]) -> SimulatedEstimate:
-        """The pairs of several estimates, one after the other."""
+        """Concatenate the pairs of several estimates."""
         columns = zip(*(part.values() for part in parts), strict=True)
         joined: list[Any] = [None if column[0] is None else torch.cat(column) for column in columns]
         return cls(*joined)
 
     def at(self, indices: Sequence[int]) -> SimulatedEstimate:
-        """Some of the pairs."""
+        """Select some of the pairs."""
         chosen: list[Any] = [None if value is None else value[indices] for value in self.values()]
         return SimulatedEstimate(*chosen)
 
     def values(self) -> list[Any]:
-        """The tensors, in the order of the fields."""
+        """Return the tensors, in the order of the fields."""
         return [getattr(self, field.name) for field in fields(self)]
 
 
@@ -73,30 +73,47 @@ def simulate_calibration(
     n_samples: int = LAST_SAMPLE,
     prior: PathPrior | None = None,
 ) -> SimulatedEstimate:
-    """Calibrate each pair with the recordings of a noise set.
+    """Calibrate pairs with the recordings of a noise set.
 
-    Args:
-        pairs: true paths; the whole responses act, however long the estimates are.
-        noise_set: its recordings (not white and pink) are the probes.
-        window: samples of the Hann window, at most those of the take less the first 8192.
-        probes: which recordings, by index; None for all.
-        primary_taps: length of the primary estimate, in samples.
-        secondary_taps: length of the secondary estimate, in samples.
-        gain: g of the second state, not 0.
-        regularisation: of the pooled reference autospectrum, over its maximum; not negative.
-        snr_db: white noise at the error microphone, so far below that probe and state's error signal and
-            independent between probes and states; None for none.
-        seed: of that noise; the pair's name is mixed in, so that a pair's noise does not depend on the others.
-        n_samples: of each take; four seconds have six windows, others in proportion, four at least.
-        prior: estimate under it in place of the regularisation; None for the paper's estimate.
+    Parameters
+    ----------
+    pairs
+        True paths; the whole responses act, however long the estimates are.
+    noise_set
+        Its recordings (not white and pink) are the probes.
+    window
+        Samples of the Hann window, at most those of the take less the first 8192.
+    probes
+        Indices of the recordings; None for all.
+    primary_taps
+        Length of the primary estimate, in samples.
+    secondary_taps
+        Length of the secondary estimate, in samples.
+    gain
+        Gain g of the second state, not 0.
+    regularisation
+        Regularisation of the pooled reference autospectrum, over its maximum; not negative.
+    snr_db
+        SNR of white noise at the error microphone, relative to its signal per probe and state, independent between
+        probes and states; None for none.
+    seed
+        Seed of that noise; the pair's name is mixed in, so that noises are independent of the other pairs.
+    n_samples
+        Samples per take; four seconds have six windows, others in proportion, at least four.
+    prior
+        Prior, in place of the regularisation; None for the paper's estimate.
 
-    Returns:
-        Float64: primary [n_pairs, primary_taps], secondary [n_pairs, secondary_taps], coherence
-        [n_pairs, 16385]; with a prior both variances, else None.
+    Returns
+    -------
+    SimulatedEstimate
+        Float64: primary [n_pairs, primary_taps], secondary [n_pairs, secondary_taps], coherence [n_pairs, 16385]; with
+        a prior both variances, else None.
 
-    Raises:
-        DatasetError: no pair, no probe or a probe that is no recording, a window, gain or regularisation out of
-            range, or an SNR that is no finite number.
+    Raises
+    ------
+    DatasetError
+        No pair, no probe or a probe that is no recording, a window, gain or regularisation out of range, or an SNR that
+        is no finite number.
     """
     chosen = tuple(range(noise_set.n_recordings)) if probes is None else tuple(probes)
     _check_options(pairs, noise_set, window, chosen, gain, regularisation, snr_db, n_samples)
@@ -106,8 +123,8 @@ def simulate_calibration(
     estimates = []
     for start in range(0, len(pairs), _PAIRS_AT_ONCE):
         batch = pairs[start : start + _PAIRS_AT_ONCE]
-        disturbance = _heard(_stacked([pair.primary for pair in batch]), probe_spectra, window)
-        control = _heard(_stacked([pair.secondary for pair in batch]), probe_spectra, window)
+        disturbance = _convolved(_stacked([pair.primary for pair in batch]), probe_spectra, window)
+        control = _convolved(_stacked([pair.secondary for pair in batch]), probe_spectra, window)
         errors = torch.stack([disturbance, disturbance - gain * control], dim=1)
         if snr_db is not None:
             errors = _with_noise(errors, snr_db, [named_seed(seed, pair.name) for pair in batch])
@@ -123,7 +140,7 @@ def simulate_calibration(
                 primary_taps=primary_taps,
                 secondary_taps=secondary_taps,
                 n_offsets=len(offsets),
-                first_sample=0,  # the takes hold the windows' samples and nothing else, see _probe_frames
+                first_sample=0,  # the takes consist of the windows' samples, see _probe_frames
                 last_sample=len(offsets) * window,
                 regularisation=regularisation,
                 prior=prior,
@@ -141,7 +158,7 @@ def _tensor(values: NDArray[np.floating] | None) -> Any:
 
 
 def window_offsets(window: int, n_samples: int = LAST_SAMPLE) -> list[int]:
-    """First samples of a take's windows, equally spaced in [8192, n_samples - window]."""
+    """Return the first samples of a take's windows, equally spaced in [8192, n_samples - window]."""
     n_offsets = max(MIN_OFFSETS, round(N_OFFSETS * n_samples / LAST_SAMPLE))
     return [round(offset) for offset in np.linspace(FIRST_SAMPLE, n_samples - window, n_offsets).tolist()]
 
@@ -182,18 +199,20 @@ def _check_options(
         raise DatasetError(f"calibration: found snr_db = {snr_db}, expected a finite number, or None")
 
 
-@lru_cache(maxsize=8)  # the same few windows and probes serve one set of pairs after the other
+@lru_cache(maxsize=8)  # the same few windows and probes serve all sets of pairs
 def _probe_frames(
     noise_set: NoiseSet, window: int, probes: tuple[int, ...], offsets: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
-    """What the windows need of every probe.
+    """Return the samples and spectra of the probes that the windows need.
 
     Only the windowed samples enter an estimate, so only they are convolved: overlap-save, on the window and the
     8191 samples before it. That is the exact linear convolution at a sixth of the cost of four whole seconds.
 
-    Returns:
-        The windows, float64 [n_probes, n_windows, window], and the one-sided spectra of the windows with their
-        past, complex128 [n_probes, n_windows, n_fft // 2 + 1], n_fft from `_frame_n_fft`.
+    Returns
+    -------
+    tuple[Tensor, Tensor]
+        The windows, float64 [n_probes, n_windows, window], and the one-sided spectra of the windows with their past,
+        complex128 [n_probes, n_windows, n_fft // 2 + 1], n_fft from `_frame_n_fft`.
     """
     past = MAX_PATH_SAMPLES - 1
     signals = torch.from_numpy(noise_set.signals[list(probes)])
@@ -202,14 +221,14 @@ def _probe_frames(
 
 
 def _frame_n_fft(window: int) -> int:
-    """The next of 2**k and 3 * 2**k that holds a window and the 8191 samples before it."""
+    """Return the next of 2**k and 3 * 2**k that holds a window and the 8191 samples before it."""
     needed = window + MAX_PATH_SAMPLES - 1
     power = 1 << (needed - 1).bit_length()
     return power * 3 // 4 if power * 3 // 4 >= needed else power
 
 
-def _heard(responses: Tensor, probe_spectra: Tensor, window: int) -> Tensor:
-    """Probes through paths [n_pairs, n <= 8192]: the windows' samples, [n_pairs, n_probes, n_windows * window]."""
+def _convolved(responses: Tensor, probe_spectra: Tensor, window: int) -> Tensor:
+    """Convolve probes with paths [n_pairs, n <= 8192] in the windows, [n_pairs, n_probes, n_windows * window]."""
     n_fft = _frame_n_fft(window)
     spectra = torch.fft.rfft(responses, n=n_fft)[:, None, None, :]
     past = MAX_PATH_SAMPLES - 1
@@ -217,7 +236,7 @@ def _heard(responses: Tensor, probe_spectra: Tensor, window: int) -> Tensor:
 
 
 def _stacked(responses: Sequence[np.ndarray]) -> Tensor:
-    """Responses of any lengths as float64 [n_pairs, longest], zero-padded."""
+    """Stack responses of any lengths as float64 [n_pairs, longest], zero-padded."""
     stacked = np.zeros((len(responses), max(response.size for response in responses)))
     for row, response in zip(stacked, responses, strict=True):
         row[: response.size] = response
@@ -225,7 +244,7 @@ def _stacked(responses: Sequence[np.ndarray]) -> Tensor:
 
 
 def _with_noise(errors: Tensor, snr_db: float, seeds: Sequence[list[int]]) -> Tensor:
-    """Errors [n_pairs, 2, n_probes, n] with white noise, each `snr_db` below its signal's mean square."""
+    """Add white noise to errors [n_pairs, 2, n_probes, n], `snr_db` below the mean square of the signal."""
     noise = np.stack([np.random.default_rng(seed).standard_normal(tuple(errors.shape[1:])) for seed in seeds])
     level = errors.square().mean(-1, keepdim=True).sqrt() * 10 ** (-snr_db / 20)
     return errors + level * torch.from_numpy(noise)

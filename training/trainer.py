@@ -35,23 +35,21 @@ from training.training_set import TrainingSet
 STATE_EVERY_UPDATES = 250
 DRAWN_AHEAD_UPDATES = 50
 
-# Called with the updates done, the updates in all, and the last loss.
+# Called with the updates done, their total, and the last loss.
 ReportUpdate = Callable[[int, int, float], None]
 
 
 class GroupTrainer:
-    """The training of one or several models of one configuration at once, each as if it were alone.
+    """Training of one or several models of one configuration, each as if it were alone.
 
-    Every draw of update i of a model comes from a generator seeded with (its seed, i), the learning rate is a
-    function of i, the losses are added and AdamW treats each weight by itself: nothing of one model reaches
-    another, and weights and optimiser moments are all the state there is. A group ends as its models would alone
-    but for rounding, since a batched product sums in another order. Resumed from its state file, a group of one or
-    many ends exactly as an unbroken one would.
+    Draws of a model's update i come from a generator seeded with (its seed, i), the learning rate is a function of i,
+    losses are added and AdamW treats weights separately: the models are independent, and weights and optimiser moments
+    are the whole state. Results equal those of separate trainings up to rounding, since a batched product sums in
+    another order; a resumed group ends exactly like an uninterrupted one.
 
-    Memory bounds a group. A `prime` model of 16385 bins keeps 0.25 GB on a GPU from its forward to its backward
-    pass (batch 2, bfloat16; norms and activations stay in float32 there), so that 30 models need about 10 GB; a
-    `prime-log` model keeps 0.02 GB. Take as many models as fit. On a CPU a group gains nothing over its models one
-    after another.
+    Memory bounds a group. A `prime` model of 16385 bins keeps 0.25 GB on a GPU from its forward to its backward pass
+    (batch 2, bfloat16; norms and activations stay in float32 there), so that 30 models need about 10 GB; a `prime-log`
+    model keeps 0.02 GB. Take as many models as fit. On a CPU a group has no advantage.
     """
 
     def __init__(
@@ -65,20 +63,31 @@ class GroupTrainer:
         device: torch.device,
         state_file: Path | None = None,
     ) -> None:
-        """training_sets, seeds: one of each for every model; sets may differ in their cases and may be shared.
+        """Prepare or resume a training.
 
-        state_file: read if it exists, written every 250 updates; None keeps no state. Raises ValueError for
-        unequal numbers of sets and seeds, and for a state file of other seeds.
+        Parameters
+        ----------
+        training_sets, seeds
+            One per model; sets may differ in their cases and may be shared.
+        state_file
+            Read if it exists, written every 250 updates; None keeps no state.
+
+        Raises
+        ------
+        ValueError
+            Numbers of sets and seeds differ, or the state file has other seeds.
         """
         if not seeds or len(seeds) != len(training_sets):
-            raise ValueError(f"seeds: found {len(seeds)} for {len(training_sets)} training sets, expected one each")
+            raise ValueError(
+                f"seeds: found {len(seeds)} for {len(training_sets)} training sets, expected one per set"
+            )
         self.config = config
         self.objective = objective
         self.seeds = list(seeds)
         self.state_file = state_file
         self.update = 0
         self.group = GeneratorGroup([_fresh(generator_config, seed).to(device) for seed in seeds])
-        # The reference and uncertainty serve refinement and prediction, which training does not run.
+        # Reference and uncertainty are used by refinement and prediction, not in training.
         unused = torch.zeros(1, device=device)
         self.synthesizer = Synthesizer(self.group.generators[0], unused, unused)
         self.max_gain_db = DEFAULT_MAX_GAIN_DB if generator_config.kind == "prime-log" else None
@@ -93,7 +102,7 @@ class GroupTrainer:
             self._load(state_file)
 
     def train(self, report: ReportUpdate = lambda *_: None) -> tuple[Generator, ...]:
-        """Run the updates that are left and return the final generators, in evaluation mode."""
+        """Run the remaining updates and return the final generators, in evaluation mode."""
         while self.update < self.config.n_updates:
             losses = self.train_step()
             if self.update % STATE_EVERY_UPDATES == 0 or self.update == self.config.n_updates:
@@ -103,7 +112,7 @@ class GroupTrainer:
         return tuple(deepcopy(generator).eval() for generator in self.group.generators)
 
     def train_step(self) -> Tensor:
-        """One update of every model. Returns each one's loss, [n_models]."""
+        """Make one update of every model; return the losses, [n_models]."""
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(self.config, self.update)
         if not self._drawn:
@@ -112,7 +121,7 @@ class GroupTrainer:
         self.optimiser.zero_grad(set_to_none=True)
         losses.sum().backward()
         self.optimiser.step()
-        # Asked last, for a GPU answers only when it has done what was asked before; nothing has been saved yet.
+        # Read last, because a GPU synchronises here; nothing has been saved yet.
         for seed, loss in zip(self.seeds, losses.tolist(), strict=True):
             if not math.isfinite(loss):
                 raise FloatingPointError(f"update {self.update}: the loss is {loss} at seed {seed}, not finite")
@@ -120,7 +129,7 @@ class GroupTrainer:
         return losses.detach()
 
     def _losses(self, places: Tensor, alphas: Tensor, clips: Tensor) -> Tensor:
-        """Estimates -> filters -> objective on the true paths: [n_models], from the draws of all models' items."""
+        """Compute estimates -> filters -> objective on the true paths, [n_models], from all models' draws."""
         primary, secondary, true = self._pool.gather(places, alphas)
         paths = AcousticPaths.from_impulse_responses(primary, secondary)
         ratio = self.synthesizer.path_ratio(paths)
@@ -132,24 +141,24 @@ class GroupTrainer:
         return items.view(len(self.group), -1).mean(-1)
 
     def _draw_ahead(self) -> None:
-        """Put the draws of the next updates on the device at once."""
+        """Move the draws of the next updates to the device at once."""
         updates = range(self.update, self.update + DRAWN_AHEAD_UPDATES)
         kinds = zip(*(self._draw(update) for update in updates), strict=True)
         self._drawn.extend(zip(*(torch.from_numpy(np.stack(kind)).to(self._device) for kind in kinds), strict=True))
 
     def _draw(self, update: int) -> tuple[np.ndarray, ...]:
-        """Places in the pool, alphas and clips of every model's items, model after model."""
+        """Draw pool indices, alphas and clips of every model's items, model after model."""
         config = self.config
-        own = []
+        draws = []
         for seed, training_set, first_case in zip(self.seeds, self._own_sets, self._first_cases, strict=True):
             rng = np.random.default_rng([seed, update])
             places, alphas = training_set.draw_items(config.batch_size, config.mixture_probability, rng)
             places[:, 1:] += first_case
-            own.append((places, alphas, self.objective.draw(config.batch_size, rng)))
-        return tuple(np.concatenate(item) for item in zip(*own, strict=True))
+            draws.append((places, alphas, self.objective.draw(config.batch_size, rng)))
+        return tuple(np.concatenate(item) for item in zip(*draws, strict=True))
 
     def save_members(self, files: Sequence[Path]) -> None:
-        """Write each model's state as a group of one would have, from which it goes on alone."""
+        """Write each model's state as that of a group of one, from which it can continue alone."""
         state = self._state()
         for place, file in enumerate(files):
             one = slice(place, place + 1)
@@ -157,17 +166,17 @@ class GroupTrainer:
                 number: {name: value if name == "step" else value[one].clone() for name, value in values.items()}
                 for number, values in state["optimiser"]["state"].items()
             }
-            own = {
+            member = {
                 "update": self.update,
                 "seeds": self.seeds[one],
                 "generator": {name: item[one].clone() for name, item in state["generator"].items()},
                 "optimiser": state["optimiser"] | {"state": moments},
             }
-            save_state(file, own)
+            save_state(file, member)
 
     @staticmethod
     def updates_in(state_file: Path) -> int:
-        """Updates done in a state file; 0 where there is none."""
+        """Return the updates done in a state file; 0 if there is none."""
         if not state_file.exists():
             return 0
         return int(torch.load(state_file, weights_only=True, map_location="cpu")["update"])
@@ -193,37 +202,37 @@ class GroupTrainer:
 
 
 class GeneratorGroup:
-    """The generators of M models and their stacked weights; model j's weights are views of row j."""
+    """Generators of M models and their stacked weights; model j's weights are views of row j."""
 
     def __init__(self, generators: Sequence[Generator]) -> None:
-        """generators: of one configuration, on one device; from here on their weights live in `stacked`."""
+        """Stack the weights of generators of one configuration on one device; they live in `stacked` from here on."""
         self.generators = tuple(generators)
         self.stacked: dict[str, Tensor] = {}
         for name, _ in self.generators[0].named_parameters():
-            own = [generator.get_parameter(name) for generator in self.generators]
-            self.stacked[name] = nn.Parameter(torch.stack([item.detach() for item in own]))
-            for row, item in zip(self.stacked[name].detach(), own, strict=True):
+            weights = [generator.get_parameter(name) for generator in self.generators]
+            self.stacked[name] = nn.Parameter(torch.stack([item.detach() for item in weights]))
+            for row, item in zip(self.stacked[name].detach(), weights, strict=True):
                 item.data = row
         self._layout = with_unfolded_convolutions(self.generators[0])
 
     def __len__(self) -> int:
-        """M."""
+        """Return M."""
         return len(self.generators)
 
     def __call__(self, features: Tensor) -> Tensor:
-        """What each generator makes of its own features: [M, batch, 12, n_points] -> [M, batch, ...]."""
+        """Apply the generators to their features: [M, batch, 12, n_points] -> [M, batch, ...]."""
         if len(self) == 1:
             weights = {name: item[0] for name, item in self.stacked.items()}
             return functional_call(self.generators[0], weights, (features[0],))[None]
 
-        def one(weights: dict[str, Tensor], own: Tensor) -> Tensor:
-            return functional_call(self._layout, weights, (own,))
+        def one(weights: dict[str, Tensor], member_features: Tensor) -> Tensor:
+            return functional_call(self._layout, weights, (member_features,))
 
         return vmap(one)(self.stacked, features)
 
 
 def with_unfolded_convolutions(generator: Generator) -> Generator:
-    """A copy whose convolutions are `UnfoldedConv1d`, with the same names for the same weights."""
+    """Copy a generator with `UnfoldedConv1d` convolutions, keeping the names of the weights."""
     copy = deepcopy(generator)
     for parent in list(copy.modules()):
         for name, child in list(parent.named_children()):
@@ -236,14 +245,14 @@ class UnfoldedConv1d(nn.Module):
     """A zero-padded convolution that keeps the length, as one matrix product."""
 
     def __init__(self, convolution: nn.Conv1d) -> None:
-        """convolution: odd kernel, stride 1, one group, padded to equal length; its weights are shared."""
+        """Share the weights of a convolution with odd kernel, stride 1, one group, padded to equal length."""
         super().__init__()
         assert convolution.bias is not None
         self.weight, self.bias = convolution.weight, convolution.bias
         self.dilation = int(convolution.dilation[0])
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[batch, channels in, n] -> [batch, channels out, n]; under autocast in its precision."""
+        """Convolve [batch, channels in, n] -> [batch, channels out, n]; under autocast in its precision."""
         weight = self.weight
         if torch.is_autocast_enabled(hidden.device.type):
             precision = torch.get_autocast_dtype(hidden.device.type)
@@ -262,18 +271,20 @@ class UnfoldedProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, dilation: int) -> Tensor:
-        """x: [batch, n, c]. weight: [o, c, K], in x's type. Returns [batch, n, o]."""
+        """Compute y, [batch, n, o], of x [batch, n, c] and weight [o, c, K] of the same type."""
         return _unfolded(x, weight.shape[-1], dilation).matmul(_as_matrix(weight)).view(*x.shape[:2], -1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
-        """Keep what the derivatives are made of."""
+        """Save the inputs of the derivatives."""
         x, weight, ctx.dilation = inputs
         ctx.save_for_backward(x, weight)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        """By x: the same product with the kernel turned round. By the weight: unfolded rows times the gradient."""
+        """Differentiate by x (the same product with the reversed kernel) and by the weight (unfolded rows times the
+        gradient).
+        """
         x, weight = ctx.saved_tensors
         gradient = gradients[0].contiguous()
         n_taps = weight.shape[-1]
@@ -285,14 +296,14 @@ class UnfoldedProduct(torch.autograd.Function):
 
 
 def _unfolded(x: Tensor, n_taps: int, dilation: int) -> Tensor:
-    """The rows that meet the kernel's taps, side by side: [batch, n, c] -> [batch n, n_taps c]."""
+    """Place the rows that meet the kernel's taps side by side: [batch, n, c] -> [batch n, n_taps c]."""
     reach = (n_taps // 2) * dilation
     padded = pad(x, (0, 0, reach, reach))
     return padded.unfold(1, x.shape[1], dilation).permute(0, 3, 1, 2).reshape(-1, n_taps * x.shape[-1])
 
 
 def _as_matrix(weight: Tensor) -> Tensor:
-    """[o, c, K] -> [K c, o]."""
+    """Reshape [o, c, K] -> [K c, o]."""
     return weight.permute(2, 1, 0).reshape(-1, weight.shape[0])
 
 
@@ -310,7 +321,9 @@ def _fresh(config: GeneratorConfig, seed: int) -> Generator:
 
 
 def learning_rate(config: TrainingConfig, update: int) -> float:
-    """Of one update. `one-cycle`: linear warm-up over the first tenth, then a half cosine down to zero."""
+    """Compute the learning rate of an update; `one-cycle`: linear warm-up over the first tenth, then a half cosine to
+    zero.
+    """
     if config.schedule == "constant":
         return config.learning_rate
     warm_up = max(1, config.n_updates // 10)
@@ -320,16 +333,16 @@ def learning_rate(config: TrainingConfig, update: int) -> float:
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-# Processors on which PyTorch emulates it: a layer of `prime` takes 36 times as long as in float32 there (AVX2).
+# Processors on which PyTorch emulates bfloat16: a layer of `prime` takes 36 times as long as in float32 (AVX2).
 _WITHOUT_BFLOAT16 = ("DEFAULT", "NO AVX", "AVX2")
 
 
 def computes_bfloat16(device: torch.device) -> bool:
-    """Whether bfloat16 is quicker than float32 on this device."""
+    """Return whether bfloat16 is faster than float32 on this device."""
     return device.type != "cpu" or torch.backends.cpu.get_cpu_capability() not in _WITHOUT_BFLOAT16
 
 
 def network_precision(config: TrainingConfig, device: torch.device) -> torch.autocast:
-    """Context that a network computes in: bfloat16 where it is configured and the device has it, else float32."""
+    """Return the context of a network's precision: bfloat16 if configured and supported, else float32."""
     enabled = config.precision == "bfloat16" and computes_bfloat16(device)
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled)

@@ -1,8 +1,8 @@
-"""What a model is trained on: estimates and true paths of its support listeners, and mixtures of neighbours.
+"""Training data of a model: estimates and true paths of its support listeners, and mixtures of neighbours.
 
-A mixture interpolates a pair of neighbours, ``(1 - alpha) a + alpha b``, with the same alpha for the primary and
-the secondary path and for estimates and true paths: the estimates that a filter is designed from still fit the
-paths that it is scored on. The 96 mixtures of a split, their alphas included, are drawn once, before training.
+A mixture interpolates a pair of neighbours, ``(1 - alpha) a + alpha b``, with the same alpha for the primary and the
+secondary path and for estimates and true paths, so that estimates and paths still fit. The 96 mixtures of a split, with
+their alphas, are drawn once, before training.
 """
 
 from __future__ import annotations
@@ -23,35 +23,37 @@ from training.simulated_calibration import SimulatedEstimate
 
 N_MIXTURES = 96
 _ORDER_N_FFT = 8192
-_ORDER_FLOOR = 1e-6  # of a path's maximum: -120 dB keeps a dead band from ruling the order
+_ORDER_FLOOR = 1e-6  # share of a path's maximum, -120 dB, which keeps a dead band from dominating the order
 
 Value = TypeVar("Value", np.ndarray, Tensor)
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Neighbours `first` and `second` (places in the list of support pairs) and the weight of the second."""
+    """A pair of neighbours and the weight of the second."""
 
+    # Position in the list of support pairs.
     first: int
+    # Position in the list of support pairs.
     second: int
     alpha: float
 
     def of(self, values: Sequence[Value]) -> Value:
-        """``(1 - alpha) values[first] + alpha values[second]`` of arrays or tensors, one per support pair."""
+        """Mix arrays or tensors per support pair: ``(1 - alpha) values[first] + alpha values[second]``."""
         return (1 - self.alpha) * values[self.first] + self.alpha * values[self.second]
 
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Support cases as float32 tensors on the training device.
+    """Support cases as float32 tensors on the training device."""
 
-    primary_estimates [n_calibrations, n_cases, taps], secondary_estimates likewise: what the generator may
-    see. true: what supervises it, [n_cases, 8192]. mixtures: pairs of cases and their alpha.
-    """
-
+    # Inputs of the generator, [n_calibrations, n_cases, taps].
     primary_estimates: Tensor
+    # Likewise.
     secondary_estimates: Tensor
+    # Supervision, [n_cases, 8192].
     true: TruePaths
+    # Pairs of cases and their alpha.
     mixtures: tuple[Mixture, ...]
 
     @classmethod
@@ -63,7 +65,7 @@ class TrainingSet:
         mixtures: tuple[Mixture, ...],
         device: torch.device,
     ) -> TrainingSet:
-        """estimates: one per calibration, each over all cases; true paths: one array per case."""
+        """Build from estimates over all cases, one per calibration, and true paths, one array per case."""
 
         def ready(values: Tensor) -> Tensor:
             return values.to(device=device, dtype=torch.float32)
@@ -80,10 +82,14 @@ class TrainingSet:
 
     @classmethod
     def pool(cls, sets: Sequence[TrainingSet]) -> tuple[TrainingSet, list[int]]:
-        """The cases of several sets as one set without mixtures, and where in it each set's cases begin.
+        """Pool the cases of several sets without mixtures; also return where each set's cases begin.
 
-        A set that several models share is held once. Raises ValueError where the sets differ in the number of
-        calibrations or in the length of their estimates.
+        A set shared by several models is stored once.
+
+        Raises
+        ------
+        ValueError
+            The sets differ in the number of calibrations or in the length of their estimates.
         """
         distinct = list({id(item): item for item in sets}.values())
         shapes = sorted({(*item.primary_estimates.shape[::2], item.secondary_estimates.shape[-1]) for item in sets})
@@ -106,16 +112,16 @@ class TrainingSet:
 
     @property
     def n_cases(self) -> int:
-        """Support cases: ears and conditions."""
+        """Return the number of support cases: ears and conditions."""
         return self.primary_estimates.shape[1]
 
     def draw(
         self, batch_size: int, mixture_probability: float, rng: np.random.Generator
     ) -> tuple[Tensor, Tensor, TruePaths]:
-        """A batch: primary and secondary estimates, and the true paths that belong to them.
+        """Draw a batch: primary and secondary estimates, and their true paths.
 
-        Each item is a mixture with `mixture_probability`, else a measured case; one alpha mixes estimates and
-        true paths alike. The calibration is drawn for each item.
+        An item is a mixture with `mixture_probability`, else a measured case; one alpha mixes estimates and
+        true paths alike. The calibration is drawn per item.
         """
         places, alphas = self.draw_items(batch_size, mixture_probability, rng)
         device = self.primary_estimates.device
@@ -124,13 +130,13 @@ class TrainingSet:
     def draw_items(
         self, batch_size: int, mixture_probability: float, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What `gather` takes, on the host: places int64 [batch, 3], alphas float32 [batch]."""
+        """Draw the arguments of `gather` on the host: places int64 [batch, 3], alphas float32 [batch]."""
         items = [self._item(mixture_probability, rng) for _ in range(batch_size)]
         places = np.array([item[:3] for item in items], dtype=np.int64)
         return places, np.array([item[3] for item in items], dtype=np.float32)
 
     def gather(self, places: Tensor, alphas: Tensor) -> tuple[Tensor, Tensor, TruePaths]:
-        """The items of a batch, as `draw` returns them; nothing here waits for the host.
+        """Return the items of a batch, as `draw`; nothing here waits for the host.
 
         places: calibration, first and second case, [batch, 3]. alphas: weight of the second case, [batch].
         """
@@ -146,7 +152,7 @@ class TrainingSet:
         return estimates[0], estimates[1], TruePaths(*true)
 
     def _item(self, mixture_probability: float, rng: np.random.Generator) -> tuple[int, int, int, float]:
-        """Calibration, first and second case, alpha; a measured case is its own second one, with weight 0."""
+        """Draw calibration, first and second case, alpha; for a measured case the second is the same, with weight 0."""
         calibration = int(rng.integers(self.primary_estimates.shape[0]))
         if self.mixtures and rng.random() < mixture_probability:
             mixture = self.mixtures[int(rng.integers(len(self.mixtures)))]
@@ -156,7 +162,7 @@ class TrainingSet:
 
 
 def _padded(responses: Sequence[Tensor]) -> Tensor:
-    """Impulse responses [n, taps] under one another, with zeros after those that are shorter."""
+    """Stack impulse responses [n, taps], padding shorter ones with zeros."""
     longest = max(response.shape[-1] for response in responses)
     return torch.cat([pad(response, (0, longest - response.shape[-1])) for response in responses])
 
@@ -174,22 +180,32 @@ def draw_mixtures(
     couples of neighbours are used equally often (the paper's seven persons, two ears and four conditions make
     48 couples: two mixtures each); which get one more when 96 does not divide evenly is drawn.
 
-    Args:
-        pairs: support pairs, variants included if they are trained on.
-        listener_order: every listener of `pairs` once, e.g. from `order_listeners`.
-        n_mixtures: how many, at least 1.
-        seed: of the draw.
-        alpha_range: alpha is uniform in it; reaching beyond [0, 1] extrapolates.
+    Parameters
+    ----------
+    pairs
+        Support pairs, variants included if they are trained on.
+    listener_order
+        Every listener of `pairs` once, e.g. from `order_listeners`.
+    n_mixtures
+        Number of mixtures, at least 1.
+    seed
+        Of the draw.
+    alpha_range
+        Alpha is uniform in it; reaching beyond [0, 1] extrapolates.
 
-    Returns:
+    Returns
+    -------
+    tuple[Mixture, ...]
         `n_mixtures` mixtures, or none where there are no neighbours (a single support listener).
 
-    Raises:
-        DatasetError: an order that does not fit the pairs, or a number or range that makes no sense.
+    Raises
+    ------
+    DatasetError
+        An order that does not fit the pairs, or a number or range that makes no sense.
     """
     if sorted(listener_order) != sorted({pair.listener for pair in pairs}):
         raise DatasetError(
-            f"mixtures: found the order {', '.join(listener_order)}, expected each listener of the pairs once"
+            f"mixtures: found the order {', '.join(listener_order)}, expected all listeners of the pairs once"
         )
     low, high = alpha_range
     if n_mixtures < 1 or not (np.isfinite(low) and np.isfinite(high) and low < high):
@@ -209,7 +225,7 @@ def draw_mixtures(
 
 
 def order_listeners(pairs: Sequence[PathPair], dataset: DatasetKind) -> tuple[str, ...]:
-    """The order in which support listeners are neighbours.
+    """Return the order in which support listeners are neighbours.
 
     Persons: ascending number. Ten-path: ascending score on the first principal component of the listeners'
     joined log magnitudes ``[log |P|, log |S|]`` (originals, mean over ears, 4097 bins each), so that neighbours

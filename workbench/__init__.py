@@ -1,1 +1,1 @@
-"""The workbench: a page to measure, design, listen, compare and export. The service serves its files."""
+"""Workbench: a page, served by the service, to measure, design, listen, compare and export."""

@@ -1,7 +1,7 @@
-// The page's state, and what happens when somebody changes it.
+// State of the page and reactions to its changes.
 
 import { N_FFT, N_ZEROS, RATE, clippedShare, curve, decibel, groupDelay, hertz, power, resampledResponse, rfft, sectionsResponse } from "./dsp.js";
-import { CUT, promisedLength, rateOf, whatIsMissing } from "./wav.js";
+import { CUT, promisedLength, rateOf, lengthFault } from "./wav.js";
 import { draw, forgetColors } from "./plot.js";
 import { Player, render, responses } from "./audio.js";
 import { encoded } from "./tensors.js";
@@ -10,10 +10,10 @@ const $ = (id) => document.getElementById(id);
 const KEPT_COLORS = ["--d", "--e"];
 const SLIDERS = ["k", "ceiling", "latency", "sections", "volume"], CHOICES = ["method", "form", "taps", "format", "rate"];
 const LATENCIES = [0, 1, 2, 4, 8, 16, 32];
-const REST_MS = 80; // without a new setting, after which the Wiener filter and the sound follow
-const MAX_RESPONSE = 32768; // samples that a request takes
-const MAX_LOST = 1e-5; // share of a response's energy that may lie before zero, as in measurement.files.resampling
-const N_GAIN = 16384; // transform of 2048 taps for drawing
+const REST_MS = 80; // pause after the last change before the Wiener filter and the sound are updated
+const MAX_RESPONSE = 32768; // most samples of a response in a request
+const MAX_LOST = 1e-5; // largest share of energy before time zero, as in measurement.files.resampling
+const N_GAIN = 16384; // transform length for drawing 2048 taps
 
 const state = {
   ears: [], // {label, primary, secondary, coherence?, feedback?, uncertainty?, sign, used}
@@ -63,15 +63,15 @@ function designOptions() {
 
 // ---- designing ----
 
-// One at a time, and again if it was asked for meanwhile: always the newest settings, never a queue.
+// Run `work` once at a time, and again if requested meanwhile: always with the newest settings, without a queue.
 function newest(work) {
-  let isBusy = false, isWanted = false;
+  let isBusy = false, isRequested = false;
   return async () => {
-    isWanted = true;
+    isRequested = true;
     if (isBusy) return;
     isBusy = true;
     try {
-      while (isWanted) { isWanted = false; await work(); }
+      while (isRequested) { isRequested = false; await work(); }
     } finally {
       isBusy = false;
     }
@@ -94,7 +94,7 @@ const redesign = newest(async () => {
   }
 });
 
-// What follows a design once the hand rests, so that no plot waits for it.
+// Slower updates run once the settings rest, so that no plot waits for them.
 let resting = 0;
 
 function rest() {
@@ -134,7 +134,7 @@ function gainCurve(design) {
   return design.gainCurve;
 }
 
-const keptLines = (points) => state.kept.map((each, i) => ({ points: points(each.design), color: KEPT_COLORS[i % 2], name: each.name, dash: [5, 3] }));
+const keptLines = (points) => state.kept.map((kept, i) => ({ points: points(kept.design), color: KEPT_COLORS[i % 2], name: kept.name, dash: [5, 3] }));
 
 function showDesign() {
   if (!state.design) return;
@@ -162,7 +162,7 @@ function showReduction() {
     lines: [
       ...(rival ? [{ points: steps(rival.prediction), color: "--b", name: "Wiener (wmmse)" }] : []),
       ...(realised ? [{ points: steps(realised.prediction), color: "--c", name: formOf(realised) }] : []),
-      ...keptLines((each) => steps(each.prediction)),
+      ...keptLines((design) => steps(design.prediction)),
     ],
   });
   $("plot-nr").setAttribute("aria-label", `Noise reduction per band: ${found.band_centre_hz.map((hz, i) => `${hz} Hz ${nr[i].toFixed(1)} dB`).join(", ")}`);
@@ -172,7 +172,7 @@ function showReduction() {
   if (level) parts.push(`level ${level.unweighted.toFixed(1)} dB, A-weighted ${level.a_weighted.toFixed(1)} dB`);
   parts.push(`amplification ${found.amplification_db.toFixed(2)} dB`, `largest |W| ${found.max_gain_db.toFixed(1)} dB`);
   if (loss) parts.push(`1 dB of gain error costs ${loss.gain_1_db.toFixed(1)} dB`);
-  for (const each of found.conditions || []) parts.push(`${each.label}: ${each.mean_noise_reduction_db.toFixed(1)} dB`);
+  for (const condition of found.conditions || []) parts.push(`${condition.label}: ${condition.mean_noise_reduction_db.toFixed(1)} dB`);
   if (design.method !== $("method").value) parts.push(`method used: ${design.method}`);
   $("figures").textContent = `${parts.join(" · ")}.`;
   const loop = design.loop;
@@ -184,8 +184,8 @@ function showReduction() {
 function showTable() {
   const { design, rival, realised } = state;
   if (!design) return;
-  const found = design.prediction, others = [rival, realised].map((each) => each?.prediction.noise_reduction_db);
-  const rows = found.band_centre_hz.map((hz, i) => row(hz, ...[found.noise_reduction_db, ...others].map((each) => each?.[i].toFixed(1) ?? "")));
+  const found = design.prediction, others = [rival, realised].map((other) => other?.prediction.noise_reduction_db);
+  const rows = found.band_centre_hz.map((hz, i) => row(hz, ...[found.noise_reduction_db, ...others].map((bands) => bands?.[i].toFixed(1) ?? "")));
   $("band-table").replaceChildren(row("Hz", "designed, dB", "Wiener, dB", "on hardware, dB", "th"), ...rows);
 }
 
@@ -257,7 +257,7 @@ function addEar(ear) {
   changeEars();
 }
 
-// Other ears are designed for; what was said of the last ones goes.
+// Results of the previous ears are discarded.
 function changeEars() {
   state.latencyCurve = state.rival = state.realised = null;
   showConditions();
@@ -287,13 +287,13 @@ function base64(samples) {
   return btoa(text);
 }
 
-// Numbers of a file, as a list or in base64; what else there may be is not read.
+// Read the numbers of a file, as a list or in base64.
 function numbersOf(name, given, most) {
   const found = typeof given?.float32 === "string" ? floats(given.float32) : given;
   if (!Array.isArray(found) && !(found instanceof Float32Array)) throw new Error(`${name}: send a list of numbers`);
   if (!found.length || found.length > most) throw new Error(`${name}: it has ${found.length} numbers; send 1 to ${most}`);
   const numbers = Float32Array.from(found);
-  if (!numbers.every(Number.isFinite)) throw new Error(`${name}: it holds something that is no number`);
+  if (!numbers.every(Number.isFinite)) throw new Error(`${name}: it contains a value that is not a number`);
   return numbers;
 }
 
@@ -307,7 +307,7 @@ function earFromDocument(label, found) {
   return ear;
 }
 
-// A design that was kept in a session, with what is drawn of it.
+// Read a kept design of a session.
 function keptFromDocument({ name, design: { fir, prediction } }) {
   const { mean_noise_reduction_db, noise_reduction_db, band_centre_hz } = prediction;
   const bands = Array.from(numbersOf("noise_reduction_db", noise_reduction_db, 64));
@@ -316,7 +316,7 @@ function keptFromDocument({ name, design: { fir, prediction } }) {
   return { name: String(name), design: { fir: Array.from(numbersOf("fir", fir, 2048)), prediction: { ...prediction, noise_reduction_db: bands, band_centre_hz: centres } } };
 }
 
-// A coherence on a coarser grid, on the design grid's 16385 bins.
+// Interpolate a coherence on a coarser grid to the design grid's 16385 bins.
 function upsampled(values) {
   const n = N_FFT / 2 + 1;
   if (values.length === n) return values;
@@ -329,7 +329,7 @@ function upsampled(values) {
 async function loadExample() {
   const answer = await fetch("workbench/example.json");
   const found = await answer.json();
-  for (const [label, each] of Object.entries(found)) state.ears.push({ used: true, ...earFromDocument(label, each) });
+  for (const [label, ear] of Object.entries(found)) state.ears.push({ used: true, ...earFromDocument(label, ear) });
   state.current = state.ears.length - Object.keys(found).length;
   changeEars();
 }
@@ -343,7 +343,7 @@ async function takeFiles(files) {
         const { recorded, sound, clippedShares } = await decoded(file);
         if (sound.numberOfChannels >= 2) addTake(file.name, sound, clippedShares);
         else {
-          checkHeard(sound, 1);
+          checkNotSilent(sound, 1);
           const kind = ["primary", "secondary", "feedback"].find((name) => file.name.toLowerCase().includes(name));
           if (!kind) throw new Error("it has one channel: record outer and error microphone in one stereo file, or name an impulse response primary or secondary");
           separate[kind] = recorded;
@@ -369,18 +369,18 @@ async function decoded(file) {
   const isWav = head.byteLength === 44 && head.getUint32(0) === 0x52494646 && head.getUint32(12) === 0x666d7420;
   const seconds = isWav ? file.size / head.getUint32(28, true) : 0;
   const tooLong = (duration) => new Error(`it lasts ${Math.round(duration)} s; cut it to 4 to ${MAX_SECONDS} s`);
-  if (seconds > MAX_SECONDS + 1) throw tooLong(seconds); // before hours of samples fill the memory
+  if (seconds > MAX_SECONDS + 1) throw tooLong(seconds); // before long files fill the memory
   if (file.size > MAX_BYTES) throw new Error(`it has ${Math.round(file.size / 1e6)} MB; cut it to 4 to ${MAX_SECONDS} s`);
   const bytes = await file.arrayBuffer();
-  const missing = whatIsMissing(new DataView(bytes));
+  const missing = lengthFault(new DataView(bytes));
   if (missing) throw new Error(missing);
   const rate = rateOf(new DataView(bytes));
-  const decodedAt = (hz) => new OfflineAudioContext(1, 1, hz).decodeAudioData(bytes.slice(0)); // it takes what it is given
+  const decodedAt = (hz) => new OfflineAudioContext(1, 1, hz).decodeAudioData(bytes.slice(0)); // decoding consumes its buffer
   let recorded;
   try {
     recorded = await decodedAt(rate);
   } catch {
-    throw new Error("it is no readable audio file, or holds no samples; export it as WAV or FLAC");
+    throw new Error("it is not a readable audio file, or contains no samples; export it as WAV or FLAC");
   }
   if (recorded.duration > MAX_SECONDS) throw tooLong(recorded.duration);
   const promised = promisedLength(new DataView(bytes));
@@ -391,14 +391,14 @@ async function decoded(file) {
   return { recorded, sound: await decodedAt(RATE), clippedShares };
 }
 
-function checkHeard(sound, nUsed) {
+function checkNotSilent(sound, nUsed) {
   for (let i = 0; i < nUsed; i++) {
     if (!sound.getChannelData(i).some((sample) => sample)) throw new Error(`channel ${i + 1} is silent; check the microphone and record again`);
   }
 }
 
-// Impulse responses at 48 kHz, as long as a request takes them. Resampled, a response reaches before zero; delaying
-// the primary and the secondary path alike by what is needed keeps that and changes no filter.
+// Convert impulse responses to 48 kHz and cut them to the request's limit. A resampled response reaches before zero;
+// a common delay of the primary and secondary path preserves that part and changes no filter.
 function responsesOf(recorded) {
   const energy = (values) => values.reduce((sum, value) => sum + value * value, 0);
   const late = Object.entries(recorded).map(([name, sound]) => {
@@ -410,21 +410,21 @@ function responsesOf(recorded) {
   let delay = 0;
   while (!isKept(delay) && paths.some(({ margin }) => margin > delay)) delay++;
   return Object.fromEntries(late.map(({ name, margin, samples }) => {
-    const own = name === "feedback" ? 0 : delay, begun = new Float32Array(samples.length - margin + own);
-    begun.set(samples.subarray(Math.max(0, margin - own)), Math.max(0, own - margin));
+    const shift = name === "feedback" ? 0 : delay, begun = new Float32Array(samples.length - margin + shift);
+    begun.set(samples.subarray(Math.max(0, margin - shift)), Math.max(0, shift - margin));
     if (energy(begun.subarray(MAX_RESPONSE)) > 1e-4 * energy(begun)) throw new Error(`the ${name} response lasts ${begun.length} samples; window it to ${MAX_RESPONSE}`);
     return [name, begun.slice(0, MAX_RESPONSE)];
   }));
 }
 
-// Which signals the first channels of a recording are.
+// Signals of the first channels of a recording.
 const CHANNELS = { off: ["x", "e"], on: ["x", "e"], drive: ["drive", "x", "e"] };
 
 function addTake(name, sound, clippedShares) {
-  const states = Object.keys(CHANNELS).filter((each) => CHANNELS[each].length <= sound.numberOfChannels);
-  const named = (each) => new RegExp(`(^|[^a-z])${each}([^a-z]|$)`, "i").test(name);
-  const kind = states.find((each) => each !== "off" && named(each)) || "off";
-  checkHeard(sound, CHANNELS[kind].length);
+  const states = Object.keys(CHANNELS).filter((kind) => CHANNELS[kind].length <= sound.numberOfChannels);
+  const named = (kind) => new RegExp(`(^|[^a-z])${kind}([^a-z]|$)`, "i").test(name);
+  const kind = states.find((kind) => kind !== "off" && named(kind)) || "off";
+  checkNotSilent(sound, CHANNELS[kind].length);
   if (sound.duration < 4) say(`${name}: it lasts only ${sound.duration.toFixed(1)} s; record 4 to ${MAX_SECONDS} s for low frequencies and less noise.`, true);
   state.takes.push({ name, state: kind, states, sound, clippedShares });
   $("recordings").hidden = false;
@@ -470,7 +470,7 @@ function restore(values) {
     if (!SLIDERS.includes(id) && !CHOICES.includes(id)) continue;
     const before = $(id).value;
     $(id).value = value;
-    if (!$(id).value) $(id).value = before; // no such choice
+    if (!$(id).value) $(id).value = before; // unknown choice
   }
   showOutputs();
 }
@@ -501,18 +501,18 @@ function travel(from, to) {
 
 function takeDocument(name, found) {
   if (found.session) {
-    // All of it is read before anything changes.
-    const ears = found.session.map((each) => ({ used: !!each.used, ...earFromDocument(each.label, each) }));
+    // Read everything before changing the state.
+    const ears = found.session.map((ear) => ({ used: !!ear.used, ...earFromDocument(ear.label, ear) }));
     const kept = (found.kept ?? []).map(keptFromDocument), current = found.current ?? 0, settings = Object(found.settings);
     if (!Object.hasOwn(ears, current)) throw new Error("its current measurement is not among its measurements");
     Object.assign(state, { ears, current, kept: [] });
     restore(settings);
     $("joint").checked = !!found.joint;
     $("kept").replaceChildren();
-    for (const each of kept) keep(each.name, each.design);
+    for (const { name, design } of kept) keep(name, design);
     changeEars();
   } else if (found.primary) addEar(earFromDocument(name, found));
-  else throw new Error("it holds neither a measurement nor a session");
+  else throw new Error("it contains neither a measurement nor a session");
 }
 
 function saveSession() {
@@ -545,16 +545,16 @@ const exportRequest = (more = {}) => requestOf({
   ...(+$("latency").value ? { latency_samples: +$("latency").value } : {}), ...more,
 });
 
-// What the last export was designed for; sections and fewer taps do not depend on the design's own taps.
+// Settings of the last export; sections and fewer taps do not depend on the design's taps.
 let realisedFor = "";
 
 const realise = newest(async () => {
   if (!state.design) return;
-  const asked = JSON.stringify([target(), $("ceiling").value, $("latency").value]);
-  if (state.realised && asked === realisedFor && state.realised.coefficients.taps?.length !== state.design.fir.length) { showLoss(); return; }
+  const requested = JSON.stringify([target(), $("ceiling").value, $("latency").value]);
+  if (state.realised && requested === realisedFor && state.realised.coefficients.taps?.length !== state.design.fir.length) { showLoss(); return; }
   try {
     state.realised = await ask("export", exportRequest());
-    realisedFor = asked;
+    realisedFor = requested;
     showLoss();
   } catch (error) {
     state.realised = null;
@@ -584,13 +584,13 @@ async function download() {
 
 // ---- listening ----
 
-const hears = () => document.querySelector("input[name=hear]:checked").value;
+const listening = () => document.querySelector("input[name=hear]:checked").value;
 const sounds = () => { const ear = state.ears[state.current]; return responses(ear.primary, ear.secondary, Float64Array.from(state.design.fir), state.design.prediction, +$("latency").value); };
 
 let isPlaying = false;
 
 function updateSound() {
-  if (isPlaying) player.play(sounds(), $("noise").value, hears(), +$("volume").value);
+  if (isPlaying) player.play(sounds(), $("noise").value, listening(), +$("volume").value);
 }
 
 function togglePlay() {
@@ -625,7 +625,7 @@ $("print").onclick = () => window.print();
 $("download").onclick = download;
 $("play").onclick = togglePlay;
 $("noise").onchange = updateSound;
-for (const radio of document.querySelectorAll("input[name=hear]")) radio.onchange = () => player.choose(hears());
+for (const radio of document.querySelectorAll("input[name=hear]")) radio.onchange = () => player.choose(listening());
 $("link").onclick = async () => {
   const hash = `#${new URLSearchParams(settings())}`;
   history.replaceState(null, "", hash);
@@ -693,5 +693,5 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { fo
 restore(Object.fromEntries(new URLSearchParams(location.hash.slice(1))));
 remember();
 
-// For tests: what would be heard, as samples.
+// For tests: the sound as samples.
 window.workbench = { state, render: (kind, hear, seconds) => render(sounds(), kind, hear, seconds) };

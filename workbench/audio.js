@@ -1,12 +1,12 @@
-// What the ear hears: noise through nothing (open ear), through P, and through P - S W. What no filter cancels, which
-// the prediction counts per band, is heard as independent noise of that spectrum beside both.
+// Sound at the ear: noise unfiltered (open ear), through P, and through P - S W. The part that no filter cancels,
+// known per band from the prediction, is added to the latter two as independent noise of that spectrum.
 
 import { N_FFT, RATE, irfft, minus, noise, power, rfft, times } from "./dsp.js";
 
 const FADE_S = 0.03;
 
-// Responses to convolve with: passive, active, and the shape of what stays. All are divided by |P|'s level: paths may be
-// in any unit, and with the filter off the ear hears as much as the open one.
+// Responses to convolve with: passive, active, and the shape of the uncancelled part. All are divided by |P|'s level:
+// paths may be in any unit, and the passive level equals that of the open ear.
 export function responses(primary, secondary, taps, prediction, latency = 0) {
   const P = rfft(primary), S = delayed(rfft(secondary), latency), W = rfft(taps), R = minus(P, times(S, W));
   const stays = { re: new Float64Array(P.re.length), im: new Float64Array(P.re.length) };
@@ -52,7 +52,7 @@ function convolver(context, response) {
   return node;
 }
 
-// What no sample passes beyond: -1 dB of full scale. Below, nothing is changed.
+// Limit on samples, -1 dB of full scale; smaller ones are unchanged.
 const LARGEST = 10 ** (-1 / 20);
 
 function limiter(context) {
@@ -67,7 +67,7 @@ function source(context, kind, seed) {
   return new AudioBufferSourceNode(context, { buffer, loop: true });
 }
 
-// The graph in any context; `hear` is open, passive or active.
+// Audio graph in any context; `hear` is open, passive or active.
 export function build(context, sounds, kind, hear, destination) {
   const noiseSource = source(context, kind, 1), other = source(context, kind, 2);
   const gains = {};
@@ -83,7 +83,7 @@ export function build(context, sounds, kind, hear, destination) {
   other.start();
   return {
     choose(name) {
-      for (const [each, node] of Object.entries(gains)) node.gain.setTargetAtTime(each === name ? 1 : 0, context.currentTime, FADE_S / 3);
+      for (const [key, node] of Object.entries(gains)) node.gain.setTargetAtTime(key === name ? 1 : 0, context.currentTime, FADE_S / 3);
     },
     stop() {
       for (const node of Object.values(gains)) node.gain.setTargetAtTime(0, context.currentTime, FADE_S / 3);
@@ -92,7 +92,7 @@ export function build(context, sounds, kind, hear, destination) {
   };
 }
 
-// Seconds of what would be heard, as samples: for measuring it.
+// Render seconds of the sound as samples.
 export async function render(sounds, kind, hear, seconds = 4) {
   const context = new OfflineAudioContext(1, seconds * RATE, RATE);
   build(context, sounds, kind, hear, limiter(context));

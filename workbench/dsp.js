@@ -31,7 +31,7 @@ export function rfft(samples, n = N_FFT) {
   return { re: re.slice(0, n / 2 + 1), im: im.slice(0, n / 2 + 1) };
 }
 
-// Real samples of a one-sided spectrum.
+// Real samples from a one-sided spectrum.
 export function irfft({ re, im }) {
   const half = re.length - 1, n = 2 * half, a = new Float64Array(n), b = new Float64Array(n);
   a.set(re); b.set(im);
@@ -87,7 +87,7 @@ export function groupDelay(spectrum, k) {
   return -phase / (2 * Math.PI * (hertz(j, re.length) - hertz(i, re.length))) * 1000;
 }
 
-// Seeded noise of a few kinds, RMS 0.1: the same samples each time.
+// Seeded noise of several kinds, RMS 0.1; deterministic.
 export function noise(kind, seed, n = 6 * RATE) {
   let state = seed * 2654435761 >>> 0 || 1;
   const uniform = () => { state ^= state << 13; state ^= state >>> 17; state ^= state << 5; state >>>= 0; return state / 4294967296; };
@@ -120,8 +120,8 @@ const SHAPES = {
 
 export const N_ZEROS = 32;
 
-// A response at another rate as samples at RATE from time zero, so many samples late, with the same transfer function
-// below the lower Nyquist frequency: measurement.files.resampling's windowed sinc, N_ZEROS on either side.
+// Resample a response to RATE from time zero, delayed by a number of samples, with the same transfer function below the
+// lower Nyquist frequency: the windowed sinc of measurement.files.resampling, N_ZEROS on either side.
 export function resampledResponse(samples, rate, delay) {
   const ratio = RATE / rate, cutoff = Math.min(1, ratio), width = N_ZEROS / cutoff;
   if (ratio === 1) { const late = new Float32Array(samples.length + delay); late.set(samples, delay); return late; }
@@ -139,7 +139,7 @@ export function resampledResponse(samples, rate, delay) {
   return found;
 }
 
-// Share of samples at the extremes, as the service's `clipped_share` counts them: resampling hides it.
+// Share of samples at the extremes, as in the service's `clipped_share`; resampling would hide it.
 export function clippedShare(samples) {
   let high = 0, low = 0, energy = 0;
   for (const value of samples) { high = Math.max(high, value); low = Math.min(low, value); energy += value * value; }
@@ -147,5 +147,5 @@ export function clippedShare(samples) {
   for (const value of samples) { nHigh += value >= high * (1 - 1e-6); nLow += value <= low * (1 - 1e-6); }
   const share = ((high > 0 ? nHigh - 1 : 0) + (low < 0 ? nLow - 1 : 0)) / samples.length;
   const rms = Math.sqrt(energy / samples.length) / Math.max(high, -low);
-  return Math.abs(rms - Math.SQRT1_2) < 0.02 ? Math.max(share - 0.01, 0) : share; // a sine stands at its extremes
+  return Math.abs(rms - Math.SQRT1_2) < 0.02 ? Math.max(share - 0.01, 0) : share; // a sine has many samples at its extremes
 }

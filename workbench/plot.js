@@ -1,13 +1,13 @@
 // Line plots and bars on a canvas, in the page's colours, with a logarithmic or linear axis.
 
-const colors = new Map(); // asking for a style makes the browser compute all of them
+const colors = new Map(); // cached, because a style query makes the browser compute all styles
 
 function color(name) {
   if (!colors.has(name)) colors.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
   return colors.get(name);
 }
 
-// When the theme changes.
+// Called when the theme changes.
 export function forgetColors() { colors.clear(); }
 
 const MARGIN = { left: 44, right: 10, top: 8, bottom: 26 };
@@ -74,7 +74,7 @@ export function draw(canvas, options, { lines = [], bars = [] }) {
   pen.setLineDash([]);
   pen.textAlign = "left";
   let left = MARGIN.left + 6, down = MARGIN.top + 12;
-  for (const line of lines.filter((each) => each.name)) {
+  for (const line of lines.filter((line) => line.name)) {
     const text = `${line.dash ? "\u2504" : "\u2014"} ${line.name}`, width = pen.measureText(text).width;
     if (left + width > scale.width - MARGIN.right && left > MARGIN.left + 6) { left = MARGIN.left + 6; down += 13; }
     pen.globalAlpha = 0.75;
@@ -92,7 +92,7 @@ const LOG_TICKS = [20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000];
 
 function ticks([low, high], count) {
   const rough = (high - low) / count, base = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * base).find((each) => each >= rough);
+  const step = [1, 2, 5, 10].map((factor) => factor * base).find((step) => step >= rough);
   const found = [];
   for (let value = Math.ceil(low / step) * step; value <= high + 1e-9; value += step) found.push(value);
   return found;

@@ -1,7 +1,7 @@
-// The binary form of requests.
+// Binary form of requests.
 
-// A request as the parts of a safetensors file: arrays become tensors named by their place, the rest JSON text in the
-// header.
+// Encode a request as the parts of a safetensors file: arrays become tensors named by their position, the rest JSON
+// text in the header.
 export function encoded(request) {
   const header = { __metadata__: {} }, parts = [];
   let place = 0;
@@ -13,9 +13,9 @@ export function encoded(request) {
       return undefined;
     }
     const inner = (key) => (name ? `${name}.${key}` : key);
-    if (Array.isArray(value)) return value.map((each, i) => withoutArrays(each, inner(i)));
+    if (Array.isArray(value)) return value.map((element, i) => withoutArrays(element, inner(i)));
     if (value === null || typeof value !== "object") return value;
-    return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, withoutArrays(each, inner(key))]));
+    return Object.fromEntries(Object.entries(value).map(([key, member]) => [key, withoutArrays(member, inner(key))]));
   };
   header.__metadata__.request = JSON.stringify(withoutArrays(request, ""));
   const text = new TextEncoder().encode(JSON.stringify(header));

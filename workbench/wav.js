@@ -1,4 +1,4 @@
-// What a sound file's head says, which browsers do not tell.
+// Headers of sound files, which browsers do not expose.
 
 import { RATE } from "./dsp.js";
 
@@ -8,7 +8,7 @@ const text = (view, place) => String.fromCharCode(...Array.from({ length: 4 }, (
 
 function isWav(view) { return view.byteLength >= 12 && text(view, 0) === "RIFF" && text(view, 8) === "WAVE"; }
 
-// [name, place of its contents, length] of each chunk.
+// Chunks as [name, position of the contents, length].
 function* chunks(view) {
   for (let place = 12; place + 8 <= view.byteLength;) {
     const length = view.getUint32(place + 4, true);
@@ -17,7 +17,7 @@ function* chunks(view) {
   }
 }
 
-// Sample rate of a WAV or FLAC file; of others the page's, to which the browser resamples them.
+// Sample rate of a WAV or FLAC file; for others the page's, to which the browser resamples them.
 export function rateOf(view) {
   let rate = RATE;
   if (isWav(view)) {
@@ -26,8 +26,8 @@ export function rateOf(view) {
   return rate >= 3000 && rate <= 768000 ? rate : RATE;
 }
 
-// What is wrong with the lengths in a WAV file's head, as `measurement.files.wav_length` finds it; else null.
-export function whatIsMissing(view) {
+// Describe a fault of the lengths in a WAV file's header, as `measurement.files.wav_length` does; null if none.
+export function lengthFault(view) {
   if (!isWav(view)) return null;
   const isUnknown = (length) => length >= 0x7ffff000, promised = view.getUint32(4, true);
   let block = 1;
@@ -50,7 +50,7 @@ export function whatIsMissing(view) {
   return `its header promises ${promised + 8} bytes, the file holds ${view.byteLength} and no samples; ${CUT}`;
 }
 
-// Samples of each channel that a FLAC file promises; 0 for others, and where it does not say.
+// Samples per channel that a FLAC file states; 0 for others, and if unknown.
 export function promisedLength(view) {
   if (view.byteLength < 26 || text(view, 0) !== "fLaC") return 0;
   return (view.getUint8(21) & 15) * 2 ** 32 + view.getUint32(22);

@@ -1,4 +1,4 @@
-"""What the commands have in common: progress, an orderly end on SIGTERM, and a verdict as JSON."""
+"""Common parts of the commands: progress, an orderly end on SIGTERM, and a verdict as JSON."""
 
 from __future__ import annotations
 
@@ -17,52 +17,53 @@ from types import FrameType
 from benchmarks import machine, results
 
 PROGRESS_EVERY_S = 10.0
-# `timeout` signals a process and then its group: signals within this time are one request to stop.
+# `timeout` signals a process and then its group: signals within this time (s) are one request to stop.
 SAME_SIGNAL_S = 2.0
 
 
 @dataclass
 class Outcome:
-    """What a command saw; each adds its own figures. mistakes: by kind, none where everything held."""
+    """Result of a command; subclasses add figures."""
 
+    # Counts by kind; empty if all expectations held.
     mistakes: Counter[str] = field(default_factory=Counter)
 
 
-# Given the command's options and the service's; writes into the outcome as it goes on.
+# Given the options of the command and of the service; writes into the outcome as it proceeds.
 Work = Callable[[argparse.Namespace, Sequence[str]], None]
 
 
 def counted(total: int, unit: str) -> Iterator[int]:
-    """0 to total - 1, with a line on standard error every ten seconds: how many are done, and the time left."""
-    began = told = time.monotonic()
+    """Count 0 to total - 1, reporting progress and remaining time on standard error every ten seconds."""
+    began = reported = time.monotonic()
     for number in range(total):
         now = time.monotonic()
-        if now - told >= PROGRESS_EVERY_S:
-            told, spent_s = now, now - began
+        if now - reported >= PROGRESS_EVERY_S:
+            reported, spent_s = now, now - began
             left_s = spent_s * (total - number) / max(number, 1)
             log(f"{number}/{total} {unit}, {number / spent_s:.4g}/s, {minutes(left_s)} left")
         yield number
 
 
 def log(text: str) -> None:
-    """A line on standard error with the time of day."""
+    """Print a line on standard error with the time of day."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def minutes(seconds: float) -> str:
-    """As `minutes:seconds`."""
+    """Format as `minutes:seconds`."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """SIGTERM ends the block with KeyboardInterrupt, as Ctrl-C does, so that its services are stopped too."""
-    asked = -SAME_SIGNAL_S
+    """Turn SIGTERM into KeyboardInterrupt, as Ctrl-C does, so that services are stopped too."""
+    last_signal_s = -SAME_SIGNAL_S
 
     def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        before, asked = asked, time.monotonic()
-        if asked - before >= SAME_SIGNAL_S:
+        nonlocal last_signal_s
+        before, last_signal_s = last_signal_s, time.monotonic()
+        if last_signal_s - before >= SAME_SIGNAL_S:
             signal.raise_signal(signal.SIGINT)
 
     # A process that a shell started in the background ignores SIGINT unless a handler is set.
@@ -80,7 +81,10 @@ def run_command(
 ) -> int:
     """Do the work, print the outcome as one line of JSON and write it to `--out`.
 
-    Returns the exit status: 0 where everything held, 1 after a mistake, 130 where it was stopped.
+    Returns
+    -------
+    int
+        Exit status: 0 if all expectations held, 1 after a mistake, 130 if stopped.
     """
     machine.add_options(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file to write the outcome to")

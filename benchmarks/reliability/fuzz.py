@@ -1,10 +1,10 @@
-"""Send malformed requests and see that each is answered or refused.
+"""Send malformed requests and check that all are answered or refused.
 
     python -m benchmarks.reliability.fuzz --bodies 1000000 --examples 200
 
 Binary bodies first: valid ones of every form with flipped bits, missing, doubled and inserted bytes, random header
-fields, and NaN, infinity and the limits of float32 in place of numbers. Then schemathesis draws valid and invalid
-requests from the OpenAPI document. What must hold: no 5xx except a 503 with Retry-After, and no NaN in an answer.
+fields, and NaN, infinity and the limits of float32 for numbers. Then schemathesis draws valid and invalid requests from
+the OpenAPI document. Expected: no 5xx except a 503 with Retry-After, and no NaN in an answer.
 """
 
 from __future__ import annotations
@@ -52,43 +52,44 @@ DESIGN_PATHS = {
     "/synthesize?sign=plus": 4,
     "/refine?sign=plus": 4,
 }
-# How often each path and each form is drawn; slow ones are rare.
+# Relative frequencies of paths and forms; slow ones are rare.
 SHARES = {"design": 20, "inference": 4, "calibration": 1}
 
-# A request may ask for a deadline that cannot be met; the mutated bodies check Retry-After of such answers.
+# A request may have an impossible deadline; the mutated bodies check Retry-After of such answers.
 SCHEMATHESIS_CONFIG = '[checks]\nnot_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 503]\n'
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
 
 @dataclass
 class Fuzz(Outcome):
-    """statuses: of the mutated bodies, by form; codes: of their refusals. schemathesis: its exit status; None where
-    it did not run."""
+    """Result of fuzzing."""
 
     n_bodies: int = 0
     bodies_per_s: float = 0.0
+    # Statuses of the mutated bodies, by form.
     statuses: Counter[str] = field(default_factory=Counter)
+    # Codes of their refusals.
     codes: Counter[str] = field(default_factory=Counter)
+    # Its exit status; None if it did not run.
     schemathesis: int | None = None
     schemathesis_output: str = ""
 
 
 @dataclass(frozen=True)
 class Form:
-    """One kind of binary body.
+    """One kind of binary body."""
 
-    paths: with how often each is drawn. bodies: valid ones, short enough that mutations hit something that matters.
-    headers: further headers of the request.
-    """
-
+    # Addresses with relative frequencies.
     paths: dict[str, int]
+    # Valid bodies, short enough that mutations hit relevant bytes.
     bodies: list[bytes]
+    # Further headers of the request.
     headers: str = ""
     media_type: str = wire.MEDIA_TYPE
     accept: str = "application/octet-stream"
 
     def request(self, draw: Random) -> bytes:
-        """A request with a mutated body."""
+        """Compose a request with a mutated body."""
         (path,) = draw.choices(list(self.paths), list(self.paths.values()))
         body = mutated(draw.choice(self.bodies), draw)
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAccept: {self.accept}\r\nX-Deadline-Ms: 60000\r\n"
@@ -97,7 +98,7 @@ class Form:
 
 
 def forms(golden: GoldenCase) -> dict[str, Form]:
-    """Every form, with bodies made from the golden case's paths."""
+    """Return all forms, with bodies of the golden case's paths."""
     primary, secondary = np.asarray(golden.primary)[:512], np.asarray(golden.secondary)[:256]
     p, s = (np.fft.rfft(item, 4096).astype(np.complex64) for item in (primary, secondary))
     designs = [
@@ -125,7 +126,7 @@ def forms(golden: GoldenCase) -> dict[str, Form]:
 
 
 def _inference_body(paths: dict[str, NDArray[np.complex64]]) -> tuple[bytes, int]:
-    """A request of the Open Inference Protocol with binary tensors, and the length of its JSON part."""
+    """Compose a request of the Open Inference Protocol with binary tensors; also the length of its JSON part."""
     inputs = [
         {
             "name": name,
@@ -140,7 +141,7 @@ def _inference_body(paths: dict[str, NDArray[np.complex64]]) -> tuple[bytes, int
 
 
 def mutated(body: bytes, draw: Random) -> bytes:
-    """A body with one to four faults."""
+    """Mutate a body with one to four faults."""
     mutant = bytearray(body)
     for _ in range(draw.randint(1, 4)):
         place = draw.randrange(max(len(mutant), 1))
@@ -154,7 +155,7 @@ def mutated(body: bytes, draw: Random) -> bytes:
                 mutant[place:place] = draw.randbytes(draw.randint(1, 64))
             case 3:
                 mutant += mutant[place : place + 4096]
-            case 4 if numbers:  # of the header: shapes and offsets
+            case 4 if numbers:  # a number in the header: shapes and offsets
                 mutant = mutant.replace(draw.choice(numbers), str(draw.choice(LENGTHS)).encode(), 1)
             case _ if len(mutant) > 4:
                 at = len(mutant) % 4 + 4 * draw.randrange(len(mutant) // 4)
@@ -163,14 +164,14 @@ def mutated(body: bytes, draw: Random) -> bytes:
 
 
 def numbers_of(form: str, answer: bytes) -> NDArray[np.float32]:
-    """The float32 numbers of a binary answer: a filter, a filter after JSON, or the tensors of paths."""
+    """Extract the float32 numbers of a binary answer: a filter, a filter after JSON, or tensors of paths."""
     begin = 8 + int.from_bytes(answer[:8], "little")
     content = {"design": answer, "inference": answer[-ANSWER_BYTES:], "calibration": answer[begin:]}[form]
     return np.frombuffer(content, "<f4")
 
 
 async def send_mutants(target: ServiceTarget, n_bodies: int, n_clients: int, seed: int, outcome: Fuzz) -> None:
-    """Send so many mutated bodies."""
+    """Send mutated bodies."""
     known, left, draw = forms(target.checkpoint.golden), counted(n_bodies, "bodies"), Random(seed)
     began = time.perf_counter()
 
@@ -186,7 +187,9 @@ async def send_mutants(target: ServiceTarget, n_bodies: int, n_clients: int, see
             elif answer.status >= 500 and not (answer.status == 503 and answer.has_retry_after):
                 outcome.mistakes[f"{form}: status {answer.status}"] += 1
             else:
-                code = json.loads(answer.body).get("type", "").rsplit(":", 1)[-1]  # inference answers have none
+                code = (
+                    json.loads(answer.body).get("type", "").rsplit(":", 1)[-1]
+                )  # answers of the inference protocol have none
                 outcome.codes[f"{form}: {code}"] += 1
             outcome.n_bodies += 1
             outcome.bodies_per_s = outcome.n_bodies / (time.perf_counter() - began)
@@ -203,7 +206,7 @@ PHASES = ("examples", "coverage", "fuzzing")
 def check_document(
     service: ServiceProcess, n_examples: int, seed: int, outcome: Fuzz, phases: Sequence[str] = PHASES
 ) -> None:
-    """Let schemathesis test every operation of the OpenAPI document."""
+    """Test all operations of the OpenAPI document with schemathesis."""
     command = [
         str(Path(sys.executable).with_name("schemathesis")),
         "run",
@@ -228,16 +231,16 @@ def check_document(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.fuzz", description=__doc__)
     parser.add_argument("--bodies", type=int, default=1_000_000)
-    parser.add_argument("--examples", type=int, default=200, help="of each operation; 0: no schemathesis")
+    parser.add_argument("--examples", type=int, default=200, help="number per operation; 0: no schemathesis")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
     outcome = Fuzz()
 
     def work(options: argparse.Namespace, service_options: Sequence[str]) -> None:
-        with target_for(ModelStore().load("default"), *service_options) as target:
+        with target_for(ModelStore().load("bose-qc20"), *service_options) as target:
             asyncio.run(send_mutants(target, options.bodies, options.clients, options.seed, outcome))
             if options.examples:
                 check_document(target.service, options.examples, options.seed, outcome)

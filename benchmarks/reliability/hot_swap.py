@@ -1,9 +1,9 @@
-"""Publish new versions and load them while clients ask for designs.
+"""Publish new versions and load them while clients request designs.
 
     python -m benchmarks.reliability.hot_swap --swaps 200 --clients 4
 
-Two checkpoints with different weights are published in turn as new versions of one model. Every answer must be a
-200 whose digest was published and whose filter is the one that the weights behind that digest design.
+Two checkpoints with different weights are published in turn as new versions of one model. Every answer must be a 200
+with a published digest and the filter of that digest's weights.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from model_store.checkpoint import Checkpoint
 from model_store.golden import GoldenCase
 from model_store.store import ModelStore
 
-# Largest relative l2 distance between filters of the same weights; those of others must differ ten times more.
+# Largest relative l2 distance between filters of the same weights; other weights must differ ten times more.
 SAME_FILTER = 1e-2
 
-# Standard deviation of what is added to the last layer's weights. Much more would make a generator so poor that the
-# service answers with the Wiener filter instead.
+# Standard deviation of the change of the last layer's weights; a larger one would trigger the Wiener fallback.
 WEIGHT_NOISE = 0.03
 
 
 @dataclass
 class HotSwap(Outcome):
-    """n_digests: versions that answered."""
+    """Result of hot swapping."""
 
     n_swaps: int = 0
     n_answers: int = 0
+    # Versions that answered.
     n_digests: int = 0
     longest_answer_s: float = 0.0
     median_swap_s: float = 0.0
@@ -49,7 +49,7 @@ class HotSwap(Outcome):
 
 
 def run(target: ServiceTarget, second: Checkpoint, n_swaps: int, n_clients: int, outcome: HotSwap) -> None:
-    """Swap the target's checkpoint and `second` for each other under load."""
+    """Swap the target's checkpoint and `second` under load."""
     service, store, first = target.service, target.store, target.checkpoint
     filters = [np.asarray(item.golden.taps) for item in (first, second)]
     difference = np.linalg.norm(filters[0] - filters[1]) / np.linalg.norm(filters[0])
@@ -66,7 +66,7 @@ def run(target: ServiceTarget, second: Checkpoint, n_swaps: int, n_clients: int,
     try:
         for number in counted(n_swaps, "swaps"):
             which = (number + 1) % 2
-            # The digest is entered before the reload, so before the new version can answer.
+            # The digest is recorded before the reload, so before the new version can answer.
             expected[store.publish(MODEL, (first, second)[which]).digest] = filters[which]
             began = perf_counter()
             status, answer = service.ask("POST", "/models/reload", headers=MANAGEMENT)
@@ -116,7 +116,7 @@ def _ask_until(
 
 
 def perturbed(checkpoint: Checkpoint) -> Checkpoint:
-    """The same model with other weights in its last layer, and the golden case that they give."""
+    """Return the model with other weights in its last layer, and its golden case."""
     parameters, golden = checkpoint.parameters, checkpoint.golden
     last = max(name for name in parameters.weights if name.startswith("head.") and name.endswith(".weight"))
     weight = parameters.weights[last]
@@ -127,14 +127,14 @@ def perturbed(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.hot_swap", description=__doc__)
     parser.add_argument("--swaps", type=int, default=200)
     parser.add_argument("--clients", type=int, default=4)
     outcome = HotSwap()
 
     def work(options: argparse.Namespace, service_options: Sequence[str]) -> None:
-        checkpoint = ModelStore().load("default")
+        checkpoint = ModelStore().load("bose-qc20")
         with target_for(checkpoint, "--fallback-margin-db", "1000", *service_options) as target:
             run(target, perturbed(checkpoint), options.swaps, options.clients, outcome)
 

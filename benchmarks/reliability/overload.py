@@ -5,8 +5,8 @@
 
 Measures one client alone, then the capacity (many clients), then offers three times the capacity with a deadline of
 twice the unloaded p99, then measures one client alone again two seconds later. What must hold: only 200 and 503,
-each 503 with Retry-After and within 5 ms, p99 of accepted requests within twice the unloaded one, and unloaded
-times afterwards. With fewer than four cores the service's own times are judged, because the clients share its
+503 only with Retry-After and within 5 ms, p99 of accepted requests within twice the unloaded one, and unloaded
+times afterwards. With fewer than four cores the service's times are judged, because the clients share its
 cores; runs of less than a minute do not judge times.
 
 With `--mixed` the requests are of all kinds (`kinds`), in the same proportions throughout and with default
@@ -63,7 +63,7 @@ LEAST_SHARE = 0.5
 
 @dataclass
 class Overload(Outcome):
-    """Times in ms, p50 and p99, as seen by the client and by the server."""
+    """Times in ms, p50 and p99, at the client and the server."""
 
     unloaded: dict[str, Any] = field(default_factory=dict)
     capacity_per_s: float = 0.0
@@ -73,19 +73,18 @@ class Overload(Outcome):
     applied: dict[int, int] = field(default_factory=dict)
     statuses: dict[int, int] = field(default_factory=dict)
     recovered: dict[str, Any] = field(default_factory=dict)
-    # With `--mixed`, by kind: `share`, requests served per second over those that many clients in turn are served;
-    # statuses and times.
+    # With `--mixed`, by kind: `share`, requests served per second over the same in a capacity test; statuses and times.
     kinds: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def judge_shares(self) -> None:
-        """Add to the mistakes which kinds were served too little."""
+        """Record kinds that were served too little as mistakes."""
         for name, found in self.kinds.items():
             if found["share"] < LEAST_SHARE:
                 text = f"{name}: {found['share']:.2f} of its share was served, at least {LEAST_SHARE} is expected"
                 self.mistakes[text] += 1
 
     def judge(self) -> None:
-        """Add to the mistakes what took too long."""
+        """Record times that are too long as mistakes."""
         who = judged_by()
         unloaded_ms = self.unloaded[who]["p99"]
         for what, found_ms, allowed_ms in (
@@ -98,7 +97,7 @@ class Overload(Outcome):
 
 
 async def run(target: ServiceTarget, for_s: float, n_alone: int, outcome: Overload) -> None:
-    """Overload a service for so many seconds. n_alone: requests of one client, before and after."""
+    """Overload a service for a time; n_alone: requests of one client, before and after."""
     port, golden = target.service.port, target.checkpoint.golden
 
     def add(tally: Tally) -> Tally:
@@ -129,7 +128,7 @@ async def run_mixed(target: ServiceTarget, for_s: float, n_alone: int, outcome: 
     names, weights, random = list(contents), [weight for _, weight in contents.values()], Random(0)
 
     def tallies() -> tuple[dict[str, Tally], Draw]:
-        """Empty tallies by kind, and what draws requests for them."""
+        """Return empty tallies by kind, and a function that draws requests for them."""
         found = {name: Tally(is_filter if name == "binary" else _is_object) for name in names}
 
         def draw() -> tuple[bytes, Tally]:
@@ -161,7 +160,7 @@ async def run_mixed(target: ServiceTarget, for_s: float, n_alone: int, outcome: 
 
 
 async def kinds(golden: GoldenCase, port: int) -> dict[str, tuple[bytes, int]]:
-    """Requests by name, with their parts in a hundred. JSON is short: `long_json` is about the other."""
+    """Return requests by name, with their percentages. JSON is short, except `long_json`."""
     primary, secondary = np.asarray(golden.primary)[:512], np.asarray(golden.secondary)[:256]
     known = {"primary": primary, "secondary": secondary}
     binary = design_request(golden, "/refine?k=1")
@@ -191,7 +190,7 @@ def _is_object(body: bytes) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.overload", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--alone", type=int, default=500, help="requests of one client, before and after")
@@ -200,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcome = Overload()
 
     def work(options: argparse.Namespace, service_options: Sequence[str]) -> None:
-        with target_for(ModelStore().load("default"), *service_options) as target:
+        with target_for(ModelStore().load("bose-qc20"), *service_options) as target:
             os.nice(options.niceness)
             kind = run_mixed if options.mixed else run
             asyncio.run(kind(target, options.seconds, options.alone, outcome))

@@ -1,4 +1,4 @@
-"""A service in a process of its own, for benchmarks and tests."""
+"""A service in a separate process, for benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ READY_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 60.0
 POLL_S = 0.02
 
-# Program that becomes another one, which Linux sends SIGTERM when this process ends (PR_SET_PDEATHSIG).
+# Launcher to which Linux sends SIGTERM when this process ends (PR_SET_PDEATHSIG).
 STOPPED_WITH_PARENT = (
     "import ctypes, os, sys; prctl = getattr(ctypes.CDLL(None), 'prctl', None); prctl and prctl(1, 15); "
     "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
@@ -32,17 +32,19 @@ STOPPED_WITH_PARENT = (
 
 @dataclass
 class ServiceProcess:
-    """A service that is ready. log: its lines so far. ready_s: seconds from the start of the process to ready."""
+    """A ready service."""
 
     process: subprocess.Popen[str]
     port: int
+    # Its lines so far.
     log: list[str]
+    # Seconds from the start of the process to ready.
     ready_s: float = 0.0
 
     def ask(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, bytes]:
-        """One request on a connection of its own: status and body."""
+        """Send one request on a new connection; return status and body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, body, dict(headers or {}))
@@ -52,9 +54,9 @@ class ServiceProcess:
             connection.close()
 
     def resident_bytes(self) -> int:
-        """Resident memory of the service and the processes that it started, memory that they share counted twice.
+        """Return the resident memory of the service and its child processes, shared memory counted repeatedly.
 
-        Other programs that load the same libraries do not change it. Needs Linux's /proc.
+        Other programs with the same libraries do not affect it. Needs Linux's /proc.
         """
         total = 0
         for pid in self._processes():
@@ -72,9 +74,14 @@ class ServiceProcess:
 
 @contextmanager
 def started_service(store: Path | None, *arguments: str, checkout: Path | None = None) -> Iterator[ServiceProcess]:
-    """`python -m service` over a store, on a free port, from ready until the block ends.
+    """Run `python -m service` on a free port, from ready until the block ends.
 
-    store: by default the bundled one. checkout: whose service; by default the one that is imported here.
+    Parameters
+    ----------
+    store
+        Folder of the store; by default the bundled one.
+    checkout
+        Checkout of the service; by default the one imported here.
     """
     arguments = arguments if store is None else ("--store", str(store), *arguments)
     command = [sys.executable, "-c", STOPPED_WITH_PARENT, "-m", "service", "--port", "0", *arguments]
@@ -87,7 +94,7 @@ def started_service(store: Path | None, *arguments: str, checkout: Path | None =
         text=True,
         env=os.environ | imported_from,
         cwd=checkout,
-        process_group=0,  # Ctrl-C reaches this process alone, which then ends the service
+        process_group=0,  # Ctrl-C reaches only this process, which then ends the service
     )
     log: list[str] = []
     reader = threading.Thread(target=_read, args=(process, log), daemon=True)
@@ -125,7 +132,7 @@ MANAGEMENT = {"Authorization": f"Bearer {MANAGEMENT_KEY}"}
 
 @contextmanager
 def target_for(checkpoint: Checkpoint, *arguments: str) -> Iterator[ServiceTarget]:
-    """A service over a temporary store that holds one checkpoint."""
+    """Run a service over a temporary store with one checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
         store = ModelStore(Path(folder), include_bundled=False)
         store.publish(MODEL, checkpoint)

@@ -1,9 +1,9 @@
-"""Stop a service under load, again and again, and count accepted requests that got no answer.
+"""Stop a service under load repeatedly, and count accepted requests without an answer.
 
     python -m benchmarks.reliability.sigterm --rounds 100 --clients 4
 
-A request counts as accepted once it was sent on a connection that the service had accepted: its answer must be 200
-or 503. A connection that is refused, or reset before its first answer, was not accepted; it ends that client.
+A request counts as accepted once it was sent on a connection that the service had accepted: its answer must be 200 or
+503. A connection that is refused, or reset before its first answer, was not accepted; it ends that client.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ EXIT_WITHIN_S = 15.0
 
 @dataclass
 class Sigterm(Outcome):
-    """answers: by status. n_not_accepted: clients that ended at a connection that was not accepted."""
+    """Result of the stops."""
 
     n_rounds: int = 0
+    # Answers by status.
     answers: Counter[int] = field(default_factory=Counter)
+    # Clients that ended at a connection that was not accepted.
     n_not_accepted: int = 0
     longest_exit_s: float = 0.0
 
@@ -43,10 +45,10 @@ class Sigterm(Outcome):
 def run(
     checkpoint: Checkpoint, n_rounds: int, n_clients: int, at_once: int, outcome: Sigterm, *arguments: str
 ) -> None:
-    """Start, load and stop that many services, `at_once` at a time."""
+    """Start, load and stop services, `at_once` at a time."""
     draw = Random(0)
     with ThreadPoolExecutor(at_once) as pool:
-        # Stopped somewhere in the middle of a design, not always at its start.
+        # Stops fall somewhere within a design, not always at its start.
         rounds = [
             pool.submit(_round, checkpoint, n_clients, draw.uniform(0.2, 0.6), outcome, arguments)
             for _ in range(n_rounds)
@@ -104,15 +106,15 @@ def _ask_until_refused(service: ServiceProcess, body: bytes, outcome: Sigterm) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.sigterm", description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--clients", type=int, default=4, help="of each service")
+    parser.add_argument("--clients", type=int, default=4, help="number per service")
     parser.add_argument("--at-once", type=int, default=2, help="services at a time")
     outcome = Sigterm()
 
     def work(options: argparse.Namespace, service_options: Sequence[str]) -> None:
-        checkpoint = ModelStore().load("default")
+        checkpoint = ModelStore().load("bose-qc20")
         run(checkpoint, options.rounds, options.clients, options.at_once, outcome, *service_options)
 
     return run_command("sigterm", parser, arguments, outcome, work)

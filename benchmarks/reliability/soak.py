@@ -1,14 +1,13 @@
-"""Send a million requests and see whether the service's memory grows.
+"""Send a million requests and check whether the service's memory grows.
 
     python -m benchmarks.reliability.soak --requests 1000000
 
-Designs with 0 to 3 updates, every method and several conditions, refused requests, and small forms of known
-attacks, in random order from several clients at once. Resident memory is read every 10,000 requests; its median
-over the last tenth of the run may be at most 1 % above that over the second tenth, when everything is warm.
+Designs with 0 to 3 updates, every method and several conditions, refused requests, and small forms of known attacks, in
+random order from several clients. Resident memory is read every 10,000 requests; its median over the last tenth of the
+run may exceed that over the second tenth, after warm-up, by at most 1 %.
 
-A request that is refused for load is sent again after a pause, as a client would: on a busy machine a design for
-several conditions, up to a hundred times as long as the others, may delay those behind it beyond what the service
-accepts. More than TRIES refusals in a row are a mistake.
+A request refused for load is repeated after a pause: on a busy machine a design for several conditions, up to a hundred
+times as long as others, may delay those behind it too much. More than TRIES refusals in a row are a mistake.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ ODD_ACCEPT = "application/openmetrics-text;version=zz"
 SAMPLE_EVERY, MIN_SAMPLES = 10_000, 20
 MAX_DRIFT = 0.01
 TRIES, PAUSE_S = 20, 0.5
-# Of a problem document.
+# Code of a problem document.
 _CODE = re.compile(rb'"type":"[^"]*[:/#]([a-z-]+)"')
 
 
 class Kind(NamedTuple):
-    """A request, the status that it must get, and how often it comes in about 400 requests."""
+    """A request, its expected status, and its frequency in about 400 requests."""
 
     content: bytes
     status: int
@@ -62,7 +61,7 @@ class Kind(NamedTuple):
 
 
 def kinds(golden: GoldenCase) -> dict[str, Kind]:
-    """The mixture, by name."""
+    """Return the mixture, by name."""
 
     def design(path: str, status: int, weight: int) -> Kind:
         return Kind(design_request(golden, path, PATIENT), status, weight)
@@ -89,7 +88,7 @@ def kinds(golden: GoldenCase) -> dict[str, Kind]:
 
 
 def _conditions_request(golden: GoldenCase, n: int, more: str = "") -> bytes:
-    """n conditions (at most three) with a latency and feedback paths. more: options."""
+    """Compose a request of n conditions (at most three) with a latency and feedback paths; more: options."""
     primary, secondary = np.asarray(golden.primary), np.asarray(golden.secondary)
     conditions = [
         wire.paths(primary, gain * secondary, feedback=np.float32(0.01) * secondary) | {"weight": weight}
@@ -102,20 +101,22 @@ def _conditions_request(golden: GoldenCase, n: int, more: str = "") -> bytes:
 
 @dataclass
 class Soak(Outcome):
-    """resident_bytes: pairs of requests answered and memory. drift: relative growth of resident memory from the
-    second tenth of the run to the last; drift_bytes: the same in bytes. n_refused: refusals that were followed by
-    another try."""
+    """Result of a soak."""
 
     n_requests: int = 0
+    # Refusals that were followed by another try.
     n_refused: int = 0
     per_s: float = 0.0
     statuses: Counter[str] = field(default_factory=Counter)
+    # Relative growth of resident memory from the second tenth of the run to the last.
     drift: float = 0.0
+    # The same in bytes.
     drift_bytes: int = 0
+    # Pairs of requests answered and memory.
     resident_bytes: list[tuple[int, int]] = field(default_factory=list)
 
     def measure_drift(self) -> None:
-        """From the samples so far."""
+        """Compute the drift from the samples so far."""
         samples = [resident for _, resident in self.resident_bytes]
         tenth = max(len(samples) // 10, 1)
         if len(samples) > tenth:
@@ -124,7 +125,7 @@ class Soak(Outcome):
 
 
 async def run(target: ServiceTarget, n_requests: int, n_clients: int, outcome: Soak) -> None:
-    """Send so many requests."""
+    """Send n requests."""
     mixture = kinds(target.checkpoint.golden)
     names, weights = list(mixture), [kind.weight for kind in mixture.values()]
     left, began = counted(n_requests, "requests"), time.perf_counter()
@@ -160,12 +161,12 @@ async def run(target: ServiceTarget, n_requests: int, n_clients: int, outcome: S
 
 
 def _empty_items(n_bytes: int) -> bytes:
-    """A design request of many empty objects."""
+    """Compose a design request of many empty objects."""
     return b'{"items":[' + b"{}," * (n_bytes // 3) + b"{}]}"
 
 
 def _wav_of_empty_chunks(n_chunks: int) -> bytes:
-    """A calibration whose recordings are WAV files of chunks without content."""
+    """Compose a calibration whose recordings are WAV files of empty chunks."""
     chunks = b"junk\0\0\0\0" * n_chunks
     wav = b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
     signal = {"wav": base64.b64encode(wav).decode()}
@@ -173,14 +174,14 @@ def _wav_of_empty_chunks(n_chunks: int) -> bytes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.soak", description=__doc__)
     parser.add_argument("--requests", type=int, default=1_000_000)
     parser.add_argument("--clients", type=int, default=16)
     outcome = Soak()
 
     def work(options: argparse.Namespace, service_options: Sequence[str]) -> None:
-        with target_for(ModelStore().load("default"), *service_options) as target:
+        with target_for(ModelStore().load("bose-qc20"), *service_options) as target:
             asyncio.run(run(target, options.requests, options.clients, outcome))
         if outcome.drift > MAX_DRIFT:
             outcome.mistakes[f"memory grew by {outcome.drift:.1%}"] += 1

@@ -1,4 +1,4 @@
-"""Requests to a service under test: one after the other, or at a steady rate, on kept connections."""
+"""Send requests to a service under test, sequentially or at a steady rate, on kept connections."""
 
 from __future__ import annotations
 
@@ -30,42 +30,44 @@ _APPLIED = re.compile(rb"\nx-refine-applied: (\d+)", re.IGNORECASE)
 
 
 def judged_by() -> str:
-    """Whose times are judged: the service's own where clients share its few cores, else the client's."""
+    """Return whose times are judged: the service's if clients share its few cores, else the client's."""
     return "client" if (os.cpu_count() or 1) >= CORES_FOR_CLIENTS else "server"
 
 
 def design_body(golden: GoldenCase) -> bytes:
-    """A binary body: the golden case's impulse responses."""
+    """Return a binary body with the golden case's impulse responses."""
     return wire.encode(np.asarray(golden.primary), np.asarray(golden.secondary))
 
 
 def request(method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> bytes:
-    """Head and body of any request."""
+    """Compose head and body of a request."""
     lines = {"Host": "service", **({"Content-Length": str(len(body))} if body else {}), **(headers or {})}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
 def design_request(golden: GoldenCase, path: str, headers: Mapping[str, str] | None = None) -> bytes:
-    """A design with a binary body and a binary answer."""
+    """Compose a design request with a binary body and a binary answer."""
     binary = {"Content-Type": "application/x-safetensors", "Accept": "application/octet-stream"}
     return request("POST", path, design_body(golden), binary | dict(headers or {}))
 
 
 @dataclass(frozen=True)
 class Answer:
-    """latency_ms: at the client; server_ms: `total` of `Server-Timing`, None without one."""
+    """An answer with its times."""
 
     status: int
     body: bytes
+    # At the client.
     latency_ms: float
+    # `total` of `Server-Timing`, None without one.
     server_ms: float | None
     n_applied: int | None
     has_retry_after: bool
 
 
 class TrafficConnection:
-    """One kept connection, opened at its first request and again after it was closed."""
+    """A kept connection, opened at the first request and again after it was closed."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -74,7 +76,7 @@ class TrafficConnection:
     async def ask(self, content: bytes) -> Answer:
         """Send a complete request and read the complete answer."""
         if self._streams is not None and self._streams[0].at_eof():
-            self.close()  # the service closes idle connections, as any client must expect
+            self.close()  # the service closes idle connections, as clients must expect
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
@@ -107,9 +109,9 @@ class TrafficConnection:
 
 @dataclass
 class Tally:
-    """Many answers of one kind. mistakes: whatever must not happen, by kind; last: the last answer's body.
-    is_right: whether the body of an answer is one."""
+    """Counts and times of answers of one kind."""
 
+    # Whether the body of an answer is valid.
     is_right: Callable[[bytes], bool] = lambda body: is_filter(body)
     accepted_ms: list[float] = field(default_factory=list)
     accepted_server_ms: list[float] = field(default_factory=list)
@@ -117,11 +119,13 @@ class Tally:
     shed_server_ms: list[float] = field(default_factory=list)
     applied: Counter[int] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
+    # Forbidden events by kind.
     mistakes: Counter[str] = field(default_factory=Counter)
+    # Body of the last answer.
     last: bytes = b""
 
     def add(self, answer: Answer) -> None:
-        """Take one answer into account."""
+        """Add one answer."""
         self.statuses[answer.status] += 1
         if answer.status == 200:
             self.accepted_ms.append(answer.latency_ms)
@@ -140,32 +144,32 @@ class Tally:
             self.mistakes[f"status {answer.status}"] += 1
 
     def accepted(self) -> dict[str, Any]:
-        """Median and p99 of accepted requests, as seen by the client and by the server."""
+        """Return median and p99 of accepted requests, at the client and the server."""
         return {"client": summary(self.accepted_ms), "server": summary(self.accepted_server_ms)}
 
     def shed(self) -> dict[str, Any]:
-        """The same of those that were refused with 503."""
+        """Return the same for requests refused with 503."""
         return {"client": summary(self.shed_ms), "server": summary(self.shed_server_ms)}
 
 
-# Gives the next request and the tally that its answer is added to.
+# Returns the next request and the tally for its answer.
 Draw = Callable[[], tuple[bytes, Tally]]
 
 
 def is_filter(body: bytes) -> bool:
-    """Whether a binary answer holds 2048 finite numbers."""
+    """Return whether a binary answer holds 2048 finite numbers."""
     return len(body) == ANSWER_BYTES and bool(np.isfinite(np.frombuffer(body, "<f4")).all())
 
 
 async def closed_loop(port: int, content: bytes, n: int, n_clients: int = 1) -> Tally:
-    """`n` requests by clients that each wait for an answer before they send the next request."""
+    """Send `n` requests from clients that wait for an answer before the next request."""
     tally = Tally()
     await closed_loop_of(port, lambda: (content, tally), n, n_clients)
     return tally
 
 
 async def closed_loop_of(port: int, draw: Draw, n: int, n_clients: int = 1) -> None:
-    """As `closed_loop`, of several kinds."""
+    """Run `closed_loop` with several kinds."""
     left = counted(n, "requests")
 
     async def client() -> None:
@@ -178,14 +182,14 @@ async def closed_loop_of(port: int, draw: Draw, n: int, n_clients: int = 1) -> N
 
 
 async def open_loop(port: int, content: bytes, per_s: float, for_s: float) -> Tally:
-    """Requests at a steady rate, each on an idle or new connection, however long the others take."""
+    """Send requests at a steady rate, on idle or new connections, however long others take."""
     tally = Tally()
     await open_loop_of(port, lambda: (content, tally), per_s, for_s)
     return tally
 
 
 async def open_loop_of(port: int, draw: Draw, per_s: float, for_s: float) -> None:
-    """As `open_loop`, of several kinds."""
+    """Run `open_loop` with several kinds."""
     idle, asking = list[TrafficConnection](), set[asyncio.Task[None]]()
 
     async def ask(connection: TrafficConnection) -> None:

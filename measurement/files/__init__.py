@@ -1,1 +1,1 @@
-"""Measurements from users' files: tables, audio and arrays. `synthesis` itself reads and writes nothing."""
+"""Measurements from users' files: tables, audio and arrays. Only this package reads files."""

@@ -1,5 +1,5 @@
-"""What is raised for a file that cannot be used."""
+"""Error of a file that cannot be used."""
 
 
 class FileError(ValueError):
-    """A file that cannot be used; the message says which, what is wrong and what to do."""
+    """A file cannot be used; the message names the file, the fault and the remedy."""

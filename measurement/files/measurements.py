@@ -8,7 +8,7 @@
     .mat                         MATLAB 5 variables
     .ita                         ITA-Toolbox audio objects, by channel name
 
-`read` leaves samples as they are. `recording` and `paths` bring them to 48 kHz; what was changed is said in notes.
+`read` keeps samples as they are. `recording` and `paths_at_48_khz` bring them to 48 kHz and list changes in notes.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from synthesis.conventions import SAMPLE_RATE_HZ
 
 AUDIO = (".wav", ".flac", ".aif", ".aiff", ".ogg", ".rf64", ".w64", ".caf")
 TEXT = (".csv", ".txt", ".frd", ".dat")
-# Of a recording.
+# Limits on the duration of a recording.
 MIN_SECONDS, ENOUGH_SECONDS, MAX_SECONDS = 0.064, 4.0, 60.0
-# Numbers that a file may hold: two minutes of four channels at 48 kHz.
+# Most numbers in a file: two minutes of four channels at 48 kHz.
 MAX_VALUES = 25_000_000
 _ITA = "ITA_TOOLBOX_AUDIO_OBJECT"
 _ALIASES = {
@@ -63,28 +63,18 @@ _SELECTED = re.compile(r"(?P<file>.+)#(?P<channel>[^#]+)", re.DOTALL)
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """What a file holds.
-
-    Attributes
-    ----------
-    file : Path
-    channels : dict of str to ndarray
-        Samples, float64 [n], or one-sided spectra, complex128 [n / 2 + 1], by name.
-    rate_hz : float or None
-        Sample rate; None if nothing states it.
-    start_s : float
-        Time of the first sample.
-    notes : tuple of str
-        What was done to the file's contents.
-    comment, labels
-        What an .ita file says of itself and of each channel.
-    """
+    """Contents of a file."""
 
     file: Path
+    # Samples, float64 [n], or one-sided spectra, complex128 [n / 2 + 1], by name.
     channels: dict[str, NDArray[Any]]
+    # Sample rate; None if nothing states it.
     rate_hz: float | None
+    # Time of the first sample.
     start_s: float = 0.0
+    # Changes to the file's contents.
     notes: tuple[str, ...] = field(default=())
+    # Comment of an .ita file, and labels of its channels.
     comment: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -109,7 +99,7 @@ class Measurement:
         return self.channels[self.name_of(*names)]
 
     def name_of(self, *names: str) -> str:
-        """The name of the channel that `channel` finds."""
+        """Return the name of the channel that `channel` finds."""
         exact = [name for name in self.channels if name.lower() in names]
         other = {alias for name in names for alias in _ALIASES.get(name, ())}
         found = exact or [name for name in self.channels if _plain(name) in other]
@@ -126,12 +116,12 @@ class Measurement:
         )
 
     def select(self, channel: str) -> str:
-        """The name of the channel that `FILE#CHANNEL` means: a name, letter case aside, or a number from 1.
+        """Resolve the channel of `FILE#CHANNEL`: a name in any case, or a number from 1.
 
         Raises
         ------
         FileError
-            If there is none.
+            There is no such channel.
         """
         by_name = {name.lower().replace(" ", ""): name for name in self.channels}
         wanted = channel.strip().lower().replace(" ", "")
@@ -145,12 +135,12 @@ class Measurement:
         )
 
     def response(self, name: str) -> Response:
-        """A channel as an impulse response.
+        """Return a channel as an impulse response.
 
         Raises
         ------
         FileError
-            If nothing states the sample rate, or it is none from which can be resampled.
+            The sample rate is unknown or not supported.
         """
         what = f"{self.file}#{name}" if len(self.channels) > 1 else str(self.file)
         values = self.channels[name]
@@ -172,7 +162,7 @@ class Measurement:
 
 
 def _is_clipped(values: NDArray[Any]) -> bool:
-    """Whether several samples are at full scale, and none beyond it as in floating point."""
+    """Return whether several samples are at full scale and none above it, as in floating point."""
     magnitudes = np.abs(values)
     return bool(magnitudes.max() <= 1 and np.sum(magnitudes >= _FULL_SCALE) > 1)
 
@@ -200,12 +190,12 @@ def read(file: Path, rate_hz: float | None = None) -> Measurement:
     ----------
     file : Path
     rate_hz : float, optional
-        Sample rate of a file that does not say its own.
+        Sample rate of a file that states none.
 
     Returns
     -------
     Measurement
-        At the file's own rate.
+        At the file's rate.
 
     Raises
     ------
@@ -242,7 +232,7 @@ def read(file: Path, rate_hz: float | None = None) -> Measurement:
 
 
 def split_channel(file: Path) -> tuple[Path, str | None]:
-    """The file and the channel of `FILE#CHANNEL`; a file whose own name has a `#` is that file."""
+    """Split `FILE#CHANNEL` into file and channel; an existing file whose name has a `#` is that file."""
     match = _SELECTED.fullmatch(str(file))
     if match is None or file.is_file():
         return file, None
@@ -257,14 +247,14 @@ def response(file: Path, *names: str, rate_hz: float | None = None) -> tuple[Res
     file : Path
         Or `FILE#CHANNEL`.
     *names : str
-        Of the channel, where the file has several and none is named.
+        Names of the channel, used if the file has several and none is named.
     rate_hz : float, optional
-        Sample rate of a file that does not say its own.
+        Sample rate of a file that states none.
 
     Returns
     -------
     response : Response
-        At its own rate.
+        At the file's rate.
     notes : tuple of str
 
     Raises
@@ -323,20 +313,13 @@ def _resampled_from(rate_hz: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class RecordedChannels:
-    """What the channels in use of a recording hold.
+    """Channels of a recording that are in use."""
 
-    Attributes
-    ----------
-    signals : list of ndarray
-        Samples at 48 kHz, float64, [n] each.
-    clipped_shares : list of float
-        Share of each signal's samples that are clipped, as recorded.
-    notes : tuple of str
-        What was done to the file's contents.
-    """
-
+    # Samples at 48 kHz, float64 [n].
     signals: list[NDArray[np.float64]]
+    # Share of clipped samples per signal, as recorded.
     clipped_shares: list[float]
+    # Changes to the file's contents.
     notes: tuple[str, ...]
 
 
@@ -352,17 +335,17 @@ def recording(file: Path, meanings: Sequence[str] = MICROPHONES) -> RecordedChan
     file : Path
         A sound file, or another of those that `read` knows.
     meanings : sequence of str
-        What the channels in use are, in their order; further ones are ignored.
+        Meanings of the channels in their order; further channels are ignored.
 
     Returns
     -------
     Recording
-        One signal for each meaning.
+        One signal per meaning.
 
     Raises
     ------
     FileError
-        As `read`; and for too few channels, a silent one, or a recording that is too short or too long.
+        As for `read`, or too few channels, a silent channel, or a duration out of range.
     """
     found = read(file)
     n_found, order = len(found.channels), ", ".join(meanings)
@@ -375,7 +358,7 @@ def recording(file: Path, meanings: Sequence[str] = MICROPHONES) -> RecordedChan
     for name, item in used.items():
         if not item.any():
             raise _silent(file, name)
-    clipped_shares = [clipped_share(item) for item in used.values()]  # which resampling hides
+    clipped_shares = [clipped_share(item) for item in used.values()]  # clipping is invisible after resampling
     found = signals_at_48_khz(replace(found, channels=used))
     signals, notes = list(found.channels.values()), found.notes
     seconds = len(signals[0]) / SAMPLE_RATE_HZ
@@ -402,7 +385,7 @@ def signals_at_48_khz(found: Measurement) -> Measurement:
     Raises
     ------
     FileError
-        If nothing states the sample rate, or it is none from which can be resampled.
+        The sample rate is unknown or not supported.
     """
     if found.rate_hz is None:
         raise FileError(f"{found.file}: it does not say its sample rate; store it as sample_rate, or save a WAV")
@@ -446,7 +429,7 @@ def _audio(file: Path) -> Measurement:
 
 
 def _check_size(file: Path, n_values: int) -> None:
-    """Raises FileError before more is read than fits the memory."""
+    """Raise FileError for a file too large for memory, before reading it."""
     if n_values > MAX_VALUES:
         raise FileError(f"{file}: it holds {n_values} numbers; save the responses alone, at most {MAX_VALUES}")
 
@@ -473,7 +456,7 @@ def _numpy(file: Path) -> Measurement:
 
 
 def _array_streams(file: Path) -> Iterator[IO[bytes]]:
-    """The arrays of a .npz, or a .npy, to be read from their start."""
+    """Yield the streams of the arrays of a .npz, or of a .npy, at their start."""
     if zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
             for name in archive.namelist():
@@ -485,11 +468,11 @@ def _array_streams(file: Path) -> Iterator[IO[bytes]]:
 
 
 def _declared(stream: IO[bytes]) -> int:
-    """Numbers that an array's head declares."""
+    """Return the number of values that an array's header declares."""
     major, _ = np.lib.format.read_magic(stream)
     read_head = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
     shape, _, dtype = read_head(stream)
-    # Wide elements, such as strings, count as the memory that they take.
+    # Wide elements, such as strings, count by their memory.
     return int(np.prod([float(n) for n in shape])) * max(1, dtype.itemsize // 8)
 
 
@@ -501,8 +484,10 @@ def _matlab(file: Path) -> Measurement:
 
 
 def _from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
-    """Rows of numbers by name. Of an array with several dimensions the longest is time, and the others, counted
-    from 1, are in the channel's name: h[2], h[1,2]."""
+    """Extract named rows of numbers.
+
+    The longest dimension of an array is time; indices along the others, from 1, are part of the name: h[2], h[1,2].
+    """
     channels: dict[str, NDArray[Any]] = {}
     scalars: dict[str, float] = {}
     unused: list[str] = []
@@ -545,7 +530,7 @@ def _from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
 
 
 def _with_times(found: Measurement) -> Measurement:
-    """An array of times beside samples as their rate and start."""
+    """Convert an array of times beside samples to their rate and start."""
     times = [name for name, item in found.channels.items() if _plain(name) in _TIME_NAMES and _is_axis(item)]
     if not times or len(found.channels) == 1:
         return found
@@ -561,7 +546,7 @@ def _with_times(found: Measurement) -> Measurement:
 
 
 def _is_axis(values: NDArray[Any]) -> bool:
-    """Whether numbers rise evenly, as times and frequencies do."""
+    """Return whether numbers rise evenly, as times and frequencies do."""
     if np.iscomplexobj(values) or len(values) < 3:
         return False
     step = np.diff(values)
@@ -569,7 +554,7 @@ def _is_axis(values: NDArray[Any]) -> bool:
 
 
 def _rows(name: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """The rows of an array along its longest dimension, of several as long the last."""
+    """Split an array into rows along its longest dimension, the last one of equal length."""
     kind = np.complex128 if np.iscomplexobj(values) else np.float64
     along = values.ndim - 1 - int(np.argmax(values.shape[::-1]))
     rows = np.moveaxis(values, along, -1)
@@ -583,7 +568,7 @@ def _rows(name: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
 
 
 def stated_rate(name: str, value: float) -> float | None:
-    """The sample rate that a number of this name states, or None."""
+    """Return the sample rate if the name of a number is that of one, else None."""
     plain = _plain(name)
     unit = next((unit for unit in ("khz", "hz") if plain.endswith(unit)), "")
     stem = plain.removesuffix(unit)
@@ -595,8 +580,7 @@ def stated_rate(name: str, value: float) -> float | None:
 
 
 def _with_spectra(found: Measurement) -> Measurement:
-    """Spectra of all frequencies, not only those from 0 Hz to Nyquist, halved; an array of frequencies beside
-    spectra as their rate."""
+    """Convert spectra to those from 0 Hz to Nyquist, and an array of frequencies beside them to their rate."""
     channels = dict(found.channels)
     spectra = {name: item for name, item in channels.items() if np.iscomplexobj(item)}
     axes = [
@@ -639,7 +623,7 @@ def _with_spectra(found: Measurement) -> Measurement:
 
 
 def _without_axes(found: Measurement, axes: Sequence[str]) -> Measurement:
-    """Samples without the frequencies that lie beside them; raises FileError if the samples are values at those."""
+    """Drop frequencies that lie beside samples; raise FileError if the samples are values at these frequencies."""
     rest = {name: item for name, item in found.channels.items() if name not in axes}
     if not axes or not rest:
         return found
@@ -668,7 +652,7 @@ def _ita(file: Path) -> Measurement:
     columns = {name: item.astype(kind) for name, item in zip(names, data.T, strict=True)}
     found = Measurement(file, columns, float(audio.samplingRate))
     rows = np.atleast_1d(np.asarray(getattr(audio, "channelUserData", ()), object))
-    # As many as channels, or it is not known whose they are.
+    # Labels are used only if there is one per channel.
     labels = {
         name: str(np.atleast_1d(row)[-1]).strip()
         for name, row in zip(names, rows if len(rows) == len(names) else [()] * len(names), strict=True)
@@ -681,7 +665,7 @@ def _loadmat(file: Path) -> dict[str, Any]:
     from scipy.io import loadmat
 
     _check_size(file, _unpacked_size(file) // 8)
-    # The parser meets damaged files with whatever it trips over.
+    # The parser raises many exceptions for damaged files.
     try:
         variables: dict[str, Any] = loadmat(str(file), appendmat=False, squeeze_me=True, struct_as_record=False)
     except Exception as error:
@@ -692,7 +676,7 @@ def _loadmat(file: Path) -> dict[str, Any]:
 
 
 def _unpacked_size(file: Path) -> int:
-    """Bytes that the elements of a MATLAB 5 file hold once they are decompressed, counted up to what is too much."""
+    """Count the bytes of the decompressed elements of a MATLAB 5 file, up to the limit."""
     content = file.read_bytes() if file.stat().st_size <= 8 * MAX_VALUES else b""
     size, place = file.stat().st_size, 128
     order: Literal["big", "little"] = "big" if content[126:128] == b"MI" else "little"
@@ -705,7 +689,7 @@ def _unpacked_size(file: Path) -> int:
                 try:
                     size += len(unpacked.decompress(rest, 1 << 20))
                 except zlib.error:
-                    break  # the parser says what is wrong
+                    break  # the parser reports the fault
                 rest = unpacked.unconsumed_tail
         place += 8 + n_bytes
     return size

@@ -1,14 +1,14 @@
-"""Responses at any rate, from any start, as samples at 48 kHz from time zero.
+"""Convert responses of any rate and start to samples at 48 kHz from time zero.
 
-A response of samples h[m] at rate r, the first at time t0, is
+A response of samples h[m] at rate r, the first at time t0, becomes
 
     g[n] = r / 48000 sum_m h[m] k(n / 48000 - t0 - m / r),
 
-with a windowed sinc k whose cut-off is the lower of both Nyquist frequencies. The factor keeps its transfer function:
-without it a response at 44.1 kHz comes out 0.7 dB too loud, one at 192 kHz 12 dB too quiet.
+with a windowed sinc k that cuts off at the lower of both Nyquist frequencies. The factor preserves the transfer
+function: without it a response at 44.1 kHz comes out 0.7 dB too loud, one at 192 kHz 12 dB too quiet.
 
-The sinc is symmetric, so a response that begins with large samples comes out with others before zero. A filter cannot
-have them, and in a loop they cannot be delayed: there the causal response is taken whose transfer function is nearest.
+The sinc is symmetric, so a response that begins with large samples acquires others before zero. A filter cannot have
+them, and in a loop they cannot be delayed: there the causal response with the nearest transfer function is used.
 """
 
 from __future__ import annotations
@@ -27,55 +27,53 @@ from synthesis.conventions import SAMPLE_RATE_HZ
 Float64 = NDArray[np.float64]
 
 RATES_HZ = (4000.0, 768_000.0)
-# Zeros of the sinc on either side.
+# Zero crossings of the sinc on either side.
 N_CROSSINGS = 32
-# Of the sinc's window: 70 dB of stop-band attenuation.
+# Shape of the sinc's window: 70 dB of stop-band attenuation.
 _KAISER_BETA = 7.0
-# Samples by which paths that were measured from before zero are delayed at most.
+# Largest delay (samples) applied to paths measured from before zero.
 MAX_DELAY = 1024
-# Share of a response's energy that may lie before zero.
+# Largest share of a response's energy before zero.
 MAX_LOST = 1e-5
-# Share of the energy that may lie where no request can hold it.
+# Largest share of the energy beyond the length of a request.
 MAX_CUT = 1e-4
 MAX_RESPONSE_SAMPLES = 32_768
-# Samples of a response's beginning that are fitted where the sinc would reach before zero.
+# Samples at a response's beginning that are fitted, because the sinc would reach before zero.
 N_FITTED = 1024
 
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """Samples of an impulse response; what: file and channel, for messages; start_s: time of the first one."""
+    """Samples of an impulse response."""
 
+    # File and channel, for messages.
     what: str
     samples: Float64
     rate_hz: float
+    # Time of the first sample.
     start_s: float = 0.0
 
 
 def check_rate(file: Path | str, rate_hz: float) -> None:
-    """Raises FileError for a rate from which nothing is resampled."""
+    """Raise FileError for an unsupported sample rate."""
     if not RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
         raise FileError(f"{file}: its sample rate is {rate_hz:g} Hz; use {RATES_HZ[0]:g} to {RATES_HZ[1]:g} Hz")
 
 
 def common_delay(paths: Sequence[Response]) -> int:
-    """Find the delay of primary and secondary path that keeps what was measured before time zero.
+    """Find the delay of primary and secondary path that preserves samples before time zero.
 
-    It changes no filter, because e = p * x - s * w * x is only delayed by it.
-
-    Parameters
-    ----------
-    paths : sequence of Response
+    It changes no filter, because it only delays e = p * x - s * w * x.
 
     Returns
     -------
     int
-        In samples at 48 kHz; 0 if neither path begins before zero.
+        Samples at 48 kHz; 0 if neither path begins before zero.
 
     Raises
     ------
     FileError
-        If more of a path than noise lies further than `MAX_DELAY` samples before zero.
+        More of a path than noise lies further than `MAX_DELAY` samples before zero.
     """
     return max(_needed_delay(path) for path in paths)
 
@@ -85,19 +83,20 @@ def at_48_khz(response: Response, delay: int = 0) -> Float64:
 
     Parameters
     ----------
-    response : Response
-    delay : int
-        In samples at 48 kHz.
+    response
+        Samples of a path.
+    delay
+        Delay in samples at 48 kHz.
 
     Returns
     -------
-    ndarray
-        From time zero, at most 32768 samples.
+    Float64
+        Samples from time zero, at most 32768.
 
     Raises
     ------
     FileError
-        If too much of the response lies before zero, or beyond 32768 samples.
+        Too much of the response lies before zero, or beyond 32768 samples.
     """
     late = replace(response, start_s=response.start_s + delay / SAMPLE_RATE_HZ)
     shifted = _resampled(late, MAX_DELAY)
@@ -119,14 +118,14 @@ def at_48_khz(response: Response, delay: int = 0) -> Float64:
 
 
 def _resampled(response: Response, delay: int) -> Float64:
-    """g[n - delay] for all n from 0 to the response's end; exact where nothing but whole samples change."""
+    """Compute g[n - delay] from n = 0 to the response's end; exact for shifts by whole samples."""
     ratio = SAMPLE_RATE_HZ / response.rate_hz
     offset = response.start_s * SAMPLE_RATE_HZ + delay
     samples = np.asarray(response.samples, np.float64)
     if ratio == 1 and abs(offset - round(offset)) < 1e-3:
         whole = round(offset)
         return np.concatenate((np.zeros(whole), samples)) if whole >= 0 else samples[-whole:]
-    cutoff = min(1.0, ratio)  # of the samples' own Nyquist frequency
+    cutoff = min(1.0, ratio)  # relative to the Nyquist frequency of the samples
     width = N_CROSSINGS / cutoff
     n_out = max(0, int(np.ceil(offset + (len(samples) - 1 + width) * ratio)) + 1)
     place = (np.arange(n_out) - offset) / ratio  # in samples of the response
@@ -150,7 +149,7 @@ def _lost(before: Float64, samples: Float64) -> float:
 
 
 def _needed_delay(path: Response) -> int:
-    """Samples at 48 kHz from the first one above the noise to time zero."""
+    """Count the samples at 48 kHz from the first one above the noise to time zero."""
     samples = np.asarray(path.samples, np.float64)
     time = (path.start_s + np.arange(len(samples)) / path.rate_hz) * SAMPLE_RATE_HZ
     noise = samples[time < -MAX_DELAY]
@@ -171,9 +170,11 @@ def _before_zero(path: Response, share: float) -> FileError:
 
 
 def _fitted(response: Response) -> Float64:
-    """The causal response g that minimises sum_k v_k |G_k - H_k|^2, by Toeplitz normal equations on a grid that both
-    rates share. The weight v falls towards the lower Nyquist frequency and is small beyond it; the error is about
-    -50 dB. Only the beginning needs it: the sinc of all later samples ends after zero."""
+    """Find the causal response g that minimises sum_k v_k |G_k - H_k|^2 on a grid that both rates share.
+
+    Toeplitz normal equations; the weight v falls towards the lower Nyquist frequency and is small above it; the error
+    is about -50 dB. Only the beginning is fitted: later samples' sincs end after zero.
+    """
     from scipy.linalg import solve_toeplitz
 
     n_head = int((N_FITTED / SAMPLE_RATE_HZ - response.start_s) * response.rate_hz)
@@ -184,9 +185,9 @@ def _fitted(response: Response) -> Float64:
     factor = 2 * int(np.ceil(4 * n_taps / ratio.numerator))
     n_new, n_old = factor * ratio.numerator, factor * ratio.denominator
     frequency = np.arange(n_new // 2 + 1) / n_new * SAMPLE_RATE_HZ
-    own = np.fft.rfft(head[:n_head], n_old)[: len(frequency)]
+    spectrum = np.fft.rfft(head[:n_head], n_old)[: len(frequency)]
     target = np.zeros(len(frequency), np.complex128)
-    target[: len(own)] = own * np.exp(-2j * np.pi * frequency[: len(own)] * response.start_s)
+    target[: len(spectrum)] = spectrum * np.exp(-2j * np.pi * frequency[: len(spectrum)] * response.start_s)
     top = min(response.rate_hz, SAMPLE_RATE_HZ) / 2
     weight = 10 ** np.clip(-6 * (frequency / top - 0.7) / 0.3, -6, 0)
     taps = solve_toeplitz(np.fft.irfft(weight, n_new)[:n_taps], np.fft.irfft(weight * target, n_new)[:n_taps])

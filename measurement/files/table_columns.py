@@ -1,6 +1,6 @@
-"""What the columns of a table are: samples of channels, or a frequency response.
+"""Interpret the columns of a table: samples of channels, or a frequency response.
 
-The head decides. Without one, only what the numbers leave no doubt about is read.
+The header decides. Without one, only unambiguous numbers are accepted.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from synthesis.conventions import SAMPLE_RATE_HZ
 Float64 = NDArray[np.float64]
 Complex128 = NDArray[np.complex128]
 
-# Of a response given at frequencies of its own: 5.9 Hz apart, 8192 samples long.
+# Bins of an interpolated response: 5.9 Hz apart, 8192 samples long.
 N_SPECTRUM_BINS = 4097
 INTERPOLATED = f"interpolated to {N_SPECTRUM_BINS} frequencies, held below the first and above the last"
-# Radians: a phase that stays within it up to 8 kHz is not in degrees.
+# Phase (radians): one that stays within this up to 8 kHz is not in degrees.
 _SMALL_ANGLE = 3.15
 _SPECTRAL = ("level", "magnitude", "phase", "real", "imaginary")
-# Beyond any level in air, re 20 micropascals.
+# Higher than any level in air, dB re 20 micropascals.
 _LARGEST_LEVEL_DB = 200.0
-# Largest of positive numbers without a unit that are taken for linear: levels in dB would rise higher.
+# Positive numbers without a unit up to this are linear; levels in dB would rise higher.
 _SAFELY_LINEAR = 4.0
-# Shortest delay of a path: a phase whose unit is not stated and that would mean less in degrees is in doubt.
+# Shortest delay of a path: a phase without a unit that would mean less in degrees is ambiguous.
 _LEAST_DELAY_S = 50e-6
 _LAST_BAND_HZ = 7800.0
 _ROWS_PER_OCTAVE = 11.0
-# Rows that are further apart leave out what a path does between them.
+# Larger steps between rows miss details of a path.
 _FINE_STEP_HZ = 25.0
 _ALTERED = re.compile(
     r"conj|negat|\bminus|^-|invers|invert|recipr|^1 ?/|\bstd\b|deviat|abweich|\berr(or)?\b|\bdelta\b|\bdiff|toler",
@@ -47,27 +47,28 @@ _ALTERED_LEVEL = re.compile(
 _ALTERED_PHASE = re.compile(
     r"\blag|nacheil|retard|excess|\bmin|cycle|turn|revol|umdreh|\bpi\b|π|mrad|milli|\bgons?\b|%|percent"
 )
-# Words of a name by which a column is not the level or phase itself; `_POWER`: unless it is in dB.
+# Words by which a column is not the level or phase itself; `_POWER` only if it is not in dB.
 _POWER = re.compile(r"power|energ|leistung|squar|quadr|psd|\^ ?2|²")
 
 
 @dataclass(frozen=True, eq=False)
 class Channels:
-    """Samples, or one spectrum at 0 to 24 kHz, by name; rate_hz: None if nothing states it."""
+    """Samples, or one spectrum from 0 to 24 kHz, by name."""
 
     by_name: Mapping[str, NDArray[np.float64] | NDArray[np.complex128]]
+    # Sample rate; None if none is stated.
     rate_hz: float | None
     start_s: float = 0.0
     notes: tuple[str, ...] = field(default=())
 
 
 def channels(file: Path, table: Table) -> Channels:
-    """Take columns for what their names say, or, without names, for what they can only be.
+    """Interpret columns by their names or, without names, by their numbers.
 
     Raises
     ------
     FileError
-        If a quantity that is needed is missing or there twice, or if the numbers fit several meanings.
+        A quantity is missing or duplicated, or the numbers are ambiguous.
     """
     names = table.names or _names_by_numbers(file, table.values)
     kinds = [quantity(name) for name in names]
@@ -90,7 +91,7 @@ def channels(file: Path, table: Table) -> Channels:
 
 
 def _names_by_numbers(file: Path, values: Float64) -> tuple[str, ...]:
-    """Names of columns that have none."""
+    """Name columns without names."""
     first, width = values[:, 0], values.shape[1]
     if width == 1:
         return ("response",)
@@ -133,7 +134,7 @@ def _rises(column: Float64) -> bool:
 
 
 def _counts(column: Float64) -> bool:
-    """Whether these are row numbers."""
+    """Return whether a column holds row numbers."""
     return len(column) > 1 and column[0] in (0, 1) and bool((np.diff(column) == 1).all())
 
 
@@ -142,7 +143,7 @@ def _is_coherence(column: Float64) -> bool:
 
 
 def _follows(column: Float64, other: Float64) -> bool:
-    """Whether a column is nearly another one, shifted: a level that was measured elsewhere."""
+    """Return whether a column is nearly a shifted copy of another, such as a level measured elsewhere."""
     if not (np.ptp(column) and np.ptp(other)):
         return False
     slope = np.std(column) / np.std(other)
@@ -155,7 +156,7 @@ def _unused(names: tuple[str, ...], places: list[int]) -> tuple[str, ...]:
 
 
 def _timed(file: Path, table: Table, names: tuple[str, ...], kinds: list[str]) -> Channels:
-    """Samples at times that a column states."""
+    """Read samples at the times of a column."""
     if kinds.count("time") > 1 or any(kind not in ("time", "index", "magnitude", "") for kind in kinds):
         raise FileError(f"{file}: its columns are {', '.join(names)}; export time and samples, or a spectrum")
     place = kinds.index("time")
@@ -167,7 +168,7 @@ def _timed(file: Path, table: Table, names: tuple[str, ...], kinds: list[str]) -
     if np.abs(late).max() > 0.5:
         raise FileError(f"{file}: its times are not evenly spaced; export it again")
     rate_hz = round(1 / interval) if interval < 1e-3 else rate_of(interval)
-    # Times are rounded, by what they are off the even grid.
+    # Times are rounded by their distance from the even grid.
     samples = time[0] * rate_hz + late.mean()
     if abs(samples - round(samples)) <= max(1e-3, 2 * late.std()):
         samples = round(samples)
@@ -185,7 +186,7 @@ def _timed(file: Path, table: Table, names: tuple[str, ...], kinds: list[str]) -
 
 
 def _spectrum(file: Path, table: Table, names: tuple[str, ...], kinds: list[str]) -> Channels:
-    """A response at frequencies that a column states."""
+    """Read a response at the frequencies of a column."""
     wanted = ("real", "imaginary") if "real" in kinds and "imaginary" in kinds else ("level", "phase")
     places = {
         kind: [n for n, item in enumerate(kinds) if item == kind or (kind == "level" and item == "magnitude")]
@@ -231,13 +232,13 @@ def _spectrum(file: Path, table: Table, names: tuple[str, ...], kinds: list[str]
 
 
 def is_noncausal(samples: Float64) -> bool:
-    """Whether a response that is periodic, as a spectrum's is, has much of its energy before time zero."""
+    """Return whether a periodic response, as of a spectrum, has much of its energy before time zero."""
     late = samples[-(len(samples) // 8) :]
     return bool(late @ late > 0.25 * (samples @ samples))
 
 
 def _check_steps(file: Path, frequency: Float64) -> None:
-    """Raises FileError for rows that lie too far apart."""
+    """Raise FileError for rows that are too far apart."""
     used = frequency[(frequency >= 100) & (frequency <= 8000)]
     if len(used) < 2:
         used = frequency
@@ -251,11 +252,11 @@ def _check_steps(file: Path, frequency: Float64) -> None:
 
 
 def _check_unaltered(file: Path, kind: str, name: str) -> None:
-    """Raises FileError for a column whose name says that it is something else than the quantity itself."""
+    """Raise FileError for a column that is named as something other than the quantity itself."""
     text = name.lower().replace("_", " ").strip()
-    own = {"level": _ALTERED_LEVEL, "phase": _ALTERED_PHASE}.get(kind)
+    pattern = {"level": _ALTERED_LEVEL, "phase": _ALTERED_PHASE}.get(kind)
     is_power = kind == "level" and unit(name) != "dB" and _POWER.search(text)
-    if _ALTERED.search(text) or (own and own.search(text)) or is_power:
+    if _ALTERED.search(text) or (pattern and pattern.search(text)) or is_power:
         raise FileError(
             f"{file}: {name!r} is not the {kind} of a response itself; export frequency, level in dB and phase in "
             "degrees"
@@ -269,7 +270,7 @@ def _hertz(name: str) -> float:
 
 
 def _magnitude(file: Path, name: str, values: Float64) -> tuple[Float64, bool]:
-    """The magnitude, and whether the column holds levels in dB."""
+    """Read a magnitude, and whether the column is in dB."""
     stated, is_named_level = unit(name), quantity(name) == "level"
     if stated != "dB":
         is_positive = bool((values >= 0).all())
@@ -277,7 +278,7 @@ def _magnitude(file: Path, name: str, values: Float64) -> tuple[Float64, bool]:
             if not is_positive:
                 raise FileError(f"{file}: {name!r} holds negative numbers; a linear magnitude has none")
             return values, False
-        # Levels above 0 dB throughout are sound pressure levels.
+        # Levels that are all above 0 dB are sound pressure levels.
         if is_positive and (not is_named_level or values.min() < 1):
             raise FileError(
                 f"{file}: {name!r} may be linear or in dB; name the unit in the head, level_dB or linear"
@@ -290,7 +291,7 @@ def _magnitude(file: Path, name: str, values: Float64) -> tuple[Float64, bool]:
 
 
 def _angle(file: Path, name: str, frequency: Float64, values: Float64) -> tuple[Float64, bool]:
-    """The phase in radians, unwrapped, and whether the column holds radians."""
+    """Read a phase in radians, unwrapped, and whether the column is in radians."""
     stated, largest = unit(name), float(np.abs(values).max())
     if not largest:
         raise FileError(f"{file}: its phase is 0 everywhere; export the phase that was measured")
@@ -308,11 +309,11 @@ def _angle(file: Path, name: str, frequency: Float64, values: Float64) -> tuple[
 
 
 def _interpolated(frequency: Float64, magnitude: Float64, angle: Float64) -> Complex128:
-    """A spectrum at 0 to 24 kHz; levels in dB and the unwrapped phase are linear between the frequencies."""
+    """Interpolate a spectrum from 0 to 24 kHz: levels in dB and unwrapped phase linearly over frequency."""
     wanted = np.linspace(0, SAMPLE_RATE_HZ / 2, N_SPECTRUM_BINS)
     turn = np.interp(wanted, frequency, angle)
     beyond = wanted > frequency[-1]
-    # A delay goes on beyond what was measured: phase in proportion to frequency.
+    # Extrapolate as a delay: phase in proportion to frequency.
     slope = (angle[-1] - angle[len(angle) // 2]) / (frequency[-1] - frequency[len(angle) // 2])
     turn[beyond] = angle[-1] + slope * (wanted[beyond] - frequency[-1])
     level = np.log(np.maximum(magnitude, 1e-12 * magnitude.max()))

@@ -1,6 +1,6 @@
-"""What the lines around the numbers of a text file state: sample rate, time of the first sample, length, peak value.
+"""Read the lines around the numbers of a text file: sample rate, time of the first sample, length, peak value.
 
-The words are those that programs write in English and other languages.
+Keywords are those that programs write in English and other languages.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from measurement.files.errors import FileError
 
-# Reads the number of a cell with the table's own decimal sign.
+# Parses a cell with the table's decimal sign.
 Number = Callable[[str], float | None]
 
 _VALUE = r"(?P<value>[+-]?(?:\d{1,3}(?:[.,'\u2019\u00a0\u202f ]\d{3})+(?!\d)|\d*[.,]?\d+)(?:[eE][+-]?\d+)?)"
@@ -37,47 +37,38 @@ _CHANGES = re.compile(
     re.IGNORECASE,
 )
 _SECONDS = {"ms": 1e-3, "мс": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
-# Between these a number without a unit is a rate; intervals are below 1.
+# Range of a rate without a unit; intervals are below 1.
 _LIKELY_HZ = (1000.0, 1e6)
-# Of REW's lines `number // meaning`, whatever the language of the meaning.
+# Order of REW's lines `number // meaning` in any language.
 _REW_ORDER = ("peak value", "peak index", "response length", "sample interval", "start time")
-# Relative difference of numbers that are the same but for rounding.
+# Relative difference of numbers that are equal up to rounding.
 _ALMOST = 1e-3
 
 
 @dataclass(frozen=True)
 class Head:
-    """What the lines state.
+    """Values stated by the lines."""
 
-    Attributes
-    ----------
-    rate_hz : float or None
-        Sample rate.
-    start_s : float
-        Time of the first sample.
-    n_samples : int or None
-        How many samples follow.
-    scale : float
-        By what the samples have to be multiplied.
-    notes : tuple of str
-        What was obeyed by changing samples, and what was not used.
-    """
-
+    # Sample rate.
     rate_hz: float | None
+    # Time of the first sample.
     start_s: float
+    # Number of samples that follow.
     n_samples: int | None
+    # Factor for the samples.
     scale: float
+    # Statements that changed the samples, and those not used.
     notes: tuple[str, ...]
 
 
 def rate_of(interval_s: float) -> float:
-    """The sample rate of an interval, a whole number where it is nearly one; 0 if there is none."""
+    """Convert an interval to a sample rate, rounded to a whole number if near one; 0 if there is none."""
     rate_hz = 1 / interval_s if interval_s > 1e-9 else 0.0
     return float(round(rate_hz)) if abs(rate_hz - round(rate_hz)) < 1e-5 * rate_hz else rate_hz
 
 
 def read_head(file: Path, lines: Sequence[str], number: Number, largest: float, n_rows: int) -> Head:
-    """Take from the lines what changes how the numbers are read.
+    """Read the statements that affect how the numbers are interpreted.
 
     Parameters
     ----------
@@ -149,7 +140,7 @@ def read_head(file: Path, lines: Sequence[str], number: Number, largest: float, 
 
 
 def _rate(match: re.Match[str], number: Number) -> float | None:
-    """The rate of a sampling frequency or interval, by its unit or, without one, its size; None if it is no number."""
+    """Return the rate of a sampling frequency or interval by its unit or, without one, its size, or None."""
     around = f"{match['before']} {match['unit'] or ''}".lower()
     text = match["value"]
     found = [item for item in (_grouped(text), number(text), _decimal(text)) if item is not None]
@@ -172,13 +163,13 @@ def _first(*found: float | None) -> float | None:
 
 
 def _grouped(text: str) -> float | None:
-    """A number in groups of thousands, or None."""
+    """Parse a number with groups of thousands, or return None."""
     is_grouped = re.fullmatch(r"\d{1,3}([.,'\u2019\u00a0\u202f ])\d{3}(\1\d{3})*", text)
     return float(re.sub(r"\D", "", text)) if is_grouped else None
 
 
 def _decimal(text: str) -> float | None:
-    """A number with a decimal point or comma, or None."""
+    """Parse a number with a decimal point or comma, or return None."""
     try:
         return float(text.replace(",", "."))
     except ValueError:
@@ -186,7 +177,7 @@ def _decimal(text: str) -> float | None:
 
 
 def _rew(stated: Sequence[tuple[float, str]], n_rows: int) -> tuple[dict[str, float], list[str]]:
-    """REW's values by the English names of their meanings, and lines that mean something else."""
+    """Return REW's values by the English names of their meanings, and the other lines."""
     named = {key: value for value, meaning in stated for key in _REW_ORDER if key in meaning.lower()}
     rest = stated
     if "sample interval" not in named and len(stated) >= len(_REW_ORDER):
@@ -199,12 +190,12 @@ def _rew(stated: Sequence[tuple[float, str]], n_rows: int) -> tuple[dict[str, fl
 
 
 def _scale(file: Path, text: str, peak: float | None, largest: float) -> float:
-    """By what samples have to be multiplied that REW may have normalised to 1."""
+    """Return the factor that undoes REW's normalisation to 1."""
     if "is not normali" in text or (peak is None and "is normali" not in text):
         return 1.0
     if peak and "is normali" in text:
         return abs(peak)
-    if peak and abs(largest - 1) < _ALMOST:  # in another language
+    if peak and abs(largest - 1) < _ALMOST:  # a header in another language
         return abs(peak)
     if peak and abs(largest - abs(peak)) < 0.01 * abs(peak):
         return 1.0

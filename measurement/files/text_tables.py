@@ -1,7 +1,7 @@
-"""Tables of numbers from text: what separates their cells, how numbers are written, and what the head says.
+"""Read tables of numbers from text: separators, number format and header.
 
-Before the numbers stand comments and a head. A line among the numbers that is neither numbers nor a comment is an
-error with its line number, for a sample that is left out shifts all that follow.
+Comments and a header precede the numbers. A line among the numbers that is neither numbers nor a comment is an error
+with its line number, since a missing sample would shift all that follow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from measurement.files.table_heads import read_head
 MAX_BYTES = 40_000_000
 
 _MINUS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d"), "-")
-# What separates thousands, beside the point or comma that is not the decimal one.
+# Separators of thousands, besides whichever of point and comma is not the decimal sign.
 _GROUPS = "'\u2019\u00a0\u2009\u202f "
 _COMMENT = re.compile(r"\*|#|//|;|%|!")
 _SPREADSHEET_ERROR = re.compile(r"#\S*[!?]|#(N/?[AVD]|NV)", re.IGNORECASE)
@@ -31,7 +31,7 @@ _MISSING = re.compile(
 )
 
 
-# A comment among numbers that names what follows.
+# A comment among numbers that names the next response.
 _ANOTHER = re.compile(
     r"(?:(?:channel|ch|kanal|canal|response|ir|data|column) ?[\w.]{0,3}|left|right|links|rechts|primary.*|secondary.*"
     r"|feedback.*|[psf](?:z|_hat)?)[:=]?",
@@ -50,23 +50,23 @@ _PATTERNS = {decimal: _pattern(decimal) for decimal in ".,"}
 
 @dataclass(frozen=True)
 class Layout:
-    """How a table is written: what separates its cells (None: white space), and its decimal sign."""
+    """Format of a table: separator of cells (None: white space) and decimal sign."""
 
     separator: str | None
     decimal: str
 
     def cells(self, line: str) -> list[str]:
-        """The cells of a line; one empty cell behind the last separator is none."""
+        """Split a line into cells; an empty cell after the last separator is dropped."""
         found = [cell.strip().strip('"').strip() for cell in line.strip(" ").split(self.separator)]
         return found[:-1] if self.separator and len(found) > 1 and not found[-1] else found
 
     def numbers(self, line: str) -> list[float] | None:
-        """The numbers of a line, or None if a cell is no finite number."""
+        """Parse the numbers of a line; None if a cell is not a finite number."""
         found = [self.number(cell) for cell in self.cells(line)]
         return None if not found or None in found else found  # type: ignore[return-value]  # no None is left
 
     def number(self, cell: str) -> float | None:
-        """The number of a cell, or None."""
+        """Parse the number of a cell, or return None."""
         match = _PATTERNS[self.decimal].fullmatch(cell)
         if match is None:
             return None
@@ -77,23 +77,14 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Numbers in columns, and what stands before them.
-
-    Attributes
-    ----------
-    values : ndarray of float64, shape (rows, columns)
-    names : tuple of str
-        Of the columns; empty without a head.
-    rate_hz : float or None
-        Sample rate that the head states.
-    start_s : float
-        Time of the first sample that the head states.
-    notes : tuple of str
-    """
+    """Numbers in columns, and the header's statements."""
 
     values: NDArray[np.float64]
+    # Names of the columns; empty without a header.
     names: tuple[str, ...]
+    # Sample rate that the head states.
     rate_hz: float | None
+    # Time of the first sample that the head states.
     start_s: float
     notes: tuple[str, ...]
 
@@ -163,7 +154,7 @@ def read_table(file: Path) -> Table:
 
 
 def _check_column(file: Path, values: NDArray[np.float64], line: int, blocks: Sequence[int]) -> None:
-    """Raises FileError for a column that begins with its length or rate, or that holds several responses."""
+    """Raise FileError for a column that begins with its length or rate, or that holds several responses."""
     rest = float(np.abs(values[2:]).max(initial=0))
     first = values[0]
     if len(values) > 16 and (first == len(values) - 1 or (first >= 16 and first % 1 == 0 and first > 1000 * rest)):
@@ -195,7 +186,7 @@ def _lines(file: Path) -> list[str]:
         text = content.decode("cp1252", errors="replace")
     if "\0" in text:
         raise FileError(f"{file}: it is no readable text; save it as UTF-8")
-    # \v, \f and the like separate no lines, as an editor counts them.
+    # Only these characters separate lines in an editor.
     return re.split(r"\r\n|\r|\n", text.translate(_MINUS).replace("\ufeff", ""))
 
 
@@ -211,13 +202,13 @@ def _is_comment(line: str) -> bool:
 
 
 def _is_comment_among_numbers(line: str) -> bool:
-    """Whether a line that begins as a comment holds words: a number, or asterisks in its place, may be a sample."""
+    """Return whether a comment among numbers contains words; a lone number or asterisks may be a sample."""
     text = _COMMENT.sub("", line.strip(), count=1)
     return _is_comment(line) and any(map(str.isalpha, text)) and not _NUMERIC.fullmatch(text)
 
 
 def _is_broken_row(layout: Layout, line: str, width: int) -> bool:
-    """Whether a line before the numbers seems to be the first of them, with an unreadable cell."""
+    """Return whether a line before the numbers looks like a first row with an unreadable cell."""
     cells = [cell for cell in layout.cells(line) if cell]
     if width == 1:
         return len(cells) == 1 and bool(_MISSING.fullmatch(cells[0]))
@@ -227,7 +218,7 @@ def _is_broken_row(layout: Layout, line: str, width: int) -> bool:
 
 
 def _layout(file: Path, lines: Sequence[str], heading: Sequence[str]) -> Layout:
-    """The layout in which all numeric lines can be read, or that in which most can."""
+    """Choose the layout that reads all numeric lines, or most of them."""
     candidates = list(_candidates(lines))
     n_read = []
     for layout in candidates:
@@ -247,13 +238,13 @@ def _layout(file: Path, lines: Sequence[str], heading: Sequence[str]) -> Layout:
 
 
 def _candidates(lines: Sequence[str]) -> Iterator[Layout]:
-    """Layouts that the signs in the numeric lines allow."""
+    """Yield the layouts that the characters in the numeric lines allow."""
     text = "\n".join(lines)
     has_comma, has_point = "," in text, "." in text
     decimals = ",." if has_comma and has_point else "," if has_comma else "."
     if ";" in text:
         separators: tuple[str | None, ...] = (";",)
-    elif has_comma and not re.search(r",(?=[^\s])", text):  # each is followed by a space: none is decimal
+    elif has_comma and not re.search(r",(?=[^\s])", text):  # a space follows every comma: none is decimal
         yield Layout(",", ".")
         return
     elif "\t" in text:
@@ -269,8 +260,10 @@ def _candidates(lines: Sequence[str]) -> Iterator[Layout]:
 
 
 def _clear(possible: Sequence[Layout], lines: Sequence[str], heading: Sequence[str]) -> list[Layout]:
-    """Of layouts that take commas for separators and for decimal signs, those that the numbers or the head bear
-    out: 0,0028 is a decimal, and in -3,-4 the comma separates."""
+    """Keep the layouts that the numbers or the header support, if commas may be separators or decimal signs.
+
+    In 0,0028 the comma is decimal, in -3,-4 it separates.
+    """
     by_comma = [layout for layout in possible if layout.separator == ","]
     others = [layout for layout in possible if layout.separator != "," and layout.decimal == ","]
     width = len(by_comma[0].cells(lines[0])) if by_comma else 0
@@ -287,14 +280,13 @@ def _clear(possible: Sequence[Layout], lines: Sequence[str], heading: Sequence[s
 
 
 def _names(heading: Sequence[tuple[int, str]], layout: Layout, width: int) -> tuple[str, ...]:
-    """The last line before the numbers that has as many names as there are columns; a comment only if it holds the
-    name of a quantity."""
+    """Return the last line before the numbers with as many names as columns; a comment must name a quantity."""
     for _, line in reversed(heading):
         if "//" in line.strip()[2:]:
             continue
         is_comment = _is_comment(line)
         text = _COMMENT.sub("", line.strip(), count=1).strip(" ") if is_comment else line.strip(" \r\n")
-        if width == 1 and re.search(r"\d", text):  # a remark: it holds a number, which no name of samples does
+        if width == 1 and re.search(r"\d", text):  # a remark: names of samples contain no number
             continue
         for cells in _splits(text, layout) if is_comment else (*_splits(text, layout), [text.strip()]):
             if len(cells) == width and (not is_comment or any(map(quantity, cells))):
@@ -305,7 +297,7 @@ def _names(heading: Sequence[tuple[int, str]], layout: Layout, width: int) -> tu
 
 
 def _splits(text: str, layout: Layout) -> Iterator[list[str]]:
-    """Ways to take a line apart into names, the table's own first."""
+    """Yield ways to split a line into names, the table's layout first."""
     for separator in (layout.separator, ";", "\t", ","):
         if separator and separator in text:
             yield [cell.strip().strip('"').strip() for cell in text.strip("\n").split(separator)]
@@ -370,9 +362,9 @@ _DERIVED = (
 
 
 def quantity(name: str) -> str:
-    """What a column's name says it holds: one of `_STEMS`, or nothing.
+    """Classify a column's name as one of `_STEMS`, or nothing.
 
-    Names are those that programs write in English and other languages; letter case and units aside.
+    Names are those that programs write in English and other languages, without case and units.
     """
     words = _words(name)
     for kind, stems in _STEMS.items():
@@ -382,13 +374,13 @@ def quantity(name: str) -> str:
 
 
 def is_no_response(name: str) -> bool:
-    """Whether a name, of a column or an array, says that it holds no samples, but something derived from them."""
+    """Return whether a name, of a column or an array, denotes something derived from samples."""
     words = _words(name)
     return unit(name) == "dB" or "|" in name or any(word.startswith(_DERIVED) for word in words)
 
 
 def unit(name: str) -> str:
-    """The unit that a column's name states: one of `_UNITS`, or nothing."""
+    """Return the unit that a column's name states, one of `_UNITS`, or nothing."""
     words = _words(name)
     return next((kind for kind, known in _UNITS.items() if any(word in known for word in words)), "")
 

@@ -1,6 +1,6 @@
-"""Whether a sound file holds as much as its header promises.
+"""Check whether a sound file is as long as its header states.
 
-libsndfile reads a file that was cut off as a shorter one, without a word.
+libsndfile silently reads a truncated file as a shorter one.
 """
 
 from __future__ import annotations
@@ -10,37 +10,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-# Lengths that programs write when they cannot know them, into a pipe: 2 GiB and more, not a promise.
+# Lengths that programs write into a pipe when the length is unknown: 2 GiB and more.
 UNKNOWN_LENGTHS = range(0x7FFFF000, 0x100000000)
 CUT = "it was cut off: copy or record it again"
 
 
 @dataclass(frozen=True)
 class _Container:
-    """How a format lays out its chunks.
+    """Layout of a format's chunks."""
 
-    Attributes
-    ----------
-    start : int
-        Where the first chunk begins.
-    head : str
-        A chunk's name and length, for struct.
-    samples : bytes
-        Beginning of the name of the chunk that holds the samples.
-    is_inclusive : bool
-        Whether a length counts the chunk's own head.
-    alignment : int
-        Chunks begin at multiples of it.
-    """
-
+    # Where the first chunk begins.
     start: int
+    # A chunk's name and length, for struct.
     head: str
+    # Beginning of the name of the chunk that holds the samples.
     samples: bytes
+    # Whether a length includes the chunk's head.
     is_inclusive: bool = False
+    # Chunks begin at multiples of it.
     alignment: int = 2
 
 
-# By the first four bytes, and bytes 8 to 12 where they matter: WAV, AIFF, Sony Wave64, Core Audio.
+# Keyed by the first four bytes, and bytes 8 to 12 where they matter: WAV, AIFF, Sony Wave64, Core Audio.
 _CONTAINERS = {
     (b"RIFF", b"WAVE"): _Container(12, "<4sI", b"data"),
     (b"RIFX", b"WAVE"): _Container(12, ">4sI", b"data"),
@@ -53,7 +44,7 @@ _CONTAINERS = {
 
 
 def what_is_missing(file: BinaryIO, n_bytes: int) -> str | None:
-    """Compare the lengths in the header of a sound file with the file's own.
+    """Compare the lengths in the header of a sound file with the length of the file.
 
     Parameters
     ----------
@@ -109,7 +100,7 @@ def what_is_missing(file: BinaryIO, n_bytes: int) -> str | None:
 
 
 def _chunks(file: BinaryIO, n_bytes: int, form: _Container) -> Iterator[tuple[bytes, int, int]]:
-    """Name, length and place of the contents of each chunk."""
+    """Yield name, length and position of the contents of each chunk."""
     place, size = form.start, struct.calcsize(form.head)
     while place + size <= n_bytes:
         file.seek(place)

@@ -1,1 +1,1 @@
-"""Whether a request is taken, judged once, from its head: key, deadline, load and memory."""
+"""Admission of requests, decided once, by the head: key, deadline, load and memory."""

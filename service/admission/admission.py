@@ -1,9 +1,9 @@
-"""Admits or refuses a request by its head, before its body is read: origin, key, deadline, length, load, memory.
+"""Admit or refuse a request by its head, before its body is read: origin, key, deadline, length, load, memory.
 
-A browser reaches what its visitor reaches: a service on the same machine, a management listener, a service behind
-a firewall. It says whose page asks in `Origin` and, at trustworthy addresses, in `Sec-Fetch-Site`. To the browser,
-a page whose name is made to resolve to this machine (DNS rebinding) has the same origin, but it cannot hide that
-name in `Host`: over loopback only names are accepted that no such page can have.
+A browser reaches what its user reaches: a service on the same machine, a management listener, a service behind a
+firewall. It states the requesting page in `Origin` and, at trustworthy addresses, in `Sec-Fetch-Site`. For a page whose
+name was made to resolve to this machine (DNS rebinding) these show the same origin, but `Host` still has its name: over
+loopback only names are accepted that no such page can have.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from service.admission.keys import Keys
 from service.errors import HttpProblem
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS, Settings
 
+# State of requests from the management listener; no client can set it.
 MANAGEMENT = "is_management"
-"""Set in the state of requests that come by the management listener; no client can set it."""
 
+# Limit on all bodies of designs in flight: forty of the largest, or 1600 binary ones of 16385 bins.
 BODIES_BYTES = 512 * 2**20
-"""All bodies of designs in flight: forty of the largest, or 1600 binary ones of 16385 bins."""
 
-# Parsed in the event loop, which takes 5 ms for so many numbers. Two spectra of 16385 bins have 0.7 MB in base64.
+# Limit on JSON, which is parsed in the event loop in up to 5 ms. Two spectra of 16385 bins have 0.7 MB in base64.
 MAX_JSON_BYTES = 2 * 2**20
 
 DEADLINE_HEADER = "X-Deadline-Ms"
 
-# float() would also take "1_0", " 3" and other scripts' digits.
+# float() also accepts "1_0", " 3" and digits of other scripts.
 _DECIMAL = re.compile(r"[0-9]{1,6}(\.[0-9]{1,40})?")
 
+# Largest calibration bodies in flight; more if they are smaller.
 N_LARGEST_CALIBRATIONS = 4
-"""Calibration bodies of the largest size that may be in flight, or more that are smaller."""
 
 
 class Gate(Enum):
-    """Who may use an address, and what is checked."""
+    """Required credentials and checks of an address."""
 
-    OPEN = "anybody: health, metrics, documentation"
+    OPEN = "public: health, metrics, documentation"
     CLIENT = "API key"
     DESIGN = "the same, then deadline, load and memory for a body of designs"
     EXPORT = "the same for a body of one filter, by the load of exports"
@@ -54,15 +54,15 @@ class Gate(Enum):
 
 
 class BodyMemoryLimit:
-    """Counts bodies by their declared lengths, before they are read: afterwards it is too late."""
+    """Count bodies by their declared lengths, before they are read."""
 
     def __init__(self, max_bytes: int) -> None:
-        """max_bytes: of all bodies in flight together."""
+        """Limit the total of all bodies in flight."""
         self.n_bytes = 0
         self._max_bytes = max_bytes
 
     def reserve(self, n_bytes: int) -> None:
-        """Count a body; HttpProblem `overloaded` where there is no room for it."""
+        """Count a body; HttpProblem `overloaded` if it exceeds the limit."""
         if self.n_bytes + n_bytes > self._max_bytes:
             detail = f"the bodies of other requests take {self.n_bytes} of {self._max_bytes} bytes; try again later"
             raise HttpProblem("overloaded", detail)
@@ -75,33 +75,37 @@ class Admitted:
 
     # Deadline (`perf_counter`, seconds).
     due: float = math.inf
-    # Declared, and counted in `memory`.
+    # Declared length, counted in `memory`.
     n_body_bytes: int = 0
     memory: BodyMemoryLimit | None = None
 
     def release(self) -> None:
-        """Give back the memory of the body."""
+        """Release the memory of the body."""
         if self.memory is not None:
             self.memory.n_bytes -= self.n_body_bytes
 
 
 @dataclass(frozen=True)
 class BodyPolicy:
-    """Limits of the bodies of one gate. reject_if_overloaded: given a deadline, raises if nothing can meet it."""
+    """Limits on the bodies of one gate."""
 
     max_bytes: int
     deadline_ms: float
     memory: BodyMemoryLimit
+    # Raises if nothing can meet a given deadline.
     reject_if_overloaded: Callable[[float], None]
 
 
 class Admission:
-    """Checks key, deadline, length, load and memory of each request."""
+    """Checks key, deadline, length, load and memory of requests."""
 
     def __init__(self, settings: Settings, reject_if_overloaded: Mapping[Gate, Callable[[float], None]]) -> None:
-        """reject_if_overloaded: for each gate with a body, given a deadline, raises Refused if it cannot be met.
+        """Prepare the checks; reject_if_overloaded raises Refused for a deadline that a gate's work cannot meet.
 
-        Raises ValueError for a file of keys that cannot be read.
+        Raises
+        ------
+        ValueError
+            A file of keys cannot be read.
         """
         self._allowed_hosts = settings.allowed_hosts
         self._keys = Keys(settings.api_keys, settings.api_keys_file)
@@ -157,7 +161,7 @@ class Admission:
         return Admitted(due, n_bytes, policy.memory)
 
     def _require_operator(self, headers: Headers, is_management: bool) -> None:
-        """Without management keys only requests to the management listener may manage models."""
+        """Require the management key; without one only the management listener may manage models."""
         if self._management_keys.are_required:
             self._management_keys.require(headers)
         elif not is_management:
@@ -169,38 +173,37 @@ class Admission:
 
 
 def refuse_foreign(scope: Scope, headers: Headers, allowed_hosts: Collection[str]) -> None:
-    """Refuse a request that another site's page has sent.
+    """Refuse a request sent by another site's page.
 
     Parameters
     ----------
     scope
-        Of the request; `server` is the address that it was received on.
+        Scope of the request; `server` is the address that received it.
     headers
-        Of the request. A client that is no browser sends neither `Origin` nor `Sec-Fetch-Site`.
+        Headers of the request. Clients other than browsers send neither `Origin` nor `Sec-Fetch-Site`.
     allowed_hosts
         Names, in lower case, that `Host` may have over loopback besides addresses and names without a dot.
 
     Raises
     ------
     HttpProblem
-        `cross-site`: for a foreign `Origin`, a `Sec-Fetch-Site` of `cross-site` and, over loopback, a foreign
-        `Host`.
+        `cross-site`: a foreign `Origin`, a `Sec-Fetch-Site` of `cross-site` or, over loopback, a foreign `Host`.
     """
-    hosts = [each.strip().lower() for each in headers.getlist("host")]
+    hosts = [item.strip().lower() for item in headers.getlist("host")]
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-    # Where a proxy changes Host, a browser still says "same-origin" of its own page.
+    # If a proxy changes Host, a browser still states "same-origin" for the service's page.
     is_foreign = origin is not None and site != "same-origin" and origin.partition("://")[2].lower() not in hosts
     if site == "cross-site" or is_foreign:
         raise HttpProblem(
             "cross-site",
-            "the page of another site sent this request; send it from the service's own page or from a program, "
+            "the page of another site sent this request; send it from the service's page or from a program, "
             "without Origin",
         )
     if not _is_loopback((scope.get("server") or ("",))[0]):
         return
     for host in hosts:
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-        # No other site's page can have a name without a dot, an address or an allowed name.
+        # Another site's page cannot have a name without a dot, an address or an allowed name.
         if "." in name and not name.endswith(".localhost") and name not in allowed_hosts and not _is_address(name):
             raise HttpProblem(
                 "cross-site",
@@ -217,13 +220,13 @@ def _is_address(name: str) -> bool:
     return True
 
 
-@lru_cache(64)  # of the few addresses that the service listens on
+@lru_cache(64)  # few addresses are listened on
 def _is_loopback(address: str) -> bool:
     return _is_address(address) and ip_address(address).is_loopback
 
 
 def json_too_large(n_bytes: int) -> HttpProblem:
-    """The problem of JSON that would keep the event loop from all other requests while it is parsed."""
+    """Return the problem of JSON that would block the event loop while it is parsed."""
     return HttpProblem(
         "too-large",
         f"the JSON has {n_bytes} bytes; send at most {MAX_JSON_BYTES}, with numbers in base64, or the same fields "
@@ -232,7 +235,7 @@ def json_too_large(n_bytes: int) -> HttpProblem:
 
 
 def declared_length(headers: Headers, limit: int) -> int:
-    """Bytes of the body, which must be declared and at most `limit`; HttpProblem otherwise."""
+    """Return the declared length of the body, at most `limit`; HttpProblem otherwise."""
     if "upgrade" in headers:  # uvicorn's parser skips the body then
         raise HttpProblem(
             "malformed-request",
@@ -251,7 +254,7 @@ def declared_length(headers: Headers, limit: int) -> int:
 
 
 def deadline_s(headers: Headers, default_ms: float) -> float:
-    """Seconds from its receipt within which a request is to be answered: the header's, or the default."""
+    """Return the time (s) within which to answer: the header's, or the default."""
     given = headers.getlist(DEADLINE_HEADER)
     if not given:
         return default_ms / 1e3

@@ -1,5 +1,4 @@
-"""API keys. Of a key only the SHA-256 digest is known, from the settings and from a file that may change at any
-time."""
+"""API keys, known only by their SHA-256 digests, from the settings and from a file that may change at any time."""
 
 from __future__ import annotations
 
@@ -18,43 +17,48 @@ from service.errors import HttpProblem
 
 logger = logging.getLogger(__name__)
 
+# Interval (s) of checks for a change of the file.
 LOOK_EVERY_S = 1.0
-"""How soon a change of the file is noticed."""
 
+# A hundred thousand keys and their names.
 MAX_FILE_BYTES = 2**24
-"""A hundred thousand keys and their names."""
 
 _LINE = re.compile(r"[^:#\s][^:]*:([0-9a-f]{64})")
 
 
 class Keys:
-    """The keys of one kind of caller.
+    """Keys of one kind of client.
 
-    The file has a line `name:sha256` for each key, the digest in hexadecimal; empty lines and lines that start with
-    `#` are skipped. The names are the operator's own notes. While the file cannot be read, the keys that were read
-    last remain valid, and so they do if it becomes empty without a comment.
+    A line of the file is `name:sha256`, the digest in hexadecimal; empty lines and lines that start with `#` are
+    skipped, and names are the operator's notes. While the file cannot be read, or is empty without a comment, the keys
+    read last remain valid.
     """
 
     def __init__(self, digests: Iterable[str], file: Path | None, clock: Callable[[], float] = monotonic) -> None:
-        """Raises ValueError for a file that cannot be read or has a malformed line."""
+        """Read the keys; ValueError for an unreadable file or a malformed line."""
         self._from_settings = frozenset(digests)
         self._file = file
         self.are_required = bool(self._from_settings) or file is not None
-        """Whether these keys are set up; with an empty file nobody has one."""
+        """Whether these keys are set up; with an empty file there are none."""
         self._clock = clock
         self._looked_at = clock()
         self._stamp = self._file_stamp()
         self._digests = self._from_settings | (_read(file) if file else frozenset())
 
     def require(self, headers: Headers) -> None:
-        """Check the key in `Authorization: Bearer`; to be called where `are_required`.
+        """Check the key in `Authorization: Bearer`, if `are_required`.
 
-        Raises HttpProblem `unauthorised`. Only digests are kept and compared, so neither memory nor timing tells a key.
+        Only digests are kept and compared, so that neither memory nor timing reveals a key.
+
+        Raises
+        ------
+        HttpProblem
+            `unauthorised`.
         """
         self._reload_if_changed()
         # Several headers are read as one (RFC 9110, 5.3), which is no key.
         scheme, _, key = ",".join(headers.getlist("authorization")).partition(" ")
-        # Headers are decoded as Latin-1: this gives back the bytes that were sent, which the digest is of.
+        # Headers are decoded as Latin-1; this restores the bytes, whose digest is compared.
         digest = hashlib.sha256(key.strip(" \t").encode("latin-1")).hexdigest()
         if scheme.lower() == "bearer" and digest in self._digests:
             return
@@ -75,7 +79,7 @@ class Keys:
             return
         self._stamp = stamp
         try:
-            # A file that is being written again is seen empty for a moment.
+            # A file that is being rewritten is empty for a moment.
             self._digests = self._from_settings | _read(self._file, may_be_empty=False)
         except ValueError as error:
             logger.error("%s; the keys that were read before remain valid", error)
@@ -83,7 +87,7 @@ class Keys:
             logger.info("Keys read again: %d", len(self._digests))
 
     def _file_stamp(self) -> tuple[int, int, int] | None:
-        """What changes when the file does."""
+        """Return values that change with the file."""
         try:
             status = self._file.stat() if self._file else None
         except OSError:
@@ -92,8 +96,7 @@ class Keys:
 
 
 def _read(file: Path, may_be_empty: bool = True) -> frozenset[str]:
-    """The digests in a file of keys; ValueError where it cannot be read, has a malformed line, or is empty and may
-    not be."""
+    """Read the digests of a file; ValueError if it is unreadable, malformed, or empty against `may_be_empty`."""
     digests = set()
     text = _text(file)
     if not (may_be_empty or text.strip() or file == Path(os.devnull)):
@@ -108,7 +111,7 @@ def _read(file: Path, may_be_empty: bool = True) -> frozenset[str]:
 
 
 def _text(file: Path) -> str:
-    """A regular file's text; of the null device none, so that keys are required and none is known.
+    """Return a regular file's text; none for the null device, so that keys are required and unknown.
 
     The event loop reads it, so nothing that could block is opened: a FIFO waits for a writer, and other devices may
     never end.

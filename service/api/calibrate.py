@@ -1,4 +1,4 @@
-"""POST /calibrate: probe recordings in, paths and a verdict out."""
+"""POST /calibrate: from probe recordings to paths and a verdict."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def calibrate(
     marks = [perf_counter()]
 
     def work() -> tuple[bytes, dict[str, str]]:
-        """The answer's body, without its times, and its headers."""
+        """Return the answer's body, without its times, and its headers."""
         marks.append(perf_counter())
         judged = calibrate_recordings(body, partial(_model, service))
         marks.append(perf_counter())
@@ -68,8 +68,7 @@ async def calibrate(
 
 
 def _model(service: Service, reference: str | None) -> Judge:
-    """The resident model, as for a design, even if the store has a newer version or none any more; else the one in
-    the store."""
+    """Return the resident model, as for a design, even if the store has a newer version or none; else the store's."""
     models = service.engine.models
     resident = models.default if reference is None else models.find(reference)
     if resident is not None:

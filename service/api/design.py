@@ -18,7 +18,7 @@ from service.api import json_answers as answers
 from service.api.documentation import BODY_CODES, DESIGN_CODES, described
 from service.api.front import JSON, TAPS, Visit, disconnected
 from service.api.json_answers import Answered, accepted
-from service.api.problem import Wanted, check_effect, joint_problem, sent_paths, wanted
+from service.api.problem import DesignRequest, check_effect, design_request, joint_problem, sent_paths
 from service.api.reading import ReadingRoute
 from service.api.request_types import (
     DesignBody,
@@ -40,42 +40,36 @@ from synthesis.types import (
     Problem,
 )
 
-# The JSON answer, or the taps alone.
+# The JSON answer, or only the taps.
 _ANSWERS = (JSON, TAPS)
 
 router = APIRouter(route_class=ReadingRoute)
 
 
-async def designed(request: Request, asked: Wanted) -> Answered:
-    """One design of the engine.
-
-    Raises
-    ------
-    SynthesisError, HttpProblem, Refused
-        As `Engine.design`.
-    """
+async def designed(request: Request, requested: DesignRequest) -> Answered:
+    """Make one design with the engine."""
     visit: Visit = request.state.visit
     model, (design,) = await visit.service.engine.design(
-        asked.model, asked.options, [asked.problem], visit.due, partial(disconnected, request)
+        requested.model, requested.options, [requested.problem], visit.due, partial(disconnected, request)
     )
     if isinstance(design, SynthesisError):
         raise design
-    return _answered(asked, model, design)
+    return _answered(requested, model, design)
 
 
-def _answered(asked: Wanted, model: ModelVersion, design: Design) -> Answered:
-    """The engine's design with the request's sign and the warnings."""
+def _answered(requested: DesignRequest, model: ModelVersion, design: Design) -> Answered:
+    """Add the request's sign and the warnings to the engine's design."""
     warnings = collect_warnings(
-        asked.sent,
-        asked.problem,
+        requested.sent,
+        requested.problem,
         design.prediction,
         design.replaced_because,
         design.ceiling_cost_db,
         design.implausible,
         design.loop,
     )
-    taps = -design.taps if asked.sign == "plus" else design.taps
-    return Answered(model, design, asked.sign, taps, warnings, asked.problem.latency_samples)
+    taps = -design.taps if requested.sign == "plus" else design.taps
+    return Answered(model, design, requested.sign, taps, warnings, requested.problem.latency_samples)
 
 
 _FORMS: dict[str, Any] = {
@@ -125,9 +119,9 @@ async def _design(request: Request, body: SynthesisBody | DesignBody) -> Respons
         return await _design_items(request, body.items)
     visit.design_method = body.method
     media_type = accepted(visit.accept, _ANSWERS)
-    asked = wanted(body)
+    requested = design_request(body)
     visit.decoded()
-    answered = await designed(request, asked)
+    answered = await designed(request, requested)
     if media_type == TAPS:
         return _taps_alone(visit, answered)
     content, times = answers.design_json(answered, visit)
@@ -135,7 +129,7 @@ async def _design(request: Request, body: SynthesisBody | DesignBody) -> Respons
 
 
 def _taps_alone(visit: Visit, answered: Answered) -> Response:
-    """The taps, and headers with some of the fields of the JSON answer."""
+    """Answer with the taps, and headers with some fields of the JSON answer."""
     began = perf_counter()
     design, prediction = answered.design, answered.design.prediction
     content = answered.taps.astype("<f4", copy=False).tobytes()
@@ -146,79 +140,81 @@ def _taps_alone(visit: Visit, answered: Answered) -> Response:
         "X-Predicted-AMP-dB": f"{prediction.amplification_db:.4f}",
     }
     if answered.warnings:
-        headers["X-Warnings"] = ", ".join([each["code"] for each in answered.warnings])
+        headers["X-Warnings"] = ", ".join([warning["code"] for warning in answered.warnings])
     times = visit.spent_ms(design.times_ms, began)
     return visit.response(content, times, TAPS, headers, [(answered.model, design)])
 
 
 async def _design_items(request: Request, items: Sequence[SynthesisItem | HttpProblem]) -> Response:
-    """Several designs in one request, each with its own answer or problem.
+    """Design several requests in one body, with separate answers or problems.
 
-    If no item has a filter and at least one failed with 503, the whole request is answered with that 503, so that
-    the client sees `Retry-After`.
+    If no item has a filter and at least one failed with 503, the whole request is answered with that 503, so that the
+    client sees `Retry-After`.
     """
     visit: Visit = request.state.visit
     accepted(visit.accept)
-    asked = [_item(each) for each in items]
-    methods = [each.options.method if isinstance(each, Wanted) else "" for each in asked]
+    requested = [_item(item) for item in items]
+    methods = [item.options.method if isinstance(item, DesignRequest) else "" for item in requested]
     visit.design_method = methods[0] if len(set(methods)) == 1 else ""
     visit.decoded()
-    outcomes = await _all_items(request, asked)
-    refusals = [each for each in outcomes if isinstance(each, HttpProblem) and each.status == 503]
-    if refusals and all(isinstance(each, HttpProblem) for each in outcomes):
+    outcomes = await _all_items(request, requested)
+    refusals = [item for item in outcomes if isinstance(item, HttpProblem) and item.status == 503]
+    if refusals and all(isinstance(item, HttpProblem) for item in outcomes):
         raise refusals[0]
     content, times = answers.items_json(outcomes, visit)
     for method, outcome in zip(methods, outcomes, strict=True):
         visit.service.metrics.count_item(method, outcome.code if isinstance(outcome, HttpProblem) else "ok")
-    designs = [(each.model, each.design) for each in outcomes if isinstance(each, Answered)]
+    designs = [(item.model, item.design) for item in outcomes if isinstance(item, Answered)]
     return visit.response(content, times, designs=designs)
 
 
-def _item(item: SynthesisItem | HttpProblem) -> Wanted | HttpProblem:
+def _item(item: SynthesisItem | HttpProblem) -> DesignRequest | HttpProblem:
     if isinstance(item, HttpProblem):
         return item
     try:
-        return wanted(item)
+        return design_request(item)
     except Exception as error:
         return _known_problem(error)
 
 
-async def _all_items(request: Request, asked: list[Wanted | HttpProblem]) -> list[Answered | HttpProblem]:
-    """One engine call for each group of items with the same model and options; the calls run concurrently."""
+async def _all_items(
+    request: Request, requested: list[DesignRequest | HttpProblem]
+) -> list[Answered | HttpProblem]:
+    """Call the engine once per group of items with the same model and options; the calls run concurrently."""
     visit: Visit = request.state.visit
     groups: dict[tuple[str | None, DesignOptions], list[int]] = {}
-    for place, each in enumerate(asked):
-        if isinstance(each, Wanted):
-            groups.setdefault((each.model, each.options), []).append(place)
+    for place, item in enumerate(requested):
+        if isinstance(item, DesignRequest):
+            groups.setdefault((item.model, item.options), []).append(place)
     outcomes: dict[int, Answered | HttpProblem] = {
-        place: each for place, each in enumerate(asked) if isinstance(each, HttpProblem)
+        place: item for place, item in enumerate(requested) if isinstance(item, HttpProblem)
     }
     # Shared by all groups: only one task may receive from the connection.
     disconnection = asyncio.ensure_future(disconnected(request))
 
     async def design(model: str | None, options: DesignOptions, places: list[int]) -> None:
-        group = [each for place in places if isinstance(each := asked[place], Wanted)]
+        group = [item for place in places if isinstance(item := requested[place], DesignRequest)]
         try:
             used, found = await visit.service.engine.design(
-                model, options, [each.problem for each in group], visit.due, lambda: asyncio.shield(disconnection)
+                model, options, [item.problem for item in group], visit.due, lambda: asyncio.shield(disconnection)
             )
         except Exception as error:
             outcomes.update(dict.fromkeys(places, _known_problem(error)))
             return
-        for place, each, answer in zip(places, group, found, strict=True):
+        for place, item, answer in zip(places, group, found, strict=True):
             outcomes[place] = (
-                _known_problem(answer) if isinstance(answer, SynthesisError) else _answered(each, used, answer)
+                _known_problem(answer) if isinstance(answer, SynthesisError) else _answered(item, used, answer)
             )
 
     try:
         await asyncio.gather(*(design(*group, places) for group, places in groups.items()))
     finally:
         disconnection.cancel()
-    return [outcomes[place] for place in range(len(asked))]
+    return [outcomes[place] for place in range(len(requested))]
 
 
 def _known_problem(error: Exception) -> HttpProblem:
-    """The problem document of a known error; an unexpected error is raised again."""
+    """Return the problem of a known error; raise an unexpected one again."""
     problem = to_problem(error)
     if problem is None:
         raise error
@@ -233,12 +229,12 @@ async def evaluated(
     *,
     is_continued: bool = False,
 ) -> list[Evaluation]:
-    """`Engine.evaluate`; raises the first ear's SynthesisError, if there is one."""
+    """Call `Engine.evaluate`; raise the first ear's SynthesisError, if any."""
     visit: Visit = request.state.visit
     found = await visit.service.engine.evaluate(
         model, problems, taps, visit.due, partial(disconnected, request), is_continued=is_continued
     )
-    return [answer_or_raise(each) for each in found]
+    return [answer_or_raise(item) for item in found]
 
 
 @router.post(

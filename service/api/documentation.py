@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of an operation beyond its types: examples, problems, options, the binary form."""
+"""Details of operations in the OpenAPI document beyond their types: examples, problems, options, the binary form."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def described(
     headers: tuple[str, ...] = (),
     binary_answer: tuple[str, str] | None = None,
 ) -> Json:
-    """Arguments of a route for the document.
+    """Return arguments of a route for the document.
 
     Parameters
     ----------
     summary
-        Of the operation.
+        Summary of the operation.
     codes
-        Of its problem documents.
+        Codes of its problems, separated by spaces.
     example
-        Of its answer.
+        Example of its answer.
     body
-        Type of its body, which may also be sent as tensors, and has options that may be query parameters.
+        Type of its body, which may also be sent as tensors, and whose options may be query parameters.
     headers
-        Of its answer.
+        Headers of its answer.
     binary_answer
         Media type and description of another form of the answer.
     """
@@ -85,7 +85,7 @@ _TENSORS: Json = {"schema": {"type": "string", "format": "binary", "description"
 
 
 def option_parameters(body: type[BaseModel]) -> list[Json]:
-    """The options of a body as query parameters, without defaults: the body's value holds where there is one."""
+    """Return a body's options as query parameters, without defaults: the body's value applies, if any."""
     properties = body.model_json_schema()["properties"]
     return [
         {
@@ -100,19 +100,19 @@ def option_parameters(body: type[BaseModel]) -> list[Json]:
 
 
 def _single(schema: Json) -> Json:
-    """The schema of a query parameter: of two forms of a value, text that may be both."""
+    """Return the schema of a query parameter; a value of two forms is text."""
     if "anyOf" in schema:
         return {"type": "string", "description": "A number, or frequency:gain pairs such as 100:12,1000:24"}
     return {key: value for key, value in schema.items() if key not in ("description", "title", "default")}
 
 
 def problem_responses(codes: str, is_v2: bool = False, model: Any = ProblemDocument) -> Responses:
-    """Responses by status, with an example for each code.
+    """Return responses by status, with an example per code.
 
     Parameters
     ----------
     codes
-        Of problems, with spaces between them.
+        Codes of problems, separated by spaces.
     is_v2
         Whether they have the Open Inference Protocol's form.
     model

@@ -12,7 +12,7 @@ from synthesis.conventions import N_BINS, N_TAPS, STAGES
 
 Json = dict[str, Any]
 
-_VERSION: Json = {"name": "default", "version": 1, "digest": "sha256:" + "0123456789abcdef" * 4}
+_VERSION: Json = {"name": "generic", "version": 1, "digest": "sha256:" + "0123456789abcdef" * 4}
 
 PATHS: Json = {
     "primary": {"impulse_response": [0.0, 0.0, 0.0, 0.5, 0.25, -0.125]},
@@ -172,8 +172,8 @@ CALIBRATION: Json = {
 
 MODEL_DESCRIPTION: Json = _VERSION | {"resident": True, "dataset": "pandar", "split": 3, "seed": 0, "scores": {}}
 MODEL_LIST: Json = {
-    "default": "default",
-    "aliases": {"live": "default@1"},
+    "default": "generic",
+    "aliases": {"live": "generic@1"},
     "models": [MODEL_DESCRIPTION],
     "broken": {},
 }
@@ -186,7 +186,7 @@ READY: Json = {"status": "ready", "device": "cpu", "models": [_VERSION]}
 INFERENCE_SERVER: Json = {"name": "prime-anc", "version": "0.1.0", "extensions": ["binary_tensor_data"]}
 INFERENCE_LIVE: Json = {"live": True}
 INFERENCE_MODEL: Json = {
-    "name": "default",
+    "name": "generic",
     "versions": ["1"],
     "platform": "prime-anc",
     "inputs": [
@@ -195,7 +195,7 @@ INFERENCE_MODEL: Json = {
     ],
     "outputs": [{"name": "fir", "datatype": "FP32", "shape": [N_TAPS]}],
 }
-INFERENCE_MODEL_READY: Json = {"name": "default", "ready": True}
+INFERENCE_MODEL_READY: Json = {"name": "generic", "ready": True}
 _LEAST_BINS = 2049
 INFERENCE_REQUEST: Json = {
     "id": "left",
@@ -208,7 +208,7 @@ INFERENCE_REQUEST: Json = {
 }
 INFERENCE_BODIES = _named(two_spectra=INFERENCE_REQUEST)
 INFERENCE_ANSWER: Json = {
-    "model_name": "default",
+    "model_name": "generic",
     "model_version": "1",
     "outputs": [
         {

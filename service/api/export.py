@@ -1,4 +1,4 @@
-"""POST /export: a filter in the form that hardware runs, with its own prediction and what it loses."""
+"""POST /export: a filter in the form that hardware runs, with its prediction and its loss."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ async def export(
             raise HttpProblem("invalid-field", f"{found}; {what}", "max_gain_db")
     visit.decoded()
     spectra = [
-        PathSpectra(spectrum(each.primary), spectrum(each.secondary), each.weight)
-        for each in with_latency(given).conditions
+        PathSpectra(spectrum(condition.primary), spectrum(condition.secondary), condition.weight)
+        for condition in with_latency(given).conditions
     ]
 
     def run() -> Realised:
@@ -88,7 +88,7 @@ async def export(
     loop = loop_of(with_latency(given).conditions, lambda feedback: spectrum(feedback) * realised.response)
     response = realised.response.astype(np.complex64)
     full, own = await evaluated(request, body.model, [given, given], [taps, response], is_continued=True)
-    # The largest |W| is that of all frequencies at the hardware's rate, not of the design grid alone.
+    # The largest |W| is that over all frequencies at the hardware's rate, not only the design grid.
     prediction = replace(own.prediction, max_gain_db=realised.max_gain_db)
     if body.file is not None:
         content, media_type, name = await asyncio.to_thread(
@@ -115,7 +115,7 @@ async def export(
 
 
 def _signed(realised: Realised, sign: str) -> Realised:
-    """For `plus`, the negated filter: taps, or the first section's numerator."""
+    """Negate the filter for `plus`: the taps, or the first section's numerator."""
     if sign == "minus":
         return realised
     quantised, taps, sections = realised.quantised, realised.taps, realised.sections
@@ -132,7 +132,7 @@ def _signed(realised: Realised, sign: str) -> Realised:
 
 
 def coefficients_document(realised: Realised) -> dict[str, Any]:
-    """The `coefficients` of an answer."""
+    """Return the `coefficients` of an answer."""
     document: dict[str, Any] = {"sample_rate": realised.sample_rate_hz}
     if realised.taps is not None:
         document |= {"form": "fir", "taps": realised.taps}

@@ -1,6 +1,6 @@
-"""What every request passes: admission by its head, one place that answers errors, and the count of outcomes.
+"""Middleware around all routes: admission by the head, answers to errors, and the count of outcomes.
 
-What belongs to one request is its `Visit`, in `request.state.visit`.
+The state of one request is its `Visit`, in `request.state.visit`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 # Status in the metrics of a request whose client has disconnected, as in nginx; no client receives it.
 CLIENT_CLOSED_REQUEST = 499
 
-# Lasting prefix of all addresses.
+# Permanent prefix of all addresses.
 PREFIX = "/v1"
 
 JSON, TAPS, TENSORS = "application/json", "application/octet-stream", "application/x-safetensors"
@@ -80,21 +80,21 @@ class Service:
 
 @dataclass(slots=True)
 class Visit:
-    """A request that is being answered, in `request.state.visit`."""
+    """State of a request, in `request.state.visit`."""
 
     service: Service
-    # When its handling started (`perf_counter`, seconds).
+    # Start of its handling (`perf_counter`, s).
     began: float
-    # The media types that its answer may have, as `Accept` says.
+    # Value of `Accept`.
     accept: str = ""
-    # Its deadline (`perf_counter`, seconds).
+    # Deadline (`perf_counter`, s).
     due: float = math.inf
     # Declared length of its body.
     n_body_bytes: int = 0
-    # When its body had arrived.
+    # Time at which its body had arrived.
     received: float = 0.0
     decode_ms: float = 0.0
-    # For the metrics, which count once the answer is written.
+    # For the metrics, which count after the answer is written.
     design_method: str = ""
     times_ms: Times = field(default_factory=dict)
     designs: Sequence[tuple[ModelVersion, Design]] = ()
@@ -109,11 +109,11 @@ class Visit:
         Parameters
         ----------
         engine_ms
-            Stages that the engine has timed.
+            Stages timed by the engine.
         encoding_began
-            When encoding began (`perf_counter`, seconds).
+            Start of encoding (`perf_counter`, s).
         ended
-            When it ended; None: now.
+            Its end; None: now.
         """
         now = perf_counter() if ended is None else ended
         times: Times = {stage: engine_ms.get(stage) for stage in STAGES}
@@ -137,9 +137,9 @@ class Visit:
         Parameters
         ----------
         content, times_ms, media_type, headers
-            Of the response.
+            Parts of the response.
         designs
-            Designs that it answers, if any; None: the metrics and the trace do not take its times either.
+            Designs that it answers, if any; None also excludes its times from metrics and trace.
         """
         if designs is not None:
             self.times_ms, self.designs = times_ms, designs
@@ -150,18 +150,18 @@ class Visit:
 
 
 def _server_timing(times_ms: Mapping[str, float | None]) -> str:
-    """The `Server-Timing` header, in milliseconds, without stages that have no time."""
+    """Format the `Server-Timing` header (ms), without stages that have no time."""
     return ", ".join([f"{name};dur={spent:.4f}" for name, spent in times_ms.items() if spent is not None])
 
 
 async def disconnected(request: Request) -> None:
-    """Return when the client has disconnected. For use after the body was received."""
+    """Wait until the client has disconnected; for use after the body was received."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def gate_of(method: str, path: str) -> Gate:
-    """Who may use an address, and what is checked."""
+    """Return the gate of an address."""
     if method == "POST":
         if path in _BODY_GATES:
             return _BODY_GATES[path]
@@ -175,13 +175,13 @@ def gate_of(method: str, path: str) -> Gate:
 
 
 class Front:
-    """The middleware around all routes."""
+    """Middleware around all routes."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI interface."""
+        """Handle a request (ASGI)."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -206,7 +206,9 @@ class Front:
                 ]
             try:
                 await send(message)
-            except RuntimeError as error:  # of a closed connection, of which uvicorn tells only the newest request
+            except (
+                RuntimeError
+            ) as error:  # of a closed connection, which uvicorn reports only to the newest request
                 raise ClientDisconnect from error
 
         try:
@@ -221,11 +223,11 @@ class Front:
         except Exception as error:
             problem = self._problem(error, scope, request_id)
             code = problem.code
-            if status == CLIENT_CLOSED_REQUEST:  # nothing of an answer has gone out
+            if status == CLIENT_CLOSED_REQUEST:  # no part of an answer was sent
                 response = problem.response(is_v2=f"{scope['path']}/".startswith("/v2/"))
                 response.headers["Server-Timing"] = _server_timing({"total": 1e3 * (perf_counter() - visit.began)})
                 await response(scope, receive, sending)
-        await asyncio.sleep(0)  # the server writes the answer, then it is counted
+        await asyncio.sleep(0)  # the server writes the answer before it is counted
         route = scope.get("route")
         service.metrics.count(getattr(route, "path", ""), visit.design_method, status, code)
         service.metrics.observe(visit.times_ms, visit.designs)
@@ -241,7 +243,7 @@ class Front:
         return self._service.admission.admit(scope, headers, gate, began)
 
     def _problem(self, error: Exception, scope: Scope, request_id: str) -> HttpProblem:
-        """The problem that the client receives. Unexpected errors are logged; the client learns no details."""
+        """Return the problem for the client. Unexpected errors are logged without details to the client."""
         problem = _routing_problem(error, scope) or to_problem(error)
         if problem is None:
             self._service.metrics.count_defect()
@@ -255,7 +257,7 @@ class Front:
 
 
 def _routing_problem(error: Exception, scope: Scope) -> HttpProblem | None:
-    """What FastAPI itself refuses: a body of another type, an unknown address, a method that it does not answer."""
+    """Return FastAPI's refusals: a body of another type, an unknown address, an unsupported method."""
     if isinstance(error, RequestValidationError):
         first = error.errors()[0]
         return as_problem({**first, "loc": first["loc"][1:]})
@@ -275,5 +277,5 @@ def _routing_problem(error: Exception, scope: Scope) -> HttpProblem | None:
 
 
 def unknown_address() -> HttpProblem:
-    """The problem `not-found`."""
+    """Return the problem `not-found`."""
     return HttpProblem("not-found", "there is nothing at this address; see /openapi.json")

@@ -1,4 +1,4 @@
-"""Answers: which media type a client accepts, and the engine's results as JSON, with their times."""
+"""JSON answers: negotiation of media types, and the engine's results as JSON, with their times."""
 
 from __future__ import annotations
 
@@ -22,41 +22,43 @@ from synthesis.errors import InvalidPaths
 from synthesis.options import Sign
 from synthesis.types import ConditionPrediction, Design, Float32, Loop, Prediction
 
+# Effect per band below which a filter does nothing.
 NO_EFFECT_DB = 0.01
-"""In every band."""
+# Gain of a filter that is zero.
 LOWEST_GAIN_DB = -200.0
-"""Of a filter that is zero."""
 
 Warnings = Sequence[Mapping[str, str]]
 
 
 @dataclass(frozen=True, eq=False)
 class Answered:
-    """A design with its warnings. taps: with the sign of the request. latency_samples: as asked for."""
+    """A design with its warnings."""
 
     model: ModelVersion
     design: Design
     sign: Sign
+    # Taps with the sign of the request.
     taps: Float32
     warnings: Warnings
+    # Latency of the request.
     latency_samples: float
 
 
-@lru_cache(64)  # clients accept the same again and again
+@lru_cache(64)  # clients repeat the same values
 def accepted(accept: str, offered: tuple[str, ...] = (JSON,)) -> str:
     """Choose the media type of an answer.
 
     Parameters
     ----------
     accept
-        What `Accept` says.
+        Value of `Accept`.
     offered
         Media types, the preferred one first.
 
     Returns
     -------
     str
-        Of those offered, the first with the highest quality.
+        The first offered type of the highest quality.
 
     Raises
     ------
@@ -76,11 +78,11 @@ def accepted(accept: str, offered: tuple[str, ...] = (JSON,)) -> str:
 
 
 def _quality(accept: str, media_type: str) -> float:
-    """Quality (0 to 1) of a media type in an Accept header; the most specific range applies."""
+    """Return the quality (0 to 1) of a media type in an Accept header; the most specific range applies."""
     ranges = (media_type, media_type.split("/")[0] + "/*", "*/*")
     found: dict[str, float] = {}
     for part in accept.split(","):
-        name, *parameters = (each.strip().lower() for each in part.split(";"))
+        name, *parameters = (item.strip().lower() for item in part.split(";"))
         quality = 1.0
         for parameter in parameters:
             key, _, value = parameter.partition("=")
@@ -90,16 +92,16 @@ def _quality(accept: str, media_type: str) -> float:
                 except ValueError:
                     quality = 0.0
         found[name] = max(found.get(name, 0.0), quality)
-    return next((found[each] for each in ranges if each in found), 0.0)
+    return next((found[item] for item in ranges if item in found), 0.0)
 
 
 def design_json(answered: Answered, visit: Visit) -> tuple[bytes, Times]:
-    """The JSON answer to a design. Taps are written so that reading them as float32 gives the same bits."""
+    """Encode the JSON answer to a design; taps are exact as float32."""
     return with_times(design_document(answered), answered.design.times_ms, visit)
 
 
 def design_document(answered: Answered) -> dict[str, Any]:
-    """The JSON answer to a design, without its times."""
+    """Return the JSON answer to a design, without its times."""
     design = answered.design
     document: dict[str, Any] = {  # the times are appended to the encoded rest
         "fir": answered.taps,
@@ -118,29 +120,29 @@ def design_document(answered: Answered) -> dict[str, Any]:
 
 
 def loop_document(loop: Loop | None) -> dict[str, Any]:
-    """The `loop` of an answer, if there is one."""
+    """Return the `loop` of an answer, if there is one."""
     return {} if loop is None else {"loop": asdict(loop)}
 
 
 def items_json(outcomes: Sequence[Answered | HttpProblem], visit: Visit) -> tuple[bytes, Times]:
-    """The JSON answer to several requests, and their total times.
+    """Encode the JSON answer to several requests, with their total times.
 
     Decode, encode and total are the same for all items. A problem has no times.
     """
     began = perf_counter()
-    encoded = [_item_json(each) for each in outcomes]
+    encoded = [_item_json(outcome) for outcome in outcomes]
     ended = perf_counter()
-    stages = [None if isinstance(each, HttpProblem) else each.design.times_ms for each, _ in encoded]
+    stages = [None if isinstance(item, HttpProblem) else item.design.times_ms for item, _ in encoded]
     bodies = [
-        body if own is None else joined(body, visit.spent_ms(own, began, ended))
-        for (_, body), own in zip(encoded, stages, strict=True)
+        body if item_times is None else joined(body, visit.spent_ms(item_times, began, ended))
+        for (_, body), item_times in zip(encoded, stages, strict=True)
     ]
-    times = visit.spent_ms(_added([each for each in stages if each is not None]), began, ended)
+    times = visit.spent_ms(_added([stage for stage in stages if stage is not None]), began, ended)
     return b'{"items":[' + b",".join(bodies) + b"]}", times
 
 
 def _item_json(outcome: Answered | HttpProblem) -> tuple[Answered | HttpProblem, bytes]:
-    """One item with its JSON; a problem in its place if a figure is not finite."""
+    """Encode one item; a problem replaces it if a figure is not finite."""
     try:
         return outcome, dumped(outcome.document() if isinstance(outcome, HttpProblem) else design_document(outcome))
     except InvalidPaths as error:
@@ -149,8 +151,10 @@ def _item_json(outcome: Answered | HttpProblem) -> tuple[Answered | HttpProblem,
 
 
 def _added(designs: Collection[Mapping[str, float]]) -> dict[str, float]:
-    """The engine's times of all items, summed per stage. Items of one batch have equal times and count once;
-    `queue` is the shortest."""
+    """Sum the engine's times of all items per stage. Items of one batch have equal times and count once.
+
+    `queue` is the shortest.
+    """
     added: dict[str, float] = {}
     for batch in {tuple(design.items()) for design in designs}:
         for stage, spent in batch:
@@ -161,23 +165,23 @@ def _added(designs: Collection[Mapping[str, float]]) -> dict[str, float]:
 
 
 def model_document(version: ModelVersion) -> answer_types.ModelReference:
-    """The model of an answer."""
+    """Return the model of an answer."""
     return {"name": version.name, "version": version.version, "digest": version.digest}
 
 
 def refinement_document(design: Design) -> answer_types.RefinementAnswer:
-    """The `refinement` of an answer."""
+    """Return the `refinement` of an answer."""
     return {"requested": design.n_requested, **asdict(design.refinement)}  # type: ignore[typeddict-item]
 
 
 def prediction_document(prediction: Prediction) -> answer_types.PredictionAnswer:
-    """The `prediction` of an answer."""
+    """Return the `prediction` of an answer."""
     document: answer_types.PredictionAnswer = {
         "basis": prediction.basis,
         "band_centre_hz": BAND_CENTRE_HZ,
         "noise_reduction_db": prediction.noise_reduction_db,
         "mean_noise_reduction_db": prediction.mean_noise_reduction_db,
-        # What changes no band has no uncertain effect.
+        # A filter without effect has no uncertain effect.
         "interval_db": prediction.interval_db if np.abs(prediction.band_reduction_db).max() > NO_EFFECT_DB else 0.0,
         "amplification_db": prediction.amplification_db,
         "wide_amplification_db": prediction.wide_amplification_db,
@@ -196,13 +200,15 @@ def prediction_document(prediction: Prediction) -> answer_types.PredictionAnswer
     }
     if prediction.conditions:
         conditions = prediction.conditions
-        document["worst_noise_reduction_db"] = min(each.prediction.mean_noise_reduction_db for each in conditions)
-        document["conditions"] = [_condition_document(each) for each in conditions]
+        document["worst_noise_reduction_db"] = min(
+            condition.prediction.mean_noise_reduction_db for condition in conditions
+        )
+        document["conditions"] = [_condition_document(condition) for condition in conditions]
     return document
 
 
 def _condition_document(condition: ConditionPrediction) -> answer_types.ConditionAnswer:
-    """One of `prediction.conditions`."""
+    """Return one of `prediction.conditions`."""
     prediction = condition.prediction
     document: answer_types.ConditionAnswer = {
         "label": condition.label,
@@ -221,7 +227,7 @@ def dumped(document: Any) -> bytes:
     Raises
     ------
     InvalidPaths
-        If a number is not finite, which JSON could only say as null.
+        A number is not finite, which JSON could only express as null.
     """
     body = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     if b"null" in body and not _is_finite(document):
@@ -232,7 +238,7 @@ def dumped(document: Any) -> bytes:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether all numbers in nested dictionaries, lists and arrays are finite."""
+    """Return whether all numbers in nested dictionaries, lists and arrays are finite."""
     if isinstance(value, dict):
         return all(map(_is_finite, value.values()))
     if isinstance(value, list | tuple):
@@ -249,5 +255,5 @@ def with_times(document: Any, engine_ms: Mapping[str, float], visit: Visit) -> t
 
 
 def joined(body: bytes, times: Times) -> bytes:
-    """A JSON object with `timings_ms` as its last member."""
+    """Append `timings_ms` to a JSON object as its last member."""
     return body[:-1] + b',"timings_ms":' + orjson.dumps(times) + b"}"

@@ -1,4 +1,4 @@
-"""Endpoints for models, health and metrics, including those with which the operator loads and unloads models."""
+"""Endpoints for models, health and metrics, including the operator's for loading and unloading models."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from service.errors import HttpProblem
 router = APIRouter()
 
 Name = Annotated[
-    str, Path(description="`name` (its latest version), `name@version` or an alias", examples=["default"])
+    str, Path(description="`name` (its latest version), `name@version` or an alias", examples=["generic"])
 ]
 
 
 def json_response(document: object) -> Response:
-    """A JSON response with status 200."""
+    """Return a JSON response with status 200."""
     return Response(orjson.dumps(document), media_type=JSON)
 
 
@@ -119,7 +119,7 @@ async def unload_model(request: Request, name: Name) -> Response:
     **described("Whether the event loop answers, and no restart is needed", ANY_CODES + "not-ready", examples.LIVE),
 )
 async def live(request: Request) -> Response:
-    """Tell whether the event loop answers, and no new process is needed for right filters."""
+    """Tell whether the event loop answers, and no restart is needed."""
     request.state.visit.service.engine.require_live()
     return json_response({"status": "live"})
 
@@ -171,7 +171,7 @@ def _published(service: Service) -> dict[str, Any]:
 
 
 def _description(service: Service, version: ModelVersion) -> dict[str, Any]:
-    """The public description of a version: its manifest, and whether it is in memory."""
+    """Return the public description of a version: its manifest, and whether it is in memory."""
     document = model_document(version) | {"resident": version in service.engine.models.versions()}
     manifest = service.store.manifest(str(version))
     return document | manifest.model_dump(mode="json", exclude={"files", "name", "version"})

@@ -39,16 +39,16 @@ _INFER_CODES = (
 )
 _NAMED, _VERSION = "/models/{name}", "/models/{name}/versions/{version}"
 Name = Annotated[
-    str, Path(description="`name` (its latest version), `name@version` or an alias", examples=["default"])
+    str, Path(description="`name` (its latest version), `name@version` or an alias", examples=["generic"])
 ]
 Version = Annotated[str, Path(description="A version's number", examples=["1"])]
 
 
 class InferenceRoute(ReadingRoute):
-    """A route whose body is the protocol's JSON object, with binary tensors behind it."""
+    """A route whose body is the protocol's JSON object, followed by binary tensors."""
 
     async def read(self, request: Request, kind: type[BaseModel]) -> Document:
-        """Read the JSON object, and put the bytes behind it beside it."""
+        """Read the JSON object, and add the bytes after it."""
         # HEADER_LENGTH, not the media type, tells where binary data begin. No page of another site can send that
         # header unasked, as it can a body without a media type.
         refuse_type(request.headers, (JSON, TAPS, "") if HEADER_LENGTH in request.headers else (JSON, TAPS))
@@ -92,7 +92,7 @@ async def server(request: Request) -> Response:
     ),
 )
 async def live(request: Request) -> Response:
-    """Tell whether the event loop answers, and no new process is needed for right filters."""
+    """Tell whether the event loop answers, and no restart is needed."""
     request.state.visit.service.engine.require_live()
     return json_response({"live": True})
 
@@ -129,7 +129,7 @@ async def model(request: Request, name: Name) -> Response:
     return json_response(
         {
             "name": found.name,
-            "versions": [str(each) for each in versions],
+            "versions": [str(number) for number in versions],
             "platform": PLATFORM,
             "inputs": [
                 {"name": name, "datatype": "FP32", "shape": [-1, 2] if rank == 2 else [-1]}
@@ -214,9 +214,9 @@ async def infer(request: Request, body: InferenceBody, name: Name) -> Response:
     output is `fir`. Binary tensors follow the JSON object."""
     visit: Visit = request.state.visit
     visit.design_method = body.parameters.method
-    asked = codec.wanted_design(body, request.scope["state"]["attached"], name)
+    requested = codec.read_inference(body, request.scope["state"]["attached"], name)
     visit.decoded()
-    answered = await designed(request, asked)
+    answered = await designed(request, requested)
     content, json_length, times = codec.encode_answer(body, answered, visit)
     designs = [(answered.model, answered.design)]
     if json_length is None:
@@ -231,6 +231,6 @@ async def infer_version(request: Request, body: InferenceBody, name: Name, versi
 
 
 def _published(service: Service, reference: str) -> tuple[ModelVersion, list[int]]:
-    """A version, and the numbers of all of its model's versions."""
+    """Return a version, and the numbers of all versions of its model."""
     found = service.store.resolve(reference)
-    return found, sorted({each.version for each in service.store.list() if each.name == found.name})
+    return found, sorted({version.version for version in service.store.list() if version.name == found.name})

@@ -1,13 +1,13 @@
 """The Open Inference Protocol v2 and its binary tensor extension: request and answer types, and their codec.
 
-    primary, secondary   FP32 [bins, 2]   spectra: real and imaginary part of each bin
+    primary, secondary   FP32 [bins, 2]   spectra: real and imaginary part per bin
     feedback             FP32 [bins, 2]   optional
     coherence            FP32 [bins]      optional
     reference_psd        FP32 [bins]      optional
     weight               FP32 [conditions]   optional
     fir                  FP32 [2048]      the answer
 
-For one filter that serves several conditions, each of the first four has a further dimension in front, [conditions,
+For one filter for several conditions, the first four have a further dimension in front, [conditions,
 bins, 2] and [conditions, bins].
 
 The JSON object describes every tensor. Its numbers are in `data`, flat or in rows, or, if the tensor has a
@@ -37,7 +37,7 @@ from service.api.front import Times, Visit
 from service.api.json_answers import Answered, dumped, prediction_document, refinement_document
 from service.api.options import RefineOptions, ceiling, curve_of_text
 from service.api.paths import floats
-from service.api.problem import Wanted, wanted
+from service.api.problem import DesignRequest, design_request
 from service.api.request_types import DesignItem, validated
 from service.api.strict import Absent, StrictModel
 from service.errors import HttpProblem
@@ -65,7 +65,7 @@ _CEILING = {"anyOf": [{"type": "number", "format": "float"}, {"type": "string"}]
 
 
 def _ceiling(value: object) -> object:
-    """A parameter of this protocol is a single value, so a curve is text."""
+    """Parse a ceiling: a parameter of this protocol is a single value, so a curve is text."""
     return curve_of_text(value) if isinstance(value, str) else ceiling(value)
 
 
@@ -123,7 +123,7 @@ class InferenceRequest(StrictModel):
 
     @property
     def wants_bytes(self) -> bool:
-        """Whether the taps are requested in binary."""
+        """Return whether the taps are requested in binary."""
         chosen = self.outputs[0].parameters.binary_data if self.outputs else None
         return self.parameters.binary_data_output if chosen is None else chosen
 
@@ -208,7 +208,7 @@ class InferenceError(TypedDict):
 
 
 def json_length(header: str | None, n_bytes: int) -> int:
-    """Length of the JSON object in the body, in bytes; HttpProblem if the header is invalid."""
+    """Return the length of the JSON object in the body, in bytes; HttpProblem if the header is invalid."""
     if header is None:
         return n_bytes
     if not (header.isascii() and header.isdigit() and len(header) <= 18 and int(header) <= n_bytes):
@@ -219,8 +219,8 @@ def json_length(header: str | None, n_bytes: int) -> int:
     return int(header)
 
 
-def wanted_design(request: InferenceRequest, attached: memoryview, model: str) -> Wanted:
-    """Turn a request into a design.
+def read_inference(request: InferenceRequest, attached: memoryview, model: str) -> DesignRequest:
+    """Convert a request to a design.
 
     Parameters
     ----------
@@ -234,6 +234,7 @@ def wanted_design(request: InferenceRequest, attached: memoryview, model: str) -
     Raises
     ------
     HttpProblem
+        The request is invalid.
     """
     if request.parameters.model is not None:
         raise HttpProblem(
@@ -266,47 +267,47 @@ def wanted_design(request: InferenceRequest, attached: memoryview, model: str) -
     n = _n_conditions(request.inputs)
     conditions = [
         {
-            name: each if name == "coherence" else each.view(np.complex64)
+            name: item if name == "coherence" else item.view(np.complex64)
             for name in PER_CONDITION
             if name in tensors
-            for each in [tensors[name].reshape(n or 1, -1)[place]]
+            for item in [tensors[name].reshape(n or 1, -1)[place]]
         }
         for place in range(n or 1)
     ]
     weights = tensors.get("weight")
     if n:
         document["conditions"] = [
-            each | ({} if weights is None else {"weight": float(weights[place])})
-            for place, each in enumerate(conditions)
+            condition | ({} if weights is None else {"weight": float(weights[place])})
+            for place, condition in enumerate(conditions)
         ]
     else:
         document |= conditions[0]
-    return wanted(validated(DesignItem, document))
+    return design_request(validated(DesignItem, document))
 
 
 def _n_conditions(inputs: Sequence[InferenceInput]) -> int:
-    """The number in front of the shapes, 0 if there is none; HttpProblem where the shapes disagree."""
+    """Return the leading dimension of the shapes, 0 if there is none; HttpProblem if the shapes disagree."""
     numbers = {
-        each.name: each.shape[0] if len(each.shape) > INPUT_RANK[each.name] else 0
-        for each in inputs
-        if each.name in PER_CONDITION
+        item.name: item.shape[0] if len(item.shape) > INPUT_RANK[item.name] else 0
+        for item in inputs
+        if item.name in PER_CONDITION
     }
     n = numbers["primary"]
     if n > MAX_CONDITIONS:
         raise HttpProblem("out-of-range", f"inputs: {n} conditions; send 1 to {MAX_CONDITIONS}", "inputs")
     if set(numbers.values()) != {n}:
-        found = ", ".join(f"{name} {each}" for name, each in numbers.items())
+        found = ", ".join(f"{name} {number}" for name, number in numbers.items())
         raise HttpProblem(
             "invalid-field", f"inputs: conditions in front of the shapes: {found}; send as many", "inputs"
         )
-    weights = [each.shape[0] for each in inputs if each.name == "weight"]
+    weights = [item.shape[0] for item in inputs if item.name == "weight"]
     if weights and weights[0] != max(n, 1):
         raise HttpProblem("invalid-field", f"inputs: {weights[0]} weights for {max(n, 1)} conditions", "inputs")
     return n
 
 
 def _n_elements(tensor: InferenceInput, field: str) -> int:
-    """Number of elements; HttpProblem if the shape is not valid for this input."""
+    """Return the number of elements; HttpProblem if the shape is invalid for this input."""
     shape = tensor.shape
     rank = INPUT_RANK[tensor.name]
     ranks = (rank, rank + 1) if tensor.name in PER_CONDITION else (rank,)
@@ -318,15 +319,15 @@ def _n_elements(tensor: InferenceInput, field: str) -> int:
 
 
 def _from_json(tensor: InferenceInput, field: str) -> Float32:
-    """The numbers of `data`, flat."""
+    """Read the numbers of `data`, flat."""
     n = _n_elements(tensor, field)
     data, field = tensor.data, f"{field}.data"
     if data is None:
         raise HttpProblem(
             "missing-field", f"{field}: neither data nor binary_data_size is given; send one of them", field
         )
-    if isinstance(data, list) and data and all(type(each) is list for each in data):
-        if [len(data), *{len(each) for each in data}] != tensor.shape:
+    if isinstance(data, list) and data and all(type(item) is list for item in data):
+        if [len(data), *{len(item) for item in data}] != tensor.shape:
             raise HttpProblem("invalid-field", f"{field}: the rows do not have the shape {tensor.shape}", field)
         data = list(chain.from_iterable(data))
     values = floats(data, field)
@@ -336,7 +337,7 @@ def _from_json(tensor: InferenceInput, field: str) -> Float32:
 
 
 def _from_bytes(tensor: InferenceInput, data: memoryview, field: str) -> Float32:
-    """Little-endian float32, copied: behind a JSON object of any length they need not lie on a multiple of four."""
+    """Read little-endian float32, copied, since they may be unaligned after the JSON object."""
     n = _n_elements(tensor, field)
     if tensor.data is not None:
         raise HttpProblem(
@@ -353,7 +354,7 @@ def _from_bytes(tensor: InferenceInput, data: memoryview, field: str) -> Float32
 
 
 def encode_answer(request: InferenceRequest, answered: Answered, visit: Visit) -> tuple[bytes, int | None, Times]:
-    """The body of the answer, the length of the JSON object in it where taps follow it, and the times."""
+    """Encode the answer; also return the length of its JSON object if taps follow it, and the times."""
     began, design, model = perf_counter(), answered.design, answered.model
     output: dict[str, Any] = {"name": OUTPUT, "datatype": "FP32", "shape": [N_TAPS]}
     document = {"model_name": model.name, "model_version": str(model.version), "outputs": [output]}
@@ -373,14 +374,16 @@ def encode_answer(request: InferenceRequest, answered: Answered, visit: Visit) -
 
 
 def _parameters(answered: Answered, times: Times) -> dict[str, Any]:
-    """What the JSON answer of `/refine` says besides the taps. The protocol's parameters are single values: names
-    are dotted, and lists are written as JSON text."""
+    """Return the fields of `/refine`'s JSON answer besides the taps.
+
+    The protocol's parameters are single values: names are dotted, and lists are JSON text.
+    """
     design = answered.design
     found: dict[str, Any] = {
         "method": design.method,
         "sign": answered.sign,
         "digest": answered.model.digest,
-        "warnings": ", ".join(each["code"] for each in answered.warnings),
+        "warnings": ", ".join(warning["code"] for warning in answered.warnings),
     }
     found |= _dotted("refinement", refinement_document(design))
     found |= _dotted("prediction", prediction_document(design.prediction))

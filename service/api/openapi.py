@@ -34,14 +34,14 @@ ASSETS = Path(fastapi_offline.__file__).parent / "static"
 
 
 def add_document(app: FastAPI, settings: Settings) -> None:
-    """Add what FastAPI cannot know to its document, and serve it with its page.
+    """Complete FastAPI's document, and serve it with its page.
 
     Parameters
     ----------
     app
-        With all its routes.
+        Application with all routes.
     settings
-        Which keys are needed.
+        Settings, for the required keys.
     """
     made = app.openapi
 
@@ -65,7 +65,7 @@ def add_document(app: FastAPI, settings: Settings) -> None:
                         operation["security"] = [{"management": []}]
                     elif gate is not Gate.OPEN and needs_key:
                         operation["security"] = [{"key": []}]
-                    if "HTTPValidationError" in str(operation["responses"].get("422")):  # which never comes
+                    if "HTTPValidationError" in str(operation["responses"].get("422")):  # never returned
                         del operation["responses"]["422"]
         return app.openapi_schema  # type: ignore[return-value]
 
@@ -78,7 +78,7 @@ def add_document(app: FastAPI, settings: Settings) -> None:
 
     @app.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
     async def openapi() -> Response:
-        # Half a second at the first request, which no other is to wait for.
+        # The first request takes half a second, which must not delay others.
         return Response(await asyncio.to_thread(encoded), media_type=JSON)
 
     @app.get("/docs", include_in_schema=False)
@@ -101,7 +101,7 @@ def add_document(app: FastAPI, settings: Settings) -> None:
 
 
 def description(settings: Settings) -> str:
-    """The text at the head of the document."""
+    """Return the introduction of the document."""
 
     def table(rows: Any) -> str:
         return "\n".join(f"| `{code}` | {meaning} |" for code, meaning in rows.items())

@@ -1,7 +1,7 @@
-"""The options of requests: pydantic models of what `synthesis.options` declares, and their forms in JSON and in text.
+"""Options of requests: pydantic models of the declarations in `synthesis.options`, and their forms in JSON and text.
 
-Bodies in every form, query strings, the Open Inference parameters, the OpenAPI document and the page take their
-options from these models.
+Bodies in all forms, query strings, the Open Inference parameters, the OpenAPI document and the page take their options
+from these models.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from synthesis.options import (
     option_schemas,
 )
 
-# A curve that ends below the lowest band is in kHz.
+# A curve that ends below this is in kHz.
 MIN_CURVE_END_HZ = 20.0
 
 # float() would also accept "1_0", " 3" and non-ASCII digits. 40 decimal places exceed any shortest float.
@@ -38,7 +38,7 @@ DECIMAL = re.compile(r"-?[0-9]{1,5}(\.[0-9]{1,40})?")
 
 @dataclass(frozen=True)
 class FromText:
-    """How the text of a query parameter becomes the value of a field."""
+    """Converts the text of a query parameter to the value of a field."""
 
     read: Callable[[str], object]
 
@@ -75,7 +75,7 @@ def ceiling(value: object) -> float | GainCurve:
 
 
 def _in_range(max_gain_db: float | GainCurve) -> float | GainCurve:
-    """The ceiling; HttpProblem where it leaves MAX_GAIN_RANGE_DB, or where its curve ends below any sound."""
+    """Check a ceiling; HttpProblem if it leaves MAX_GAIN_RANGE_DB, or if its curve ends below any sound."""
     if isinstance(max_gain_db, GainCurve) and max_gain_db.frequency_hz[-1] < MIN_CURVE_END_HZ:
         raise HttpProblem(
             "out-of-range",
@@ -116,7 +116,7 @@ def curve_of_text(text: str) -> float | GainCurve:
 
 
 def _model(value: object) -> object:
-    """`name@version` of the `model` of a design's answer; anything else as it is."""
+    """Return `name@version` for the `model` of a design's answer, and other values unchanged."""
     if isinstance(value, dict) and set(value) == {"name", "version", "digest"}:
         name, version = value["name"], value["version"]
         if isinstance(name, str) and type(version) is int:
@@ -125,7 +125,7 @@ def _model(value: object) -> object:
 
 
 def _text(name: str) -> Any:
-    """Text of an option whose form here differs from its form in a design."""
+    """Return the text of an option whose form differs from that in a design."""
     return Field(description=option_schemas()[name]["description"])
 
 

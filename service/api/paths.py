@@ -1,6 +1,6 @@
-"""The fields of bodies that hold arrays, in every form: types that validate them and make their schemas, and checks.
+"""Array fields of bodies in all forms: types that validate them and make their schemas, and checks.
 
-Where a list of numbers is expected, the array of a tensor may stand. Each check raises a HttpProblem that names the
+The array of a tensor may replace a list of numbers. Checks raise a HttpProblem that names the
 field.
 """
 
@@ -40,7 +40,7 @@ def floats(values: object, field: str) -> Float32:
     Parameters
     ----------
     values
-        Of the request.
+        Value in the request.
     field
         Its name, for messages.
 
@@ -52,7 +52,7 @@ def floats(values: object, field: str) -> Float32:
     Raises
     ------
     HttpProblem
-        It is something else, or a number is not finite in float32.
+        It is something else, or not finite in float32.
     """
     if not (isinstance(values, np.ndarray) and values.dtype == np.float32 and values.ndim == 1):
         with np.errstate(over="ignore"):
@@ -61,7 +61,7 @@ def floats(values: object, field: str) -> Float32:
 
 
 def finite(values: NDArray[Any], field: str) -> NDArray[Any]:
-    """The values; HttpProblem where one is NaN or infinite."""
+    """Return the values; HttpProblem if one is NaN or infinite."""
     is_finite = np.isfinite(values)
     if not is_finite.all():
         raise HttpProblem(
@@ -95,7 +95,7 @@ class Spectrum(StrictModel):
 
 
 def _path(value: object, info: ValidationInfo) -> Path:
-    """One of the three forms of a path, or the array of a tensor."""
+    """Read a path in one of three forms, or the array of a tensor."""
     name = info.field_name
     assert name is not None
     if isinstance(value, np.ndarray):
@@ -116,11 +116,11 @@ def _path(value: object, info: ValidationInfo) -> Path:
     elif part == "complex64":
         path = finite(_from_base64(value[part], field), field)
     else:
-        real, imag = (floats(value[each], f"{name}.{each}") for each in ("real", "imag"))
+        real, imag = (floats(value[item], f"{name}.{item}") for item in ("real", "imag"))
         if len(real) != len(imag):
             raise HttpProblem(
                 "unequal-grids",
-                f"{name}: {len(real)} real parts but {len(imag)} imaginary ones; send as many of each",
+                f"{name}: {len(real)} real parts but {len(imag)} imaginary ones; send equal numbers",
                 f"{name}.imag",
             )
         path = np.empty(len(real), np.complex64)
@@ -129,7 +129,7 @@ def _path(value: object, info: ValidationInfo) -> Path:
 
 
 def _checked(path: Path, name: str, field: str) -> Path:
-    """A path; HttpProblem unless it has a valid length and is not all zero. field: with the numbers."""
+    """Check a path: HttpProblem unless it has a valid length and is not all zero."""
     if np.iscomplexobj(path):
         _check_spectrum(path, field)
     elif not 1 <= len(path) <= MAX_RESPONSE_SAMPLES:
@@ -144,7 +144,7 @@ def _checked(path: Path, name: str, field: str) -> Path:
 
 
 def _check_spectrum(path: Path, field: str) -> None:
-    """A one-sided spectrum has n_fft / 2 + 1 bins of one of GRIDS, and real ones at its ends."""
+    """Check that a one-sided spectrum has n_fft / 2 + 1 bins of one of GRIDS, and real ones at its ends."""
     if len(path) not in _N_BINS:
         raise HttpProblem(
             "unusable-paths",
@@ -164,7 +164,7 @@ def _check_spectrum(path: Path, field: str) -> None:
 
 
 def _from_base64(text: object, field: str) -> Path:
-    """Little-endian interleaved complex64 from base64."""
+    """Decode little-endian interleaved complex64 from base64."""
     data = base64_bytes(text, field)
     if len(data) % 8:
         raise HttpProblem(
@@ -174,7 +174,7 @@ def _from_base64(text: object, field: str) -> Path:
 
 
 def _series(value: object, info: ValidationInfo) -> Float32 | None:
-    """A list of numbers, or a tensor, in float32; None stays None."""
+    """Read a list of numbers, or a tensor, in float32; None stays None."""
     if value is None:
         return None
     assert info.field_name is not None
@@ -184,7 +184,7 @@ def _series(value: object, info: ValidationInfo) -> Float32 | None:
 
 
 def _rate(value: object) -> int:
-    """48 kHz, as a JSON number."""
+    """Read the rate, 48 kHz as a JSON number."""
     if type(value) not in (int, float):
         raise HttpProblem(
             "invalid-field", f"sample_rate: {shown(value)} is not a number; send {SAMPLE_RATE_HZ}", "sample_rate"
@@ -204,7 +204,7 @@ RateField = Annotated[int, PlainValidator(_rate, json_schema_input_type=Literal[
 
 
 def check_rate(rate: float) -> None:
-    """The sample rate must be 48 kHz."""
+    """Check that the sample rate is 48 kHz."""
     if rate != SAMPLE_RATE_HZ:
         raise HttpProblem(
             "wrong-rate", f"sample_rate: {rate} Hz is not supported; send {SAMPLE_RATE_HZ} Hz", "sample_rate"
@@ -212,7 +212,7 @@ def check_rate(rate: float) -> None:
 
 
 class SentCondition(Protocol):
-    """One condition, as it was sent."""
+    """One condition, as sent."""
 
     @property
     def primary(self) -> Path: ...
@@ -295,12 +295,12 @@ def _check_uncertainty(uncertainty: Float32) -> None:
 
 
 def check_taps(taps: Float32) -> None:
-    """A filter must have 2048 taps."""
+    """Check that a filter has 2048 taps."""
     if len(taps) != N_TAPS:
         raise HttpProblem("invalid-field", f"fir: {len(taps)} taps; send {N_TAPS}", "fir")
 
 
 def check_some_taps(taps: Float32) -> None:
-    """A filter that is verified, or in whose place another is designed, must do something."""
+    """Check that a filter to verify or replace is not zero."""
     if not taps.any():
         raise HttpProblem("invalid-field", "fir: all taps are zero; send the filter of a design", "fir")

@@ -1,4 +1,4 @@
-"""From a request that was checked to what the engine solves: options, and a problem on the design grid."""
+"""Convert a checked request to options and a problem on the design grid."""
 
 from __future__ import annotations
 
@@ -23,40 +23,39 @@ from synthesis.predict import END_OF_RESPONSE
 from synthesis.profiles import PROFILES
 from synthesis.types import Complex64, DesignOptions, Float32, Path, Paths, Problem
 
-# Largest fraction of an impulse response's energy that resampling may discard: -40 dB.
+# Largest share of an impulse response's energy that resampling may discard: -40 dB.
 MAX_DISCARDED_ENERGY = 1e-4
 
-# Largest level of a filter's sound over that of the noise, and largest below it: of the paths alone up to 100 dB are
-# accepted.
+# Largest level difference of a filter's sound and the noise; of the paths alone up to 100 dB are accepted.
 MAX_EFFECT_DB = 90.0
 
 
-# Clients send the same options again and again.
+# Clients repeat the same options.
 _design_options = lru_cache(256)(DesignOptions)
 
-_OF_PROBLEM = [each.name for each in fields(ProblemFields)]
+_OF_PROBLEM = [field.name for field in fields(ProblemFields)]
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
-    """A design that a request asks for."""
+class DesignRequest:
+    """A design requested by a client."""
 
     model: str | None
     options: DesignOptions
     sign: Sign
-    # Primary and secondary paths as the client sent them.
+    # Primary and secondary paths as sent.
     sent: Sequence[Path]
-    # With the paths on the design grid.
+    # Problem with the paths on the design grid.
     problem: Problem
 
 
-def wanted(body: SynthesisItem) -> Wanted:
-    """Turn a request into a design.
+def design_request(body: SynthesisItem) -> DesignRequest:
+    """Convert a request to a design.
 
     Parameters
     ----------
     body
-        One request, checked. `fine` replaces the profile `fast` if its paths are longer than `fast` resolves.
+        Checked request. `fine` replaces the profile `fast` for paths longer than `fast` resolves.
 
     Raises
     ------
@@ -65,24 +64,24 @@ def wanted(body: SynthesisItem) -> Wanted:
     """
     conditions = body.all_conditions
     problem = joint_problem(conditions, body.reference_psd, **{name: getattr(body, name) for name in _OF_PROBLEM})
-    sent, n_feedbacks = sent_paths(conditions), sum([each.feedback is not None for each in conditions])
+    sent, n_feedbacks = sent_paths(conditions), sum([condition.feedback is not None for condition in conditions])
     k, profile = (body.k, body.profile) if isinstance(body, DesignItem) else (0, "fast")
     options = _design_options(
         body.method, k, resolved_profile(profile, sent), body.leave_one_out, len(conditions), n_feedbacks
     )
-    return Wanted(body.model, options, body.sign, sent, problem)
+    return DesignRequest(body.model, options, body.sign, sent, problem)
 
 
 def check_effect(taps: Float32, problem: Problem, *, may_be_none: bool = False) -> None:
-    """What a filter makes the loudspeaker play must be of the noise's order. may_be_none: or far below it."""
+    """Check that the loudspeaker's sound has the noise's order of magnitude, or may be far below it."""
     filtered = np.fft.rfft(taps.astype(np.float64), DESIGN_N_FFT)
-    for each in problem.conditions:
-        heard_db = level_db(each.primary)
-        if abs(level_db(each.secondary) - heard_db) > MAX_LEVEL_DIFFERENCE_DB:
+    for condition in problem.conditions:
+        noise_db = level_db(condition.primary)
+        if abs(level_db(condition.secondary) - noise_db) > MAX_LEVEL_DIFFERENCE_DB:
             continue  # the paths themselves are refused
         with np.errstate(over="ignore"):
-            played = (spectrum(each.secondary) * filtered).astype(np.complex64)
-        effect_db = level_db(played) - heard_db
+            played = (spectrum(condition.secondary) * filtered).astype(np.complex64)
+        effect_db = level_db(played) - noise_db
         if not effect_db <= MAX_EFFECT_DB or (effect_db < -MAX_EFFECT_DB and not may_be_none):
             word = "below" if effect_db < 0 else "above"
             raise HttpProblem(
@@ -99,20 +98,26 @@ def joint_problem(
     max_gain_db: float | GainCurve,
     **options: Any,
 ) -> Problem:
-    """A `Problem` from all conditions that one filter shall serve, on the design grid. They have been checked.
-    options: further fields of `Problem`.
+    """Build a `Problem` on the design grid from all conditions of one filter, which have been checked.
 
-    Raises InvalidPaths if a spectrum's impulse response is too long for the design grid, with the condition's name
-    where there are several.
+    Parameters
+    ----------
+    options
+        Further fields of `Problem`.
+
+    Raises
+    ------
+    InvalidPaths
+        A spectrum's impulse response is too long for the design grid; names the condition, if several.
     """
     options |= {"max_gain_db": max_gain_db, "reference_psd": None if reference_psd is None else _psd(reference_psd)}
     if len(conditions) == 1:
         return Problem((_resampled(conditions[0]),), **options)
-    return Problem(tuple(_named(*each) for each in enumerate(conditions)), **options)
+    return Problem(tuple(_named(*i) for i in enumerate(conditions)), **options)
 
 
 def _named(n: int, sent: SentCondition) -> Paths:
-    """As `_resampled`, of one condition among several."""
+    """Resample one condition among several."""
     try:
         return _resampled(sent)
     except InvalidPaths as error:
@@ -121,7 +126,7 @@ def _named(n: int, sent: SentCondition) -> Paths:
 
 
 def _resampled(sent: SentCondition) -> Paths:
-    """One condition on the design grid."""
+    """Resample one condition to the design grid."""
     return Paths(
         _path(sent.primary, "primary"),
         _path(sent.secondary, "secondary"),
@@ -134,20 +139,19 @@ def _resampled(sent: SentCondition) -> Paths:
 
 
 def sent_paths(conditions: Sequence[SentCondition]) -> list[Path]:
-    """Primary and secondary path of each condition."""
-    return [path for each in conditions for path in (each.primary, each.secondary)]
+    """Return primary and secondary path of all conditions."""
+    return [path for condition in conditions for path in (condition.primary, condition.secondary)]
 
 
 def resolved_profile(name: str, paths: Sequence[Path]) -> str:
-    """Choose the finer profile where a path is too long for the grid of the requested one.
+    """Choose the finer profile if a path is too long for the grid of the requested one.
 
     Parameters
     ----------
     name
-        The requested profile.
+        Requested profile.
     paths
-        As they were sent. Zeros at the end of a response do not count, nor does it matter whether a response or its
-        transform was sent.
+        Paths as sent. Zeros at the end of a response do not count, and responses and transforms are equivalent.
 
     Returns
     -------
@@ -155,11 +159,11 @@ def resolved_profile(name: str, paths: Sequence[Path]) -> str:
         `fine` instead of `fast` for responses of more than 4096 samples; any other profile as it is.
     """
     finer, n_resolved = PROFILES[name].finer, PROFILES[name].n_fft // 2
-    return finer if finer and any(_outlasts(each, n_resolved) for each in paths) else name
+    return finer if finer and any(_outlasts(path, n_resolved) for path in paths) else name
 
 
 def _outlasts(path: Path, n_samples: int) -> bool:
-    """Whether a response has anything after so many samples that is above END_OF_RESPONSE of its largest."""
+    """Return whether a response exceeds END_OF_RESPONSE of its maximum after a number of samples."""
     response = np.fft.irfft(path) if np.iscomplexobj(path) else path
     if len(response) <= n_samples:
         return False
@@ -168,8 +172,10 @@ def _outlasts(path: Path, n_samples: int) -> bool:
 
 
 def _path(path: Path, name: str) -> Path:
-    """An impulse response unchanged; a spectrum resampled by zero-padding its impulse response, which is exact, or
-    by truncating it, which is refused if more than -40 dB of the energy would be lost."""
+    """Return an impulse response unchanged, and resample a spectrum by zero-padding its impulse response.
+
+    Truncation that would lose more than -40 dB of the energy is refused.
+    """
     if len(path) == N_BINS or not np.iscomplexobj(path):
         return path
     response = np.fft.irfft(path.astype(np.complex128))  # in float64: squares of large float32 values overflow
@@ -187,7 +193,7 @@ def _path(path: Path, name: str) -> Path:
 
 
 def _coherence(coherence: Float32) -> Float32:
-    """Interpolated linearly over frequency."""
+    """Interpolate linearly over frequency."""
     if len(coherence) == N_BINS:
         return coherence
     found = np.interp(np.linspace(0, 1, N_BINS), np.linspace(0, 1, len(coherence)), coherence)
@@ -195,11 +201,10 @@ def _coherence(coherence: Float32) -> Float32:
 
 
 def _psd(psd: Float32) -> Float32:
-    """The same noise power on the design grid.
+    """Resample a noise spectrum to the design grid.
 
-    Each bin spreads its power evenly over its width (half a width at 0 Hz and at Nyquist), and each bin of the
-    design grid sums what falls into its width: total power is kept, no bin is negative, and white noise stays
-    white.
+    A bin spreads its power evenly over its width (half a width at 0 Hz and at Nyquist), and a bin of the design grid
+    sums what falls into its width: total power is preserved, no bin is negative, and white noise stays white.
     """
     if len(psd) == N_BINS:
         return psd
@@ -209,5 +214,5 @@ def _psd(psd: Float32) -> Float32:
 
 
 def _bin_edges(n_bins: int) -> NDArray[np.float64]:
-    """Edges of the bins of a one-sided spectrum, 0 to 1 from 0 Hz to Nyquist: [n_bins + 1]."""
+    """Return the edges of the bins of a one-sided spectrum, 0 to 1 from 0 Hz to Nyquist: [n_bins + 1]."""
     return np.clip((np.arange(n_bins + 1) - 0.5) / (n_bins - 1), 0, 1)

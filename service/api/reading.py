@@ -1,7 +1,7 @@
-"""From the bytes of a body to the document that FastAPI validates, whatever its form, with the query's options.
+"""Read the body of a request, in any form, as the document that FastAPI validates, with the query's options.
 
 Bodies are JSON or safetensors: 8 bytes of length, a JSON header, raw little-endian float32. A tensor's name is the
-place of its numbers in the body (`primary`, `conditions.0.primary`, `takes.0.x`). What is no array is JSON text under
+position of its numbers in the body (`primary`, `conditions.0.primary`, `takes.0.x`). Everything else is JSON text under
 the name `request` of the header's `__metadata__`. A path is `[n]` for an impulse response, or `[n, 2]` for a spectrum,
 real and imaginary parts. https://huggingface.co/docs/safetensors
 """
@@ -38,14 +38,14 @@ from synthesis.gain_curve import GainCurve
 
 Document = dict[str, Any]
 
-# Braces, brackets and names in one body, counted before it is parsed: each becomes an object in the event loop. Two
-# paths of 32,769 bins as rows of [real, imaginary] have 65,538 brackets; sixteen requests have a few thousand names.
+# Limit on braces, brackets and names, counted before parsing: they become objects in the event loop. Two paths of
+# 32,769 bins as rows of [real, imaginary] have 65,538 brackets; sixteen requests have a few thousand names.
 MAX_ELEMENTS = 70_000
 _ELEMENTS = (b"{", b"[", b":")
 
 _UTF_8 = (["utf-8"], ['"utf-8"'])
 
-# Of a safetensors header: more than the JSON of any request that has its numbers in tensors.
+# Limit on a safetensors header: more than the JSON of any request with its numbers in tensors.
 MAX_HEADER_BYTES = 2**20
 
 # 16 requests of 16 conditions with five tensors each.
@@ -58,26 +58,26 @@ _WHOLE = re.compile(r"-?[0-9]{1,3}")
 
 
 class Reading(Request):
-    """A request whose body was read already, as FastAPI asks for it."""
+    """A request with a body that was read already, in the interface that FastAPI uses."""
 
     def __init__(self, request: Request, document: Document) -> None:
         super().__init__(request.scope, request.receive)
         self._document = document
 
     async def body(self) -> Any:
-        """The document, in every form of the body."""
+        """Return the document, for any form of the body."""
         return self._document
 
     async def json(self) -> Any:
-        """The same, which FastAPI asks for where the body is JSON."""
+        """Return the document, for a JSON body."""
         return self._document
 
 
 class ReadingRoute(APIRoute):
-    """A route whose handler gets its body as the type that it declares, whichever form was sent."""
+    """A route whose handler gets its body as the declared type, in whichever form it was sent."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """FastAPI's handler, behind the reading of the body."""
+        """Return FastAPI's handler, after reading the body."""
         handle = super().get_route_handler()
         kind = body_type(self)
 
@@ -87,28 +87,28 @@ class ReadingRoute(APIRoute):
         return read
 
     async def read(self, request: Request, kind: type[BaseModel]) -> Document:
-        """Read the body of JSON or tensors, with the options of the query string."""
+        """Read a body of JSON or tensors, with the options of the query string."""
         media_type = refuse_type(request.headers, (JSON, TENSORS))
         options = query_options(request.scope["query_string"], kind)
         content = await receive_body(request)
         document = as_document(parse_json(content) if media_type == JSON else parse_tensors(content), kind)
         if options:
             items = document.get("items")
-            for each in items if isinstance(items, list) else [document]:
-                if isinstance(each, dict):
-                    _add(each, options)
+            for item in items if isinstance(items, list) else [document]:
+                if isinstance(item, dict):
+                    _add(item, options)
         return document
 
 
 def body_type(route: APIRoute) -> type[BaseModel]:
-    """The type of the body that a route's handler declares."""
+    """Return the type of the body that a route's handler declares."""
     assert route.body_field is not None
     kind: Any = route.body_field.field_info.annotation
     return kind
 
 
 def as_document(document: object, kind: type[BaseModel]) -> Document:
-    """A body without fields of answers that it has no use for; HttpProblem if it is no object."""
+    """Return a body without unused fields of answers; HttpProblem if it is not an object."""
     fields = present(document, kind)
     if not fields:
         raise HttpProblem("missing-field", "the body is empty; send the fields of the request")
@@ -121,26 +121,26 @@ def refuse_type(headers: Headers, accepted: tuple[str, ...]) -> str:
     Parameters
     ----------
     headers
-        Of the request.
+        Headers of the request.
     accepted
-        Media types; "" stands for a body without one.
+        Media types; "" means a body without one.
 
     Returns
     -------
     str
-        One of those accepted.
+        The media type of the body.
 
     Raises
     ------
     HttpProblem
-        It is another one, or the body has a Content-Encoding.
+        The type is not accepted, or the body has a Content-Encoding.
     """
     refuse_encoding(headers)
     given = headers.get("content-type", "")
     if given in accepted:
         return given
     media_type, *parameters = (part.strip().lower() for part in given.split(";"))
-    named = [[each.strip() for each in parameter.split("=", 1)] for parameter in parameters]
+    named = [[part.strip() for part in parameter.split("=", 1)] for parameter in parameters]
     if media_type not in accepted or any(name == "charset" and value not in _UTF_8 for name, *value in named):
         expected = " or ".join(filter(None, accepted))
         raise HttpProblem(
@@ -150,7 +150,7 @@ def refuse_type(headers: Headers, accepted: tuple[str, ...]) -> str:
 
 
 def refuse_encoding(headers: Headers) -> None:
-    """HttpProblem for any Content-Encoding."""
+    """Raise HttpProblem for any Content-Encoding."""
     encoding = headers.get("content-encoding")
     if encoding is not None:
         raise HttpProblem(
@@ -220,7 +220,7 @@ def parse_json(body: bytes | bytearray | memoryview) -> object:
     if len(body) > MAX_JSON_BYTES:
         raise json_too_large(len(body))
     text = bytes(body) if isinstance(body, memoryview) else body
-    if any(text.count(each) > MAX_ELEMENTS for each in _ELEMENTS):
+    if any(text.count(element) > MAX_ELEMENTS for element in _ELEMENTS):
         raise HttpProblem("invalid-field", f"the body has more than {MAX_ELEMENTS} objects, lists or names")
     try:
         return orjson.loads(text)
@@ -230,27 +230,27 @@ def parse_json(body: bytes | bytearray | memoryview) -> object:
         is_number = error.doc.startswith(("NaN", "Infinity"), error.pos)
         remedy = "send finite numbers, no NaN or Infinity" if is_number else "send a JSON object"
         raise HttpProblem("malformed-json", f"the body is not JSON: {error}; {remedy}") from None
-    except SystemError as error:  # there was no memory for what was parsed
+    except SystemError as error:  # out of memory while parsing
         raise MemoryError from error
 
 
 def parse_tensors(body: bytes | bytearray) -> Document:
-    """Read a body as the document that JSON would be, with arrays in the places of tensors.
+    """Read a binary body as the equivalent JSON document, with arrays for tensors.
 
     Parameters
     ----------
     body
-        All of it; it must not be changed afterwards, since arrays are views of it where they can be.
+        The whole body, which must not be changed afterwards, since arrays may be views of it.
 
     Returns
     -------
-    dict
-        The fields of `request`, and an array for each tensor: float32, or complex64 for a path `[n, 2]`.
+    Document
+        The fields of `request`, and an array per tensor: float32, or complex64 for a path `[n, 2]`.
 
     Raises
     ------
     HttpProblem
-        `malformed-tensors` if this is no safetensors file of float32 tensors.
+        `malformed-tensors` if it is not a safetensors file of float32 tensors.
     """
     header, values = _header(body)
     document = _request(header.pop("__metadata__", {}))
@@ -271,7 +271,7 @@ def _malformed(what: str) -> HttpProblem:
 
 
 def _header(body: bytes | bytearray) -> tuple[dict[str, Any], memoryview]:
-    """The header, and the bytes that follow it."""
+    """Return the header, and the bytes that follow it."""
     n_bytes = int.from_bytes(body[:_LENGTH_BYTES], "little")
     end = _LENGTH_BYTES + n_bytes
     if len(body) < end:
@@ -288,7 +288,7 @@ def _header(body: bytes | bytearray) -> tuple[dict[str, Any], memoryview]:
 
 
 def _request(metadata: object) -> dict[str, Any]:
-    """The fields that are not tensors."""
+    """Return the fields that are not tensors."""
     text = metadata.get("request", "{}") if isinstance(metadata, dict) else None
     try:
         request = orjson.loads(text) if isinstance(text, str) else None
@@ -300,7 +300,7 @@ def _request(metadata: object) -> dict[str, Any]:
 
 
 def _description(name: str, description: object, n_bytes: int) -> tuple[int, int, list[int]]:
-    """First byte, last byte and shape of a tensor."""
+    """Return first byte, last byte and shape of a tensor."""
     match description:
         case {"dtype": "F32", "shape": [*shape], "data_offsets": [int(begin), int(end)]}:
             is_whole = all(type(n) is int and 0 <= n <= n_bytes for n in shape)
@@ -313,7 +313,7 @@ def _description(name: str, description: object, n_bytes: int) -> tuple[int, int
 
 
 def _array(values: memoryview, shape: list[int]) -> NDArray[Any]:
-    """Float32 in the shape, complex64 for [n, 2]."""
+    """Return float32 in the shape, complex64 for [n, 2]."""
     array = np.frombuffer(values, "<f4")
     if not array.flags.aligned:
         array = array.copy()
@@ -323,7 +323,7 @@ def _array(values: memoryview, shape: list[int]) -> NDArray[Any]:
 
 
 def _put(document: dict[str, Any], name: str, array: NDArray[Any]) -> None:
-    """Put an array where its name says; objects and lists on the way that are not there are made."""
+    """Put an array at the position of its name, creating objects and lists on the way."""
     if not _PLACE.fullmatch(name):
         raise _malformed(f"{name[:40]!a} is no place of a request such as conditions.0.primary")
     parts = name.split(".")
@@ -348,16 +348,16 @@ def _misplaced(name: str) -> HttpProblem:
     return _malformed(f"the place of {name!a} is taken, or what comes before it is missing")
 
 
-@lru_cache(64)  # clients send the same options again and again
+@lru_cache(64)  # clients repeat the same options
 def query_options(query: bytes, kind: type[BaseModel] | None) -> dict[str, object]:
-    """Read the options in a query string, unchecked but for their names.
+    """Read the options in a query string, checking only their names.
 
     Parameters
     ----------
     query
-        As it was sent.
+        Query string as sent.
     kind
-        The body's class; None: no option is known.
+        Class of the body; None: no option is known.
 
     Raises
     ------
@@ -381,10 +381,10 @@ def query_options(query: bytes, kind: type[BaseModel] | None) -> dict[str, objec
 
 
 def _value(text: str, field: FieldInfo) -> object:
-    """The value that a text stands for; the text itself, which validation refuses, where it stands for none."""
-    for each in field.metadata:
-        if isinstance(each, FromText):
-            return each.read(text)
+    """Convert a text to a value; the text itself, which validation refuses, if it is invalid."""
+    for item in field.metadata:
+        if isinstance(item, FromText):
+            return item.read(text)
     kind = field.annotation
     if kind is bool:
         return {"true": True, "false": False}.get(text, text)
@@ -396,7 +396,7 @@ def _value(text: str, field: FieldInfo) -> object:
 
 
 def _add(document: Document, options: dict[str, object]) -> None:
-    """Add the query's options to a request, in place; HttpProblem where it has another value."""
+    """Add the query's options to a request, in place; HttpProblem for a different value."""
     for name, value in options.items():
         sent = document.setdefault(name, value)
         if (ceiling(sent) if isinstance(value, GainCurve) else sent) != value:

@@ -1,6 +1,6 @@
-"""The bodies of designs, evaluations and exports, in every form: types that validate them and make their schemas.
+"""Bodies of designs, evaluations and exports, in all forms: types that validate them and make their schemas.
 
-Where a list of numbers is expected, the array of a tensor may stand. Every error is an HttpProblem that names the
+The array of a tensor may replace a list of numbers. Every error is an HttpProblem that names the
 field at fault.
 """
 
@@ -78,7 +78,7 @@ class CommonBody(ModelOptions):
 
 
 class Measured(StrictModel):
-    """What may be known of a pair of paths."""
+    """Optional measurements beside a pair of paths."""
 
     feedback: OptionalPath = None
     """Loudspeaker to outer microphone, F; a spectrum lies on the grid of the other paths."""
@@ -90,7 +90,7 @@ class Measured(StrictModel):
 
 
 class PathPairBody(Measured):
-    """What is measured in one state of the earphone."""
+    """Measurements in one state of the earphone."""
 
     primary: PathField
     """Outer microphone to error microphone, P. A spectrum is one-sided, n_fft / 2 + 1 bins of a power-of-two grid
@@ -101,7 +101,7 @@ class PathPairBody(Measured):
 
 
 class ConditionBody(PathPairBody):
-    """One of several conditions for which there shall be one filter: a seating, a direction, a way of wearing."""
+    """One of several conditions of a filter: a seating, a direction, a way of wearing."""
 
     weight: Number = Field(1.0, gt=0, lt=1e6)
     """Relative to the other conditions."""
@@ -110,14 +110,14 @@ class ConditionBody(PathPairBody):
 
 
 class PathsBody(CommonBody, PathPairBody):
-    """A request about one condition, which it is itself."""
+    """A request that is its only condition."""
 
     weight: ClassVar[float] = 1.0
     label: ClassVar[str] = ""
 
     @property
     def all_conditions(self) -> Sequence[SentCondition]:
-        """Its one condition."""
+        """Return its only condition."""
         return (self,)
 
     def check(self) -> None:
@@ -127,7 +127,7 @@ class PathsBody(CommonBody, PathPairBody):
 
 @contextmanager
 def naming(prefix: str, label: object = None) -> Iterator[None]:
-    """Put the name of a condition before every HttpProblem raised inside."""
+    """Prefix every HttpProblem raised inside with the name of a condition."""
     try:
         yield
     except HttpProblem as problem:
@@ -137,7 +137,7 @@ def naming(prefix: str, label: object = None) -> Iterator[None]:
 
 
 def _conditions(value: object) -> list[ConditionBody] | None:
-    """1 to 16 conditions; HttpProblem names the one that is at fault."""
+    """Read 1 to 16 conditions; HttpProblem names the faulty one."""
     if value is None:
         return None
     if not isinstance(value, list):
@@ -146,9 +146,9 @@ def _conditions(value: object) -> list[ConditionBody] | None:
         found = f"conditions: {len(value)} conditions; send 1 to {MAX_CONDITIONS}"
         raise HttpProblem("out-of-range", found, "conditions")
     read = []
-    for n, each in enumerate(value):
-        with naming(f"conditions.{n}", each.get("label") if isinstance(each, dict) else None):
-            read.append(validated(ConditionBody, each))
+    for n, item in enumerate(value):
+        with naming(f"conditions.{n}", item.get("label") if isinstance(item, dict) else None):
+            read.append(validated(ConditionBody, item))
     return read
 
 
@@ -156,7 +156,7 @@ _ConditionList = Annotated[list[ConditionBody], Field(min_length=1, max_length=M
 
 
 class JointBody(CommonBody, Measured):
-    """A request about one condition, or about one filter that serves several."""
+    """A request about one condition, or about one filter for several."""
 
     primary: OptionalPath = None
     """Outer microphone to error microphone, P: an impulse response, or a one-sided spectrum of n_fft / 2 + 1 bins
@@ -171,11 +171,11 @@ class JointBody(CommonBody, Measured):
 
     @property
     def all_conditions(self) -> Sequence[SentCondition]:
-        """Its conditions: itself, or several."""
+        """Return its conditions: itself, or several."""
         return (self,) if self.conditions is None else self.conditions
 
     def check(self) -> None:
-        """Check every condition; HttpProblem names the one that is at fault."""
+        """Check every condition; HttpProblem names the faulty one."""
         if self.conditions is None:
             for name in ("primary", "secondary"):
                 if getattr(self, name) is None:
@@ -185,22 +185,22 @@ class JointBody(CommonBody, Measured):
         given = [name for name in PathPairBody.model_fields if getattr(self, name) is not None]
         if given:
             raise HttpProblem(
-                "unknown-field", f"{given[0]}: it stands beside conditions; put it into each condition", given[0]
+                "unknown-field", f"{given[0]}: not allowed beside conditions; put it into every condition", given[0]
             )
-        for n, each in enumerate(self.conditions):
-            with naming(f"conditions.{n}", each.label):
-                check_condition(each, self.reference_psd)
+        for n, condition in enumerate(self.conditions):
+            with naming(f"conditions.{n}", condition.label):
+                check_condition(condition, self.reference_psd)
 
 
 class SynthesisItem(JointBody, SynthesisOptions):
     """One of several requests in a body of `/synthesize`."""
 
     def check(self) -> None:
-        """Check conditions between fields, and that each option has an effect."""
+        """Check conditions between fields, and that every option has an effect."""
         super().check()
         if self.conditions is None or len(self.conditions) == 1:
             refuse_unused(self, {"leave_one_out": False}, "with one condition: send several")
-        if all(each.feedback is None for each in self.all_conditions):
+        if all(condition.feedback is None for condition in self.all_conditions):
             refuse_unused(self, DEFAULT_MARGINS, "without a path `feedback`: send one")
 
 
@@ -209,7 +209,7 @@ class DesignItem(SynthesisItem, RefineOptions):
 
 
 def _item(value: object, handler: Any) -> Any:
-    """A request, or the problem that stands for it in the answer."""
+    """Validate a request; a problem replaces it in the answer."""
     try:
         return handler(present(value, DesignItem))
     except ValidationError as error:
@@ -230,7 +230,7 @@ class SynthesisBody(SynthesisItem):
     answered independently."""
 
     def check(self) -> None:
-        """Check what the other fields need; a body with items has been checked item by item."""
+        """Check the other fields; a body with items has been checked item by item."""
         _check_outer(self)
         if self.items is None:
             super().check()
@@ -248,7 +248,7 @@ class DesignBody(DesignItem):
     answered independently."""
 
     def check(self) -> None:
-        """Check what the other fields need; a body with items has been checked item by item."""
+        """Check the other fields; a body with items has been checked item by item."""
         _check_outer(self)
         if self.items is None:
             super().check()
@@ -261,9 +261,7 @@ def _check_outer(body: SynthesisBody | DesignBody) -> None:
             raise HttpProblem("missing-field", "sample_rate: the field is missing; send it", "sample_rate")
     elif others := body.model_fields_set - {"items"}:
         name = min(others)
-        raise HttpProblem(
-            "unknown-field", f"{name}: no other field may stand beside items; put it into each item", name
-        )
+        raise HttpProblem("unknown-field", f"{name}: not allowed beside items; put it into every item", name)
 
 
 class FilterField(CommonBody):
@@ -273,7 +271,7 @@ class FilterField(CommonBody):
     """2048 taps, with the sign given by `sign`."""
 
     def check(self) -> None:
-        """Check what the other fields need, and the filter."""
+        """Check the other fields, and the filter."""
         super().check()
         if self.fir is None:
             raise HttpProblem("missing-field", "fir: null is not a filter; send 2048 taps", "fir")
@@ -285,7 +283,7 @@ class EvaluateBody(FilterField, PathsBody, LatencyOptions):
 
 
 class ExportTarget(StrictModel):
-    """What the hardware runs."""
+    """Form and format of the hardware's filter."""
 
     form: Literal["fir", "sos"] = "sos"
     """`sos`: a cascade of second-order sections. `fir`: taps."""
@@ -303,7 +301,7 @@ class ExportTarget(StrictModel):
     SigmaDSP: `words`, and the files `c` and `csv`, have a1 and a2 negated."""
 
     def as_target(self) -> Target:
-        """For `realise`; HttpProblem where the number format does not exist, or a size is that of the other form."""
+        """Convert to the target of `realise`; HttpProblem for an unknown number format, or a size of the other form."""
         unused: dict[str, object] = {"n_taps": N_TAPS}
         if self.form == "fir":
             unused = {"n_sections": DEFAULT_SECTIONS, "denominator": "subtracted"}
@@ -323,7 +321,7 @@ class ExportBody(FilterField, JointBody, CeilingOptions):
     """The answer is this file instead of JSON."""
 
     def check(self) -> None:
-        """Check what the other fields need, and that a filter to design anew does something."""
+        """Check the other fields, and that a filter to redesign is not zero."""
         super().check()
         if not self.target.as_target().keeps(N_TAPS):
             check_some_taps(self.fir)
@@ -387,7 +385,7 @@ def present(document: object, kind: type[BaseModel] | None = None) -> dict[str, 
 
 
 def validated(kind: type[Model], document: object) -> Model:
-    """An object as `kind`; the first of pydantic's errors as an HttpProblem."""
+    """Validate an object; raise the first of pydantic's errors as an HttpProblem."""
     try:
         return kind.model_validate(present(document))
     except ValidationError as error:
@@ -395,7 +393,7 @@ def validated(kind: type[Model], document: object) -> Model:
 
 
 def as_problem(error: ErrorDetails | Mapping[str, Any], kind: type[BaseModel] | None = None) -> HttpProblem:
-    """The problem that one of pydantic's errors is. kind: of the body, for advice."""
+    """Convert one of pydantic's errors to a problem; kind is the body's type, for advice."""
     field = ".".join(str(part) for part in error["loc"])
     if error["type"] == "missing":
         return HttpProblem("missing-field", f"{field}: the field is missing; send it", field)

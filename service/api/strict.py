@@ -1,4 +1,4 @@
-"""What all bodies are made of: strict models, and values of a request as numbers and in messages."""
+"""Base of all bodies: strict models, and values of a request as numbers and in messages."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ Number = Annotated[float, Field(json_schema_extra={"format": "float"})]
 
 
 def without_absent(schema: dict[str, Any]) -> None:
-    """Take away defaults that stand for an absent field, which are no values of it."""
+    """Remove defaults that represent an absent field and are not valid values."""
     for name, field in schema.get("properties", {}).items():
         if "default" in field and (field["default"] is None or (name == "sample_rate" and not field["default"])):
             del field["default"]
 
 
 class _NotNull:
-    """Validates and documents an optional field as its type alone: absent fields have no null."""
+    """Validates and documents an optional field by its type alone: absent fields have no null."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        kinds = [each for each in get_args(source) if each is not type(None)]
+        kinds = [get_arg for get_arg in get_args(source) if get_arg is not type(None)]
         return handler.generate_schema(reduce(or_, kinds))
 
 
 T = TypeVar("T")
-# A field that may be absent, which is None then.
-Absent = Annotated[Optional[T], _NotNull()]  # noqa: UP045  # a TypeVar is substituted here alone
+# A field that may be absent, and is then None.
+Absent = Annotated[Optional[T], _NotNull()]  # noqa: UP045  # a TypeVar is substituted only here
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
@@ -60,7 +60,7 @@ class _Shortened(reprlib.Repr):
         self.maxlevel = 2
 
     def repr_ndarray(self, values: NDArray[Any], level: int) -> str:
-        """An array as the list that it stands for."""
+        """Represent an array as the list of its values."""
         return self.repr_list(values.ravel()[: self.maxlist + 1].tolist(), level)
 
 
@@ -68,28 +68,28 @@ _shorten = _Shortened().repr
 
 
 def shown(value: object) -> str:
-    """A value of the request for use in a message: shortened, in ASCII."""
+    """Format a value of the request for a message: shortened, in ASCII."""
     return ascii(_shorten(value))[1:-1]
 
 
 def shown_name(name: str) -> str:
-    """A field name from the request for use in a message: shortened, in ASCII."""
+    """Format a field name of the request for a message: shortened, in ASCII."""
     return ascii(name[:80])[1:-1]
 
 
 def numbers(values: object, field: str) -> NDArray[Any]:
-    """Convert a list of JSON numbers, or take the array of a tensor.
+    """Convert a list of JSON numbers, or return the array of a tensor.
 
     Parameters
     ----------
     values
-        Of the request.
+        Value in the request.
     field
         Its name, for messages.
 
     Returns
     -------
-    numpy.ndarray
+    NDArray[Any]
         Float64 of a list, [n]; the array itself of a tensor, [n].
 
     Raises
@@ -105,7 +105,7 @@ def numbers(values: object, field: str) -> NDArray[Any]:
     if not isinstance(values, list):
         raise HttpProblem("invalid-field", f"{field}: {shown(values)} is not a list of numbers", field)
     if not set(map(type, values)) <= {float, int}:
-        index = next(i for i, each in enumerate(values) if type(each) is not float and type(each) is not int)
+        index = next(i for i, value in enumerate(values) if type(value) is not float and type(value) is not int)
         detail = f"{field}: {shown(values[index])} at index {index} is not a number"
         raise HttpProblem("invalid-field", detail, field)
     return np.array(values, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""POST /verify: recordings with the filter off and on in, what it does, what is off and a trimmed filter out."""
+"""POST /verify: from recordings with the filter off and on to its effect, a diagnosis and a trimmed filter."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from synthesis.latency import with_latency
 from synthesis.profiles import FAST
 from synthesis.types import DesignOptions, Float32, Problem
 
+# Findings that a trim cannot correct: measure again.
 BEYOND_A_TRIM = {"howling", "not_running", "leak", "refit", "unrelated", "clipping", "implausible_reduction"}
-"""Findings that no gain and delay put right: measure again."""
 
 N_UPDATES = 3
+# Least advantage of a filter designed for the changed path over the one shifted to it.
 REDESIGN_MARGIN_DB = 0.3
-"""By which a new filter for the changed path must be predicted to be better than the one shifted to it."""
 
 
 router = APIRouter(route_class=ReadingRoute)
@@ -79,7 +79,7 @@ async def verify_filter(
         visit.due,
         partial(disconnected, request),
     )
-    # No more can be taken away than on the paths as they are now, known without errors.
+    # The most that can be reduced is that on the error-free paths as they are now.
     certain = replace(
         known,
         secondary=path_now(known.secondary, found),
@@ -88,17 +88,17 @@ async def verify_filter(
     )
     both = [used, replace(used, conditions=(certain,))]
     answer, bound = await evaluated(request, body.model, both, [taps, taps], is_continued=True)
-    own = answer.prediction
-    bands, mean = own.noise_reduction_db, own.mean_noise_reduction_db
+    expected = answer.prediction
+    bands, mean = expected.noise_reduction_db, expected.mean_noise_reduction_db
     foreign = None
     if body.prediction is not None:
         bands, mean = np.array(body.prediction["bands"]), body.prediction["mean"]
-        foreign = foreign_prediction(own, bands, body.prediction["max_gain_db"])
+        foreign = foreign_prediction(expected, bands, body.prediction["max_gain_db"])
     diagnosis = diagnose(found, mean, bound.prediction.mean_noise_reduction_db)
     if foreign is not None:
-        diagnosis = [foreign, *(each for each in diagnosis if each.code != "as_predicted")]
+        diagnosis = [foreign, *(item for item in diagnosis if item.code != "as_predicted")]
     trim = None
-    if not BEYOND_A_TRIM & {each.code for each in diagnosis}:
+    if not BEYOND_A_TRIM & {item.code for item in diagnosis}:
         profile = resolved_profile(FAST.name, (body.primary, body.secondary))
         trim = await _trim(request, body.model, DesignOptions("prime", N_UPDATES, profile), used, taps, found)
         trim["fir"] = direction * trim["fir"]
@@ -107,7 +107,7 @@ async def verify_filter(
         "predicted_noise_reduction_db": mean,
         "deviation_db": found.mean_noise_reduction_db - mean,
         "band_deviation_db": found.noise_reduction_db - bands,
-        "diagnosis": [_deviation_document(each) for each in diagnosis],
+        "diagnosis": [_deviation_document(item) for item in diagnosis],
         "trim": trim,
     }
     content, times = with_times(document, {}, visit)
@@ -117,7 +117,7 @@ async def verify_filter(
 async def _trim(
     request: Request, model: str | None, options: DesignOptions, used: Problem, taps: Float32, found: Verification
 ) -> dict[str, Any]:
-    """The filter for the secondary path as it is now: shifted, or designed anew if that is clearly better."""
+    """Return the filter for the secondary path as it is now: shifted, or redesigned if that is clearly better."""
     shifted = shifted_taps(taps, found)
     loudest_db = 20 * float(np.log10(np.abs(np.fft.rfft(shifted, DESIGN_N_FFT)).max()))
     (known,) = used.conditions
@@ -128,11 +128,11 @@ async def _trim(
     _, (design,) = await visit.service.engine.design(
         model, options, [now], visit.due, partial(disconnected, request), is_continued=True
     )
-    own = answer_or_raise(design)
+    redesign = answer_or_raise(design)
     (answer,) = await evaluated(request, model, [now], [shifted], is_continued=True)
     best, reached_db = shifted, answer.prediction.mean_noise_reduction_db
-    if own.prediction.mean_noise_reduction_db > reached_db + REDESIGN_MARGIN_DB:
-        best, reached_db = own.taps, own.prediction.mean_noise_reduction_db
+    if redesign.prediction.mean_noise_reduction_db > reached_db + REDESIGN_MARGIN_DB:
+        best, reached_db = redesign.taps, redesign.prediction.mean_noise_reduction_db
     return {
         "gain_db": -found.gain_db,
         "delay_samples": -found.delay_samples,
@@ -143,7 +143,7 @@ async def _trim(
 
 
 def measured_document(found: Verification) -> dict[str, Any]:
-    """The `measured` of an answer."""
+    """Return the `measured` of an answer."""
     return {
         "band_centre_hz": BAND_CENTRE_HZ,
         "noise_reduction_db": found.noise_reduction_db,

@@ -14,6 +14,7 @@ from synthesis.plausibility import PLAUSIBILITY, Finding
 from synthesis.predict import HIGH_BANDS, LOW_BANDS, SILENCE
 from synthesis.types import Loop, Path, Prediction, Problem, Replaced
 
+# Meanings of the codes.
 WARNINGS = {
     "generator_replaced": "The generator's filter was not finite, or its noise reduction was clearly lower than "
     "that of the Wiener filter for the same paths, which is the answer (method `wmmse`, or `fir_wiener` with a "
@@ -40,36 +41,33 @@ WARNINGS = {
     "which was not designed for these paths.",
     **PLAUSIBILITY,
 }
-"""Meaning of each code."""
 
+# The latter if no uncertainty was sent: a coherence also counts sound beyond the windows, up to 1.4 dB without noise.
 COSTLY_UNCERTAINTY_DB, COSTLY_COHERENCE_DB = 1.0, 1.5
-"""The latter where no uncertainty was sent: a coherence also counts what arrives too late for the windows, up to
-1.4 dB without any noise."""
 
+# Mean coherence below which x and e have no common source; at 10 dB of SNR it is above 0.8.
 UNRELATED = 0.5
-"""Mean coherence below which x cannot be what e hears; at 10 dB of SNR it is above 0.8."""
 
 _OUTER_BANDS = LOW_BANDS + HIGH_BANDS
 _LOW_HZ = [nominal_hz(n) for n in LOW_BANDS]
-_SCORED = slice(*(round(each * 2 * (N_BINS - 1) / SAMPLE_RATE_HZ) for each in (50.0, 5000.0)))
+_SCORED = slice(*(round(value * 2 * (N_BINS - 1) / SAMPLE_RATE_HZ) for value in (50.0, 5000.0)))
 CEILING_COST_DB = 0.5
 LOUDER_DB = 1.0
+# For bands that a calibration's windows hardly resolve: 20 Hz becomes 1 dB louder than predicted in the mean.
 LOW_LOUDER_DB = 1e-3
-"""Of bands that a calibration's windows hardly resolve: 20 Hz becomes 1 dB louder than predicted in the mean."""
 
+# Label (Hz) and allowed increase of level (dB) per band.
 _LOUDER_LIMITS = {n: (nominal_hz(n), LOW_LOUDER_DB if n in LOW_BANDS else LOUDER_DB) for n in WIDE_BANDS}
-"""Of each band its label in Hz, and how much louder it may become."""
 
 LITTLE_NOISE_REDUCTION_DB = 3.0
 NO_EFFECT_DB = 0.05
 LONG_LATENCY_SAMPLES = 4.0
 
+# One less the mean coherence, or mean uncertainty, below which a value was not measured; noise-free ears reach 1e-3.
 PERFECT = 1e-6
-"""One less the mean coherence, or the mean uncertainty, below which it was not measured; ears without any noise
-reach 1e-3."""
 
+# Most bands to list.
 MAX_LISTED = 6
-"""Bands that become louder are listed up to so many."""
 
 _REPLACED = {
     "not_finite": "the generator's filter was not finite",
@@ -92,11 +90,22 @@ def collect_warnings(
     implausible: Sequence[Finding] = (),
     loop: Loop | None = None,
 ) -> list[dict[str, str]]:
-    """Warnings on a design or an evaluation, in the order of WARNINGS.
+    """Collect the warnings on a design or an evaluation, in the order of WARNINGS.
 
-    sent: all paths as sent. used: the same, resampled. replaced: why the Wiener filter replaced
-    the generator's, if it did. ceiling_cost_db: of the design. loop: of the filter. implausible: about the
-    paths, or the filter.
+    Parameters
+    ----------
+    sent
+        Paths as sent.
+    used
+        Problem with the resampled paths.
+    replaced
+        Reason for the Wiener filter in place of the generator's, if any.
+    ceiling_cost_db
+        Cost of the design's ceiling.
+    implausible
+        Findings on the paths or the filter.
+    loop
+        Loop of the filter.
     """
     louder = _of_conditions(prediction, _louder, AMP_BANDS)
     outer = _of_conditions(prediction, _louder, _OUTER_BANDS)
@@ -119,22 +128,24 @@ def collect_warnings(
     warnings = [{"code": code, "detail": detail} for code, detail in found.items() if detail is not None]
     if len(used.conditions) > 1:
         implausible = (*implausible, *_sent_twice(used))
-    for each in implausible:
-        warnings.append({"code": each.code, "detail": each.detail + _counted_twice(used, each.code)})
+    for item in implausible:
+        warnings.append({"code": item.code, "detail": item.detail + _counted_twice(used, item.code)})
     return warnings
 
 
 def negated_filter(negated: Prediction) -> tuple[Finding, ...]:
-    """What to say of a filter that amplifies, from the prediction of its negative."""
+    """Return the finding for a filter that amplifies, from the prediction of its negative."""
     mean = negated.mean_noise_reduction_db
     if mean < LITTLE_NOISE_REDUCTION_DB:
         return ()
-    detail = f"the negated filter would take away {mean:.1f} dB: send the `sign` that the filter was designed with"
+    detail = (
+        f"the negated filter would reduce noise by {mean:.1f} dB: send the `sign` that the filter was designed with"
+    )
     return (Finding("negated_filter", detail),)
 
 
 def unlike_filter(sent: Prediction, realised: Prediction) -> tuple[Finding, ...]:
-    """What to say of a filter whose realisation for the same paths is much better."""
+    """Return the finding for a filter whose realisation for the same paths is much better."""
     was, now = sent.mean_noise_reduction_db, realised.mean_noise_reduction_db
     if now < was + LITTLE_NOISE_REDUCTION_DB:
         return ()
@@ -146,18 +157,22 @@ def unlike_filter(sent: Prediction, realised: Prediction) -> tuple[Finding, ...]
 
 
 def _of_conditions(prediction: Prediction, find: Callable[..., str | None], *arguments: Any) -> str | None:
-    """What is found in the prediction, or in each of its conditions, which are named."""
+    """Apply a check to the prediction, or to its conditions, which are named."""
     if not prediction.conditions:
         return find(prediction, *arguments)
     found = []
-    for n, each in enumerate(prediction.conditions):
-        if detail := find(each.prediction, *arguments):
-            found.append(f"conditions.{n}{each.label and f' ({each.label})'}: {detail}")
+    for n, condition in enumerate(prediction.conditions):
+        if detail := find(condition.prediction, *arguments):
+            found.append(f"conditions.{n}{condition.label and f' ({condition.label})'}: {detail}")
     return "; ".join(found) or None
 
 
 def _no_coherence(used: Problem) -> str | None:
-    without = [n for n, each in enumerate(used.conditions) if each.coherence is None and each.uncertainty is None]
+    without = [
+        n
+        for n, condition in enumerate(used.conditions)
+        if condition.coherence is None and condition.uncertainty is None
+    ]
     if not without:
         return None
     where = f" for conditions {', '.join(map(str, without))}" if len(used.conditions) > 1 else ""
@@ -165,11 +180,11 @@ def _no_coherence(used: Problem) -> str | None:
 
 
 def _coherence(used: Problem, prediction: Prediction) -> tuple[str | None, str | None]:
-    """The details of `low_coherence` and of `implausible_coherence`."""
+    """Return the details of `low_coherence` and of `implausible_coherence`."""
     low = perfect = None
-    for n, each in enumerate(used.conditions):
-        if each.coherence is not None:
-            mean = float(each.coherence[_SCORED].mean(dtype=np.float64))
+    for n, condition in enumerate(used.conditions):
+        if condition.coherence is not None:
+            mean = float(condition.coherence[_SCORED].mean(dtype=np.float64))
             if mean < UNRELATED and low is None:
                 where = f"conditions.{n}: " if len(used.conditions) > 1 else ""
                 cause = "look for a dead microphone or a wrong channel"
@@ -178,7 +193,7 @@ def _coherence(used: Problem, prediction: Prediction) -> tuple[str | None, str |
                 perfect = (
                     "the coherence is 1, as that of a single window is: pool many windows, as /calibrate does, "
                 )
-        if each.uncertainty is not None and float(each.uncertainty.mean()) < PERFECT:
+        if condition.uncertainty is not None and float(condition.uncertainty.mean()) < PERFECT:
             perfect = (
                 perfect or "the uncertainty is 0, as that of no measurement is: send what /calibrate answers, "
             )
@@ -189,7 +204,7 @@ def _coherence(used: Problem, prediction: Prediction) -> tuple[str | None, str |
             f"{cost_db:.1f} dB of the predicted mean are missing for it: "
             "measure again with less noise at the error microphone, louder probes or longer recordings"
         )
-    return low, perfect and f"{perfect}or send none; the prediction takes the measurement for free of errors"
+    return low, perfect and f"{perfect}or send none; the prediction assumes an error-free measurement"
 
 
 def _resampled(sent: Sequence[Path]) -> str | None:
@@ -219,20 +234,20 @@ def _margins_bind(cost_db: float) -> str:
 
 
 def _louder(prediction: Prediction, bands: Sequence[int]) -> str | None:
-    """The bands louder by more than LOUDER_DB or LOW_LOUDER_DB, or, of many, how many there are and the worst."""
+    """List the bands louder by more than LOUDER_DB or LOW_LOUDER_DB or, if many, their number and the worst."""
     louder_db = (-prediction.band_reduction_db).tolist()
     if max(louder_db) <= LOW_LOUDER_DB:
         return None
     found = {}
     for n in bands:
         hz, limit_db = _LOUDER_LIMITS[n]
-        if (each := louder_db[n - WIDE_BANDS[0]]) > limit_db:
-            found[hz] = each
+        if (level_db := louder_db[n - WIDE_BANDS[0]]) > limit_db:
+            found[hz] = level_db
     if not found:
         return None
     if len(found) <= MAX_LISTED:
         return ", ".join(
-            f"{hz:g} Hz: {each:.1f} dB louder{' or more' if hz in _LOW_HZ else ''}" for hz, each in found.items()
+            f"{hz:g} Hz: {item:.1f} dB louder{' or more' if hz in _LOW_HZ else ''}" for hz, item in found.items()
         )
     worst = max(found, key=lambda hz: found[hz])
     listed = f"{len(found)} bands from {min(found):g} to {max(found):g} Hz"
@@ -247,7 +262,7 @@ def _little(prediction: Prediction) -> str | None:
 
 
 def _causes(used: Problem, ceiling_cost_db: float, margins_cost_db: float) -> str:
-    """What leaves little noise reduction, as far as the request tells, and what to do."""
+    """Name causes of a low noise reduction, as far as the request shows them, with remedies."""
     found = []
     if used.latency_samples > LONG_LATENCY_SAMPLES:
         found.append(f"latency_samples of {used.latency_samples:g} leaves no time to cancel the noise; shorten it")
@@ -269,7 +284,7 @@ def _n_silent_bands(used: Problem) -> int:
 
 
 def _sent_twice(used: Problem) -> Iterator[Finding]:
-    """Conditions with the same paths as an earlier one."""
+    """Yield conditions with the same paths as an earlier one."""
     for (n, one), (m, other) in combinations(enumerate(used.conditions), 2):
         if np.array_equal(one.primary, other.primary) and np.array_equal(one.secondary, other.secondary):
             detail = (

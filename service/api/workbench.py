@@ -1,4 +1,4 @@
-"""GET /: the workbench, a page that needs no network but this service."""
+"""GET /: the workbench, a page that needs only this service."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEADERS = {
 def with_options(page: str) -> str:
     """Fill the page's controls from the option model: choices, ranges and defaults."""
     for name, schema in RefineOptions.model_json_schema()["properties"].items():
-        choices = "".join(f'<option value="{each}">{each}</option>' for each in schema.get("enum", ()))
+        choices = "".join(f'<option value="{item}">{item}</option>' for item in schema.get("enum", ()))
         value = schema.get("default", "")
         default = f'value="{value:g}"' if isinstance(value, float) else f'value="{value}"'
         bounds = f'min="{schema.get("minimum", "")}" max="{schema.get("maximum", "")}" {default}'
@@ -35,10 +35,9 @@ def with_options(page: str) -> str:
 
 
 def add_workbench(app: FastAPI) -> None:
-    """Add the page and its files. Both are open to anybody; the requests that the page sends need keys as any
-    client's."""
+    """Add the page and its files, which are public; the page's requests need keys like any client's."""
 
-    served = {each.name: each for each in FOLDER.iterdir() if each.suffix in KINDS}
+    served = {path.name: path for path in FOLDER.iterdir() if path.suffix in KINDS}
     text = with_options((FOLDER / "index.html").read_text(encoding="utf-8"))
 
     @app.get("/", include_in_schema=False)

@@ -1,1 +1,1 @@
-"""Probe recordings in, acoustic paths and a verdict out."""
+"""From probe recordings to acoustic paths and a verdict."""

@@ -1,4 +1,4 @@
-"""From takes to the answer: paths, coherence and a verdict, in a form that `/refine` accepts as it is."""
+"""From takes to the answer: paths, coherence and a verdict, in a form that `/refine` accepts unchanged."""
 
 from __future__ import annotations
 
@@ -25,53 +25,54 @@ from synthesis.types import Float32, ModelParameters
 
 @dataclass(frozen=True, eq=False)
 class JudgedCalibration:
-    """A calibration with its verdict. judged_by: whose support the paths were compared with."""
+    """A calibration with its verdict."""
 
     calibration: Calibration
     verdict: Verdict
+    # Model whose support the paths were compared with.
     judged_by: ModelVersion
 
     @property
     def primary(self) -> Float32:
-        """Impulse response [8192]."""
+        """Return the impulse response [8192]."""
         return _float32(self.calibration.estimate.primary)
 
     @property
     def secondary(self) -> Float32:
-        """Impulse response [2048]."""
+        """Return the impulse response [2048]."""
         return _float32(self.calibration.secondary)
 
     @property
     def feedback(self) -> Float32 | None:
-        """Impulse response [2048], where the loudspeaker was driven alone."""
-        heard = self.calibration.feedback
-        return None if heard is None else _float32(heard)
+        """Return the impulse response [2048], if the loudspeaker was driven alone."""
+        feedback = self.calibration.feedback
+        return None if feedback is None else _float32(feedback)
 
     @property
     def coherence(self) -> Float32:
-        """Per bin of the design grid, 0 to 1: [16385]."""
+        """Return the coherence per bin of the design grid, 0 to 1: [16385]."""
         return _float32(self.calibration.estimate.coherence)
 
     @property
     def uncertainty(self) -> Float32 | None:
-        """Of the primary path in 31 bands, then of the secondary path: [62]; None where it is not known."""
+        """Return the uncertainty of the primary path in 31 bands, then of the secondary path: [62]; None if unknown."""
         known = self.calibration.uncertainty
         return None if known is None else _float32(known.ravel())
 
 
+# A model and its parameters, for comparison with its support and for its prior.
 Judge = tuple[ModelVersion, ModelParameters]
-"""A model with whose support a calibration is compared, and its prior."""
 
 
-def calibrate_recordings(asked: CalibrationBody, find_model: Callable[[str | None], Judge]) -> JudgedCalibration:
+def calibrate_recordings(body: CalibrationBody, find_model: Callable[[str | None], Judge]) -> JudgedCalibration:
     """Estimate and judge recordings, which takes some tenths of a second.
 
     Parameters
     ----------
-    asked
-        The recordings, with the reference of a model or None.
+    body
+        Recordings, with the reference of a model or None.
     find_model
-        Gives the model of a reference; for None the default one.
+        Returns the model of a reference; for None the default one.
 
     Returns
     -------
@@ -80,25 +81,27 @@ def calibrate_recordings(asked: CalibrationBody, find_model: Callable[[str | Non
 
     Raises
     ------
-    SynthesisError, ModelStoreError
-        As `calibrate` and `find_model` do.
+    SynthesisError
+        As `calibrate`.
+    ModelStoreError
+        As `find_model`.
     """
-    version, model = find_model(asked.model)
-    # Where the chain's sign is plus, a gain g plays what the convention calls -g.
-    direction = 1.0 if asked.sign == "minus" else -1.0
-    probes = [each for each in asked.takes if isinstance(each, ProbeTake)]
-    driven = [each for each in asked.takes if isinstance(each, DriveRecording)]
+    version, model = find_model(body.model)
+    # With the sign plus, a gain g plays what the convention calls -g.
+    direction = 1.0 if body.sign == "minus" else -1.0
+    probes = [take for take in body.takes if isinstance(take, ProbeTake)]
+    driven = [take for take in body.takes if isinstance(take, DriveRecording)]
     calibration = calibrate(
-        [GainTake(direction * each.gain, each.x, each.e) for each in probes],
-        asked.n_windows,
+        [GainTake(direction * probe.gain, probe.x, probe.e) for probe in probes],
+        body.n_windows,
         prior=model.path_prior,
         support=model.support,
-        drives=[PlayedTake(each.drive, each.x, each.e) for each in driven],
+        drives=[PlayedTake(item.drive, item.x, item.e) for item in driven],
         clipped_shares={
             f"{kind} {number}, {name}": share
             for kind, recorded in (
-                ("take", [each.clipped_share for each in probes]),
-                ("drive", [each.clipped_share for each in driven]),
+                ("take", [probe.clipped_share for probe in probes]),
+                ("drive", [item.clipped_share for item in driven]),
             )
             for number, shares in enumerate(recorded)
             for name, share in shares.items()
@@ -108,13 +111,13 @@ def calibrate_recordings(asked: CalibrationBody, find_model: Callable[[str | Non
     return JudgedCalibration(calibration, verdict, version)
 
 
-def as_json(judged: JudgedCalibration, asked: CalibrationBody) -> bytes:
-    """The JSON answer but for its times."""
+def as_json(judged: JudgedCalibration, body: CalibrationBody) -> bytes:
+    """Encode the JSON answer without its times."""
     document: dict[str, Any] = {
         "primary": {"impulse_response": judged.primary},
         "secondary": {"impulse_response": judged.secondary},
         "sample_rate": SAMPLE_RATE_HZ,
-        "sign": asked.sign,
+        "sign": body.sign,
         "coherence": judged.coherence,
         "spectra": {"primary": _spectrum(judged.primary), "secondary": _spectrum(judged.secondary)},
         "bands": {
@@ -129,13 +132,13 @@ def as_json(judged: JudgedCalibration, asked: CalibrationBody) -> bytes:
         document["uncertainty"] = judged.uncertainty
     if judged.feedback is not None:
         document["feedback"] = {"impulse_response": judged.feedback}
-    if asked.model is not None:
-        document["model"] = asked.model
+    if body.model is not None:
+        document["model"] = body.model
     return dumped(document)
 
 
-def as_tensors(judged: JudgedCalibration, asked: CalibrationBody) -> tuple[bytes, dict[str, str]]:
-    """The binary answer, a body that `/refine` takes, and the header that stands for the verdict."""
+def as_tensors(judged: JudgedCalibration, body: CalibrationBody) -> tuple[bytes, dict[str, str]]:
+    """Encode the binary answer, a body that `/refine` takes, and the header that represents the verdict."""
     found = {
         "primary": judged.primary,
         "secondary": judged.secondary,
@@ -144,15 +147,15 @@ def as_tensors(judged: JudgedCalibration, asked: CalibrationBody) -> tuple[bytes
         "feedback": judged.feedback,
     }
     arrays = {name: array for name, array in found.items() if array is not None}
-    model = {} if asked.model is None else {"model": asked.model}
-    request = {"sample_rate": SAMPLE_RATE_HZ, "sign": asked.sign, **model}
+    model = {} if body.model is None else {"model": body.model}
+    request = {"sample_rate": SAMPLE_RATE_HZ, "sign": body.sign, **model}
     reasons = ", ".join(reason.code for reason in judged.verdict.reasons)
     content = safetensors.numpy.save(arrays, {"request": orjson.dumps(request).decode()})
     return content, {"X-Verdict": reasons or "passed"}
 
 
 def verdict_document(judged: JudgedCalibration) -> dict[str, Any]:
-    """The `verdict` of an answer."""
+    """Return the `verdict` of an answer."""
     calibration, verdict, compared = judged.calibration, judged.verdict, judged.verdict.explanation
     return {
         "passed": verdict.passed,
@@ -174,7 +177,7 @@ def verdict_document(judged: JudgedCalibration) -> dict[str, Any]:
 
 
 def _findings(findings: Sequence[Finding]) -> list[dict[str, str]]:
-    return [{"code": each.code, "detail": each.detail} for each in findings]
+    return [{"code": finding.code, "detail": finding.detail} for finding in findings]
 
 
 def _spectrum(response: Float32) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Probe recordings as requests bring them, and the body that holds them."""
+"""Probe recordings in requests, and the body that contains them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ from service.errors import HttpProblem
 from synthesis.types import Float32
 
 MAX_TAKES = 64
-"""Eight recordings in each of eight states."""
+"""Eight recordings in eight states."""
 
 MIN_GAIN, MAX_GAIN = 1e-6, 1000.0
-"""Of a take in which the loudspeaker plays. Below -120 dB it plays nothing that could be measured."""
+"""Range of a gain with the loudspeaker on; below -120 dB it is not measurable."""
 
 
 class ProbeTake(NamedTuple):
-    """One recording of one probe state: the gain in place of the control filter, reference x and error e, [n].
-    clipped_share: of signals before they were resampled, by name."""
+    """One recording of one probe state."""
 
+    # Gain in place of the control filter.
     gain: float
+    # Reference, [n].
     x: Float32
+    # Error, [n].
     e: Float32
+    # Shares of signals before they were resampled, by name.
     clipped_share: Mapping[str, float] = MappingProxyType({})
 
 
@@ -45,7 +48,7 @@ class DriveRecording(NamedTuple):
 
 
 def check_takes(takes: Sequence[ProbeTake | DriveRecording]) -> None:
-    """What holds for takes however they were sent; HttpProblem names the take."""
+    """Check takes in any form; HttpProblem names the take."""
     if not 2 <= len(takes) <= MAX_TAKES:
         raise HttpProblem("out-of-range", f"takes: there are {len(takes)}; send 2 to {MAX_TAKES}", "takes")
     for number, take in enumerate(takes):
@@ -60,15 +63,15 @@ def check_takes(takes: Sequence[ProbeTake | DriveRecording]) -> None:
         signals = {name: getattr(take, name) for name in take._fields if name not in ("gain", "clipped_share")}
         if len({len(signal) for signal in signals.values()}) > 1:
             found = " and ".join(f"{name} has {len(signal)} samples" for name, signal in signals.items())
-            raise HttpProblem("invalid-field", f"{field}: {found}; send as many of each", field)
+            raise HttpProblem("invalid-field", f"{field}: {found}; send equal numbers", field)
         if not MIN_SAMPLES <= len(take.x) <= MAX_SAMPLES:
             raise HttpProblem(
                 "out-of-range",
                 f"{field}: there are {len(take.x)} samples; send {MIN_SAMPLES} to {MAX_SAMPLES}",
                 field,
             )
-        source, *heard = signals
-        for name in heard:
+        source, *microphones = signals
+        for name in microphones:
             if _are_same(signals[source][:MIN_SAMPLES], signals[name][:MIN_SAMPLES]):
                 raise HttpProblem(
                     "invalid-field",
@@ -87,19 +90,19 @@ def check_takes(takes: Sequence[ProbeTake | DriveRecording]) -> None:
 
 
 def _are_same(one: Float32, other: Float32) -> bool:
-    """Whether two signals are the same but for a factor, an offset and rounding, and do not stand still."""
-    one, other = (each - each.mean(dtype=np.float64) for each in (one, other))
+    """Return whether two signals are equal up to a factor, an offset and rounding, and are not constant."""
+    one, other = (item - item.mean(dtype=np.float64) for item in (one, other))
     energies = np.dot(one, one) * np.dot(other, other)
     return bool(np.dot(one, other) ** 2 > (1 - 1e-6) * energies)
 
 
 def _takes(value: object) -> list[ProbeTake | DriveRecording]:
-    """The takes of a JSON body."""
+    """Read the takes of a JSON body."""
     if not isinstance(value, list):
         raise HttpProblem("invalid-field", f"takes: {shown(value)} is not a list of takes", "takes")
     if len(value) > MAX_TAKES:
         raise HttpProblem("out-of-range", f"takes: there are {len(value)}; send 2 to {MAX_TAKES}", "takes")
-    takes = [_take(each, f"takes.{number}") for number, each in enumerate(value)]
+    takes = [_take(item, f"takes.{number}") for number, item in enumerate(value)]
     check_takes(takes)
     return takes
 
@@ -129,26 +132,26 @@ def _take(value: object, field: str) -> ProbeTake | DriveRecording:
 
 
 def read_clipped_share(value: object, signals: Sequence[str], field: str) -> dict[str, float]:
-    """Read which shares of a take's signals were clipped before they were resampled.
+    """Read the clipped shares of a take's signals before they were resampled.
 
     Parameters
     ----------
-    value : object
-        Of the take's `clipped_share`; None where it has none.
-    signals : sequence of str
+    value
+        The take's `clipped_share`; None if missing.
+    signals
         Names of the take's signals.
-    field : str
+    field
         The take, for messages.
 
     Returns
     -------
-    dict of str to float
+    dict[str, float]
         Shares from 0 to 1 by name of the signal.
 
     Raises
     ------
     HttpProblem
-        It is no such object.
+        It is not such an object.
     """
     given = {} if value is None else value
     if not isinstance(given, dict) or not given.keys() <= set(signals):
@@ -166,7 +169,7 @@ def read_clipped_share(value: object, signals: Sequence[str], field: str) -> dic
 
 
 def read_signal(value: object, field: str) -> Float32:
-    """One of the forms of a signal; HttpProblem names the field."""
+    """Read a signal in one of its forms; HttpProblem names the field."""
     if isinstance(value, list | np.ndarray):
         return floats(value, field)
     if isinstance(value, dict) and len(value) == 1:
@@ -202,7 +205,7 @@ Share = Annotated[Number, Field(ge=0, le=1)]
 
 
 class ClippedShare(StrictModel):
-    """Share of each signal's samples at its extremes before it was resampled to 48 kHz."""
+    """Share of the samples at the extremes, per signal, before it was resampled to 48 kHz."""
 
     drive: Absent[Share] = None
     x: Absent[Share] = None
@@ -215,7 +218,7 @@ class TakeBody(StrictModel):
     gain: Absent[Annotated[Number, Field(ge=-MAX_GAIN, le=MAX_GAIN)]] = None
     """0, or of a magnitude from 1e-6 to 1000: what stood in place of the control filter."""
     drive: Absent[SignalField] = None
-    """What the loudspeaker plays alone."""
+    """Signal that the loudspeaker plays alone."""
     x: SignalField
     """Reference microphone."""
     e: SignalField

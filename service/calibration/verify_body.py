@@ -1,4 +1,4 @@
-"""The body of `/verify`: a filter, the paths that it was designed for, and recordings with it off and on."""
+"""Body of `/verify`: a filter, the paths that it was designed for, and recordings with it off and on."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MEMBERS = '{"state", "x", "e"}'
 
 
 def _recordings(value: object) -> list[StateTake]:
-    """2 to 64 takes, at least one of each state; HttpProblem names the take."""
+    """Read 2 to 64 takes, at least one per state; HttpProblem names the take."""
     if not isinstance(value, list) or not 2 <= len(value) <= MAX_TAKES:
         raise HttpProblem("out-of-range", f"takes: send a list of 2 to {MAX_TAKES} takes", "takes")
-    found = [_recording(each, f"takes.{number}") for number, each in enumerate(value)]
+    found = [_recording(item, f"takes.{number}") for number, item in enumerate(value)]
     for is_on, name in ((False, "off"), (True, "on")):
-        if all(each.is_on is not is_on for each in found):
+        if all(item.is_on is not is_on for item in found):
             raise HttpProblem("invalid-field", f"takes: none has the state {name}; record one", "takes")
     return found
 
@@ -46,14 +46,16 @@ def _recording(value: object, field: str) -> StateTake:
 
 
 def _prediction(value: object) -> dict[str, Any] | None:
-    """What of an answer's prediction is compared: `noise_reduction_db` and `mean_noise_reduction_db`; by
-    `max_gain_db`, if it is there, it is told from another filter's."""
+    """Read the compared parts of a prediction: `noise_reduction_db` and `mean_noise_reduction_db`.
+
+    `max_gain_db`, if present, distinguishes it from another filter's.
+    """
     if value is None:
         return None
     bands = value.get("noise_reduction_db") if isinstance(value, dict) else None
     mean = value.get("mean_noise_reduction_db") if isinstance(value, dict) else None
     is_whole = isinstance(bands, list) and len(bands) == len(AMP_BANDS)
-    if not is_whole or not all(type(each) in (int, float) and abs(each) < 1e3 for each in (*bands, mean)):  # type: ignore[misc]
+    if not is_whole or not all(type(band) in (int, float) and abs(band) < 1e3 for band in (*bands, mean)):  # type: ignore[misc]
         raise HttpProblem(
             "invalid-field",
             f"prediction: send that of /refine or /evaluate, with its {len(AMP_BANDS)} bands and their mean",

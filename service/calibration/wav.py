@@ -1,4 +1,4 @@
-"""Mono WAV files at 48 kHz, read from the bytes of a request by libsndfile."""
+"""Read mono WAV files at 48 kHz from the bytes of a request with libsndfile."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SUBTYPES = ("PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE")
 
 
 def read_wav(data: bytes, field: str) -> Float32:
-    """Samples, full scale 1: [n]; HttpProblem where this is no whole mono WAV file at 48 kHz."""
-    # Other formats that libsndfile knows are not taken.
+    """Read samples, full scale 1, [n]; HttpProblem unless it is a whole mono WAV file at 48 kHz."""
+    # Other formats of libsndfile are refused.
     if len(data) < 12 or data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         raise HttpProblem("invalid-field", f"{field}: this is not a WAV file; send one", field)
     if missing := what_is_missing(io.BytesIO(data), len(data)):
@@ -38,5 +38,5 @@ def read_wav(data: bytes, field: str) -> Float32:
             samples = file.read(dtype="float64" if file.subtype == "DOUBLE" else "float32")
     except (soundfile.SoundFileError, OSError) as error:
         raise HttpProblem("invalid-field", f"{field}: the WAV file is damaged; send a whole one", field) from error
-    with np.errstate(over="ignore"):  # what does not fit becomes infinite and is refused with the rest
+    with np.errstate(over="ignore"):  # values that do not fit become infinite and are refused with the others
         return samples.astype(np.float32, copy=False)

@@ -1,1 +1,1 @@
-"""What designs filters: the queue, the thread that works it off, the models resident in memory."""
+"""Design of filters: job queue, worker threads, and resident models."""

@@ -41,7 +41,7 @@ WATCHED_FROM_S = 0.02
 
 
 def choose_device(name: str) -> str:
-    """`auto`, `cpu` or `cuda` -> `cpu` or `cuda`; ValueError if `cuda` is requested but not available.
+    """Resolve `auto`, `cpu` or `cuda` to `cpu` or `cuda`; ValueError if `cuda` is requested but not available.
 
     torch is imported only if CUDA was requested or an NVIDIA driver is present.
     """
@@ -63,7 +63,7 @@ def choose_device(name: str) -> str:
 class Engine:
     """Designs filters in worker threads. Its coroutines run in the event loop that called `start`.
 
-    A thread-safe backend (CPU) has `n_threads` workers, each of which solves one problem at a time: the compiled core
+    A thread-safe backend (CPU) has `n_threads` workers, which solve one problem at a time: the compiled core
     releases Python's lock, and the problems of one call are spread over the workers. Any other backend (GPU) has one
     worker, which solves batches of up to `max_batch` problems, also from different calls. Models are loaded in a
     separate thread (`ResidentModels`).
@@ -74,7 +74,7 @@ class Engine:
         store: ModelStore,
         device: str,
         *,
-        default_model: str = "default",
+        default_model: str = "generic",
         n_threads: int = 1,
         fallback: Fallback | None = None,
         max_resident_models: int = 4,
@@ -125,14 +125,14 @@ class Engine:
         self.is_device_lost = False
         # Calls that are waiting or running.
         self.n_queued = 0
-        # Called in a worker with the number of problems of each finished batch.
+        # Called in a worker with the number of problems of a finished batch.
         self.on_batch: Callable[[int], None] = lambda n_problems: None
         # Called once, in any thread. By default: SIGTERM to this process, which its supervisor restarts.
         self.on_device_lost: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM)
 
     @property
     def ready(self) -> bool:
-        """Whether `require_ready` raises nothing."""
+        """Return whether `require_ready` raises nothing."""
         try:
             self.require_ready()
         except RefusedJob:
@@ -168,7 +168,7 @@ class Engine:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no design waits or runs."""
+        """Return whether no design waits or runs."""
         return self._queue.is_idle
 
     def drain(self) -> None:
@@ -189,8 +189,11 @@ class Engine:
             await self.readiness.check()
 
     async def _seed_latency_estimates(self, model: ResidentModel) -> None:
-        """Run each method and each profile once, so that latency estimates exist before the first request."""
-        for options in [*map(DesignOptions, METHODS), *(DesignOptions("prime", 1, each) for each in PROFILES)]:
+        """Run all methods and profiles once, so that latency estimates exist before the first request."""
+        for options in [
+            *map(DesignOptions, METHODS),
+            *(DesignOptions("prime", 1, profile) for profile in PROFILES),
+        ]:
             await self._run(
                 Job(model.design, options, [model.golden_problem], math.inf, self._loop.create_future())
             )
@@ -252,7 +255,7 @@ class Engine:
         Returns
         -------
         Designs
-            With a SynthesisError in the place of each design that failed.
+            A SynthesisError replaces a failed design.
 
         Raises
         ------
@@ -279,7 +282,7 @@ class Engine:
         *,
         is_continued: bool = False,
     ) -> list[Evaluation | SynthesisError]:
-        """Predict the effect of existing filters, each as for `predict_all`; otherwise as for `design`."""
+        """Predict the effect of existing filters as `predict_all`; otherwise as `design`."""
         resident = self._sound_default()
         if model is not None:
             resident = await self.models.model(model, due, disconnected)
@@ -311,7 +314,7 @@ class Engine:
                 self._queue.withdraw(job)
 
     def _give_up(self, job: Job) -> None:
-        """Fail a job that is past its deadline. Called in a worker."""
+        """Fail a job that is past its deadline, in a worker."""
         self._loop.call_soon_threadsafe(_fail, job, self._too_late(job))
 
     def _too_late(self, job: Job) -> RefusedJob:
@@ -334,7 +337,7 @@ class Engine:
         return float(spent_s)
 
     def _sound_default(self) -> ResidentModel:
-        """The default model. Raises Refused if it cannot be trusted with a design: `not-ready` while it is loading,
+        """Return the default model; raise Refused if it cannot be trusted: `not-ready` while it is loading,
         or as `require_live` does; `model-unavailable` if it cannot be loaded."""
         self.require_live()
         if self.models.default_failed:
@@ -354,7 +357,7 @@ class Engine:
 
     def _work(self) -> None:
         """Main loop of a worker thread."""
-        with suppress(OSError, AttributeError):  # on systems where a thread has no niceness of its own
+        with suppress(OSError, AttributeError):  # on systems without niceness per thread
             thread = get_native_id()
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
         while (batch := self._queue.take()) is not None:
@@ -374,7 +377,7 @@ class Engine:
             except Exception as error:
                 answers = error
             interruption.check.set(None)  # or the batch would stay in memory
-            if not isinstance(answers, Exception) and any(isinstance(each, Interrupted) for each in answers):
+            if not isinstance(answers, Exception) and any(isinstance(answer, Interrupted) for answer in answers):
                 self._queue.interrupted(batch)
             else:
                 self._queue.done(batch, _refine_s(answers))
@@ -387,15 +390,15 @@ def _device_lost() -> RefusedJob:
 
 
 def _refine_s(answers: list[Any] | Exception) -> float | None:
-    """Seconds that the updates of a batch took; None if any problem failed: such times do not enter the estimates."""
-    if isinstance(answers, Exception) or not all(isinstance(each, Design | Evaluation) for each in answers):
+    """Return the time (s) of a batch's updates; None, which estimates ignore, if any problem failed."""
+    if isinstance(answers, Exception) or not all(isinstance(answer, Design | Evaluation) for answer in answers):
         return None
     first = answers[0]
     return first.times_ms.get("refine", 0.0) / 1e3 if isinstance(first, Design) else 0.0
 
 
 def _deliver(batch: Batch, answers: list[Any] | Exception) -> None:
-    """In the event loop: hand answers to their jobs."""
+    """Hand answers to their jobs, in the event loop."""
     if isinstance(answers, Exception):
         for job, _ in batch.places:
             _fail(job, answers)
@@ -427,4 +430,4 @@ def _completed(answer: Any, job: Job, batch: Batch) -> Any:
 def _fail(job: Job, error: Exception) -> None:
     if not job.answer.done():
         job.answer.set_exception(error)
-        job.answer.exception()  # marks it as retrieved, in case nobody awaits it
+        job.answer.exception()  # marks it as retrieved, in case it is not awaited

@@ -1,4 +1,4 @@
-"""The queue of jobs for the workers: admitted by deadline, taken in order of arrival, removed if no longer wanted.
+"""Queue of jobs for the workers: admitted by deadline, served in order of arrival, dropped if no longer wanted.
 
 The queue learns from every design how long designs take.
 """
@@ -21,26 +21,24 @@ from service.engine.work import work_of
 from synthesis.profiles import FAST
 from synthesis.types import DesignOptions
 
-# Fraction of the time to a deadline that estimated work may fill while any worker is busy: four designs in five keep
-# to the estimates.
+# Share of the time to a deadline that estimated work may fill while a worker is busy: four designs in five meet the
+# estimates.
 PLANNED = 0.4
 
-# A design waits up to this long for the event loop in 99 of 100 cases while that competes with all workers for the
-# cores, so work that takes the last free worker, or waits for one, needs this time too. On two cores shared with the
-# clients, at three times the capacity and with a deadline of twice the unloaded 99th percentile, the answers' 99th
-# percentile is 0.99 to 1.05 of the deadline; without this time 2.2 to 2.5, and about as many designs are accepted.
+# Time (s) that a design waits for the event loop in 99 of 100 cases while all workers compete for the cores; added for
+# work that takes the last free worker or waits for one. On two cores at three times the capacity the answers' p99 is
+# then 0.99 to 1.05 of the deadline, without it 2.2 to 2.5.
 BUSY_LOOP_S = 4e-3
 
-# Times that an estimate is made from: enough for a quantile, few enough to follow a change of load.
+# Times per estimate: enough for a quantile, few enough to follow a change of load.
 N_REMEMBERED = 15
 
-# Quantile of the times that is the estimate: above the median, to keep deadlines; below the maximum, to ignore rare
-# stalls.
+# Quantile of the times: above the median, to keep deadlines; below the maximum, to ignore rare stalls.
 QUANTILE = 0.8
 
 
 class RecentTimes:
-    """An estimate from the last times of one kind: four in five of them stayed within `expected_s`."""
+    """Estimate from the latest times of one kind: four in five of them stayed within `expected_s`."""
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=N_REMEMBERED)
@@ -64,11 +62,11 @@ class RecentTimes:
 
 
 class LatencyEstimator:
-    """Estimates the seconds of a worker that one problem takes.
+    """Estimates the worker's time (s) for one problem.
 
-    The time has two parts: one Gauss-Newton update, by profile and number of conditions; and all the rest, by the
-    other options. So a few observations serve every number of updates. A kind that was not observed is expected to
-    take as long as the nearest one, in proportion to `work_of`; 0 while there is none. Not locked.
+    It has two parts: one Gauss-Newton update, by profile and number of conditions; and the rest, by the other options.
+    So a few observations serve every number of updates. An unobserved kind is expected to take as long as the nearest
+    one, in proportion to `work_of`; 0 while there is none. Not locked.
     """
 
     def __init__(self) -> None:
@@ -83,12 +81,13 @@ class LatencyEstimator:
         Parameters
         ----------
         options
-            Of the designs; None for evaluations.
+            Options of the designs; None for evaluations.
         n_problems
             Number of problems of the call.
-        total_s, refine_s
-            Time of the call, and that part of it in which the filters (not those of `leave_one_out`) were updated;
-            None if it is not known.
+        total_s
+            Time of the call.
+        refine_s
+            Part of it spent on updates, without those of `leave_one_out`; None if unknown.
         """
         if options is not None and options.n_updates and refine_s is not None:
             _observe(self._update, _update(options), refine_s / options.n_updates / n_problems)
@@ -96,7 +95,7 @@ class LatencyEstimator:
         _observe(self._start, _start(options), total_s / n_problems)
 
     def knows(self, options: DesignOptions | None) -> bool:
-        """Whether the start of these options was observed."""
+        """Return whether the start of these options was observed."""
         return _start(options) in self._start
 
     def start_s(self, options: DesignOptions | None) -> float:
@@ -105,7 +104,7 @@ class LatencyEstimator:
 
     def shortest_start_s(self) -> float:
         """Estimate the known kind that takes the least time."""
-        return min((each.expected_s for each in self._start.values()), default=0.0)
+        return min((item.expected_s for item in self._start.values()), default=0.0)
 
     def expected_s(self, options: DesignOptions | None) -> float:
         """Estimate one problem with all updates."""
@@ -114,7 +113,7 @@ class LatencyEstimator:
         return self.start_s(options) + options.n_updates * _expected_s(self._update, _update(options))
 
     def most_updates(self, options: DesignOptions, problem_s: float) -> int:
-        """Count the updates, up to those of the options, for which `problem_s` for each problem leave time."""
+        """Count the updates, up to those of the options, that fit into `problem_s` per problem."""
         spare_s, update_s = problem_s - self.start_s(options), _expected_s(self._update, _update(options))
         if options.n_updates * update_s <= spare_s:
             return options.n_updates
@@ -129,7 +128,7 @@ class LatencyEstimator:
                 del self._start[_start(options)]
 
 
-# By kind of work, None for evaluations.
+# Keyed by kind of work, None for evaluations.
 Times = dict[DesignOptions | None, RecentTimes]
 
 
@@ -138,13 +137,14 @@ def _observe(times: Times, kind: DesignOptions | None, spent_s: float) -> None:
 
 
 def _expected_s(times: Times, kind: DesignOptions | None) -> float:
-    """Estimate a kind from its times, or in proportion to its work from the nearest one, of the same method if
-    possible."""
+    """Estimate a kind from its times, or in proportion to its work from the nearest one, if possible of the same
+    method.
+    """
     if kind in times:
         return times[kind].expected_s
     if kind is None:
         return 0.0
-    seen = [each for each in times if each is not None]
+    seen = [item for item in times if item is not None]
     if not seen:
         return 0.0
     work = work_of(kind)
@@ -158,7 +158,7 @@ def _expected_s(times: Times, kind: DesignOptions | None) -> float:
 
 @lru_cache(maxsize=1024)
 def _start(options: DesignOptions | None) -> DesignOptions | None:
-    """Options on which the time before the updates, and of the prediction, depends: with `leave_one_out` all."""
+    """Return the options that determine the time before the updates, and of the prediction; all for `leave_one_out`."""
     if options is None or options.leave_one_out:
         return options
     return replace(options, n_updates=0, profile=FAST.name)
@@ -166,7 +166,7 @@ def _start(options: DesignOptions | None) -> DesignOptions | None:
 
 @lru_cache(maxsize=1024)
 def _update(options: DesignOptions) -> DesignOptions:
-    """Options on which the time of an update depends."""
+    """Return the options that determine the time of an update."""
     return DesignOptions(profile=options.profile, n_conditions=options.n_conditions)
 
 
@@ -174,25 +174,25 @@ def _update(options: DesignOptions) -> DesignOptions:
 class Job:
     """The problems of one call of the engine."""
 
-    # Called with some of `problems` and the options; returns a result for each, in order.
+    # Called with some of `problems` and the options; returns their results in order.
     run: Callable[..., list[Any]]
     # None for evaluations.
     options: DesignOptions | None
     problems: Sequence[Any]
     # Deadline in `perf_counter` seconds.
     due: float
-    # A future of the event loop, set once all of `answers` are there.
+    # Future of the event loop, set once `answers` is complete.
     answer: asyncio.Future[list[Any]]
     since: float = field(default_factory=perf_counter)
     # Whether all workers were busy on arrival.
     had_to_wait: bool = False
-    # Problems that workers have begun.
+    # Number of problems that workers have begun.
     n_taken: int = 0
     # Results so far, by index in `problems`.
     answers: dict[int, Any] = field(default_factory=dict)
-    # Expected seconds of each problem.
+    # Expected time per problem (s).
     problem_s: float = 0.0
-    # Whether nobody waits for the answer any more.
+    # Whether the answer is no longer awaited.
     is_abandoned: bool = False
 
     @property
@@ -206,25 +206,25 @@ class Batch:
     """Problems that one worker takes in one call."""
 
     run: Callable[..., list[Any]]
-    # With as many updates as the deadlines allow.
+    # Options with as many updates as the deadlines allow.
     options: DesignOptions | None
-    # Each problem as its job and its index in that job's `problems`.
+    # Problems as their job and index in its `problems`.
     places: list[tuple[Job, int]]
     began: float = field(default_factory=perf_counter)
 
     def __post_init__(self) -> None:
-        # What `run` is called with.
+        # Arguments of `run`.
         self.problems = [job.problems[place] for job, place in self.places]
-        # Whether any had to wait for a worker, so that its client may have gone.
+        # Whether a problem had to wait for a worker, so that its client may have gone.
         self.has_waited = any(job.had_to_wait or place for job, place in self.places)
 
     def check(self) -> None:
-        """Raise Interrupted if nobody waits for any of its problems any more."""
+        """Raise Interrupted if none of its problems is awaited any more."""
         raise_if_unwanted([job for job, _ in self.places])
 
 
 class JobQueue:
-    """Jobs in order of arrival. The event loop puts them in, `n_workers` threads take them out.
+    """Jobs in order of arrival. The event loop adds them, `n_workers` threads take them.
 
     A batch has up to `max_batch` problems with the same model and options, of one or several jobs.
     """
@@ -236,24 +236,24 @@ class JobQueue:
         self._changed = Condition()
         self._jobs: deque[Job] = deque()
         self._waiting_s = 0.0
-        # Start and expected end of each worker's batch, by thread id.
+        # Start and expected end of a worker's batch, by thread id.
         self._running: dict[int, tuple[float, float]] = {}
         self._is_closed = False
-        # Called in a worker with each job that is dropped because its deadline has passed.
+        # Called in a worker with a job that is dropped because its deadline has passed.
         self.on_late: Callable[[Job], None] = lambda job: None
 
     @property
     def is_idle(self) -> bool:
-        """Whether no job waits or runs."""
+        """Return whether no job waits or runs."""
         return not self._jobs and not self._running
 
     @property
     def is_busy(self) -> bool:
-        """Whether a new job would have to wait."""
+        """Return whether a new job would have to wait."""
         return bool(self._jobs) or len(self._running) >= self.n_workers
 
     def backlog_s(self) -> float:
-        """Expected seconds until a worker is free for a new job."""
+        """Estimate the time (s) until a worker is free for a new job."""
         if not self.is_busy:
             return 0.0
         now = perf_counter()
@@ -262,13 +262,12 @@ class JobQueue:
             return (self._waiting_s + running_s) / self.n_workers
 
     def longest_running_s(self) -> float:
-        """Seconds since the start of the oldest running batch."""
+        """Return the time (s) since the start of the oldest running batch."""
         with self._changed:
             return max((perf_counter() - began for began, _ in self._running.values()), default=0.0)
 
     def reject_if_overloaded(self, due: float) -> None:
-        """Raise Refused (`overloaded`) if there is no time for a new job before this deadline, whatever its
-        options."""
+        """Raise Refused (`overloaded`) if a new job cannot meet this deadline, whatever its options."""
         with self._changed:
             self._require_time(self.backlog_s(), self._latency.shortest_start_s(), due)
 
@@ -282,7 +281,7 @@ class JobQueue:
             try:
                 self._require_time(self.backlog_s(), start_s, job.due)
             except RefusedJob:
-                # Neither one slow measurement nor a guess may keep a kind of work out for ever.
+                # A slow measurement or a guess must not exclude a kind of work for ever.
                 if not self.is_idle or job.due <= perf_counter():
                     raise
                 if self._latency.knows(job.options):
@@ -332,7 +331,7 @@ class JobQueue:
                 self._latency.observe(batch.options, len(batch.places), spent_s, refine_s)
 
     def interrupted(self, batch: Batch) -> None:
-        """Learn in the worker from a batch for which nobody waited any more: it would have taken longer still."""
+        """Learn from a batch that was no longer awaited: it would have taken longer still."""
         with self._changed:
             del self._running[get_ident()]
             spent_s = perf_counter() - batch.began
@@ -381,7 +380,7 @@ class JobQueue:
         return Batch(first.run, options, places)
 
     def _n_rounds(self, n_problems: int) -> int:
-        """Count the consecutive calls per worker if so many problems are spread over all workers."""
+        """Count the consecutive calls per worker if problems are spread over all workers."""
         return math.ceil(n_problems / (self.n_workers * self.max_batch))
 
     def _remove(self, job: Job) -> None:
@@ -393,19 +392,19 @@ class JobQueue:
         if not self._jobs:
             self._waiting_s = 0.0  # discard accumulated rounding errors
 
-    def _require_time(self, before_s: float, own_s: float, due: float) -> None:
+    def _require_time(self, before_s: float, job_s: float, due: float) -> None:
         left_s = due - perf_counter()
         share = 1.0 if self.is_idle else PLANNED
         takes_last = not self.is_idle and len(self._running) >= self.n_workers - 1
-        needed_s = before_s + own_s + (BUSY_LOOP_S if takes_last else 0.0)
+        needed_s = before_s + job_s + (BUSY_LOOP_S if takes_last else 0.0)
         is_long = len(self._jobs) >= self.n_workers and before_s > LONGEST_WAIT_S
         if needed_s <= share * left_s and left_s > 0 and not is_long:
             return
         part = f"{share:.0%} of " if share < 1 else ""
-        own_ms, left_ms = 1e3 * (needed_s - before_s), max(1e3 * left_s, 0)
+        job_ms, left_ms = 1e3 * (needed_s - before_s), max(1e3 * left_s, 0)
         raise RefusedJob(
             "overloaded",
-            f"{1e3 * before_s:.0f} ms of work are queued and this request takes {own_ms:.0f} ms: more than {part}"
+            f"{1e3 * before_s:.0f} ms of work are queued and this request takes {job_ms:.0f} ms: more than {part}"
             f"the {left_ms:.0f} ms left before its deadline, or than the {1e3 * LONGEST_WAIT_S:.0f} ms that may be "
             "queued; retry later, or allow more time",
             retry_after_s=before_s,
@@ -413,5 +412,5 @@ class JobQueue:
 
 
 def stopping() -> RefusedJob:
-    """The error for jobs during shutdown."""
+    """Return the error for jobs during shutdown."""
     return RefusedJob("not-ready", "the service is shutting down; send requests to another replica")

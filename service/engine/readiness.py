@@ -1,9 +1,8 @@
-"""Whether this replica is ready for requests, checked periodically.
+"""Check periodically whether this replica is ready for requests.
 
-A replica is ready if its default model is resident and reproduces its golden case within a time limit, and if it is
-not shutting down. If the golden case is wrong even after the backend has been rebuilt, designs are also refused
-with 503, and the process is not live. If it is only slow, designs continue; the load balancer then prefers other
-replicas.
+A replica is ready if its default model is resident and reproduces its golden case within a time limit, and if it is not
+shutting down. If the golden case is wrong even after the backend was rebuilt, designs are refused with 503, and the
+process is not live. If it is only slow, designs continue; the load balancer then prefers other replicas.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ logger = logging.getLogger(__name__)
 
 Verdict = Literal["passed", "slow", "failed", "stalled"]
 
-# A check counts as slow if all tries are slow, so that a short disturbance of the machine does not matter.
+# A check counts as slow if all tries are slow, so that a short disturbance does not matter.
 N_TRIES = 3
 
-# A worker that takes longer for a design is considered to hang.
+# A design that takes longer (s) means a hanging worker.
 STALLED_AFTER_S = 30.0
 
 
@@ -40,8 +39,17 @@ class Readiness:
         budget_s: float,
         every_s: float,
     ) -> None:
-        """check: has a worker check a model and returns the seconds that its golden design took. budget_s: time
-        limit of the golden design. every_s: interval between checks."""
+        """Set up the checks.
+
+        Parameters
+        ----------
+        check
+            Has a worker check a model; returns the time (s) of its golden design.
+        budget_s
+            Time limit of the golden design.
+        every_s
+            Interval between checks.
+        """
         self._models = models
         self._check_model = check
         self.budget_s = budget_s
@@ -49,14 +57,14 @@ class Readiness:
         self._n_rounds = 0
         # Result of the last check of the default model.
         self.verdict: Verdict = "passed"
-        # Seconds that its golden design took.
+        # Time (s) of its golden design.
         self.golden_s = 0.0
         self.n_checks: Counter[str] = Counter(passed=0, slow=0, failed=0, stalled=0)
         # Whether the service is shutting down.
         self.draining = False
 
     async def watch(self) -> None:
-        """Check now and then, until cancelled."""
+        """Check periodically, until cancelled."""
         while True:
             await asyncio.sleep(self._every_s)
             await self.check()
@@ -91,7 +99,7 @@ class Readiness:
         self.n_checks[verdict] += 1
 
     async def _judge(self, model: ResidentModel) -> tuple[Verdict, float]:
-        """Check a model up to N_TRIES times, with other jobs in between; the fastest try counts."""
+        """Check a model up to N_TRIES times, between other jobs; the fastest try counts."""
         fastest_s = float("inf")
         for _ in range(N_TRIES):
             try:

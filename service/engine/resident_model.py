@@ -1,4 +1,4 @@
-"""One model in memory: its version, the golden case that it must reproduce, and what it computes for the engine."""
+"""One model in memory: its version, its golden case, and its computations for the engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class ResidentModel:
-    """A checkpoint on its device. As safe to share between threads as its backend is."""
+    """A checkpoint on its device; as thread-safe as its backend."""
 
     # Designs all problems as one batch (`design_all`). A rebuilt model has a new one.
     design: Callable[[Sequence[Problem], DesignOptions], list[Design | SynthesisError]]
@@ -26,7 +26,7 @@ class ResidentModel:
     def __init__(
         self, version: ModelVersion, checkpoint: Checkpoint, device: str, fallback: Fallback | None
     ) -> None:
-        """Raise GoldenMismatch where the backend does not give the filters that were stored with the weights."""
+        """Load the model; GoldenMismatch if the backend does not reproduce the stored filters."""
         self.version = version
         self.manifest = checkpoint.manifest
         self.parameters = checkpoint.parameters
@@ -38,12 +38,12 @@ class ResidentModel:
         self._golden = checkpoint.golden
         self.golden_problem = self._golden.problem
         kind = str(self.manifest.generator.get("kind"))
-        # What its designs scored on unseen listeners, dB, by number of updates; None where the manifest has none.
+        # Held-out scores of its designs (dB), by number of updates; None if missing in the manifest.
         self.scored_noise_reduction_db = [
             self.manifest.scores.noise_reduction_db(kind, n_updates) for n_updates in range(MAX_UPDATES + 1)
         ]
-        # Of its weights.
-        self.n_bytes = sum(each.nbytes for each in self.parameters.weights.values())
+        # Size of its weights.
+        self.n_bytes = sum(weight.nbytes for weight in self.parameters.weights.values())
         self.check()
 
     @classmethod
@@ -59,30 +59,34 @@ class ResidentModel:
         self.design = partial(design_all, model=model, fallback=self._fallback)
 
     def check(self) -> float:
-        """Design the golden case without and with an update, without the fallback; return the seconds that took.
+        """Design the golden case without and with an update, without the fallback; return the time (s).
 
-        Raises GoldenMismatch unless the stored filters come out, and the SynthesisError where none does.
+        Raises
+        ------
+        GoldenMismatch
+            The stored filters are not reproduced.
+        SynthesisError
+            A design fails.
         """
         began = perf_counter()
         self._golden.check(self.model)
         return perf_counter() - began
 
     def recheck(self) -> float:
-        """Check the model; where that fails, rebuild its backend and check again.
+        """Check the model; on failure rebuild its backend and check again.
 
-        A new backend shares nothing with the old one but the checkpoint's numbers, so that no earlier design can
-        have spoilt it.
+        A new backend shares only the checkpoint's numbers with the old one, so that earlier designs cannot affect it.
 
         Returns
         -------
         float
-            Seconds that the check which passed took.
+            Time (s) of the successful check.
 
         Raises
         ------
         Exception
-            What `check` raises with the new backend; `is_sound` is False then. DeviceLost and MemoryError at once,
-            since they say nothing about the filters.
+            The error of `check` with the new backend; `is_sound` is then False. DeviceLost and MemoryError at once,
+            since they do not concern the filters.
         """
         try:
             spent_s = self.check()
@@ -99,13 +103,13 @@ class ResidentModel:
     def evaluate(
         self, given: Sequence[tuple[Problem, Float32 | Complex64]], options: None = None
     ) -> list[Evaluation | SynthesisError]:
-        """Predict the effect of given filters, as of `predict`, on estimated paths; options is not used."""
+        """Predict the effect of given filters on estimated paths (`predict`); options is unused."""
         began = perf_counter()
         predictions = predict_all([problem for problem, _ in given], [taps for _, taps in given], self.model)
         spent_ms = 1e3 * (perf_counter() - began)
         return [
-            each
-            if isinstance(each, SynthesisError)
-            else Evaluation(each, {"predict": spent_ms}, implausible(problem, self.parameters.support))
-            for each, (problem, _) in zip(predictions, given, strict=True)
+            prediction
+            if isinstance(prediction, SynthesisError)
+            else Evaluation(prediction, {"predict": spent_ms}, implausible(problem, self.parameters.support))
+            for prediction, (problem, _) in zip(predictions, given, strict=True)
         ]

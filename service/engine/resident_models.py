@@ -1,8 +1,8 @@
-"""The models in memory, and how they are loaded and replaced without delaying a design.
+"""Models in memory, loaded and replaced without delaying a design.
 
 A separate thread loads a model, verifies it and checks it against its golden case. One assignment in the event loop
 then replaces the old one: designs that were queued before keep their model, later ones use the new one. An unloaded
-model is freed when its last design is finished.
+model is freed after its last design.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from synthesis.types import Fallback
 
 logger = logging.getLogger(__name__)
 
-# Requests that may wait for models to be loaded, whatever their deadlines: each keeps its body in memory.
+# Limit on requests that wait for models, since all keep their bodies in memory.
 MAX_WAITING = 64
 
 
 class ResidentModels:
-    """The models in memory, by version and by reference (name, name@version or alias).
+    """Models in memory, by version and by reference (name, name@version or alias).
 
-    Everything except the loading itself runs in the event loop, so the tables need no lock. A reference is resolved
-    in the store at its first use and again by `load` and `reload`: in between it keeps its version, even if that
-    model has been unloaded to make room, and a design with a resident model reads no file.
+    Everything except the loading runs in the event loop, so that the tables need no lock. A reference is resolved in
+    the store at its first use and again by `load` and `reload`: in between it keeps its version, even if that model was
+    unloaded to make room, and a design with a resident model reads no file.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class ResidentModels:
         fallback: Fallback,
         max_resident: int,
     ) -> None:
-        """max_resident: at least 2. One more is in memory while it is loaded."""
+        """Set the number of resident models, at least 2; one more is in memory during a load."""
         self._store = store
         self._device = device
         self._fallback = fallback
@@ -56,13 +56,13 @@ class ResidentModels:
         self.last_load_s = 0.0
         # The default model; None until it is loaded. It stays in memory.
         self.default: ResidentModel | None = None
-        # Whether the default model could not be loaded and none is in its place.
+        # Whether the default model could not be loaded and has no replacement.
         self.default_failed = False
         # Called in the event loop if the GPU fails while a model is loaded.
         self.on_device_lost: Callable[[DeviceLost], None] = lambda error: None
         self._max_resident = max_resident
-        self._models: OrderedDict[ModelVersion, ResidentModel] = OrderedDict()  # the least recently used first
-        self._versions: dict[str, ModelVersion] = {}  # by reference, also of models that were unloaded to make room
+        self._models: OrderedDict[ModelVersion, ResidentModel] = OrderedDict()  # least recently used first
+        self._versions: dict[str, ModelVersion] = {}  # by reference, including models unloaded to make room
         self._loading: dict[ModelVersion, asyncio.Task[ResidentModel]] = {}  # in order; the first one runs
         self._waiting_for: set[asyncio.Task[ResidentModel]] = set()
         self._refused: set[ModelVersion] = set()
@@ -71,54 +71,67 @@ class ResidentModels:
         self._loader = ThreadPoolExecutor(1, "load")
 
     def find(self, reference: str) -> ResidentModel | None:
-        """The resident model of a reference; None if it is not in memory."""
+        """Return the resident model of a reference; None if it is not in memory."""
         version = self._versions.get(reference)
         return None if version is None else self._models.get(version)
 
     def scored_noise_reduction_db(self, version: ModelVersion, n_updates: int) -> float | None:
-        """Noise reduction in dB on held-out listeners, from the manifest of a resident version."""
+        """Return the held-out noise reduction (dB) in the manifest of a resident version."""
         model = self._models.get(version)
         return None if model is None else model.scored_noise_reduction_db[n_updates]
 
     def models(self) -> list[ResidentModel]:
-        """Every resident model, the default one first, then the most recently used."""
+        """Return all resident models, the default one first, then the most recently used."""
         default = self.default
         others = [model for model in reversed(self._models.values()) if model is not default]
         return [default, *others] if default else others
 
     def versions(self) -> list[ModelVersion]:
-        """Their versions, in the same order."""
+        """Return their versions, in the same order."""
         return [model.version for model in self.models()]
 
     async def model(
         self, reference: str | None, due: float = math.inf, disconnected: Disconnected | None = None
     ) -> ResidentModel:
-        """The model that a request names, loaded first if necessary; designs with other models continue.
+        """Return the model of a request, loading it if necessary; designs with other models continue.
 
-        Raises UnknownModel, InvalidName, and Refused: `model-unavailable` for a checkpoint that is damaged or does
-        not pass its golden case; `overloaded` at once if loading is expected to end after `due` (`perf_counter`
-        seconds), `deadline-passed` if it did; ClientDisconnected. Loading continues in either case, for later
-        requests.
+        Loading continues after a refusal, for later requests.
+
+        Raises
+        ------
+        UnknownModel
+            The store has no such model.
+        InvalidName
+            The name is malformed.
+        RefusedJob
+            `model-unavailable` for a damaged checkpoint or one that fails its golden case; `overloaded` if loading is
+            expected to end after `due` (`perf_counter`, s), `deadline-passed` if it did.
+        ClientDisconnected
+            The client has gone.
         """
         reference = self.default_model if reference is None else reference
         model = self.find(reference) or await self._wait_for(reference, due, disconnected)
-        if model.version in self._models:  # it may have been retired while it was waited for
+        if model.version in self._models:  # it may have been retired meanwhile
             self._models.move_to_end(model.version)
         return model
 
     async def load(self, reference: str) -> ModelVersion:
-        """Resolve `reference` in the store again and load that version; raises as `model` does.
+        """Resolve `reference` in the store again and load that version; errors as `model`.
 
         The previous version stays in use until then, and also if loading fails.
         """
-        self._refused.clear()  # an operator who asks again may have repaired it
+        self._refused.clear()  # an operator who repeats the request may have repaired it
         return (await self._assign(reference, await self._resolved(reference))).version
 
     async def reload(self) -> list[str]:
-        """Resolve every reference again, the default one first, and load what changed or could not be loaded.
+        """Resolve all references again, the default one first, and load what changed or could not be loaded.
 
-        Returns the references that failed; their previous versions stay in use. A reference
-        without a model in memory that is no longer published is forgotten.
+        A reference without a resident model that is no longer published is forgotten.
+
+        Returns
+        -------
+        list[str]
+            References that failed; their previous versions stay in use.
         """
         refused, self._refused = self._refused, set()
         failed: list[str] = []
@@ -141,10 +154,17 @@ class ResidentModels:
         return failed
 
     def unload(self, reference: str) -> list[ModelVersion]:
-        """Unload the model of a reference, or all versions of a name, and forget the references to it; returns the
-        unloaded versions.
+        """Unload the model of a reference, or all versions of a name, and forget their references.
 
-        Raises Refused: `unknown-model` if none is in memory, `default-model` for the default model.
+        Returns
+        -------
+        list[ModelVersion]
+            The unloaded versions.
+
+        Raises
+        ------
+        RefusedJob
+            `unknown-model` if none is in memory, `default-model` for the default model.
         """
         name, number = parse_reference(reference)
         named = self._versions.get(reference)
@@ -164,11 +184,11 @@ class ResidentModels:
             )
         for version in unloaded:
             self._unload(version)
-        self._versions = {each: version for each, version in self._versions.items() if not is_named(version)}
+        self._versions = {key: version for key, version in self._versions.items() if not is_named(version)}
         return unloaded
 
     def drop(self, model: ResidentModel) -> None:
-        """Unload a model that failed its check, if it is still resident; the default model stays."""
+        """Unload a model that failed its check, if still resident; the default model stays."""
         if model is not self.default and self._models.get(model.version) is model:
             self._unload(model.version)
 
@@ -180,7 +200,7 @@ class ResidentModels:
             await asyncio.wait(left)
 
     async def _wait_for(self, reference: str, due: float, disconnected: Disconnected | None) -> ResidentModel:
-        """Load a model that a request has named, if not too many wait for one."""
+        """Load a model for a request, if not too many wait for one."""
         if self._n_waiting >= MAX_WAITING:
             raise RefusedJob(
                 "overloaded",
@@ -194,7 +214,7 @@ class ResidentModels:
             version = self._versions[reference]
             wait_s = self._expected_s(version)
             following = asyncio.create_task(self._assign(reference, version))
-            self._waiting_for.add(following)  # it goes on though nobody may wait for it any more
+            self._waiting_for.add(following)  # it continues even if no longer awaited
             following.add_done_callback(self._waiting_done)
             left_s = due - perf_counter()
             if wait_s > left_s:
@@ -217,10 +237,10 @@ class ResidentModels:
     def _waiting_done(self, done: asyncio.Task[ResidentModel]) -> None:
         self._waiting_for.discard(done)
         if not done.cancelled():
-            done.exception()  # seen, if nobody waits any more
+            done.exception()  # mark as retrieved
 
     def _expected_s(self, version: ModelVersion) -> float:
-        """Seconds until a version that is asked for now is in memory; they are loaded one after the other."""
+        """Estimate the time (s) until a version is in memory; loads are sequential."""
         if version in self._models or version in self._refused:
             return 0.0
         before = list(self._loading)
@@ -228,7 +248,7 @@ class ResidentModels:
         return n_loads * self._load_s.expected_s
 
     async def _resolved(self, reference: str) -> ModelVersion:
-        """The version that a reference has in the store now."""
+        """Return the current version of a reference in the store."""
         try:
             return await asyncio.to_thread(self._store.resolve, reference)
         except (ModelNotFound, InvalidName):
@@ -237,8 +257,10 @@ class ResidentModels:
             raise self._failure(reference, error) from error
 
     async def _assign(self, reference: str, version: ModelVersion, is_used: bool = True) -> ResidentModel:
-        """Assign a version to `reference`, loading it if it is not in memory or fails its checks. is_used: if not,
-        it replaces no model that is."""
+        """Assign a version to `reference`, loading it if it is not in memory or fails its checks.
+
+        If not is_used, it replaces no resident model.
+        """
         model = self._models.get(version)
         if model is None or not model.is_sound:
             model = await self._loaded(version)
@@ -254,7 +276,7 @@ class ResidentModels:
         return model
 
     async def _loaded(self, version: ModelVersion) -> ResidentModel:
-        """The model of that version, loaded once for all requests that wait for it."""
+        """Return the model of a version, loaded once for all requests that wait for it."""
         if version in self._refused:
             raise _unusable()
         if version not in self._loading:
@@ -296,15 +318,15 @@ class ResidentModels:
         return _unusable()
 
     def _make_room(self, keep: ModelVersion | None) -> None:
-        """Unload the least recently used models beyond the limit, but neither `keep` nor the default model."""
+        """Unload the least recently used models beyond the limit, except `keep` and the default model."""
         default = self._versions.get(self.default_model)
-        for version in [each for each in self._models if each not in (keep, default)]:
+        for version in [item for item in self._models if item not in (keep, default)]:
             if len(self._models) <= self._max_resident:
                 return
             self._unload(version)
 
     def _unload(self, version: ModelVersion) -> None:
-        """Unload a model. It is freed with the last design that still uses it."""
+        """Unload a model. It is freed after the last design with it."""
         del self._models[version]
         logger.info("Unloaded %s version %d", version.name, version.version)
 

@@ -1,4 +1,4 @@
-"""Waiting no longer than somebody waits for the answer."""
+"""End work that is no longer awaited."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from typing import Any, Protocol
 from service.engine.types import ClientDisconnected, Disconnected
 from synthesis.errors import Interrupted
 
-# Expected wait above which work is refused, however late its deadline: who comes with most of the time left must
-# not fill a queue in which others, whose body took long to read, would be too late. One piece of work may wait for
-# each worker, however long the work before it is expected to take.
+# Expected wait (s) above which work is refused, however late its deadline: requests with much time left must not fill
+# the queue for requests whose body took long to read. One piece of work per worker may always wait.
 LONGEST_WAIT_S = 0.5
 
-# Time after its deadline in which work that has begun may notice it; then the request is answered without it.
+# Time after its deadline in which running work may notice it; then the request is answered without it.
 GRACE_S = 0.25
 
 
 class Awaited(Protocol):
-    """Work that somebody waits for until `due` (`perf_counter`, seconds), unless it is abandoned."""
+    """Work that is awaited until `due` (`perf_counter`, s), unless it is abandoned."""
 
     due: float
     is_abandoned: bool
@@ -37,9 +36,9 @@ class Budget:
 
 
 def raise_if_unwanted(works: Iterable[Awaited]) -> None:
-    """Raise Interrupted if each of these is abandoned or past its deadline."""
+    """Raise Interrupted if all of these are abandoned or past their deadline."""
     now = perf_counter()
-    if all(each.is_abandoned or each.due <= now for each in works):
+    if all(work.is_abandoned or work.due <= now for work in works):
         raise Interrupted(
             "the deadline passed before the work was done; allow more time, or ask for less: fewer conditions, "
             "no leave_one_out, fewer sections"
@@ -47,7 +46,7 @@ def raise_if_unwanted(works: Iterable[Awaited]) -> None:
 
 
 async def done_in_time(answer: asyncio.Future[Any], due: float, disconnected: Disconnected | None) -> bool:
-    """Whether `answer` is done by `due` (perf_counter, seconds); ClientDisconnected if the client hangs up before.
+    """Return whether `answer` is done by `due` (perf_counter, s); ClientDisconnected if the client hangs up before.
 
     `answer` is neither cancelled nor read.
     """

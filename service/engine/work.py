@@ -1,13 +1,13 @@
-"""How much work a request is, for the estimates of times."""
+"""Estimate the amount of work of a request."""
 
 from __future__ import annotations
 
 from hardware.realise import Target
 from synthesis.types import DesignOptions
 
-# Work of each feedback path of each filter: loops are followed on a fine grid, and again for each trial of a limit.
+# Work per feedback path of a filter: loops are evaluated on a fine grid, again for every trial of a limit.
 FEEDBACK_WORK = 8
-# Sections that are fitted in one unit of work; twice as many take four times as long.
+# Sections per unit of work; twice as many take four times as long.
 SECTIONS_PER_WORK = 8
 
 

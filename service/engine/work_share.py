@@ -1,8 +1,8 @@
-"""Work beside the designs: calibrations, exports and verifications, each kind in a thread of its own.
+"""Work beside the designs: calibrations, exports and verifications, in one thread per kind.
 
-So no kind waits for another one's queue. Their priority is above that of the design workers: they are few, and each
-takes as long as a hundred designs. Neither the event loop nor the designs wait for them: NumPy releases
-Python's lock during long operations.
+So no kind waits for another one's queue. Their priority is above that of the design workers: they are few, and take as
+long as a hundred designs. Neither the event loop nor the designs wait for them: NumPy releases Python's lock during
+long operations.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Result = TypeVar("Result")
 class WorkShare:
     """Runs work of one kind in its thread, in order of arrival, if it can be finished by its deadline.
 
-    What a piece of work takes is expected from the last ones, in proportion to the work that they were
-    (`service.engine.work`). Admission limits the memory of the bodies.
+    The expected time follows the latest pieces of work, in proportion to their amounts (`service.engine.work`).
+    Admission limits the memory of the bodies.
     """
 
     def __init__(self, kind: str) -> None:
@@ -36,11 +36,11 @@ class WorkShare:
         Parameters
         ----------
         kind
-            What the work is called in a refusal, in the plural.
+            Name of the work in a refusal, plural.
         """
         self.kind = kind
         self._worker = ThreadPoolExecutor(1, kind)
-        # Waiting and running work, each with its amount.
+        # Waiting and running work, with amounts.
         self._waiting: dict[Future[Any], float] = {}
         # Times per amount of work.
         self._times = RecentTimes()
@@ -51,23 +51,23 @@ class WorkShare:
         Parameters
         ----------
         due
-            Its deadline (`perf_counter`, seconds).
+            Its deadline (`perf_counter`, s).
         work
             Its amount.
 
         Raises
         ------
-        Refused
+        RefusedJob
             `overloaded`, if queued work is expected to end more than LONGEST_WAIT_S from now, or this work after
             PLANNED of the time to its deadline: under load it takes longer, and an evaluation may follow. An idle
-            thread always tries: one slow measurement must not block this kind for ever.
+            thread always tries, since one slow measurement must not block this kind for ever.
         """
-        before_s, own_s, left_s = self._backlog_s(), work * self._times.expected_s, due - perf_counter()
+        before_s, work_s, left_s = self._backlog_s(), work * self._times.expected_s, due - perf_counter()
         is_long = len(self._waiting) > 1 and before_s > LONGEST_WAIT_S
-        if self._waiting and (is_long or before_s + own_s > PLANNED * left_s):
+        if self._waiting and (is_long or before_s + work_s > PLANNED * left_s):
             raise RefusedJob(
                 "overloaded",
-                f"{before_s:.1f} s of {self.kind} are queued and this request takes {own_s:.1f} s; at most "
+                f"{before_s:.1f} s of {self.kind} are queued and this request takes {work_s:.1f} s; at most "
                 f"{LONGEST_WAIT_S:g} s may be queued, and {max(left_s, 0):.1f} s are left before its deadline; "
                 "retry later, or allow more time",
                 retry_after_s=before_s,
@@ -85,24 +85,25 @@ class WorkShare:
         Parameters
         ----------
         function
-            What to run; it is interrupted where it calls `check_interruption` once nobody waits for it any more.
+            Function to run; it is interrupted at `check_interruption` once it is no longer awaited.
         due
-            Its deadline (`perf_counter`, seconds).
+            Its deadline (`perf_counter`, s).
         disconnected
             Awaitable that returns when the client has disconnected.
         work
-            The amount of work that it is, for the estimates.
+            Its amount of work, for the estimates.
 
         Returns
         -------
-        What the function returns.
+        Result
+            Result of the function.
 
         Raises
         ------
-        Refused
+        RefusedJob
             `overloaded` at once if it cannot be done by `due`, `deadline-passed` if it was not.
         ClientDisconnected
-            The client has gone. Work that still waits is then dropped.
+            The client has gone. Waiting work is then dropped.
         """
         self.reject_if_overloaded(due, work)
         before_s, loop, budget = self._backlog_s(), asyncio.get_running_loop(), Budget(due)
@@ -148,9 +149,9 @@ class WorkShare:
             answer.cancel()
 
     async def close(self) -> None:
-        """Finish running work that somebody waits for, drop waiting work, end the thread."""
+        """Finish running work that is still awaited, drop waiting work, and end the thread."""
         await asyncio.to_thread(self._worker.shutdown, wait=True, cancel_futures=True)
 
     def _backlog_s(self) -> float:
-        """Expected seconds until all work is done; running work counts as if it had just begun."""
+        """Estimate the time (s) until all work is done; running work counts as if it had just begun."""
         return sum(self._waiting.values()) * self._times.expected_s

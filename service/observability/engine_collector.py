@@ -1,4 +1,4 @@
-"""Metrics of the engine's state, read at each scrape: queue, models, memory."""
+"""Metrics of the engine's state, read at scrapes: queue, models, memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from service.engine.engine import Engine
 
 
 class EngineCollector(Collector):
-    """Reads the engine's state at each scrape."""
+    """Reads the engine's state at scrapes."""
 
     def __init__(self, engine: Engine) -> None:
-        """engine: asked at each scrape."""
+        """Read this engine."""
         self._engine = engine
 
     def collect(self) -> Iterator[Metric]:
-        """The families, in the order in which they are written."""
+        """Yield the metric families in order."""
         engine, models = self._engine, self._engine.models
         yield GaugeMetricFamily("prime_queue_depth", "Calls that wait or run.", engine.n_queued)
         yield GaugeMetricFamily("prime_ready", "1 when requests should be sent here.", engine.ready)
@@ -62,7 +62,7 @@ class EngineCollector(Collector):
 
 
 def _device_memory(device: str) -> dict[str, int]:
-    """Bytes by state."""
+    """Return bytes by state."""
     if device != "cuda":
         return {"allocated": 0, "reserved": 0}
     import torch  # the backend has imported it already

@@ -1,4 +1,4 @@
-"""The metrics for Prometheus. Each application has its own registry, so that several can run in one process."""
+"""Prometheus metrics. An application has a separate registry, so that several can run in one process."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from synthesis.conventions import STAGES
 from synthesis.profiles import MAX_UPDATES
 from synthesis.types import Design, Replaced
 
+# 50 us to 6.4 s in steps of 1.5: a design takes from tenths of a millisecond on a GPU to tens of them on a CPU.
 TIME_BUCKETS_S = tuple(50e-6 * 1.5**step for step in range(30))
-"""50 us to 6.4 s in steps of 1.5: a design takes from tenths of a millisecond on a GPU to tens of them on a CPU."""
 
+# 10 ms to 75 s, above any deadline, in the same steps.
 CALIBRATION_BUCKETS_S = tuple(0.01 * 1.5**step for step in range(23))
-"""10 ms to 75 s, more than any deadline, in the same steps."""
 
 NOISE_REDUCTION_BUCKETS_DB = tuple(range(0, 51, 2))  # from 0: a histogram with negative bounds has no sum
 
@@ -30,7 +30,15 @@ class Metrics:
     """The service's metrics, with the prefix `prime_`, and the process's, with `process_`."""
 
     def __init__(self, engine: Engine, commit: str = "") -> None:
-        """engine: read at each scrape; reports the size of its batches. commit: of this build."""
+        """Register the metrics.
+
+        Parameters
+        ----------
+        engine
+            Read at scrapes; reports the size of its batches.
+        commit
+            Commit of this build.
+        """
         self.registry = CollectorRegistry()
         self._child: Callable[..., Any] = cache(lambda metric, *labels: metric.labels(*labels))
         self._models = engine.models
@@ -85,7 +93,7 @@ class Metrics:
         )
         for reason in get_args(Replaced):  # start at 0, so that the first one is an increase
             self._replaced.labels(reason)
-        # Two sums over the same designs: their difference is the drift, over any time and any set of replicas.
+        # Two sums over the same designs: their difference is the drift, over any time and set of replicas.
         self._judged = Summary(
             "prime_judged_noise_reduction_db",
             "Designs whose model's manifest states a score: what was predicted, and what the model scored.",
@@ -103,20 +111,19 @@ class Metrics:
         return Histogram(name, text, buckets=tuple(buckets), registry=self.registry)
 
     def observe(self, times_ms: Mapping[str, float | None], designs: Sequence[tuple[ModelVersion, Design]]) -> None:
-        """The times of one answered request, and its designs. None is a stage that was not timed apart, and is not
-        observed."""
+        """Observe the times of one answered request, and its designs; None is a stage without a separate time."""
         for name, spent in times_ms.items():
             if spent is not None:
                 self._times[name].observe(spent / 1e3)
-        for each in designs:
-            self._observe_design(*each)
+        for design in designs:
+            self._observe_design(*design)
 
     def observe_calibration(self, total_ms: float) -> None:
-        """Time of one answered calibration."""
+        """Observe the time of one answered calibration."""
         self._calibration.observe(total_ms / 1e3)
 
     def _observe_design(self, model: ModelVersion, design: Design) -> None:
-        """Figures of one design that was delivered; those of the model's own generator beside its scores."""
+        """Observe the figures of one delivered design, and beside its scores those of the model's generator."""
         predicted_db = design.prediction.mean_noise_reduction_db
         n_applied = design.refinement.applied
         self._noise_reduction.observe(predicted_db)
@@ -132,29 +139,28 @@ class Metrics:
             self._child(self._judged, model.name, "scored").observe(max(scored_db, 0.0))
 
     def count(self, endpoint: str, method: str, status: int, code: str) -> None:
-        """One request that was answered. method: of the design, empty where none was named."""
+        """Count one answered request; method is empty if none was given."""
         self._child(self._requests, endpoint, method, status, code).inc()
 
     def count_defect(self) -> None:
-        """One failure inside the service."""
+        """Count one failure inside the service."""
         self._defects.inc()
 
     def count_item(self, method: str, code: str) -> None:
-        """One item of a request for several designs. method: empty where the item could not be read."""
+        """Count one item of a request for several designs; method is empty if the item is unreadable."""
         self._child(self._items, method, code).inc()
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        """The text of a scrape and its media type, in the form that the Accept header prefers; the plain one where
-        that header makes no sense."""
+        """Return the text of a scrape and its media type, preferred by Accept; plain if that header is invalid."""
         try:
             encoder, media_type = choose_encoder(accept)
             return encoder(self.registry), media_type
-        except (TypeError, ValueError):  # a version that is no number
+        except (TypeError, ValueError):  # a version that is not a number
             return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
 
 
 def _installed(package: str) -> str:
-    """The version of a package; empty if it is not installed."""
+    """Return the version of a package; empty if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

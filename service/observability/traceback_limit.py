@@ -1,4 +1,4 @@
-"""Keeps a fault that a client can repeat from filling the log with tracebacks."""
+"""Limit tracebacks in the log, which a client might otherwise fill."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ PER_S = 60.0
 
 
 class TracebackLimit(logging.Filter):
-    """Writes a few tracebacks a minute; further records keep their message alone."""
+    """Writes a few tracebacks per minute; further records keep only their message."""
 
     def __init__(self, n: int = 10, clock: Callable[[], float] = monotonic) -> None:
-        """n: tracebacks in PER_S seconds."""
+        """Allow n tracebacks in PER_S seconds."""
         super().__init__()
         self._written: deque[float] = deque(maxlen=n)
         self._clock = clock
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Take the traceback from a record if there were too many; the record itself is always written."""
+        """Remove the traceback from a record beyond the limit; the record itself is always written."""
         if record.exc_info:
             now = self._clock()
             if len(self._written) == self._written.maxlen and now - self._written[0] < PER_S:

@@ -16,12 +16,12 @@ from fastapi import FastAPI
 
 from synthesis.conventions import STAGES
 
+# Requested every few seconds; their traces add nothing to the metrics.
 UNTRACED = "/health/,/metrics"
-"""Requested every few seconds; their traces would tell no more than the metrics."""
 
 
 class JsonFormatter(logging.Formatter):
-    """One line of JSON for each record: time, level, logger, message, and where there are any trace_id, error."""
+    """Formats a record as one line of JSON: time, level, logger, message, and, if any, trace_id and error."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -38,7 +38,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def trace_id() -> str:
-    """Of the current request: 32 hexadecimal digits; empty outside a request and without tracing."""
+    """Return the current request's trace id, 32 hexadecimal digits; empty outside a request and without tracing."""
     trace = sys.modules.get("opentelemetry.trace")  # imported by `Tracing`
     if trace is None:
         return ""
@@ -50,8 +50,19 @@ class Tracing:
     """Traces the requests of one application."""
 
     def __init__(self, app: FastAPI, endpoint: str | None = None) -> None:
-        """endpoint: of an OpenTelemetry collector (OTLP over HTTP), which receives the spans in batches; None:
-        trace ids appear in the log only. Raises ValueError if OpenTelemetry is not installed."""
+        """Enable tracing.
+
+        Parameters
+        ----------
+        endpoint
+            OpenTelemetry collector (OTLP over HTTP) that receives the spans in batches; None: trace ids appear only in
+            the log.
+
+        Raises
+        ------
+        ValueError
+            OpenTelemetry is not installed.
+        """
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
@@ -69,7 +80,7 @@ class Tracing:
         )
 
     def add_stage_spans(self, times_ms: Mapping[str, float | None]) -> None:
-        """Add a child span for each timed stage; they follow each other, and the last one ends now."""
+        """Add consecutive child spans for the timed stages; the last one ends now."""
         spent_ns = {stage: int(1e6 * spent) for stage in STAGES if (spent := times_ms.get(stage)) is not None}
         at_ns = time_ns() - sum(spent_ns.values())
         for stage, duration_ns in spent_ns.items():

@@ -1,8 +1,7 @@
 """Processors that draft and predict filters.
 
-`reference` is the method itself in torch, which training differentiates and tests run in float64; `cpu` is compiled
-and releases Python's lock; `cuda` replays recorded graphs. Nothing here imports torch before a backend that needs
-it is requested.
+`reference` is the method in torch, which training differentiates and tests run in float64; `cpu` is compiled and
+releases Python's lock; `cuda` replays recorded graphs. torch is imported only with a backend that needs it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from synthesis.types import Backend
 
 
 def backend_class(device: str) -> type[Backend]:
-    """Find the class for a device, which says how it may be called.
+    """Return the backend class of a device.
 
     Parameters
     ----------
@@ -20,13 +19,13 @@ def backend_class(device: str) -> type[Backend]:
 
     Returns
     -------
-    type of Backend
-        Created with a model's numbers.
+    type[Backend]
+        Class to be created with a model's numbers.
 
     Raises
     ------
     ValueError
-        For another device.
+        The device does not exist.
     """
     if device == "cpu":
         from synthesis.backends.cpu import CpuBackend

@@ -1,4 +1,4 @@
-"""The method as it is, in torch: what the other backends are tested against, in float32 or float64."""
+"""The method in torch, which the other backends are tested against, in float32 or float64."""
 
 from __future__ import annotations
 
@@ -38,10 +38,9 @@ Result = TypeVar("Result")
 
 
 def build_generator(parameters: ModelParameters) -> Generator:
-    """A generator that holds copies of the weights: float32 on the CPU, in evaluation mode, without gradients.
+    """Build a generator with copies of the weights: float32 on the CPU, in evaluation mode, without gradients.
 
-    The process's random state is left as it was: building draws fresh weights, and a model may be loaded in the
-    middle of a seeded run.
+    The process's random state is preserved: building draws weights, and a model may be loaded within a seeded run.
     """
     with torch.random.fork_rng(devices=[]):
         generator = Generator(parameters.config)
@@ -52,7 +51,7 @@ def build_generator(parameters: ModelParameters) -> Generator:
 def build_synthesizer(
     parameters: ModelParameters, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> Synthesizer:
-    """A synthesizer of its own: it shares no memory with the parameters."""
+    """Build a synthesizer that shares no memory with the parameters."""
     synthesizer = Synthesizer(
         build_generator(parameters),
         torch.tensor(parameters.reference_psd),
@@ -64,7 +63,7 @@ def build_synthesizer(
 def model_parameters(
     generator: Generator, reference_psd: Tensor, band_uncertainty: Tensor, path_prior: PathPrior | None = None
 ) -> ModelParameters:
-    """The reverse of `build_synthesizer`: copies as float32 arrays."""
+    """Return a generator's parameters as float32 copies, the reverse of `build_synthesizer`."""
     return ModelParameters(
         config=generator.config,
         weights={name: _to_float32(tensor) for name, tensor in generator.state_dict().items()},
@@ -75,9 +74,9 @@ def model_parameters(
 
 
 class ReferenceBackend:
-    """`Backend` by torch's operators, single conditions side by side.
+    """`Backend` with torch's operators, single conditions batched; stateless.
 
-    Results are rounded to float32 whatever the precision inside. Holds no state between calls.
+    Results are rounded to float32 whatever the internal precision.
     """
 
     name = "reference"
@@ -91,20 +90,20 @@ class ReferenceBackend:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        """dtype: torch.float32 or torch.float64, of everything between input and result."""
+        """Load the model in dtype torch.float32 or torch.float64."""
         self.synthesizer = build_synthesizer(parameters, dtype, device)
         self._band_uncertainty = parameters.band_uncertainty
 
     def draft(
         self, problems: Sequence[Problem], options: DesignOptions, with_wmmse: bool
     ) -> list[Draft | SynthesisError]:
-        """As `Backend.draft`; never predicts WMMSE."""
+        """Draft as `Backend.draft`, without predicting WMMSE."""
         return draft_all(self.synthesizer, problems, options, lambda simple: self._draft(simple, options))
 
     def predict(
         self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64], is_true: bool
     ) -> list[Prediction | SynthesisError]:
-        """As `Backend.predict`."""
+        """Predict as `Backend.predict`."""
         with torch.inference_mode():
             given = _Conditions(problems, self.synthesizer)
             if not given.places:
@@ -113,7 +112,7 @@ class ReferenceBackend:
             return given.in_order(self._predictions(given, filters, is_true))
 
     def _draft(self, problems: Sequence[Problem], options: DesignOptions) -> list[Draft | SynthesisError]:
-        """Of `is_simple` problems; a path that is not finite, all zero or too long is InvalidPaths in its place."""
+        """Draft `is_simple` problems; InvalidPaths replaces one with an invalid, all-zero or too long path."""
         with torch.inference_mode():
             given = _Conditions(problems, self.synthesizer)
             if not given.places:
@@ -138,19 +137,19 @@ class ReferenceBackend:
     def _predictions(
         self, given: _Conditions, taps: Tensor, is_true: bool = False
     ) -> list[Prediction | SynthesisError]:
-        """One for each condition, NonFiniteFilter where its taps or figures are not finite."""
+        """Predict all conditions; NonFiniteFilter replaces one whose taps or figures are not finite."""
         results: list[Prediction | SynthesisError] = []
         for item, coherence in enumerate(given.coherence):
-            own = slice(item, item + 1)
+            row = slice(item, item + 1)
             sums = band_sums(
-                given.paths.primary[own],
-                given.paths.secondary[own],
-                taps[own],
-                given.reference_psd[own],
+                given.paths.primary[row],
+                given.paths.secondary[row],
+                taps[row],
+                given.reference_psd[row],
                 coherence,
                 is_true=is_true,
             )
-            if not bool(torch.isfinite(taps[own]).all()):
+            if not bool(torch.isfinite(taps[row]).all()):
                 results.append(not_finite())
                 continue
             results.append(
@@ -167,7 +166,7 @@ class ReferenceBackend:
 
 
 def is_simple(problem: Problem) -> bool:
-    """Whether a problem is one condition of which every band is known, so that it may be one of a batch."""
+    """Return whether a problem is one condition without unknown bands, so that it can be batched."""
     return len(problem.conditions) == 1 and problem.conditions[0].unknown is None
 
 
@@ -177,8 +176,8 @@ def draft_all(
     options: DesignOptions,
     draft_batch: Callable[[list[Problem]], list[Draft | SynthesisError]],
 ) -> list[Draft | SynthesisError]:
-    """Draft all `is_simple` problems as one batch and each other one by `joint_draft`; results are in order."""
-    simple = [n for n, each in enumerate(problems) if is_simple(each)]
+    """Draft all `is_simple` problems as one batch and the others by `joint_draft`; results are in order."""
+    simple = [n for n, item in enumerate(problems) if is_simple(item)]
     found = dict(zip(simple, draft_batch([problems[n] for n in simple]) if simple else [], strict=True))
     for n, problem in enumerate(problems):
         if n not in found:
@@ -190,17 +189,19 @@ def draft_all(
 
 
 def joint_draft(synthesizer: Synthesizer, problem: Problem, options: DesignOptions) -> Draft:
-    """Design one filter for all conditions of a problem by torch's operators, on the synthesizer's device.
+    """Design one filter for all conditions of a problem with torch's operators, on the synthesizer's device.
 
     Raises
     ------
     InvalidPaths
-        Which names the condition.
+        A path is unusable; names the condition.
     NonFiniteFilter
-        If the filter is not finite.
+        The filter is not finite.
     """
     with torch.inference_mode():
-        given = _Conditions([replace(problem, conditions=(each,)) for each in problem.conditions], synthesizer)
+        given = _Conditions(
+            [replace(problem, conditions=(condition,)) for condition in problem.conditions], synthesizer
+        )
         for n, fault in sorted(given.faults.items()):
             raise problem.named(fault, n)
         psd, max_gain_db = given.reference_psd[:1], given.max_gain_db[:1]
@@ -208,7 +209,9 @@ def joint_draft(synthesizer: Synthesizer, problem: Problem, options: DesignOptio
         clock = StageClock(psd.device)
         taps = _initial_filter(synthesizer, given, options.method, clock, weights)
         none = np.zeros(len(WIDE_BANDS), bool)
-        unknown = np.stack([none if each.unknown is None else each.unknown for each in problem.conditions])
+        unknown = np.stack(
+            [none if condition.unknown is None else condition.unknown for condition in problem.conditions]
+        )
         refinement = synthesizer.refine(
             given.paths,
             taps,
@@ -228,8 +231,13 @@ def joint_draft(synthesizer: Synthesizer, problem: Problem, options: DesignOptio
 def _initial_filter(
     model: Synthesizer, given: _Conditions, method: str, clock: StageClock, weights: Tensor | None = None
 ) -> Tensor:
-    """Taps [batch, 2048] before any update; stages that a method does not have are not timed. weights: the `shares`
-    of `Synthesizer`, where the conditions are one problem's."""
+    """Return taps [batch, 2048] before updates; only stages of the method are timed.
+
+    Parameters
+    ----------
+    weights
+        `shares` of `Synthesizer` for the conditions of one problem.
+    """
     if method in STARTS or method == "wmmse":
         psd = given.reference_psd if weights is None else given.reference_psd[:1]
         taps = model.initial_filter(given.paths, method, given.max_gain_db, psd, weights)
@@ -250,9 +258,9 @@ def _initial_filter(
 class _Conditions:
     """Single conditions on the model's device and in its precision, without unusable ones."""
 
-    # float [batch, 1].
+    # Float [batch, 1].
     max_gain_db: Tensor
-    # float [batch, 16385].
+    # Float [batch, 16385].
     reference_psd: Tensor
     paths: AcousticPaths
 
@@ -261,40 +269,41 @@ class _Conditions:
         self.faults: dict[int, SynthesisError] = {}
         self._n_problems = len(problems)
         paths: dict[int, AcousticPaths] = {}
-        for place, each in enumerate(problems):
-            (known,) = each.conditions
+        for place, problem in enumerate(problems):
+            (known,) = problem.conditions
             try:
                 paths[place] = AcousticPaths(
                     _spectrum("primary", known.primary, psd), _spectrum("secondary", known.secondary, psd)
                 ).validate()
             except SynthesisError as error:
                 self.faults[place] = error
-        # Of the conditions that are left, in `problems`.
+        # Indices in `problems` of the remaining conditions.
         self.places = list(paths)
         if not paths:
             return
         left = [problems[place] for place in self.places]
-        conditions = [each.conditions[0] for each in left]
+        conditions = [item.conditions[0] for item in left]
         self.paths = AcousticPaths.stack(list(paths.values()))
-        # float [1, 16385] each, or None.
+        # Float [1, 16385], or None.
         self.coherence = [
-            None if each.coherence is None else _tensor(each.coherence, psd)[None] for each in conditions
+            None if condition.coherence is None else _tensor(condition.coherence, psd)[None]
+            for condition in conditions
         ]
-        self.uncertainty = [each.uncertainty for each in conditions]
-        self.resembles = [each.resembles for each in conditions]
-        self.max_gain_db = psd.new_tensor([[each.max_gain_db] for each in left])
+        self.uncertainty = [condition.uncertainty for condition in conditions]
+        self.resembles = [condition.resembles for condition in conditions]
+        self.max_gain_db = psd.new_tensor([[item.max_gain_db] for item in left])
         self.reference_psd = torch.stack(
-            [psd if each.reference_psd is None else _tensor(each.reference_psd, psd) for each in left]
+            [psd if item.reference_psd is None else _tensor(item.reference_psd, psd) for item in left]
         )
 
     def in_order(self, results: Sequence[Result]) -> list[Result | SynthesisError]:
-        """One result for each problem: those of `places`, and the faults of the others."""
+        """Return one result per problem: those of `places`, and the errors of the others."""
         found: dict[int, Result | SynthesisError] = dict(zip(self.places, results, strict=True))
         return [(found | self.faults)[place] for place in range(self._n_problems)]
 
 
 def _spectrum(name: str, path: Float32 | Complex64, like: Tensor) -> Tensor:
-    """One path on the design grid, complex [1, 16385], in the precision and on the device of `like`."""
+    """Return a path on the design grid, complex [1, 16385], in the precision and on the device of `like`."""
     if not np.iscomplexobj(path):
         response = _tensor(path, like)
         if response.ndim != 1 or not 0 < len(response) <= DESIGN_N_FFT:

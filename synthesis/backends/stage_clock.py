@@ -8,9 +8,9 @@ import torch
 
 
 class StageClock:
-    """Splits the time since its creation, or since `start`, into stages, each of which a `mark` ends. For one thread.
+    """Splits the time since its creation, or since `start`, into stages that end with `mark`. For one thread.
 
-    On a GPU the marks are CUDA events in the current stream, for the last of which `times_ms` waits.
+    On a GPU the marks are CUDA events in the current stream; `times_ms` waits for the last one.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -41,7 +41,7 @@ class StageClock:
         self._events[index].record()
 
     def times_ms(self) -> dict[str, float]:
-        """Milliseconds of every stage; one that ran twice counts both times."""
+        """Return the time (ms) per stage; repeated stages are summed."""
         if self._on_gpu:
             self._events[len(self._stages)].synchronize()
         times: dict[str, float] = {}

@@ -26,14 +26,14 @@ LOW_EDGE_HZ, HIGH_EDGE_HZ = 45.0, 9000.0
 EDGE_ORDER = 4
 # Starting l over the mean (of logarithms) of v |S|^2 between the edges.
 START_PENALTY = 1e-3
-# Largest |S W| / |P| above HIGH_EDGE_HZ. What cannot be cancelled there adds up in power over a band: 1.3 dB.
+# Largest |S W| / |P| above HIGH_EDGE_HZ. The uncancelled rest adds up in power over a band: 1.3 dB.
 DRIVE_LIMIT = 0.6
-# Of a soft minimum, per neper: 0.6 dB below the ceiling where the magnitude meets it, 0.08 dB at 2 dB below.
+# Sharpness of a soft minimum, per neper: 0.6 dB below the ceiling where the magnitude meets it, 0.08 dB at 2 dB below.
 CEILING_SHARPNESS = 10.0
 # Share of the symbol's mean that is added to it: bounds the condition number for float32.
 DAMPING = 1e-4
-# Of the conjugate gradients. On measured ears they leave a residual of 0.5 % after training. A generator is trained
-# through as many: with twelve it loses 0.1 dB of noise reduction in the mean, and up to 1.9 dB on single ears.
+# Iterations of the conjugate gradients. On measured ears they leave a residual of 0.5 % after training. A generator is
+# trained through as many: with twelve it loses 0.1 dB of noise reduction in the mean, and up to 1.9 dB on single ears.
 N_ITERATIONS = 4
 
 
@@ -132,7 +132,7 @@ def fir_wiener(
     symbol = weight * secondary_power + penalty
     matched = weight * xp.conj(secondary) * primary
     if shares is not None:
-        symbol, matched = (xp.sum(shares[:, None] * each, axis=0, keepdims=True) for each in (symbol, matched))
+        symbol, matched = (xp.sum(shares[:, None] * item, axis=0, keepdims=True) for item in (symbol, matched))
         if log_ceiling is not None and log_ceiling.ndim == 2:
             log_ceiling = xp.min(log_ceiling, axis=0, keepdims=True)
     symbol = symbol + DAMPING * xp.mean(symbol, axis=-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""The generators: convolutional networks that correct what a filter is realised from: theory (4); paper, Eq. 5.
+"""Generators: convolutional networks that correct the quantities that define a filter: theory (4); paper, Eq. 5.
 
 `prime` is the paper's, on the full linear grid; it corrects the log magnitude of the ratio base, which is then
 given its minimum phase. `prime-log` is the same stack of layers on a few log-spaced frequencies; it corrects the
@@ -17,7 +17,7 @@ from synthesis.start.features import N_CHANNELS
 
 
 class LinearFrequencyGrid(nn.Module):
-    """The Fourier grid itself: what comes in goes out."""
+    """The Fourier grid itself: inputs are returned unchanged."""
 
     points_hz: Tensor
 
@@ -25,16 +25,16 @@ class LinearFrequencyGrid(nn.Module):
         """n_fft: points of the Fourier grid."""
         super().__init__()
         self.n_points = n_fft // 2 + 1
-        # 0 Hz has no logarithm; half a bin stands for it.
+        # 0 Hz has no logarithm; half a bin replaces it.
         frequency = torch.from_numpy(frequencies_hz(n_fft))
         self.register_buffer("points_hz", frequency.clamp_min(frequency[1] / 2).float(), persistent=False)
 
     def pool(self, channels: Tensor) -> Tensor:
-        """[batch, n_channels, n_bins], unchanged."""
+        """Return [batch, n_channels, n_bins] unchanged."""
         return channels
 
     def spread(self, values: Tensor) -> Tensor:
-        """[..., n_bins], unchanged."""
+        """Return [..., n_bins] unchanged."""
         return values
 
 
@@ -60,11 +60,11 @@ class LogFrequencyGrid(nn.Module):
         self.register_buffer("lower", torch.from_numpy(grid.lower.copy()), persistent=False)
 
     def pool(self, channels: Tensor) -> Tensor:
-        """Weighted means around each point: [batch, n_channels, n_bins] -> [batch, n_channels, n_points]."""
+        """Average around the points with weights: [batch, n_channels, n_bins] -> [batch, n_channels, n_points]."""
         return channels @ self.pooling
 
     def spread(self, values: Tensor) -> Tensor:
-        """Linear interpolation in log f, constant beyond both ends: [..., n_points] -> [..., n_bins]."""
+        """Interpolate linearly in log f, constant beyond both ends: [..., n_points] -> [..., n_bins]."""
         return torch.lerp(values[..., self.lower], values[..., self.lower + 1], self.fraction)
 
 
@@ -94,7 +94,7 @@ class Generator(nn.Module):
     """
 
     def __init__(self, config: GeneratorConfig) -> None:
-        """Fresh weights from torch's default initialisation under the caller's seed."""
+        """Draw weights by torch's default initialisation under the caller's seed."""
         super().__init__()
         self.config = config
         width = config.n_channels
@@ -118,11 +118,11 @@ class Generator(nn.Module):
 
     @property
     def n_parameters(self) -> int:
-        """Trained numbers: 151,401 in the paper's layout."""
-        return sum(each.numel() for each in self.parameters())
+        """Return the number of trained parameters: 151,401 in the paper's layout."""
+        return sum(parameter.numel() for parameter in self.parameters())
 
     def forward(self, pooled_features: Tensor) -> Tensor:
-        """Compute Delta, theory (4), on the generator's own grid, within +-bound_db ln 10 / 20.
+        """Compute Delta, theory (4), on the generator's grid, within +-bound_db ln 10 / 20.
 
         pooled_features: [batch, 12, grid.n_points] (`grid.pool`). Returns [batch, n_outputs, grid.n_points],
         n_outputs after N_OUTPUTS; `grid.spread` takes them to the Fourier grid.

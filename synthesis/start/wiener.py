@@ -13,9 +13,9 @@ from synthesis.paths import AcousticPaths
 
 
 def wmmse_weights(reference_psd: Tensor) -> Tensor:
-    """Weight of each bin, real [n_bins], from the reference power spectrum [n_bins].
+    """Compute the weights of the bins, real [n_bins], from the reference power spectrum [n_bins].
 
-    Within each target band the power is divided by the band's number of bins; then the weights are scaled to
+    Within a target band the power is divided by the band's number of bins; then the weights are scaled to
     unit mean over the bins in use, and are zero elsewhere.
     """
     n_fft = 2 * (reference_psd.shape[-1] - 1)
@@ -24,12 +24,12 @@ def wmmse_weights(reference_psd: Tensor) -> Tensor:
     weights = reference_psd * per_bin.sum(-1)
     active = membership.sum(-1) > 0
     mean = weights[..., active].mean(-1, keepdim=True)
-    # A reference with no power in any band leaves every weight at zero.
+    # A reference without power in the bands leaves all weights at zero.
     return weights / mean.clamp_min(torch.finfo(weights.dtype).tiny)
 
 
 def toeplitz_system(paths: AcousticPaths, weights: Tensor, n_taps: int = N_TAPS) -> tuple[Tensor, Tensor]:
-    """First column [batch, n_taps] and right-hand side [batch, n_taps] of the regularised normal equations.
+    """Compute first column [batch, n_taps] and right-hand side [batch, n_taps] of the regularised normal equations.
 
     Setting the gradient of sum_k w_k |P_k - S_k f_k^T w|^2 + lambda |w|^2 to zero over real taps gives
     sum_k w_k |S_k|^2 cos(2 pi k (m - n) / N) on the left and Re sum_k w_k S_k* P_k e^(2 pi i k n / N) on the
@@ -40,20 +40,20 @@ def toeplitz_system(paths: AcousticPaths, weights: Tensor, n_taps: int = N_TAPS)
     column = torch.fft.irfft(power)[..., :n_taps] * (n_fft / 2)
     rhs = torch.fft.irfft(weights * paths.secondary.conj() * paths.primary)[..., :n_taps] * (n_fft / 2)
     diagonal = column[..., 0] + WMMSE_REGULARISATION * power.sum(-1)
-    # With no secondary path in any band the right-hand side is zero too: the least filter is none.
+    # Without secondary path in the bands the right-hand side is zero too, and so is the filter.
     column[..., 0] = torch.where(diagonal > 0, diagonal, 1.0)
     return column, rhs
 
 
 def toeplitz_symbol(paths: AcousticPaths, weights: Tensor) -> Tensor:
-    """Symbol of the regularised normal equations, [batch, n_bins]: its inverse transform is the first column."""
+    """Compute the symbol of the regularised normal equations, [batch, n_bins], the transform of the first column."""
     power = weights * squared_magnitude(paths.secondary)
     symbol = power * (paths.n_fft / 2) + WMMSE_REGULARISATION * power.sum(-1, keepdim=True)
     return symbol.clamp_min(torch.finfo(symbol.dtype).tiny)
 
 
 def solve_direct(column: Tensor, rhs: Tensor) -> Tensor:
-    """Levinson recursion on the CPU for symmetric Toeplitz systems: float64 [batch, n_taps], from float64."""
+    """Solve symmetric Toeplitz systems by Levinson's recursion on the CPU: float64 [batch, n_taps], from float64."""
     taps = [solve_toeplitz(c, r) for c, r in zip(column.cpu().numpy(), rhs.cpu().numpy(), strict=True)]
     return torch.from_numpy(np.stack(taps))
 
@@ -69,12 +69,12 @@ def design_wmmse(
     weights = wmmse_weights(reference_psd.to(torch.float64))
     system = toeplitz_system(paths.to(torch.float64), weights, n_taps)
     if shares is not None:
-        column, rhs = ((shares.to(each)[:, None] * each).sum(0, keepdim=True) for each in system)
+        column, rhs = ((shares.to(item)[:, None] * item).sum(0, keepdim=True) for item in system)
     else:
         column, rhs = system
     return solve_direct(column, rhs).to(paths.primary.real)
 
 
 def design_shared_wmmse(paths: AcousticPaths, reference_psd: Tensor, n_taps: int = N_TAPS) -> Tensor:
-    """The one filter for all ears of `paths`, each of weight one: taps [1, n_taps] in the paths' real type."""
+    """Design one filter for all ears of `paths`, with weight one: taps [1, n_taps] in the paths' real type."""
     return design_wmmse(paths, reference_psd, n_taps, torch.ones(paths.batch_size, dtype=torch.float64))

@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks import core, http
 from benchmarks.__main__ import main
-from benchmarks.ears import Ears
 
 
 def rows_of(command: str, folder: Path, *arguments: str) -> list[dict[str, Any]]:
@@ -62,17 +61,6 @@ def test_train(tmp_path: Path) -> None:
         assert row["seconds_per_model"] == pytest.approx(expected, rel=1e-3)
 
 
-def test_scaling(tmp_path: Path) -> None:
-    rows = rows_of("scaling", tmp_path)
-    assert {(row["axis"], row["by"]) for row in rows} == {
-        ("taps", "reference"),
-        ("taps", "solve_toeplitz"),
-        ("batch", "cpu"),
-        ("updates", "cpu"),
-    }
-    assert all(row["ms"]["p50"] > 0 for row in rows)
-
-
 def test_trace(tmp_path: Path) -> None:
     none, one = rows_of("trace", tmp_path)
     assert (none["k"], one["k"]) == (0, 1)
@@ -80,12 +68,12 @@ def test_trace(tmp_path: Path) -> None:
     assert one["megabytes"] > none["megabytes"] > 0.1
 
 
-def test_a_mistake_in_the_options_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistake_in_options_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["core", "--quick", "--device", "cpu", "--data", str(tmp_path / "nowhere")]) == 2
     assert "nowhere" in capsys.readouterr().err
 
 
-def test_the_server_s_own_stages_are_subtracted() -> None:
+def test_server_stages_are_subtracted() -> None:
     answer = (
         b"HTTP/1.1 200 OK\r\nServer-Timing: decode;dur=1.0, core;dur=3.5, predict;dur=0.5, total;dur=6.0\r\n"
         b"Content-Length: 4\r\n\r\nbody"
@@ -97,7 +85,3 @@ def test_the_server_s_own_stages_are_subtracted() -> None:
     assert row["failed"] == [503]
     assert row["latency_ms"]["n"] == 1
     assert row["over_core_ms"]["p50"] == pytest.approx(10 - 1 - 3.5 - 0.5)
-
-
-def test_rounds_wrap_around(ears: Ears) -> None:
-    assert ears.batch(3, 3) == [ears.estimated[3], *ears.estimated[:2]]

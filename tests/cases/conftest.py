@@ -1,4 +1,4 @@
-"""Files from the field, with their right answers, in the folder named by PRIME_CASES."""
+"""Files from the field with known answers, in the folder named by PRIME_CASES."""
 
 import importlib.util
 import json

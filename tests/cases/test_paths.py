@@ -1,4 +1,4 @@
-"""Paths are designed for and predicted as they were sent: field cases, and systems that are no earphone."""
+"""Designs and predictions for field cases and for systems that are not earphones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from scipy.io import wavfile
 from scipy.linalg import solve_toeplitz
 from scipy.signal import butter, firwin, resample_poly, sosfilt
 
-from cli import tables
 from model_store.store import ModelStore
 from service.api.problem import resolved_profile
 from service.engine.resident_model import ResidentModel
@@ -33,7 +32,7 @@ SCORED = slice(WIDE_BANDS.index(NR_BANDS[0]), WIDE_BANDS.index(NR_BANDS[-1]) + 1
 @pytest.fixture(scope="module")
 def model() -> ResidentModel:
     store = ModelStore()
-    return ResidentModel.load(store, store.resolve("default"), "cpu", Fallback())
+    return ResidentModel.load(store, store.resolve("bose-qc20"), "cpu", Fallback())
 
 
 def responses(case: str, names: tuple[str, str]) -> list[Array]:
@@ -42,9 +41,9 @@ def responses(case: str, names: tuple[str, str]) -> list[Array]:
     return [np.loadtxt(name) for name in names]
 
 
-@pytest.mark.parametrize(("case", "k"), [("01", 1), ("01", 3), ("42", 1), ("42", 3)])
+@pytest.mark.parametrize(("case", "k"), [("01", 1), ("42", 3)])
 @pytest.mark.filterwarnings("ignore:Chunk")
-def test_band_limited_paths_are_believed(
+def test_band_limited_paths_are_predicted(
     case: str, k: int, in_case: Callable[[str], Command], score: ModuleType
 ) -> None:
     run = in_case(case)
@@ -60,25 +59,11 @@ def test_band_limited_paths_are_believed(
     prediction = design["prediction"]
     assert abs(reached.mean() - prediction["mean_noise_reduction_db"]) < prediction["interval_db"]
     assert reached.mean() > 19
-    told = np.array(prediction["noise_reduction_db"])[: len(reached)]
-    assert (reached > np.minimum(told, 0) - 1).all()
+    predicted = np.array(prediction["noise_reduction_db"])[: len(reached)]
+    assert (reached > np.minimum(predicted, 0) - 1).all()
     if case == "42":
         assert (-reached).max() < 1
     assert prediction["unknown_bands_hz"] == []
-
-
-def test_wmmse_is_never_better_in_silence(in_case: Callable[[str], Command], score: ModuleType) -> None:
-    run = in_case("04")
-    reached = {}
-    for name, more in (("out", ("-k", 1)), ("wmmse", ("-k", 0, "--method", "wmmse"))):
-        arguments = ("design", "--primary", "P.csv", "--secondary", "S.csv", *more, "-o", f"{name}.json")
-        if run(*arguments).exit_code:
-            assert run(*arguments, "--rate", 48000).exit_code == 0
-        taps = np.array(read_design(f"{name}.json")["fir"])
-        truth = score.Truth(*responses("04", ("P.csv", "S.csv")), 48_000)
-        reached[name] = truth.nr(taps, 48_000)[1].mean()
-    codes = [item["code"] for item in read_design("out.json")["warnings"]]
-    assert "generator_replaced" in codes or reached["out"] > reached["wmmse"] - 0.5
 
 
 def systems() -> Iterator[Any]:
@@ -125,7 +110,7 @@ def designed(model: ResidentModel, ear: Problem, method: str, k: int) -> Design:
 
 
 def wmmse_taps(primary: Array, secondary: Array, psd: Array) -> Array:
-    """Eq. 7 in float64."""
+    """Wiener filter of eq. 7 in float64."""
     p, s = (np.fft.rfft(item, DESIGN_N_FFT) for item in (primary, secondary))
     bins = MEMBERSHIP[:, SCORED]
     weight = psd * (bins / bins.sum(0)).sum(1)
@@ -136,7 +121,7 @@ def wmmse_taps(primary: Array, secondary: Array, psd: Array) -> Array:
 
 
 def reduction_db(ear: Problem, taps: NDArray[np.floating], psd: Array) -> Array:
-    """Of each of the 31 bands, in float64."""
+    """Noise reduction per band of the 31, in float64."""
     p, s = (
         np.fft.rfft(item.astype(float), DESIGN_N_FFT) if item.dtype.kind == "f" else item.astype(complex)
         for paths in ear.conditions
@@ -172,8 +157,8 @@ def transformed_path(path: Float32) -> Complex64:
 
 
 @pytest.mark.parametrize(("primary", "secondary"), SYSTEMS)
-def test_padded_or_transformed_paths_are_the_same(primary: Array, secondary: Array, model: ResidentModel) -> None:
-    """A transform rounds, and the updates of a filter of 40 dB make up to 0.03 dB of that."""
+def test_padded_or_transformed_paths_are_same(primary: Array, secondary: Array, model: ResidentModel) -> None:
+    """A transform rounds, and the updates of a filter of 40 dB turn that into up to 0.03 dB."""
     psd = model.parameters.reference_psd.astype(float)
     pair = [item.astype(np.float32) for item in (primary, secondary)]
     sent = Problem((Paths(pair[0], pair[1]),))
@@ -191,17 +176,17 @@ def test_padded_or_transformed_paths_are_the_same(primary: Array, secondary: Arr
     assert transformed.prediction.mean_noise_reduction_db == pytest.approx(expected, abs=0.05)
 
 
-@pytest.mark.parametrize("k", [0, 1, 3])
-@pytest.mark.parametrize("unheard_hz", [(0, 120), (600, 1500), (4000, 24_000), (0, 24_001)])
+@pytest.mark.parametrize("k", [0, 3])
+@pytest.mark.parametrize("unknown_hz", [(0, 120), (600, 1500), (4000, 24_000), (0, 24_001)])
 @pytest.mark.parametrize("by", ["coherence", "uncertainty"])
-@pytest.mark.parametrize(("primary", "secondary"), SYSTEMS[1::3])
+@pytest.mark.parametrize(("primary", "secondary"), SYSTEMS[1::4])
 def test_unknown_bands_are_kept_quiet(
-    primary: Array, secondary: Array, by: str, unheard_hz: tuple[float, float], k: int, model: ResidentModel
+    primary: Array, secondary: Array, by: str, unknown_hz: tuple[float, float], k: int, model: ResidentModel
 ) -> None:
     hz = np.arange(N_BINS) * 48_000 / DESIGN_N_FFT
-    heard = ~((hz >= unheard_hz[0]) & (hz < unheard_hz[1]))
-    unknown = (~heard).astype(float) @ MEMBERSHIP > 0.98 * MEMBERSHIP.sum(0)
-    known: dict[str, Any] = {"coherence": np.where(heard, 0.999, 0).astype(np.float32)}
+    is_known = ~((hz >= unknown_hz[0]) & (hz < unknown_hz[1]))
+    unknown = (~is_known).astype(float) @ MEMBERSHIP > 0.98 * MEMBERSHIP.sum(0)
+    known: dict[str, Any] = {"coherence": np.where(is_known, 0.999, 0).astype(np.float32)}
     if by == "uncertainty":
         known = {by: np.where(unknown, 30, 1e-4).astype(np.float32) * np.ones((2, 1), np.float32)}
     ear = Problem((Paths(primary.astype(np.float32), secondary.astype(np.float32), **known),))
@@ -210,10 +195,3 @@ def test_unknown_bands_are_kept_quiet(
     np.testing.assert_array_equal(named, unknown)
     psd = model.parameters.reference_psd.astype(float)
     assert (reduction_db(ear, answer.taps, psd)[unknown] > -1.05).all()
-
-
-def test_unknown_bands_are_printed_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    figures = {"mean_noise_reduction_db": 12.0, "amplification_db": 0.0, "max_gain_db": 20.0}
-    found = {"band_centre_hz": [50.0], "noise_reduction_db": [12.0], "unknown_bands_hz": [20.0, 31.5]} | figures
-    tables.prediction(found)
-    assert "the measurement says nothing of 20, 31.5 Hz" in capsys.readouterr().out

@@ -33,42 +33,16 @@ def test_spare_inputs_may_be_silent(in_case: Callable[[str], Command]) -> None:
     assert "of 4 channels the first are taken" in found.output
 
 
-def test_drive_takes_the_place_of_on(in_case: Callable[[str], Command], score: ModuleType) -> None:
+def test_drive_takes_place_of_on(in_case: Callable[[str], Command], score: ModuleType) -> None:
     run = in_case("39")
     make()
     paths = np.load("paths.npz")
     played = 0.05 * np.random.default_rng(7).standard_normal(8 * 48_000)
-    heard = [np.convolve(path, played)[: len(played)] for path in ([0, 0, 0.01], paths["S"])]
+    sounds = [np.convolve(path, played)[: len(played)] for path in ([0, 0, 0.01], paths["S"])]
     noise = 1e-4 * np.random.default_rng(8).standard_normal((2, len(played)))
-    soundfile.write("drive.wav", np.stack([played, *(np.array(heard) + noise)], 1), 48_000)
+    soundfile.write("drive.wav", np.stack([played, *(np.array(sounds) + noise)], 1), 48_000)
     assert run("calibrate", "off.wav", "--drive", "drive.wav", "-o", "ear.json").exit_code == 0
     assert run("design", "ear.json", "-k", 1, "-o", "out.json").exit_code == 0
     _, bands = score.Truth(paths["P"], paths["S"], 48_000).nr(np.array(read_design("out.json")["fir"]), 48_000)
     assert np.mean(bands) > 15
     assert "feedback" in json.loads(Path("ear.json").read_text())
-
-
-def test_clipping_is_found_at_other_rates(in_case: Callable[[str], Command]) -> None:
-    run = in_case("39")
-    make()
-    from scipy.signal import resample_poly
-
-    for name in ("off.wav", "on.wav"):
-        samples, _ = soundfile.read(name)
-        samples = resample_poly(samples, 147, 160)
-        limit = samples.std(0)
-        soundfile.write(name, np.clip(samples, -limit, limit), 44_100)
-    found = run("calibrate", "off.wav", "on.wav", "--gain", 0.35)
-    assert found.exit_code == 4
-    assert "found: clipping" in found.output
-
-
-def test_exchanged_channels_are_named_first(in_case: Callable[[str], Command]) -> None:
-    run = in_case("39")
-    make()
-    for name in ("off.wav", "on.wav"):
-        samples, rate = soundfile.read(name)
-        soundfile.write(name, samples[:, ::-1], rate)
-    found = run("calibrate", "off.wav", "on.wav", "--gain", 0.35, "--json")
-    verdict = json.loads(found.stdout)["verdict"]
-    assert verdict["reasons"][0]["code"] == "exchanged_channels"

@@ -1,4 +1,4 @@
-"""Measurements as JSON say what they are."""
+"""JSON measurements with contradicting or failed content."""
 
 import json
 from pathlib import Path
@@ -13,19 +13,19 @@ PATH = {"impulse_response": [1.0, 0.5]}
 
 
 def written(file: Path, **fields: Any) -> Path:
-    """A measurement."""
+    """Write a measurement."""
     file.write_text(json.dumps({"primary": PATH, "secondary": PATH} | fields))
     return file
 
 
 @pytest.mark.parametrize("name", ["sample_rate", "fs", "SamplingRate"])
-def test_json_at_another_rate_is_refused(tmp_path: Path, name: str) -> None:
+def test_json_at_another_rate_is_rejected(tmp_path: Path, name: str) -> None:
     assert ear(written(tmp_path / "ear.json", **{name: 48_000}))[1] == ()
     with pytest.raises(FileError, match="states 44100 Hz"):
         ear(written(tmp_path / "ear.json", **{name: 44_100}))
 
 
-def test_failed_calibration_is_said(tmp_path: Path) -> None:
+def test_failed_calibration_is_reported(tmp_path: Path) -> None:
     verdict = {"passed": False, "reasons": [{"code": "clipping"}]}
     (note,) = ear(written(tmp_path / "ear.json", verdict=verdict))[1]
     assert "did not pass (clipping)" in note

@@ -1,8 +1,8 @@
-"""Six measured ears of PANDAR in the database's own layout, with synthetic noises beside them.
+"""Six measured ears of PANDAR in the database's layout, with synthetic noises.
 
     python -m tests.data.six_ears DATABASE
 
-writes `six_ears.npz` anew from a full copy.
+writes `six_ears.npz` from a full copy.
 """
 
 import sys
@@ -16,11 +16,10 @@ FILE = Path(__file__).with_name("six_ears.npz")
 CHANNELS = ("SecondaryL", "SecondaryR", "FeedbackL", "FeedbackR", "PrimaryL", "PrimaryR")
 PERSONS_FOLDER = "PANDAR_database_1.0/BoseQC20/acoustic_booth/persons"
 
-# Both ears of each: the first person, the one with the lowest noise reduction of six sections, and one of whose
-# earphones fits loosely.
+# The first person, the one with the lowest noise reduction of six sections, and one with a loose earphone; both ears.
 PERSONS = (1, 13, 23)
 
-# Of the spectrum of each noise: power is 1 / f to these, above 20 Hz.
+# Spectral slopes of the noises: power is 1 / f to these, above 20 Hz.
 SLOPES = (0.0, 0.4, 0.8, 1.0, 1.2, 1.5, 1.8, 2.0)
 N_NOISE_SAMPLES = 12 * 48_000
 

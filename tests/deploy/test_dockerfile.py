@@ -25,7 +25,7 @@ def test_hadolint_accepts_it() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_what_it_copies_is_in_the_project_and_in_its_build_context() -> None:
+def test_what_it_copies_is_in_project_and_in_build_context() -> None:
     copied = re.findall(r"^COPY (?!--from)(.+?) \S+$", TEXT, re.MULTILINE)
     names = [name for line in copied for name in line.split()]
     allowed = {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines()}
@@ -35,18 +35,13 @@ def test_what_it_copies_is_in_the_project_and_in_its_build_context() -> None:
         assert name in allowed
 
 
-def test_it_installs_as_make_does() -> None:
-    assert "scripts/install.sh" in (ROOT / "Makefile").read_text()
-    assert re.search(r"^RUN .*scripts/install\.sh", TEXT, re.MULTILINE)
-
-
-def test_its_settings_are_the_service_s_and_it_is_not_root() -> None:
+def test_settings_are_service_and_it_is_not_root() -> None:
     assert set(re.findall(r"\bPRIME_\w+(?==)", TEXT)) <= {f"PRIME_{name.upper()}" for name in Settings.model_fields}
     assert re.findall(r"^USER (.+)$", TEXT, re.MULTILINE)[-1] not in ("root", "0", "0:0")
 
 
 @pytest.mark.parametrize("answering", ["PRIME_PORT", "PRIME_MANAGEMENT_PORT"])
-def test_the_health_check_asks_the_management_port_where_there_is_one(answering: str) -> None:
+def test_health_check_asks_management_port_where_there_is_one(answering: str) -> None:
     """Clients may have used up the connections of the other port."""
     (command,) = re.findall(r"^HEALTHCHECK .*?CMD (\[.*\])$", TEXT, re.MULTILINE)
     check = [sys.executable, *json.loads(command)[1:]]
@@ -66,6 +61,6 @@ def test_every_dependency_is_pinned() -> None:
     pins = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [item for extra in project["optional-dependencies"].values() for item in extra]
-    asked = [*project["dependencies"], *extras]
-    names = {re.match(r"[\w-]+", item)[0] for item in asked} - {"prime-anc"}  # type: ignore[index]
+    requirements = [*project["dependencies"], *extras]
+    names = {re.match(r"[\w-]+", item)[0] for item in requirements} - {"prime-anc"}  # type: ignore[index]
     assert names - {re.sub(r"[_.]", "-", pin).lower() for pin in pins} == set()

@@ -17,8 +17,8 @@ from tests.service.program import Program
 __all__ = ["default_model", "ear", "program", "store_folder"]
 
 HERE = Path(__file__).parent
+# Where `make generators` installs them.
 GENERATORS = HERE.parents[1] / ".generators"
-"""Where `make generators` installs them."""
 PYTHON = GENERATORS / "python" / "bin"
 NPM = GENERATORS / "node_modules" / ".bin"
 CALL_IN_PYTHON = """
@@ -111,7 +111,7 @@ def test_phone_clients_require_members(language: str, required: str, folder: Pat
     schemas = json.loads((folder / "openapi.json").read_text())["components"]["schemas"]
     generator = PYTHON / "openapi-generator-cli"
     run(generator, "generate", "-i", "openapi.json", "-g", language, "-o", language, folder=folder)
-    (file,) = (each for each in (folder / language).rglob("PredictionAnswer.*") if each.suffix in (".kt", ".swift"))
+    (file,) = (path for path in (folder / language).rglob("PredictionAnswer.*") if path.suffix in (".kt", ".swift"))
     source = file.read_text()
     assert schemas["PredictionAnswer"]["required"]
     for name in schemas["PredictionAnswer"]["required"]:

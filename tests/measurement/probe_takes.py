@@ -1,4 +1,4 @@
-"""Takes of measured ears, as the six windows that an estimate reads: the faults of a calibration can be put in."""
+"""Takes of measured ears, in the six windows that an estimate reads, with faults of a calibration."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from measurement.estimate import GainTake
 from tests.oracles import measured, path_estimation
 
 GAIN = path_estimation.GAIN
-# How takes that hold the six windows and nothing else are cut.
+# Cuts takes that consist of the six windows.
 FRAMES = Windows(8192, 0, 6)
 
 Array = np.ndarray
@@ -19,28 +19,30 @@ Change = Callable[[Array], Array]
 
 @dataclass(frozen=True, eq=False)
 class Probes:
-    """References of both states: frames [n_probes * 6, window], and their spectra with the 8192 samples before."""
+    """References of both states."""
 
+    # Frames [n_probes * 6, window].
     frames: Array
+    # Their spectra, with the 8192 samples before them.
     spectra: Array
 
     @classmethod
     def of(cls, noises: Array, window: int = 8192) -> "Probes":
-        """The frames of recordings [n_probes, n]."""
+        """Cut the frames of recordings [n_probes, n]."""
         past = measured.N_PRIMARY
         starts = path_estimation.frame_starts(window)
         blocks = [noise[start - past : start + window] for noise in noises for start in starts]
         return cls(path_estimation.cut(noises, window), np.fft.rfft(blocks))
 
-    def heard(self, path: Array) -> Array:
-        """The frames through a path of up to 8192 samples."""
+    def through(self, path: Array) -> Array:
+        """Filter the frames by a path of up to 8192 samples."""
         n = measured.N_PRIMARY + self.frames.shape[-1]
         return np.fft.irfft(self.spectra * np.fft.rfft(path, n), n)[:, measured.N_PRIMARY :]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done to the secondary path, and to what either microphone hears: whole takes [n_probes, n]."""
+    """Changes of the secondary path and of either microphone's takes [n_probes, n]."""
 
     secondary: Change = field(default=lambda s: s)
     error: Change = field(default=lambda e: e)
@@ -49,8 +51,8 @@ class Fault:
 def frames_of(
     probes: Probes, primary: Array, secondary: Array, fault: Fault, gain: float = GAIN
 ) -> tuple[Array, Array, Array]:
-    """(x, e_0, e_g), frames [n_probes * 6, window]."""
-    disturbance, control = probes.heard(primary), probes.heard(fault.secondary(secondary))
+    """Return (x, e_0, e_g), frames [n_probes * 6, window]."""
+    disturbance, control = probes.through(primary), probes.through(fault.secondary(secondary))
     shape, takes = probes.frames.shape, (-1, 6 * probes.frames.shape[-1])
     errors = [
         fault.error(item.reshape(takes)).reshape(shape) for item in (disturbance, disturbance - gain * control)
@@ -59,7 +61,7 @@ def frames_of(
 
 
 def noisy(error: Array, snr_db: float) -> Array:
-    """With white noise so far below each take; the same for the same take, and another for another."""
+    """Add white noise at an SNR per take; deterministic per take."""
     rng = np.random.default_rng(np.abs(error[0, :4]).view(np.uint64))
     level = 10 ** (-snr_db / 20) * np.sqrt((error**2).mean(-1, keepdims=True))
     return error + level * rng.standard_normal(error.shape)
@@ -68,7 +70,7 @@ def noisy(error: Array, snr_db: float) -> Array:
 def takes_of(
     probes: Probes, primary: Array, secondary: Array, fault: Fault | None = None, gain: float = GAIN
 ) -> list[GainTake]:
-    """Takes of both states, to be cut as FRAMES."""
+    """Return takes of both states, to be cut as FRAMES."""
     x, *errors = (
         item.reshape(-1, 6 * item.shape[-1])
         for item in frames_of(probes, primary, secondary, fault or Fault(), gain)

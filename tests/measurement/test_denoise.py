@@ -1,18 +1,16 @@
-"""Secondary estimates freed from noise: the twin agrees, noise goes, and what is no noise stays."""
+"""Denoised secondary estimates equal the twin's, lose noise and keep the path."""
 
 import numpy as np
-import pytest
 
 from measurement.denoise import EARLY_NOISE, N_BANDS, denoise, denoised, split_into_bands
 from synthesis.conventions import DESIGN_N_FFT
 from tests.oracles import denoising as oracle
-from tests.oracles import measured
 
 N_TAPS = 1024
 
 
 def decay(seed: int) -> np.ndarray:
-    """Ends the sooner the higher the frequency: 100 Hz in 200 samples, 5 kHz in 20."""
+    """A path that decays faster at higher frequencies: 100 Hz in 200 samples, 5 kHz in 20."""
     lag, levels = np.arange(N_TAPS), 10 ** (np.random.default_rng(seed).normal(0, 0.1, 2))
     low = 0.2 * np.cos(2 * np.pi * 100 * lag / 48_000) * np.exp(-lag / 200)
     return levels[0] * low + levels[1] * np.cos(2 * np.pi * 5000 * lag / 48_000) * np.exp(-lag / 20)
@@ -26,7 +24,7 @@ def error_db(found: np.ndarray, truth: np.ndarray) -> float:
     return float(10 * np.log10(np.sum((np.asarray(found) - truth) ** 2) / np.sum(truth**2)))
 
 
-def test_the_bands_add_up_to_what_was_split_and_each_holds_its_own() -> None:
+def test_bands_add_up_and_separate() -> None:
     responses = np.stack([white(1.0, seed) for seed in range(3)])
     bands = split_into_bands(responses)
     assert bands.shape == (3, N_BANDS, 4 * N_TAPS)
@@ -39,7 +37,7 @@ def test_the_bands_add_up_to_what_was_split_and_each_holds_its_own() -> None:
     assert float(power[2] / power.sum()) > 0.99
 
 
-def test_the_twin_agrees_on_a_batch_and_noise_falls() -> None:
+def test_twin_agrees_on_batch_and_noise_falls() -> None:
     truths = [decay(1), decay(2)]
     noisy = [
         truth + white(level, seed) for seed, (truth, level) in enumerate(zip(truths, (0.003, 0.03), strict=True))
@@ -52,9 +50,10 @@ def test_the_twin_agrees_on_a_batch_and_noise_falls() -> None:
         assert error_db(item, truth) < error_db(before, truth) - 6
 
 
-def test_the_share_of_the_error_that_is_left_is_foretold() -> None:
-    """Noise as Hann windows leave it, EARLY_NOISE times as much in early lags. Where the power about a lag scatters
-    above the noise's, that counts as taken from the response: too much is said rather than too little."""
+def test_remaining_error_is_predicted() -> None:
+    """Noise is as Hann windows leave it, EARLY_NOISE times as much in early lags. Scatter of the power about a lag
+    counts as response lost, so the prediction errs upwards.
+    """
     truth, level = decay(4), 0.01
     noisy = [truth + white(np.sqrt(EARLY_NOISE) * level, seed) for seed in range(12)]
     found = [denoise(item, white(level, seed + 100, 1500)) for seed, item in enumerate(noisy)]
@@ -72,15 +71,3 @@ def test_without_noise_nothing_changes_and_silence_stays_silent() -> None:
     np.testing.assert_allclose(denoised(response, np.zeros((1, 1500))), response, rtol=0, atol=1e-13)
     assert not denoised(0 * response, np.zeros((1, 1500))).any()
     assert not denoised(0 * response, white(1.0, 1, 1500)[None]).any()
-
-
-@pytest.mark.measured
-def test_a_measured_ear_is_as_the_twin_says_and_keeps_its_lags(ears: list[measured.MeasuredEar]) -> None:
-    """Noise 40 dB below the path takes a tenth of its error with it, and the path itself stays."""
-    truth = ears[4].secondary[: measured.N_SECONDARY]
-    level = 0.01 * np.sqrt(np.mean(truth**2))
-    noisy, noise = truth + white(level, 7, truth.size), white(level, 8, 3072)
-    found = denoised(noisy, noise)
-    np.testing.assert_allclose(found, oracle.denoised(noisy, noise), atol=1e-12 * np.abs(truth).max())
-    assert error_db(noisy, truth) == pytest.approx(-40, abs=0.3)
-    assert error_db(found, truth) < -46

@@ -1,4 +1,4 @@
-"""The tail of a primary path that no window holds, with and without noise at the error microphone."""
+"""Tail of a primary path beyond the windows, with and without noise at the error microphone."""
 
 import numpy as np
 import pytest
@@ -8,12 +8,12 @@ from measurement.estimate import GainTake, probe_states, window_starts
 from measurement.tail_power import tail_power
 
 WINDOW, N_WINDOWS, LAST = 1024, 180, 100_000
-# Samples of the early response, which is over in a few: the longer it is, the more of it leaks out of a window.
+# Length of the early response: the longer, the more leaks out of a window.
 HELD = 256
 
 
 def takes(snr_db: float | None = None, *, repeats: bool = True) -> list[GainTake]:
-    """White noise through a primary path whose tail, 20 dB below, begins after three windows."""
+    """White noise through a primary path with a tail, 20 dB below, that begins after three windows."""
     rng = np.random.default_rng(7)
     primary = np.zeros(4 * WINDOW)
     primary[:HELD] = rng.standard_normal(HELD) * np.exp(-np.arange(HELD) / 8)
@@ -32,7 +32,7 @@ def takes(snr_db: float | None = None, *, repeats: bool = True) -> list[GainTake
 
 
 def found_tail(recorded: list[GainTake]) -> tuple[np.ndarray | None, float]:
-    """The tail and, over all bins, what the silent state leaves unexplained, both over |P|^2."""
+    """The tail and, over all bins, the unexplained power of the silent state, both over |P|^2."""
     first = 4 * WINDOW
     states = probe_states(recorded, window=WINDOW, n_offsets=N_WINDOWS, first_sample=first, last_sample=LAST)
     silent = states[0]
@@ -43,18 +43,18 @@ def found_tail(recorded: list[GainTake]) -> tuple[np.ndarray | None, float]:
 
 
 @pytest.mark.parametrize("snr_db", [None, 20, 10])
-def test_the_tail_is_told_apart_from_the_microphone_s_noise(snr_db: float | None) -> None:
+def test_tail_is_separated_from_microphone_noise(snr_db: float | None) -> None:
     recorded = takes(snr_db)
     tail, unexplained = found_tail(recorded)
     assert tail is not None
     rng = np.random.default_rng(7)
     known = np.sum((rng.standard_normal(HELD) * np.exp(-np.arange(HELD) / 8)) ** 2)
-    # White probe: the mean over bins is the tail's energy. 180 windows that overlap scatter by a few per cent where
-    # the noise is as strong as the tail.
+    # White probe: the mean over bins is the tail's energy. 180 overlapping windows scatter by a few per cent where
+    # noise equals the tail.
     assert tail.mean() == pytest.approx(0.01 * known, rel=0.15)
     if snr_db == 10:
         assert unexplained > 0.08
 
 
-def test_nothing_is_said_where_the_probe_does_not_repeat() -> None:
+def test_nothing_is_reported_where_probe_does_not_repeat() -> None:
     assert found_tail(takes(repeats=False))[0] is None

@@ -1,4 +1,4 @@
-"""Recordings with the filter off and on, simulated on random paths: what changed is found, and by how much."""
+"""Verification on simulated recordings with the filter off and on: changes are found with their amounts."""
 
 from collections.abc import Callable
 
@@ -59,7 +59,7 @@ def recordings(
     seed: int = 0,
     feedback: np.ndarray = NOTHING,
 ) -> list[StateTake]:
-    """Different white noise in each state, and noise of the error microphone 40 dB below it."""
+    """White noise, different in the states, and noise of the error microphone 40 dB below it."""
     rng = np.random.default_rng(seed)
     found = []
     for is_on in (False, True):
@@ -106,27 +106,27 @@ def test_gain_delay_and_polarity(
     assert codes(found) == expected
 
 
-def test_a_loudspeaker_that_the_outer_microphone_hears() -> None:
-    """Played 1 dB too loud and a sample late; the loop's gain is up to -3 dB."""
+def test_feedback_to_outer_microphone_is_allowed_for() -> None:
+    """The loudspeaker plays 1 dB too loud and a sample late; the loop gain is up to -3 dB."""
     rng = np.random.default_rng(7)
     feedback = np.pad(rng.standard_normal(300) * np.exp(-np.arange(300) / 40), (20, 0))
     feedback *= 10**-0.15 / np.abs(np.fft.rfft(TAPS, 2**16) * np.fft.rfft(feedback, 2**16)).max()
-    secondary, heard = (10**0.05 * np.pad(item, (1, 0)) for item in (SECONDARY, feedback))
-    takes = recordings(secondary, feedback=heard)
+    secondary, leaked = (10**0.05 * np.pad(item, (1, 0)) for item in (SECONDARY, feedback))
+    takes = recordings(secondary, feedback=leaked)
     found = verify(takes, TAPS, *GIVEN, feedback.astype(np.float32))
     assert (found.gain_db, found.delay_samples) == pytest.approx((1, 1), abs=0.05)
     primary, response, played, loop = (
-        np.fft.rfft(item, 2**16) for item in (PRIMARY, TAPS, secondary, np.convolve(TAPS, heard))
+        np.fft.rfft(item, 2**16) for item in (PRIMARY, TAPS, secondary, np.convolve(TAPS, leaked))
     )
     after = np.abs(primary - played * response / (1 + loop)) ** 2 + 1e-4
     membership = band_membership(AMP_BANDS, 2**16)
     expected = 10 * np.log10((np.abs(primary) ** 2 + 1e-4) @ membership / (after @ membership))
     np.testing.assert_allclose(found.noise_reduction_db[3:], expected[3:], atol=0.3)
-    unaware = verify(takes, TAPS, *GIVEN)  # as if nothing came back
+    unaware = verify(takes, TAPS, *GIVEN)  # without the feedback path
     assert np.abs(unaware.noise_reduction_db - expected).max() > 2
 
 
-def test_the_measured_bands_are_those_of_the_paths() -> None:
+def test_measured_bands_are_those_of_paths() -> None:
     found = measured(lambda s: s * 10**0.1)
     n_fft = 32_768
     response, primary, secondary = (np.fft.rfft(item, n_fft) for item in (TAPS, PRIMARY, SECONDARY * 10**0.1))
@@ -136,13 +136,13 @@ def test_the_measured_bands_are_those_of_the_paths() -> None:
         inside = (f >= 10 ** (n / 10 - 0.05)) & (f < 10 ** (n / 10 + 0.05))
         left = np.sum(np.abs(primary - secondary * response)[inside] ** 2) + 1e-4 * inside.sum()
         expected.append(10 * np.log10((np.sum(np.abs(primary[inside]) ** 2) + 1e-4 * inside.sum()) / left))
-    # 140 and more independent bins above 200 Hz, a few below.
+    # 140 or more independent bins above 200 Hz, few below.
     np.testing.assert_allclose(found.noise_reduction_db[6:], expected[6:], atol=1.0)
     assert found.mean_noise_reduction_db == pytest.approx(np.mean(expected[:21]), abs=0.5)
     assert 0 < found.interval_db < 1
 
 
-def test_a_leak_another_fit_and_silence() -> None:
+def test_leak_another_fit_and_silence() -> None:
     assert codes(measured(leaking)) == ["leak"]
     rng = np.random.default_rng(5)
     other = SECONDARY + 0.5 * np.convolve(SECONDARY, rng.standard_normal(40))[: len(SECONDARY)]
@@ -153,19 +153,11 @@ def test_a_leak_another_fit_and_silence() -> None:
     assert {"as_predicted", *codes(elsewhere, 25.0)} <= set(CODES)
 
 
-def test_noise_that_the_outer_microphone_does_not_hear_is_no_change_of_the_paths() -> None:
+def test_noise_that_outer_microphone_does_not_hear_is_no_change_of_paths() -> None:
     found = verify(recordings(SECONDARY, noise=0.3), TAPS, *GIVEN)
     (entry,) = diagnose(found, found.mean_noise_reduction_db + 5)
     assert entry.code == "as_predicted"
     assert "noise" in entry.detail
-
-
-def test_one_bad_block_does_not_matter() -> None:
-    takes = recordings(SECONDARY * 10**0.05)
-    takes[1].e[100_000:110_000] *= 30
-    found = verify(takes, TAPS, *GIVEN)
-    assert found.gain_db == pytest.approx(1, abs=0.1)
-    assert found.n_blocks > 4
 
 
 def test_what_was_found_can_be_undone() -> None:
@@ -174,13 +166,13 @@ def test_what_was_found_can_be_undone() -> None:
     expected = np.pad(-1.2 * SECONDARY[1:], (0, 8))
     np.testing.assert_allclose(now[: len(expected)], expected, atol=0.02)
     restored = np.convolve(shifted_taps(TAPS, found), -1.2 * SECONDARY[1:])
-    # 0.05 samples and 0.1 dB of error, and what falls off at the end.
+    # 0.05 samples and 0.1 dB of error, and the samples lost at the end.
     wanted = np.convolve(TAPS, SECONDARY)[: len(restored)]
     assert np.linalg.norm(restored - wanted) < 0.05 * np.linalg.norm(wanted)
 
 
 @pytest.mark.parametrize("fault", ["no on", "short", "unequal", "silent"])
-def test_recordings_that_tell_nothing(fault: str) -> None:
+def test_useless_recordings_are_diagnosed(fault: str) -> None:
     takes = recordings(SECONDARY, n=MIN_SAMPLES)
     off, on = takes
     if fault == "no on":
@@ -195,8 +187,8 @@ def test_recordings_that_tell_nothing(fault: str) -> None:
         verify(takes, TAPS, *GIVEN)
 
 
-def test_a_microphone_turned_down_is_not_as_predicted() -> None:
-    """6 dB in the take with the filter on look like as much noise reduction."""
+def test_microphone_turned_down_is_not_as_predicted() -> None:
+    """6 dB in the take with the filter on resemble noise reduction."""
     rng = np.random.default_rng(9)
     x, noise = rng.standard_normal(4 * 48_000), 0.01 * rng.standard_normal((2, 4 * 48_000))
     primary = PRIMARY + 0.1 * np.linalg.norm(PRIMARY) / np.sqrt(len(PRIMARY)) * rng.standard_normal(len(PRIMARY))

@@ -59,7 +59,7 @@ def with_prior(checkpoint: Checkpoint) -> Checkpoint:
     return Checkpoint(checkpoint.manifest, replace(checkpoint.parameters, path_prior=prior), checkpoint.golden)
 
 
-def test_a_path_prior_is_stored_beside_the_reference(checkpoint: Checkpoint) -> None:
+def test_path_prior_is_stored_beside_reference(checkpoint: Checkpoint) -> None:
     made = with_prior(checkpoint)
     rebuilt = Checkpoint.from_bytes(written(made), "ears")
     assert made.parameters.path_prior is not None
@@ -82,7 +82,7 @@ def test_a_path_prior_is_stored_beside_the_reference(checkpoint: Checkpoint) -> 
         ("more", np.zeros(1), "unknown arrays"),
     ],
 )
-def test_a_wrong_path_prior_is_named(checkpoint: Checkpoint, name: str, value: Arrays, found: str) -> None:
+def test_wrong_path_prior_is_named(checkpoint: Checkpoint, name: str, value: Arrays, found: str) -> None:
     change = {f"path_prior.{name}": np.asarray(value, np.float32)}
     data = rewritten(with_prior(checkpoint), lambda arrays: arrays.update(change))
     with pytest.raises(CorruptCheckpoint, match=f"^ears: found .*{found}"):
@@ -90,7 +90,7 @@ def test_a_wrong_path_prior_is_named(checkpoint: Checkpoint, name: str, value: A
 
 
 def test_bundled_checkpoint_is_written_back_byte_for_byte() -> None:
-    version, checkpoint = ModelStore().resolve("default"), ModelStore().load("default")
+    version, checkpoint = ModelStore().resolve("bose-qc20"), ModelStore().load("bose-qc20")
     assert checkpoint.manifest.created is not None
     data = checkpoint.to_bytes(version.name, version.version, checkpoint.manifest.created)
     assert data == (BUNDLED_ROOT / version.file).read_bytes()
@@ -142,7 +142,7 @@ nan, inf = float("nan"), float("inf")
         (_with("golden.primary", lambda a: a[1:].copy()), r"shape \[8191\]"),
     ],
 )
-def test_a_wrong_array_is_named(checkpoint: Checkpoint, edit: Callable[[Arrays], None], found: str) -> None:
+def test_wrong_array_is_named(checkpoint: Checkpoint, edit: Callable[[Arrays], None], found: str) -> None:
     with pytest.raises(CorruptCheckpoint, match=f"^ears: found .*{found}"):
         Checkpoint.from_bytes(rewritten(checkpoint, edit), "ears")
 
@@ -150,7 +150,7 @@ def test_a_wrong_array_is_named(checkpoint: Checkpoint, edit: Callable[[Arrays],
 @pytest.mark.parametrize(
     "data", [b"", bytes(64), b"\xff" * 64, b"PK\x03\x04" + bytes(100)], ids=["empty", "zeros", "ones", "zip"]
 )
-def test_bytes_that_are_no_safetensors_are_refused(data: bytes) -> None:
+def test_bytes_that_are_no_safetensors_are_rejected(data: bytes) -> None:
     with pytest.raises(CorruptCheckpoint, match=r"^ears: found "):
         Checkpoint.from_bytes(data, "ears")
 
@@ -165,7 +165,7 @@ def test_bytes_that_are_no_safetensors_are_refused(data: bytes) -> None:
         ({"surprise": 1}, "surprise"),
     ],
 )
-def test_a_configuration_that_does_not_fit_is_refused(
+def test_configuration_that_does_not_fit_is_rejected(
     checkpoint: Checkpoint, change: dict[str, object], found: str
 ) -> None:
     data = restated(checkpoint, lambda plain: {**plain, "generator": {**plain["generator"], **change}})
@@ -185,13 +185,13 @@ ODD = {
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_odd_manifest_is_refused(checkpoint: Checkpoint, odd: Callable[[dict[str, Any]], object]) -> None:
+def test_odd_manifest_is_rejected(checkpoint: Checkpoint, odd: Callable[[dict[str, Any]], object]) -> None:
     with pytest.raises(CorruptCheckpoint, match=r"^ears: found .*expected a manifest that this version"):
         Checkpoint.from_bytes(restated(checkpoint, odd), "ears")
 
 
-def test_the_golden_case_of_another_generator_is_not_met(checkpoint: Checkpoint) -> None:
-    own, other = (Model.on("reference", item) for item in (checkpoint.parameters, cases.parameters(seed=99)))
-    assert checkpoint.golden.check(own).taps < 1e-4
+def test_golden_case_of_another_generator_is_not_met(checkpoint: Checkpoint) -> None:
+    same_model, other = (Model.on("reference", item) for item in (checkpoint.parameters, cases.parameters(seed=99)))
+    assert checkpoint.golden.check(same_model).taps < 1e-4
     with pytest.raises(GoldenMismatch, match="in taps"):
         checkpoint.golden.check(other)

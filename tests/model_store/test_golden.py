@@ -18,7 +18,7 @@ from training.simulated_calibration import simulate_calibration
 LAST_BIAS = "head.2.bias"
 
 
-def test_the_float64_reference_meets_its_own_answer(checkpoint: Checkpoint) -> None:
+def test_float64_reference_meets_answer(checkpoint: Checkpoint) -> None:
     """Nothing is left: taps are rounded to float32 on either side."""
     errors = checkpoint.golden.check(
         Model(checkpoint.parameters, ReferenceBackend(checkpoint.parameters, torch.float64))
@@ -26,7 +26,7 @@ def test_the_float64_reference_meets_its_own_answer(checkpoint: Checkpoint) -> N
     assert (errors.taps, errors.refined_taps) == (0, 0)
 
 
-def test_each_filter_is_held_to_its_own_answer(checkpoint: Checkpoint) -> None:
+def test_each_filter_is_held_to_answer(checkpoint: Checkpoint) -> None:
     golden = checkpoint.golden
     golden.compare(golden.taps, golden.refined_taps)
     with pytest.raises(GoldenMismatch, match="in taps") as caught:
@@ -43,7 +43,7 @@ def test_what_is_no_filter_never_passes(checkpoint: Checkpoint, spoil) -> None: 
         golden.compare(spoil(golden.taps), golden.refined_taps, tolerance=float("inf"))
 
 
-def test_a_changed_weight_or_reference_is_noticed(checkpoint: Checkpoint) -> None:
+def test_changed_weight_or_reference_is_noticed(checkpoint: Checkpoint) -> None:
     parameters = checkpoint.parameters
     # The weight's bias; a factor on both the weight and the penalty would change nothing.
     bias = parameters.weights[LAST_BIAS] + np.float32(0.1)
@@ -56,7 +56,7 @@ def test_a_changed_weight_or_reference_is_noticed(checkpoint: Checkpoint) -> Non
         checkpoint.golden.check(Model.on("reference", replace(parameters, reference_psd=louder)))
 
 
-def test_the_ear_must_be_one_that_can_be_designed_for(checkpoint: Checkpoint) -> None:
+def test_ear_must_be_one_that_can_be_designed_for(checkpoint: Checkpoint) -> None:
     primary, secondary, coherence = cases.ear(5)
 
     def make(primary: cases.Float32, secondary: cases.Float32) -> GoldenCase:

@@ -1,7 +1,4 @@
-"""Checkpoints whose digests are right and whose numbers are absurd: refused, or what they design is finite.
-
-In a process of their own, since what they attack is compiled code.
-"""
+"""Checkpoints with correct digests and absurd numbers are refused, or their designs are finite."""
 
 import json
 import math
@@ -50,13 +47,13 @@ def with_type(value: float, model: object) -> float | int:
 
 def hostile_cases() -> Iterator[Case]:
     """The bundled model with one number changed: of its configuration, its statistics, its arrays."""
-    arrays = safetensors.numpy.load((BUNDLED_ROOT / ModelStore().resolve("default").file).read_bytes())
-    manifest = ModelStore().manifest("default").model_dump(mode="json")
+    arrays = safetensors.numpy.load((BUNDLED_ROOT / ModelStore().resolve("bose-qc20").file).read_bytes())
+    manifest = ModelStore().manifest("bose-qc20").model_dump(mode="json")
     generator = manifest["generator"]
     changes = [{name: with_type(value, generator[name])} for name in NUMBERS for value in VALUES]
     changes += [{"dilations": [with_type(value, 1)]} for value in VALUES]
     for change in (*changes, *EXTREMES):
-        changed, own = {**generator, **change}, arrays
+        changed, changed_arrays = {**generator, **change}, arrays
         n_parameters = manifest["n_parameters"]
         try:
             shapes = GeneratorConfig.from_dict(changed).weight_shapes
@@ -66,9 +63,13 @@ def hostile_cases() -> Iterator[Case]:
             draw = np.random.default_rng(0)
             weights = {GENERATOR + name: 0.1 * draw.standard_normal(shape) for name, shape in shapes.items()}
             n_parameters = sum(weight.size for weight in weights.values())
-            own = {name: array for name, array in arrays.items() if not name.startswith(GENERATOR)}
-            own |= {name: array.astype(np.float32) for name, array in weights.items()}
-        yield f"generator {change}", {**manifest, "generator": changed, "n_parameters": n_parameters}, own
+            changed_arrays = {name: array for name, array in arrays.items() if not name.startswith(GENERATOR)}
+            changed_arrays |= {name: array.astype(np.float32) for name, array in weights.items()}
+        yield (
+            f"generator {change}",
+            {**manifest, "generator": changed, "n_parameters": n_parameters},
+            changed_arrays,
+        )
     traits = manifest["support_traits"]
     for name, value in ((name, value) for name in traits for value in VALUES):
         old = traits[name]
@@ -101,8 +102,8 @@ def is_sound(checkpoint: Checkpoint) -> bool:
                 return False
     found = find_implausible(checkpoint.parameters.support, primary, secondary)
     x = np.random.default_rng(0).standard_normal(9000)
-    heard = np.convolve(x, primary)[:9000]
-    takes = [GainTake(0.0, x, heard), GainTake(0.5, x, heard - 0.5 * np.convolve(x, secondary)[:9000])]
+    error = np.convolve(x, primary)[:9000]
+    takes = [GainTake(0.0, x, error), GainTake(0.5, x, error - 0.5 * np.convolve(x, secondary)[:9000])]
     try:
         measured = calibrate(takes, prior=checkpoint.parameters.path_prior)
     except SynthesisError:
@@ -123,7 +124,7 @@ def use_all() -> None:
             print("sound" if sound else "UNSOUND", name)
 
 
-def test_hostile_checkpoints_are_refused_or_sound() -> None:
+def test_hostile_checkpoints_are_rejected_or_sound() -> None:
     program = "from tests.model_store.test_hostile_checkpoints import use_all; use_all()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     lines = done.stdout.splitlines()
@@ -135,14 +136,14 @@ def test_hostile_checkpoints_are_refused_or_sound() -> None:
 
 
 def test_hostile_statistics_are_named() -> None:
-    known = ModelStore().manifest("default").support_traits
+    known = ModelStore().manifest("bose-qc20").support_traits
     assert known is not None
     with pytest.raises(InvalidOption, match="covariance"):
         SupportStatistics(30, 4, known.mean, (0.0,) * 406, known.rate_change)
 
 
-def test_many_names_make_a_short_error() -> None:
-    manifest = ModelStore().manifest("default").model_dump(mode="json")
+def test_many_names_make_short_error() -> None:
+    manifest = ModelStore().manifest("bose-qc20").model_dump(mode="json")
     many = {f"name-{number}": np.zeros(1, np.float32) for number in range(20_000)}
     with pytest.raises(CorruptCheckpoint, match="unknown arrays") as refused:
         Checkpoint.from_bytes(written(manifest, many), "hostile")

@@ -22,7 +22,7 @@ def run(capsys: pytest.CaptureFixture[str], store: ModelStore, *arguments: str) 
     return code, captured.out.splitlines(), captured.err
 
 
-def test_list_is_a_table_with_the_scores(
+def test_list_is_table_with_scores(
     store: ModelStore, checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = {"k=0": {"noise_reduction_db": 21.0}}
@@ -89,7 +89,7 @@ def test_alias_sets_shows_and_removes(store: ModelStore, capsys: pytest.CaptureF
         ("alias", "x", "y"),
     ],
 )
-def test_a_failure_is_one_line_and_exit_code_1(
+def test_failure_is_one_line_and_exit_code_1(
     store: ModelStore, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
 ) -> None:
     code, lines, errors = run(capsys, store, *command)

@@ -8,18 +8,18 @@ from model_store.manifest import Scores
 from tests.model_store.cases import manifest
 
 
-def test_publishing_fills_in_the_stores_fields_alone() -> None:
+def test_publishing_fills_in_stores_fields_alone() -> None:
     draft = manifest()
     created = datetime(2025, 1, 2, 3, 4, 5, 678, tzinfo=timezone(timedelta(hours=2)))
     published = draft.published("ears", 7, created, {"kind": "prime"}, 12)
     assert (published.name, published.version, published.n_parameters) == ("ears", 7, 12)
     assert published.created == datetime(2025, 1, 2, 1, 4, 5, tzinfo=UTC)
-    own = {"name", "version", "created", "generator", "n_parameters"}
-    assert published.model_dump(exclude=own) == draft.model_dump(exclude=own)
+    store_fields = {"name", "version", "created", "generator", "n_parameters"}
+    assert published.model_dump(exclude=store_fields) == draft.model_dump(exclude=store_fields)
     assert draft.version == 0
 
 
-def test_a_time_without_a_zone_is_refused() -> None:
+def test_time_without_zone_is_rejected() -> None:
     with pytest.raises(ValidationError, match="created"):
         manifest().published("ears", 1, datetime(2025, 1, 2), {}, 1)
 
@@ -44,12 +44,12 @@ def test_a_time_without_a_zone_is_refused() -> None:
         ("training", {"a": json.loads("[" * 50 + "]" * 50)}),
     ],
 )
-def test_a_bad_field_is_named(field: str, value: object) -> None:
+def test_bad_field_is_named(field: str, value: object) -> None:
     with pytest.raises(ValidationError, match=field):
         manifest(**{field: value})
 
 
-def test_a_model_of_every_listener_has_no_held_out_figures_of_its_own() -> None:
+def test_model_of_every_listener_has_no_held_out_figures_of_own() -> None:
     table = {"k=0": {"noise_reduction_db": 22.0}}
     with pytest.raises(ValidationError, match="label them in_support"):
         manifest(split=None, scores={"held_out": table})
@@ -57,7 +57,7 @@ def test_a_model_of_every_listener_has_no_held_out_figures_of_its_own() -> None:
     assert everybody.scores.in_support == table
 
 
-def test_a_score_is_the_held_out_one_or_the_split_models_mean() -> None:
+def test_score_is_held_out_one_or_split_models_mean() -> None:
     table = {"prime-log": {"noise_reduction_db": 22.0}, "prime-log + GN(1)": {"noise_reduction_db": 23.0}}
     other = {"k=0": {"noise_reduction_db": 20.0}, "k=1": {"control_rms": 0.1}, "wmmse": {"noise_reduction_db": 9.0}}
     assert Scores(held_out=table).noise_reduction_db("prime-log", 1) == 23.0

@@ -13,7 +13,7 @@ versions = st.integers(1, MAX_VERSION)
 
 
 @given(st.text())
-def test_any_other_text_is_refused(text: str) -> None:
+def test_any_other_text_is_rejected(text: str) -> None:
     # An oracle of its own: the characters one by one, not the pattern.
     first, rest = "abcdefghijklmnopqrstuvwxyz0123456789", "abcdefghijklmnopqrstuvwxyz0123456789_-"
     allowed = 1 <= len(text) <= 64 and text[0] in first and all(character in rest for character in text)
@@ -24,7 +24,7 @@ def test_any_other_text_is_refused(text: str) -> None:
     "name",
     ["", ".", "..", "../x", "a/b", "/etc", "a\\b", "A", "é", "a.b", "-a", "_a", "a\n", "a\0", "a b", "a" * 65, "٣"],
 )
-def test_what_could_leave_the_folder_is_no_name(name: str) -> None:
+def test_what_could_leave_folder_is_no_name(name: str) -> None:
     with pytest.raises(InvalidName, match=re.escape("expected [a-z0-9][a-z0-9_-]{0,63}")):
         check_name(name)
 
@@ -32,13 +32,13 @@ def test_what_could_leave_the_folder_is_no_name(name: str) -> None:
 @pytest.mark.parametrize(
     "version", ["", "0", "01", "-1", "+1", "1.0", "1e3", " 1", "1\n", "1@2", "latest", "٣", "9" * 10]
 )
-def test_a_version_is_a_plain_whole_number(version: str) -> None:
+def test_version_is_plain_whole_number(version: str) -> None:
     assert version_of(version) is None
     with pytest.raises(InvalidName, match="expected a whole number from 1 to 999999999"):
         parse_reference(f"ears@{version}")
 
 
-def test_a_hostile_reference_is_shown_short_and_printable() -> None:
+def test_hostile_reference_is_shown_short_and_printable() -> None:
     with pytest.raises(InvalidName) as caught:
         parse_reference("\x1b[2J\n" + "x" * 10_000)
     assert len(str(caught.value)) < 200

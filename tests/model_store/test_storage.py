@@ -31,7 +31,7 @@ def test_files_are_written_listed_and_removed(storage: Storage) -> None:
     assert storage.read("ears/1") is None
 
 
-def test_huge_file_is_refused_unread(tmp_path: Path) -> None:
+def test_huge_file_is_rejected_unread(tmp_path: Path) -> None:
     (tmp_path / "huge").touch()
     os.truncate(tmp_path / "huge", 2**40)  # sparse: it takes no room
     with pytest.raises(CorruptStore, match=f"found {2**40} bytes, expected .* at most {MAX_FILE_BYTES}"):
@@ -45,7 +45,7 @@ def test_special_file_never_blocks(tmp_path: Path, make: Callable[[Path], object
         FolderStorage(tmp_path).read("odd")
 
 
-def test_link_is_refused(tmp_path: Path) -> None:
+def test_link_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_bytes(b"")
     root = tmp_path / "root"
     root.mkdir()

@@ -54,7 +54,7 @@ def in_another_process(code: str, *arguments: object) -> subprocess.Popen[str]:
 # ----- publish and load -------------------------------------------------------------------------------------
 
 
-def test_a_manifest_is_completed_and_digested(store: ModelStore, checkpoint: Checkpoint) -> None:
+def test_manifest_is_completed_and_digested(store: ModelStore, checkpoint: Checkpoint) -> None:
     before = datetime.now(UTC) - timedelta(seconds=1)
     version = store.publish("ears", checkpoint)
     manifest = store.manifest("ears")
@@ -71,7 +71,7 @@ def test_a_manifest_is_completed_and_digested(store: ModelStore, checkpoint: Che
     assert all(np.array_equal(expected[name], found[name]) for name in expected)
 
 
-def test_versions_ascend_and_the_old_ones_stay(store: ModelStore, checkpoint: Checkpoint, file: Path) -> None:
+def test_versions_ascend_and_old_ones_stay(store: ModelStore, checkpoint: Checkpoint, file: Path) -> None:
     before = file.read_bytes()
     stamp = datetime(2025, 1, 2, tzinfo=UTC)
     assert [store.publish("ears", checkpoint, stamp).version for _ in range(10)] == list(range(2, 12))
@@ -82,20 +82,20 @@ def test_versions_ascend_and_the_old_ones_stay(store: ModelStore, checkpoint: Ch
 
 
 @pytest.mark.parametrize("reference", ["none", "ears@2", "none@1"])
-def test_an_unknown_model_is_named_beside_the_known(store: ModelStore, reference: str) -> None:
+def test_unknown_model_is_named_beside_known(store: ModelStore, reference: str) -> None:
     for ask in (store.resolve, store.load, store.manifest, store.verify):
         with pytest.raises(ModelNotFound, match=f"there is no '{reference}'; there are versions of: ears"):
             ask(reference)
 
 
 @pytest.mark.parametrize("reference", ["../store/ears", "ears/1", "/etc/passwd", "ears@../1", "https://x.org/a"])
-def test_a_reference_cannot_leave_the_root(store: ModelStore, checkpoint: Checkpoint, reference: str) -> None:
+def test_reference_cannot_leave_root(store: ModelStore, checkpoint: Checkpoint, reference: str) -> None:
     for ask in (store.resolve, store.load, lambda name: store.publish(name, checkpoint)):
         with pytest.raises(InvalidName):
             ask(reference)
 
 
-def test_errors_do_not_tell_where_the_store_is(store: ModelStore, file: Path) -> None:
+def test_errors_do_not_tell_where_store_is(store: ModelStore, file: Path) -> None:
     file.write_bytes(b"")
     for reference in ("ears", "none", "../x"):
         with pytest.raises(ModelStoreError) as caught:
@@ -143,18 +143,18 @@ def test_copied_version_is_not_another(store: ModelStore, file: Path, name: str,
 # ----- odd entries ------------------------------------------------------------------------------------------
 
 
-def test_a_store_that_is_a_file_is_broken_and_the_packages_models_are_there(tmp_path: Path) -> None:
+def test_store_that_is_file_is_broken_and_packages_models_are_there(tmp_path: Path) -> None:
     (tmp_path / "store").write_bytes(b"")
     store = ModelStore(tmp_path / "store")
     assert list(store.broken()) == ["store"]
     assert all(item.is_bundled for item in store.list())
-    assert store.resolve("default").is_bundled
+    assert store.resolve("generic").is_bundled
     assert store.aliases() == {}
     with pytest.raises(ModelNotFound, match="there is no 'ears'"):
         store.resolve("ears")
 
 
-def test_a_folder_that_cannot_be_read_is_broken(
+def test_folder_that_cannot_be_read_is_broken(
     store: ModelStore, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Patched, since tests may run as a user who can read everything."""
@@ -231,7 +231,7 @@ store.publish("ears", store.load("ears"))
     store.load("ears")
 
 
-def test_publishers_at_once_get_own_numbers(store: ModelStore) -> None:
+def test_publishers_at_once_get_numbers(store: ModelStore) -> None:
     code = "for _ in range(3): store.publish('ears', store.load('ears@1'))"
     processes = [in_another_process(code, store.root) for _ in "ab"]
     for process in processes:
@@ -274,7 +274,7 @@ def test_push_copies_what_is_new(store: ModelStore, checkpoint: Checkpoint, tmp_
         other.push(url)
 
 
-def test_a_linked_model_is_not_published_into(store: ModelStore, checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_linked_model_is_not_published_into(store: ModelStore, checkpoint: Checkpoint, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (store.root / "other").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CorruptStore, match="other: found a symbolic link"):
@@ -286,7 +286,7 @@ def test_a_linked_model_is_not_published_into(store: ModelStore, checkpoint: Che
 # ----- aliases ----------------------------------------------------------------------------------------------
 
 
-def test_an_alias_follows_a_name_or_stays_with_a_version(store: ModelStore, checkpoint: Checkpoint) -> None:
+def test_alias_follows_name_or_stays_with_version(store: ModelStore, checkpoint: Checkpoint) -> None:
     assert store.set_alias("best", "ears").version == 1
     store.set_alias("first", "ears@1")
     store.publish("ears", checkpoint)
@@ -321,7 +321,7 @@ def test_names_and_aliases_do_not_shadow_each_other(store: ModelStore, checkpoin
     assert store.aliases() == {"best": "ears"}
 
 
-def test_an_alias_whose_version_is_gone_says_so(store: ModelStore, file: Path) -> None:
+def test_alias_whose_version_is_gone_says_so(store: ModelStore, file: Path) -> None:
     store.set_alias("best", "ears@1")
     file.unlink()
     with pytest.raises(ModelNotFound, match=r"alias best stands for ears@1: .* there is no 'ears@1'"):
@@ -343,7 +343,7 @@ def test_an_alias_whose_version_is_gone_says_so(store: ModelStore, file: Path) -
     ],
     ids=lambda content: content[:20].decode("latin-1"),
 )
-def test_damaged_aliases_are_refused_and_hide_no_model(store: ModelStore, content: bytes) -> None:
+def test_damaged_aliases_are_rejected_and_hide_no_model(store: ModelStore, content: bytes) -> None:
     (store.root / "aliases.json").write_bytes(content)
     with pytest.raises(CorruptStore, match=r"aliases\.json: found no table of aliases"):
         store.resolve("best")
@@ -368,28 +368,28 @@ def layered(tmp_path: Path, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPa
     return ModelStore(tmp_path / "store")
 
 
-def test_the_bundled_model_is_there_without_a_store(layered: ModelStore) -> None:
+def test_bundled_model_is_there_without_store(layered: ModelStore) -> None:
     assert [(item.reference, item.is_bundled) for item in layered.list()] == [("default@1", True)]
     assert layered.load("default").manifest.version == 1
     assert not layered.root.exists()
 
 
-def test_an_own_model_comes_first_and_stays_so_when_the_package_brings_a_newer_one(
+def test_model_comes_first_and_stays_so_when_package_brings_newer_one(
     layered: ModelStore, checkpoint: Checkpoint
 ) -> None:
-    own = layered.publish("default", checkpoint)
-    assert (own.version, own.is_bundled) == (2, False)
-    assert layered.resolve("default") == own
+    newest = layered.publish("default", checkpoint)
+    assert (newest.version, newest.is_bundled) == (2, False)
+    assert layered.resolve("default") == newest
     assert layered.resolve("default@1").is_bundled
     bundled = ModelStore(store_module.BUNDLED_ROOT, include_bundled=False)
     assert [bundled.publish("default", checkpoint).version for _ in range(2)] == [2, 3]
-    assert layered.resolve("default") == own
-    assert layered.resolve("default@2") == own
+    assert layered.resolve("default") == newest
+    assert layered.resolve("default@2") == newest
     assert layered.resolve("default@3").is_bundled
     assert [item.reference for item in layered.list()] == ["default@1", "default@2", "default@3"]
 
 
-def test_an_own_alias_comes_before_the_bundled_model(layered: ModelStore, checkpoint: Checkpoint) -> None:
+def test_alias_comes_before_bundled_model(layered: ModelStore, checkpoint: Checkpoint) -> None:
     ears = layered.publish("ears", checkpoint)
     layered.set_alias("default", "ears")
     assert layered.resolve("default") == ears
@@ -398,7 +398,7 @@ def test_an_own_alias_comes_before_the_bundled_model(layered: ModelStore, checkp
     assert layered.resolve("default").is_bundled
 
 
-def test_whatever_the_package_brings_is_sound(tmp_path: Path) -> None:
+def test_whatever_package_brings_is_sound(tmp_path: Path) -> None:
     """Every bundled model passes every check, and says so of data that may be passed on."""
     store = ModelStore(tmp_path / "store")
     assert store.broken() == {}

@@ -29,7 +29,7 @@ def _band_power(power: np.ndarray) -> np.ndarray:
 
 
 def figures(x_0: np.ndarray, e_0: np.ndarray, x_g: np.ndarray, e_g: np.ndarray, gain: float) -> Figures:
-    """From the frames [n, window] of the states W = 0 and W = gain."""
+    """Compute the figures from the frames [n, window] of the states W = 0 and W = gain."""
     h_0, h_g = path_estimation.transfer(x_0, e_0), path_estimation.transfer(x_g, e_g)
     whole = np.fft.irfft((h_0 - h_g) / gain)
     secondary, n = path_estimation.impulse_response((h_0 - h_g) / gain, N_SECONDARY), len(whole)
@@ -46,7 +46,7 @@ def figures(x_0: np.ndarray, e_0: np.ndarray, x_g: np.ndarray, e_g: np.ndarray, 
 
     start = 7 * N_SECONDARY // 8
     late, quiet = secondary[start:] * np.hanning(N_SECONDARY - start), noise * np.hanning(len(noise))
-    tail, floor, power = (_band_power(np.abs(np.fft.rfft(each, N_FFT)) ** 2) for each in (late, quiet, secondary))
+    tail, floor, power = (_band_power(np.abs(np.fft.rfft(item, N_FFT)) ** 2) for item in (late, quiet, secondary))
     share = (tail - 4 * floor * len(late) / len(noise)) / power
     return Figures(
         coherence=band_coherence,

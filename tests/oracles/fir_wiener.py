@@ -37,7 +37,7 @@ def system(
 def fir(
     primary: np.ndarray, secondary: np.ndarray, weight: np.ndarray, penalty: np.ndarray, n_taps: int = 2048
 ) -> np.ndarray:
-    """The best filter of n_taps taps, before any ceiling bends it."""
+    """Solve for the best n_taps taps, before the ceiling."""
     return solve_toeplitz(*system(primary, secondary, weight, penalty, n_taps))
 
 

@@ -16,17 +16,17 @@ from tests.oracles.octave_bands import NR_BANDS, WIDE_BANDS, band_bins
 
 
 def with_lowest_ceiling(problems: Sequence[Problem]) -> list[Problem]:
-    """The problems with the ceiling that holds for all of them."""
+    """Return the problems with their common ceiling."""
     if problems[0].ceiling is None:
         return list(problems)
-    lowest = np.min([each.ceiling for each in problems], axis=0)
-    return [replace(each, ceiling=lowest) for each in problems]
+    lowest = np.min([problem.ceiling for problem in problems], axis=0)
+    return [replace(problem, ceiling=lowest) for problem in problems]
 
 
 def objective(problems: Sequence[Problem], shares: np.ndarray, taps: np.ndarray) -> float:
     """J(w)."""
     first = problems[0]
-    ratios = np.array([single.log_ratios(each, taps)[0] for each in problems])
+    ratios = np.array([single.log_ratios(problem, taps)[0] for problem in problems])
     risk = ratios[:, _inside(first.risk_bands)]
     worst = np.log(np.sum(shares[:, None] * np.exp(risk))) - np.log(risk.shape[1])
     penalty = np.sum(single.penalty_weights(first) * single.overshoot(first, taps) ** 2)
@@ -36,7 +36,7 @@ def objective(problems: Sequence[Problem], shares: np.ndarray, taps: np.ndarray)
 
 def _weights(problems: Sequence[Problem], shares: np.ndarray, taps: np.ndarray) -> list[np.ndarray]:
     """(dJ/dl_tb) / E_tb times the reference's power, per condition and bin."""
-    found = [single.log_ratios(each, taps) for each in problems]
+    found = [single.log_ratios(item, taps) for item in problems]
     inside = _inside(problems[0].risk_bands)
     risk = shares[:, None] * np.where(inside, np.exp([ratios for ratios, _ in found]), 0.0)
     amplitudes = shares[:, None] * np.exp([ratios / 2 for ratios, _ in found])
@@ -67,8 +67,8 @@ def normal_matrix(problems: Sequence[Problem], shares: np.ndarray, taps: np.ndar
     """Sum over conditions of 2 Re sum_k weight |S_k|^2 f_k f_k^H, and the ceiling's part once."""
     first = problems[0]
     symbol = sum(
-        weights * np.abs(each.secondary) ** 2
-        for each, weights in zip(problems, _weights(problems, shares, taps), strict=True)
+        weights * np.abs(problem.secondary) ** 2
+        for problem, weights in zip(problems, _weights(problems, shares, taps), strict=True)
     )
     if first.ceiling is not None:
         symbol = symbol + single.penalty_weights(first) / first.ceiling**2 * (single.overshoot(first, taps) > 0)

@@ -34,13 +34,13 @@ def posterior_mean(
     """At the support's own level: measured and mean [n_bins], directions [r, n_bins], noise may be infinite."""
     count, noise = cells(len(mean)), noise_weight * noise
     first = fit(mean, directions, measured, np.sqrt(noise + variance * count))
-    heard = np.isfinite(noise)
-    weight = (variance / (noise + variance) / count)[heard]
-    excess = (np.abs(measured - first) ** 2 / (noise + variance))[heard]
+    is_excited = np.isfinite(noise)
+    weight = (variance / (noise + variance) / count)[is_excited]
+    excess = (np.abs(measured - first) ** 2 / (noise + variance))[is_excited]
     variance = variance * max(1.0, np.average(excess, weights=weight))
     final = fit(mean, directions, measured, np.sqrt(noise + variance * count))
     found = final.copy()
-    for k in np.flatnonzero(heard):
+    for k in np.flatnonzero(is_excited):
         precision = np.array([1 / noise[k], 1 / variance[k]])
         found[k] = precision @ np.array([measured[k], final[k]]) / precision.sum()
     return found

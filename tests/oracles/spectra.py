@@ -4,7 +4,7 @@ import numpy as np
 
 
 def collected(power: np.ndarray, stride: int) -> np.ndarray:
-    """Each bin's power at the nearest coarse bin, in halves where two are equally near."""
+    """Move the bins' power to the nearest coarse bin, in halves if two are equally near."""
     found = np.zeros((len(power) - 1) // stride + 1)
     for k, value in enumerate(power):
         distance = np.abs(np.arange(len(found)) * stride - k)

@@ -1,4 +1,4 @@
-"""The store, the paths and the program of the service's tests, and a client of it."""
+"""Fixtures of the service's tests, and a client of the running program."""
 
 from collections.abc import Iterator
 
@@ -13,6 +13,6 @@ __all__ = ["default_model", "ear", "program", "store_folder"]
 
 @pytest.fixture
 def client(program: Program) -> Iterator[Client]:
-    """Of that program."""
+    """Client of that program."""
     with Client(program.address, timeout_s=60) as client:
         yield client

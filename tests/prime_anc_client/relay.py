@@ -1,5 +1,4 @@
-"""A wire between a client and the service, on which connections can be counted and bytes go wrong; and one to
-somebody who is not the service."""
+"""A relay to the service that counts connections and changes bytes, and a server that is not the service."""
 
 import socket
 import threading
@@ -14,10 +13,16 @@ Change = Callable[[bytes], bytes]
 def relayed(
     port: int, request: Change = bytes, answer: Change = bytes, at: int = 0
 ) -> Iterator[tuple[int, list[socket.socket]]]:
-    """A port that leads to another, and the connections that it has taken.
+    """Relay connections to a port; yield the relay's port and its accepted connections.
 
-    request, answer: what becomes of the bytes on their way there and back; where nothing, the connection ends.
-    at: the port itself; 0: a free one.
+    Parameters
+    ----------
+    port
+        Port of the service.
+    request, answer
+        Change of the bytes on their way; the connection ends where nothing is left.
+    at
+        Port of the relay; 0: a free one.
     """
     listening = socket.create_server(("127.0.0.1", at))
     accepted: list[socket.socket] = []
@@ -58,9 +63,16 @@ def relayed(
 def answering(
     answer: bytes, after_s: float = 0.0, every_s: float = 0.0
 ) -> Iterator[tuple[int, list[socket.socket]]]:
-    """A port whose connections each get this answer to their first request, and those that it has taken.
+    """Answer the first request of every connection; yield the port and the accepted connections.
 
-    after_s: until it begins. every_s: from byte to byte; 0: all of it at once.
+    Parameters
+    ----------
+    answer
+        Bytes of the answer.
+    after_s
+        Time until the answer begins.
+    every_s
+        Time between bytes; 0: all at once.
     """
     listening = socket.create_server(("127.0.0.1", 0))
     accepted: list[socket.socket] = []

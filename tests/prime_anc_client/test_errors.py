@@ -1,4 +1,4 @@
-"""HttpProblem documents become exceptions, and so does what is none."""
+"""Problem documents and other errors become exceptions."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from service.errors import PROBLEMS, HttpProblem
 
 
 @pytest.mark.parametrize("code", PROBLEMS)
-def test_every_problem_is_told_whole(code: str) -> None:
+def test_problem_fields_reach_exception(code: str) -> None:
     problem = HttpProblem(code, "found this, expected that", "primary.real")
     found = from_answer(problem.status, bytes(problem.response().body))
     assert (found.status, found.code, found.detail, found.field) == (
@@ -33,7 +33,7 @@ def test_every_problem_is_told_whole(code: str) -> None:
     ],
 )
 @pytest.mark.parametrize("body", [b"", b"<html>Bad Gateway", b"[]", b"null", b"{}", b"\xff"])
-def test_an_answer_of_something_in_between(status: int, kind: type[Refused], body: bytes) -> None:
+def test_foreign_error_becomes_refusal(status: int, kind: type[Refused], body: bytes) -> None:
     found = from_answer(status, body)
     assert type(found) is kind
     assert (found.status, found.code) == (status, "no-problem-document")

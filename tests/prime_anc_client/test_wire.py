@@ -1,4 +1,4 @@
-"""The client's bodies are read by the service as they were given, and by the safetensors library."""
+"""The service and the safetensors library read the client's bodies."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def read(body: bytes) -> DesignBody:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128, np.int16, ">f4"])
 @pytest.mark.parametrize("has_more", [True, False])
 def test_service_reads_what_was_given(dtype: str, has_more: bool) -> None:
-    """To the last bit of single precision."""
+    """Values are exact in single precision."""
     draw = np.random.default_rng(0)
     n_bins = {"c": 2049}.get(np.dtype(dtype).kind, N_BINS)
     primary, secondary = ((9 * draw.standard_normal(2049)).astype(dtype) for _ in range(2))
@@ -41,7 +41,7 @@ def test_safetensors_reads_bodies() -> None:
 
 
 def test_service_reads_safetensors_files() -> None:
-    """Of another writer, without metadata but for the request."""
+    """Files of another writer have no metadata but the request."""
     given = {"primary": np.float32([1, 0.5]), "conditions.0.x": np.float32([2])}
     body = safetensors.numpy.save(given, metadata={"request": '{"k": 2}'})
     found = parse_tensors(body)
@@ -59,7 +59,7 @@ def test_service_reads_safetensors_files() -> None:
         (([1.0], [1.0], [[1.0]]), "coherence: the array has 2 dimensions"),
     ],
 )
-def test_arrays_of_a_wrong_shape(arrays: tuple[Any, ...], text: str) -> None:
+def test_arrays_of_wrong_shape(arrays: tuple[Any, ...], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         wire.encode(*arrays)
 
@@ -73,6 +73,6 @@ def test_takes_are_read() -> None:
 
 
 @pytest.mark.parametrize("signals", [([1.0], [1.0, 2.0]), ([1j], [1.0]), ([[1.0]], [[1.0]]), (1.0, 1.0)])
-def test_signals_of_a_wrong_shape(signals: tuple[Any, Any]) -> None:
+def test_signals_of_wrong_shape(signals: tuple[Any, Any]) -> None:
     with pytest.raises(ValueError, match=r"takes\.1: .* give real signals"):
         wire.encode_takes([Take(0, [1.0], [1.0]), Take(1, *signals)])

@@ -1,4 +1,4 @@
-"""What every reliability command does besides its work: progress, an orderly end, a verdict."""
+"""Common parts of the reliability commands: progress, an orderly end, a verdict."""
 
 import argparse
 import json
@@ -19,12 +19,12 @@ def arguments(file: Path) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("mistake", "told", "status"),
+    ("mistake", "stop_signal", "status"),
     [(None, None, 0), ("a mistake", None, 1), (None, signal.SIGTERM, 130), (None, signal.SIGINT, 130)],
 )
-def test_the_verdict_is_printed_and_written(
+def test_verdict_is_printed_and_written(
     mistake: str | None,
-    told: signal.Signals | None,
+    stop_signal: signal.Signals | None,
     status: int,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -35,14 +35,14 @@ def test_the_verdict_is_printed_and_written(
         assert list(service_options) == ["--device", "cpu", "--log-level", "error"]
         if mistake:
             outcome.mistakes[mistake] += 1
-        if told:
-            signal.raise_signal(told)
+        if stop_signal:
+            signal.raise_signal(stop_signal)
             outcome.mistakes["not stopped"] += 1
 
     assert command.run_command("nothing", argparse.ArgumentParser(), arguments(file), outcome, work) == status
     verdict = json.loads(capsys.readouterr().out.splitlines()[0])
     assert verdict["mistakes"] == ({mistake: 1} if mistake else {})
-    assert (verdict["held"], verdict["interrupted"]) == (status == 0, told is not None)
+    assert (verdict["held"], verdict["interrupted"]) == (status == 0, stop_signal is not None)
     written = json.loads(file.read_text())
     assert written["rows"] == [{key: value for key, value in verdict.items() if key != "benchmark"}]
     assert {"created", "device", "commit"} <= set(written["machine"])
@@ -65,16 +65,8 @@ def test_two_signals_at_once_are_one_request_to_stop(tmp_path: Path) -> None:
     assert outcome.mistakes == {"reached": 1}
 
 
-def test_progress_states_the_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(command, "PROGRESS_EVERY_S", 0.0)
-    assert list(command.counted(3, "rounds")) == [0, 1, 2]
-    lines = capsys.readouterr().err.splitlines()
-    assert "2/3 rounds" in lines[-1]
-    assert lines[-1].endswith("0:00 left")
-
-
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
-def test_a_killed_command_takes_its_service_along() -> None:
+def test_killed_command_takes_service_along() -> None:
     program = (
         "from benchmarks.reliability.service_process import started_service; import time\n"
         "with started_service(None, '--device', 'cpu') as service:\n"

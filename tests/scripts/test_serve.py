@@ -68,7 +68,7 @@ def test_serves_designs_and_stops_when_told(
         socket.create_connection(("127.0.0.1", free_port), 1)
 
 
-def test_a_taken_port_is_named_with_a_way_out() -> None:
+def test_taken_port_is_named_with_way_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         done = subprocess.run([*SERVE, "--port", str(port)], capture_output=True, text=True, timeout=60)
@@ -77,25 +77,12 @@ def test_a_taken_port_is_named_with_a_way_out() -> None:
     assert f"make serve PORT={port + 1}" in done.stderr
 
 
-def test_a_service_that_cannot_start_is_reported(free_port: int) -> None:
-    done = subprocess.run(
-        [*SERVE, "--port", str(free_port), "--device", "cuda"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert done.returncode != 0
-    assert "The service ended with status" in done.stderr
-    assert "CUDA" in done.stderr
-
-
-def test_a_default_model_that_cannot_be_used_ends_the_wait(free_port: int, tmp_path: Path) -> None:
-    (tmp_path / "default").mkdir()
-    (tmp_path / "default" / f"1.{'0' * 64}.safetensors").touch()
+def test_default_model_that_cannot_be_used_ends_wait(free_port: int, tmp_path: Path) -> None:
+    (tmp_path / "generic").mkdir()
+    (tmp_path / "generic" / f"1.{'0' * 64}.safetensors").touch()
     done = subprocess.run(
         [*SERVE, "--port", str(free_port), "--store", str(tmp_path)], capture_output=True, text=True, timeout=120
     )
     assert done.returncode != 0
     assert "The default model cannot be used" in done.stderr
-    assert "default/1.000" in done.stderr
+    assert "generic/1.000" in done.stderr

@@ -28,7 +28,7 @@ def packed(value: Any) -> Any:
             return np.frombuffer(base64.b64decode(value["float32"]), "<f4")
         if value.keys() == {"complex64"}:
             return np.frombuffer(base64.b64decode(value["complex64"]), "<c8")
-        return {name: packed(each) for name, each in value.items()}
+        return {name: packed(item) for name, item in value.items()}
     if isinstance(value, list):
         if len(value) > 64 and set(map(type, value)) <= {int, float}:
             return np.array(value)
@@ -54,17 +54,17 @@ def as_responses(ear: Paths, **more: object) -> Json:
 
 def spectra(ear: Paths, n_fft: int = DESIGN_N_FFT) -> tuple[np.ndarray, np.ndarray]:
     """The ear's paths as complex64 spectra."""
-    primary, secondary = (np.fft.rfft(each, n_fft).astype(np.complex64) for each in (ear.primary, ear.secondary))
+    primary, secondary = (np.fft.rfft(item, n_fft).astype(np.complex64) for item in (ear.primary, ear.secondary))
     return primary, secondary
 
 
 def as_lists(ear: Paths, n_fft: int = DESIGN_N_FFT, **more: object) -> Json:
     """A JSON request with spectra as lists of numbers."""
-    primary, secondary = ({"real": each.real.tolist(), "imag": each.imag.tolist()} for each in spectra(ear, n_fft))
+    primary, secondary = ({"real": item.real.tolist(), "imag": item.imag.tolist()} for item in spectra(ear, n_fft))
     return {"primary": primary, "secondary": secondary, "sample_rate": 48_000, **more}
 
 
 def as_base64(ear: Paths, n_fft: int = DESIGN_N_FFT, **more: object) -> Json:
     """A JSON request with spectra in base64."""
-    primary, secondary = ({"complex64": base64.b64encode(each.tobytes()).decode()} for each in spectra(ear, n_fft))
+    primary, secondary = ({"complex64": base64.b64encode(item.tobytes()).decode()} for item in spectra(ear, n_fft))
     return {"primary": primary, "secondary": secondary, "sample_rate": 48_000, **more}

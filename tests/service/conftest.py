@@ -1,4 +1,4 @@
-"""A real service over a real store, in this process: one for all tests that leave it as they found it."""
+"""A real service over a real store, in this process, shared by tests that do not change it."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -44,7 +44,7 @@ def program(store_folder: Path) -> Iterator[Program]:
 
 @pytest.fixture(scope="session")
 def settings(store_folder: Path) -> Settings:
-    """Of the shared service: slow machines are given time, so that no test of filters is cut short."""
+    """Settings of the shared service, with time for slow machines."""
     # The models are random generators, which a Wiener filter would replace.
     limits = {"deadline_ms": 60_000, "fallback_below_db": 15}
     return Settings(store=store_folder, model="ears", device="cpu", threads=1, **limits)
@@ -67,7 +67,7 @@ async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 
 @asynccontextmanager
 async def started(settings: Settings) -> AsyncIterator[FastAPI]:
-    """A service with its default model loaded, or with the failure to load it known."""
+    """Wait until a service has loaded its default model, or failed to."""
     app = create_app(settings)
     async with app.router.lifespan_context(app):
         await app.state.service.engine.started()
@@ -75,7 +75,7 @@ async def started(settings: Settings) -> AsyncIterator[FastAPI]:
 
 
 def connected(app: FastAPI) -> httpx.AsyncClient:
-    """A client that calls the application without a socket; a failure inside is an answer, as on a socket."""
+    """A client that calls the application without a socket; failures become answers, as on a socket."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://service")
 

@@ -23,8 +23,8 @@ from synthesis.types import Fallback, ModelParameters, Paths, Problem
 
 N_PRIMARY, N_SECONDARY = 1024, 512
 
+# What the tests of the engine run on.
 DEVICE = "cpu"
-"""What the tests of the engine run on."""
 
 NO_FALLBACK = Fallback(below_db=-np.inf)
 
@@ -47,7 +47,7 @@ def reference_psd() -> torch.Tensor:
 
 
 def coherence(seed: int) -> torch.Tensor:
-    """Of a good calibration: [16385]."""
+    """Coherence of a good calibration: [16385]."""
     return 0.97 + 0.029 * torch.rand(N_BINS, generator=torch.Generator().manual_seed(seed))
 
 
@@ -72,7 +72,7 @@ def checkpoint(seed: int, std: float = 0.05) -> Checkpoint:
     generator = generator.eval().requires_grad_(False)
     psd, uncertainty = reference_psd(), torch.full((2, 31), 0.01)
     parameters = model_parameters(generator, psd, uncertainty)
-    golden = GoldenCase.make(parameters, *(each.numpy() for each in (*responses(100), coherence(100))))
+    golden = GoldenCase.make(parameters, *(response.numpy() for response in (*responses(100), coherence(100))))
     manifest = Manifest(
         dataset="simulated",
         split=0,
@@ -87,22 +87,22 @@ def checkpoint(seed: int, std: float = 0.05) -> Checkpoint:
 
 
 def resident(checkpoint: Checkpoint, fallback: Fallback = NO_FALLBACK) -> ResidentModel:
-    """A model that comes from no store."""
+    """A model without a store."""
     version = ModelVersion("ears", 1, Path(), "sha256:" + "0" * 64)
     return ResidentModel(version, checkpoint, DEVICE, fallback)
 
 
 def with_last_layer(parameters: ModelParameters, value: float) -> ModelParameters:
-    """The numbers with others in the generator's last layer."""
+    """Change the generator's last layer."""
     weights = dict(parameters.weights)
-    name = max(each for each in weights if each.startswith("head") and each.endswith("weight"))
+    name = max(weight for weight in weights if weight.startswith("head") and weight.endswith("weight"))
     weights[name] = np.full_like(weights[name], value)
     return replace(parameters, weights=weights)
 
 
 @contextmanager
 def damaged(model: ResidentModel, value: float = np.nan) -> Iterator[None]:
-    """For a while the last layer's weights are others, as where memory is broken: a new backend does not help.
+    """Change the last layer's weights temporarily, as by broken memory: a new backend does not help.
 
     Designs by the reference, for the CPU's core bounds a correction that is not a number.
     """

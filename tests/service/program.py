@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+# A slow machine is ready, and cuts no design short.
 PATIENT = ("--deadline-ms", "60000", "--ready-budget-ms", "60000")
-"""A slow machine is ready, and cuts no design short."""
 
 
 class Program:

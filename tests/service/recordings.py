@@ -18,7 +18,7 @@ def recordings(
     gain: float = GAIN,
     snr_db: float = 300.0,
 ) -> list[ProbeTake]:
-    """A take with gain 0 and one with `gain` for each noise, white noise `snr_db` below each error signal."""
+    """A take with gain 0 and one with `gain` per noise; white noise is `snr_db` below the error signals."""
     rng = np.random.default_rng(0)
     takes = []
     for state in (0.0, gain):
@@ -32,5 +32,5 @@ def recordings(
 
 def encoded(takes: Sequence[ProbeTake], sample_rate: int = 48_000) -> bytes:
     """A body of a calibration as safetensors."""
-    sent = [{"gain": each.gain, "x": each.x, "e": each.e} for each in takes]
+    sent = [{"gain": take.gain, "x": take.x, "e": take.e} for take in takes]
     return wire.encode_request({"sample_rate": sample_rate, "takes": sent})

@@ -39,7 +39,7 @@ def assert_near(found: np.ndarray, expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("k", [0, 1])
-def test_the_filter_is_the_librarys(program: Program, default_model: Synthesizer, ear: Paths, k: int) -> None:
+def test_filter_is_librarys(program: Program, default_model: Synthesizer, ear: Paths, k: int) -> None:
     expected = default_model.design(library_paths(ear), k).taps[0].numpy()
     body = wire.encode(ear.primary, ear.secondary)
     answer = httpx.post(f"{program.address}/refine?k={k}", content=body, headers=BINARY, timeout=60)

@@ -1,4 +1,4 @@
-"""The Ray Serve adapter on a local cluster: the same answers as the service's own server gives."""
+"""The Ray Serve adapter on a local cluster gives the same answers as the service's server."""
 
 import importlib.util
 import os
@@ -38,7 +38,7 @@ ray.shutdown()
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    """Of a cluster of this test's own, which ends with it."""
+    """Address of a local cluster, which ends with the test."""
     if importlib.util.find_spec("ray") is None or importlib.util.find_spec("grpc") is None:
         pytest.skip("the optional extra `serve` is not installed")
     store = ModelStore(tmp_path / "store", include_bundled=False)
@@ -80,7 +80,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.timeout(900)
-def test_a_replica_on_a_cluster_designs_the_same_filters(address: str, ear: Paths) -> None:
+def test_replica_on_cluster_designs_same_filters(address: str, ear: Paths) -> None:
     synthesizer: Synthesizer = build_synthesizer(models.checkpoint(1).parameters)
     with httpx.Client(base_url=address, timeout=60) as client:
         given_up = time.monotonic() + 120

@@ -30,7 +30,7 @@ class Case:
         return self.primary.shape[-1]
 
     def paths(self, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu") -> AcousticPaths:
-        """The package's own type."""
+        """Return the paths as the package's type."""
         both = AcousticPaths(torch.from_numpy(self.primary), torch.from_numpy(self.secondary))
         return both.to(dtype, device)
 
@@ -51,16 +51,16 @@ def predictions(
     sums = band_sums(paths.primary, paths.secondary, taps, reference_psd, coherence, is_true=is_true)
     expected = np.zeros((2, 31)) if learned is None else learned.double().numpy()
     found = [
-        predict(each, expected, has_coherence=coherence is not None, is_true=is_true)
-        for each in sums.double().numpy()
+        predict(item, expected, has_coherence=coherence is not None, is_true=is_true)
+        for item in sums.double().numpy()
     ]
-    assert all(isinstance(each, Prediction) for each in found)
+    assert all(isinstance(item, Prediction) for item in found)
     return found
 
 
 def mean_reductions_db(found: list[Prediction]) -> np.ndarray:
     """Mean noise reduction of each prediction."""
-    return np.array([each.mean_noise_reduction_db for each in found])
+    return np.array([item.mean_noise_reduction_db for item in found])
 
 
 def decaying_noise(rng: np.random.Generator, n_cases: int, delay: int, length: int, decay: float) -> np.ndarray:
@@ -85,6 +85,7 @@ def random_case(n_cases: int = 3, n_fft: int = SMALL_N_FFT, seed: int = 0) -> Ca
     return Case(np.fft.rfft(primary, n_fft), np.fft.rfft(secondary, n_fft), pink_psd(n_fft // 2 + 1))
 
 
+# Paths that a careless inversion would divide by, or whose squares leave single precision.
 HOPELESS = (
     "primary without a band",
     "secondary without a band",
@@ -105,7 +106,6 @@ HOPELESS = (
     "both a million",
     "both without a band",
 )
-"""Paths that a careless inversion would divide by, or whose squares leave single precision."""
 
 
 def hopeless(name: str, case: Case) -> AcousticPaths:
@@ -159,14 +159,14 @@ def hopeless_paths(names: tuple[str, ...] = HOPELESS) -> AcousticPaths:
     case = random_case(n_cases=1, n_fft=DESIGN_N_FFT, seed=11)
     each_kind = [hopeless(name, case) for name in names]
     return AcousticPaths(
-        torch.cat([each.primary for each in each_kind]), torch.cat([each.secondary for each in each_kind])
+        torch.cat([item.primary for item in each_kind]), torch.cat([item.secondary for item in each_kind])
     )
 
 
 def relative_error(found: torch.Tensor | np.ndarray, expected: torch.Tensor | np.ndarray) -> float:
     """Largest over the batch of |found - expected| / |expected|, Euclidean over the last axis."""
     found, expected = (
-        each.detach().cpu().numpy() if isinstance(each, torch.Tensor) else each for each in (found, expected)
+        item.detach().cpu().numpy() if isinstance(item, torch.Tensor) else item for item in (found, expected)
     )
     difference = np.linalg.norm(found.astype(expected.dtype) - expected, axis=-1)
     size = np.linalg.norm(expected, axis=-1)
@@ -174,7 +174,7 @@ def relative_error(found: torch.Tensor | np.ndarray, expected: torch.Tensor | np
 
 
 def example_parameters(config: GeneratorConfig) -> ModelParameters:
-    """A generator that corrects, which an untrained one does not; the caller's random numbers stay as they are."""
+    """A generator with corrections, unlike an untrained one; the caller's random state is preserved."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         generator = Generator(config)

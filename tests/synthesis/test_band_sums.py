@@ -33,7 +33,7 @@ def test_sums_of_numpy_and_torch_are_equal(small_case: Case, is_true: bool) -> N
 def test_one_ear_serves_many_filters() -> None:
     case, taps = random_case(1), np.random.default_rng(3).standard_normal((4, SMALL_N_TAPS))
     together = band_sums(case.primary, case.secondary, taps, case.reference_psd)
-    alone = [band_sums(case.primary, case.secondary, each[None], case.reference_psd)[0] for each in taps]
+    alone = [band_sums(case.primary, case.secondary, tap[None], case.reference_psd)[0] for tap in taps]
     np.testing.assert_allclose(together, alone, rtol=1e-12)
 
 
@@ -41,7 +41,7 @@ def test_late_share_equals_plain_evaluation() -> None:
     primary, psd = decaying(1), np.random.default_rng(4).uniform(0.5, 2.0, 16_385)
     late = np.fft.irfft(primary[0])
     late[:2048] = 0
-    whole, part = (oracle_sums(WIDE_BANDS, psd * np.abs(each) ** 2) for each in (primary[0], np.fft.rfft(late)))
+    whole, part = (oracle_sums(WIDE_BANDS, psd * np.abs(item) ** 2) for item in (primary[0], np.fft.rfft(late)))
     np.testing.assert_allclose(late_share(primary, psd)[0], part / whole, rtol=1e-9)
 
 
@@ -50,7 +50,7 @@ def test_learned_values_are_geometric_means() -> None:
     coherence = np.random.default_rng(5).uniform(0.5, 1, (2, 16_385))
     power = np.abs(primary) ** 2
     unexplained = (1 - coherence) / coherence * power
-    sums = [[oracle_sums(WIDE_BANDS, each) for each in bins] for bins in (unexplained, power)]
+    sums = [[oracle_sums(WIDE_BANDS, bin_) for bin_ in bins] for bins in (unexplained, power)]
     uncertainty = np.divide(*sums)
     np.testing.assert_allclose(band_uncertainty(primary, coherence, psd), uncertainty, rtol=1e-9)
     typical, per_share = learn_uncertainty(primary, coherence, psd)
@@ -61,15 +61,15 @@ def test_learned_values_are_geometric_means() -> None:
 def test_predictions_meet_truth_on_held_out_ears(
     ears: list[measured.MeasuredEar], measured_case: Case, true_case: Case
 ) -> None:
-    """Learned on 14 ears, predicted on 16; estimates alone promise decibels that do not come."""
+    """Learned on four ears, predicted on two; estimates alone promise decibels that do not come."""
     paths, psd = measured_case.paths(), measured_case.psd()
     coherence = torch.from_numpy(np.stack([ear.coherence for ear in ears]))
-    learned = learn_uncertainty(paths.primary[:14], coherence[:14], psd)
-    query = paths[14:]
+    learned = learn_uncertainty(paths.primary[:4], coherence[:4], psd)
+    query = paths[4:]
     taps = design_wmmse(query, psd)
-    truth = mean_reductions_db(predictions(true_case.paths()[14:], taps, psd))
+    truth = mean_reductions_db(predictions(true_case.paths()[4:], taps, psd))
     believed = mean_reductions_db(predictions(query, taps, psd)) - truth
-    with_coherence = mean_reductions_db(predictions(query, taps, psd, coherence[14:], learned)) - truth
+    with_coherence = mean_reductions_db(predictions(query, taps, psd, coherence[4:], learned)) - truth
     without = mean_reductions_db(predictions(query, taps, psd, learned=learned)) - truth
     assert believed.mean() > 5
     assert np.abs(with_coherence).mean() < 1.0

@@ -45,7 +45,7 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("n", WIDE_BANDS)
-def test_centres_and_labels_are_the_standards(n: int) -> None:
+def test_centres_and_labels_are_standards(n: int) -> None:
     exact, nominal = KNOWN[n]
     assert centre_hz(n) == pytest.approx(exact, rel=5e-5)  # the table prints five digits
     assert nominal_hz(n) == nominal
@@ -60,7 +60,7 @@ def test_edges_are_contiguous_and_geometric() -> None:
 
 
 @pytest.mark.parametrize("n_fft", [4096, 8192, 32_768])
-def test_a_bin_belongs_to_the_one_band_with_low_at_most_f_below_high(n_fft: int) -> None:
+def test_bin_belongs_to_one_band_with_low_at_most_f_below_high(n_fft: int) -> None:
     membership = band_matrix(WIDE_BANDS, n_fft, torch.ones(1)).bool()
     frequency = torch.from_numpy(frequencies_hz(n_fft))
     inside = (frequency >= edges_hz(WIDE_BANDS[0])[0]) & (frequency < edges_hz(WIDE_BANDS[-1])[1])
@@ -71,7 +71,7 @@ def test_a_bin_belongs_to_the_one_band_with_low_at_most_f_below_high(n_fft: int)
         np.testing.assert_array_equal(membership[:, column].nonzero()[:, 0].numpy(), expected)
 
 
-def test_the_matrix_sums_bands(dtype: torch.dtype) -> None:
+def test_matrix_sums_bands(dtype: torch.dtype) -> None:
     power = torch.rand(2, 4097, dtype=dtype)
     found = power @ band_matrix(AMP_BANDS, 8192, power)
     assert found.dtype == dtype
@@ -81,7 +81,7 @@ def test_the_matrix_sums_bands(dtype: torch.dtype) -> None:
         np.testing.assert_allclose(found[row].double().numpy(), expected, rtol=100 * torch.finfo(dtype).eps)
 
 
-def test_a_matrix_first_asked_for_while_serving_can_be_differentiated_through_later() -> None:
+def test_matrix_first_asked_for_while_serving_can_be_differentiated_through_later() -> None:
     with torch.inference_mode():
         band_matrix((20, 21, 22), 4096, torch.ones(1, dtype=torch.float64))
     power = torch.rand(2, 2049, dtype=torch.float64, requires_grad=True)

@@ -1,4 +1,4 @@
-"""What every model has in common: paths of any scale, ceilings that are kept."""
+"""All models accept paths of any scale and keep ceilings."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from tests.oracles import measured
 from tests.problems import changed, one
 from tests.synthesis.cases import Case, random_case
 
-PARAMETERS = ModelStore(DEFAULT_ROOT).load("default").parameters
+PARAMETERS = ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters
 CURVE = GainCurve([100, 1000, 8000], [-6, 3, -10])
 FINE = 4 * DESIGN_N_FFT
 
@@ -44,7 +44,7 @@ def inputs_of(case: Case, every: int = 1) -> list[Problem]:
 
 
 def designs(answers: Sequence[Design | SynthesisError]) -> list[Design]:
-    assert all(isinstance(each, Design) for each in answers), answers
+    assert all(isinstance(answer, Design) for answer in answers), answers
     return answers  # type: ignore[return-value]
 
 
@@ -70,19 +70,19 @@ def test_every_method_keeps_ceiling(method: str, n_updates: int, simulated: list
 
 def test_wmmse_above_ceiling_is_not_predicted(simulated: list[Problem]) -> None:
     cpu = Model.on("cpu", PARAMETERS)
-    told = partial(design_all, options=DesignOptions(), model=cpu, fallback=Fallback(margin_db=np.inf))
-    (usual, *_) = designs(told(simulated))
+    predicted_by = partial(design_all, options=DesignOptions(), model=cpu, fallback=Fallback(margin_db=np.inf))
+    (usual, *_) = designs(predicted_by(simulated))
     assert usual.wmmse is not None
-    for above_db, is_told in ((0.2, True), (-0.2, False)):
+    for above_db, is_predicted in ((0.2, True), (-0.2, False)):
         ear = replace(simulated[0], max_gain_db=usual.wmmse.max_gain_db + above_db)
-        (design,) = designs(told([ear]))
-        assert (design.wmmse is not None) == is_told
+        (design,) = designs(predicted_by([ear]))
+        assert (design.wmmse is not None) == is_predicted
 
 
 def test_ceiling_cost_is_stated(simulated: list[Problem], model: Model) -> None:
     (usual, *_), (bound, *_), (loose, *_) = (
-        designs(design_all([replace(simulated[0], max_gain_db=each)], DesignOptions("wmmse"), model))
-        for each in (DEFAULT_MAX_GAIN_DB, -6.0, np.inf)
+        designs(design_all([replace(simulated[0], max_gain_db=item)], DesignOptions("wmmse"), model))
+        for item in (DEFAULT_MAX_GAIN_DB, -6.0, np.inf)
     )
     assert usual.ceiling_cost_db is None
     assert loose.ceiling_cost_db is None
@@ -127,25 +127,27 @@ def test_absurd_level_fails_alone(factor: float, simulated: list[Problem], model
         predict_all([simulated[1], absurd, simulated[0]], [taps] * 3, model),
         predict_all([simulated[1], absurd, simulated[0]], [taps] * 3, model, is_true=True),
     ):
-        assert [isinstance(each, InvalidPaths) for each in answers] == [False, True, False]
+        assert [isinstance(answer, InvalidPaths) for answer in answers] == [False, True, False]
     (alone,) = design_all([absurd], DesignOptions(), model)
     assert "which no earphone explains" in str(alone)
 
 
 @pytest.mark.measured
 def test_ceiling_search_uses_updates_grid(measured_data: Path) -> None:
-    """Of whole measured responses, which vary within a bin of the coarser grid."""
+    """Whole measured responses vary within a bin of the coarser grid."""
     model = Model.on("cpu", PARAMETERS)
     whole = [
-        one(*(each[:8192].astype(np.float32) for each in pair), max_gain_db=12.0)
-        for pair in list(measured.read_ears(measured_data).values())[::6]
+        one(*(item[:8192].astype(np.float32) for item in pair), max_gain_db=12.0)
+        for pair in list(measured.read_ears(measured_data).values())[::2]
     ]
     means = {}
     for profile in ("fast", "fine"):
         taps = [
-            each.taps for each in designs(design_all(whole, DesignOptions(n_updates=3, profile=profile), model))
+            design.taps for design in designs(design_all(whole, DesignOptions(n_updates=3, profile=profile), model))
         ]
-        assert max(excess_db(each, 12.0) for each in taps) < 0.1
+        assert max(excess_db(tap, 12.0) for tap in taps) < 0.1
         scores = predict_all(whole, taps, model, is_true=True)
-        means[profile] = np.mean([each.mean_noise_reduction_db for each in scores if isinstance(each, Prediction)])
+        means[profile] = np.mean(
+            [score.mean_noise_reduction_db for score in scores if isinstance(score, Prediction)]
+        )
     assert means["fine"] > means["fast"] + 2  # measured on 15 ears: 26.0 and 22.6 dB

@@ -1,4 +1,4 @@
-"""Several conditions, latency and feedback: the same of every model, and what follows from the plain case."""
+"""Several conditions, latency and feedback, with every model and against single conditions."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ from tests.model_store import cases
 from tests.problems import changed
 from tests.synthesis.cases import relative_error
 
-_DEFAULT = ModelStore(DEFAULT_ROOT).load("default").parameters
+_DEFAULT = ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters
 _UNTRAINED = model_parameters(Generator(_DEFAULT.config), torch.zeros(1), torch.zeros(1)).weights
 # Its start is the same whatever a default has learnt: on random paths some trained starts are decided by rounding.
 BUNDLED = replace(_DEFAULT, weights=_UNTRAINED)
@@ -47,8 +47,8 @@ def model(request: pytest.FixtureRequest) -> Model:
 
 def several(n: int, **changes: object) -> Problem:
     """An ear in n conditions."""
-    own = (Paths(*cases.ear(seed), weight=1 + seed % 3, label=f"fit {seed}") for seed in range(n))
-    return Problem(tuple(own), **changes)  # type: ignore[arg-type]
+    conditions = (Paths(*cases.ear(seed), weight=1 + seed % 3, label=f"fit {seed}") for seed in range(n))
+    return Problem(tuple(conditions), **changes)  # type: ignore[arg-type]
 
 
 def designed(answer: Design | SynthesisError) -> Design:
@@ -61,7 +61,7 @@ def designed(answer: Design | SynthesisError) -> Design:
 def test_joint_filter_equals_reference(model: Model, method: str, profile: str) -> None:
     # Without a ceiling: of the paper's start for these paths it would bind.
     ear, options = several(4, max_gain_db=300.0), DesignOptions(method, 2, profile)
-    found, expected = (designed(design_all([ear], options, each)[0]) for each in (model, TWIN))
+    found, expected = (designed(design_all([ear], options, item)[0]) for item in (model, TWIN))
     # Single precision through a solve of condition 1e4, twice: measured 2e-3; without the preconditioner, which the
     # paper's profile has not, it loses conjugacy in the second update: every single precision, torch's own as well,
     # is at 7e-2 then, and 0.003 above in the objective.
@@ -75,19 +75,19 @@ def test_joint_filter_equals_reference(model: Model, method: str, profile: str) 
         )
 
 
-def test_prediction_of_each_condition(model: Model) -> None:
+def test_prediction_per_condition(model: Model) -> None:
     ear = several(3)
     design = designed(design_all([ear], K3, model)[0])
-    parts = [each.prediction for each in design.prediction.conditions]
+    parts = [item.prediction for item in design.prediction.conditions]
     for condition, part in zip(ear.conditions, parts, strict=True):
         alone = Problem((Paths(condition.primary, condition.secondary, condition.coherence),))
         (expected,) = predict_all([alone], [design.taps], model)
         assert isinstance(expected, Prediction)
         np.testing.assert_allclose(part.noise_reduction_db, expected.noise_reduction_db, atol=1e-3)
-    weights = np.array([each.weight for each in ear.conditions])
-    mean = np.average([each.mean_noise_reduction_db for each in parts], weights=weights)
+    weights = np.array([item.weight for item in ear.conditions])
+    mean = np.average([item.mean_noise_reduction_db for item in parts], weights=weights)
     assert design.prediction.mean_noise_reduction_db == pytest.approx(mean, abs=1e-5)
-    assert design.prediction.max_gain_db == max(each.max_gain_db for each in parts)
+    assert design.prediction.max_gain_db == max(item.max_gain_db for item in parts)
     (again,) = predict_all([ear], [design.taps], model)
     assert isinstance(again, Prediction)
     assert again.mean_noise_reduction_db == pytest.approx(design.prediction.mean_noise_reduction_db, abs=1e-5)
@@ -115,7 +115,7 @@ def test_latency_delays_secondary_path(model: Model) -> None:
     ear = Problem((Paths(primary, secondary, coherence),))
     delayed = changed(ear, secondary=np.concatenate((np.zeros(3, np.float32), secondary)))
     late, expected = (
-        designed(each) for each in design_all([replace(ear, latency_samples=3.0), delayed], K3, model)
+        designed(item) for item in design_all([replace(ear, latency_samples=3.0), delayed], K3, model)
     )
     assert relative_error(late.taps, expected.taps) < 5e-3
     assert late.prediction.mean_noise_reduction_db == pytest.approx(
@@ -170,7 +170,7 @@ def test_error_names_condition(model: Model) -> None:
         ({"conditions": several(17).conditions}, "conditions"),
     ],
 )
-def test_invalid_problem_is_refused(model: Model, change: dict[str, object], field: str) -> None:
+def test_invalid_problem_is_rejected(model: Model, change: dict[str, object], field: str) -> None:
     (answer,) = design_all([changed(several(2), **change)], K3, model)
     assert isinstance(answer, InvalidOption)
     assert answer.field == field

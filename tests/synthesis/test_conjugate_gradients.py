@@ -50,7 +50,7 @@ def test_each_iterate_is_scipys(preconditioned: bool) -> None:
         assert found.n_iterations.item() == n_iterations
 
 
-def test_an_item_that_has_converged_keeps_its_value() -> None:
+def test_item_that_has_converged_keeps_value() -> None:
     # Item 0 is solved by one iteration (identity); item 1 needs many.
     matrix = torch.stack([torch.eye(32, dtype=torch.float64), definite(32, 1, 1e3)[0]])
     rhs = torch.randn(2, 32, dtype=torch.float64)
@@ -62,7 +62,7 @@ def test_an_item_that_has_converged_keeps_its_value() -> None:
     torch.testing.assert_close(found.value[1:], alone.value, rtol=0, atol=1e-7)
 
 
-def test_the_scale_of_the_problem_does_not_matter() -> None:
+def test_scale_of_problem_does_not_matter() -> None:
     matrix, rhs = definite(32, 1, 50.0), torch.randn(1, 32, dtype=torch.float64)
     plain = conjugate_gradients(Dense(matrix), rhs)
     tiny = conjugate_gradients(Dense(1e-20 * matrix), 1e-12 * rhs)
@@ -80,7 +80,7 @@ def late_failure(n: int = 24) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("which", ["operator", "preconditioner"])
-def test_an_item_stops_where_a_matrix_shows_itself_not_to_be_positive(which: str) -> None:
+def test_item_stops_where_matrix_shows_itself_not_to_be_positive(which: str) -> None:
     indefinite, hidden = late_failure()
     good, unit = definite(24, 1, 50.0), torch.eye(24, dtype=torch.float64)[None]
     rhs = torch.cat((hidden, torch.randn(1, 24, dtype=torch.float64)))
@@ -101,7 +101,7 @@ def test_an_item_stops_where_a_matrix_shows_itself_not_to_be_positive(which: str
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0])
-def test_a_matrix_that_is_never_positive_gives_the_zero_solution(factor: float, dtype: torch.dtype) -> None:
+def test_matrix_that_is_never_positive_gives_zero_solution(factor: float, dtype: torch.dtype) -> None:
     unit, rhs = torch.eye(4, dtype=dtype), torch.ones(2, 4, dtype=dtype)
     for operator, preconditioner in ((factor * unit, unit), (unit, factor * unit)):
         found = conjugate_gradients(Dense(operator), rhs, Dense(preconditioner), n_iterations=3)
@@ -117,11 +117,11 @@ def test_derivatives_are_those_of_finite_differences() -> None:
 
     def solved(matrix: Tensor, approximate: Tensor, rhs: Tensor) -> tuple[Tensor, Tensor]:
         # Symmetrised, so that a single entry's change leaves a symmetric matrix.
-        both = (Dense((each + each.mT) / 2) for each in (matrix, approximate))
+        both = (Dense((item + item.mT) / 2) for item in (matrix, approximate))
         operator, preconditioner = both
         found = conjugate_gradients(operator, rhs, preconditioner, n_iterations=6)
         assert found.n_iterations.min().item() == 6
         return found.value, found.residual
 
-    inputs = tuple(each.requires_grad_() for each in (matrix, approximate, rhs))
+    inputs = tuple(item.requires_grad_() for item in (matrix, approximate, rhs))
     assert torch.autograd.gradcheck(solved, inputs)

@@ -1,4 +1,4 @@
-"""The Wiener fallback: it replaces what fails, lets pass what works, and hides no damaged model."""
+"""The Wiener fallback replaces failed filters, keeps good ones, and hides no damaged model."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,12 +25,12 @@ def model() -> Model:
 
 
 def trained(std: float = 0.05) -> Model:
-    """A model; one of large weights is as one that was badly trained."""
+    """A model; large weights resemble bad training."""
     return Model.on(models.DEVICE, models.checkpoint(1, std).parameters)
 
 
 def damaged(model: Model) -> Model:
-    """The model with weights that are no numbers, by the reference: the core bounds such a correction."""
+    """The reference model with NaN weights; the core would bound such a correction."""
     return Model.on("reference", models.with_last_layer(model.parameters, np.nan))
 
 
@@ -61,17 +61,17 @@ def test_failing_filter_is_replaced(model: Model, reason: str, n_updates: int) -
 def test_better_of_two_answers(model: Model, margin_db: float) -> None:
     problems = [models.problem(1), models.problem(2)]
     found = design_all(problems, K0, model, Fallback(np.inf, margin_db))
-    for answer, own, rival in zip(
+    for answer, generated, rival in zip(
         found, design_all(problems, K0, model), design_all(problems, DesignOptions("wmmse"), model), strict=True
     ):
-        assert (whole(answer).replaced_because is not None) == (nr_db(rival) - nr_db(own) > margin_db)
+        assert (whole(answer).replaced_because is not None) == (nr_db(rival) - nr_db(generated) > margin_db)
 
 
 Call = tuple[str, int, int]
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> tuple[Model, list[Call]]:
-    """A model, and for each call of its backend the method, updates and number of problems."""
+    """A model that records method, updates and number of problems of its backend's calls."""
     model, calls = trained(), list[Call]()
     draft = model.backend.draft
 
@@ -103,9 +103,9 @@ def test_error_stands_without_any_filter(model: Model) -> None:
 def test_both_rivals_are_considered(model: Model, n_updates: int) -> None:
     """Whatever the generator gives, the answer is within the margin of the best of three."""
     problems = [models.problem(seed) for seed in range(3)]
-    rivals = [design_all(problems, DesignOptions("wmmse", each), model) for each in (0, n_updates)]
-    for own in (model, trained(std=30.0)):
-        found = design_all(problems, DesignOptions(n_updates=n_updates), own, USUAL)
+    rivals = [design_all(problems, DesignOptions("wmmse", item), model) for item in (0, n_updates)]
+    for generated in (model, trained(std=30.0)):
+        found = design_all(problems, DesignOptions(n_updates=n_updates), generated, USUAL)
         for answer, *others in zip(found, *rivals, strict=True):
             assert nr_db(answer) >= max(map(nr_db, others)) - USUAL.margin_db - 1e-3
 
@@ -121,27 +121,27 @@ def test_latency_adds_third_rival(margin_db: float, monkeypatch: pytest.MonkeyPa
 
 
 def test_merit_counts_louder_band(model: Model) -> None:
-    """By how much more than allowed a rival's loudest scored band exceeds the generator's, or 0 dB."""
-    own = whole(design_all([models.problem(1)], K0, model)[0])
+    """A rival pays for a loudest scored band that exceeds the generator's by more than allowed."""
+    generated = whole(design_all([models.problem(1)], K0, model)[0])
     late = models.problem(1, latency_samples=0.5)
 
     def with_band(nr_db: float, band: int) -> Design:
         bands = np.full(31, 10.0, np.float32)
         bands[band] = nr_db
-        return replace(own, prediction=replace(own.prediction, band_reduction_db=bands))
+        return replace(generated, prediction=replace(generated.prediction, band_reduction_db=bands))
 
-    mean_db = own.prediction.mean_noise_reduction_db
+    mean_db = generated.prediction.mean_noise_reduction_db
     for band in (4, 26):  # 50 Hz, 8 kHz
-        for own_db, nr_db, beyond_db in ((5, -2.9, 0), (5, -8, 5), (-6, -8, 0), (-6, -19, 10)):
-            found_db = _merit_db(with_band(nr_db, band), with_band(own_db, band), late, 0.5)
+        for generated_db, nr_db, beyond_db in ((5, -2.9, 0), (5, -8, 5), (-6, -8, 0), (-6, -19, 10)):
+            found_db = _merit_db(with_band(nr_db, band), with_band(generated_db, band), late, 0.5)
             # Bands are float32.
             assert found_db == pytest.approx(mean_db - LOUDER_COSTS_DB * beyond_db, abs=1e-5)
     roaring = with_band(-30, 4)
     assert _merit_db(roaring, with_band(5, 4), late, 0.5) < mean_db
-    for other, problem in ((NonFiniteFilter(""), late), (own, models.problem(1))):
+    for other, problem in ((NonFiniteFilter(""), late), (generated, models.problem(1))):
         assert _merit_db(roaring, other, problem, 0.5) == mean_db
-    assert _merit_db(with_band(-30, 27), own, late, 0.5) == mean_db  # 10 kHz
-    assert _merit_db(own, own, late, 0.5) == mean_db + 0.5
+    assert _merit_db(with_band(-30, 27), generated, late, 0.5) == mean_db  # 10 kHz
+    assert _merit_db(generated, generated, late, 0.5) == mean_db + 0.5
 
 
 @pytest.mark.measured
@@ -149,10 +149,10 @@ def test_merit_counts_louder_band(model: Model) -> None:
 def test_late_measured_ears_have_no_loud_band(measured_data: Path, n_samples: float) -> None:
     """WMMSE makes single bands of these ears louder by 23 dB at two samples, by 32 dB at four; its updates take most of
     that back."""
-    model = Model.on(models.DEVICE, ModelStore(BUNDLED_ROOT).load("default").parameters)
+    model = Model.on(models.DEVICE, ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
     ears = [
         one(
-            *(each.astype(np.float32) for each in (case.estimated_primary, case.estimated_secondary)),
+            *(item.astype(np.float32) for item in (case.estimated_primary, case.estimated_secondary)),
             case.coherence.astype(np.float32),
             latency_samples=n_samples,
         )
@@ -160,8 +160,8 @@ def test_late_measured_ears_have_no_loud_band(measured_data: Path, n_samples: fl
     ]
     options = DesignOptions(n_updates=3)
     served, roaring = (
-        np.stack([whole(each).prediction.noise_reduction_db for each in design_all(ears, asked, model, USUAL)])
-        for asked in (options, DesignOptions("wmmse"))
+        np.stack([whole(item).prediction.noise_reduction_db for item in design_all(ears, choice, model, USUAL)])
+        for choice in (options, DesignOptions("wmmse"))
     )
     assert served.min() > -14 > -20 > roaring.min()
     assert served[:, :21].mean() > roaring[:, :21].mean() - 0.5

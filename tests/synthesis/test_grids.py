@@ -13,7 +13,7 @@ def random_spectrum(dtype: torch.dtype) -> torch.Tensor:
     return torch.complex(torch.randn(3, 33, dtype=dtype), torch.randn(3, 33, dtype=dtype))
 
 
-def test_squared_magnitude_is_the_square_of_the_magnitude(dtype: torch.dtype) -> None:
+def test_squared_magnitude_is_square_of_magnitude(dtype: torch.dtype) -> None:
     spectrum = random_spectrum(dtype)
     found = squared_magnitude(spectrum)
     assert found.dtype == dtype
@@ -21,7 +21,7 @@ def test_squared_magnitude_is_the_square_of_the_magnitude(dtype: torch.dtype) ->
     torch.testing.assert_close(found, spectrum.abs().square(), rtol=8 * torch.finfo(dtype).eps, atol=0)
 
 
-def test_squared_magnitude_has_the_gradient_zero_at_zero() -> None:
+def test_squared_magnitude_has_gradient_zero_at_zero() -> None:
     spectrum = torch.zeros(4, dtype=torch.complex128, requires_grad=True)
     (gradient,) = torch.autograd.grad(squared_magnitude(spectrum).sum(), spectrum)
     assert not gradient.any()
@@ -37,7 +37,7 @@ def test_complex_exponential_is_exp(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("stride", [2, 4, 8])
-def test_collected_power_is_the_twins(stride: int, dtype: torch.dtype) -> None:
+def test_collected_power_is_twins(stride: int, dtype: torch.dtype) -> None:
     power = torch.rand(3, 65, dtype=dtype)
     found = collected(power, stride)
     assert found.dtype == dtype
@@ -50,4 +50,4 @@ def test_collected_power_is_the_twins(stride: int, dtype: torch.dtype) -> None:
 def test_rows_are_collected_each_by_itself_and_can_be_differentiated() -> None:
     power = torch.rand(2, 3, 33, dtype=torch.float64)
     torch.testing.assert_close(collected(power, 4)[1, 2], collected(power[1, 2], 4), rtol=0, atol=1e-15)
-    assert torch.autograd.gradcheck(lambda each: collected(each, 4), (power.requires_grad_(),))
+    assert torch.autograd.gradcheck(lambda item: collected(item, 4), (power.requires_grad_(),))

@@ -33,7 +33,7 @@ def verified() -> object:
 
 
 def each_left_out() -> object:
-    """A design for three conditions, each of which is left out in turn."""
+    """A design for three conditions with `leave_one_out`."""
     problem = Problem(tuple(models.ear(seed) for seed in (1, 2, 3)))
     backend = Model.on("cpu", models.checkpoint(1).parameters)
     (found,) = design_all([problem], DesignOptions(leave_one_out=True, n_conditions=3), backend)

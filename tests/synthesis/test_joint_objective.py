@@ -104,7 +104,7 @@ def test_the_wiener_filters_are_those_of_the_summed_systems(small_case: Case) ->
             strict=True,
         )
     ]
-    column, rhs = (np.tensordot(SHARES, np.stack(each), 1) for each in zip(*systems, strict=True))
+    column, rhs = (np.tensordot(SHARES, np.stack(item), 1) for item in zip(*systems, strict=True))
     residual = toeplitz_oracle.dense(column) @ found.value[0].numpy() - rhs
     # Four iterations of conjugate gradients leave what they say they leave.
     assert np.linalg.norm(residual) / np.linalg.norm(rhs) == pytest.approx(found.residual.item(), rel=1e-3)

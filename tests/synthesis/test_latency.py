@@ -41,6 +41,6 @@ def test_fractional_latency_delays_sines() -> None:
 
 
 @pytest.mark.parametrize("latency", [-0.1, 1024.5, float("nan")])
-def test_invalid_latency_is_refused(latency: float) -> None:
+def test_invalid_latency_is_rejected(latency: float) -> None:
     with pytest.raises(InvalidOption):
         with_latency(Problem((ear(),), latency_samples=latency))

@@ -33,17 +33,17 @@ def simulated(taps: np.ndarray, feedback: np.ndarray, n_samples: int = 24_000) -
     loop = np.convolve(taps.astype(float), feedback.astype(float))
     loop = loop[: np.flatnonzero(loop)[-1] + 1]
     assert loop[0] == 0  # or there would be a loop without delay
-    heard = np.zeros(n_samples + len(loop))
+    recorded = np.zeros(n_samples + len(loop))
     for n in range(n_samples):
         here = n + len(loop)
-        heard[here] = (n == 0) - loop[1:] @ heard[here - 1 : here - len(loop) : -1]
-        if abs(heard[here]) > 1e9:
+        recorded[here] = (n == 0) - loop[1:] @ recorded[here - 1 : here - len(loop) : -1]
+        if abs(recorded[here]) > 1e9:
             break
-    return heard[len(loop) :]
+    return recorded[len(loop) :]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_stability_is_what_the_simulation_shows(seed: int) -> None:
+def test_stability_is_what_simulation_shows(seed: int) -> None:
     taps, feedback = control_filter(seed), feedback_path(0.1)
     margin_db = judge_loop(loop_gain(taps, feedback)).gain_margin_db
     for beyond_db, stable in ((-3, True), (-0.5, True), (0.5, False), (3, False)):
@@ -58,7 +58,7 @@ def test_stability_is_what_the_simulation_shows(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_loop_that_runs_away_at_0_hz_or_at_nyquist_is_not_stable(seed: int, sign: int) -> None:
+def test_loop_that_runs_away_at_0_hz_or_at_nyquist_is_not_stable(seed: int, sign: int) -> None:
     """One real pole beyond the unit circle, near z = sign, turns 1 + L by pi, not by 2 pi."""
     feedback = -np.pad((sign * (0.6 + 0.08 * seed)) ** np.arange(64), (1, 0)).astype(np.float32)
     for gain, stable in ((0.98, True), (1.02, False)):
@@ -69,7 +69,7 @@ def test_a_loop_that_runs_away_at_0_hz_or_at_nyquist_is_not_stable(seed: int, si
         assert grows is not stable
 
 
-def test_the_closed_loop_is_the_simulated_one() -> None:
+def test_closed_loop_is_simulated_one() -> None:
     taps, feedback = control_filter(1), feedback_path(0.05)
     secondary = np.random.default_rng(2).standard_normal(64).astype(np.float32)
     played = np.convolve(taps.astype(float), simulated(taps, feedback, 8192))
@@ -117,7 +117,7 @@ def test_hostile_feedback_takes_few_rounds(name: str) -> None:
     taps, feedback = control_filter(1), HOSTILE[name].astype(np.float32)
     with interruptible(count):
         kept = with_margins(taps, [feedback, -feedback], 6, 30)
-    found = worst_loop([judge_loop(loop_gain(kept, each)) for each in (feedback, -feedback)])
+    found = worst_loop([judge_loop(loop_gain(kept, item)) for item in (feedback, -feedback)])
     assert found.stable
     assert found.gain_margin_db >= 6
     assert found.phase_margin_deg >= 30
@@ -137,7 +137,7 @@ def test_plain_gain_keeps_any_margin(margin_db: float, monkeypatch: pytest.Monke
     np.testing.assert_allclose(kept / kept[0], taps / taps[0], rtol=1e-5)
 
 
-def test_what_is_not_a_number_is_not_stable() -> None:
+def test_what_is_not_number_is_not_stable() -> None:
     assert not is_stable(np.array([0.1, np.nan, 0.1]) + 0j)
     assert not is_stable(np.array([0.1, -1.0, 0.1]) + 0j)
     silent = judge_loop(np.zeros(9, complex))

@@ -15,7 +15,7 @@ CONFIG = GeneratorConfig.prime_log()
 
 
 def untrained(case: Case) -> np.ndarray:
-    """By the torch modules in float64."""
+    """Design with the torch modules in float64."""
     generator = Generator(CONFIG).double().eval()
     paths = AcousticPaths(torch.from_numpy(case.primary), torch.from_numpy(case.secondary))
     with torch.no_grad():
@@ -30,5 +30,5 @@ def assert_it_is_the_untrained_generator_s(case: Case) -> None:
     assert relative_error(np.stack(found), untrained(case)) < 1e-5
 
 
-def test_it_is_the_untrained_generator_s_filter() -> None:
+def test_it_is_untrained_generator_filter() -> None:
     assert_it_is_the_untrained_generator_s(random_case(n_cases=3, n_fft=DESIGN_N_FFT, seed=9))

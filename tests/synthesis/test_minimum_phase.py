@@ -15,7 +15,7 @@ def smooth_log_magnitudes(n_bins: int = 2049, n_cases: int = 4) -> torch.Tensor:
     return torch.randn(n_cases, 8, dtype=torch.float64) @ torch.cos(orders[:, None] * angle)
 
 
-def test_the_magnitude_is_kept_on_the_grid(dtype: torch.dtype) -> None:
+def test_magnitude_is_kept_on_grid(dtype: torch.dtype) -> None:
     log_magnitude = smooth_log_magnitudes().to(dtype)
     found = minimum_phase_response(log_magnitude).abs()
     # exp of a log magnitude of order 5, through two transforms of 4096 points.
@@ -23,7 +23,7 @@ def test_the_magnitude_is_kept_on_the_grid(dtype: torch.dtype) -> None:
     torch.testing.assert_close(found, log_magnitude.exp(), rtol=tolerance, atol=0)
 
 
-def test_zeros_outside_the_unit_circle_are_reflected_inside() -> None:
+def test_zeros_outside_unit_circle_are_reflected_inside() -> None:
     # (1 - 0.5 z^-1)(1 + 1.25 z^-1)(1 + 0.6 z^-2) times z^-3: one zero outside, and a pure delay.
     mixed = np.convolve(np.convolve([1, -0.5], [1, 1.25]), [1, 0, 0.6])
     minimum = np.convolve(np.convolve([1, -0.5], [1.25, 1]), [1, 0, 0.6])
@@ -34,7 +34,7 @@ def test_zeros_outside_the_unit_circle_are_reflected_inside() -> None:
     assert np.all(np.abs(np.roots(taps)) < 1)
 
 
-def test_equals_the_hilbert_twin_on_random_magnitudes() -> None:
+def test_equals_hilbert_twin_on_random_magnitudes() -> None:
     rough = torch.randn(3, 4097, dtype=torch.float64)
     for row, taps in zip(rough, minimum_phase_fir(rough, 2048), strict=True):
         assert relative_error(taps, oracle.fir(row.numpy(), 2048)) < 1e-12

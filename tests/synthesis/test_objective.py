@@ -19,7 +19,7 @@ from synthesis.types import DesignOptions, Draft, Paths, Problem
 from tests.model_store import cases
 
 STRIDE = DESIGN_N_FFT // FINE.n_fft
-PARAMETERS = ModelStore(DEFAULT_ROOT).load("default").parameters
+PARAMETERS = ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,10 @@ def log_ratios(ear: Problem, taps: np.ndarray) -> np.ndarray:
     membership = band_membership(WIDE_BANDS, FINE.n_fft)
     power = collected(torch.from_numpy(PARAMETERS.reference_psd.astype(np.float64)), STRIDE).numpy()
     found = []
-    for each in ear.conditions:
-        primary, secondary, response = (spectrum(path)[::STRIDE] for path in (each.primary, each.secondary, taps))
+    for condition in ear.conditions:
+        primary, secondary, response = (
+            spectrum(path)[::STRIDE] for path in (condition.primary, condition.secondary, taps)
+        )
         before, after = ((power * np.abs(e) ** 2) @ membership for e in (primary, primary - secondary * response))
         found.append(np.log((after / before.sum() + SILENCE) / (before / before.sum() + SILENCE)))
     return np.stack(found)
@@ -115,6 +117,6 @@ def test_objective_prefers_serving_both_conditions() -> None:
     """-15 dB in both rather than -40 dB in one and -2 dB in the other, which has the lower mean of decibels."""
     decibel, share = np.log(10) / 10, np.array([0.5, 0.5])
     even, uneven = (
-        objective(np.outer(each, np.full(len(WIDE_BANDS), decibel)), share)[0] for each in ([-15, -15], [-40, -2])
+        objective(np.outer(item, np.full(len(WIDE_BANDS), decibel)), share)[0] for item in ([-15, -15], [-40, -2])
     )
     assert even < uneven - 1

@@ -10,7 +10,7 @@ from synthesis.paths import AcousticPaths
 PAIR = (torch.ones(2, 16), torch.ones(2, 8))
 
 
-def test_spectra_are_transforms_of_the_padded_responses() -> None:
+def test_spectra_are_transforms_of_padded_responses() -> None:
     primary, secondary = torch.randn(2, 100, dtype=torch.float64), torch.randn(2, 7, dtype=torch.float64)
     paths = AcousticPaths.from_impulse_responses(primary, secondary)
     assert (paths.n_fft, paths.n_bins, paths.batch_size) == (32_768, 16_385, 2)

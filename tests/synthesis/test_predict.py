@@ -83,7 +83,7 @@ def assert_equals_the_twin(found: Prediction, expected: oracle.Prediction, atol:
         )
 
 
-def test_figures_of_true_paths_equal_the_twin(ear: OneEar) -> None:
+def test_figures_of_true_paths_equal_twin(ear: OneEar) -> None:
     found = ear.predicted(is_true=True)
     paths = ear.primary, ear.secondary, ear.taps, ear.reference_psd
     assert_equals_the_twin(found, oracle.predict(*paths, band_uncertainty=np.zeros(31)))
@@ -107,14 +107,14 @@ def test_one_loud_band_counts_in_full() -> None:
     assert found.wide_amplification_db == pytest.approx(worst / 31, rel=1e-6)
 
 
-def test_what_is_unknown_limits_the_claim() -> None:
-    """Of a perfect filter, 1 + 1 / (0.8 u) is left of u = (1 - c) / c."""
+def test_what_is_unknown_limits_claim() -> None:
+    """A perfect filter is limited to 1 + 1 / (0.8 u) by u = (1 - c) / c."""
     found = flat_ear(0.0).predicted(LEARNED * [[100], [1]])
     expected_db = 10 * np.log10(1 + 0.99 / (COHERENCE_SHARE * 0.01))
     np.testing.assert_allclose(found.band_reduction_db, expected_db, atol=1e-5)
 
 
-def test_a_share_of_what_the_coherence_leaves_unexplained_is_counted(ear: OneEar) -> None:
+def test_share_of_what_coherence_leaves_unexplained_is_counted(ear: OneEar) -> None:
     unexplained = (1 - ear.coherence) / ear.coherence
     counted = dataclasses.replace(ear, coherence=1 / (1 + COHERENCE_SHARE * unexplained))
     paths = ear.primary, ear.secondary, ear.taps, ear.reference_psd
@@ -122,8 +122,8 @@ def test_a_share_of_what_the_coherence_leaves_unexplained_is_counted(ear: OneEar
     assert_equals_the_twin(ear.predicted(unbounded), oracle.predict(*paths, counted.coherence))
 
 
-def test_the_model_bounds_what_a_coherence_may_cost(ear: OneEar) -> None:
-    """A microphone's own noise lowers the coherence and leaves the paths as certain as they are."""
+def test_model_bounds_what_coherence_may_cost(ear: OneEar) -> None:
+    """A microphone's noise lowers the coherence without making the paths less certain."""
     deaf = dataclasses.replace(ear, coherence=np.full_like(ear.coherence, 0.01)).predicted()
     sums = ear.sums()
     share = expected_uncertainty(sums[:31], sums[-34:-3], sums[-1], LEARNED)
@@ -131,21 +131,21 @@ def test_the_model_bounds_what_a_coherence_may_cost(ear: OneEar) -> None:
     assert_equals_the_twin(deaf, oracle.predict(*paths, band_uncertainty=MODEL_BOUND * share))
 
 
-def test_an_uncertainty_of_the_secondary_path_is_heard_with_the_filter_only(ear: OneEar) -> None:
+def test_uncertainty_of_secondary_path_is_heard_with_filter_only(ear: OneEar) -> None:
     of_primary, of_secondary = np.full(31, 1e-3), np.full(31, 4e-3)
     found = ear.predicted(uncertainty=np.stack((of_primary, of_secondary)))
     played = ear.secondary * np.fft.rfft(ear.taps, N_FFT)
-    heard, left, control = (
-        oracle_band_sums(WIDE_BANDS, ear.reference_psd * np.abs(each) ** 2)
-        for each in (ear.primary, ear.primary - played, played)
+    disturbance, left, control = (
+        oracle_band_sums(WIDE_BANDS, ear.reference_psd * np.abs(item) ** 2)
+        for item in (ear.primary, ear.primary - played, played)
     )
-    unknown = of_primary * heard
-    expected_db = 10 * np.log10((heard + unknown) / (left + unknown + of_secondary * control))
+    unknown = of_primary * disturbance
+    expected_db = 10 * np.log10((disturbance + unknown) / (left + unknown + of_secondary * control))
     np.testing.assert_allclose(found.band_reduction_db, expected_db, atol=1e-5)
     assert found.basis == "coherence"
 
 
-def test_gain_sensitivity_is_the_loss_with_a_changed_secondary_path(ear: OneEar) -> None:
+def test_gain_sensitivity_is_loss_with_changed_secondary_path(ear: OneEar) -> None:
     found = ear.predicted(is_true=True)
     changed = [ear.mean_db(ear.secondary * 10 ** (sign / 20)) for sign in (1, -1)]
     # The loudspeaker's own share of the error is in the sums: exact but for the floor of 1e-12.
@@ -153,7 +153,7 @@ def test_gain_sensitivity_is_the_loss_with_a_changed_secondary_path(ear: OneEar)
     assert found.gain_sensitivity_db > 1
 
 
-def test_delay_sensitivity_is_the_loss_with_a_delayed_secondary_path(ear: OneEar) -> None:
+def test_delay_sensitivity_is_loss_with_delayed_secondary_path(ear: OneEar) -> None:
     found = ear.predicted(is_true=True)
     omega = np.linspace(0, np.pi, N_FFT // 2 + 1)
     changed = [ear.mean_db(ear.secondary * np.exp(sign * 1j * omega)) for sign in (1, -1)]
@@ -162,7 +162,7 @@ def test_delay_sensitivity_is_the_loss_with_a_delayed_secondary_path(ear: OneEar
     assert found.delay_sensitivity_db > 1
 
 
-def test_level_reduction_is_of_the_sum_over_bands(ear: OneEar) -> None:
+def test_level_reduction_is_of_sum_over_bands(ear: OneEar) -> None:
     found = ear.predicted(is_true=True)
     before = oracle_band_sums(WIDE_BANDS, ear.reference_psd * np.abs(ear.primary) ** 2)
     error = ear.primary - ear.secondary * np.fft.rfft(ear.taps, N_FFT)
@@ -173,7 +173,7 @@ def test_level_reduction_is_of_the_sum_over_bands(ear: OneEar) -> None:
     assert found.a_weighted_level_reduction_db == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_weighting_has_the_values_of_the_standard() -> None:
+def test_weighting_has_values_of_standard() -> None:
     """IEC 61672-1, Table 3, at the exact frequencies of the nominal 31.5, 63, 125, ... 16000 Hz."""
     bands = (15, 18, 21, 24, 27, 30, 33, 36, 39, 42)
     nominal_db = [-39.4, -26.2, -16.1, -8.6, -3.2, 0.0, 1.2, 1.0, -1.1, -6.6]
@@ -181,12 +181,12 @@ def test_a_weighting_has_the_values_of_the_standard() -> None:
     np.testing.assert_allclose(found_db, nominal_db, atol=0.05 + 1e-9)  # the table has one decimal
 
 
-def test_uncertainty_costs_what_more_than_the_natural_one_takes_away(ear: OneEar) -> None:
+def test_uncertainty_costs_what_more_than_natural_one_takes_away(ear: OneEar) -> None:
     natural = 1 / (1 + NATURAL_SPREAD * LEARNED[0, 0] / COHERENCE_SHARE)
     unbounded = LEARNED * [[1], [1e9]]
     poor, good, better = (
-        dataclasses.replace(ear, coherence=np.full_like(ear.coherence, each)).predicted(unbounded)
-        for each in (0.8, natural, 0.999)
+        dataclasses.replace(ear, coherence=np.full_like(ear.coherence, item)).predicted(unbounded)
+        for item in (0.8, natural, 0.999)
     )
     assert good.uncertainty_cost_db == pytest.approx(0, abs=1e-6)
     assert better.uncertainty_cost_db == pytest.approx(0, abs=1e-9)  # two sums of the same bands round differently
@@ -195,7 +195,7 @@ def test_uncertainty_costs_what_more_than_the_natural_one_takes_away(ear: OneEar
     assert missing > 3
 
 
-def test_a_tail_is_not_the_measurement_s_fault(ear: OneEar) -> None:
+def test_tail_is_not_measurement_fault(ear: OneEar) -> None:
     tail = np.full((2, 31), 0.05) * [[1], [0]]
     assert ear.predicted(uncertainty=tail).uncertainty_cost_db == 0
     noisy = ear.predicted(uncertainty=tail[::-1])
@@ -204,7 +204,7 @@ def test_a_tail_is_not_the_measurement_s_fault(ear: OneEar) -> None:
     assert missing > 3
 
 
-def test_the_model_expects_more_of_a_response_that_is_cut() -> None:
+def test_model_expects_more_of_response_that_is_cut() -> None:
     disturbance, late = np.ones(31), np.full(31, 0.02)
     typical, per_share = LEARNED
     expected = [
@@ -216,19 +216,19 @@ def test_the_model_expects_more_of_a_response_that_is_cut() -> None:
     np.testing.assert_allclose(expected_uncertainty(disturbance, late, 20_000, LEARNED), expected[0])
 
 
-def test_the_expectation_follows_the_late_share_within_20_db() -> None:
+def test_expectation_follows_late_share_within_20_db() -> None:
     disturbance = np.ones(31)
     for late, change_db in ((0.04, 3.0103), (1e6, 10.0), (0.0, -10.0)):  # half of the change and of the range
         lower, upper = (expected_uncertainty(disturbance, np.full(31, x), 8192, LEARNED) for x in (0.01, late))
         np.testing.assert_allclose(10 * np.log10(upper / lower), change_db, atol=1e-3)
 
 
-def test_an_interval_is_wider_where_less_is_known(ear: OneEar) -> None:
+def test_interval_is_wider_where_less_is_known(ear: OneEar) -> None:
     measured = ear.predicted(uncertainty=np.zeros((2, 31))).interval_db
     assert 0 < measured < ear.predicted().interval_db < ear.predicted(with_coherence=False).interval_db
 
 
-def test_what_is_not_finite_is_refused(ear: OneEar) -> None:
+def test_what_is_not_finite_is_rejected(ear: OneEar) -> None:
     sums = ear.sums()
     assert len(sums) == N_SUMS
     for place in (0, 40):

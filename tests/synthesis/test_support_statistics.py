@@ -23,17 +23,17 @@ def pair() -> Pair:
     rng = np.random.default_rng(9)
     found = []
     for delay, length, decay in ((7, 4096, 200.0), (5, 2048, 60.0)):
-        common, *own = decaying_noise(rng, 5, delay, length, decay)
-        found.append(common + 0.2 * np.array(own))
+        common, *single = decaying_noise(rng, 5, delay, length, decay)
+        found.append(common + 0.2 * np.array(single))
     return found[0], found[1]
 
 
 @pytest.mark.parametrize("advance", [0, 5])
-def test_traits_equal_the_twin_for_responses_and_spectra(pair: Pair, advance: int) -> None:
+def test_traits_equal_twin_for_responses_and_spectra(pair: Pair, advance: int) -> None:
     for primary, secondary in zip(*pair, strict=True):
         expected = oracle.traits(primary, secondary, advance)
-        spectra = [np.fft.rfft(each, oracle.N_FFT) for each in (primary, secondary)]
-        longer = [np.pad(each, (0, 20_000)) for each in (primary, secondary)]
+        spectra = [np.fft.rfft(item, oracle.N_FFT) for item in (primary, secondary)]
+        longer = [np.pad(item, (0, 20_000)) for item in (primary, secondary)]
         for paths in ((primary, secondary), spectra, longer):
             # The kernel is stored in float32: 1e-7 of the largest band, of which the smallest is a hundredth.
             np.testing.assert_allclose(wrapped(path_traits(*paths, advance) - expected), 0, atol=1e-4)
@@ -41,13 +41,13 @@ def test_traits_equal_the_twin_for_responses_and_spectra(pair: Pair, advance: in
 
 @pytest.mark.parametrize("factor", [1e-30, 1e30])
 def test_traits_hold_for_any_level(pair: Pair, factor: float) -> None:
-    primary, secondary = (each[0].astype(np.float32) for each in pair)
+    primary, secondary = (item[0].astype(np.float32) for item in pair)
     raised = path_traits(np.float32(factor) * primary, np.float32(factor) * secondary)
     moved = raised - path_traits(primary, secondary)
     np.testing.assert_allclose(moved, np.where(IS_PHASE, 0, np.log(factor)), atol=1e-4)
 
 
-def test_onset_and_delay_are_where_half_of_the_maximum_is_reached(pair: Pair) -> None:
+def test_onset_and_delay_are_where_half_of_maximum_is_reached(pair: Pair) -> None:
     pulse = np.zeros(2048)
     pulse[40:44] = 0.2, 0.4, 1.0, -0.5
     assert onset_samples(pulse) == 42
@@ -55,7 +55,7 @@ def test_onset_and_delay_are_where_half_of_the_maximum_is_reached(pair: Pair) ->
     assert delay_samples(pulse[None]) == pytest.approx([42], abs=2)
 
 
-def test_statistics_are_mean_and_covariance_over_the_ears(pair: Pair) -> None:
+def test_statistics_are_mean_and_covariance_over_ears(pair: Pair) -> None:
     statistics = learn_support_statistics(*pair)
     assert (statistics.n_ears, statistics.delay_samples) == (4, 5)
     traits = np.array([path_traits(p, s, 5) for p, s in zip(*pair, strict=True)])
@@ -66,7 +66,7 @@ def test_statistics_are_mean_and_covariance_over_the_ears(pair: Pair) -> None:
     np.testing.assert_allclose(statistics.covariance_matrix(), expected, atol=1e-4)
 
 
-def test_phases_about_half_a_turn_have_a_mean_there(pair: Pair) -> None:
+def test_phases_about_half_turn_have_mean_there(pair: Pair) -> None:
     """Not at 0, where the mean of numbers would put it."""
     primary, secondary = pair
     reversed_ears = learn_support_statistics(-primary, -secondary)
@@ -74,16 +74,16 @@ def test_phases_about_half_a_turn_have_a_mean_there(pair: Pair) -> None:
     np.testing.assert_allclose(np.abs(turned), np.where(IS_PHASE, np.pi, 0), atol=1e-4)
 
 
-def test_another_rate_shifts_the_traits_to_its_frequencies(pair: Pair) -> None:
+def test_another_rate_shifts_traits_to_frequencies(pair: Pair) -> None:
     """A pure delay of 10 samples at 44.1 kHz is one of 10 samples at 48 kHz; the mean spectrum shifts."""
     primary, secondary = pair
     statistics = learn_support_statistics(primary, secondary)
     f = np.arange(oracle.N_FFT // 2 + 1)
     spectra = [
-        [np.interp(f * 0.91875, f, np.fft.rfft(h, oracle.N_FFT)) for h in each] for each in (primary, secondary)
+        [np.interp(f * 0.91875, f, np.fft.rfft(h, oracle.N_FFT)) for h in item] for item in (primary, secondary)
     ]
     changes = [
-        wrapped(path_traits(p, s, 5) - path_traits(*own, 5))
-        for p, s, *own in zip(*spectra, primary, secondary, strict=True)
+        wrapped(path_traits(p, s, 5) - path_traits(*single, 5))
+        for p, s, *single in zip(*spectra, primary, secondary, strict=True)
     ]
     np.testing.assert_allclose(statistics.rate_change, np.mean(changes, 0), atol=1e-4)

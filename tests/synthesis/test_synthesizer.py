@@ -152,7 +152,7 @@ def test_designs_start_below_their_ceiling_on_measured_ears(measured_case: Case,
     assert (largest_db < limits[:, 0] + 1.5).all()
 
 
-@pytest.mark.parametrize(("kind", "every"), [("prime", 6), ("prime-log", 1)])
+@pytest.mark.parametrize(("kind", "every"), [("prime", 3), ("prime-log", 1)])
 def test_float32_follows_float64_on_measured_ears(measured_case: Case, kind: str, every: int) -> None:
     """Every ear through the default generator; every sixth through the paper's, a far larger CNN."""
     twin = synthesizer_for(measured_case, kind, trained=True)
@@ -173,7 +173,7 @@ def test_float32_follows_float64_on_measured_ears(measured_case: Case, kind: str
             predicted = predictions(paths.to(torch.float32), found.taps, single.reference_psd, learned=learned)
             by_twin = predictions(paths, expected.taps, twin.reference_psd, learned=learned)
             for name in ("mean_noise_reduction_db", "amplification_db", "wide_amplification_db", "max_gain_db"):
-                levels = ([getattr(each, name) for each in some] for some in (predicted, by_twin))
+                levels = ([getattr(item, name) for item in some] for some in (predicted, by_twin))
                 np.testing.assert_allclose(*levels, rtol=0, atol=0.01)  # hundredths of a decibel
 
 
@@ -182,7 +182,7 @@ def test_gradients_flow_from_the_objective_to_the_generator(kind: str, design_ca
     synthesizer, paths = synthesizer_for(design_case, kind, trained=True), design_case.paths()
     objective = TapObjective(paths, synthesizer.reference_psd, FAST, DEFAULT_MAX_GAIN_DB)
     parameters = list(synthesizer.generator.parameters())
-    direction = [torch.randn_like(each) for each in parameters]
+    direction = [torch.randn_like(item) for item in parameters]
 
     def loss() -> torch.Tensor:
         ratio = synthesizer.path_ratio(paths)
@@ -211,7 +211,7 @@ def test_ill_conditioned_paths_stay_finite(method: str, design_case: Case, dtype
     for profile in ("fast", "paper"):
         found = synthesizer.design(paths, 3, method=method, profile=profile)
         finite = torch.isfinite(found.taps).all(-1)
-        assert finite.all(), [name for name, each in zip(HOPELESS, finite, strict=True) if not each]
+        assert finite.all(), [name for name, item in zip(HOPELESS, finite, strict=True) if not item]
         for name, trace, applied in zip(HOPELESS, found.objective, found.n_applied, strict=True):
             assert torch.isfinite(trace[: int(applied) + 1]).all(), (name, profile)
             assert (trace[: int(applied) + 1].diff() < 0).all(), (name, profile)

@@ -30,8 +30,8 @@ def test_unit_level_removes_any_factor(factor: float) -> None:
     assert abs(mean_db) < 3.02
     (same,) = at_unit_level(ear()).conditions
     ratio = found.primary[np.abs(PRIMARY).argmax()] / same.primary[np.abs(PRIMARY).argmax()]
-    for own, expected in ((found.primary, same.primary), (found.secondary, same.secondary)):
-        np.testing.assert_allclose(own, ratio * expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
+    for scaled, expected in ((found.primary, same.primary), (found.secondary, same.secondary)):
+        np.testing.assert_allclose(scaled, ratio * expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
 
 
 def test_unit_level_rounds_nothing() -> None:
@@ -42,7 +42,7 @@ def test_unit_level_rounds_nothing() -> None:
 
 def test_unit_level_scales_conditions_alike() -> None:
     spectra = [
-        np.fft.rfft(each, 32_768).astype(np.complex64) * np.complex64(1e-20) for each in (PRIMARY, SECONDARY)
+        np.fft.rfft(item, 32_768).astype(np.complex64) * np.complex64(1e-20) for item in (PRIMARY, SECONDARY)
     ]
     other = Paths(spectra[0] * np.complex64(2), spectra[1], weight=3.0, label="pressed")
     found, second = at_unit_level(Problem((Paths(*spectra), other))).conditions

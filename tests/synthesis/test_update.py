@@ -25,9 +25,9 @@ from tests.synthesis.cases import SMALL_N_TAPS, Case, relative_error
 RISK = {"paper": (AMP_BANDS, 0.05), **dict.fromkeys(("fast", "fine"), (WIDE_BANDS, FAST.risk_weight))}
 # More iterations than a small case has taps; steps alone.
 EXACT: dict[str, Any] = {"n_iterations": 100, "tolerance": 1e-13, "settles": False}
+# The package keeps silent bands finite with 1e-12 of the total power, the twins do not: l_b and the weights c_b move by
+# that over the residual's share in a band, which a good filter brings to 1e-6. Measured: 2e-7.
 SILENCE_ATOL = 1e-6
-"""The package keeps silent bands finite with 1e-12 of the total power, the twins do not: l_b and the weights c_b
-move by that over the residual's share in a band, which a good filter brings to 1e-6. Measured: 2e-7."""
 
 
 def base_taps(paths: AcousticPaths, n_taps: int = SMALL_N_TAPS) -> torch.Tensor:
@@ -76,7 +76,7 @@ def linearised(
     response = torch.fft.rfft(taps, n=paths.n_fft)
     residual = paths.primary - paths.secondary * response
     spectra = objective.normal_equations(paths, residual, response, objective.band_power(residual))
-    column, descent = (torch.fft.irfft(each)[:, : taps.shape[-1]] for each in spectra)
+    column, descent = (torch.fft.irfft(item)[:, : taps.shape[-1]] for item in spectra)
     return column, descent
 
 
@@ -249,7 +249,7 @@ def test_a_stopped_item_stays_while_others_go_on(small_case: Case, exhausted: Re
     assert torch.isnan(found.objective[done, 1:]).all()
 
 
-@pytest.mark.parametrize("profile", [PAPER, FAST], ids=lambda each: each.name)
+@pytest.mark.parametrize("profile", [PAPER, FAST], ids=lambda item: item.name)
 def test_a_rejected_step_that_overflowed_leaves_nothing_behind(
     small_case: Case, profile: RefinementProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,7 +270,7 @@ def test_a_rejected_step_that_overflowed_leaves_nothing_behind(
     assert torch.equal(found.taps, start)
     assert torch.equal(state._response, response)
     assert torch.equal(state._residual, residual)
-    assert {VERDICTS[each] for each in found.stopped} == {"no_decrease"}
+    assert {VERDICTS[item] for item in found.stopped} == {"no_decrease"}
 
 
 def test_levels_do_not_matter(small_case: Case, profile: RefinementProfile) -> None:
@@ -286,12 +286,12 @@ def test_levels_do_not_matter(small_case: Case, profile: RefinementProfile) -> N
 
 
 def test_the_ceiling_is_the_twins_penalty_and_lowers_the_gain(measured_case: Case) -> None:
-    few = Case(measured_case.primary[:8], measured_case.secondary[:8], measured_case.reference_psd)
+    few = measured_case
     paths, psd = few.paths(), few.psd()
     taps = base_taps(paths, 2048)
     coarse = on_grid(few, FAST)
     columns, shares, descents = [], [], []
-    for limit in (18.0, None):
+    for limit in (12.0, None):
         objective = TapObjective(coarse.paths(), coarse.psd(), FAST, limit)
         found = value(objective, coarse.paths(), taps)
         twins = list(problems(coarse, FAST, limit))
@@ -316,16 +316,16 @@ def test_the_ceiling_is_the_twins_penalty_and_lowers_the_gain(measured_case: Cas
         refined = refine(paths, taps, psd, n_updates=3, max_gain_db=limit).taps
         return 20 * torch.log10(torch.fft.rfft(refined, n=paths.n_fft).abs().amax(-1))
 
-    free, limited = largest_gain_db(None), largest_gain_db(18.0)
-    asked = free > 19
+    free, limited = largest_gain_db(None), largest_gain_db(12.0)
+    asked = free > 13
     assert asked.sum().item() >= 3  # the ceiling has something to do
     # A penalty, not a clamp: it may be overshot (measured: 1 dB in the median), but by less than without it.
     assert (limited < free)[asked].all()
-    assert limited.median().item() < 20
-    per_item = torch.full((8, 1), 18.0, dtype=torch.float64)
+    assert limited[asked].median().item() < 14
+    per_item = torch.full((6, 1), 12.0, dtype=torch.float64)
     torch.testing.assert_close(
         refine(paths, taps, psd, n_updates=1, max_gain_db=per_item).taps,
-        refine(paths, taps, psd, n_updates=1, max_gain_db=18.0).taps,
+        refine(paths, taps, psd, n_updates=1, max_gain_db=12.0).taps,
         rtol=0,
         atol=1e-9,
     )

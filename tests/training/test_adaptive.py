@@ -68,15 +68,15 @@ def white_noise_reduction_db(p, s, taps, seed=0):
     residual[:n] -= np.convolve(s, taps)
     powers = []
     for path in (d_path, residual):
-        heard = fftconvolve(x, path, mode="valid")
-        f, psd = welch(heard, fs=48_000, nperseg=8192, noverlap=6144, detrend=False)
+        signal = fftconvolve(x, path, mode="valid")
+        f, psd = welch(signal, fs=48_000, nperseg=8192, noverlap=6144, detrend=False)
         bands = [edges_hz(n) for n in NR_BANDS]
         powers.append(np.array([psd[(f >= low) & (f < high)].sum() for low, high in bands]))
     return np.mean(10 * np.log10(powers[0] / powers[1]))
 
 
 @pytest.mark.parametrize("method", [FxLms, FxNlms])
-def test_it_is_the_textbook_loop_sample_by_sample(method, primary, secondary):
+def test_it_is_textbook_loop_sample_by_sample(method, primary, secondary):
     """Float64 sums in another order, over 6000 steps, differ by rounding only. Two intervals of three blocks."""
     step = 0.001  # slow enough that the second interval still improves, so that its filter is the one kept
     chosen = method(Schedule(step=step, interval_s=1 / 16, cap_s=1 / 8), n_taps=N_TAPS, seed=3)
@@ -87,7 +87,7 @@ def test_it_is_the_textbook_loop_sample_by_sample(method, primary, secondary):
     np.testing.assert_allclose(control_filter.taps[0].numpy(), expected, atol=1e-10 * np.abs(expected).max())
 
 
-def test_the_late_part_of_a_long_secondary_path_is_exact(primary):
+def test_late_part_of_long_secondary_path_is_exact(primary):
     """A path with a strong echo after three blocks, heard by the twin through one direct sum."""
     echoing = np.concatenate((decaying(2, 40, 4, delay=3), np.zeros(3300), [0.5, -0.3]))
     schedule = Schedule(step=0.02, interval_s=1 / 8, cap_s=1 / 8)
@@ -98,7 +98,7 @@ def test_the_late_part_of_a_long_secondary_path_is_exact(primary):
 
 
 @pytest.mark.parametrize("method", [FxLms, FxNlms])
-def test_too_large_a_step_is_halved_until_the_filter_is_of_use(method, primary, secondary):
+def test_too_large_step_is_halved_until_filter_is_of_use(method, primary, secondary):
     """Patience begins anew with each halving: it would otherwise end before the first useful second."""
     schedule = Schedule(step=400.0, interval_s=1, cap_s=30, patience=2)
     control_filter, (account,) = method(schedule, n_taps=N_TAPS).adapt(as_paths((primary, secondary)))
@@ -109,7 +109,7 @@ def test_too_large_a_step_is_halved_until_the_filter_is_of_use(method, primary, 
     assert white_noise_reduction_db(primary, secondary, control_filter.taps[0].numpy()) > 3
 
 
-def test_validation_runs_every_interval_on_separate_noise_and_the_best_filter_is_kept(primary, secondary):
+def test_validation_runs_every_interval_on_separate_noise_and_best_filter_is_kept(primary, secondary):
     """A large step scatters, so that the best filter is not the last."""
     chosen = FxLms(Schedule(step=0.6, interval_s=1, cap_s=9.5, patience=99), n_taps=N_TAPS, seed=5)
     control_filter, (account,) = chosen.adapt(as_paths((primary, secondary)))
@@ -132,7 +132,7 @@ def test_it_stops_after_so_many_validations_without_improvement(primary, seconda
     assert earlier[-1] >= max([0.0, *earlier[:-1]]) + 0.05  # or it would have stopped one validation earlier
 
 
-def test_the_band_weighting_is_a_band_pass():
+def test_band_weighting_is_band_pass():
     """3 dB down at the scored bands' outer edges, flat between, 40 dB down far outside."""
     f = np.fft.rfftfreq(1 << 18, 1 / 48_000)
     level_db = 20 * np.log10(np.abs(np.fft.rfft(band_weighting(), 1 << 18)))
@@ -172,7 +172,7 @@ def noises():
     return np.stack((white, np.fft.irfft(np.fft.rfft(white) / (1 + (f / 300) ** 2))))
 
 
-def test_weighted_fxlms_makes_a_filter_for_each_path_and_noise(primary, secondary, noises):
+def test_weighted_fxlms_makes_filter_per_path_and_noise(primary, secondary, noises):
     """Each adapts for as long as the schedule says, whatever the length of the noise, and is of use on it."""
     other = (decaying(7, 60, 12, delay=9), decaying(8, 40, 4, delay=3))
     paths = as_paths((primary, secondary), other)

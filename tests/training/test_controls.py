@@ -81,13 +81,13 @@ def roughened(module):
 # Output controls
 
 
-def test_an_untrained_skip_is_the_ratio_base(paths):
+def test_untrained_skip_is_ratio_base(paths):
     """On the full grid, where the ratio base is realised too."""
     network = network_of("skip_mp", GeneratorConfig.prime())
     assert torch.equal(network(paths).taps, ratio_base(paths))
 
 
-def test_without_the_skip_it_starts_from_a_flat_magnitude(paths):
+def test_without_skip_it_starts_from_flat_magnitude(paths):
     """|W| = 1 with minimum phase is a unit impulse. Float32 transforms: 1e-6."""
     impulse = torch.zeros(N_CASES, 2048)
     impulse[:, 0] = 1
@@ -95,7 +95,7 @@ def test_without_the_skip_it_starts_from_a_flat_magnitude(paths):
         torch.testing.assert_close(network_of(name)(paths).taps, impulse, rtol=0, atol=1e-6)
 
 
-def test_the_phase_output_turns_the_phase_and_keeps_the_magnitude(paths):
+def test_phase_output_turns_phase_and_keeps_magnitude(paths):
     """v = artanh(1/2) at every bin: a quarter turn of all but DC and Nyquist, before the cut to 2048 taps."""
     network = network_of("skip_mp_phase")
     with torch.no_grad():
@@ -108,7 +108,7 @@ def test_the_phase_output_turns_the_phase_and_keeps_the_magnitude(paths):
     torch.testing.assert_close(network(paths).taps, expected, rtol=0, atol=1e-5 * expected.abs().max().item())
 
 
-def test_the_penalty_compares_the_realised_magnitude_with_the_base(paths):
+def test_penalty_compares_realised_magnitude_with_base(paths):
     """Not the asked one: a base longer than 2048 taps differs from itself. Twice the filter, ln 2 more."""
     network = network_of("skip_mp")
     taps, penalised = network(paths)
@@ -123,7 +123,7 @@ def test_the_penalty_compares_the_realised_magnitude_with_the_base(paths):
     )
 
 
-def test_the_first_update_meets_the_generators_draws(cases, objective):
+def test_first_update_meets_generators_draws(cases, objective):
     """Update 0 of `skip_mp` is the ratio base of the draw (seed, 0), scored with the same generator of numbers."""
     config = load_config("prime", n_updates=1, precision="float32")
     losses = []
@@ -139,7 +139,7 @@ def test_the_first_update_meets_the_generators_draws(cases, objective):
     assert losses == [pytest.approx(expected, abs=1e-4)]
 
 
-def test_a_resumed_control_equals_an_unbroken_one(cases, objective, tmp_path, monkeypatch):
+def test_resumed_control_equals_unbroken_one(cases, objective, tmp_path, monkeypatch):
     """Stopped after 4 of 6 updates by its configuration, bit for bit; its state is no other control's."""
     monkeypatch.setattr(network_training, "STATE_EVERY_UPDATES", 2)
     fit = {"training_set": cases, "objective": objective, "seed": 2, "n_fft": N_FFT}
@@ -162,16 +162,16 @@ def generator():
     return roughened(Generator(SMALL))
 
 
-def test_shuffling_changes_the_phase_channels_alone(generator, paths):
+def test_shuffling_changes_phase_channels_alone(generator, paths):
     shuffled = ShuffledPhase(generator, pool=paths, seed=0).shuffled_features(paths)
-    own = PathInputs.read(paths, N_FFT).features
+    features = PathInputs.read(paths, N_FFT).features
     for place, channel in enumerate(CHANNELS):
         is_phase = channel not in ("log_ratio", "frequency", "log_primary", "log_secondary")
         for case in range(N_CASES):
-            assert torch.equal(shuffled[case, place], own[case, place]) is not is_phase, channel
+            assert torch.equal(shuffled[case, place], features[case, place]) is not is_phase, channel
 
 
-def test_a_donor_is_another_query_and_the_same_one_in_any_batch(generator, paths):
+def test_donor_is_another_query_and_same_one_in_any_batch(generator, paths):
     control = ShuffledPhase(generator, pool=paths, seed=0)
     donors = control.donors(paths)
     assert all(donor != query for query, donor in enumerate(donors))
@@ -183,7 +183,7 @@ def test_a_donor_is_another_query_and_the_same_one_in_any_batch(generator, paths
     assert torch.equal(control.shuffled_features(paths)[:, place], features[donors, place])
 
 
-def test_a_variant_of_the_same_ear_is_no_donor(generator, paths):
+def test_variant_of_same_ear_is_no_donor(generator, paths):
     """It shares the primary path, up to what a second estimate differs by."""
     variants = AcousticPaths(paths.primary[:1] * (1 + 1e-5), paths.secondary[:1] * 0.7)
     pool = AcousticPaths.stack([paths[0:1], variants, paths[1:2]])
@@ -193,7 +193,7 @@ def test_a_variant_of_the_same_ear_is_no_donor(generator, paths):
         assert donors[2] in (0, 1)
 
 
-def test_the_correction_is_the_supports_mean_on_each_querys_base(generator, cases, paths, monkeypatch):
+def test_correction_is_supports_mean_on_each_querys_base(generator, cases, paths, monkeypatch):
     """However the support is cut into batches, up to the 0.01 dB of the test above."""
     monkeypatch.setattr("training.baselines.conditioning_controls.CASES_AT_ONCE", 3)
     control = PathIndependentCorrection.fit(cases, generator)

@@ -62,7 +62,7 @@ def test_training_learns_one_path(objective, psd):
     assert noise_reduction_db(cases, method.design(support_estimates(cases)).taps, psd) > 6
 
 
-def test_the_design_depends_on_its_own_path_alone(objective):
+def test_design_depends_on_path_alone(objective):
     """A batch gives each ear what it gets alone, in the paths' own precision."""
     cases, config = training_set(3), load_config("prime", n_updates=5)
     method = E2eCfg.fit(cases, objective, config, seed=0, n_fft=N_FFT, learning_rate=1e-2)

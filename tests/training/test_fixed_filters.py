@@ -38,11 +38,11 @@ def psd(measurements):
     return measurements.reference_psd.float()
 
 
-def test_a_support_case_is_served_by_its_own_filter(measurements, support, training_set, psd):
+def test_support_case_is_served_by_filter(measurements, support, training_set, psd):
     method = SelectiveFixedFilter.fit(training_set, psd)
-    own = measurements.indices(support)
-    paths = measurements.paths(own)
-    assert method.select(paths).tolist() == list(range(len(own)))
+    indices = measurements.indices(support)
+    paths = measurements.paths(indices)
+    assert method.select(paths).tolist() == list(range(len(indices)))
     # The library is designed from the same estimates, in float32 here and float64 there.
     expected = design_wmmse(paths, psd)
     torch.testing.assert_close(
@@ -50,7 +50,7 @@ def test_a_support_case_is_served_by_its_own_filter(measurements, support, train
     )
 
 
-def test_a_query_gets_the_filter_that_its_estimates_predict_best(measurements, support, training_set, psd):
+def test_query_gets_filter_that_estimates_predict_best(measurements, support, training_set, psd):
     method = SelectiveFixedFilter.fit(training_set, psd)
     queries = [i for i in range(len(measurements.pairs)) if i not in measurements.indices(support)]
     paths = measurements.paths(queries)
@@ -62,7 +62,7 @@ def test_a_query_gets_the_filter_that_its_estimates_predict_best(measurements, s
     np.testing.assert_allclose(found, np.max(predicted, axis=0), atol=1e-3)
 
 
-def test_the_sub_filters_sum_to_the_filter_and_keep_to_their_bands(training_set, psd):
+def test_sub_filters_sum_to_filter_and_keep_to_bands(training_set, psd):
     broad = SupportSharedWmmse.fit(training_set, psd).taps[0].double()
     parts = sub_filters(broad)
     assert parts.shape == (15, 2048)
@@ -80,7 +80,7 @@ def test_the_sub_filters_sum_to_the_filter_and_keep_to_their_bands(training_set,
         assert number >= 13 or gain[number, round(4 * edges[number + 1] / spacing) :].mean() < 1e-3 * within
 
 
-def test_the_network_reads_the_gain_that_the_broad_band_filter_lacks(psd):
+def test_network_reads_gain_that_broad_band_filter_lacks(psd):
     """Paths that the filter serves exactly lack nothing; a primary path scaled by g lacks g - 1 in every band."""
     broad = torch.zeros(2048)
     broad[:3] = torch.tensor([1.0, -0.4, 0.2])
@@ -94,7 +94,7 @@ def test_the_network_reads_the_gain_that_the_broad_band_filter_lacks(psd):
     torch.testing.assert_close(scaled, expected, rtol=0, atol=1e-5)
 
 
-def test_training_beats_the_broad_band_filter_on_held_out_ears(measurements, support, training_set, psd):
+def test_training_beats_broad_band_filter_on_held_out_ears(measurements, support, training_set, psd):
     queries = [i for i in range(len(measurements.pairs)) if i not in measurements.indices(support)]
     paths = measurements.paths(queries)
     trained = GenerativeFixedFilter.fit(training_set, psd, seed=0, n_updates=200)

@@ -32,7 +32,7 @@ def pair_in(folder: Path, *rows: str) -> PathPair:
     return pair
 
 
-def test_one_file_for_each_path(tmp_path: Path) -> None:
+def test_one_file_per_path(tmp_path: Path) -> None:
     for n, name in enumerate(("p.wav", "s.wav", "f.wav")):
         soundfile.write(tmp_path / name, response(n), 48_000, subtype="FLOAT")
     pair = pair_in(tmp_path, "anna,Left,pressed,p.wav,s.wav,f.wav")
@@ -59,7 +59,7 @@ def test_one_file_for_both_paths(tmp_path: Path, kind: str) -> None:
         assert pair.feedback is None
 
 
-def test_a_spectrum_becomes_the_response_that_it_is_of(tmp_path: Path) -> None:
+def test_spectrum_becomes_response_that_it_is_of(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", primary=np.fft.rfft(response(0), 8192), secondary=np.fft.rfft(response(1), 4096))
     pair = pair_in(tmp_path, "anna,left,,a.npz,a.npz,")
     np.testing.assert_allclose(pair.primary[:512], response(0), atol=1e-12)
@@ -79,7 +79,7 @@ def test_rows_are_ordered_columns_optional_and_semicolons_allowed(tmp_path: Path
     assert dataset.fingerprint != read_index(file).fingerprint
 
 
-def test_what_was_done_to_files_is_in_the_notes(tmp_path: Path) -> None:
+def test_what_was_done_to_files_is_in_notes(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", primary=response(0), secondary=response(1), sample_rate=96_000)
     table(tmp_path, "anna,left,,a.npz,a.npz,")
     dataset = read_index(tmp_path)

@@ -23,7 +23,7 @@ def spectra(true):
     return AcousticPaths.from_impulse_responses(true.primary, true.secondary)
 
 
-def test_tap_loss_is_the_objective():
+def test_tap_loss_is_objective():
     """Loud enough that bands are amplified and the gain penalty bites."""
     true = responses()
     taps = 20 * torch.randn(3, 2048, dtype=torch.float64) * torch.exp(-torch.arange(2048) / 30)
@@ -33,7 +33,7 @@ def test_tap_loss_is_the_objective():
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_single_step_moves_each_tap_by_the_rate(monkeypatch):
+def test_single_step_moves_each_tap_by_rate(monkeypatch):
     """Adam's first step is the gradient's sign times its rate."""
     paths = spectra(responses())
     monkeypatch.setattr(iterative_fir, "N_STEPS", 1)
@@ -43,7 +43,7 @@ def test_single_step_moves_each_tap_by_the_rate(monkeypatch):
     torch.testing.assert_close(moved, -5e-4 * gradient.sign(), rtol=1e-2, atol=1e-12)
 
 
-def test_descent_finds_the_primary_path(monkeypatch):
+def test_descent_finds_primary_path(monkeypatch):
     """P is a delayed FIR, far from minimum phase, so that the start is poor and the descent has to find W = P."""
     wanted = torch.tensor([[0, 0, 0, 0, 0, 0, 0.5, -0.3, 0.2, 0.1]])
     paths = spectra(TruePaths(wanted, torch.ones(1, 1)))

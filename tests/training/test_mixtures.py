@@ -36,13 +36,13 @@ def test_mixtures_join_adjacent_listeners_of_one_ear_and_condition_equally_often
     assert len({m.alpha for m in mixtures}) == 96
 
 
-def test_a_listener_without_an_ear_is_stepped_over() -> None:
+def test_listener_without_ear_is_stepped_over() -> None:
     pairs = [pair(2), pair(5, "right"), pair(6)]
     order = ("person-02", "person-05", "person-06")
     assert {(m.first, m.second) for m in draw_mixtures(pairs, order)} == {(0, 2)}
 
 
-def test_a_mixture_weighs_the_second_by_alpha() -> None:
+def test_mixture_weighs_second_by_alpha() -> None:
     mixture = Mixture(2, 0, 0.25)
     values = [torch.tensor([8.0, 0.0]), torch.zeros(2), torch.tensor([4.0, 4.0])]
     torch.testing.assert_close(mixture.of(values), torch.tensor([5.0, 3.0]), rtol=0, atol=0)
@@ -58,7 +58,7 @@ def test_ten_paths_are_ordered_by_what_sets_them_apart() -> None:
     assert order_listeners(pairs, "pandar") == tuple(sorted(expected))
 
 
-def test_an_order_that_does_not_fit_and_empty_ranges_are_refused() -> None:
+def test_order_that_does_not_fit_and_empty_ranges_are_rejected() -> None:
     with pytest.raises(DatasetError, match="expected each listener of the pairs once"):
         draw_mixtures(SUPPORT, ORDER[:-1])
     with pytest.raises(DatasetError, match="found 0 mixtures"):

@@ -49,7 +49,7 @@ def test_eight_recordings_then_white_and_pink(plain: Path) -> None:
     assert not noise_set.is_simulated
 
 
-def test_demands_own_layout_takes_the_first_channel_file(tmp_path: Path) -> None:
+def test_demands_layout_takes_first_channel_file(tmp_path: Path) -> None:
     # Of eighteen environments eight, evenly spread over the ascending names.
     names = [f"E{number:02d}" for number in range(18)]
     for number, name in enumerate(names):
@@ -127,7 +127,7 @@ def spoil(file: Path, how: str) -> None:
         ("not a WAV", "place5.wav"),
     ],
 )
-def test_an_unusable_recording_is_named(plain: Path, how: str, message: str) -> None:
+def test_unusable_recording_is_named(plain: Path, how: str, message: str) -> None:
     spoil(plain / "place5.wav", how)
     with pytest.raises(DatasetError, match=message) as caught:
         read_noise(plain)
@@ -161,7 +161,7 @@ def octave_levels_db(signal: np.ndarray) -> np.ndarray:
     return np.array([10 * np.log10(power[(frequency_hz >= a) & (frequency_hz < b)].mean()) for a, b in pairs])
 
 
-def test_white_is_flat_and_pink_falls_by_three_decibels_an_octave() -> None:
+def test_white_is_flat_and_pink_falls_by_three_decibels_octave() -> None:
     # An octave from 40 Hz on holds 480 bins: a spread of 0.2 dB, so 1 dB is five sigma.
     np.testing.assert_allclose(np.diff(octave_levels_db(white_noise(0))), 0, atol=1)
     np.testing.assert_allclose(np.diff(octave_levels_db(pink_noise(0))), -10 * np.log10(2), atol=1)
@@ -170,7 +170,7 @@ def test_white_is_flat_and_pink_falls_by_three_decibels_an_octave() -> None:
         assert not np.array_equal(noise, white_noise(1))
 
 
-def test_reference_spectrum_sums_to_the_mean_square() -> None:
+def test_reference_spectrum_sums_to_mean_square() -> None:
     noise_set = simulated_noise(0)
     psd = reference_psd(noise_set)
     assert psd.shape == (16385,)

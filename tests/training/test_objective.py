@@ -36,14 +36,14 @@ def decaying_taps(n_filters):
     return 0.3 * torch.randn(n_filters, 2048, generator=generator) * envelope
 
 
-def test_the_worst_tenth_of_23_bands_counts_its_third_by_a_fraction():
+def test_worst_tenth_of_23_bands_counts_third_by_fraction():
     values = torch.zeros(1, 23)
     values[0, [4, 7, 20, 21]] = torch.tensor([5.0, 1.0, 3.0, 2.0])
     expected = (5.0 + 3.0 + 0.3 * 2.0) / 2.3
     assert conditional_value_at_risk(values).item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_time_domain_loss_equals_a_direct_evaluation(noise, true_paths):
+def test_time_domain_loss_equals_direct_evaluation(noise, true_paths):
     """Convolution by SciPy, STFT by SciPy, every term written out. Float32 against float64: 1e-3 dB."""
     config = load_config("prime").objective
     objective = TimeDomainObjective(config, noise, torch.device("cpu"))
@@ -82,7 +82,7 @@ def test_time_domain_loss_equals_a_direct_evaluation(noise, true_paths):
     assert found == pytest.approx(expected, abs=1e-3)
 
 
-def test_a_silent_filter_costs_the_risks_margin_and_a_bad_one_more(noise, true_paths):
+def test_silent_filter_costs_risks_margin_and_bad_one_more(noise, true_paths):
     """On the reference spectrum; a silent filter reduces nothing in any band."""
     config = load_config("prime-log").objective
     frequency = FrequencyDomainObjective(config, torch.from_numpy(reference_psd(noise)).float())
@@ -94,7 +94,7 @@ def test_a_silent_filter_costs_the_risks_margin_and_a_bad_one_more(noise, true_p
     assert loud.item() > silent.item() + 1.0
 
 
-def test_the_loss_differentiates(noise, true_paths):
+def test_loss_differentiates(noise, true_paths):
     """Autograd against a central difference along a random direction, in float64."""
     double = TruePaths(true_paths.primary.double(), true_paths.secondary.double())
     objective = FrequencyDomainObjective(load_config("prime-log").objective, torch.from_numpy(reference_psd(noise)))

@@ -52,7 +52,7 @@ def test_both_ears_of_every_person_are_read_whole(database: Path) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_any_level_of_the_database_gives_the_same_data(database: Path, level: str) -> None:
+def test_any_level_of_database_gives_same_data(database: Path, level: str) -> None:
     dataset = read_pandar(database / level)
     assert dataset.listeners == ("person-02", "person-11")
     assert dataset.fingerprint == read_pandar(database).fingerprint
@@ -71,9 +71,7 @@ def test_any_level_of_the_database_gives_the_same_data(database: Path, level: st
         ({"channelNames": np.array(["a", "b", "c", "d", "e", "f"], dtype=object)}, r"expected PrimaryL as well"),
     ],
 )
-def test_an_unusable_file_is_named_with_what_is_wrong(
-    database: Path, changed: dict[str, Any], message: str
-) -> None:
+def test_unusable_file_is_named_with_what_is_wrong(database: Path, changed: dict[str, Any], message: str) -> None:
     file = person_file(database / LEVELS[-1], 11)
     write_ita(file, **changed)
     with pytest.raises(DatasetError, match=message) as caught:
@@ -81,12 +79,12 @@ def test_an_unusable_file_is_named_with_what_is_wrong(
     assert file.name in str(caught.value)
 
 
-def test_a_fit_that_may_be_another_ears_is_unknown(database: Path) -> None:
+def test_fit_that_may_be_another_ears_is_unknown(database: Path) -> None:
     write_ita(person_file(database / LEVELS[-1], 2), channelUserData=np.array(["a", "b"], dtype=object))
     assert [pair.fit for pair in read_pandar(database).pairs[:2]] == ["unknown", "unknown"]
 
 
-def test_directions_share_the_heads_secondary_path(tmp_path: Path) -> None:
+def test_directions_share_heads_secondary_path(tmp_path: Path) -> None:
     chamber = tmp_path / "PANDAR_database_1.0" / "BoseQC20" / "anechoic_chamber"
     head = np.random.default_rng(300).standard_normal((8192, 4))
     write_ita(
@@ -114,21 +112,21 @@ def test_directions_share_the_heads_secondary_path(tmp_path: Path) -> None:
     assert read_directions(chamber).fingerprint == dataset.fingerprint
 
 
-def test_a_truncated_file_is_named(database: Path) -> None:
+def test_truncated_file_is_named(database: Path) -> None:
     file = person_file(database / LEVELS[-1], 2)
     file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(DatasetError, match=r"PANDAR_TF_002_person"):
         read_pandar(database)
 
 
-def test_an_empty_or_missing_folder_says_what_it_should_hold(tmp_path: Path) -> None:
+def test_empty_or_missing_folder_says_what_it_should_hold(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"there is no \*_person_\*.ita file; give any level of the PANDAR"):
         read_pandar(tmp_path)
     with pytest.raises(DatasetError, match=r"this folder does not exist"):
         read_pandar(tmp_path / "nowhere")
 
 
-def test_two_copies_of_a_person_are_refused(database: Path) -> None:
+def test_two_copies_of_person_are_rejected(database: Path) -> None:
     # One person on both sides of a split would make every held-out figure worthless.
     persons = database / LEVELS[-1]
     person_file(persons, 2).rename(persons / "PANDAR_TF_011_person_copy.ita")

@@ -21,13 +21,13 @@ from training.datasets.simulated import simulate_listeners
     ],
 )
 @pytest.mark.parametrize("path", ["primary", "secondary"])
-def test_an_unusable_response_is_refused_by_name(path: str, response: object, message: str) -> None:
+def test_unusable_response_is_rejected_by_name(path: str, response: object, message: str) -> None:
     paths = {"primary": np.ones(4), "secondary": np.ones(4)} | {path: response}
     with pytest.raises(DatasetError, match=rf"{path} path of person-01 \(left\): .*{message}"):
         PathPair("person-01", "left", "original", "normal", **paths)  # type: ignore[arg-type]
 
 
-def test_a_pair_counts_once() -> None:
+def test_pair_counts_once() -> None:
     dataset = simulate_listeners(1)
     with pytest.raises(DatasetError, match="simulated-001/left/original occurs twice"):
         replace(dataset, pairs=(*dataset.pairs, dataset.pairs[0]))
@@ -35,7 +35,7 @@ def test_a_pair_counts_once() -> None:
         replace(dataset, pairs=())
 
 
-def test_fingerprint_follows_names_and_bytes_but_not_their_order() -> None:
+def test_fingerprint_follows_names_and_bytes_but_not_order() -> None:
     first = fingerprint([("a", b"1"), ("b", b"2")])
     assert first == fingerprint([("b", b"2"), ("a", b"1")])
     others = {

@@ -27,19 +27,19 @@ def shared(measurements, listeners, target):
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_each_ear_gets_its_own_realisation(measurements, name):
+def test_each_ear_gets_realisation(measurements, name):
     paths, psd = measurements.paths([0, 1]), measurements.reference_psd.float()
     taps = IndividualRealisation(psd, TARGETS[name]).design(paths).taps
     for place in range(2):
         ear = PathSpectra(*(item[place].numpy().astype(complex) for item in (paths.primary, paths.secondary)))
-        own = realise([ear], psd.double().numpy(), TARGETS[name], max_gain_db=30.0)
+        individual = realise([ear], psd.double().numpy(), TARGETS[name], max_gain_db=30.0)
         found = np.fft.rfft(taps[place], 32_768)
         # A cascade's response is cut where it has fallen by 50 dB, and all are in single precision.
-        np.testing.assert_allclose(found, own.response, atol=5e-3 * np.abs(own.response).max())
+        np.testing.assert_allclose(found, individual.response, atol=5e-3 * np.abs(individual.response).max())
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_the_filter_for_all_serves_those_it_was_designed_for_and_loses_to_their_own(measurements, name):
+def test_filter_for_all_serves_those_it_was_designed_for_and_loses_to_own(measurements, name):
     listeners = tuple(sorted({pair.listener for pair in measurements.pairs}))
     support, psd = listeners[:2], measurements.reference_psd.float()
     common = shared(measurements, support, TARGETS[name])
@@ -48,7 +48,7 @@ def test_the_filter_for_all_serves_those_it_was_designed_for_and_loses_to_their_
     def reduction_db(taps):
         return mean_reductions_db(predictions(paths, taps, psd)).mean()
 
-    own = reduction_db(IndividualRealisation(psd, TARGETS[name]).design(paths).taps)
+    individual = reduction_db(IndividualRealisation(psd, TARGETS[name]).design(paths).taps)
     joint = reduction_db(common.design(paths).taps)
     of_others = reduction_db(shared(measurements, listeners[2:], TARGETS[name]).design(paths).taps)
-    assert of_others < joint < own
+    assert of_others < joint < individual

@@ -49,7 +49,7 @@ def plain_score(noise, p, s, w):
     return reductions
 
 
-def test_scores_equal_a_plain_evaluation(noise, pair, taps):
+def test_scores_equal_plain_evaluation(noise, pair, taps):
     """Float64 to 1e-6 dB (the energy floor), float32 to the 1e-3 dB that its docstring promises."""
     plain = plain_score(noise, pair.primary, pair.secondary, taps[0].numpy())
     first, n_nr, n_amp = SCORED_BANDS.index(NR_BANDS[0]), len(NR_BANDS), len(AMP_BANDS)
@@ -62,7 +62,7 @@ def test_scores_equal_a_plain_evaluation(noise, pair, taps):
         assert score.amplification_db == pytest.approx(expected_amp, abs=tolerance)
 
 
-def test_the_late_cut_row_is_the_score_on_the_cut_primary(noise, pair, taps):
+def test_late_cut_row_is_score_on_cut_primary(noise, pair, taps):
     cut = pair.primary.copy()
     cut[2048:] = 0
     score = TimeDomainScore(noise)

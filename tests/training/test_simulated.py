@@ -22,7 +22,7 @@ def test_two_ears_each_labelled_and_repeatable() -> None:
     assert dataset.fingerprint == again.fingerprint
 
 
-def test_the_circuit_obeys_its_own_physics() -> None:
+def test_circuit_obeys_physics() -> None:
     frequency_hz = np.array([1e-2, 150.0, 700.0, 4000.0])
     primary, secondary = np.abs(circuit_spectra(Earphone(), frequency_hz))
     assert primary[0] == pytest.approx(1, abs=1e-3)  # a leak equalises slow pressure
@@ -37,7 +37,7 @@ def test_the_circuit_obeys_its_own_physics() -> None:
     )
 
 
-def test_the_circuit_is_causal() -> None:
+def test_circuit_is_causal() -> None:
     # Before its onset a causal response has nothing; the band limit of 48 kHz leaves a little ringing.
     frequency_hz = np.fft.rfftfreq(65536, 1 / 48000)
     frequency_hz[0] = 1e-3

@@ -57,7 +57,7 @@ def test_only_windows_are_convolved_yet_nothing_changes(
     assert_equal(fast, whole_calibration(pairs[0], noise_set, range(8), window), atol=1e-9)
 
 
-def test_the_regularisation_is_the_estimator_s_and_shrinks_what_probes_leave_weak(
+def test_regularisation_is_estimator_and_shrinks_what_probes_leave_weak(
     pairs: tuple[PathPair, ...], noise_set: NoiseSet
 ) -> None:
     fast = simulate_calibration(pairs[:1], noise_set, probes=[1, 5], regularisation=1e-3)
@@ -70,7 +70,7 @@ def test_the_regularisation_is_the_estimator_s_and_shrinks_what_probes_leave_wea
     assert float(weak) < 0.7 * float(plain)
 
 
-def test_a_batch_equals_its_pairs_one_by_one(noise_set: NoiseSet) -> None:
+def test_batch_equals_pairs_one_by_one(noise_set: NoiseSet) -> None:
     pairs = simulate_listeners(5).pairs  # ten pairs: more than are calibrated at once
     together = simulate_calibration(pairs, noise_set, probes=[0, 3], snr_db=20.0)
     assert together.primary.shape == (10, 8192)
@@ -123,7 +123,7 @@ def test_measurement_noise_is_as_strong_as_asked_independent_and_seeded(
         ({"snr_db": float("nan")}, "snr_db = nan"),
     ],
 )
-def test_impossible_options_are_refused(
+def test_impossible_options_are_rejected(
     pairs: tuple[PathPair, ...], noise_set: NoiseSet, options: dict, message: str
 ) -> None:
     with pytest.raises(DatasetError, match=message):
@@ -131,7 +131,7 @@ def test_impossible_options_are_refused(
 
 
 @pytest.mark.measured
-def test_measured_paths_are_estimated_as_well_as_their_coherence_says(measured_data: Path) -> None:
+def test_measured_paths_are_estimated_as_well_as_coherence_says(measured_data: Path) -> None:
     dataset = read_pandar(measured_data)
     estimate = simulate_calibration(dataset.pairs[:4], read_noise(measured_data / "noise"))
     truth = torch.fft.rfft(torch.from_numpy(np.stack([pair.primary for pair in dataset.pairs[:4]])), n=32768)

@@ -20,7 +20,7 @@ def test_no_listener_is_on_both_sides_and_none_is_lost(n_listeners: int, dataset
         assert sorted(split.support + split.query) == listeners
 
 
-def test_a_split_that_shares_a_listener_cannot_be_made() -> None:
+def test_split_that_shares_listener_cannot_be_made() -> None:
     with pytest.raises(DatasetError, match="person-02 in support and in query"):
         Split(0, ("person-01", "person-02"), ("person-02", "person-03"))
     with pytest.raises(DatasetError, match="0 query"):
@@ -41,7 +41,7 @@ def test_a_split_that_shares_a_listener_cannot_be_made() -> None:
         (2, "ten-path", 1),
     ],
 )
-def test_the_papers_share_is_in_support(n_listeners: int, dataset: str, n_support: int) -> None:
+def test_papers_share_is_in_support(n_listeners: int, dataset: str, n_support: int) -> None:
     assert default_n_support(n_listeners, dataset) == n_support  # type: ignore[arg-type]
 
 
@@ -78,6 +78,6 @@ def test_recordings_are_halved_and_every_two_splits_hold_out_each_once() -> None
         ({"listeners": PERSONS[:4], "n_splits": 7, "n_support": 2}, "n_splits = 7, expected at most 6"),
     ],
 )
-def test_an_impossible_number_is_refused(options: dict, message: str) -> None:
+def test_impossible_number_is_rejected(options: dict, message: str) -> None:
     with pytest.raises(DatasetError, match=message):
         make_splits(**({"listeners": PERSONS} | options))

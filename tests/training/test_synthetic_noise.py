@@ -21,7 +21,7 @@ def power(signals: np.ndarray) -> np.ndarray:
 FREQUENCY_HZ = np.fft.rfftfreq(N_SAMPLES, 1 / 48_000)
 
 
-def test_each_noise_is_a_recording_at_the_common_level_and_rests_on_seed_and_number(noises: NoiseSet) -> None:
+def test_each_noise_is_recording_at_common_level_and_rests_on_seed_and_number(noises: NoiseSet) -> None:
     assert noises.signals.shape == (N, N_SAMPLES)
     assert noises.n_recordings == N
     assert noises.names[0] == "synthetic_00"
@@ -47,7 +47,7 @@ def test_spectra_lines_band_and_level_all_vary(noises: NoiseSet) -> None:
     assert spread_db.max() > 4 * spread_db.min()
 
 
-def test_an_airplane_has_nothing_above_its_edge() -> None:
+def test_airplane_has_nothing_above_edge() -> None:
     noise = airplane_noise(0)
     spectrum = power(noise)
     above = FREQUENCY_HZ > AIRPLANE_HIGHEST_HZ + 100

@@ -14,7 +14,7 @@ def level_db(response: np.ndarray) -> np.ndarray:
     return 20 * np.log10(np.abs(np.fft.rfft(response, 65536)))
 
 
-def test_each_variant_does_what_its_record_says() -> None:
+def test_each_variant_does_what_record_says() -> None:
     gain_delay, tilt, tail = secondary_variants(ORIGINAL, seed=5)
     secondary = ORIGINAL.secondary
     assert [pair.condition for pair in (gain_delay, tilt, tail)] == ["gain_delay", "tilt", "tail"]
@@ -49,7 +49,7 @@ def test_parameters_stay_in_range_and_use_it() -> None:
         assert high - 0.2 * (high - low) < values.max() <= high
 
 
-def test_a_tilt_keeps_a_path_causal_and_its_onset_sharp() -> None:
+def test_tilt_keeps_path_causal_and_onset_sharp() -> None:
     impulse = np.zeros(8192)
     impulse[100] = 1
     tilted = with_tilt(impulse, 3.0)

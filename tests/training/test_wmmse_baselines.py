@@ -20,7 +20,7 @@ def quadratic(paths, psd, taps):
     return fitted - 2 * (rhs * taps).sum(-1)
 
 
-def test_conjugate_gradients_reach_the_direct_solution_where_the_system_is_well_conditioned():
+def test_conjugate_gradients_reach_direct_solution_where_system_is_well_conditioned():
     """Weights flat over the bands, secondary paths near an impulse: the condition is the regularisation's alone."""
     rng = np.random.default_rng(0)
     primary = np.pad(rng.standard_normal((2, 40)), ((0, 0), (6, 0)))
@@ -40,7 +40,7 @@ def test_conjugate_gradients_reach_the_direct_solution_where_the_system_is_well_
     torch.testing.assert_close(quadratic(paths, flat, found), least, rtol=1e-5, atol=0)
 
 
-def test_each_budget_comes_closer_to_the_direct_solution(measurements):
+def test_each_budget_comes_closer_to_direct_solution(measurements):
     few = [0, 3]
     paths, psd = measurements.paths(few, torch.float64), measurements.reference_psd
     least = quadratic(paths, psd, design_wmmse(paths, psd))
@@ -53,7 +53,7 @@ def test_each_budget_comes_closer_to_the_direct_solution(measurements):
     assert gaps[-1].max() < 1e-4
 
 
-def test_the_shared_filter_of_a_single_case_is_that_cases_own(measurements):
+def test_shared_filter_of_single_case_is_that_cases_own(measurements):
     listener = (measurements.pairs[0].listener,)
     training_set = measurements.training_set(listener, load_config("prime-log", n_calibrations=1), CPU)
     alone = type(training_set)(
@@ -62,6 +62,6 @@ def test_the_shared_filter_of_a_single_case_is_that_cases_own(measurements):
     psd = measurements.reference_psd.float()
     others = measurements.paths([1, 2, 3])
     shared = SupportSharedWmmse.fit(alone, psd).design(others).taps
-    own = design_wmmse(measurements.paths([measurements.indices(listener)[0]]), psd)
+    single = design_wmmse(measurements.paths([measurements.indices(listener)[0]]), psd)
     # The same estimates in float32, transformed there by their true length and here by the grid's.
-    torch.testing.assert_close(shared, own.expand(3, -1), rtol=1e-3, atol=1e-4 * float(own.abs().max()))
+    torch.testing.assert_close(shared, single.expand(3, -1), rtol=1e-3, atol=1e-4 * float(single.abs().max()))

@@ -32,7 +32,7 @@ PATHS = ("primary", "secondary")
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """A service of its own, with the bundled model."""
+    """A service with the bundled model."""
     with started_service(None, "--deadline-ms", "60000") as service:
         yield f"http://127.0.0.1:{service.port}/"
 
@@ -48,7 +48,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any, url: str) -> Iterator[Any]:
-    """A fresh page that must neither complain nor ask another host."""
+    """A fresh page that must log no error and contact no other host."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, accept_downloads=True)
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
@@ -65,7 +65,7 @@ def page(browser: Any, url: str) -> Iterator[Any]:
 
 
 def wait_for(page: Any, selector: str, text: str) -> str:
-    """The element's text, once it holds another."""
+    """Wait until an element's text contains a text, and return it."""
     expected = sync_api.expect(page.locator(selector))
     expected.to_contain_text(text, timeout=PATIENCE_MS)
     found: str = page.text_content(selector)
@@ -73,23 +73,23 @@ def wait_for(page: Any, selector: str, text: str) -> str:
 
 
 def with_example(page: Any) -> None:
-    """The example listener, designed and beside the Wiener filter."""
+    """Load the example listener, and wait for its design and the Wiener filter."""
     page.click("#example")
     wait_for(page, "#figures", "Wiener filter")
 
 
 def slide(page: Any, name: str, value: float) -> None:
-    """As a hand would: the value, then the events."""
+    """Set a slider as a user does: the value, then the events."""
     page.locator(f"#{name}").fill(str(value))
 
 
 def wait_until_drawn(page: Any) -> None:
-    """The last request is answered."""
+    """Wait until the last request is answered."""
     wait_for(page, "#status", "Designs and drawn")
     page.wait_for_load_state("networkidle")
 
 
-def test_sliders_redesign_and_undo_takes_it_back(page: Any):
+def test_sliders_redesign_and_undo(page: Any):
     with_example(page)
     before = page.text_content("#figures")
     slide(page, "ceiling", -6)
@@ -102,7 +102,7 @@ def test_sliders_redesign_and_undo_takes_it_back(page: Any):
 
 
 @pytest.mark.parametrize("is_joint", [False, True])
-def test_the_filter_is_the_one_that_other_clients_get(page: Any, url: str, is_joint: bool):
+def test_filter_equals_other_clients(page: Any, url: str, is_joint: bool):
     with_example(page)
     if is_joint:
         page.check("#joint")
@@ -116,19 +116,21 @@ def test_the_filter_is_the_one_that_other_clients_get(page: Any, url: str, is_jo
         for ear in json.loads(urllib.request.urlopen(f"{url}workbench/example.json").read()).values()
     ]
     body = {"sample_rate": 48_000} | ({"conditions": ears} if is_joint else ears[0])
-    asked = urllib.request.Request(f"{url}refine", json.dumps(body).encode(), {"Content-Type": "application/json"})
-    expected = json.loads(urllib.request.urlopen(asked).read())["fir"]
+    request = urllib.request.Request(
+        f"{url}refine", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    expected = json.loads(urllib.request.urlopen(request).read())["fir"]
     np.testing.assert_array_equal(page.evaluate("window.workbench.state.design.fir"), expected)
 
 
-def test_what_is_heard_is_what_is_drawn(page: Any):
+def test_sound_matches_plot(page: Any):
     with_example(page)
-    heard = {
+    sound = {
         name: np.array(page.evaluate(f"window.workbench.render('white', '{name}', 4).then((x) => Array.from(x))"))
         for name in ("passive", "active")
     }
     spectra = {}
-    for name, samples in heard.items():
+    for name, samples in sound.items():
         frequency, spectra[name] = welch(samples[16_384:], 48_000, nperseg=16_384)
     drawn = page.evaluate("window.workbench.state.design.prediction")
     errors = []
@@ -136,7 +138,7 @@ def test_what_is_heard_is_what_is_drawn(page: Any):
         centre = 10 ** (round(10 * np.log10(hz)) / 10)
         inside = (frequency >= centre * 10**-0.05) & (frequency < centre * 10**0.05)
         errors.append(10 * np.log10(spectra["passive"][inside].sum() / spectra["active"][inside].sum()) - promised)
-    # A band of 50 Hz holds four bins of 20 segments: its level is known to 0.5 dB.
+    # A band of 50 Hz has four bins of 20 segments: its level is known to 0.5 dB.
     assert np.abs(errors).max() < 2
     assert np.abs(errors).mean() < 0.5
 
@@ -149,16 +151,16 @@ def test_sound_stays_below_full_scale(page: Any, unit: float):
     page.evaluate(f"() => {{ const ear = window.workbench.state.ears.at(-1); {scale}; }}")
     levels = {}
     for name in ("open", "passive", "active"):
-        heard = page.evaluate(f"window.workbench.render('white', '{name}', 1).then((x) => Array.from(x))")
-        assert np.abs(heard).max() <= 10 ** (-1 / 20) + 1e-6
-        levels[name] = 20 * np.log10(np.std(heard))
+        sound = page.evaluate(f"window.workbench.render('white', '{name}', 1).then((x) => Array.from(x))")
+        assert np.abs(sound).max() <= 10 ** (-1 / 20) + 1e-6
+        levels[name] = 20 * np.log10(np.std(sound))
     assert abs(levels["passive"] - levels["open"]) < 1
     assert levels["active"] < levels["passive"]
     page.evaluate(
         "() => { const { design } = window.workbench.state; design.fir = design.fir.map((tap) => 1e6 * tap); }"
     )
-    heard = page.evaluate("window.workbench.render('white', 'active', 1).then((x) => Array.from(x))")
-    assert 0.5 < np.abs(heard).max() <= 10 ** (-1 / 20) + 1e-6
+    sound = page.evaluate("window.workbench.render('white', 'active', 1).then((x) => Array.from(x))")
+    assert 0.5 < np.abs(sound).max() <= 10 ** (-1 / 20) + 1e-6
 
 
 def test_bad_sessions_change_nothing(page: Any, tmp_path: Path):
@@ -195,12 +197,12 @@ def test_recordings_are_calibrated(page: Any, tmp_path: Path):
     page.set_input_files("#files", [tmp_path / "off.wav", tmp_path / "on.wav"])
     wait_for(page, "#recording-rows", "on.wav")
     page.click("#calibrate")
-    assert "implausible_level" in wait_for(page, "#verdict", "calibration")  # no earphone of the model's
+    assert "implausible_level" in wait_for(page, "#verdict", "calibration")  # unlike the model's earphones
     wait_for(page, "#figures", "Mean noise reduction")
 
 
 def test_responses_at_any_rate_keep_level_and_delay(page: Any, tmp_path: Path):
-    """As `prime-anc design` reads them: the same transfer functions, whatever the rate of each file."""
+    """Transfer functions equal those of `prime-anc design`, whatever the rate of the files."""
     decay, time = np.exp(-np.arange(400) / 40), np.arange(400)
     responses = {
         "primary": decay * np.sin(time / 7),
@@ -222,14 +224,14 @@ def test_responses_at_any_rate_keep_level_and_delay(page: Any, tmp_path: Path):
 
 
 def test_clipping_is_judged_as_recorded(page: Any, tmp_path: Path):
-    """In a take of the loudspeaker alone too, at a rate that the browser resamples."""
+    """This also holds for a take of the loudspeaker alone, at a rate that the browser resamples."""
     random = np.random.default_rng(0)
     decay = np.exp(-np.arange(400) / 40)
     for name in ("off", "drive"):
         played = 0.05 * random.standard_normal(5 * 44_100)
-        heard = lfilter(decay * 0.1, 1, played)
-        clipped = np.clip(heard, -heard.std(), heard.std())
-        takes = np.stack([played, heard] if name == "off" else [played, clipped, heard], 1)
+        sound = lfilter(decay * 0.1, 1, played)
+        clipped = np.clip(sound, -sound.std(), sound.std())
+        takes = np.stack([played, sound] if name == "off" else [played, clipped, sound], 1)
         soundfile.write(tmp_path / f"{name}.flac", takes, 44_100, subtype="PCM_24")
     page.set_input_files("#files", [tmp_path / "off.flac", tmp_path / "drive.flac"])
     wait_for(page, "#recording-rows", "drive.flac")
@@ -237,7 +239,7 @@ def test_clipping_is_judged_as_recorded(page: Any, tmp_path: Path):
     wait_for(page, "#verdict", "clipping: drive 0, x")
 
 
-def test_files_that_cannot_be_used_are_named(page: Any, tmp_path: Path):
+def test_unusable_files_are_named(page: Any, tmp_path: Path):
     soundfile.write(tmp_path / "mono.wav", np.ones(4800) * 0.1, 48_000)
     (tmp_path / "broken.wav").write_bytes(b"RIFF")
     soundfile.write(tmp_path / "silent.wav", np.stack([np.ones(4800), np.zeros(4800)], 1), 48_000)
@@ -284,7 +286,7 @@ def test_designs_are_kept_exported_and_restored(page: Any, tmp_path: Path):
     wait_for(page, "#kept", "prime k=3")
 
 
-def test_keys_alone_are_enough(page: Any):
+def test_page_works_with_keyboard_only(page: Any):
     for _ in range(30):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.id") == "example":

@@ -1,4 +1,4 @@
-"""The page's bodies are read by the service as they were given."""
+"""The service reads the page's binary requests."""
 
 import shutil
 import subprocess

@@ -1,1 +1,1 @@
-"""Methods to compare a trained generator with: each has `design(paths) -> ControlFilter`."""
+"""Methods to compare a trained generator with; all have `design(paths) -> ControlFilter`."""

@@ -35,11 +35,11 @@ from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.paths import AcousticPaths, ControlFilter
 
 Array = NDArray[np.float64]
-# The next so many samples of a reference signal.
+# Returns the next n samples of a reference signal.
 Source = Callable[[int], Array]
 
-# Random streams of the white noises for adaptation and validation, `default_rng([seed, stream])`; neither is the noise
-# used for scoring.
+# Random streams of the white noises for adaptation and validation, `default_rng([seed, stream])`; both differ from the
+# noise used for scoring.
 ADAPTATION_STREAM, VALIDATION_STREAM = 3, 4
 
 BLOCK_SAMPLES = 1024
@@ -47,8 +47,7 @@ GUARD_SAMPLES = SAMPLE_RATE_HZ
 # Ratio of weighted error to weighted disturbance over a second that counts as divergence: 10 dB worse than no filter.
 DIVERGED_POWER_RATIO = 10.0
 
-# Fraction of a response's energy in the tail that is left out: -120 dB, more than float32 rounding of a spectrum
-# produces.
+# Share of a response's energy in the tail that is left out: -120 dB, above float32 rounding of a spectrum.
 NEGLIGIBLE_ENERGY = 1e-12
 
 WEIGHTING_TAPS = 2048
@@ -63,74 +62,73 @@ VALIDATION_POWER_FLOOR = 1e-12
 
 @dataclass(frozen=True)
 class Schedule:
-    """Duration and step size of the adaptation.
+    """Duration and step size of the adaptation."""
 
-    step: dimensionless, with mu = step / (n_taps * power). For independent samples values below 2 are stable. The
-        limit is lower for earphones: the filtered reference has a few strong modes, and the secondary path delays
-        the effect of each update. Of
-        PANDAR's 30 ears none diverged within 20 s at 0.05, 18 did at 0.075 and 26 at 0.1, so the default has a
-        margin of a factor of two to three. Twice the step converges twice as fast, to a noisier filter.
-    interval_s: time between validations. cap_s: longest adaptation.
-    patience, min_gain_db: stop after `patience` consecutive validations that do not exceed the best by min_gain_db.
-        Validations scatter by 0.2 dB while the slow modes still gain 0.1 dB in 10 s, so one or two without
-        improvement are no reason to stop.
-    """
-
+    # Dimensionless, mu = step / (n_taps * power); of PANDAR's 30 ears none diverged at 0.05 within 20 s, 18 did at
+    # 0.075.
     step: float = 0.025
+    # Time between validations.
     interval_s: float = 10.0
+    # Longest adaptation.
     cap_s: float = 240.0
+    # Consecutive validations without improvement before stopping; they scatter by 0.2 dB.
     patience: int = 3
+    # Least improvement; slow modes gain 0.1 dB in 10 s.
     min_gain_db: float = 0.05
 
 
 @dataclass(frozen=True)
 class Account:
-    """Record of the adaptation of one filter.
+    """Record of the adaptation of one filter."""
 
-    adapted_s: seconds of signal it adapted to. validated_s, noise_reduction_db: time and result of each
-    validation, mean over the 21 bands from 50 Hz to 5 kHz. stopped: `no_improvement` or `cap`.
-    n_divergences: how often the guard halved the step; step: the last.
-    """
-
+    # Seconds of signal.
     adapted_s: float
+    # Times of the validations.
     validated_s: tuple[float, ...]
+    # Results of the validations, mean over the 21 bands from 50 Hz to 5 kHz.
     noise_reduction_db: tuple[float, ...]
+    # Reason for stopping.
     stopped: Literal["no_improvement", "cap"]
+    # Number of times the guard halved the step.
     n_divergences: int
+    # Final step.
     step: float
 
 
 @dataclass(frozen=True)
 class FxLms:
-    """Filtered-x LMS on white noise, with the gradient weighted by `band_weighting`; returns the best validated
-    filter.
+    """Filtered-x LMS on white noise, weighted by `band_weighting`; returns the best validated filter.
 
-    seed: of the white noises. Every ear adapts to the same noise.
+    All ears adapt to the same noise.
     """
 
     schedule: Schedule = Schedule()
     n_taps: int = N_TAPS
+    # Seed of the white noises.
     seed: int = 0
 
     normalised: ClassVar[bool] = False
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
-        """Taps [batch, n_taps] from the TRUE paths."""
+        """Adapt taps [batch, n_taps] on the true paths."""
         return self.adapt(paths)[0]
 
     def adapt(self, paths: AcousticPaths) -> tuple[ControlFilter, list[Account]]:
-        """Taps [batch, n_taps] from the TRUE paths, and one account per item.
+        """Adapt taps [batch, n_taps] on the true paths, with an account per item.
 
-        Raises InvalidPaths where a path is unusable (see `AcousticPaths.validate`).
+        Raises
+        ------
+        InvalidPaths
+            A path is unusable (`AcousticPaths.validate`).
         """
         weighting = band_weighting()
-        heard = np.random.default_rng([self.seed, VALIDATION_STREAM]).standard_normal(VALIDATION_SAMPLES)
+        validation_noise = np.random.default_rng([self.seed, VALIDATION_STREAM]).standard_normal(VALIDATION_SAMPLES)
         taps, accounts = [], []
         for primary, secondary in _impulse_responses(paths):
             weighted = fftconvolve(secondary, weighting)
             source = np.random.default_rng([self.seed, ADAPTATION_STREAM]).standard_normal
             signals = _Signals(source, fftconvolve(primary, weighting), weighted, self.n_taps)
-            validation = _Validation(heard, primary, secondary, self.n_taps)
+            validation = _Validation(validation_noise, primary, secondary, self.n_taps)
             loop = _Loop(weighted, self.n_taps, float(np.sum(weighted**2)), self.normalised)
             best, account = _adapt(loop, signals, validation, self.schedule)
             taps.append(best)
@@ -139,32 +137,36 @@ class FxLms:
 
 
 class FxNlms(FxLms):
-    """FxLMS with each step divided by the energy of the filtered reference in the filter's delay line."""
+    """FxLMS with steps divided by the energy of the filtered reference in the filter's delay line."""
 
     normalised: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class WeightedFxLms:
-    """Filtered-x LMS on each noise, weighted so that every one-third-octave band of it counts equally.
+    """Filtered-x LMS per noise, weighted so that its one-third-octave bands count equally.
 
-    Normalised like FxNLMS: a burst in a recording has up to twenty times the mean power, and a step size small
-    enough for bursts would be too slow for the rest. Each filter adapts for 40 s on the noise, repeated as needed,
-    and is validated on the same noise, for which it is meant.
+    Normalised like FxNLMS: a burst in a recording has up to twenty times the mean power, and a step size small enough
+    for bursts would be too slow for the rest. A filter adapts for 40 s on its noise, repeated as needed, and is
+    validated on the same noise.
     """
 
     schedule: Schedule = Schedule(cap_s=40.0, patience=4)
     n_taps: int = N_TAPS
 
     def design_for(self, paths: AcousticPaths, signals: Array) -> Tensor:
-        """Taps [batch, n_noises, n_taps] from the TRUE paths and the noises [n_noises, n_samples]."""
+        """Adapt taps [batch, n_noises, n_taps] on the true paths and the noises [n_noises, n_samples]."""
         return self.adapt_for(paths, signals)[0]
 
     def adapt_for(self, paths: AcousticPaths, signals: Array) -> tuple[Tensor, list[list[Account]]]:
-        """Taps [batch, n_noises, n_taps] from the TRUE paths, and one account per item and noise.
+        """Adapt taps [batch, n_noises, n_taps] on the true paths, with an account per item and noise.
 
-        Raises InvalidPaths where a path is unusable (see `AcousticPaths.validate`), ValueError where a noise is
-        silent or not finite.
+        Raises
+        ------
+        InvalidPaths
+            A path is unusable (`AcousticPaths.validate`).
+        ValueError
+            A noise is silent or not finite.
         """
         taps = np.empty((paths.batch_size, len(signals), self.n_taps))
         accounts: list[list[Account]] = []
@@ -188,12 +190,16 @@ class WeightedFxLms:
 
 
 def band_weighting(band_power: Array | None = None) -> Array:
-    """Gradient weighting g, a minimum-phase FIR [2048]: a Butterworth band-pass from 44.7 Hz to 5.6 kHz.
+    """Design the gradient weighting g, a minimum-phase FIR [2048]: a Butterworth band-pass from 44.7 Hz to 5.6 kHz.
 
-    The edges are the outer ones of the 50-Hz and the 5-kHz band. Second order each: gentle slopes keep the delay
-    short, which bounds the step, and make what lies just outside count a little.
-    band_power: of the disturbance in each of the 21 bands between, [21]; where given, its inverse weighs in,
-    interpolated over log f, so that each band's share of the weighted disturbance is the same.
+    The edges are the outer ones of the 50 Hz and 5 kHz bands. Both slopes are of second order: gentle slopes keep the
+    delay short, which bounds the step.
+
+    Parameters
+    ----------
+    band_power
+        Power of the disturbance in the 21 bands between, [21]; its inverse, interpolated over log f, equalises the
+        bands' shares of the weighted disturbance.
     """
     frequency_hz = torch.from_numpy(frequencies_hz())
     low, high = edges_hz(NR_BANDS[0])[0], edges_hz(NR_BANDS[-1])[1]
@@ -209,14 +215,14 @@ def band_weighting(band_power: Array | None = None) -> Array:
 
 
 def _band_power(noise: Array, primary: Array) -> Array:
-    """Power [21] of the disturbance that `noise` makes, per scored band."""
+    """Compute the power [21] of the disturbance from `noise`, per scored band."""
     _, psd = welch(noise, nperseg=DESIGN_N_FFT, detrend=False)
     power: Array = psd * np.abs(rfft(primary, DESIGN_N_FFT)) ** 2 @ band_membership(NR_BANDS, DESIGN_N_FFT)
     return power
 
 
 def _impulse_responses(paths: AcousticPaths) -> list[tuple[Array, Array]]:
-    """Primary and secondary path of each item, float64, without their silent tails."""
+    """Return primary and secondary path per item, float64, without silent tails."""
     spectra = paths.validate().to(torch.float64, "cpu")
     primary, secondary = (torch.fft.irfft(item).numpy() for item in (spectra.primary, spectra.secondary))
     return [(_without_tail(p), _without_tail(s)) for p, s in zip(primary, secondary, strict=True)]
@@ -240,10 +246,10 @@ def _repeated(signal: Array) -> Source:
 
 
 class _Validation:
-    """Noise reduction of a filter held still, mean over the scored bands, on a signal from its settling on."""
+    """Computes the noise reduction of a fixed filter, mean over the scored bands, after settling."""
 
-    def __init__(self, heard: Array, primary: Array, secondary: Array, n_taps: int) -> None:
-        self._heard, self._secondary = heard, secondary
+    def __init__(self, validation_noise: Array, primary: Array, secondary: Array, n_taps: int) -> None:
+        self._noise, self._secondary = validation_noise, secondary
         self._primary = np.pad(primary, (0, max(0, secondary.size + n_taps - 1 - primary.size)))
         self._disturbance_power = self._band_power(self._primary)
         self._floor = VALIDATION_POWER_FLOOR * self._disturbance_power.sum()
@@ -255,16 +261,16 @@ class _Validation:
         return float(np.mean(10 * np.log10((self._disturbance_power + self._floor) / (power + self._floor))))
 
     def _band_power(self, path: Array) -> Array:
-        settled = oaconvolve(self._heard, path, mode="valid")
+        settled = oaconvolve(self._noise, path, mode="valid")
         _, psd = welch(settled, nperseg=VALIDATION_N_FFT, noverlap=3 * VALIDATION_N_FFT // 4, detrend=False)
         power: Array = psd @ band_membership(NR_BANDS, VALIDATION_N_FFT)
         return power
 
 
 def _adapt(loop: _Loop, signals: _Signals, validation: _Validation, schedule: Schedule) -> tuple[Array, Account]:
-    """The best validated taps [n_taps] (no filter at all counts as 0 dB), and the account.
+    """Find the best validated taps [n_taps] (no filter counts as 0 dB), with the account.
 
-    Where the filter diverges it goes on from the best one with half the step, and its patience starts anew.
+    After a divergence it resumes from the best filter with half the step and full patience.
     """
     interval, cap = (math.ceil(item * SAMPLE_RATE_HZ) for item in (schedule.interval_s, schedule.cap_s))
     step, n_divergences, n_done, n_stale = schedule.step, 0, 0, 0
@@ -295,29 +301,32 @@ def _adapt(loop: _Loop, signals: _Signals, validation: _Validation, schedule: Sc
 
 
 class _Stretch(NamedTuple):
-    """Signals of one stretch: reference [n_taps + n], filtered [n_taps - 1 + n], disturbance [n]."""
+    """Signals of one stretch."""
 
+    # Reference, [n_taps + n].
     reference: Array
+    # Filtered reference, [n_taps - 1 + n].
     filtered: Array
+    # Disturbance, [n].
     disturbance: Array
 
 
 class _Signals:
-    """A source heard through the weighted paths, from silence on, stretch after stretch."""
+    """A source through the weighted paths, from rest, stretch by stretch."""
 
     def __init__(self, source: Source, primary: Array, secondary: Array, n_taps: int) -> None:
         self._source, self._primary, self._secondary, self._n_taps = source, primary, secondary, n_taps
         self._past = np.zeros(max(primary.size, secondary.size + n_taps) - 1)
 
     def next(self, n_samples: int) -> _Stretch:
-        heard = np.concatenate((self._past, self._source(n_samples)))
-        self._past = heard[-self._past.size :]
+        validation_noise = np.concatenate((self._past, self._source(n_samples)))
+        self._past = validation_noise[-self._past.size :]
 
         def through(path: Array, n_past: int) -> Array:
-            return oaconvolve(heard[-(n_past + n_samples + path.size - 1) :], path, mode="valid")
+            return oaconvolve(validation_noise[-(n_past + n_samples + path.size - 1) :], path, mode="valid")
 
         return _Stretch(
-            reference=np.append(heard[-(self._n_taps - 1 + n_samples) :], 0.0),
+            reference=np.append(validation_noise[-(self._n_taps - 1 + n_samples) :], 0.0),
             filtered=through(self._secondary, self._n_taps - 1),
             disturbance=through(self._primary, 0),
         )
@@ -326,7 +335,7 @@ class _Signals:
 class _Loop:
     """The adapting filter and the control samples on their way through the secondary path.
 
-    secondary: weighted, g * s. power: mean square of the filtered reference.
+    The secondary path is weighted, g * s; power is the mean square of the filtered reference.
     """
 
     def __init__(self, secondary: Array, n_taps: int, power: float, normalised: bool) -> None:
@@ -341,24 +350,24 @@ class _Loop:
 
     @property
     def taps(self) -> Array:
-        """A copy, first tap first."""
+        """Return a copy of the taps, first tap first."""
         return self._reversed[::-1].copy()
 
     def restart(self, taps: Array) -> None:
-        """Go on from `taps` with a silent loudspeaker."""
+        """Resume from `taps` with a silent loudspeaker."""
         self._reversed = taps[::-1].copy()
         self._past = np.zeros(self._n_past)
 
     def adapt(self, stretch: _Stretch, step: float) -> bool:
-        """Adapt over a stretch; true where the filter diverged."""
+        """Adapt over a stretch; return whether the filter diverged."""
         scale = (step, NORMALISATION_FLOOR * self._energy) if self._normalised else (step / self._energy, 0.0)
-        # What overflows is what the guard looks for.
+        # The guard checks for overflow.
         with np.errstate(over="ignore", invalid="ignore"):
             error = self._error(stretch, *scale)
             return not error @ error <= DIVERGED_POWER_RATIO * (stretch.disturbance @ stretch.disturbance)
 
     def _error(self, stretch: _Stretch, step: float, floor: float) -> Array:
-        """Weighted error [n] while the taps adapt."""
+        """Compute the weighted error [n] while the taps adapt."""
         n_samples, n_taps = stretch.disturbance.size, self._reversed.size
         control = np.concatenate((self._past, np.zeros(n_samples)))
         error = np.empty(n_samples)
@@ -383,15 +392,15 @@ class _Loop:
         return error
 
     def _late_part(self, past: Array, n_samples: int) -> Array:
-        """What the next samples, a block at most, hear of `past` through the path after its first block."""
-        # Circular, yet exact: what wraps lands before the last block.
-        heard = irfft(rfft(past, self._n_fft) * self._late, self._n_fft)
+        """Compute the next samples, at most a block, of the response to `past` after the path's first block."""
+        # Circular, yet exact: wrapped samples land before the last block.
+        validation_noise = irfft(rfft(past, self._n_fft) * self._late, self._n_fft)
         first = self._n_past - BLOCK_SAMPLES
-        late: Array = heard[first : first + n_samples]
+        late: Array = validation_noise[first : first + n_samples]
         return late
 
 
-# Sums may be reordered, so that they run in vector registers; NaN and infinity keep their meaning for the guard.
+# Sums may be reordered for vector registers; NaN and infinity keep their meaning for the guard.
 _compiled = njit(fastmath={"reassoc", "contract", "nsz"}, nogil=True)
 
 
@@ -416,10 +425,10 @@ def _adapt_block(
     floor: float,
     normalised: bool,
 ) -> None:
-    """Adapt over error.size samples. `taps` and `head` are reversed in time, so that every sum runs forwards.
+    """Adapt over error.size samples. `taps` and `head` are reversed in time, so that all sums run forwards.
 
-    reference, filtered and control begin with the past that their sums need. reference has one sample more: the
-    pass that updates the taps forms the next control sample too. known: error without the part that `head` adds.
+    reference, filtered and control begin with the past that their sums need; reference has one more sample, because the
+    pass that updates the taps also forms the next control sample. known: error without the part that `head` adds.
     """
     n_taps = taps.size
     control_sample = _dot(taps, reference[:n_taps])

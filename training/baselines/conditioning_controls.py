@@ -21,7 +21,7 @@ from training.baselines.network_training import PathInputs
 from training.baselines.wmmse import support_estimates
 from training.training_set import TrainingSet
 
-# Of ratio, mismatch, primary and secondary path.
+# Channels of ratio, mismatch, primary and secondary path.
 PHASE_CHANNELS = tuple(CHANNELS.index(name) for name in CHANNELS if name.endswith(("_re", "_im")))
 
 # Relative distance below which two estimates count as the same path: variants of an ear share their primary path.
@@ -32,26 +32,25 @@ CASES_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class ShuffledPhase:
-    """The generator reads the phase channels of another query, the donor, and all other channels of the query
-    itself.
+    """A control whose generator reads the phase channels of another query, the donor.
 
-    pool: estimates of all queries, including those to design for. Each query's donor is drawn, by the seed, from
-    the queries that share neither path with it; batching does not change it.
+    The donor is drawn, by the seed, from the queries that share no path with the query; batching does not change it.
     """
 
     generator: Generator
+    # Estimates of all queries, including those to design for.
     pool: AcousticPaths
     seed: int = 0
 
     @torch.no_grad()
     def design(self, paths: AcousticPaths) -> ControlFilter:
-        """Taps [batch, 2048] from estimated paths; ValueError for a query outside the pool, or alone in it."""
+        """Design taps [batch, 2048]; ValueError for a query outside the pool, or alone in it."""
         inputs = _inputs(self.generator, paths)
         correction = _correction(self.generator, self.shuffled_features(paths))
         return ControlFilter(minimum_phase_fir(inputs.log_base + correction))
 
     def shuffled_features(self, paths: AcousticPaths) -> Tensor:
-        """The twelve channels, with the phase channels of each query's donor: [batch, 12, n_bins]."""
+        """Return the twelve channels with the donors' phase channels, [batch, 12, n_bins]."""
         donors = self.donors(paths)
         features = _inputs(self.generator, paths).features.clone()
         lent = _inputs(self.generator, AcousticPaths(self.pool.primary[donors], self.pool.secondary[donors]))
@@ -59,7 +58,7 @@ class ShuffledPhase:
         return features
 
     def donors(self, paths: AcousticPaths) -> list[int]:
-        """Index in the pool of each query's donor."""
+        """Return the pool index of each query's donor."""
         same_primary = _is_same(paths.primary, self.pool.primary)
         same_secondary = _is_same(paths.secondary, self.pool.secondary)
         return [
@@ -67,29 +66,27 @@ class ShuffledPhase:
             for both, either in zip(same_primary & same_secondary, same_primary | same_secondary, strict=True)
         ]
 
-    def _donor(self, own: np.ndarray, others: np.ndarray) -> int:
-        if own.size == 0 or others.size == 0:
+    def _donor(self, same: np.ndarray, others: np.ndarray) -> int:
+        if same.size == 0 or others.size == 0:
             raise ValueError(
-                f"shuffled phase: found the query {own.size} times and {others.size} other paths in a pool of "
+                f"shuffled phase: found the query {same.size} times and {others.size} other paths in a pool of "
                 f"{self.pool.batch_size}, expected at least one of each"
             )
-        return int(np.random.default_rng([self.seed, int(own[0])]).choice(others))
+        return int(np.random.default_rng([self.seed, int(same[0])]).choice(others))
 
 
 @dataclass(frozen=True)
 class PathIndependentCorrection:
-    """The same correction for every query, applied to the query's own base.
-
-    correction: mean of the generator's corrections over the support's estimates, natural log, [n_bins].
-    """
+    """A control with the same correction for every query, applied to the query's base."""
 
     generator: Generator
+    # Mean of the generator's corrections over the support's estimates, natural log, [n_bins].
     correction: Tensor
 
     @classmethod
     @torch.no_grad()
     def fit(cls, training_set: TrainingSet, generator: Generator) -> Self:
-        """Average over the support's cases in the run's own calibration."""
+        """Average over the support's cases in the run's calibration."""
         weight = next(generator.parameters())
         paths = support_estimates(training_set).to(weight.dtype, weight.device)
         total = torch.zeros((), device=weight.device)
@@ -100,7 +97,7 @@ class PathIndependentCorrection:
 
     @torch.no_grad()
     def design(self, paths: AcousticPaths) -> ControlFilter:
-        """Taps [batch, 2048] from estimated paths."""
+        """Design taps [batch, 2048] from estimated paths."""
         return ControlFilter(minimum_phase_fir(_inputs(self.generator, paths).log_base + self.correction))
 
 
@@ -111,16 +108,16 @@ def _inputs(generator: Generator, paths: AcousticPaths) -> PathInputs:
 
 
 def _correction(generator: Generator, features: Tensor) -> Tensor:
-    """Delta, natural log: [batch, n_bins]."""
+    """Compute Delta, natural log, [batch, n_bins]."""
     # The standard generator has one output, on the Fourier grid itself.
     correction: Tensor = generator(features).flatten(1)
     return correction
 
 
 def _is_same(queries: Tensor, pool: Tensor) -> np.ndarray:
-    """Whether two spectra are of the same path, [n_queries, n_pool]."""
+    """Return which spectra are of the same path, [n_queries, n_pool]."""
     flat_queries, flat_pool = (torch.view_as_real(item).flatten(1) for item in (queries, pool))
-    # Computed from differences: the matrix-product form loses small distances to rounding.
+    # Differences are computed directly: the matrix-product form loses small distances to rounding.
     distance = torch.cdist(flat_queries, flat_pool, compute_mode="donot_use_mm_for_euclid_dist")
     same: np.ndarray = (distance < SAME_PATH * flat_queries.norm(dim=-1, keepdim=True)).cpu().numpy()
     return same

@@ -49,7 +49,7 @@ STRIDE = 4
 KERNEL_SIZE = 9
 N_HEADS = 4
 N_LAYERS = 3
-# Channels after each reduction of the points by four; the last is the width of a token.
+# Channels after a reduction of the points by four; the last is the width of a token.
 WIDTHS = (32, 64, 128)
 FEEDFORWARD_WIDTH = 256
 HEAD_WIDTH = 512
@@ -85,15 +85,15 @@ class E2eCfgNetwork(FilterNetwork):
         self.head = nn.Sequential(nn.Linear(width + N_STATISTICS, HEAD_WIDTH), nn.SiLU(), last)
 
     def forward(self, paths: AcousticPaths) -> NetworkOutput:
-        """Taps [batch, 2048]; there is no correction to penalise."""
+        """Compute taps [batch, 2048]; there is no correction to penalise."""
         inputs = PathInputs.read(paths, self.n_fft)
         channels = inputs.features[:, [CHANNELS.index(name) for name in CHANNELS_READ]]
         tokens = self.stages(channels).transpose(1, 2) + self.position
         read = self.encoder(tokens).mean(1)
         with full_precision(read):
             summary = torch.cat((read.float(), inputs.statistics), -1)
-            # The mean over hidden units instead of the sum: one update then changes a tap by about the learning
-            # rate, as Adam on the taps would, instead of hundreds of times as much.
+            # The mean over hidden units instead of the sum: one update then changes a tap by about the learning rate,
+            # as Adam on the taps would, instead of hundreds of times as much.
             taps: Tensor = self.head(summary) / self.head[-1].in_features
         return NetworkOutput(taps, torch.zeros_like(taps[:, :1]))
 
@@ -116,18 +116,22 @@ class E2eCfg(NetworkMethod):
     ) -> Self:
         """Train on the device that holds the training set; see `train_network` for resuming and errors.
 
-        config: of the PRIME model to compare with, but with `learning_rate` instead of its own. n_fft: points of
-        the data set's Fourier grid.
+        Parameters
+        ----------
+        config
+            Configuration of the PRIME model to compare with; its learning rate is replaced by `learning_rate`.
+        n_fft
+            Points of the data set's Fourier grid.
         """
         torch.manual_seed(seed)
         method = cls("e2e_cfg", E2eCfgNetwork(n_fft).to(training_set.primary_estimates.device))
-        own = config.model_copy(update={"learning_rate": learning_rate})
-        train_network(method, training_set, objective, own, seed=seed, state_file=state_file, progress=progress)
+        config = config.model_copy(update={"learning_rate": learning_rate})
+        train_network(method, training_set, objective, config, seed=seed, state_file=state_file, progress=progress)
         return method
 
 
 def _stage(n_in: int, n_out: int) -> nn.Sequential:
-    """Reduces the points by four: [batch, n_in, 4 n + 1] -> [batch, n_out, n + 1]."""
+    """Reduce the points by four: [batch, n_in, 4 n + 1] -> [batch, n_out, n + 1]."""
     return nn.Sequential(
         nn.Conv1d(n_in, n_out, KERNEL_SIZE, stride=STRIDE, padding=KERNEL_SIZE // 2),
         nn.GroupNorm(8, n_out),

@@ -1,7 +1,7 @@
 """First-order meta-learning of an initial FIR (FOMAML: Finn et al. 2017; Shi et al. 2021 for noise control).
 
 800 pooled updates minimise the mean loss of one filter over support cases; 400 meta updates then minimise the loss
-that each case has after its own inner step, with the gradient taken at the adapted filter. The result is scored
+of the cases after an inner step, with the gradient taken at the adapted filter. The result is scored
 as it is, before any inner step, for every query alike. Supervision is by true support paths.
 """
 
@@ -22,23 +22,21 @@ from training.config import ObjectiveConfig
 from training.training_set import TrainingSet
 
 N_POOLED_UPDATES, N_META_UPDATES = 800, 400
-# Largest number of support cases per update; seven persons with their variants have 56. With eight of fourteen cases
-# drawn, held-out ears lost 0.4 dB, and the result depended on the last draws.
+# Largest number of support cases per update; seven persons with their variants have 56. With eight of fourteen drawn,
+# held-out ears lost 0.4 dB, and the result depended on the last draws.
 MAX_BATCH_SIZE = 64
 POOLED_LEARNING_RATE = 5e-4
 META_LEARNING_RATE = 1e-4
-# Step size of the inner gradient step. The gradient's norm is about 200 dB per unit of the taps, whose norm is 0.4. Of
-# step sizes from 3e-7 to 1e-5 after the pooled phase, 1e-6 to 3e-6 gain the most noise reduction; larger ones lose.
+# Step size of the inner gradient step. The gradient's norm is about 200 dB per unit of the taps, whose norm is 0.4.
+# From 3e-7 to 1e-5, steps of 1e-6 to 3e-6 gain the most noise reduction; larger ones lose.
 INNER_STEP = 1e-6
 
 
 @dataclass(frozen=True)
 class Fomaml:
-    """The same initial filter for every query.
+    """One initial filter for all queries."""
 
-    taps: [1, 2048].
-    """
-
+    # [1, 2048].
     taps: Tensor
 
     @classmethod
@@ -81,13 +79,13 @@ class Fomaml:
         return cls(taps.detach())
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
-        """The same taps for each of the paths: [batch, 2048]."""
+        """Return the same taps for all paths, [batch, 2048]."""
         return ControlFilter(self.taps.to(paths.primary.real).expand(paths.batch_size, -1))
 
 
 def _loss_of_some(
     objective: ObjectiveConfig, support: AcousticPaths, reference_psd: Tensor, rng: np.random.Generator
 ) -> TapLoss:
-    """The loss of the cases of one update, drawn without replacement."""
+    """Return the loss of the cases of one update, drawn without replacement."""
     drawn = rng.permutation(support.batch_size)[:MAX_BATCH_SIZE].tolist()
     return TapLoss(objective, AcousticPaths(support.primary[drawn], support.secondary[drawn]), reference_psd)

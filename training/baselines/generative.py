@@ -2,13 +2,13 @@
 
 GFANC splits one broad-band control filter into sub-filters that sum to it, and a network weights them according to
 the incoming noise. Here the broad-band filter is the support-shared WMMSE one, and the weights follow the query's
-estimated paths. Three decisions of this project's own, each for more held-out noise reduction than its
-alternative:
+estimated paths. Three decisions of this project, for more held-out noise reduction than the
+alternatives:
 
 - The sub-filters are causal, not cut out of the Fourier transform, and the weights are real, not between 0 and 1:
   the best weights of eight held-out persons reach 18.6 dB; in [0, 1] 16.6 dB, with cut-out parts 14.6 and 14.1 dB.
 - The network reads, per band, the complex gain that the broad-band filter lacks, thirty numbers, instead of path
-  features on a frequency grid: a convolutional network on those learns the support by heart (13 against 15 dB).
+  features on a frequency grid: a convolutional network on those overfits the support (13 against 15 dB).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from training.config import ObjectiveConfig, load_config
 from training.objective import FrequencyDomainObjective
 from training.training_set import TrainingSet
 
-# The number in GFANC: half-octave bands.
+# As in GFANC: half-octave bands.
 N_SUB_FILTERS = 15
 CROSSOVER_ORDER = 4
 HIDDEN_WIDTH = 64
@@ -43,16 +43,16 @@ N_UPDATES, BATCH_SIZE, LEARNING_RATE = 1000, 4, 3e-3
 
 
 def band_edges_hz(n_bands: int) -> np.ndarray:
-    """Edges in Hz of bands of equal logarithmic width from 44.7 Hz to 8.9 kHz: [n_bands + 1]."""
+    """Return the edges (Hz) of bands of equal logarithmic width from 44.7 Hz to 8.9 kHz, [n_bands + 1]."""
     return np.geomspace(edges_hz(AMP_BANDS[0])[0], edges_hz(AMP_BANDS[-1])[1], n_bands + 1)
 
 
 def sub_filters(taps: Tensor) -> Tensor:
     """Split a filter [n_taps] into causal band filters [15, n_taps] whose sum is the filter.
 
-    With L_1 ... L_(n-1) Butterworth low passes at the edges between the bands, and L_0 = 0,
-    L_n = 1, band b is (L_b - L_(b-1)) w: the sum telescopes to w. The part of L_b w that is
-    cut off after the last tap is missing in band b and present in its neighbour, so the sum stays exact.
+    With Butterworth low-passes L_1 ... L_(n-1) at the edges between the bands, L_0 = 0 and L_n = 1, band b is (L_b -
+    L_(b-1)) w: the sum telescopes to w. The part of L_b w beyond the last tap is missing in band b and present in its
+    neighbour, so the sum stays exact.
     """
     edges = band_edges_hz(N_SUB_FILTERS)[1:-1]
     whole = taps.double().cpu().numpy()
@@ -66,7 +66,7 @@ def sub_filters(taps: Tensor) -> Tensor:
 
 
 class WeightNetwork(FilterNetwork):
-    """Estimated paths -> a weight for each sub-filter -> taps. Untrained, all weights are one."""
+    """A network from estimated paths to weights of the sub-filters, and so to taps. Untrained, all weights are one."""
 
     parts: Tensor
     membership: Tensor
@@ -90,10 +90,10 @@ class WeightNetwork(FilterNetwork):
         self.layers = nn.Sequential(nn.Linear(2 * n_bands, HIDDEN_WIDTH), nn.SiLU(), last)
 
     def lacking_gain(self, paths: AcousticPaths) -> Tensor:
-        """Per band, the optimal gain of the broad-band filter for these paths, minus one.
+        """Compute per band the optimal gain of the broad-band filter for these paths, minus one.
 
-        It is the least-squares solution of P = g S W over the band's bins, weighted by the reference: complex g -
-        1, as real and imaginary parts, [batch, 2 n_bands].
+        The complex g of P = g S W by least squares over the band's bins, weighted by the reference; real and imaginary
+        parts of g - 1, [batch, 2 n_bands].
         """
         served = paths.secondary * self.broad_band
         cross = self.reference_psd * (paths.primary - served) * served.conj()
@@ -102,18 +102,18 @@ class WeightNetwork(FilterNetwork):
         return torch.cat((cross.real @ self.membership / power, cross.imag @ self.membership / power), -1)
 
     def weights(self, paths: AcousticPaths) -> Tensor:
-        """Real, [batch, n_bands]."""
+        """Compute the real weights, [batch, n_bands]."""
         weights: Tensor = self.layers(self.lacking_gain(paths))
         return weights
 
     def forward(self, paths: AcousticPaths) -> NetworkOutput:
-        """Taps [batch, n_taps]; there is no correction to penalise."""
+        """Compute taps [batch, n_taps]; there is no correction to penalise."""
         weights = self.weights(paths)
         return NetworkOutput(weights @ self.parts, torch.zeros_like(weights[:, :1]))
 
 
 class GenerativeFixedFilter(NetworkMethod):
-    """`generative`: the support-shared WMMSE filter, with its fifteen parts weighted for each query."""
+    """`generative`: the support-shared WMMSE filter with weighted sub-filters per query."""
 
     @classmethod
     def fit(

@@ -1,7 +1,7 @@
-"""Iterative FIR: Adam on the taps of each query, on the reference-spectrum version of Eq. 6.
+"""Iterative FIR: Adam on a query's taps, with the reference-spectrum version of Eq. 6.
 
-The paper's iterative reference: 8192 steps of 5e-4 from the full-band ratio base, on the estimated paths. There is
-no generator, so the penalty on its correction Delta is absent.
+The paper's iterative reference: 8192 steps of 5e-4 from the full-band ratio base, on the estimated paths. Without a
+generator, the penalty on its correction Delta is absent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEARNING_RATE = 5e-4
 
 
 class TapLoss(FrequencyDomainObjective):
-    """Eq. 6 without the Delta term for each of some ears, with its gradient."""
+    """Eq. 6 without the Delta term, and its gradient, per ear."""
 
     def __init__(self, config: ObjectiveConfig, paths: AcousticPaths, reference_psd: Tensor) -> None:
         """paths: [batch, n_bins], estimated or true. reference_psd: mean square per bin, [n_bins]."""
@@ -35,11 +35,11 @@ class TapLoss(FrequencyDomainObjective):
     def band_powers(
         self, true: TruePaths | None, taps: Tensor, response: Tensor, drawn: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Powers on the ears' own paths."""
+        """Compute the powers on the ears' estimated paths."""
         return self.powers(self._paths, response)
 
     def value_and_gradient(self, taps: Tensor) -> tuple[Tensor, Tensor]:
-        """L and its gradient: [batch] and [batch, n_taps], for taps [batch, n_taps]."""
+        """Compute L and its gradient, [batch] and [batch, n_taps], for taps [batch, n_taps]."""
         with torch.enable_grad():
             taps = taps.detach().requires_grad_()
             nothing = taps.new_zeros(len(taps), 1)
@@ -50,27 +50,25 @@ class TapLoss(FrequencyDomainObjective):
 
 @dataclass(frozen=True)
 class IterativeFir:
-    """N_STEPS Adam steps on the taps from the ratio base, every ear by itself.
+    """N_STEPS Adam steps on the taps from the ratio base, independently per ear."""
 
-    reference_psd: mean square per bin, [n_bins].
-    """
-
+    # Mean square per bin, [n_bins].
     reference_psd: Tensor
 
     @torch.no_grad()
     def design(self, paths: AcousticPaths) -> ControlFilter:
-        """Taps [batch, 2048] from estimated paths."""
+        """Design taps [batch, 2048] from estimated paths."""
         loss = TapLoss(PAPER_OBJECTIVE, paths, self.reference_psd)
         return ControlFilter(descend(loss, ratio_base(paths), N_STEPS, LEARNING_RATE))
 
 
 def ratio_base(paths: AcousticPaths) -> Tensor:
-    """Minimum-phase FIR of the full-band |W_reg|, [batch, 2048]: where `prime` and the descent start."""
+    """Compute the minimum-phase FIR of the full-band |W_reg|, [batch, 2048], the start of `prime` and the descent."""
     return minimum_phase_fir(log_base_magnitude(regularised_ratio(paths.primary, paths.secondary), "full_band"))
 
 
 def descend(loss: TapLoss, taps: Tensor, n_steps: int, learning_rate: float) -> Tensor:
-    """Taps after `n_steps` of Adam, [batch, n_taps]; Adam treats each tap by itself, so ears never mix."""
+    """Take `n_steps` of Adam, [batch, n_taps]; Adam treats taps separately, so ears are independent."""
     taps = taps.clone()
     optimiser = torch.optim.Adam([taps], lr=learning_rate)
     for _ in range(n_steps):

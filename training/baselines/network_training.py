@@ -1,7 +1,7 @@
-"""What the networks beside the generator share: how they read the paths, and the loop that trains them.
+"""Inputs and training loop shared by the networks beside the generator.
 
-The loop repeats the generator's training (Section 2.3 of the paper) draw for draw: at equal seeds update i meets
-the same cases, mixtures and clips, so that only the networks differ.
+The loop repeats the generator's training (Section 2.3 of the paper) draw for draw: with equal seeds update i uses the
+same cases, mixtures and clips, so that only the networks differ.
 """
 
 from __future__ import annotations
@@ -30,20 +30,18 @@ N_STATISTICS = 6
 
 @dataclass(frozen=True)
 class PathInputs:
-    """Estimated paths as networks read them, on a Fourier grid of their own.
+    """Estimated paths as inputs of a network, on its Fourier grid."""
 
-    log_base: log A_base, natural, [batch, n_bins]. features: the twelve channels, [batch, 12, n_bins].
-    statistics: mean and SD across frequency of log|P|, log|S| and log A_base, [batch, 6]; standardised channels
-    have lost the amplitude scale, which these keep.
-    """
-
+    # Log A_base, natural, [batch, n_bins].
     log_base: Tensor
+    # The twelve channels, [batch, 12, n_bins].
     features: Tensor
+    # Mean and SD across frequency of log|P|, log|S| and log A_base, [batch, 6], which keep the amplitude scale.
     statistics: Tensor
 
     @classmethod
     def read(cls, paths: AcousticPaths, n_fft: int = DESIGN_N_FFT, base: Base = "full_band") -> PathInputs:
-        """paths: on the design grid; a coarser grid takes every n-th bin."""
+        """Read paths on the design grid; a coarser grid takes every n-th bin."""
         stride = DESIGN_N_FFT // n_fft
         coarse = AcousticPaths(paths.primary[..., ::stride], paths.secondary[..., ::stride])
         w_reg = regularised_ratio(coarse.primary, coarse.secondary)
@@ -54,9 +52,11 @@ class PathInputs:
 
 
 class NetworkOutput(NamedTuple):
-    """taps: [batch, 2048]. penalised: what stands for Delta in the objective, [batch, n]; zeros for nothing."""
+    """Output of a network."""
 
+    # [batch, 2048].
     taps: Tensor
+    # Quantity in place of Delta in the objective, [batch, n]; zeros for none.
     penalised: Tensor
 
 
@@ -64,7 +64,7 @@ class FilterNetwork(nn.Module):
     """A network from estimated paths to taps."""
 
     def forward(self, paths: AcousticPaths) -> NetworkOutput:
-        """paths: on the design grid, on the weights' device, in float32."""
+        """Compute the output for paths on the design grid, on the weights' device, in float32."""
         raise NotImplementedError
 
 
@@ -77,14 +77,14 @@ class NetworkMethod:
 
     @torch.no_grad()
     def design(self, paths: AcousticPaths) -> ControlFilter:
-        """Taps [batch, 2048] from estimated paths, on the paths' device and in their real type."""
+        """Design taps [batch, 2048] from estimated paths, on the paths' device and in their real type."""
         weight = next(self.network.parameters())
         taps = self.network(paths.to(weight.dtype, weight.device)).taps
         return ControlFilter(taps.to(paths.primary.real))
 
 
 def full_precision(like: Tensor) -> torch.autocast:
-    """A context in which autocast rests: for layers through which the amplitude scale passes."""
+    """Suspend autocast, for layers that pass the amplitude scale."""
     return torch.autocast(like.device.type, enabled=False)
 
 
@@ -100,12 +100,16 @@ def train_network(
 ) -> None:
     """Train the method's network in place, then leave it in evaluation mode.
 
-    Every draw of update i comes from a generator seeded with (seed, i), so that weights and optimiser moments
-    are all the state there is: a training resumed from `state_file` (read if it exists, written every 250
-    updates) ends as an unbroken one would, and a finished one returns at once.
+    All draws of update i come from a generator seeded with (seed, i), so that weights and optimiser moments are the
+    whole state: a training resumed from `state_file` (read if it exists, written every 250 updates) ends like an
+    uninterrupted one, and a finished one returns at once.
 
-    Raises ValueError for a state file of another method or seed, FloatingPointError for a loss that is not
-    finite.
+    Raises
+    ------
+    ValueError
+        The state file is of another method or seed.
+    FloatingPointError
+        The loss is not finite.
     """
     network = method.network.train()
     optimiser = torch.optim.AdamW(network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
@@ -132,7 +136,7 @@ def _train_step(
     seed: int,
     update: int,
 ) -> float:
-    """One update: estimates -> filter -> objective on the true paths -> AdamW. Returns the loss."""
+    """Make one update: estimates -> filter -> objective on the true paths -> AdamW; return the loss."""
     rng = np.random.default_rng([seed, update])
     for group in optimiser.param_groups:
         group["lr"] = learning_rate(config, update)
@@ -160,7 +164,7 @@ def _save(state_file: Path, owner: str, network: nn.Module, optimiser: torch.opt
 
 
 def _load(state_file: Path, owner: str, network: nn.Module, optimiser: torch.optim.Optimizer) -> int:
-    """Fill network and optimiser; the number of updates done."""
+    """Load network and optimiser; return the number of updates done."""
     state = torch.load(state_file, weights_only=True, map_location="cpu")
     if state["owner"] != owner:
         raise ValueError(f"state file {state_file}: found {state['owner']!r}, expected {owner!r}")

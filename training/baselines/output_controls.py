@@ -43,12 +43,12 @@ OUTPUT_CONTROLS = ("skip_mp", "skip_mp_phase", "no_skip_mp", "no_skip_mp_phase")
 class OutputControlNetwork(FilterNetwork):
     """The paper's trunk, a head that also reads six statistics, and one of four outputs.
 
-    At equal seeds the trunk starts from the generator's own weights. The last layer starts at zero: untrained,
-    "skip" is the ratio base and "no skip" a magnitude of one.
+    With equal seeds the trunk starts from the generator's weights. The last layer starts at zero: untrained, "skip" is
+    the ratio base and "no skip" a magnitude of one.
     """
 
     def __init__(self, config: GeneratorConfig, *, has_skip: bool, has_phase: bool) -> None:
-        """config: of the standard generator; it supplies grid, base, trunk and the scale of g."""
+        """Build from the standard generator's configuration: grid, base, trunk and scale of g."""
         super().__init__()
         self.config = config
         self.has_skip = has_skip
@@ -66,11 +66,11 @@ class OutputControlNetwork(FilterNetwork):
 
     @property
     def n_parameters(self) -> int:
-        """Trained numbers: 151,641 with minimum phase, 151,682 with a phase output."""
+        """Return the number of trained parameters: 151,641 with minimum phase, 151,682 with a phase output."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def forward(self, paths: AcousticPaths) -> NetworkOutput:
-        """Taps [batch, 2048] and log|W| - log A_base [batch, n_bins]."""
+        """Compute taps [batch, 2048] and log|W| - log A_base [batch, n_bins]."""
         inputs = PathInputs.read(paths, self.config.n_fft, self.config.base)
         hidden = self.trunk(inputs.features)
         with full_precision(hidden):
@@ -94,7 +94,7 @@ class OutputControl(NetworkMethod):
     network: OutputControlNetwork
 
     def without_phase(self) -> Self:
-        """The same network with its second output left unused: minimum phase."""
+        """Return the same network with its phase output unused: minimum phase."""
         network = copy(self.network)
         network.has_phase = False
         return type(self)(self.name, network)
@@ -114,8 +114,14 @@ class OutputControl(NetworkMethod):
     ) -> Self:
         """Train on the device that holds the training set; see `train_network` for resuming and errors.
 
-        control: one of OUTPUT_CONTROLS. config: of the PRIME model it stands beside. n_fft: the data set's
-        Fourier grid.
+        Parameters
+        ----------
+        config
+            Configuration of the PRIME model to compare with.
+        control
+            One of OUTPUT_CONTROLS.
+        n_fft
+            Points of the data set's Fourier grid.
         """
         if control not in OUTPUT_CONTROLS:
             raise ValueError(f"output control: found {control!r}, expected one of {', '.join(OUTPUT_CONTROLS)}")
@@ -131,6 +137,6 @@ class OutputControl(NetworkMethod):
 
 
 def _phase_factor(v: Tensor) -> Tensor:
-    """exp(i pi tanh v), and 1 at both ends, where a real filter's response is real: complex [batch, n_bins]."""
+    """Compute exp(i pi tanh v), and 1 at both ends, where a real filter's response is real: [batch, n_bins]."""
     offset = nn.functional.pad(math.pi * torch.tanh(v[..., 1:-1]), (1, 1))
     return torch.polar(torch.ones_like(offset), offset)

@@ -1,7 +1,7 @@
-"""What hardware runs, under the service's default ceiling: taps or second-order sections, for each ear or for all.
+"""Filters as hardware runs them, under the service's default ceiling: taps or sections, for one ear or for all.
 
-The designs for all are what an optimiser on a database's persons gives to everybody: one filter that minimises the
-updates' objective over all ears of the support together, as `/export` does with `conditions`.
+The designs for all are those of an optimiser on a database of persons: one filter that minimises the updates' objective
+over all ears of the support together, as `/export` does with `conditions`.
 """
 
 from __future__ import annotations
@@ -22,37 +22,39 @@ from synthesis.paths import AcousticPaths, ControlFilter
 from training.baselines.wmmse import support_estimates
 from training.training_set import TrainingSet
 
-# Samples of a cascade's impulse response: 0.34 s, in which a pole at 3 Hz falls by 50 dB.
+# Length of a cascade's impulse response: 0.34 s, in which a pole at 3 Hz decays by 50 dB.
 N_RESPONSE = 16_384
 
 
 @dataclass(frozen=True)
 class IndividualRealisation:
-    """The target's filter for each ear. reference_psd: mean square per bin, [n_bins]."""
+    """The target's filter per ear."""
 
+    # Mean square per bin, [n_bins].
     reference_psd: Tensor
     target: Target
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
-        """Impulse responses [batch, n] from estimated paths."""
+        """Design impulse responses [batch, n] from estimated paths."""
         responses = [_response([condition], self.reference_psd, self.target) for condition in _conditions(paths)]
         return ControlFilter(torch.stack(responses).to(paths.primary.real))
 
 
 @dataclass(frozen=True)
 class SupportSharedRealisation:
-    """The target's filter for all estimates of the support together. taps: its impulse response, [1, n]."""
+    """The target's filter for all estimates of the support together."""
 
+    # Impulse response, [1, n].
     taps: Tensor
 
     @classmethod
     def fit(cls, training_set: TrainingSet, reference_psd: Tensor, target: Target) -> Self:
-        """One design on the support's own calibration."""
+        """Design one filter on the support's calibration."""
         ears = _conditions(support_estimates(training_set))
         return cls(_response(ears, reference_psd, target)[None])
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
-        """The same taps for each of the paths: [batch, n]."""
+        """Return the same taps for all paths, [batch, n]."""
         return ControlFilter(self.taps.to(paths.primary.real).expand(paths.batch_size, -1))
 
 
@@ -62,7 +64,7 @@ def _conditions(paths: AcousticPaths) -> list[PathSpectra]:
 
 
 def _response(ears: Sequence[PathSpectra], reference_psd: Tensor, target: Target) -> Tensor:
-    """Impulse response of one filter for all ears, [n]."""
+    """Design one filter for all ears, and return its impulse response [n]."""
     made = realise(ears, reference_psd.cpu().double().numpy(), target, max_gain_db=DEFAULT_MAX_GAIN_DB)
     if made.sections is None:
         return torch.from_numpy(made.taps)

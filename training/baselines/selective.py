@@ -1,7 +1,7 @@
 """Selective fixed filter: the best of a library of ready filters, after Shi et al. 2022 (SFANC).
 
-SFANC classifies the incoming noise; here it is the acoustic path that differs, so the filter is selected by what
-the query's estimated paths predict.
+SFANC classifies the incoming noise; here the acoustic path differs, so the filter is selected by the prediction on the
+query's estimated paths.
 """
 
 from __future__ import annotations
@@ -24,27 +24,26 @@ from training.training_set import TrainingSet
 
 @dataclass(frozen=True)
 class SelectiveFixedFilter:
-    """The support case's WMMSE filter of which the query's estimates predict the most noise reduction.
+    """The support case's WMMSE filter with the most noise reduction predicted on the query's estimates."""
 
-    library: one filter for each support case, [n_cases, 2048]. reference_psd: mean square per bin, [n_bins].
-    """
-
+    # One filter per support case, [n_cases, 2048].
     library: Tensor
+    # Mean square per bin, [n_bins].
     reference_psd: Tensor
 
     @classmethod
     def fit(cls, training_set: TrainingSet, reference_psd: Tensor) -> Self:
-        """Design the library from the support's own calibration."""
+        """Design the library from the support's calibration."""
         return cls(design_wmmse(support_estimates(training_set), reference_psd), reference_psd)
 
     def select(self, paths: AcousticPaths) -> Tensor:
-        """Place in the library for each of the estimated paths: [batch]."""
+        """Return the library index per estimated path, [batch]."""
         library = self.library.to(paths.primary.real)
         psd, unused = self.reference_psd.to(library), np.zeros((2, len(WIDE_BANDS)))
         places = []
         for item in range(paths.batch_size):
             one = paths[item : item + 1]
-            # Their uncertainty is the same for every filter and changes no order.
+            # Their uncertainty is the same for every filter and does not affect the order.
             sums = band_sums(one.primary, one.secondary, library, psd, is_true=True).double().cpu().numpy()
             figures = [predict(value, unused, has_coherence=False, is_true=True) for value in sums]
             usable = [
@@ -54,5 +53,5 @@ class SelectiveFixedFilter:
         return torch.tensor(np.array(places), device=library.device)
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
-        """Taps [batch, 2048] from estimated paths."""
+        """Design taps [batch, 2048] from estimated paths."""
         return ControlFilter(self.library.to(paths.primary.real)[self.select(paths)])

@@ -18,15 +18,16 @@ from training.training_set import TrainingSet
 class WmmsePcg:
     """Single-precision conjugate gradients from zero, to a relative residual of 1e-6 or `budget` iterations.
 
-    The paper's diagonal preconditioner is a scalar for a Toeplitz matrix and leaves every iterate unchanged, so it
-    is applied as none. reference_psd: mean square per bin, [n_bins].
+    The paper's diagonal preconditioner is a scalar for a Toeplitz matrix, leaves the iterates unchanged, and is
+    omitted.
     """
 
+    # Mean square per bin, [n_bins].
     reference_psd: Tensor
     budget: int
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
-        """Taps [batch, 2048] from estimated paths."""
+        """Design taps [batch, 2048] from estimated paths."""
         weights = wmmse_weights(self.reference_psd.to(torch.float32))
         column, rhs = toeplitz_system(paths.to(torch.float32), weights)
         solution = conjugate_gradients(SymmetricToeplitz(column), rhs, n_iterations=self.budget)
@@ -35,25 +36,23 @@ class WmmsePcg:
 
 @dataclass(frozen=True)
 class SupportSharedWmmse:
-    """One filter for every query: the weighted least-squares solution over all estimates of the support.
+    """One filter for all queries: the weighted least-squares solution over all estimates of the support."""
 
-    taps: [1, 2048].
-    """
-
+    # [1, 2048].
     taps: Tensor
 
     @classmethod
     def fit(cls, training_set: TrainingSet, reference_psd: Tensor) -> Self:
-        """One direct solve on the support's own calibration. reference_psd: mean square per bin, [n_bins]."""
+        """Solve once, directly, on the support's calibration; reference_psd is the mean square per bin, [n_bins]."""
         return cls(design_shared_wmmse(support_estimates(training_set), reference_psd))
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
-        """The same taps for each of the paths: [batch, 2048]."""
+        """Return the same taps for all paths, [batch, 2048]."""
         return ControlFilter(self.taps.to(paths.primary.real).expand(paths.batch_size, -1))
 
 
 def support_estimates(training_set: TrainingSet) -> AcousticPaths:
-    """Estimates of the support cases from the run's own calibration."""
+    """Return the estimates of the support cases from the run's calibration."""
     return AcousticPaths.from_impulse_responses(
         training_set.primary_estimates[0], training_set.secondary_estimates[0]
     )

@@ -1,4 +1,4 @@
-"""Acoustic paths and noises to train and score with: measured where a folder holds them, simulated otherwise."""
+"""Acoustic paths and noises for training and scoring, measured or simulated."""
 
 from __future__ import annotations
 
@@ -18,17 +18,22 @@ def open_dataset(
     *,
     n_listeners: int = N_SIMULATED_LISTENERS,
 ) -> PathDataset:
-    """The data set that a command line names.
+    """Open the data set of a command line.
 
-    Args:
-        kind: ``pandar``, ``index`` (a folder is needed), ``ten-path`` (read as an index; without a folder: a
-            simulated stand-in, labelled by `is_simulated` and its notes) or ``simulated``.
-        folder: where the measurements are.
-        n_listeners: how many listeners to simulate (``simulated`` only).
+    Parameters
+    ----------
+    kind
+        ``pandar``, ``index`` (a folder is needed), ``ten-path`` (read as an index; without a folder: a simulated
+        stand-in, labelled by `is_simulated` and its notes) or ``simulated``.
+    folder
+        Folder of the measurements.
+    n_listeners
+        Number of simulated listeners (``simulated`` only).
 
-    Raises:
-        DatasetError: an unknown kind, a folder missing where it is needed or given where nothing reads it, or
-            whatever the reader finds wrong.
+    Raises
+    ------
+    DatasetError
+        The kind is unknown, a folder is missing or superfluous, or the reader finds a fault.
     """
     if kind == "pandar":
         if folder is None:

@@ -1,21 +1,21 @@
-"""A maker's own measurements: a table that says which file holds which path of which ear.
+"""Read a maker's measurements from a table of files, paths and ears.
 
-The table is ``index.csv`` in the data set's folder, or any other CSV file. It has a heading and a row for each
+The table is ``index.csv`` in the data set's folder, or any other CSV file. It has a heading and a row per
 measurement:
 
     listener,ear,condition,primary,secondary,feedback
     anna,left,,anna_left_primary.wav,anna_left_secondary.wav,
     anna,left,pressed,anna.mat#P_pressed,anna.mat#S_pressed,anna.mat#F_pressed
 
-- listener: whom splits keep together, e.g. a person with all measurements of all days.
+- listener: unit that splits keep together, e.g. a person with all measurements of all days.
 - ear: left, right or mono.
 - condition (may be absent): names one of several measurements of the ear, e.g. a seating or a direction.
 - primary, secondary, feedback (may be absent): a file that `measurement.files.measurements` reads, relative to the
   table. ``FILE#CHANNEL`` names one of its channels. Without it the file has one channel, or one of that name
   (``primary``; in ITA files ``PrimaryL`` or ``PrimaryR``, by the ear).
 
-Responses are brought to 48 kHz and to at most 8192 samples; files that do not say their rate are taken for it. A
-spectrum becomes the response of 8192 samples whose transform it is: what it has of negative time stands at its end.
+Responses are brought to 48 kHz and to at most 8192 samples; files that state no rate are assumed to have it. A
+spectrum becomes the response of 8192 samples whose transform it is, with negative time at its end.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from training.datasets.path_pairs import (
 )
 
 INDEX_FILE = "index.csv"
-# Samples of a primary and a secondary path's estimate, and the points of the Fourier grid.
+# Samples of the estimates of primary and secondary path, and points of the Fourier grid.
 LENGTHS: dict[DatasetKind, tuple[int, int, int]] = {"index": (8192, 2048, 32_768), "ten-path": (2048, 2048, 8192)}
 
 _EARS: dict[str, EarSide] = {"left": "left", "right": "right", "mono": "mono"}
@@ -55,13 +55,18 @@ _COLUMNS = ("listener", "ear", "condition", "primary", "secondary", "feedback")
 def read_index(folder: str | Path, name: DatasetKind = "index") -> PathDataset:
     """Read every measurement that a table lists, ordered by listener, then ear, then row.
 
-    Args:
-        folder: with an ``index.csv``, or the table itself.
-        name: ``index``, or ``ten-path`` for paths as short as the paper's ten.
+    Parameters
+    ----------
+    folder
+        With an ``index.csv``, or the table itself.
+    name
+        ``index``, or ``ten-path`` for paths as short as the paper's ten.
 
-    Raises:
-        DatasetError: no table, a column missing or unknown, an empty table, an unknown ear, the same measurement
-            twice, a file that cannot be read, a channel that is not there, a response too long.
+    Raises
+    ------
+    DatasetError
+        No table, a column missing or unknown, an empty table, an unknown ear, the same measurement twice, a file that
+        cannot be read, a channel that is not there, a response too long.
     """
     table = Path(folder)
     table = table / INDEX_FILE if table.is_dir() else table
@@ -110,7 +115,7 @@ def read_index(folder: str | Path, name: DatasetKind = "index") -> PathDataset:
 
 
 def _rows(table: Path, content: bytes) -> list[tuple[int, dict[str, str]]]:
-    """Line number and cells by column; separators are commas, or semicolons where the heading has them."""
+    """Read line number and cells by column; separators are commas, or semicolons if the heading has them."""
     text = content.decode("utf-8-sig", errors="replace")
     heading = text.partition("\n")[0]
     reader = csv.DictReader(io.StringIO(text), delimiter=";" if ";" in heading else ",", restval="")
@@ -133,12 +138,12 @@ def _rows(table: Path, content: bytes) -> list[tuple[int, dict[str, str]]]:
             raise DatasetError(f"{table}, line {reader.line_num}: found no {' and no '.join(empty)}")
         rows.append((reader.line_num, cells))
     if not rows:
-        raise DatasetError(f"{table}: there is a heading and no row; add a row for each measurement")
+        raise DatasetError(f"{table}: there is a heading and no row; add a row per measurement")
     return rows
 
 
 def read_measurement(file: Path) -> Measurement:
-    """Read a measurement; 48 kHz where no rate is stated. Raises DatasetError for what cannot be used."""
+    """Read a measurement, at 48 kHz if no rate is stated; raises DatasetError for an unusable file."""
     try:
         return read(file, SAMPLE_RATE_HZ)
     except FileError as error:
@@ -146,7 +151,7 @@ def read_measurement(file: Path) -> Measurement:
 
 
 def _response(found: Measurement, path: str, ear: EarSide, channel: str) -> Response:
-    """One path of a file."""
+    """Read one path of a file."""
     try:
         return found.response(found.select(channel) if channel else found.name_of(path, path + ear[0]))
     except FileError as error:
@@ -154,7 +159,7 @@ def _response(found: Measurement, path: str, ear: EarSide, channel: str) -> Resp
 
 
 def paths_of_ear(found: Mapping[str, Response]) -> tuple[dict[str, NDArray[np.float64]], tuple[str, ...]]:
-    """`measurement.files.measurements.paths_at_48_khz`, with DatasetError for what is too long, and notes."""
+    """Bring paths to 48 kHz with notes, as `paths_at_48_khz`; DatasetError for one that is too long."""
     try:
         samples, notes = paths_at_48_khz(found)
     except FileError as error:

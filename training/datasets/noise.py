@@ -1,6 +1,6 @@
 """The ten noises: eight recordings, white and pink, all at RMS 0.05, and their mean power spectrum.
 
-Recordings come from a folder of plain WAV files or from DEMAND's own layout (``TMETRO/ch01.wav``, ...;
+Recordings come from a folder of plain WAV files or from DEMAND's layout (``TMETRO/ch01.wav``, ...;
 Thiemann, Ito, Vincent 2013). Supervised clips and the reference spectrum use 0-4 s, scores 7-10 s.
 """
 
@@ -24,9 +24,9 @@ N_SAMPLES = 12 * SAMPLE_RATE_HZ
 MIN_SAMPLES = 10 * SAMPLE_RATE_HZ  # scores end at 10 s
 REFERENCE_SAMPLES = 4 * SAMPLE_RATE_HZ  # the supervised part of every noise
 SCORED_FROM_SAMPLES = 7 * SAMPLE_RATE_HZ
-BLOCK_SAMPLES = SAMPLE_RATE_HZ // 2  # scores are taken of six blocks, each of which counts as much as the others
+BLOCK_SAMPLES = SAMPLE_RATE_HZ // 2  # scores average six blocks with equal weight
 N_BLOCKS = 6
-# A part this far below its recording's own level is silent: what a filter does to it says nothing of the noise.
+# Level relative to the recording below which a part is silent and not scored.
 SILENT_DB = -60.0
 PINK_FLAT_BELOW_HZ = 20.0
 
@@ -46,24 +46,21 @@ _SIMULATED: dict[str, tuple[tuple[float, ...], float]] = {
 
 @dataclass(frozen=True, eq=False)
 class NoiseSet:
-    """Noises for calibration, training and scoring.
+    """Noises for calibration, training and scoring."""
 
-    Attributes:
-        names: one per signal; the recordings' first, then ``white`` and ``pink``.
-        signals: float64 [n_noises, n_samples] at 48 kHz, 10 to 12 s, RMS 0.05 over the whole file.
-        n_recordings: the first so many are recordings; only they probe a calibration.
-        fingerprint: sha256 over the names and bytes of the files read and the seed of white and pink.
-        is_simulated: true where the recordings are synthetic stand-ins.
-    """
-
+    # One per signal: recordings first, then ``white`` and ``pink``.
     names: tuple[str, ...]
+    # Float64 [n_noises, n_samples] at 48 kHz, 10 to 12 s, RMS 0.05 over the whole file.
     signals: NDArray[np.float64]
+    # Number of recordings, which come first; only they probe a calibration.
     n_recordings: int
+    # Sha256 over the names and bytes of the files read and the seed of white and pink.
     fingerprint: str
+    # True where the recordings are synthetic stand-ins.
     is_simulated: bool = False
 
     def of(self, names: Sequence[str], others: Sequence[str] = ()) -> NoiseSet:
-        """The signals of these names alone: `names` as its recordings, then `others`. DatasetError for others."""
+        """Select signals: `names` as recordings, then `others`; DatasetError for an unknown name."""
         chosen = (*names, *others)
         if unknown := sorted(set(chosen).difference(self.names)):
             raise DatasetError(f"noises: none is named {', '.join(unknown)}; use some of {self.names}")
@@ -79,19 +76,26 @@ class NoiseSet:
 def read_noise(folder: str | Path, seed: int = 0) -> NoiseSet:
     """Read eight recordings and append white and pink noise.
 
-    Args:
-        folder: holds ``*.wav``, or DEMAND's ``ENVIRONMENT/ch01.wav``, or WAV files one folder down. Of more
-            than eight, eight evenly spread over the ascending names are taken: DEMAND's names begin with
-            the kind of place, so that an even spread takes every kind.
-        seed: of white and pink.
+    Parameters
+    ----------
+    folder
+        Holds ``*.wav``, or DEMAND's ``ENVIRONMENT/ch01.wav``, or WAV files one folder down. Of more than eight, eight
+        evenly spread over the ascending names are taken: DEMAND's names begin with the kind of place, so that an even
+        spread takes every kind.
+    seed
+        Seed of white and pink noise.
 
-    Returns:
-        The first 12 s (10 s at least, as much as all files hold), first channel, each file at RMS 0.05 over
-        its whole length.
+    Returns
+    -------
+    NoiseSet
+        The first 12 s (10 s at least, as much as all files hold), first channel, each file at RMS 0.05 over its whole
+        length.
 
-    Raises:
-        DatasetError: fewer than eight files, a file that is unreadable, damaged, shorter than 10 s, silent in 0-4 s
-            or in a scored block, not at 48 kHz or not 16-, 24-, 32-bit or float.
+    Raises
+    ------
+    DatasetError
+        Fewer than eight files, a file that is unreadable, damaged, shorter than 10 s, silent in 0-4 s or in a scored
+        block, not at 48 kHz or not 16-, 24-, 32-bit or float.
     """
     files = _find_files(Path(folder))
     recordings = []
@@ -104,10 +108,10 @@ def read_noise(folder: str | Path, seed: int = 0) -> NoiseSet:
 
 
 def simulated_noise(seed: int = 0) -> NoiseSet:
-    """Eight synthetic environments (`simulated_...`), white and pink, for a machine with no recordings.
+    """Simulate eight environments (`simulated_...`), white and pink, for a machine without recordings.
 
-    Each is Gaussian noise with a spectrum drawn after an environment's and a level that wanders slowly, as
-    recordings do. They are stand-ins: results made with them must say so (`is_simulated`).
+    Gaussian noise with an environment's spectrum and a slowly wandering level. Results with these stand-ins must be
+    labelled (`is_simulated`).
     """
     generators = [np.random.default_rng([seed, 2, i]) for i in range(len(_SIMULATED))]
     recordings = [
@@ -119,25 +123,27 @@ def simulated_noise(seed: int = 0) -> NoiseSet:
 
 
 def white_noise(seed: int) -> NDArray[np.float64]:
-    """12 s of white Gaussian noise at 48 kHz, float64 [576000], RMS 0.05."""
+    """Generate 12 s of white Gaussian noise at 48 kHz, float64 [576000], RMS 0.05."""
     return at_target_rms(np.random.default_rng([seed, 0]).standard_normal(N_SAMPLES))
 
 
 def pink_noise(seed: int) -> NDArray[np.float64]:
-    """12 s of Gaussian noise whose power falls as 1/f, flat below 20 Hz; float64 [576000], RMS 0.05."""
+    """Generate 12 s of Gaussian noise whose power falls as 1/f, flat below 20 Hz; float64 [576000], RMS 0.05."""
     frequency_hz = np.fft.rfftfreq(N_SAMPLES, 1 / SAMPLE_RATE_HZ)
     magnitude = 1 / np.sqrt(np.maximum(frequency_hz, PINK_FLAT_BELOW_HZ))
     return at_target_rms(_shaped(np.random.default_rng([seed, 1]), magnitude))
 
 
 def reference_psd(noise_set: NoiseSet) -> NDArray[np.float64]:
-    """Mean power spectrum of the noises on the 32768-point design grid.
+    """Average the power spectra of the noises on the 32768-point design grid.
 
     Welch's method per noise (Hann, 32768 samples, half overlap, 0-4 s), then the mean over noises.
 
-    Returns:
-        One-sided float64 [16385], mean square per bin: the bins sum to the mean square of a noise. Hence
-        every bin but DC and Nyquist carries the power of its negative-frequency twin too.
+    Returns
+    -------
+    NDArray[np.float64]
+        One-sided float64 [16385], mean square per bin: the bins sum to the mean square of a noise. Hence every bin but
+        DC and Nyquist includes the power of its negative frequency.
     """
     _, density = welch(
         noise_set.signals[:, :REFERENCE_SAMPLES],
@@ -145,7 +151,7 @@ def reference_psd(noise_set: NoiseSet) -> NDArray[np.float64]:
         window="hann",
         nperseg=DESIGN_N_FFT,
         noverlap=DESIGN_N_FFT // 2,
-        detrend=False,  # a slope or an offset is part of the noise that the filter meets
+        detrend=False,  # an offset or slope reaches the filter too
         scaling="density",
         axis=-1,
     )
@@ -154,7 +160,7 @@ def reference_psd(noise_set: NoiseSet) -> NDArray[np.float64]:
 
 
 def _find_files(folder: Path) -> dict[str, Path]:
-    """Eight files by name, ascending."""
+    """Find eight files by name, ascending."""
     if not folder.is_dir():
         raise DatasetError(f"{folder}: this folder does not exist; give one with noise recordings")
     plain = {file.stem: file for file in _wav_files(folder)}
@@ -176,7 +182,7 @@ def _wav_files(folder: Path) -> list[Path]:
 
 
 def _first_channel(file: Path) -> NDArray[np.float64]:
-    """The first channel [n] of a WAV file, of any scale; see `read_noise` for what is refused."""
+    """Read the first channel [n] of a WAV file, of any scale; `read_noise` lists what is refused."""
     found = read_measurement(file)
     check_sample_rate(found.rate_hz or 0, str(file))
     signal: NDArray[np.float64] = next(iter(found.channels.values()))
@@ -185,14 +191,14 @@ def _first_channel(file: Path) -> NDArray[np.float64]:
             f"{file}: found {signal.size / SAMPLE_RATE_HZ:.2f} s, expected at least "
             f"{MIN_SAMPLES // SAMPLE_RATE_HZ} s"
         )
-    # An offset is no sound, hence variances.
+    # An offset is not sound, hence variances.
     silent = 10 ** (SILENT_DB / 10) * signal.var()
     starts = (SCORED_FROM_SAMPLES + n * BLOCK_SAMPLES for n in range(N_BLOCKS))
     for start, stop in ((0, REFERENCE_SAMPLES), *((item, item + BLOCK_SAMPLES) for item in starts)):
         if signal[start:stop].var() <= silent:
             raise DatasetError(
                 f"{file}: found silence from {start / SAMPLE_RATE_HZ:g} to {stop / SAMPLE_RATE_HZ:g} s, expected a "
-                f"recording that is less than {-SILENT_DB:g} dB below its own level there"
+                f"recording that is less than {-SILENT_DB:g} dB below its mean level there"
             )
     return signal
 
@@ -204,7 +210,7 @@ def _noise_set(
     digest: str,
     is_simulated: bool = False,
 ) -> NoiseSet:
-    """Level every recording over its whole length, cut all to a common length, append white and pink."""
+    """Level recordings over their whole length, cut all to a common length, and append white and pink."""
     signals = [*map(at_target_rms, recordings), white_noise(seed), pink_noise(seed)]
     n_samples = min(signal.size for signal in signals)  # white and pink last 12 s, so at most that
     return NoiseSet(
@@ -217,13 +223,13 @@ def _noise_set(
 
 
 def at_target_rms(signal: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The signal [n] scaled to the mean square of all probes, RMS TARGET_RMS; it must not be silent."""
+    """Scale a signal [n] to the mean square of all probes, RMS TARGET_RMS; it must not be silent."""
     levelled: NDArray[np.float64] = signal * (TARGET_RMS / np.sqrt(np.mean(signal**2)))
     return levelled
 
 
 def _shaped(generator: np.random.Generator, magnitude: NDArray[np.float64]) -> NDArray[np.float64]:
-    """12 s of Gaussian noise with the given one-sided magnitude [288001]."""
+    """Generate 12 s of Gaussian noise with a one-sided magnitude [288001]."""
     spectrum = np.fft.rfft(generator.standard_normal(N_SAMPLES)) * magnitude
     shaped: NDArray[np.float64] = np.fft.irfft(spectrum, N_SAMPLES)
     return shaped
@@ -237,10 +243,18 @@ def environment(
     wander_hz: float = 1.0,
     band_hz: tuple[float, float] = (0.0, np.inf),
 ) -> NDArray[np.float64]:
-    """12 s of Gaussian noise at 48 kHz as an environment makes it, of any level: float64 [576000].
+    """Generate 12 s of Gaussian noise at 48 kHz as in an environment, of any level: float64 [576000].
 
-    levels_db: at 31.5, 63, ..., 16000 Hz, ten in all. depth_db: SD of its level, which changes below `wander_hz`.
-    band_hz: outside of it there is nothing.
+    Parameters
+    ----------
+    levels_db
+        Levels at 31.5, 63, ..., 16000 Hz, ten in all.
+    depth_db
+        SD of the level's changes.
+    wander_hz
+        Highest rate of these changes.
+    band_hz
+        Range outside of which there is no power.
     """
     frequency_hz = np.fft.rfftfreq(N_SAMPLES, 1 / SAMPLE_RATE_HZ)
     level_db = np.interp(np.log(np.maximum(frequency_hz, 1)), np.log(_KNOTS_HZ), levels_db)

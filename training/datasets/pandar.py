@@ -1,4 +1,4 @@
-"""Reader of PANDAR, the earphone path database of RWTH Aachen's IKS (Liebich, Fabry, Jax, Vary, 2019).
+"""Read PANDAR, the earphone path database of RWTH Aachen's IKS (Liebich, Fabry, Jax, Vary, 2019).
 
 The ``.ita`` file of a person or a handling case holds six impulse responses of 8192 samples, ``Secondary``,
 ``Feedback`` and ``Primary`` of both ears. That of a direction holds the primary paths of a dummy head as one-sided
@@ -51,16 +51,22 @@ _Files = dict[int, tuple[Path, bytes]]
 def read_pandar(folder: str | Path) -> PathDataset:
     """Read both ears of every person that the folder holds.
 
-    Args:
-        folder: any level of the database: the folder above ``PANDAR_database_1.0``, that folder itself,
-            ``BoseQC20``, ``acoustic_booth`` or ``persons``.
+    Parameters
+    ----------
+    folder
+        Any level of the database: the folder above ``PANDAR_database_1.0``, that folder itself, ``BoseQC20``,
+        ``acoustic_booth`` or ``persons``.
 
-    Returns:
-        Originals at 48 kHz, 8192 samples each, left ear before right, persons ascending.
+    Returns
+    -------
+    PathDataset
+        Originals at 48 kHz of 8192 samples, left ear before right, persons ascending.
 
-    Raises:
-        DatasetError: no person file, the same person twice, an unreadable file, another sampling rate,
-            another shape, a missing channel, NaN or infinite samples.
+    Raises
+    ------
+    DatasetError
+        No person file, the same person twice, an unreadable file, another sampling rate, another shape, a missing
+        channel, NaN or infinite samples.
     """
     files = _find_files(Path(folder), "acoustic_booth/persons", "person")
     return _dataset(
@@ -72,7 +78,7 @@ def read_handling(folder: str | Path) -> PathDataset:
     """Read the handling cases, 101 closed and pressed, 102 closed, 103 and 104 open, as labels of one listener.
 
     They show how a design behaves when the earphone is touched or taken off; no split uses them. Arguments and
-    errors as `read_pandar`; the ear's fit tells closed, pressed and open.
+    errors as `read_pandar`; the ear's fit distinguishes closed, pressed and open.
     """
     files = _find_files(Path(folder), "acoustic_booth/handling", "handling")
     return _dataset(
@@ -83,7 +89,7 @@ def read_handling(folder: str | Path) -> PathDataset:
 def read_directions(folder: str | Path) -> PathDataset:
     """Read the dummy head's directions, as labels (``0 deg``, ``15 deg``, ...) of one listener.
 
-    A direction is a primary path of its own; secondary and feedback path are the head's, the same in all of them.
+    Directions differ in the primary path; secondary and feedback path are the head's in all of them.
     Arguments and errors as `read_pandar`; `folder` may also be ``anechoic_chamber``, with both of its folders.
     """
     files = _find_files(Path(folder), "anechoic_chamber/primary", "primary_direction")
@@ -112,19 +118,19 @@ def _dataset(files: _Files, pairs: list[PathPair]) -> PathDataset:
 
 
 def _find_files(folder: Path, place: str, kind: str) -> dict[int, tuple[Path, bytes]]:
-    """Files and their bytes by number, ascending. place: their folder below the earphone's."""
+    """Read files by number, ascending; place is their folder below the earphone's."""
     if not folder.is_dir():
         raise DatasetError(f"{folder}: this folder does not exist; give any level of the PANDAR database")
-    above, own = place.split("/")
+    above, folder_name = place.split("/")
     # From the folder itself up to the folder above the database.
-    for level in ("", own, place, f"*/{place}", f"*/*/{place}"):
+    for level in ("", folder_name, place, f"*/{place}", f"*/*/{place}"):
         files = sorted(folder.glob(f"{level}/*_{kind}_*.ita".lstrip("/")))
         if files:
             break
     else:
         raise DatasetError(
             f"{folder}: there is no *_{kind}_*.ita file; give any level of the PANDAR database "
-            f"(from the folder above PANDAR_database_1.0 down to {above}/{own})"
+            f"(from the folder above PANDAR_database_1.0 down to {above}/{folder_name})"
         )
     by_number: dict[int, Path] = {}
     for file in files:
@@ -141,7 +147,7 @@ def _find_files(folder: Path, place: str, kind: str) -> dict[int, tuple[Path, by
 
 
 def _channels(files: _Files) -> Iterator[tuple[int, Measurement]]:
-    """What the files hold, as 8192 samples each."""
+    """Read the files, all of 8192 samples."""
     for number, (file, _) in files.items():
         try:
             found = read(file)
@@ -162,7 +168,7 @@ def _channels(files: _Files) -> Iterator[tuple[int, Measurement]]:
 def _pair(
     found: Measurement, ear: tuple[EarSide, str], listener: str, label: str = "", driver: Measurement | None = None
 ) -> PathPair:
-    """One ear of a file. driver: where secondary and feedback path are, if not in that file."""
+    """Read one ear of a file; driver has secondary and feedback path, if that file has not."""
     side, suffix = ear
     driver = driver or found
     return PathPair(
@@ -187,5 +193,5 @@ def _channel(found: Measurement, name: str) -> NDArray[np.float64]:
 
 
 def _fit(label: str, comment: str) -> str:
-    """The Secondary row's label; handling files tell pressed from closed only in their comment."""
+    """Return the Secondary row's label; handling files distinguish pressed from closed only in their comment."""
     return "closed and pressed" if label == "closed" and "pressed" in comment.lower() else label or "unknown"

@@ -1,4 +1,4 @@
-"""What every data set of acoustic paths comes down to: pairs of impulse responses, each with its origin."""
+"""Pairs of impulse responses, the common form of all data sets of acoustic paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from synthesis.conventions import SAMPLE_RATE_HZ
 
 MAX_PATH_SAMPLES = 8192  # a quarter of the 32768-point grid, so that p * w (10239 samples) does not wrap
-MAX_CUT_ENERGY = 1e-4  # -40 dB of a response's energy may lie beyond
+MAX_CUT_ENERGY = 1e-4  # largest share of a response's energy beyond that, -40 dB
 
 EarSide = Literal["left", "right", "mono"]
 Condition = Literal["original", "gain_delay", "tilt", "tail"]
@@ -22,43 +22,42 @@ DatasetKind = Literal["pandar", "ten-path", "index", "simulated"]
 
 
 class DatasetError(ValueError):
-    """Data on disk that cannot be used, or a request that a data set cannot meet.
+    """Unusable data on disk, or a request that a data set cannot meet.
 
-    The message names the file or quantity, what was found and what was expected.
+    The message states the file or quantity, the value found and the value expected.
     """
 
 
 @dataclass(frozen=True, eq=False)
 class PathPair:
-    """One ear of one listener: the true primary and secondary path.
+    """One ear of one listener: the true primary and secondary path."""
 
-    Attributes:
-        listener: identity that splits keep together, e.g. ``person-02``.
-        ear: ``left``, ``right`` or ``mono``.
-        condition: ``original`` as measured, or the name of a secondary-path variant (`variants.py`).
-        fit: how the earphone sat, as the data set says (``normal``, ``loose``, ``unknown``, ...).
-        primary: impulse response outer microphone -> error microphone at 48 kHz, float64 [n <= 8192].
-        secondary: impulse response loudspeaker -> error microphone at 48 kHz, float64 [n <= 8192].
-        variant: the drawn parameters of a variant; empty for an original.
-        label: which of several measurements of the ear (a seating, a direction); empty where there is one.
-        feedback: impulse response loudspeaker -> outer microphone, as `secondary`; None if not measured.
-    """
-
+    # Identity that splits keep together, e.g. ``person-02``.
     listener: str
+    # ``left``, ``right`` or ``mono``.
     ear: EarSide
+    # ``original`` as measured, or the name of a secondary-path variant (`variants.py`).
     condition: Condition
+    # Fit of the earphone as stated by the data set (``normal``, ``loose``, ``unknown``, ...).
     fit: str
+    # Impulse response outer microphone -> error microphone at 48 kHz, float64 [n <= 8192].
     primary: NDArray[np.float64]
+    # Impulse response loudspeaker -> error microphone at 48 kHz, float64 [n <= 8192].
     secondary: NDArray[np.float64]
+    # The drawn parameters of a variant; empty for an original.
     variant: dict[str, float] = field(default_factory=dict)
+    # One of several measurements of the ear (a seating, a direction); empty if there is one.
     label: str = ""
+    # Impulse response loudspeaker -> outer microphone, as `secondary`; None if not measured.
     feedback: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse responses that no later step could use.
+        """Reject unusable responses.
 
-        Raises:
-            DatasetError: a response is not one-dimensional, too long, not finite or all zero.
+        Raises
+        ------
+        DatasetError
+            A response is not one-dimensional, too long, not finite or all zero.
         """
         for name in ("primary", "secondary", "feedback"):
             if getattr(self, name) is not None:
@@ -67,7 +66,7 @@ class PathPair:
 
     @property
     def place(self) -> str:
-        """Ear and label: what rows call the ear, and what neighbours in an interpolation have in common."""
+        """Return ear and label: the ear's name in rows, equal for neighbours in an interpolation."""
         return f"{self.ear}, {self.label}" if self.label else self.ear
 
     @property
@@ -78,37 +77,36 @@ class PathPair:
 
 @dataclass(frozen=True, eq=False)
 class PathDataset:
-    """The original pairs of one data set and what must be said of them.
+    """Original pairs of one data set, with their provenance."""
 
-    Attributes:
-        name: which reader it came from.
-        pairs: originals only, ordered by listener, then ear.
-        primary_taps: length of a primary path's calibration estimate, in samples.
-        secondary_taps: length of a secondary path's calibration estimate, in samples.
-        n_fft: Fourier grid of the paper for this data set.
-        licence: licence of the data.
-        attribution: whom to name when the data, or something made of it, is passed on.
-        fingerprint: sha256 over the names and bytes of the files read (of the parameters, if simulated).
-        is_simulated: true where no measurement is behind the pairs.
-        notes: what a reader of a result must know about the data.
-    """
-
+    # Reader of the data.
     name: DatasetKind
+    # Originals only, ordered by listener, then ear.
     pairs: tuple[PathPair, ...]
+    # Length of a primary path's calibration estimate, in samples.
     primary_taps: int
+    # Length of a secondary path's calibration estimate, in samples.
     secondary_taps: int
+    # Fourier grid of the paper for this data set.
     n_fft: int
+    # Licence of the data.
     licence: str
+    # Attribution required when the data, or products of it, are passed on.
     attribution: str
+    # Sha256 over the names and bytes of the files read (of the parameters, if simulated).
     fingerprint: str
+    # True if the pairs are not measured.
     is_simulated: bool = False
+    # Remarks for readers of a result.
     notes: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a data set that holds a pair twice: it would count twice in every mean.
+        """Reject a data set that contains a pair twice, which would count twice in means.
 
-        Raises:
-            DatasetError: no pair at all, or two of the same listener, ear, label and condition.
+        Raises
+        ------
+        DatasetError
+            There is no pair, or two of the same listener, ear, label and condition.
         """
         if not self.pairs:
             raise DatasetError(f"data set {self.name}: there is no pair of paths")
@@ -119,14 +117,16 @@ class PathDataset:
 
     @property
     def listeners(self) -> tuple[str, ...]:
-        """The identities in the data set, ascending."""
+        """Return the listeners, ascending."""
         return tuple(sorted({pair.listener for pair in self.pairs}))
 
     def of(self, listeners: Iterable[str]) -> tuple[PathPair, ...]:
-        """The original pairs of the named listeners, in the data set's order.
+        """Return the original pairs of some listeners, in the data set's order.
 
-        Raises:
-            DatasetError: a listener that the data set does not hold.
+        Raises
+        ------
+        DatasetError
+            The data set does not contain a listener.
         """
         wanted = set(listeners)
         unknown = sorted(wanted.difference(self.listeners))
@@ -139,17 +139,24 @@ class PathDataset:
 
 
 def checked_response(values: Any, what: str) -> NDArray[np.float64]:
-    """An impulse response as a contiguous float64 vector.
+    """Convert an impulse response to a contiguous float64 vector.
 
-    Args:
-        values: anything array-like.
-        what: name of the quantity (and its file) for the error message.
+    Parameters
+    ----------
+    values
+        Anything array-like.
+    what
+        Name of the quantity (and its file) for the error message.
 
-    Returns:
+    Returns
+    -------
+    NDArray[np.float64]
         Float64 [n], 1 <= n <= 8192.
 
-    Raises:
-        DatasetError: not numeric, not one-dimensional, empty, longer than 8192, NaN or infinite, all zero.
+    Raises
+    ------
+    DatasetError
+        Not numeric, not one-dimensional, empty, longer than 8192, NaN or infinite, all zero.
     """
     try:
         response = np.ascontiguousarray(values, dtype=np.float64)
@@ -168,7 +175,7 @@ def checked_response(values: Any, what: str) -> NDArray[np.float64]:
 
 
 def cut_response(response: NDArray[np.float64], what: str) -> NDArray[np.float64]:
-    """The first 8192 samples, checked, or DatasetError where more than -40 dB of the energy lies beyond."""
+    """Cut to 8192 samples; DatasetError if more than -40 dB of the energy lies beyond."""
     if response.ndim == 1 and response.size > MAX_PATH_SAMPLES and np.isfinite(response).all():
         energy = response**2
         if energy[MAX_PATH_SAMPLES:].sum() > MAX_CUT_ENERGY * energy.sum():
@@ -182,20 +189,24 @@ def cut_response(response: NDArray[np.float64], what: str) -> NDArray[np.float64
 
 
 def check_sample_rate(rate_hz: float, what: str) -> None:
-    """Refuse any sampling rate but 48 kHz: the method's bands, taps and delays are stated at that rate.
+    """Reject sampling rates other than 48 kHz, at which the method's bands, taps and delays are stated.
 
-    Raises:
-        DatasetError: another rate.
+    Raises
+    ------
+    DatasetError
+        The rate differs.
     """
     if rate_hz != SAMPLE_RATE_HZ:
         raise DatasetError(f"{what}: found a sampling rate of {rate_hz:g} Hz, expected {SAMPLE_RATE_HZ} Hz")
 
 
 def read_bytes(file: Path) -> bytes:
-    """The whole file.
+    """Read a whole file.
 
-    Raises:
-        DatasetError: the system refuses (no permission, gone since it was listed, ...).
+    Raises
+    ------
+    DatasetError
+        The system refuses (no permission, deleted since it was listed, ...).
     """
     try:
         return file.read_bytes()
@@ -204,9 +215,9 @@ def read_bytes(file: Path) -> bytes:
 
 
 def fingerprint(named_contents: Iterable[tuple[str, bytes]]) -> str:
-    """Sha256 (hexadecimal) over names and contents, in ascending order of name.
+    """Compute sha256 (hexadecimal) over names and contents, in ascending order of name.
 
-    Names and contents enter with their lengths, so that no two different lists share a byte stream.
+    Lengths are included, so that no two different lists share a byte stream.
     """
     digest = hashlib.sha256()
     for name, content in sorted(named_contents):
@@ -217,9 +228,9 @@ def fingerprint(named_contents: Iterable[tuple[str, bytes]]) -> str:
 
 
 def named_seed(seed: int, *names: str) -> list[int]:
-    """Entropy for `numpy.random.default_rng` from a seed and names.
+    """Return entropy for `numpy.random.default_rng` from a seed and names.
 
-    A draw seeded so belongs to its listener and ear: whatever else a folder or a batch holds does not alter it.
+    Such a draw depends only on its listener and ear, not on the rest of a folder or batch.
     """
     identity = hashlib.sha256("/".join(names).encode()).digest()
     return [seed, *(int.from_bytes(identity[i : i + 4], "little") for i in range(0, 16, 4))]

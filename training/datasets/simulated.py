@@ -17,14 +17,14 @@ canal leaks to the outside, past the tip and through it::
   the canal draw the pressure down, at 4 kHz nozzle and front volume resonate. Converters add 2.7 samples.
 - Primary path: from the pressure outside, through leak, tip and vent, to the same point: 0 dB at low
   frequencies, falling from 250 Hz on, with the peak at 4 kHz again.
-- What no circuit has: sound scattered at head and pinna (a short tail, half a millisecond) and a diffuse tail
+- Beyond the circuit: sound scattered at head and pinna (a short tail, half a millisecond) and a diffuse tail
   over the whole response, fading from both ends as the circular division of two measured spectra leaves it. It
   is incoherent with the direct part, and what lies beyond 2048 taps no filter of that length can make: that
   is what limits WMMSE to about 22 dB on measured ears, and so it must here.
 
 Listeners differ in every element (log-normal); a listener's ears share part of it. The left ear faces the
 source; the right one lies in the shadow and sits looser, as in PANDAR. The nominal values and spreads come from
-fitting the circuit to the one-third-octave levels of PANDAR's ears; `studies/resemblance` measures the likeness.
+fitting the circuit to the one-third-octave levels of PANDAR's ears; the levels agree with PANDAR's.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ TEN_PATH_N_SAMPLES = 2048
 
 _RHO_C2_PA = 1.2 * 343.0**2  # bulk modulus of air: a volume V has the acoustic compliance V / _RHO_C2_PA
 _CIRCUIT_N_FFT = 65_536
-_SHARED_VARIANCE = 0.4  # of a listener's deviation, the part that both ears share
+_SHARED_VARIANCE = 0.4  # share of a listener's variance that is common to both ears
 
 
 @dataclass(frozen=True)
 class Earphone:
-    """The elements of one ear; the defaults are the nominal ear, facing the source.
+    """Elements of one ear; the defaults are the nominal ear, facing the source.
 
     Resistances in Pa s / m^3, masses in kg / m^4, compliances in m^3 / Pa, volumes in cm^3.
     """
@@ -66,13 +66,13 @@ class Earphone:
     front_volume_cm3: float = 0.035
     nozzle_resistance: float = 9.0e6
     nozzle_mass: float = 6.0e3
-    canal_volume_cm3: float = 1.7  # the eardrum's compliance included
+    canal_volume_cm3: float = 1.7  # including the eardrum's compliance
     canal_resistance: float = 9.0e4
     leak_resistance: float = 7.5e7
     leak_mass: float = 8.0e2
     tip_resistance: float = 1.3e7
     tip_mass: float = 3.5e3
-    tip_volume_cm3: float = 0.042  # of air as compliant as the tip
+    tip_volume_cm3: float = 0.042  # volume of air as compliant as the tip
     high_pass_hz: float = 90.0  # first order, of amplifier and converter
     low_pass_hz: float = 2.8e4  # second order, coincident poles
     secondary_delay_samples: float = 1.6
@@ -81,7 +81,7 @@ class Earphone:
     tail_gain: float = 1.0
 
 
-# Standard deviations of the natural logarithm over listeners.
+# Standard deviations over listeners, natural logarithm.
 _SPREAD = {
     "drive": 0.02,
     "front_volume_cm3": 0.05,
@@ -98,12 +98,12 @@ _SPREAD = {
     "scatter_gain": 0.15,
     "tail_gain": 0.2,
 }
-# The right ear: what differs from the nominal ear, and where it varies more. Its sound comes around the head and
-# from behind, where it reaches the leak before the outer microphone: a negative delay.
+# Differences and larger spreads of the right ear. Its sound comes around the head from behind, where it reaches the
+# leak before the outer microphone: a negative delay.
 _LOOSER = {"leak_resistance": 6.0e7, "primary_delay_samples": -0.8}
 _LOOSER_SPREAD = {"leak_resistance": 0.72, "canal_volume_cm3": 0.28, "scatter_gain": 0.2}
 
-# Levels in dB re 1 of what is added to the circuit's primary path.
+# Levels in dB re 1 of the additions to the circuit's primary path.
 _LEVEL_KNOTS_HZ = (20, 50, 100, 200, 400, 800, 1250, 2000, 3150, 4000, 5000, 6300, 8000, 10000, 12500)
 _SCATTER_DB: dict[EarSide, tuple[float, ...]] = {
     "left": (-70, -60, -50, -40, -36, -32, -32, -36, -36, -32, -28, -24, -24, -24, -26),
@@ -115,22 +115,29 @@ _TAIL_DB: dict[EarSide, tuple[float, ...]] = {
 }
 _SCATTER_DECAY_SAMPLES = 24.0
 _TAIL_DECAY_SAMPLES = 1500.0
-_WRAPPED_TAIL_GAIN = 0.7  # the tail's other end against its beginning
+_WRAPPED_TAIL_GAIN = 0.7  # level of the tail's end relative to its beginning
 
 
 def simulate_listeners(n_listeners: int, seed: int = 0) -> PathDataset:
     """Draw listeners with two ears each.
 
-    Args:
-        n_listeners: how many, 1 to 999.
-        seed: listener i depends on the seed and i alone, whatever `n_listeners` is.
+    Parameters
+    ----------
+    n_listeners
+        How many, 1 to 999.
+    seed
+        Listener i depends on the seed and i alone, whatever `n_listeners` is.
 
-    Returns:
-        Originals of 8192 samples, named ``simulated-001`` and so on, `is_simulated` set. A secondary path has
-        less than -50 dB of its energy after 2048 samples.
+    Returns
+    -------
+    PathDataset
+        Originals of 8192 samples, named ``simulated-001`` and so on, `is_simulated` set. A secondary path has less than
+        -50 dB of its energy after 2048 samples.
 
-    Raises:
-        DatasetError: a number out of range.
+    Raises
+    ------
+    DatasetError
+        A number out of range.
     """
     if not 1 <= n_listeners <= 999:
         raise DatasetError(f"simulated listeners: found n_listeners = {n_listeners}, expected 1 to 999")
@@ -150,9 +157,9 @@ def simulate_listeners(n_listeners: int, seed: int = 0) -> PathDataset:
 
 
 def simulated_ten_path(seed: int = 0) -> PathDataset:
-    """A stand-in for the ten-path data, which is not public: left ears, cut to 2048 samples in both paths.
+    """Simulate a stand-in for the ten-path data, which is not public: left ears, cut to 2048 samples in both paths.
 
-    Labelled by `is_simulated`, its notes and its listeners' names (``simulated-path-01``, ...).
+    It is labelled by `is_simulated`, its notes and its listeners' names (``simulated-path-01``, ...).
     """
     listeners = simulate_listeners(10, seed)
     pairs = tuple(
@@ -181,14 +188,14 @@ def simulated_ten_path(seed: int = 0) -> PathDataset:
 def circuit_spectra(
     earphone: Earphone, frequency_hz: NDArray[np.float64]
 ) -> tuple[NDArray[np.complex128], NDArray[np.complex128]]:
-    """Primary and secondary path of the circuit at frequencies [n] > 0, delays included: complex [n] each.
+    """Evaluate the circuit's primary and secondary path at frequencies [n] > 0 with delays, complex [n].
 
-    Kirchhoff at the two inner nodes, front volume F and canal C, joined by the nozzle:
+    Kirchhoff's law at the two inner nodes, front volume F and canal C, joined by the nozzle:
 
         Y_F p_F - Y_n p_C = Y_d (drive + b p_out),      Y_C p_C - Y_n p_F = Y_l p_out,
 
-    Y_d the diaphragm with its back volume, Y_l leak and tip together, and b the share of the outside pressure
-    that the vent lets into the back volume.
+    Y_d being the diaphragm with its back volume, Y_l leak and tip together, and b the share of the outside pressure
+    that the vent passes into the back volume.
     """
     ear = earphone
     s = 2j * np.pi * frequency_hz
@@ -225,8 +232,8 @@ def _listener(number: int, seed: int) -> list[PathPair]:
     ears: tuple[EarSide, ...] = ("left", "right")
     for index, ear in enumerate(ears):
         generator = np.random.default_rng([seed, number, index])
-        own = generator.standard_normal(len(_SPREAD))
-        deviation = np.sqrt(_SHARED_VARIANCE) * shared + np.sqrt(1 - _SHARED_VARIANCE) * own
+        individual = generator.standard_normal(len(_SPREAD))
+        deviation = np.sqrt(_SHARED_VARIANCE) * shared + np.sqrt(1 - _SHARED_VARIANCE) * individual
         primary, secondary = _responses(_drawn_earphone(ear, deviation), ear, generator)
         pairs.append(
             PathPair(
@@ -242,7 +249,7 @@ def _listener(number: int, seed: int) -> list[PathPair]:
 
 
 def _drawn_earphone(ear: EarSide, deviation: NDArray[np.float64]) -> Earphone:
-    """The nominal ear with every element of `_SPREAD` moved by its deviation (in SDs, in their order)."""
+    """Draw an ear: the nominal one with the elements of `_SPREAD` moved by deviations (in SDs, in their order)."""
     is_looser = ear == "right"
     nominal = replace(Earphone(), **_LOOSER) if is_looser else Earphone()
     spread = _SPREAD | _LOOSER_SPREAD if is_looser else _SPREAD
@@ -256,7 +263,7 @@ def _drawn_earphone(ear: EarSide, deviation: NDArray[np.float64]) -> Earphone:
 def _responses(
     earphone: Earphone, ear: EarSide, generator: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Primary and secondary impulse response, [8192] each."""
+    """Compute primary and secondary impulse response, [8192]."""
     frequency_hz = np.asarray(np.fft.rfftfreq(_CIRCUIT_N_FFT, 1 / SAMPLE_RATE_HZ), dtype=np.float64)
     frequency_hz[0] = 1e-3  # the limit towards 0 Hz; the circuit divides by s
     primary, secondary = (
@@ -279,9 +286,9 @@ def _responses(
 def _coloured(
     generator: np.random.Generator, envelope: NDArray[np.float64], levels_db: tuple[float, ...]
 ) -> NDArray[np.float64]:
-    """Gaussian noise under an envelope [8192], coloured so that its expected power spectrum has the levels.
+    """Draw Gaussian noise under an envelope [8192], coloured to the expected levels.
 
-    The colouring filter is minimum-phase: it keeps the noise causal and lengthens it little.
+    The colouring filter is minimum-phase, so that the noise stays causal and lengthens little.
     """
     spectrum = np.fft.rfft(generator.standard_normal(N_SAMPLES) * envelope, _CIRCUIT_N_FFT)
     spectrum /= np.sqrt(np.sum(envelope**2))
@@ -296,7 +303,7 @@ def _coloured(
 
 
 def _fingerprint(n_listeners: int, seed: int) -> str:
-    """Over every number that the responses follow from."""
+    """Compute a digest of all numbers that determine the responses."""
     numbers = {
         "n_listeners": n_listeners,
         "seed": seed,

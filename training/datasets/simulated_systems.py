@@ -170,14 +170,13 @@ def _high_pass(hz: _Float64, corner_hz: float, q: float) -> _Spectrum:
 
 
 def _low_pass(hz: _Float64, corner_hz: float, order: int) -> _Spectrum:
-    found: _Spectrum = (1 + 1j * hz / corner_hz) ** -float(order)
-    return found
+    return np.asarray((1 + 1j * hz / corner_hz) ** -float(order), dtype=np.complex128)
 
 
 def _peak(hz: _Float64, centre_hz: float, q: float, gain_db: float) -> _Spectrum:
-    s, gain = 1j * hz / centre_hz, 10 ** (gain_db / 40)
-    found: _Spectrum = (s**2 + s * gain / q + 1) / (s**2 + s / (gain * q) + 1)
-    return found
+    gain = 10 ** (gain_db / 40)
+    s = np.asarray(1j * hz / centre_hz, dtype=np.complex128)
+    return np.asarray((s**2 + s * gain / q + 1) / (s**2 + s / (gain * q) + 1), dtype=np.complex128)
 
 
 def _converter(hz: _Float64, rate_hz: int) -> _Spectrum:

@@ -11,23 +11,23 @@ import numpy as np
 from training.datasets.path_pairs import DatasetError, DatasetKind
 
 PAPER_SUPPORT = {"pandar": (7, 23), "simulated": (7, 23), "index": (7, 23), "ten-path": (3, 10)}
-FULL_SUPPORT_FROM = 14  # from this many persons on, seven of them leave at least as many held out
+FULL_SUPPORT_FROM = 14  # from this number of persons on, seven leave at least as many held out
 
 
 @dataclass(frozen=True)
 class Split:
     """One partition of the listeners: `support` trains, `query` is held out; both ascending.
 
-    support_recordings, query_recordings: the same of the noise recordings; both empty where every recording may
-    train and score, as in the paper.
-
-    Raises:
-        DatasetError: a listener or a recording on both sides, or an empty side.
+    Raises
+    ------
+    DatasetError
+        A listener or a recording is on both sides, or a side is empty.
     """
 
     index: int
     support: tuple[str, ...]
     query: tuple[str, ...]
+    # Recordings for training; empty, with query_recordings, if all may train and score.
     support_recordings: tuple[str, ...] = ()
     query_recordings: tuple[str, ...] = ()
 
@@ -51,10 +51,10 @@ class Split:
 
 
 def default_n_support(n_listeners: int, dataset: DatasetKind) -> int:
-    """How many listeners train when the user does not say.
+    """Return the default number of support listeners.
 
-    Persons: seven wherever there are at least fourteen, else the paper's share (7 of 23).
-    Ten-path: the paper's share (3 of 10). At least one, always.
+    Persons: seven of at least fourteen, else the paper's share (7 of 23). Ten-path: the paper's share (3 of 10). At
+    least one.
     """
     n_support, n_all = PAPER_SUPPORT[dataset]
     if dataset != "ten-path" and n_listeners >= FULL_SUPPORT_FROM:
@@ -72,17 +72,25 @@ def make_splits(
     """Draw different random splits of the listeners.
 
     The draw is by listener, never by ear or condition. Split i depends on the listeners, the seed and i
-    alone: asking for more splits leaves the first ones as they were.
+    only: more splits leave the first ones unchanged.
 
-    Args:
-        listeners: identities; order and repetitions do not matter.
-        n_splits: how many, at least 1.
-        n_support: support listeners per split, or None for `default_n_support`.
-        seed: of the draw.
-        dataset: decides the default of `n_support`.
+    Parameters
+    ----------
+    listeners
+        Identities; order and repetitions do not matter.
+    n_splits
+        Number of splits, at least 1.
+    n_support
+        Support listeners per split, or None for `default_n_support`.
+    seed
+        Seed of the draw.
+    dataset
+        Decides the default of `n_support`.
 
-    Raises:
-        DatasetError: fewer than two listeners, no room for `n_support`, or fewer different splits than asked.
+    Raises
+    ------
+    DatasetError
+        Fewer than two listeners, no room for `n_support`, or fewer different splits than requested.
     """
     names = tuple(sorted(set(listeners)))
     if len(names) < 2:
@@ -114,12 +122,15 @@ def make_splits(
 
 
 def with_recordings(splits: Sequence[Split], recordings: Sequence[str], seed: int = 0) -> list[Split]:
-    """The splits with half of the recordings on either side.
+    """Put half of the recordings on either side of the splits.
 
-    Splits 2 i and 2 i + 1 have the sides of one draw exchanged, so that every recording of the two is held out
-    once. The draw of a pair depends on the recordings, the seed and i alone.
+    Splits 2 i and 2 i + 1 exchange the sides of one draw, so that every recording is held out once. The draw of a pair
+    depends only on the recordings, the seed and i.
 
-    Raises DatasetError for fewer than two recordings.
+    Raises
+    ------
+    DatasetError
+        There are fewer than two recordings.
     """
     names = tuple(sorted(recordings))
     if len(names) < 2:

@@ -1,7 +1,7 @@
-"""Synthetic noises that no recording is behind: they train where recordings must be left out, and probe.
+"""Synthetic noises for training without recordings, and for probes.
 
-Real places differ in their spectrum, in the lines of what turns there, in how fast their level changes, and in the
-band that holds any power at all. Each of these is drawn, so that a model meets more than four recordings can show.
+Real places differ in spectrum, in lines of rotating machines, in the rate of level changes, and in bandwidth. All of
+these are drawn, so that a model sees more variety than four recordings have.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ SLOPE_DB_PER_OCTAVE = (-8.0, 1.0)
 KNOT_SD_DB = 4.0
 DEPTH_DB = (0.0, 4.0)
 WANDER_HZ = (0.3, 8.0)
-# Of the noises that have lines; of those, the lines hold a tenth to two thirds of the power.
+# Share of the noises that have lines; these have a tenth to two thirds of the power.
 LINES_SHARE = 0.5
 NARROW_SHARE = 0.4
-# Upper edge of a narrow noise, above which there is nothing.
+# Range of a narrow noise's upper edge.
 HIGHEST_HZ = (1500.0, 12_000.0)
 
 AIRPLANE = "airplane_like"
@@ -30,7 +30,7 @@ AIRPLANE_HIGHEST_HZ = 8000.0
 
 
 def synthetic_noise(n: int, seed: int) -> NoiseSet:
-    """`n` noises `synthetic_00`, ...: 12 s at 48 kHz, RMS 0.05, each by itself decided by (seed, number)."""
+    """Generate `n` noises `synthetic_00`, ...: 12 s at 48 kHz, RMS 0.05, determined by (seed, number)."""
     drawn = [_draw(np.random.default_rng([seed, 3, number])) for number in range(n)]
     return NoiseSet(
         names=tuple(f"synthetic_{number:02d}" for number in range(n)),
@@ -42,7 +42,7 @@ def synthetic_noise(n: int, seed: int) -> NoiseSet:
 
 
 def airplane_noise(seed: int) -> NDArray[np.float64]:
-    """12 s as in an airplane's cabin, with nothing above 8 kHz: float64 [576000] at 48 kHz, RMS 0.05."""
+    """Generate 12 s as in an airplane's cabin, without power above 8 kHz: float64 [576000] at 48 kHz, RMS 0.05."""
     generator = np.random.default_rng([seed, 4])
     band_hz = (0.0, AIRPLANE_HIGHEST_HZ)
     return at_target_rms(environment(generator, AIRPLANE_LEVELS_DB, 0.5, band_hz=band_hz))
@@ -68,7 +68,7 @@ def _draw(generator: np.random.Generator) -> NDArray[np.float64]:
 
 
 def _harmonics(generator: np.random.Generator) -> NDArray[np.float64]:
-    """Up to 20 harmonics of 25 to 400 Hz, falling by 6 dB an octave in the mean: [576000]."""
+    """Generate up to 20 harmonics of 25 to 400 Hz, falling by 6 dB per octave in the mean: [576000]."""
     fundamental_hz = _log_uniform(generator, 25.0, 400.0)
     time_s = np.arange(N_SAMPLES) / SAMPLE_RATE_HZ
     lines = np.zeros(N_SAMPLES)

@@ -1,12 +1,12 @@
-"""Three variants of a measured secondary path: what wear, movement and tolerance do to it.
+"""Three variants of a measured secondary path, for wear, movement and tolerance.
 
-The paper evaluates "gain/delay and spectral/tail variants" without giving values. Here they are
+The paper evaluates "gain/delay and spectral/tail variants" without values. Here they are
 
 - ``gain_delay``: gain U(-3, 3) dB and one sample of extra delay,
 - ``tilt``: a smooth tilt over log frequency, -t dB at 20 Hz to +t dB at 20 kHz, t ~ U(-3, 3),
-- ``tail``: all after the first millisecond scaled by U(0.5, 1.5).
+- ``tail``: everything after the first millisecond scaled by U(0.5, 1.5).
 
-The primary path stays as it is. Parameters are drawn per listener and ear, and every row records them.
+The primary path is unchanged. Parameters are drawn per listener and ear, and rows record them.
 """
 
 from __future__ import annotations
@@ -25,21 +25,28 @@ MAX_TILT_DB = 3.0
 TILT_RANGE_HZ = (20.0, 20_000.0)
 TAIL_START_SAMPLES = SAMPLE_RATE_HZ // 1000
 TAIL_SCALES = (0.5, 1.5)
-_TILT_N_FFT = 65_536  # eight times the path: the cepstrum of so gentle a slope has died down long before
+_TILT_N_FFT = 65_536  # eight times the path: the cepstrum of so gentle a slope has decayed long before
 
 
 def secondary_variants(pair: PathPair, seed: int) -> list[PathPair]:
-    """The three variants of an original pair, in the order gain_delay, tilt, tail.
+    """Make the three variants of an original pair, in the order gain_delay, tilt, tail.
 
-    Args:
-        pair: an original.
-        seed: of the run; listener and ear are mixed in, so that no draw depends on the others in the folder.
+    Parameters
+    ----------
+    pair
+        An original.
+    seed
+        Seed of the run; listener and ear are mixed in, so that draws are independent of the folder.
 
-    Returns:
+    Returns
+    -------
+    list[PathPair]
         Pairs with the same primary, a secondary of the same length and the drawn parameters in `variant`.
 
-    Raises:
-        DatasetError: `pair` is a variant already.
+    Raises
+    ------
+    DatasetError
+        `pair` is a variant already.
     """
     if pair.condition != "original":
         raise DatasetError(f"variants: {pair.name} is not an original pair")
@@ -72,18 +79,17 @@ def secondary_variants(pair: PathPair, seed: int) -> list[PathPair]:
 def with_gain_and_delay(
     response: NDArray[np.float64], gain_db: float, extra_delay_samples: int
 ) -> NDArray[np.float64]:
-    """The response [n] scaled by `gain_db` and moved later by whole samples, cut to its length."""
+    """Scale a response [n] by `gain_db`, delay it by whole samples, and keep its length."""
     moved = np.concatenate([np.zeros(extra_delay_samples), response])[: response.size]
     return moved * 10 ** (gain_db / 20)
 
 
 def with_tilt(response: NDArray[np.float64], tilt_db: float) -> NDArray[np.float64]:
-    """The response [n] after a smooth tilt of its magnitude over log frequency, cut to its length.
+    """Tilt a response's magnitude [n] smoothly over log frequency, keeping its length.
 
-    ``G(f) = -tilt_db cos(pi u)`` dB, u running from 0 at 20 Hz to 1 at 20 kHz over log frequency and held
-    beyond: flat at both ends, monotone between, 0 dB at the geometric mean (632 Hz). The filter is
-    minimum-phase, so that the path stays causal and a change of magnitude brings the phase that an acoustic
-    cause would bring.
+    ``G(f) = -tilt_db cos(pi u)`` dB, u running from 0 at 20 Hz to 1 at 20 kHz over log frequency and held beyond: flat
+    at both ends, monotone between, 0 dB at the geometric mean (632 Hz). The filter is minimum-phase, so that the path
+    stays causal and the phase changes as with an acoustic cause.
     """
     low_hz, high_hz = TILT_RANGE_HZ
     frequency_hz = np.fft.rfftfreq(_TILT_N_FFT, 1 / SAMPLE_RATE_HZ)
@@ -99,7 +105,7 @@ def with_tilt(response: NDArray[np.float64], tilt_db: float) -> NDArray[np.float
 
 
 def with_scaled_tail(response: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-    """The response [n] with every sample from 1 ms (48 samples) on multiplied by `scale`."""
+    """Multiply a response [n] by `scale` from 1 ms (48 samples) on."""
     scaled = response.copy()
     scaled[TAIL_START_SAMPLES:] *= scale
     return scaled

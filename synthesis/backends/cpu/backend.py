@@ -136,7 +136,7 @@ class CpuBackend:
             return error
 
     def _comparison(self, found: PathExplanation) -> Comparison | None:
-        if self._support is None or math.isnan(found.distance):
+        if self._support is not None and math.isnan(found.distance):
             return None
         numbers = found.distance, found.score, bool(found.is_reversed), found.change, found.fit
         explained = *numbers, found.level, found.delay, found.primary_delay

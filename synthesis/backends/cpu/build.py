@@ -1,9 +1,9 @@
-"""Compiles the core: once for each level of the x86-64 architecture, or once for 64-bit Arm.
+"""Compile the core: per level of the x86-64 architecture, or once for 64-bit Arm.
 
-Run when the package is set up (setup.py), with the clang that the PyPI package `ziglang` brings, so that no
-compiler has to be installed. The processor's own level is chosen when the core is loaded (`library`), so that one
-installation serves every machine of an architecture, and rounds alike on those of one level. A file's name holds
-the digest of sources and flags, so that a core of others is never loaded.
+It runs at installation (setup.py), with the clang of the PyPI package `ziglang`, so that no compiler needs to be
+installed. The processor's level is chosen when the core is loaded (`library`), so that one installation serves all
+machines of an architecture, and rounds alike on those of one level. A file's name has the digest of sources and flags,
+so that an outdated core is never loaded.
 """
 
 from __future__ import annotations
@@ -25,30 +25,32 @@ LEVELS = {"x86_64": ("x86_64_v4", "x86_64_v3", "x86_64_v2"), "aarch64": ("generi
 
 FLAGS = (
     *("-std=gnu11", "-O3", "-fPIC", "-shared", "-s", "-fvisibility=hidden", "-fno-sanitize=all"),
-    # Fused multiply-add is welcome; to take sums and products in another order is not: it would square what the
-    # source keeps within single precision.
+    # Fused multiply-add is allowed, reordering of sums and products is not: it would square values that the source
+    # keeps within single precision.
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )
 
 
 def machine() -> str:
-    """The architecture's name as in LEVELS."""
+    """Return the architecture's name as in LEVELS."""
     name = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 def library_file(level: str) -> Path:
-    """Where the core for a level lies."""
-    sources = [each.read_bytes() for each in sorted(SOURCES.glob("*.[ch]"))]
+    """Return the file of the core for a level."""
+    sources = [path.read_bytes() for path in sorted(SOURCES.glob("*.[ch]"))]
     digest = hashlib.sha256(b"".join(sources) + " ".join(FLAGS).encode())
     return FOLDER / f"core-{machine()}-{level}-{digest.hexdigest()[:12]}.so"
 
 
 def compile_core() -> list[Path]:
-    """Compile for every level of this architecture what is not there yet; returns the files.
+    """Compile the missing levels of this architecture, and return the files.
 
-    Raises RuntimeError for an architecture that is not supported, where there is no compiler, and with the
-    compiler's words where it fails.
+    Raises
+    ------
+    RuntimeError
+        The architecture is not supported, there is no compiler, or it fails.
     """
     if machine() not in LEVELS:
         raise RuntimeError(f"no core for the architecture {machine()!r}; supported: {', '.join(LEVELS)}")
@@ -80,7 +82,7 @@ def compile_core() -> list[Path]:
 
 
 def _compiler() -> list[str]:
-    """`ziglang`'s clang where it is installed, else clang on the PATH."""
+    """Return the command of `ziglang`'s clang if installed, else of clang on the PATH."""
     if importlib.util.find_spec("ziglang"):
         return [sys.executable, "-m", "ziglang", "cc"]
     if clang := shutil.which("clang"):

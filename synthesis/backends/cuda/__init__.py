@@ -1,4 +1,4 @@
-"""A backend for an NVIDIA GPU: a design's stages are recorded as CUDA graphs and replayed over fixed buffers."""
+"""Backend for an NVIDIA GPU: the stages of a design are recorded as CUDA graphs and replayed over fixed buffers."""
 
 from synthesis.backends.cuda.backend import CudaBackend
 

@@ -35,11 +35,11 @@ CAPTURE_SIZES = (1, 8, 32)
 class CudaBackend:
     """One model on a GPU, for one thread at a time: its buffers are shared by all calls.
 
-    Everything runs on a stream of its own and is captured when the backend is created. In `times_ms`, `decode` is
-    the copy to the GPU, `generate` everything that makes the filter before its updates, and `refine` the updates.
+    Everything runs on a separate stream and is captured when the backend is created. In `times_ms`, `decode` is the
+    copy to the GPU, `generate` everything before the updates, and `refine` the updates.
 
-    Raises MemoryError if the GPU has no memory for a call, and DeviceLost if its CUDA context has become unusable:
-    then end the process.
+    MemoryError means that the GPU has no memory for a call; DeviceLost that its CUDA context is unusable, which ends
+    the process.
     """
 
     name = "cuda"
@@ -48,7 +48,7 @@ class CudaBackend:
     judges_paths = False
 
     def __init__(self, parameters: ModelParameters, device: str | torch.device = "cuda") -> None:
-        """device: on a CPU the stages are called instead of captured, over the same buffers."""
+        """Load the model; on a CPU device the stages are called instead of captured, over the same buffers."""
         self.device = torch.device(device)
         self._band_uncertainty = parameters.band_uncertainty
         use_full_float32()
@@ -66,9 +66,9 @@ class CudaBackend:
     def draft(
         self, problems: Sequence[Problem], options: DesignOptions, with_wmmse: bool
     ) -> list[Draft | SynthesisError]:
-        """As `Backend.draft`, up to 32 problems; never predicts WMMSE. Raises DeviceLost where the GPU has failed.
+        """Draft as `Backend.draft`, up to 32 problems, without predicting WMMSE; DeviceLost if the GPU has failed.
 
-        Several conditions and unknown bands go by operators that are not captured.
+        Several conditions and unknown bands use operators that are not captured.
         """
         with self._on_device():
             return draft_all(
@@ -78,9 +78,9 @@ class CudaBackend:
     def predict(
         self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64], is_true: bool
     ) -> list[Prediction | SynthesisError]:
-        """As `Backend.predict`, up to 32 conditions. Raises DeviceLost where the GPU has failed."""
+        """Predict as `Backend.predict`, up to 32 conditions; DeviceLost if the GPU has failed."""
         bases = ["exact"] * len(problems) if is_true else _bases(problems)
-        filters = [each.real for each in taps]
+        filters = [tap.real for tap in taps]
         with self._on_device():
             batch = self._batch(len(problems))
             batch.record(("decode",), *(("predict", basis) for basis in set(bases)))
@@ -104,7 +104,9 @@ class CudaBackend:
             batch.solve_wmmse(len(problems))
         elif start_of := STARTS.get(options.method):
             rows = [row for row in range(len(problems)) if row not in faults]
-            pairs = [(each.primary, each.secondary) for row in rows for each in problems[row].conditions]
+            pairs = [
+                (condition.primary, condition.secondary) for row in rows for condition in problems[row].conditions
+            ]
             batch.write_start(rows, [start_of(*pair) for pair in pairs])
         batch.run(*start)
         self._clock.mark("generate")
@@ -141,7 +143,7 @@ class CudaBackend:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of weights and buffers on the device, without the graphs' own memory."""
+        """Return the bytes of weights and buffers on the device, without the graphs' memory."""
         return self._stages.nbytes() + sum(batch.nbytes for batch in self._batches.values())
 
     def _prediction(
@@ -165,7 +167,7 @@ class CudaBackend:
         return self._batches[next(size for size in CAPTURE_SIZES if size >= n_ears)]
 
     def _load(self, batch: BatchGraphs, problems: Sequence[Problem]) -> dict[int, SynthesisError]:
-        """Copy the conditions to the device; returns the errors by row."""
+        """Copy the conditions to the device; return the errors by row."""
         self._clock.start()
         faults: dict[int, SynthesisError] = dict(batch.inputs.write(problems))
         if batch.inputs.holds_responses:
@@ -180,7 +182,7 @@ class CudaBackend:
 
     @contextmanager
     def _on_device(self) -> Iterator[None]:
-        """On the backend's stream, without gradients; torch's GPU errors become MemoryError and DeviceLost."""
+        """Run on the backend's stream, without gradients; torch's GPU errors become MemoryError and DeviceLost."""
         try:
             with torch.inference_mode(), torch.cuda.stream(self._stream):
                 yield
@@ -197,7 +199,7 @@ def use_full_float32() -> None:
 
 
 def _all_keys() -> list[tuple[str, ...]]:
-    """Keys of all stages, each start before its update."""
+    """Return the keys of all stages, starts before their updates."""
     designs = [
         (stage, method, profile)
         for method in (*RECORDED_METHODS, GIVEN)
@@ -215,11 +217,11 @@ def _is_far(record: RefinementRecord, options: DesignOptions) -> bool:
 
 
 def _bases(problems: Sequence[Problem]) -> list[str]:
-    return ["model" if each.conditions[0].coherence is None else "coherence" for each in problems]
+    return ["model" if problem.conditions[0].coherence is None else "coherence" for problem in problems]
 
 
 def _record(history: Float32, n_applied: int, stopped: int, n_updates: int) -> RefinementRecord:
-    """history: [3, 9]; its last 1 + n_updates columns are the start and the updates."""
+    """Read the record of updates from history [3, 9]; its last 1 + n_updates columns are the start and the updates."""
     columns = history[:, MAX_UPDATES - n_updates :].tolist()
     return RefinementRecord(
         applied=n_applied,

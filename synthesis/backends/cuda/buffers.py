@@ -1,4 +1,4 @@
-"""Static buffers of a batch, on the device and on the host: the inputs and the outputs of a design."""
+"""Static buffers of a batch, on the device and the host: inputs and outputs of a design."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from synthesis.predict import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 from synthesis.types import Complex64, Float32, Problem
 
-# Where the uncertainty of a prediction comes from: the support listeners, a coherence, or there is none.
+# Source of a prediction's uncertainty: the support listeners, a coherence, or none.
 BASES = ("model", "coherence", "exact")
 
 
 class BatchInputs:
     """Inputs of a batch of up to `size` conditions.
 
-    One block on the host (pinned if the device is a GPU) and one on the device. `write` fills rows of the host's
-    and uploads what has changed, `to_spectra` transforms impulse responses in place on the device. A row that is
-    not written keeps its content. Call `write` again only after the previous design has finished.
+    One block on the host (pinned for a GPU) and one on the device. `write` fills rows of the host's block and uploads
+    changes, `to_spectra` transforms impulse responses in place on the device. Unwritten rows keep their content. Call
+    `write` again only after the previous design has finished.
 
     Views of the device's block: `primary` and `secondary` complex64 [size, 16385], `reference_psd` and `coherence`
     float32 [size, 16385], `max_gain_db` float32 [size, 1].
     """
 
     def __init__(self, size: int, reference_psd: Tensor) -> None:
-        """reference_psd: the model's own, [16385], for problems without one; its device is the batch's."""
+        """Allocate; reference_psd is the model's, [16385], for problems without one, on the batch's device."""
         device = reference_psd.device
         row = 2 * N_BINS
         lengths = (2 * size * row, 2 * size, size, size * N_BINS, size * N_BINS)
@@ -40,7 +40,7 @@ class BatchInputs:
         staged = torch.zeros(int(self._ends[-1]), pin_memory=device.type == "cuda")
         self.block = torch.zeros(int(self._ends[-1]), device=device)
         self._staged = staged
-        paths, is_response, max_gain_db, psd, coherence = (each.numpy() for each in staged.split(lengths))
+        paths, is_response, max_gain_db, psd, coherence = (part.numpy() for part in staged.split(lengths))
         self._paths, self._is_response = paths.reshape(2, size, row), is_response.reshape(2, size)
         self._max_gain_db = max_gain_db
         self._psd, self._coherence = psd.reshape(size, N_BINS), coherence.reshape(size, N_BINS)
@@ -59,11 +59,11 @@ class BatchInputs:
 
     @property
     def paths(self) -> AcousticPaths:
-        """Both paths of all rows."""
+        """Return both paths of all rows."""
         return AcousticPaths(self.primary, self.secondary)
 
     def write(self, problems: Sequence[Problem]) -> dict[int, InvalidPaths]:
-        """Fill the first rows and upload them; returns the reason for each row whose paths do not fit the grid."""
+        """Fill the first rows and upload them; return the errors by row for paths that do not fit the grid."""
         faults: dict[int, InvalidPaths] = {}
         end = self._ends[2]
         for row, problem in enumerate(problems):
@@ -81,7 +81,7 @@ class BatchInputs:
             if paths.coherence is not None:
                 self._coherence[row] = paths.coherence
                 end = self._ends[4]
-        # One copy, up to the last part that has changed: most problems have neither a noise nor a coherence.
+        # One copy, up to the last changed part: most problems have neither a noise nor a coherence.
         self.block[:end].copy_(self._staged[:end], non_blocking=True)
         return faults
 
@@ -103,11 +103,11 @@ class BatchInputs:
 
     @property
     def holds_responses(self) -> bool:
-        """Whether `to_spectra` has something to do."""
+        """Return whether `to_spectra` has work."""
         return bool(self._is_response.any())
 
     def to_spectra(self) -> None:
-        """Transform impulse responses to the design grid; spectra stay as they are."""
+        """Transform impulse responses to the design grid; spectra are unchanged."""
         spectra = torch.view_as_real(torch.fft.rfft(self._given[..., :DESIGN_N_FFT])).flatten(-2)
         self._given.copy_(torch.where(self._flags > 0, spectra, self._given))
 
@@ -115,10 +115,10 @@ class BatchInputs:
 class BatchOutputs:
     """Outputs of a batch of up to `size` conditions.
 
-    One block on the device and one on the host, which `fetch` brings up to date. Views of the device's
-    block: `taps` float32 [size, 2048]; `history` float32 [size, 3, 9], J, step scale and the solver's residual, the
-    latest update last, NaN before the first; `n_applied` and `stopped` int32 [size]; `sums` float32
-    [3, size, 220], what `synthesis.predict.predict` is told for each of BASES.
+    One block on the device and one on the host, which `fetch` updates. Views of the device's block: `taps` float32
+    [size, 2048]; `history` float32 [size, 3, 9], J, step scale and the solver's residual, the latest update last, NaN
+    before the first; `n_applied` and `stopped` int32 [size]; `sums` float32 [3, size, 220], inputs of
+    `synthesis.predict.predict` for BASES.
     """
 
     def __init__(self, size: int, device: torch.device) -> None:
@@ -126,7 +126,7 @@ class BatchOutputs:
         self.block = torch.zeros(sum(lengths), device=device)
         self._staged = torch.zeros(sum(lengths), pin_memory=device.type == "cuda")
         self.taps, self.history, self.n_applied, self.stopped, self.sums = self._views(self.block, size, lengths)
-        self.host = [each.numpy() for each in self._views(self._staged, size, lengths)]
+        self.host = [view.numpy() for view in self._views(self._staged, size, lengths)]
 
     @staticmethod
     def _views(block: Tensor, size: int, lengths: tuple[int, ...]) -> tuple[Tensor, ...]:
@@ -140,7 +140,7 @@ class BatchOutputs:
         )
 
     def fetch(self) -> tuple[Float32, Float32, np.ndarray, np.ndarray, Float32]:
-        """Copy the block to the host and wait for it; returns views of the host's, valid until the next call."""
+        """Copy the block to the host and wait for it; the returned views are valid until the next call."""
         self._staged.copy_(self.block, non_blocking=True)
         if self.block.device.type == "cuda":
             torch.cuda.current_stream().synchronize()

@@ -1,4 +1,4 @@
-"""The stages of a design as CUDA graphs: captured once, replayed over the same memory for every request."""
+"""Stages of a design as CUDA graphs: captured once, replayed over the same memory for every request."""
 
 from __future__ import annotations
 
@@ -21,11 +21,17 @@ _recording = threading.Lock()
 
 
 def capture(function: Function, pool: Any) -> Function:
-    """Capture what the function launches on the current stream as a CUDA graph; returns the graph's replay.
+    """Capture the function's launches on the current stream as a CUDA graph; return its replay.
 
     The function is called once before: FFT plans, workspaces and constants must not be created during the capture.
-    pool: memory that all graphs of a model share, which is safe because they are replayed one after the other on
-    one stream, and every tensor that outlives a replay is kept referenced.
+
+    Parameters
+    ----------
+    function
+        Function to capture.
+    pool
+        Memory shared by all graphs of a model, safe because they are replayed sequentially on one stream, and every
+        tensor that outlives a replay is kept referenced.
     """
     with _recording:
         function()
@@ -40,20 +46,20 @@ def capture(function: Function, pool: Any) -> Function:
 
 
 RECORDED_METHODS = ("prime", "ratio_base")
-# Stands for methods whose initial filter is made on the host: WMMSE and `synthesis.methods`.
+# Key of methods whose initial filter is made on the host: WMMSE and `synthesis.methods`.
 GIVEN = "given"
 
 
 class BatchGraphs:
-    """The stages of designs of up to `size` ears: captured on a GPU, called on a CPU over the same memory.
+    """Stages of designs of up to `size` ears: captured on a GPU, called on a CPU over the same memory.
 
-    Owns `inputs`, `outputs`, `start` (float32 [size, 2048], filters made on the host) and the Gauss-Newton states,
-    one per method and profile, which live in the graphs' memory pool. All addresses are fixed; `run` asserts that.
-    For one thread, in one stream.
+    Owns `inputs`, `outputs`, `start` (float32 [size, 2048], filters made on the host) and the Gauss-Newton states, one
+    per method and profile, which live in the graphs' memory pool. All addresses are fixed, as `run` asserts. For one
+    thread, in one stream.
     """
 
     def __init__(self, stages: Stages, size: int, pool: Any = None) -> None:
-        """pool: from `torch.cuda.graph_pool_handle`; None: call the stages instead of capturing them."""
+        """Prepare the stages; pool is from `torch.cuda.graph_pool_handle`, None calls instead of capturing them."""
         self._stages = stages
         self._pool = pool
         self.inputs = BatchInputs(size, stages.reference_psd)
@@ -82,9 +88,9 @@ class BatchGraphs:
         self.start[:n_ears].copy_(self._stages.solve_wmmse(self.inputs, n_ears))
 
     def write_start(self, rows: Sequence[int], taps: Sequence[NDArray[np.float64]]) -> None:
-        """Copy filters, [2048] each, to rows of `start`."""
-        for row, each in zip(rows, taps, strict=True):
-            self.start[row].copy_(torch.from_numpy(each))
+        """Copy filters [2048] to rows of `start`."""
+        for row, tap in zip(rows, taps, strict=True):
+            self.start[row].copy_(torch.from_numpy(tap))
 
     @property
     def nbytes(self) -> int:
@@ -99,7 +105,7 @@ class BatchGraphs:
             return lambda: self._predict(basis)
         method, profile = key
         if stage == "update":
-            # Looked up when it runs: where nothing is captured, each start makes another state.
+            # Looked up when it runs: without captures, a start makes a new state.
             return lambda: self._updates[method, profile]()
         return lambda: self._begin(method, profile)
 
@@ -112,4 +118,4 @@ class BatchGraphs:
         self.outputs.sums[BASES.index(basis)].copy_(found)
 
     def _buffer_addresses(self) -> tuple[int, ...]:
-        return tuple(each.data_ptr() for each in (self.inputs.block, self.outputs.block, self.start))
+        return tuple(item.data_ptr() for item in (self.inputs.block, self.outputs.block, self.start))

@@ -1,4 +1,4 @@
-"""What measurement programs write is read; what cannot be used is named."""
+"""Files of measurement programs are read; unusable ones are named."""
 
 import io
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_stereo_audio_is_outer_then_error(tmp_path: Path, name: str):
     assert found.clipped_shares == [0, 0]
 
 
-def test_another_rate_is_resampled_and_said(tmp_path: Path):
+def test_other_rate_is_resampled_with_note(tmp_path: Path):
     time = np.arange(44_100) / 44_100
     soundfile.write(tmp_path / "a.wav", np.stack([np.sin(2 * np.pi * 1000 * time)] * 2, 1) * 0.5, 44_100)
     found = recording(tmp_path / "a.wav")
@@ -38,7 +38,7 @@ def test_another_rate_is_resampled_and_said(tmp_path: Path):
     assert "resampled from 44100 to 48000 Hz" in notes[0]
 
 
-def test_levels_and_phases_become_a_spectrum(tmp_path: Path):
+def test_levels_and_phases_become_spectrum(tmp_path: Path):
     """A pure delay of 10 samples at -6 dB, as REW exports it, wrapped phase and all."""
     hz = np.geomspace(10, 20_000, 600)
     degrees = np.rad2deg(np.angle(np.exp(-2j * np.pi * hz * 10 / 48_000)))
@@ -62,7 +62,7 @@ def test_columns_of_text(tmp_path: Path):
     assert (found.rate_hz, found.start_s) == (48_000, 0)
 
 
-def test_arrays_keep_their_names_and_rate(tmp_path: Path):
+def test_arrays_keep_names_and_rate(tmp_path: Path):
     savemat(tmp_path / "a.mat", {"primary": SAMPLES, "secondary": SAMPLES[:100], "fs": 96_000})
     np.savez(tmp_path / "a.npz", primary=SAMPLES, secondary=SAMPLES[:100], sample_rate=96_000)
     for name in ("a.mat", "a.npz"):
@@ -71,13 +71,6 @@ def test_arrays_keep_their_names_and_rate(tmp_path: Path):
         assert found.rate_hz == 96_000
         with pytest.raises(FileError, match="name one of them feedback"):
             found.channel("feedback")
-
-
-def test_measured_ears_are_read_by_channel(measured_data: Path):
-    file = next((measured_data / "PANDAR_database_1.0").rglob("*person*.ita"))
-    found = read(file)
-    assert {"PrimaryL", "SecondaryR", "FeedbackL"} <= set(found.channels)
-    assert len(found.channel("primaryl")) == 8192
 
 
 def _wav(samples: Any, rate: int = 48_000) -> Any:
@@ -101,37 +94,10 @@ def _wav(samples: Any, rate: int = 48_000) -> Any:
         ("a.txt", lambda file: file.write_text("20 0\n9000 1\n20000 2\n"), "without phase"),
     ],
 )
-def test_what_cannot_be_used_is_named(tmp_path: Path, name: str, write: Any, message: str):
+def test_unusable_file_is_named(tmp_path: Path, name: str, write: Any, message: str):
     write(tmp_path / name)
     with pytest.raises(FileError, match=message):
         recording(tmp_path / name)
-
-
-def test_a_missing_file_is_named(tmp_path: Path):
-    with pytest.raises(FileError, match="no such file"):
-        read(tmp_path / "none.wav")
-
-
-def test_hours_are_refused_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    soundfile.write(tmp_path / "a.wav", np.full((61 * 4000, 2), 0.1), 4000)
-    monkeypatch.setattr(soundfile, "read", None)
-    with pytest.raises(FileError, match="it lasts 61 s; record 4 to 60 s"):
-        recording(tmp_path / "a.wav")
-
-
-def test_a_moment_is_no_recording(tmp_path: Path):
-    soundfile.write(tmp_path / "a.wav", 0.1 * np.stack([SAMPLES[:2000]] * 2, 1), 48_000)
-    with pytest.raises(FileError, match=r"it lasts 0\.04 s"):
-        recording(tmp_path / "a.wav")
-
-
-def test_spare_channels_may_be_silent(tmp_path: Path):
-    channels = [0.1 * SAMPLES, 0.1 * SAMPLES[::-1], 0 * SAMPLES, 0 * SAMPLES]
-    soundfile.write(tmp_path / "a.wav", np.stack(channels, 1), 48_000)
-    found = recording(tmp_path / "a.wav")
-    assert len(found.signals) == 2
-    assert any("of 4 channels the first" in note for note in found.notes)
-    assert any("only 0.1 s; record 4 to 60 s" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("rate", [44_100, 96_000])
@@ -165,7 +131,7 @@ N_SAMPLES_BYTES = 4 * len(SAMPLES)
     ],
     ids=["third", "byte", "head", "riff", "odd", "unfinished"],
 )
-def test_cut_wav_is_refused(tmp_path: Path, cut: bytes, message: str):
+def test_cut_wav_is_rejected(tmp_path: Path, cut: bytes, message: str):
     (tmp_path / "a.wav").write_bytes(cut)
     with pytest.raises(FileError, match=message):
         recording(tmp_path / "a.wav")
@@ -173,14 +139,8 @@ def test_cut_wav_is_refused(tmp_path: Path, cut: bytes, message: str):
         read_wav(cut, "takes.0.x.wav")
 
 
-def test_wav_of_unknown_length_is_read(tmp_path: Path):
-    """As programs write it into a pipe."""
-    (tmp_path / "a.wav").write_bytes(WHOLE[:4] + b"\xff" * 4 + WHOLE[8:40] + b"\xff" * 4 + WHOLE[44:])
-    assert len(recording(tmp_path / "a.wav").signals[0]) == len(SAMPLES)
-
-
 @pytest.mark.parametrize("name", ["a.aiff", "a.w64", "a.caf", "a.rf64", "big.wav", "long.wav"])
-def test_cut_container_is_refused(tmp_path: Path, name: str):
+def test_cut_container_is_rejected(tmp_path: Path, name: str):
     form = {"big.wav": {"endian": "BIG"}, "long.wav": {"format": "RF64"}}.get(name, {})
     soundfile.write(tmp_path / name, 0.1 * SAMPLES, 48_000, subtype="PCM_24", **form)
     whole = (tmp_path / name).read_bytes()
@@ -190,23 +150,12 @@ def test_cut_container_is_refused(tmp_path: Path, name: str):
         response(tmp_path / name)
 
 
-def test_contradicting_wav_rate_is_refused(tmp_path: Path):
-    (tmp_path / "a.wav").write_bytes(WHOLE[:24] + (44_100).to_bytes(4, "little") + WHOLE[28:])
-    with pytest.raises(FileError, match="states 44100 Hz, and 192000 bytes in a second"):
-        recording(tmp_path / "a.wav")
-
-
-def test_clipped_response_is_refused(tmp_path: Path):
+def test_clipped_response_is_rejected(tmp_path: Path):
     soundfile.write(tmp_path / "a.wav", SAMPLES, 48_000, subtype="PCM_16")
     with pytest.raises(FileError, match="clipped at full scale"):
         response(tmp_path / "a.wav")
     soundfile.write(tmp_path / "a.wav", SAMPLES, 48_000, subtype="FLOAT")
     np.testing.assert_allclose(response(tmp_path / "a.wav")[0].samples, SAMPLES, atol=1e-6)
-
-
-def test_lossy_code_is_said(tmp_path: Path):
-    soundfile.write(tmp_path / "a.ogg", 0.1 * np.stack([SAMPLES] * 2, 1), 48_000)
-    assert any("VORBIS" in note for note in recording(tmp_path / "a.ogg").notes)
 
 
 TIMES = (np.arange(4800) - 48) / 48_000
@@ -244,12 +193,7 @@ def test_axes_and_texts_beside_arrays(tmp_path: Path, arrays: dict[str, Any], ra
         ({"primary": np.fft.rfft(SAMPLES[:99] * 0.9 ** np.arange(99)).conj(), "fs": 48_000}, "before time zero"),
     ],
 )
-def test_arrays_in_doubt_are_refused(tmp_path: Path, arrays: dict[str, Any], message: str):
+def test_arrays_in_doubt_are_rejected(tmp_path: Path, arrays: dict[str, Any], message: str):
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(FileError, match=message):
         response(tmp_path / "a.npz", "primary")
-
-
-def test_given_rate_that_is_not_used_is_said(tmp_path: Path):
-    np.savez(tmp_path / "a.npz", primary=SAMPLES, fs=48_000)
-    assert response(tmp_path / "a.npz", rate_hz=44_100)[1] == ("it states 48000 Hz, so 44100 Hz is not used",)

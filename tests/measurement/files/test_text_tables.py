@@ -1,4 +1,4 @@
-"""Responses as text, in the ways that programs, spreadsheets and countries write them."""
+"""Responses as text, in the formats of programs, spreadsheets and countries."""
 
 from pathlib import Path
 from typing import Any
@@ -36,21 +36,19 @@ def write(
 
 
 def samples(file: Path, **options: float) -> np.ndarray:
-    """The response that the file holds."""
+    """Read the response of a file."""
     return response(file, **options)[0].samples
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-@pytest.mark.parametrize("minus", ["-", "\u2212", "\u2013", "\uff0d"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("minus", ["-", "\u2212"])
 def test_encodings_and_minus_signs_keep_samples(tmp_path: Path, encoding: str, minus: str):
     write(tmp_path / "a.csv", [SAMPLES], encoding=encoding, minus=minus)
     np.testing.assert_array_equal(samples(tmp_path / "a.csv", rate_hz=48_000), SAMPLES)
 
 
-@pytest.mark.parametrize(
-    "cell", ["n/a", "NaN", "inf", "1e999", "#N/A", "#REF!", "*****", "--", "0.1.2", "O.1", "abc"]
-)
-@pytest.mark.parametrize("line", [1, 4, 300])
+@pytest.mark.parametrize("cell", ["NaN", "1e999", "#N/A", "*****", "0.1.2", "abc"])
+@pytest.mark.parametrize("line", [1, 300])
 def test_unreadable_line_is_named(tmp_path: Path, cell: str, line: int):
     lines = list(map(str, SAMPLES))
     lines[line - 1] = cell
@@ -72,7 +70,7 @@ def test_broken_row_of_columns_is_named(tmp_path: Path, row: str):
             samples(tmp_path / "b.csv")
 
 
-@pytest.mark.parametrize("comment", ["*", "#", "//", ";", "%"])
+@pytest.mark.parametrize("comment", ["*", "//", "%"])
 def test_comments_are_no_samples(tmp_path: Path, comment: str):
     lines = [
         f"{comment} measured at 20 degrees",
@@ -88,12 +86,9 @@ def test_comments_are_no_samples(tmp_path: Path, comment: str):
     ("head", "columns"),
     [
         ("Freq(Hz) SPL(dB) Phase(degrees)", (HZ, LEVEL, np.rad2deg(PHASE))),
-        ("* Freq(Hz) SPL(dB) Phase(degrees)", (HZ, LEVEL, np.rad2deg(PHASE))),
         ("Frequency (Hz), Magnitude (dB), Phase (deg), Coherence", (HZ, LEVEL, np.rad2deg(PHASE), COHERENCE)),
         ("Frequenz [kHz];Pegel [dB];Phase [°]", (HZ / 1000, LEVEL, np.rad2deg(PHASE))),
-        ("Fréquence (Hz);Niveau (dB);Phase (rad)", (HZ, LEVEL, PHASE)),
         ("Частота, Гц\tУровень, дБ\tФаза, град", (HZ, LEVEL, np.rad2deg(PHASE))),
-        ("周波数 レベル 位相", (HZ, LEVEL, np.rad2deg(PHASE))),
         ("phase_rad,freq_Hz,mag_dB", (PHASE, HZ, LEVEL)),
         ("f,Re,Im", (HZ, 10 ** (LEVEL / 20) * np.cos(PHASE), 10 ** (LEVEL / 20) * np.sin(PHASE))),
         (
@@ -101,9 +96,7 @@ def test_comments_are_no_samples(tmp_path: Path, comment: str):
             (HZ, 10 ** (LEVEL / 20) * np.sin(PHASE), 10 ** (LEVEL / 20) * np.cos(PHASE)),
         ),
         ("frequency,magnitude_linear,phase_deg", (HZ, 10 ** (LEVEL / 20), np.rad2deg(PHASE))),
-        ("frequency,magnitude,phase", (HZ, 10 ** (LEVEL / 20), PHASE)),
         (",freq,level,phase", (np.arange(4096.0), HZ, LEVEL, np.rad2deg(PHASE))),
-        ("row,freq,level,phase", (np.arange(4096.0), HZ, LEVEL, np.rad2deg(PHASE))),
         ("omega (rad/s),level_db,phase_rad", (HZ * 2 * np.pi, LEVEL, PHASE)),
         ("", (HZ, LEVEL, np.rad2deg(PHASE))),
         ("", (np.arange(4096.0), HZ, LEVEL, np.rad2deg(PHASE))),
@@ -126,46 +119,29 @@ def test_head_says_what_columns_are(tmp_path: Path, head: str, columns: tuple[An
     [
         ("freq_hz,spl_db,spl_offaxis_db", (HZ, LEVEL, LEVEL - 3), "2 columns of level"),
         ("freq,level,coherence", (HZ, LEVEL, COHERENCE), "no phase"),
-        ("freq,real,level", (HZ, PHASE, LEVEL), "no phase"),
         ("freq,level,phase,phase", (HZ, LEVEL, PHASE, PHASE), "2 columns of phase"),
-        ("freq,phase", (HZ, PHASE), "no level"),
         ("level,phase", (LEVEL, PHASE), "no frequency"),
         ("", (HZ, LEVEL, LEVEL - 3 + 0.1 * PHASE), "third column is no phase"),
-        ("", (HZ, LEVEL, COHERENCE), "third column is no phase"),
         ("", (HZ, np.cos(PHASE), np.sin(PHASE)), "real and imaginary"),
         ("", (np.arange(9000.0), np.cos(np.arange(9000)), np.sin(np.arange(9000))), "row numbers"),
         ("", (np.arange(300.0), SAMPLES), "row numbers"),
         ("", (HZ, LEVEL), "without phase"),
-        ("", (HZ, LEVEL, PHASE, LEVEL), "name"),
         ("freq_khz,level,phase_deg", (HZ, LEVEL, PHASE), "covers"),
-        ("freq,level,phase", (HZ / 1000, LEVEL, PHASE), "covers"),
         ("freq,level,phase", (HZ, LEVEL, 0 * PHASE), "0 everywhere"),
         ("freq,level,phase", (HZ[::-1], LEVEL, PHASE), "do not rise"),
         ("dB", (SAMPLES,), "only column"),
-        ("step response", (SAMPLES,), "only column"),
-        ("|H|", (np.abs(SAMPLES),), "only column"),
         ("freq,level_db,phase_lag_deg", (HZ, LEVEL, -np.rad2deg(PHASE)), "not the phase"),
         ("freq,level_db,minimum phase (deg)", (HZ, LEVEL, np.rad2deg(PHASE)), "not the phase"),
-        ("freq,level_db,phase (turns)", (HZ, LEVEL, PHASE / (2 * np.pi)), "not the phase"),
-        ("freq,level_db,phase_mrad", (HZ, LEVEL, 1000 * PHASE), "not the phase"),
         ("freq,insertion loss (dB),phase_deg", (HZ, -LEVEL, np.rad2deg(PHASE)), "not the level"),
-        ("freq,magnitude_percent,phase_deg", (HZ, 50 + LEVEL, np.rad2deg(PHASE)), "not the level"),
-        ("freq,|H|^2,phase_rad", (HZ, 10 ** (LEVEL / 10), PHASE), "not the level"),
         ("freq,log10 magnitude,phase_rad", (HZ, LEVEL / 20, PHASE), "not the level"),
-        ("freq,real,-imag", (HZ, np.cos(PHASE), -np.sin(PHASE)), "not the imag"),
         ("freq,real,imag", (HZ, np.cos(PHASE), -np.sin(PHASE)), "phase rises with frequency"),
         ("freq,level_db,phase_deg", (HZ, LEVEL, -np.rad2deg(PHASE)), "phase rises with frequency"),
         ("freq,magnitude,phase_deg", (HZ, 100 * 10 ** (LEVEL / 20), np.rad2deg(PHASE)), "may be linear or in dB"),
-        ("freq,gain,phase_deg", (HZ, 6 + 4 * np.cos(HZ), np.rad2deg(PHASE)), "may be linear or in dB"),
-        ("freq,level,phase_deg", (HZ, np.rad2deg(PHASE) + 190, LEVEL), "no level in dB"),
         ("freq,level,phase", (HZ, LEVEL, 1.5 * np.unwrap(PHASE) - 90), "degrees or in radians"),
-        ("freq,level,phase", (HZ, LEVEL, PHASE / np.pi), "degrees or in radians"),
         ("freq,level_db,phase_deg", (HZ[::60], LEVEL[::60], PHASE[::60]), "it has no row"),
-        ("freq,level_db,phase_deg", (HZ[:1000], LEVEL[:1000], PHASE[:1000]), "covers"),
-        ("frequency", (HZ,), "only column"),
     ],
 )
-def test_columns_in_doubt_are_refused(tmp_path: Path, head: str, columns: tuple[Any, ...], message: str):
+def test_columns_in_doubt_are_rejected(tmp_path: Path, head: str, columns: tuple[Any, ...], message: str):
     write(tmp_path / "a.csv", list(columns), head)
     with pytest.raises(FileError, match=message):
         samples(tmp_path / "a.csv", rate_hz=48_000)
@@ -194,7 +170,7 @@ def test_groups_of_thousands_are_read(tmp_path: Path, separator: str, decimal: s
     np.testing.assert_array_equal(samples(tmp_path / "plain.csv"), samples(tmp_path / "grouped.csv"))
 
 
-def test_doubtful_commas_are_refused(tmp_path: Path):
+def test_doubtful_commas_are_rejected(tmp_path: Path):
     (tmp_path / "a.csv").write_text("1,25\n2,50\n1,75\n3,10\n" + "1,10\n" * 20)
     with pytest.raises(FileError, match="commas may be decimal"):
         samples(tmp_path / "a.csv", rate_hz=48_000)
@@ -244,31 +220,6 @@ def test_rate_in_head_is_obeyed(tmp_path: Path, line: str, rate: float):
 
 
 @pytest.mark.parametrize(
-    ("line", "rate"),
-    [
-        ("# Abtastrate: 48.000 Hz", 48_000),
-        ("# sample rate: 44,100 Hz", 44_100),
-        ("# sampling rate 44 100 Hz", 44_100),
-        ("Sampling Frequency [kHz];44,1", 44_100),
-        ("# Fréquence d'échantillonnage : 96000 Hz", 96_000),
-        ("# Частота дискретизации: 44,1 кГц", 44_100),
-        ("# サンプリング周波数: 48000", 48_000),
-        ("# dt = 2.0833333e-05", 48_000),
-        ("# sampling interval: 20.833333 us", 48_000),
-    ],
-)
-@pytest.mark.parametrize("place", [0, 150, 300])  # a comment in the middle parts no blocks
-def test_rate_is_read_in_any_language(tmp_path: Path, line: str, rate: float, place: int):
-    lines = list(map(str, SAMPLES))
-    if place and not line.startswith("#"):
-        return
-    (tmp_path / "a.txt").write_text("\n".join([*lines[:place], line, *lines[place:]]))
-    found, _ = response(tmp_path / "a.txt", rate_hz=32_000)
-    assert found.rate_hz == rate
-    np.testing.assert_array_equal(found.samples, SAMPLES)
-
-
-@pytest.mark.parametrize(
     ("lines", "message"),
     [
         (["# sample rate: 48000", "# fs = 44100", *map(str, SAMPLES)], "several sample rates"),
@@ -281,7 +232,7 @@ def test_rate_is_read_in_any_language(tmp_path: Path, line: str, rate: float, pl
         (["# fs 44100", "time,response", *(f"{n / 48000:.9f},{x}" for n, x in enumerate(SAMPLES))], "states 44100"),
     ],
 )
-def test_contradictions_are_refused(tmp_path: Path, lines: list[str], message: str):
+def test_contradictions_are_rejected(tmp_path: Path, lines: list[str], message: str):
     (tmp_path / "a.txt").write_text("\n".join(lines))
     with pytest.raises(FileError, match=message):
         samples(tmp_path / "a.txt", rate_hz=48_000)
@@ -295,7 +246,7 @@ def test_start_in_comment_is_obeyed(tmp_path: Path):
 
 
 def test_rew_in_another_language_is_read(tmp_path: Path):
-    """By the order of its lines; normalised where the largest sample is 1."""
+    """Statements are known by the order of the lines; normalised if the largest sample is 1."""
     head = [
         "* Impulsantwort, gespeichert von REW",
         "0,25 // Spitzenwert vor Normalisierung",
@@ -309,12 +260,6 @@ def test_rew_in_another_language_is_read(tmp_path: Path):
     found, _ = response(tmp_path / "a.txt")
     assert (found.rate_hz, found.start_s) == (44_100, pytest.approx(-0.001))
     np.testing.assert_allclose(found.samples, 0.25 * SAMPLES / peak, atol=1e-8)
-
-
-@pytest.mark.parametrize("digits", [3, 4])
-def test_three_decimals_are_no_thousands(tmp_path: Path, digits: int):
-    write(tmp_path / "a.csv", [SAMPLES], digits=digits)
-    np.testing.assert_allclose(samples(tmp_path / "a.csv", rate_hz=48_000), SAMPLES, atol=0.51 * 10.0**-digits)
 
 
 def test_times_give_rate_and_start(tmp_path: Path):

@@ -22,26 +22,26 @@ from tests.service.recordings import encoded, recordings
 pytestmark = pytest.mark.anyio
 
 N_SAMPLES = 48_000
+# Longer than any test waits.
 LONG_S = 60.0
-"""Longer than any test waits."""
 
 
 @pytest.fixture
 async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[FastAPI]:
-    """A service of each test's own, with threads and processes to be held up."""
+    """A new service per test, whose threads and processes can be blocked."""
     async with started(settings) as app:
         yield app
 
 
 @pytest.fixture
 def service(app: FastAPI) -> Service:
-    """What stands behind it."""
+    """Components of the service."""
     service: Service = app.state.service
     return service
 
 
 class Client:
-    """A POST whose client waits until it is told to hang up, as a server tells the application of it."""
+    """A POST whose client waits until it is made to hang up, as reported by a server."""
 
     def __init__(self, app: FastAPI, path: str, body: bytes, media_type: str = "application/json") -> None:
         self.messages: list[Message] = []
@@ -68,7 +68,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_for_a_model_to_be_loaded(app: FastAPI, service: Service, ear: Paths) -> None:
+async def test_for_model_to_be_loaded(app: FastAPI, service: Service, ear: Paths) -> None:
     models_, hindered = service.engine.models, threading.Event()
     models_._loader.submit(hindered.wait, LONG_S)
     clients = [Client(app, "/refine", orjson.dumps(as_responses(ear, model="other"))) for _ in range(2)]
@@ -77,7 +77,7 @@ async def test_for_a_model_to_be_loaded(app: FastAPI, service: Service, ear: Pat
     await wait_until(lambda: models_._n_waiting == 1)
     assert not clients[1].asking.done()
     hindered.set()
-    await asyncio.gather(*(each.asking for each in clients))
+    await asyncio.gather(*(client.asking for client in clients))
     assert clients[1].messages[0]["status"] == 200  # who stayed is answered
 
 
@@ -86,13 +86,13 @@ async def test_behind_other_calibrations(app: FastAPI, service: Service) -> None
     memory = service.admission.policies[Gate.CALIBRATION].memory
     calibrations._worker.submit(hindered.wait, LONG_S)
     noise = np.random.default_rng(0).standard_normal(N_SAMPLES)
-    body = encoded(recordings([noise], *(each.numpy() for each in models.responses(7))))
+    body = encoded(recordings([noise], *(response.numpy() for response in models.responses(7))))
     clients = [Client(app, "/calibrate", body, "application/x-safetensors") for _ in range(2)]
     await wait_until(lambda: len(calibrations._waiting) == 2)
     clients[0].hung_up.set()
     await wait_until(lambda: (len(calibrations._waiting), memory.n_bytes) == (1, len(body)))
     assert not clients[1].asking.done()
     hindered.set()
-    await asyncio.gather(*(each.asking for each in clients))
+    await asyncio.gather(*(client.asking for client in clients))
     assert clients[1].messages[0]["status"] == 200
     assert memory.n_bytes == 0

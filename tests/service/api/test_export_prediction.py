@@ -1,4 +1,4 @@
-"""What /export predicts of a realised filter, beside sums in double precision and what /verify measures.
+"""Predictions of /export against sums in double precision and measurements of /verify.
 
 The paths and the reference spectrum are the bundled model's.
 """
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.anyio
 
 Json = dict[str, Any]
 
-BUNDLED = ModelStore("none").load("default")
+BUNDLED = ModelStore("none").load("bose-qc20")
 P = np.asarray(BUNDLED.golden.primary, np.float32)
+# A quiet loudspeaker's, so that ceilings leave 80 dB between them.
 S = np.asarray(BUNDLED.golden.secondary, np.float32) / np.float32(300)
-"""A quiet loudspeaker's, so that ceilings leave 80 dB between them."""
 PSD = BUNDLED.parameters.reference_psd.astype(np.float64)
 FREQUENCY_HZ = np.fft.rfftfreq(32_768, 1 / 48_000)
-PATHS = {name: {"impulse_response": each.tolist()} for name, each in (("primary", P), ("secondary", S))}
+PATHS = {name: {"impulse_response": item.tolist()} for name, item in (("primary", P), ("secondary", S))}
 BODY: Json = PATHS | {"sample_rate": 48_000, "coherence": [1.0] * len(PSD)}
 STEEP = {"frequency_hz": [1000.0, 3500.0], "gain_db": [60.0, -20.0]}
 FORMS = pytest.mark.parametrize("form", [{"n_sections": 8}, {"form": "fir", "n_taps": 1000}], ids=["sos", "fir"])
@@ -67,9 +67,9 @@ def response_of(coefficients: Json, frequency_hz: np.ndarray = FREQUENCY_HZ) -> 
 
 
 def reduction_db(response: np.ndarray) -> np.ndarray:
-    """In the 23 bands from 50 Hz to 8 kHz."""
-    primary, secondary = (np.fft.rfft(each.astype(np.float64), 32_768) for each in (P, S))
-    before, after = (PSD * np.abs(each) ** 2 for each in (primary, primary - secondary * response))
+    """Noise reduction in the 23 bands from 50 Hz to 8 kHz."""
+    primary, secondary = (np.fft.rfft(item.astype(np.float64), 32_768) for item in (P, S))
+    before, after = (PSD * np.abs(item) ** 2 for item in (primary, primary - secondary * response))
     edges = 10 ** ((2 * np.arange(17, 41) - 1) / 20)
     first = np.searchsorted(FREQUENCY_HZ, edges)
     return np.array([10 * np.log10(before[i:j].sum() / after[i:j].sum()) for i, j in pairwise(first)])
@@ -98,20 +98,20 @@ async def test_verify_accepts_exported_filter(client: httpx.AsyncClient, form: J
     answer = await exported(client, form | {"sample_rate": rate}, max_gain_db=STEEP)
     n, draw = 1 << 18, np.random.default_rng(1)
     primary, secondary, control = (
-        np.fft.rfft(each, n) for each in (P, S, np.fft.irfft(response_of(answer["coefficients"]), 32_768))
+        np.fft.rfft(item, n) for item in (P, S, np.fft.irfft(response_of(answer["coefficients"]), 32_768))
     )
     takes = []
     for state, error in (("off", primary), ("on", primary - secondary * control)):
         x = draw.standard_normal(n)
         e = np.fft.irfft(np.fft.rfft(x) * error, n) + 1e-4 * draw.standard_normal(n)
         signals = {
-            name: {"float32": base64.b64encode(each[-192_000:].astype("<f4").tobytes()).decode()}
-            for name, each in (("x", x), ("e", e))
+            name: {"float32": base64.b64encode(item[-192_000:].astype("<f4").tobytes()).decode()}
+            for name, item in (("x", x), ("e", e))
         }
         takes.append({"state": state, **signals})
     fields = exported_fields(answer, PATHS)
     fields |= {"fir": fields["fir"].tolist()}
     fields["secondary"] = {"impulse_response": fields["secondary"]["impulse_response"].tolist()}
     found = await ask(client, "/verify", BODY | fields | {"takes": takes})
-    assert [each["code"] for each in found["diagnosis"]] == ["as_predicted"], found["diagnosis"]
+    assert [item["code"] for item in found["diagnosis"]] == ["as_predicted"], found["diagnosis"]
     assert abs(found["deviation_db"]) < 1.0

@@ -1,4 +1,4 @@
-"""What every request passes: the lasting prefix, and the id that names it in answer and log."""
+"""The permanent prefix of addresses, and the request id in answer and log."""
 
 import logging
 import re

@@ -1,4 +1,4 @@
-"""The condition that a measurement did not hear is named; so are bands, in `tests/cases/test_paths.py`."""
+"""A condition without measured data is named; for bands see `tests/cases/test_paths.py`."""
 
 import numpy as np
 
@@ -10,10 +10,14 @@ from synthesis.types import Paths, Problem
 from tests.model_store import cases
 
 
-def test_the_condition_that_was_not_heard_is_named() -> None:
+def test_condition_that_was_not_heard_is_named() -> None:
     response, good = np.ones(1, np.float32), np.full(N_BINS, 0.9, np.float32)
     ear = Problem((Paths(response, response, good), Paths(response, response, 0.01 * good)))
     backend = Model.on("cpu", cases.checkpoint(1).parameters)
     silent = answer_or_raise(predict_all([ear], [np.zeros(2048, np.float32)], backend)[0])
-    (detail,) = [each["detail"] for each in collect_warnings((), ear, silent) if each["code"] == "low_coherence"]
+    (detail,) = [
+        collect_warning["detail"]
+        for collect_warning in collect_warnings((), ear, silent)
+        if collect_warning["code"] == "low_coherence"
+    ]
     assert detail.startswith("conditions.1: the mean is 0.01")

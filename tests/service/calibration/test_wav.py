@@ -12,8 +12,8 @@ from scipy.io import wavfile
 from service.calibration.wav import read_wav
 from service.errors import HttpProblem
 
+# What follows the format's tag in an extensible header.
 GUID = bytes.fromhex("000000001000800000aa00389b71")
-"""What follows the format's tag in an extensible header."""
 
 SAMPLES = np.random.default_rng(1).uniform(-1, 1, 5000)
 
@@ -25,7 +25,7 @@ def written(values: np.ndarray, rate: int = 48_000) -> bytes:
 
 
 def in_24_bits(values: np.ndarray, tag: int = 1) -> bytes:
-    """As SciPy does not write it: 24 bits, with a chunk of metadata of odd length in between."""
+    """Write 24 bits, with a chunk of metadata of odd length in between, which SciPy cannot."""
     whole = np.round(values * 2**23).clip(-(2**23), 2**23 - 1).astype("<i4")
     data = whole.view(np.uint8).reshape(-1, 4)[:, :3].tobytes()
     form = struct.pack("<HHIIHH", tag, 1, 48_000, 144_000, 3, 24)
@@ -48,7 +48,7 @@ def in_24_bits(values: np.ndarray, tag: int = 1) -> bytes:
     ],
     ids=["16 bits", "32 bits", "float32", "float64", "24 bits", "24 bits, extensible"],
 )
-def test_what_is_taken_comes_back_to_a_step(data: bytes, step: float) -> None:
+def test_what_is_taken_comes_back_to_step(data: bytes, step: float) -> None:
     found = read_wav(data, "takes.0.x.wav")
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, SAMPLES, rtol=0, atol=1.5 * step)
@@ -70,7 +70,7 @@ GOOD = written(SAMPLES.astype(np.float32))
         (written((SAMPLES * 100 + 128).astype(np.uint8)), "invalid-field"),
     ],
 )
-def test_what_is_not_is_refused_by_name(data: bytes, code: str) -> None:
+def test_what_is_not_is_rejected_by_name(data: bytes, code: str) -> None:
     with pytest.raises(HttpProblem) as caught:
         read_wav(data, "takes.0.x.wav")
     assert caught.value.code == code

@@ -16,7 +16,7 @@ from tests.service import models
 
 @asynccontextmanager
 async def running(store: ModelStore, default_model: str = "ears", **options: Any) -> AsyncIterator[Engine]:
-    """An engine whose default model is loaded, or known to be unusable. It checks itself when it is told to."""
+    """An engine whose default model is loaded, or known to be unusable; checks run on request."""
     options = {"n_threads": 2, "fallback": models.NO_FALLBACK, "recheck_s": 1e6, "ready_budget_s": 1e6} | options
     engine = Engine(store, models.DEVICE, default_model=default_model, **options)
     engine.start()
@@ -33,7 +33,7 @@ async def engine(store_folder: Path, anyio_backend: str) -> AsyncIterator[Engine
 
 
 def only(answers: Designs | list[Any]) -> Design:
-    """The one design among the answers."""
+    """Return the only design among the answers."""
     (answer,) = answers.designs if isinstance(answers, Designs) else answers
     assert isinstance(answer, Design)
     return answer

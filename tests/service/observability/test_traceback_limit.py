@@ -4,7 +4,7 @@ from service.observability.traceback_limit import PER_S, TracebackLimit
 
 
 def record() -> logging.LogRecord:
-    """What a failure is logged as."""
+    """The log record of a failure."""
     fault = ValueError("wrong")
     return logging.LogRecord("service", logging.ERROR, "", 1, "%s", ("failed",), (ValueError, fault, None))
 
@@ -14,7 +14,7 @@ def test_tracebacks_are_limited_per_minute() -> None:
     limit = TracebackLimit(2, lambda: now[0])
     records = [record() for _ in range(4)]
     assert all(map(limit.filter, records))
-    assert [each.exc_info is not None for each in records] == [True, True, False, False]
+    assert [item.exc_info is not None for item in records] == [True, True, False, False]
     assert records[3].getMessage().startswith("failed (traceback left out")
     now[0] = PER_S
     later = record()

@@ -1,4 +1,4 @@
-"""The reference behind the backends' seam: NumPy in, NumPy out, each ear for itself."""
+"""The reference as a backend: NumPy in, NumPy out, ears independent."""
 
 from dataclasses import fields, replace
 
@@ -49,7 +49,7 @@ def test_parameters_rebuild_synthesizer() -> None:
     assert torch.equal(torch.random.get_rng_state(), state)  # a model may be loaded in a seeded run
     generator = synthesizer.generator
     assert not generator.training
-    assert not any(each.requires_grad for each in generator.parameters())
+    assert not any(parameter.requires_grad for parameter in generator.parameters())
     again = model_parameters(generator, synthesizer.reference_psd, synthesizer.band_uncertainty)
     assert again.config == made.config
     assert list(again.weights) == list(made.weights)
@@ -64,13 +64,13 @@ def test_parameters_rebuild_synthesizer() -> None:
 def test_draft_equals_synthesizer(model: Model, method: str, n_updates: int) -> None:
     ears = [ear(1), changed(ear(2), coherence=None), replace(ear(3), max_gain_db=6.0)]
     found = model.backend.draft(ears, DesignOptions(method, n_updates, "fine"), False)
-    own = model.backend.synthesizer
-    for each, answer in zip(ears, found, strict=True):
+    synthesizer = model.backend.synthesizer
+    for item, answer in zip(ears, found, strict=True):
         assert isinstance(answer, Draft)
-        (own_paths,) = each.conditions
+        (own_paths,) = item.conditions
         responses = (torch.from_numpy(path)[None].double() for path in (own_paths.primary, own_paths.secondary))
         paths = AcousticPaths.from_impulse_responses(*responses)
-        refined = own.design(paths, n_updates, method=method, profile="fine", max_gain_db=each.max_gain_db)
+        refined = synthesizer.design(paths, n_updates, method=method, profile="fine", max_gain_db=item.max_gain_db)
         coherence = None if own_paths.coherence is None else torch.from_numpy(own_paths.coherence)[None].double()
         assert answer.taps.dtype == np.float32
         # Rounded to float32; of a batch, where a direct solve hardly damps what weighs nothing in J.
@@ -79,22 +79,26 @@ def test_draft_equals_synthesizer(model: Model, method: str, n_updates: int) -> 
         assert len(answer.refinement.objective) == answer.refinement.applied + 1
         assert answer.refinement.objective == pytest.approx(refined.objective[0, : answer.refinement.applied + 1])
         (expected,) = predictions(
-            paths, torch.from_numpy(answer.taps)[None].double(), own.reference_psd, coherence, own.band_uncertainty
+            paths,
+            torch.from_numpy(answer.taps)[None].double(),
+            synthesizer.reference_psd,
+            coherence,
+            synthesizer.band_uncertainty,
         )
         same_figures(answer.prediction, expected)
         assert answer.prediction.basis == ("model" if coherence is None else "coherence")
     assert isinstance(found[0], Draft)
     assert set(found[0].times_ms) <= {"path_ratio", "generate", "reconstruct", "refine", "predict"}
-    assert all(each >= 0 for each in found[0].times_ms.values())
+    assert all(item >= 0 for item in found[0].times_ms.values())
 
 
 def same_figures(found: Prediction, expected: Prediction) -> None:
     assert found.basis == expected.basis
-    for each in fields(expected):
-        if each.name not in ("basis", "conditions"):
+    for field in fields(expected):
+        if field.name not in ("basis", "conditions"):
             # Figures are compared in dB and in RMS, the filters' rounding to float32 between them.
             np.testing.assert_allclose(
-                getattr(found, each.name), getattr(expected, each.name), rtol=1e-5, atol=1e-5
+                getattr(found, field.name), getattr(expected, field.name), rtol=1e-5, atol=1e-5
             )
 
 
@@ -111,8 +115,8 @@ def test_fault_fails_alone(model: Model) -> None:
     ]
     answers = design_all(faulty, DesignOptions(), model)
     kinds = [InvalidPaths, Design, InvalidPaths, InvalidPaths, InvalidPaths, NonFiniteFilter]
-    assert [type(each) for each in answers] == kinds
-    assert [getattr(each, "field", None) for each in answers[2:5]] == ["secondary", "primary", "primary"]
+    assert [type(answer) for answer in answers] == kinds
+    assert [getattr(answer, "field", None) for answer in answers[2:5]] == ["secondary", "primary", "primary"]
     alone = designed(design_all([good], DesignOptions(), model)[0])
     assert relative_error(designed(answers[1]).taps, alone.taps) < 1e-6
-    assert [type(each) for each in design_all(faulty[:1], DesignOptions(), model)] == [InvalidPaths]
+    assert [type(item) for item in design_all(faulty[:1], DesignOptions(), model)] == [InvalidPaths]

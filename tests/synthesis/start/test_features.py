@@ -1,4 +1,4 @@
-"""The twelve channels: against the twin, and what they must not depend on."""
+"""The twelve channels equal the twin's, and are invariant to scale and delay."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def assert_equals_the_twin(case: Case, base: str, atol: float) -> None:
 
 
 @pytest.mark.parametrize("base", ["full_band", "held_band"])
-def test_equals_the_twin_on_random_paths(small_case: Case, base: str) -> None:
+def test_equals_twin_on_random_paths(small_case: Case, base: str) -> None:
     assert_equals_the_twin(small_case, base, atol=1e-11)
 
 
@@ -43,7 +43,7 @@ def test_vanishing_bins_stay_finite(dtype: torch.dtype, small_case: Case) -> Non
     assert not unit_phase(primary)[0, 100:200].any()
 
 
-def test_a_constant_row_is_standardised_to_zeros(dtype: torch.dtype) -> None:
+def test_constant_row_is_standardised_to_zeros(dtype: torch.dtype) -> None:
     # The mean of equal numbers is off by rounding, which the floor on the deviation divides by.
     found = standardised(torch.full((1, 1000), 2.0, dtype=dtype))
     assert found.abs().max().item() < 1e-3

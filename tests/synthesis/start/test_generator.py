@@ -31,7 +31,7 @@ def features_for(generator: Generator, n_cases: int = 2) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_an_untrained_generator_corrects_nothing(config: GeneratorConfig, dtype: torch.dtype) -> None:
+def test_untrained_generator_corrects_nothing(config: GeneratorConfig, dtype: torch.dtype) -> None:
     generator = Generator(config).to(dtype)
     found = generator(features_for(generator))
     assert found.shape == (2, N_OUTPUTS[config.realisation], generator.grid.n_points)
@@ -40,11 +40,11 @@ def test_an_untrained_generator_corrects_nothing(config: GeneratorConfig, dtype:
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_the_forward_pass_is_the_twins(config: GeneratorConfig) -> None:
+def test_forward_pass_is_twins(config: GeneratorConfig) -> None:
     generator = trained(config)
     features = features_for(generator)
     found = generator(features)
-    parameters = [each.detach().numpy() for each in generator.parameters()]
+    parameters = [parameter.detach().numpy() for parameter in generator.parameters()]
     for case, correction in zip(features, found, strict=True):
         g = oracle.forward(case.numpy(), parameters, head_norm=config.head_norm)
         expected = oracle.bounded(g, config.bound_db)
@@ -52,7 +52,7 @@ def test_the_forward_pass_is_the_twins(config: GeneratorConfig) -> None:
         np.testing.assert_allclose(correction.detach().numpy(), expected, rtol=0, atol=1e-11)
 
 
-def test_corrections_stay_within_the_bound(dtype: torch.dtype) -> None:
+def test_corrections_stay_within_bound(dtype: torch.dtype) -> None:
     for config in (SMALL_PRIME, PRIME_LOG):
         generator = trained(config, dtype)
         with torch.no_grad():
@@ -67,7 +67,7 @@ def test_gradients_agree_with_finite_differences(config: GeneratorConfig) -> Non
     generator = trained(config)
     features, target = features_for(generator), torch.randn(2, 1, generator.grid.n_points, dtype=torch.float64)
     parameters = list(generator.parameters())
-    direction = [torch.randn_like(each) for each in parameters]
+    direction = [torch.randn_like(item) for item in parameters]
 
     def loss() -> torch.Tensor:
         return (generator(features) * target).mean()
@@ -102,7 +102,7 @@ def test_gradients_agree_with_finite_differences(config: GeneratorConfig) -> Non
         ({"low_hz": 30_000.0}, "low_hz"),
     ],
 )
-def test_impossible_configurations_name_their_field(changes: dict[str, object], field: str) -> None:
+def test_impossible_configurations_name_field(changes: dict[str, object], field: str) -> None:
     with pytest.raises(InvalidOption, match=f"generator {field}: .* is out of range") as caught:
         replace(PRIME_LOG, **changes)  # type: ignore[arg-type]
     assert caught.value.field == field
@@ -124,14 +124,14 @@ def test_stored_configurations_are_read_strictly(changes: dict[str, object], mes
         GeneratorConfig.from_dict(PRIME_LOG.to_dict() | changes)
 
 
-def test_a_missing_field_is_named() -> None:
+def test_missing_field_is_named() -> None:
     values = PRIME_LOG.to_dict()
     del values["bound_db"]
     with pytest.raises(InvalidOption, match=r"\['bound_db'\] missing"):
         GeneratorConfig.from_dict(values)
 
 
-def test_a_checkpoint_that_names_no_realisation_is_of_minimum_phase() -> None:
+def test_checkpoint_that_names_no_realisation_is_of_minimum_phase() -> None:
     values = MINIMUM_PHASE_LOG.to_dict()
     del values["realisation"]
     assert GeneratorConfig.from_dict(values) == MINIMUM_PHASE_LOG

@@ -1,4 +1,4 @@
-"""The generator's frequencies: pooling and spreading are the weighted means and interpolations they claim to be."""
+"""The generator's frequencies: pooling is a weighted mean, spreading an interpolation."""
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ def test_spreading_interpolates_linearly_in_log_frequency() -> None:
         np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
 
 
-def test_pooling_is_the_mean_under_a_hat_around_each_point() -> None:
+def test_pooling_is_mean_under_hat_around_each_point() -> None:
     channels = torch.randn(1, 2, 16_385, dtype=torch.float64)
     found = log_grid().pool(channels)
     assert found.shape == (1, 2, 128)

@@ -23,11 +23,11 @@ def assert_equals_the_twin(case: Case) -> None:
             )
 
 
-def test_equals_the_twin_on_random_paths(small_case: Case) -> None:
+def test_equals_twin_on_random_paths(small_case: Case) -> None:
     assert_equals_the_twin(small_case)
 
 
-def test_regularisation_limits_the_ratio_and_halves_it_at_epsilon() -> None:
+def test_regularisation_limits_ratio_and_halves_it_at_epsilon() -> None:
     secondary = torch.ones(1, 5, dtype=torch.complex128)
     secondary[0, 1] = 1e-4j  # |S| = eps: P S* / (2 eps^2), half of P / S
     secondary[0, 2] = 0
@@ -40,7 +40,7 @@ def test_regularisation_limits_the_ratio_and_halves_it_at_epsilon() -> None:
     assert found.abs().max().item() <= 0.5e4 * (1 + 1e-12)
 
 
-def test_the_log_is_floored_only_where_magnitudes_vanish(dtype: torch.dtype) -> None:
+def test_log_is_floored_only_where_magnitudes_vanish(dtype: torch.dtype) -> None:
     magnitude = torch.tensor([[2.0, 1e-3, 1e-9, 0.0], [0.0, 0.0, 0.0, 0.0]], dtype=dtype)
     found = floored_log(magnitude)
     assert torch.isfinite(found).all()

@@ -9,12 +9,12 @@ from tests.oracles import wiener as oracle
 from tests.synthesis.cases import SMALL_N_TAPS, Case, relative_error
 
 
-def test_weights_equal_the_twins(measured_psd: np.ndarray) -> None:
+def test_weights_equal_twins(measured_psd: np.ndarray) -> None:
     found = wmmse_weights(torch.from_numpy(measured_psd)).numpy()
     np.testing.assert_allclose(found, oracle.weights(measured_psd), rtol=1e-12)
 
 
-def test_the_design_is_the_dense_least_squares_solution(small_case: Case) -> None:
+def test_design_is_dense_least_squares_solution(small_case: Case) -> None:
     found = design_wmmse(small_case.paths(), small_case.psd(), SMALL_N_TAPS)
     for item, (p, s) in enumerate(zip(small_case.primary, small_case.secondary, strict=True)):
         expected = oracle.design_dense(p, s, small_case.reference_psd, SMALL_N_TAPS)
@@ -22,7 +22,7 @@ def test_the_design_is_the_dense_least_squares_solution(small_case: Case) -> Non
         assert relative_error(found[item], expected) < 1e-8
 
 
-def test_the_shared_design_is_the_dense_least_squares_solution_of_all_ears(small_case: Case) -> None:
+def test_shared_design_is_dense_least_squares_solution_of_all_ears(small_case: Case) -> None:
     found = design_shared_wmmse(small_case.paths(), small_case.psd(), SMALL_N_TAPS)
     omega = oracle.weights(small_case.reference_psd)
     rows = toeplitz_oracle.fourier_rows(small_case.n_bins, SMALL_N_TAPS)

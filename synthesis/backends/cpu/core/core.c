@@ -388,10 +388,11 @@ static int load(prime_workspace *ws, const prime_input *input)
     return FAULT_NONE;
 }
 
-/* Judges the pair of paths that is loaded. */
+/* Judges the pair of paths that is loaded; without a support nothing can be wrong with them but their likeness. */
 static void explain_paths(const prime_model *model, prime_workspace *ws, const prime_input *input, path_explanation *found)
 {
-    found->distance = NAN;
+    found->distance = NAN, found->is_right = 1;
+    found->likeness = likeness_of(ws->pr, ws->pi, ws->sr, ws->si, !input->n_primary && !input->n_secondary);
     if (!model->support.n_changes)
         return;
     const float *response = input->secondary;
@@ -403,7 +404,6 @@ static void explain_paths(const prime_model *model, prime_workspace *ws, const p
         irfft_f(plan, ws->phase.scratch, ws->gsr, ws->gsi, ws->prediction.response, n);
         response = ws->prediction.response;
     }
-    found->likeness = likeness_of(ws->pr, ws->pi, ws->sr, ws->si, !input->n_primary && !input->n_secondary);
     explain(&model->support, ws->pr, ws->pi, ws->sr, ws->si, onset_of(response, n), found);
 }
 

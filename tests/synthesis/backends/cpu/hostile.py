@@ -49,8 +49,8 @@ LEVELS = (1.0, 1.0, 1.0, 1.0, 1e-18, 1e18, 3e38)
 UNUSABLE = (0.0, np.nan, np.inf)
 CEILINGS = (30.0, 30.0, -20.0, -3.0, 6.0, 60.0, 300.0, GainCurve([50, 1000, 8000], [20, -20, 6]))
 TONE = ((-1.0) ** np.arange(DESIGN_N_FFT)).astype(np.float32)
+# Paths of which a filter under a low ceiling is not finite in float32.
 TONES = TONE, -TONE
-"""Paths of which a filter under a low ceiling is not finite in float32."""
 
 
 def _path(rng: np.random.Generator, level: float) -> np.ndarray:
@@ -107,7 +107,7 @@ def corpus(seed: int, n: int) -> Iterator[tuple[Problem, DesignOptions, Fallback
 def main(compiled: Path, n: int) -> None:
     """Design, predict and evaluate with the core in that file, whatever comes out."""
     library._compiled = lambda level: compiled
-    model = Model.on("cpu", ModelStore(DEFAULT_ROOT).load("default").parameters)
+    model = Model.on("cpu", ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters)
     for ear, options, fallback in corpus(1, n):
         design_all([ear], options, model, fallback)
         taps = [np.ones(N_TAPS, np.float32)]

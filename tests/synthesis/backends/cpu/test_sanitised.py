@@ -32,8 +32,8 @@ def sanitised() -> dict[str, str]:
     """The environment in which a program runs with the sanitizers' libraries: GCC's, which `ziglang` lacks."""
     if not importlib.util.find_spec("ziglang"):
         pytest.skip("no compiler: ziglang is not installed")
-    folders = [Path(each).parent / "lib" for each in os.get_exec_path()]
-    found = [[each for folder in folders for each in sorted(folder.glob(f"*/{name}"))] for name in LIBRARIES]
+    folders = [Path(item).parent / "lib" for item in os.get_exec_path()]
+    found = [[path for folder in folders for path in sorted(folder.glob(f"*/{name}"))] for name in LIBRARIES]
     if not all(found):
         pytest.skip("libasan or libubsan is missing: install libasan8 and libubsan1, or run make programs")
     environment = {

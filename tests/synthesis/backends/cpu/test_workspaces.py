@@ -1,4 +1,4 @@
-"""No design depends on those before it: a used workspace gives what a fresh one gives, bit by bit."""
+"""Designs are independent: a used workspace gives the same bits as a fresh one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +17,11 @@ from tests.model_store import cases
 from tests.problems import one
 from tests.synthesis.backends.cpu.hostile import corpus
 
-BUNDLED = ModelStore(DEFAULT_ROOT).load("default").parameters
+BUNDLED = ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters
 
 
 class KeepingBackend(CpuBackend):
-    """Has one workspace for all calls, however they end, so that the core alone answers for what stays in it."""
+    """Uses one workspace for all calls, however they end, so that only the core can leave state in it."""
 
     _kept: int | None = None
 
@@ -44,15 +44,15 @@ class ForgettingBackend(CpuBackend):
 
 
 def bits(found: object) -> object:
-    """All of an answer but its times, for comparison bit by bit."""
+    """Return an answer without its times, for comparison bit by bit."""
     if isinstance(found, SynthesisError):
         return type(found), str(found)
     if isinstance(found, np.ndarray):
         return found.tobytes()
     if is_dataclass(found):
-        return [bits(getattr(found, each.name)) for each in fields(found) if each.name != "times_ms"]
+        return [bits(getattr(found, field.name)) for field in fields(found) if field.name != "times_ms"]
     if isinstance(found, list | tuple):
-        return [bits(each) for each in found]
+        return [bits(item) for item in found]
     return repr(found)
 
 

@@ -1,4 +1,4 @@
-"""CUDA graphs as a machine without a GPU can have them: operators taped once and replayed over the same memory."""
+"""CUDA graphs without a GPU: operators recorded once and replayed over the same memory."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -32,22 +32,26 @@ class Tape(TorchDispatchMode):
         if decomposed is not NotImplemented:
             return decomposed
         result = func(*args, **options)
-        given = {_memory(each) for each in tree_leaves((args, options)) if isinstance(each, torch.Tensor)}
-        made = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)]
-        self._calls.append((lambda: func(*args, **options), [each for each in made if _memory(each) not in given]))
+        given = {
+            _memory(tree_leave)
+            for tree_leave in tree_leaves((args, options))
+            if isinstance(tree_leave, torch.Tensor)
+        }
+        made = [tree_leave for tree_leave in tree_leaves(result) if isinstance(tree_leave, torch.Tensor)]
+        self._calls.append((lambda: func(*args, **options), [item for item in made if _memory(item) not in given]))
         return result
 
     def spoil(self) -> None:
-        """A GPU computes nothing while it captures: whoever uses what is there before a replay finds rubbish."""
+        """Fill results with rubbish, since a GPU computes nothing while it captures."""
         for _, made in self._calls:
-            for each in made:
-                each.fill_(torch.nan if each.is_floating_point() or each.is_complex() else 1)
+            for item in made:
+                item.fill_(torch.nan if item.is_floating_point() or item.is_complex() else 1)
 
     def replay(self) -> None:
-        """Every operator again."""
+        """Run every operator again."""
         with torch.inference_mode():
             for call, made in self._calls:
-                found = [each for each in tree_leaves(call()) if isinstance(each, torch.Tensor)]
+                found = [tree_leave for tree_leave in tree_leaves(call()) if isinstance(tree_leave, torch.Tensor)]
                 for buffer, value in zip(made, found, strict=bool(made)):
                     buffer.copy_(value)
 
@@ -57,7 +61,7 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def capture_on_tape(function: Callable[[], None], pool: object) -> Callable[[], None]:
-    """In the place of `synthesis.backends.cuda.graphs.capture`."""
+    """Replacement of `synthesis.backends.cuda.graphs.capture`."""
     function()
     tape = Tape()
     with tape:

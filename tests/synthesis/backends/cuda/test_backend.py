@@ -32,7 +32,7 @@ def model(parameters: ModelParameters) -> Model:
 
 
 def on_gpu(parameters: ModelParameters) -> Model:
-    """On a CPU where there is no GPU."""
+    """The backend, on a CPU if there is no GPU."""
     return Model(parameters, CudaBackend(parameters, "cuda" if torch.cuda.is_available() else "cpu"))
 
 
@@ -40,7 +40,7 @@ def ears() -> list[Problem]:
     """Spectra; responses with a coherence and a ceiling; spectra with a noise of their own."""
     case = random_case(n_cases=3, n_fft=DESIGN_N_FFT)
     primary, secondary = case.primary.astype(np.complex64), case.secondary.astype(np.complex64)
-    responses = (np.fft.irfft(each[1])[:300].astype(np.float32) for each in (primary, secondary))
+    responses = (np.fft.irfft(item[1])[:300].astype(np.float32) for item in (primary, secondary))
     coherence = np.full(N_BINS, 0.9, np.float32)
     return [
         Problem((Paths(primary[0], secondary[0]),)),
@@ -51,7 +51,7 @@ def ears() -> list[Problem]:
 
 def designs(model: Model, inputs: list[Problem], options: DesignOptions) -> list[Draft]:
     answers = model.backend.draft(inputs, options, False)
-    assert all(isinstance(each, Draft) for each in answers)
+    assert all(isinstance(answer, Draft) for answer in answers)
     return answers  # type: ignore[return-value]
 
 
@@ -73,7 +73,7 @@ def assert_same_prediction(found: Prediction, expected: Prediction) -> None:
         DesignOptions("projected_ratio", 0),
         DesignOptions("wmmse", 2),
     ],
-    ids=lambda each: f"{each.method}-{each.n_updates}-{each.profile}",
+    ids=lambda item: f"{item.method}-{item.n_updates}-{item.profile}",
 )
 def test_drafts_equal_reference(options: DesignOptions, model: Model, reference: Model) -> None:
     for found, expected in zip(designs(model, ears(), options), designs(reference, ears(), options), strict=True):
@@ -94,7 +94,7 @@ def test_drafts_equal_reference(options: DesignOptions, model: Model, reference:
 def test_prime_drafts_equal_reference() -> None:
     parameters = example_parameters(GeneratorConfig.prime(n_fft=4096))
     both = on_gpu(parameters), Model.on("reference", parameters)
-    for found, expected in zip(*(designs(each, ears()[:1], DesignOptions()) for each in both), strict=True):
+    for found, expected in zip(*(designs(item, ears()[:1], DesignOptions()) for item in both), strict=True):
         assert relative_error(found.taps[None], expected.taps[None]) < 1e-3
         assert_same_prediction(found.prediction, expected.prediction)
 
@@ -107,9 +107,9 @@ def test_draft_is_independent_of_batch(model: Model) -> None:
     designs(model, [with_noise, with_coherence] * 5, options)
     in_turn = [designs(model, inputs, options) for inputs in ([plain], [plain] * 8, [plain] * 9)]
     for answers in in_turn:
-        for each in answers:
-            assert relative_error(each.taps[None], beside.taps[None]) < 1e-4
-            assert each.prediction.basis == "model"
+        for answer in answers:
+            assert relative_error(answer.taps[None], beside.taps[None]) < 1e-4
+            assert answer.prediction.basis == "model"
 
 
 def test_fault_fails_alone(model: Model) -> None:
@@ -117,23 +117,23 @@ def test_fault_fails_alone(model: Model) -> None:
     long = changed(good, secondary=np.zeros(DESIGN_N_FFT + 1, np.float32))
     loud = changed(good, primary=good.conditions[0].primary * np.float32(1e25))
     answers = model.backend.draft([long, good, loud], DesignOptions("prime", 1), False)
-    assert [type(each) for each in answers] == [InvalidPaths, Draft, NonFiniteFilter]
+    assert [type(answer) for answer in answers] == [InvalidPaths, Draft, NonFiniteFilter]
 
 
 @pytest.fixture
 def recorded(parameters: ModelParameters, monkeypatch: pytest.MonkeyPatch) -> Model:
-    """On a CPU, its stages captured on tape before anything is designed."""
+    """The backend on a CPU, with stages captured on tape before the first design."""
     monkeypatch.setattr(graphs, "capture", capture_on_tape)
-    own = CudaBackend(parameters, "cpu")
-    for batch in own._batches.values():
+    backend = CudaBackend(parameters, "cpu")
+    for batch in backend._batches.values():
         batch._pool = "on tape"
-    return Model(parameters, own)
+    return Model(parameters, backend)
 
 
 def test_recorded_stages_replay(recorded: Model, reference: Model) -> None:
     for options in (DesignOptions("prime", 2), DesignOptions("wmmse", 1), DesignOptions("prime", 0)):
         for ear in (*ears(), ears()[0]):
-            (found,), (expected,) = (designs(each, [ear], options) for each in (recorded, reference))
+            (found,), (expected,) = (designs(item, [ear], options) for item in (recorded, reference))
             assert relative_error(found.taps[None], expected.taps[None]) < 5e-3
             assert found.refinement.applied == expected.refinement.applied
             assert_same_prediction(found.prediction, expected.prediction)

@@ -1,4 +1,4 @@
-"""What is recorded never asks what a tensor holds, and takes nothing from the host.
+"""Recorded stages never read a tensor's values, and take nothing from the host.
 
 A tensor on `meta` has a shape and no values, so an operator whose result depends on values raises, as it would
 spoil a CUDA graph. What is copied to it shows: a tensor made of a Python list, or made on the host and moved, is a
@@ -31,7 +31,7 @@ CONFIGS = {"prime-log": GeneratorConfig.prime_log(), "prime": GeneratorConfig.pr
 
 
 def run_every_stage(stages: Stages, device: str) -> Tensor:
-    """For two ears; the last figures. The buffers have only what stages look at."""
+    """Run all stages for two ears and return the last figures; buffers have only what stages use."""
 
     def rows(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.ones(2, *shape, dtype=dtype, device=device)
@@ -69,7 +69,9 @@ class NothingOfNumbers(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         makes = func in (torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor)
         indexes = func in (Tensor.__getitem__, Tensor.__setitem__)
-        by_list = indexes and any(isinstance(each, list) for each in tree_leaves(args[1], is_leaf=_is_list))
+        by_list = indexes and any(
+            isinstance(tree_leave, list) for tree_leave in tree_leaves(args[1], is_leaf=_is_list)
+        )
         if (by_list or (makes and not isinstance(args[-1], Tensor))) and _is_meta(args[0] if indexes else result):
             raise AssertionError(f"{func.__name__} brings numbers from the host")
         return result
@@ -85,12 +87,12 @@ class NothingOfTensors(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = [each for each in tree_leaves((args, kwargs or {})) if isinstance(each, Tensor)]
+        given = [tree_leave for tree_leave in tree_leaves((args, kwargs or {})) if isinstance(tree_leave, Tensor)]
         result = func(*args, **(kwargs or {}))
         moves = str(func._schema.name).endswith(("::copy_", "::_to_copy"))
-        taken = [each for each in given if each.device.type == "cpu" and (each.ndim or moves)]
-        if taken and any(_is_meta(each) for each in (*given, *tree_leaves(result))):
-            raise AssertionError(f"{func} brings {[tuple(each.shape) for each in taken]} from the host")
+        taken = [item for item in given if item.device.type == "cpu" and (item.ndim or moves)]
+        if taken and any(_is_meta(tree_leave) for tree_leave in (*given, *tree_leaves(result))):
+            raise AssertionError(f"{func} brings {[tuple(item.shape) for item in taken]} from the host")
         return result
 
 
@@ -109,30 +111,30 @@ def nothing_from_the_host() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_no_stage_takes_anything_from_the_host(name: str) -> None:
-    own = Stages(example_parameters(CONFIGS[name]), torch.device("meta"))
-    run_every_stage(own, "meta")  # what is computed once and kept has been
+def test_no_stage_takes_anything_from_host(name: str) -> None:
+    stages = Stages(example_parameters(CONFIGS[name]), torch.device("meta"))
+    run_every_stage(stages, "meta")  # what is computed once and kept has been
     with nothing_from_the_host():
-        assert run_every_stage(own, "meta").device.type == "meta"
+        assert run_every_stage(stages, "meta").device.type == "meta"
 
 
 @pytest.mark.parametrize(
     "copy",
     [
-        lambda each: each.new_tensor([0.0, 1.0]),
-        lambda each: torch.tensor(1.0, device=each.device),
-        lambda each: torch.arange(3).to(each.device),
-        lambda each: each.copy_(torch.zeros(N_BINS)),
-        lambda each: each[[0, 2]],
+        lambda item: item.new_tensor([0.0, 1.0]),
+        lambda item: torch.tensor(1.0, device=item.device),
+        lambda item: torch.arange(3).to(item.device),
+        lambda item: item.copy_(torch.zeros(N_BINS)),
+        lambda item: item[[0, 2]],
     ],
 )
-def test_a_copy_from_the_host_is_caught(copy: Callable[[Tensor], object]) -> None:
+def test_copy_from_host_is_caught(copy: Callable[[Tensor], object]) -> None:
     there = torch.empty(N_BINS, device="meta")
     with nothing_from_the_host(), pytest.raises(AssertionError, match="from the host"):
         copy(there)
 
 
-@pytest.mark.parametrize("reading", [lambda each: each.sum().item(), lambda each: each[each > 0]])
-def test_a_reading_is_caught(reading: Callable[[Tensor], object]) -> None:
+@pytest.mark.parametrize("reading", [lambda item: item.sum().item(), lambda item: item[item > 0]])
+def test_reading_is_caught(reading: Callable[[Tensor], object]) -> None:
     with pytest.raises((RuntimeError, NotImplementedError)):
         reading(torch.empty(N_BINS, device="meta"))

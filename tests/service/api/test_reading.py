@@ -1,0 +1,48 @@
+"""Options in the query string, and answers that are sent on as bodies."""
+
+import httpx
+import pytest
+
+from synthesis.types import Paths
+from tests.service.api.test_problems import assert_problem
+from tests.service.bodies import as_responses
+
+
+async def test_query_options_apply_to_every_item(client: httpx.AsyncClient, ear: Paths) -> None:
+    alone = (await client.post("/refine", json=as_responses(ear, k=1, sign="plus"))).json()
+    answer = await client.post("/refine?k=1&sign=plus", json={"items": 2 * [as_responses(ear)]})
+    assert [item["fir"] for item in answer.json()["items"]] == 2 * [alone["fir"]]
+    assert [item["refinement"]["requested"] for item in answer.json()["items"]] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("query", "fields", "code", "field"),
+    [
+        ("k=2", {"k": 1}, "invalid-field", "k"),
+        ("max_gain_db=100:12,1000:24", {"max_gain_db": 20.0}, "invalid-field", "max_gain_db"),
+        ("k=1&k=1", {}, "invalid-field", "k"),
+        ("gain=3", {}, "unknown-field", "gain"),
+        ("primary=1", {}, "unknown-field", "primary"),
+        ("k=many", {}, "invalid-field", "k"),
+    ],
+)
+async def test_faulty_query_is_refused(
+    client: httpx.AsyncClient, ear: Paths, query: str, fields: dict[str, object], code: str, field: str
+) -> None:
+    answer = await client.post(f"/refine?{query}", json=as_responses(ear, **fields))
+    assert_problem(answer, code, field)
+
+
+async def test_query_may_repeat_the_body(client: httpx.AsyncClient, ear: Paths) -> None:
+    curve = {"frequency_hz": [100.0, 1000.0], "gain_db": [12.0, 24.0]}
+    body = as_responses(ear, k=1, max_gain_db=curve)
+    answer = await client.post("/refine?k=1&max_gain_db=100:12,1000:24", json=body)
+    assert answer.status_code == 200
+
+
+async def test_design_with_its_paths_is_a_body_for_evaluate(client: httpx.AsyncClient, ear: Paths) -> None:
+    body = as_responses(ear, sign="plus")
+    design = (await client.post("/refine?k=1", json=body)).json()
+    evaluation = (await client.post("/evaluate", json=body | design)).json()
+    means = [each["prediction"]["mean_noise_reduction_db"] for each in (evaluation, design)]
+    assert means[0] == pytest.approx(means[1], abs=1e-3)

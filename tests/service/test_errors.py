@@ -1,0 +1,38 @@
+"""Errors of other packages as the problems that clients receive."""
+
+import errno
+
+import pytest
+
+from model_store.errors import InvalidName, ModelNotFound, ModelStoreError
+from service.engine.types import RefusedJob
+from service.errors import to_problem
+from synthesis.errors import Interrupted, InvalidOption, InvalidPaths, NonFiniteFilter
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "field"),
+    [
+        (InvalidPaths("primary: too long", "primary"), "unusable-paths", "primary"),
+        (InvalidOption("k: 9", "k"), "invalid-field", "k"),
+        (NonFiniteFilter("no taps"), "no-finite-filter", None),
+        (Interrupted("too late"), "deadline-passed", None),
+        (RefusedJob("overloaded", "busy", retry_after_s=0.2), "overloaded", None),
+        (ModelNotFound("none"), "unknown-model", "model"),
+        (InvalidName("no name"), "unknown-model", "model"),
+        (ModelStoreError("a file"), "model-unavailable", "model"),
+        (MemoryError(), "overloaded", None),
+        (OSError(errno.ENOMEM, "memory"), "overloaded", None),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_known_error_becomes_problem(error: Exception, code: str, field: str | None) -> None:
+    problem = to_problem(error)
+    assert problem is not None
+    assert (problem.code, problem.field) == (code, field)
+    assert "file" not in problem.detail
+
+
+@pytest.mark.parametrize("error", [KeyError("a"), OSError(errno.EIO, "disk"), ZeroDivisionError()])
+def test_unexpected_error_is_a_defect(error: Exception) -> None:
+    assert to_problem(error) is None
