@@ -90,7 +90,7 @@ FAULTS = [
     ),
     *_of(
         "synthesis/", "toeplitz.py",
-        [("self._backward[..., 1::2] *= -1", "self._backward[..., ::2] *= -1")],
+        [("self._forward * forward - self._backward", "self._forward * forward + self._backward")],
         "tests/synthesis/test_toeplitz.py", SYNTHESIS,
     ),
     *_of(

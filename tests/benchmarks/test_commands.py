@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks import core, http
 from benchmarks.__main__ import main
-from benchmarks.ears import Ears
 
 
 def rows_of(command: str, folder: Path, *arguments: str) -> list[dict[str, Any]]:
@@ -62,17 +61,6 @@ def test_train(tmp_path: Path) -> None:
         assert row["seconds_per_model"] == pytest.approx(expected, rel=1e-3)
 
 
-def test_scaling(tmp_path: Path) -> None:
-    rows = rows_of("scaling", tmp_path)
-    assert {(row["axis"], row["by"]) for row in rows} == {
-        ("taps", "reference"),
-        ("taps", "solve_toeplitz"),
-        ("batch", "cpu"),
-        ("updates", "cpu"),
-    }
-    assert all(row["ms"]["p50"] > 0 for row in rows)
-
-
 def test_trace(tmp_path: Path) -> None:
     none, one = rows_of("trace", tmp_path)
     assert (none["k"], one["k"]) == (0, 1)
@@ -97,7 +85,3 @@ def test_server_stages_are_subtracted() -> None:
     assert row["failed"] == [503]
     assert row["latency_ms"]["n"] == 1
     assert row["over_core_ms"]["p50"] == pytest.approx(10 - 1 - 3.5 - 0.5)
-
-
-def test_rounds_wrap_around(ears: Ears) -> None:
-    assert ears.batch(3, 3) == [ears.estimated[3], *ears.estimated[:2]]

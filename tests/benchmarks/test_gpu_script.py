@@ -13,19 +13,6 @@ def run(*arguments: object, **environment: str) -> "subprocess.CompletedProcess[
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=120)
 
 
-def test_without_arguments_it_explains_itself() -> None:
-    done = run()
-    assert done.returncode == 2
-    assert "benchmarks/gpu.sh a|b|c OUT DATA" in done.stderr
-
-
-def test_missing_data_folder_is_named(tmp_path: Path) -> None:
-    done = run("a", tmp_path / "out", tmp_path / "nowhere")
-    assert done.returncode == 2
-    assert f"the folder {tmp_path / 'nowhere'} does not exist" in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
 def test_failing_steps_are_named_at_end(tmp_path: Path) -> None:
     """With a python that can import torch and nothing else, every step is tried, and its failure is kept."""
     poor = tmp_path / "python"

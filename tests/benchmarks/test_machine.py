@@ -18,10 +18,3 @@ def test_busy_machine_causes_warning(
     monkeypatch.setattr(machine, "busy_cores", lambda: busy)
     assert machine.describe("cpu")["quiet"] is not warned
     assert ("WARNING" in capsys.readouterr().err) is warned
-
-
-def test_busy_cores_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    readings = iter([(1000, 900), (1200, 950)])
-    monkeypatch.setattr(machine, "_ticks", lambda: next(readings))
-    monkeypatch.setattr(machine.os, "cpu_count", lambda: 4)
-    assert machine.busy_cores(0) == pytest.approx(0.75 * 4)

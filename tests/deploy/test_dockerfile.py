@@ -35,11 +35,6 @@ def test_what_it_copies_is_in_project_and_in_build_context() -> None:
         assert name in allowed
 
 
-def test_it_installs_as_make_does() -> None:
-    assert "scripts/install.sh" in (ROOT / "Makefile").read_text()
-    assert re.search(r"^RUN .*scripts/install\.sh", TEXT, re.MULTILINE)
-
-
 def test_settings_are_service_and_it_is_not_root() -> None:
     assert set(re.findall(r"\bPRIME_\w+(?==)", TEXT)) <= {f"PRIME_{name.upper()}" for name in Settings.model_fields}
     assert re.findall(r"^USER (.+)$", TEXT, re.MULTILINE)[-1] not in ("root", "0", "0:0")

@@ -250,43 +250,6 @@ def test_replica_that_falls_silent_is_left_alone(replicas: list[ServiceProcess],
     assert n_designs(silent) >= before + 3
 
 
-def test_monitor_takes_silent_replica_out_for_clients_of_less_patience(
-    replicas: list[ServiceProcess], port: int
-) -> None:
-    assert {status for status, _ in answers(port, 8, 20)} == {200}
-    replicas[0].process.send_signal(signal.SIGSTOP)
-    try:
-        for _ in range(3):
-            with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
-                connection.request("GET", "/health/ready")
-                assert connection.getresponse().status == 200
-        found = answers(port, 10, 20)
-        assert {status for status, _ in found} == {200}
-        assert all(took_s < 5 for _, took_s in found)  # for which nginx itself waits
-    finally:
-        replicas[0].process.send_signal(signal.SIGCONT)
-
-
-def test_long_deadline_is_waited_for(replicas: list[ServiceProcess], port: int) -> None:
-    for replica in replicas:
-        replica.process.send_signal(signal.SIGSTOP)
-    waking = [threading.Timer(7, replica.process.send_signal, (signal.SIGCONT,)) for replica in replicas]
-    for timer in waking:
-        timer.start()
-    ((status, took_s),) = answers(port, 1, 30, deadline_ms="60000")
-    assert (status, took_s > 6) == (200, True)
-    for timer in waking:
-        timer.join()
-
-
-def test_who_sheds_goes_on_being_asked(replicas: list[ServiceProcess], port: int) -> None:
-    for deadline_ms in ["1"] * 12:  # an idle replica tries one now and then
-        assert {status for status, _ in answers(port, 1, 60, deadline_ms)} <= {200, 408, 503}
-    before = [n_designs(replica) for replica in replicas]
-    assert {status for status, _ in answers(port, 12, 20)} == {200}
-    assert all(n_designs(replica) > n for replica, n in zip(replicas, before, strict=True))
-
-
 def test_body_that_is_too_large_is_rejected_in_service_words(port: int) -> None:
     problem = HttpProblem("too-large", "")
     limits = {name: Settings.model_fields[name].default for name in ("max_body_bytes", "max_calibration_bytes")}
@@ -337,15 +300,6 @@ def test_upgrade_offers_and_chunks_are_served(port: int) -> None:
         connection.sendall(head + offer + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
     assert raw(port, chunked).startswith(b"HTTP/1.1 200 ")
-
-
-def test_calibration_may_be_longer_than_request(port: int) -> None:
-    """It reaches the service, which finds that it is no recording."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("POST", "/calibrate", bytes(12_000_000), {"Content-Type": "application/x-safetensors"})
-    answer = connection.getresponse()
-    assert (answer.status, answer.headers["Content-Type"]) == (400, "application/problem+json")
-    connection.close()
 
 
 def test_operator_endpoints_are_not_passed_on(port: int) -> None:

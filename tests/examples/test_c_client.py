@@ -5,7 +5,6 @@ import shutil
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -127,32 +126,6 @@ def test_coherence_is_sent_and_warnings_are_reported(
     assert [line[: line.index("(docs") + 5] for line in ran.stderr.splitlines()] == said
 
 
-@pytest.mark.parametrize(
-    ("content", "words"), [(bytes(8), "found 2 values, expected 16385"), (bytes(4 * 16386), "65541 bytes or more")]
-)
-def test_coherence_of_another_length_is_not_sent(
-    refine: Path, files: list[Path], tmp_path: Path, content: bytes, words: str
-) -> None:
-    (tmp_path / "coherence.f32").write_bytes(content)
-    assert_failed(run(refine, 1, "-c", tmp_path / "coherence.f32", *files), words, files[2])
-
-
-def test_name_is_resolved(refine: Path, files: list[Path]) -> None:
-    """Whichever of its addresses the service listens at."""
-    with answering(USUAL_HEAD + FILTER) as port:
-        ran = run(refine, port, *files, host="localhost")
-        assert ran.returncode == 0, ran.stderr
-
-
-def test_address_of_ipv6(refine: Path, files: list[Path]) -> None:
-    try:
-        with answering(USUAL_HEAD + FILTER, family=socket.AF_INET6) as port:
-            ran = run(refine, port, *files, host="::1")
-            assert ran.returncode == 0, ran.stderr
-    except OSError as error:
-        pytest.skip(f"no IPv6 here: {error}")
-
-
 def test_connection_that_broke_is_made_anew(
     refine: Path, program: Program, files: list[Path], tmp_path: Path
 ) -> None:
@@ -172,37 +145,11 @@ def test_connection_that_broke_is_made_anew(
     assert other.read_bytes() == files[2].read_bytes()
 
 
-def test_one_refusal_does_not_keep_next_filter(
-    refine: Path, program: Program, files: list[Path], tmp_path: Path
-) -> None:
-    silent, missing = tmp_path / "silent.f32", tmp_path / "missing.f32"
-    silent.write_bytes(bytes(64))
-    ran = run(refine, program.port, silent, files[1], missing, *files)
-    assert_failed(ran, "refused with 422: primary: ", missing)
-    assert files[2].stat().st_size == 8192
-
-
 def test_service_that_is_not_ready_is_waited_for(refine: Path, store_folder: Path, files: list[Path]) -> None:
     with Program(store_folder) as program:
         ran = run(refine, program.port, *files)
     assert ran.returncode == 0, ran.stderr
     assert files[2].stat().st_size == 8192
-
-
-def test_asking_again_has_bound(refine: Path, files: list[Path]) -> None:
-    busy = b"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    with answering(*[busy] * 16) as port:
-        assert_failed(run(refine, port, *files), "refused with 503: found no problem document", files[2])
-    with answering(*[busy] * 15, USUAL_HEAD + FILTER) as port:
-        assert run(refine, port, *files).returncode == 0
-
-
-def test_it_waits_as_long_as_it_is_asked_to(refine: Path, files: list[Path]) -> None:
-    busy = b"HTTP/1.1 503 Busy\r\nretry-after: 1\r\ncontent-length: 2\r\n\r\n{}"
-    began = time.monotonic()
-    with answering(busy, USUAL_HEAD + FILTER) as port:
-        assert run(refine, port, *files).returncode == 0
-    assert time.monotonic() - began >= 1
 
 
 @pytest.mark.parametrize(
@@ -251,17 +198,6 @@ def test_file_that_holds_no_path(refine: Path, files: list[Path], content: bytes
     if content is not None:
         files[1].write_bytes(content)
     assert_failed(run(refine, 1, *files), f"{files[1]}: {words}", files[2])
-
-
-def test_filter_that_cannot_be_written(refine: Path, program: Program, files: list[Path], tmp_path: Path) -> None:
-    ran = run(refine, program.port, *files[:2], tmp_path / "nowhere" / "fir.f32")
-    assert (ran.returncode, "No such file" in ran.stderr) == (1, True)
-
-
-def test_nobody_there(refine: Path, files: list[Path]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    assert_failed(run(refine, port, *files), "Connection refused", files[2])
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,12 @@ from scipy.signal import fftconvolve
 
 from model_store.store import ModelStore
 from prime_anc_client import (
-    CalibrationResult,
     Client,
     Condition,
     DesignResult,
     DriveTake,
     Item,
     Take,
-    UnusablePaths,
 )
 from service.calibration.takes import ProbeTake
 from synthesis.support_statistics import learn_support_statistics
@@ -105,16 +103,6 @@ def test_filter_from_takes_cancels_noise_at_that_ear(
     assert design.noise_reduction_db != again.noise_reduction_db  # the calibration's uncertainty was sent along
 
 
-def test_chain_sign_reaches_filter(client: Client, takes: list[Take]) -> None:
-    """A chain that adds yields the same takes from the opposite gain, and needs the opposite filter."""
-    minus = client.calibrate(takes)
-    plus = client.calibrate([Take(-take.gain, take.x, take.e) for take in takes], sign="plus")
-    assert (minus.sign, plus.sign) == ("minus", "plus")
-    assert np.array_equal(minus.secondary, plus.secondary)
-    assert np.array_equal(client.synthesize(plus).taps, -client.synthesize(minus).taps)
-    assert np.array_equal(client.synthesize(plus, sign="minus").taps, client.synthesize(minus).taps)
-
-
 def test_drive_takes_give_feedback_path(client: Client, takes: list[Take], pairs: tuple[PathPair, ...]) -> None:
     drive, secondary = noise.signals[4, :N_SAMPLES], pairs[0].secondary
     feedback = 0.02 * np.pad(secondary, (10, 0))[: len(secondary)]
@@ -142,25 +130,3 @@ def test_failed_calibration_has_reasons(client: Client, pairs: tuple[PathPair, .
     assert "louder" in noisy.reasons[0].detail
     reversed_chain = client.calibrate(takes_of(pairs[0]), sign="plus").verdict
     assert "implausible_polarity" in [reason.code for reason in reversed_chain.reasons]
-
-
-def test_options_reach_estimate(client: Client, takes: list[Take]) -> None:
-    figures = client.calibrate(takes, n_windows=12, model="ears@1", deadline_ms=60_000).verdict.figures
-    assert figures["n_frames"] == 12
-    assert client.calibrate(takes).verdict.figures["n_frames"] == 43
-
-
-def test_takes_of_one_state_are_rejected(client: Client, takes: list[Take]) -> None:
-    with pytest.raises(UnusablePaths) as refused:
-        client.calibrate([takes[0], takes[0]])
-    assert (refused.value.code, refused.value.field) == ("invalid-field", "takes")
-
-
-def test_calibration_and_paths_are_exclusive(client: Client, takes: list[Take]) -> None:
-    calibration: CalibrationResult = client.calibrate(takes)
-    with pytest.raises(ValueError, match="a calibration includes them"):
-        client.refine(calibration, calibration.secondary)
-    with pytest.raises(ValueError, match="a calibration includes them"):
-        client.synthesize(calibration, coherence=calibration.coherence)
-    with pytest.raises(ValueError, match="secondary: missing"):
-        client.refine(calibration.primary)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from prime_anc_client import (
     Client,
@@ -50,28 +49,6 @@ def test_filter_equals_library(client: Client, default_model: Synthesizer, ear: 
     expected = default_model.design(paths, 2, profile="paper", method="ratio_base")
     assert_same_filter(refined.taps, expected.taps)
     assert (plain.n_applied, refined.n_applied) == (0, int(expected.n_applied[0]))
-
-
-def test_numbers_keep_digits(client: Client, ear: Paths) -> None:
-    for gain_db in (10 / 3, 1e-5):  # more digits than are usually typed
-        client.synthesize(ear.primary, ear.secondary, max_gain_db=gain_db, deadline_ms=1e5 / 3)
-
-
-@pytest.mark.parametrize("kind", ["impulse responses", "spectra"])
-def test_reference_spectrum_reaches_design(
-    client: Client, default_model: Synthesizer, ear: Paths, kind: str
-) -> None:
-    psd = np.geomspace(1e-12, 1e-4, N_BINS)  # blue; the model's is pink
-    p, s = (ear.primary, ear.secondary) if kind == "impulse responses" else spectra(ear)
-    options = {"k": 2, "model": "ears@2", "sign": "plus", "max_gain_db": 20.0, "coherence": ear.coherence}
-    found = client.refine(p, s, reference_psd=psd, **options)
-    reference_psd = torch.from_numpy(psd.astype(np.float32))[None]
-    design = default_model.design(library_paths(ear), 2, max_gain_db=20.0, reference_psd=reference_psd)
-    expected = design.taps.numpy()[0]
-    plain = client.refine(p, s, **options)
-    assert found.model_digest == plain.model_digest
-    # Rounding to float32 is negligible beside the effect of the reference.
-    assert np.abs(found.taps + expected).max() < 0.1 * np.abs(plain.taps + expected).max()
 
 
 def test_items_equal_single_designs(client: Client, ear: Paths) -> None:
@@ -119,38 +96,6 @@ def test_items_equal_single_designs(client: Client, ear: Paths) -> None:
         ]
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
-@pytest.mark.parametrize("name", ["primary", "secondary", "coherence", "reference_psd", "max_gain_db", "spectra"])
-def test_item_that_is_not_finite_is_rejected_alone(client: Client, ear: Paths, name: str, value: float) -> None:
-    """The other ear gets its filter, and the refusal equals that of a single request."""
-    given: dict[str, Any] = {"primary": ear.primary, "secondary": ear.secondary}
-    if name == "spectra":
-        given = dict(zip(("primary", "secondary"), spectra(ear), strict=True))
-    if name == "max_gain_db":
-        given[name] = value
-    else:
-        at = "primary" if name == "spectra" else name
-        given[at] = np.array(given.get(at, np.ones(N_BINS)), complex if name == "spectra" else float)
-        given[at][5] = value
-    with pytest.raises(Refused) as alone:
-        client.refine(**given, k=1)
-    assert alone.value.status == 422
-    good, bad, again = client.refine_items([Item(ear.primary, ear.secondary), Item(**given)] * 2, k=1)[:3]
-    assert isinstance(good, DesignResult)
-    assert isinstance(again, DesignResult)
-    assert type(bad) is type(alone.value)
-    assert (bad.code, bad.field) == (alone.value.code, alone.value.field)
-    assert name == "max_gain_db" or "at index 5" in bad.detail
-
-
-def test_numbers_may_be_numpy_s(client: Client, ear: Paths) -> None:
-    for gain_db in (np.float32(12.5), np.float64(12.5), np.int64(12), np.float32(1e-5)):
-        alone = client.synthesize(ear.primary, ear.secondary, max_gain_db=gain_db, deadline_ms=np.float32(1e5 / 3))
-        (found,) = client.synthesize_items([Item(ear.primary, ear.secondary, max_gain_db=gain_db)])
-        assert isinstance(found, DesignResult)
-        assert np.abs(found.taps - alone.taps).max() < 1e-3 * np.abs(alone.taps).max()
-
-
 def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
     one = client.refine_conditions([Condition(ear.primary, ear.secondary, ear.coherence)], k=1)
     expected = client.refine(ear.primary, ear.secondary, coherence=ear.coherence, k=1)
@@ -193,25 +138,6 @@ def test_filter_is_verified_on_ear(client: Client, ear: Paths) -> None:
         client.verify(taps, [Recording([0.0], [0.0, 1.0])], recorded[1], ear.primary, ear.secondary)
 
 
-def test_too_many_items_are_rejected(client: Client, ear: Paths) -> None:
-    with pytest.raises(UnusablePaths) as refused:
-        client.refine_items([Item(ear.primary[:8], ear.secondary[:8])] * 17)
-    assert refused.value.field == "items"
-    with pytest.raises(ValueError, match="secondary: missing"):
-        client.synthesize_items([Item(ear.primary)])
-
-
-def test_design_has_prediction_in_bands(client: Client, ear: Paths) -> None:
-    design = client.refine(ear.primary, ear.secondary, k=1, coherence=ear.coherence)
-    found = design.prediction
-    assert found.band_centre_hz[[0, 1, -1]].tolist() == [50, 63, 8000]
-    assert found.noise_reduction_db[:21].mean() == pytest.approx(design.noise_reduction_db, abs=1e-4)
-    largest = np.abs(np.fft.rfft(design.taps, 2**17)).max()
-    assert found.max_gain_db == pytest.approx(20 * np.log10(largest), abs=0.05)  # of bins 1.5 Hz apart
-    more = (found.control_rms, found.interval_db, found.gain_sensitivity_db, found.delay_sensitivity_db)
-    assert all(item is not None and item > 0 for item in more)
-
-
 @pytest.mark.parametrize("sign", ["minus", "plus"])
 def test_design_is_evaluated_and_exported_in_sign(client: Client, ear: Paths, sign: Sign) -> None:
     design = client.refine(ear.primary, ear.secondary, k=1, coherence=ear.coherence, sign=sign)
@@ -235,20 +161,6 @@ def test_design_is_evaluated_and_exported_in_sign(client: Client, ear: Paths, si
     assert np.float32(text.split()[-2048:]).tobytes() == design.taps.tobytes()
     with pytest.raises(TypeError, match="coherense"):
         client.evaluate(design, *paths, coherense=ear.coherence)  # type: ignore[call-arg]
-
-
-def test_figures_are_numbers(client: Client, ear: Paths) -> None:
-    design = client.refine(ear.primary, ear.secondary, k=1)
-    assert np.isfinite([design.noise_reduction_db, design.amplification_db]).all()
-    assert {"decode", "queue", "core", "total"} <= set(design.timings_ms)
-    assert design.timings_ms["core"] <= design.timings_ms["total"]
-
-
-def test_spectra_are_taken_too(client: Client, ear: Paths) -> None:
-    reference = client.synthesize(ear.primary, ear.secondary).taps
-    found = client.synthesize(*spectra(ear)).taps
-    # The spectra were rounded to float32; the ratio of two of them amplifies that.
-    assert np.abs(found - reference).max() < 1e-3 * np.abs(reference).max()
 
 
 def test_connection_is_kept(program: Program, ear: Paths) -> None:
@@ -387,33 +299,6 @@ def test_invalid_key_is_rejected_without_showing_it(key: str) -> None:
     assert "se" not in str(refused.value)
 
 
-def test_answer_that_does_not_come_in_time() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:  # accepts connections and sends nothing
-        port = listening.getsockname()[1]
-        with (
-            Client(f"http://127.0.0.1:{port}", timeout_s=0.2) as client,
-            pytest.raises(NotReached, match="in time"),
-        ):
-            client.synthesize([1.0], [1.0])
-
-
-def test_starting_service_is_waited_for(store_folder: Path, ear: Paths) -> None:
-    with Program(store_folder) as program, Client(program.address, retry_for_s=60) as client:
-        assert client.synthesize(ear.primary, ear.secondary).taps.any()
-        assert client.is_ready()
-
-
-def test_waiting_has_bound(store_folder: Path, ear: Paths) -> None:
-    """The service requests a minute; a client with less time gives up at once."""
-    with Program(store_folder, "--model", "missing") as program:
-        program.logged("(ModelNotFound)")
-        began = time.monotonic()
-        with Client(program.address, retry_for_s=59.0) as client, pytest.raises(Unavailable) as refused:
-            client.synthesize(ear.primary, ear.secondary)
-        assert refused.value.code == "model-unavailable"
-        assert time.monotonic() - began < 30
-
-
 def test_retries_are_bounded_by_time_not_by_number(store_folder: Path, ear: Paths) -> None:
     """The relay shortens the requested wait of a minute to a second, or to nothing."""
     requests: list[bytes] = []
@@ -435,13 +320,6 @@ def test_retries_are_bounded_by_time_not_by_number(store_folder: Path, ear: Path
             with Client(f"http://127.0.0.1:{port}", retry_for_s=0) as client, pytest.raises(Unavailable):
                 client.synthesize(ear.primary, ear.secondary)
             assert len(requests) == n_requests + 1
-
-
-def test_connection_that_always_breaks_is_given_up(program: Program, ear: Paths) -> None:
-    with relayed(program.port, answer=lambda _: b"") as (port, accepted):
-        with Client(f"http://127.0.0.1:{port}", retry_for_s=2.0) as client, pytest.raises(NotReached):
-            client.synthesize(ear.primary, ear.secondary)
-        assert 2 <= len(accepted) <= 4  # at once, then after a second each
 
 
 def test_key_is_sent(store_folder: Path, ear: Paths) -> None:

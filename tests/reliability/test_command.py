@@ -65,14 +65,6 @@ def test_two_signals_at_once_are_one_request_to_stop(tmp_path: Path) -> None:
     assert outcome.mistakes == {"reached": 1}
 
 
-def test_progress_states_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(command, "PROGRESS_EVERY_S", 0.0)
-    assert list(command.counted(3, "rounds")) == [0, 1, 2]
-    lines = capsys.readouterr().err.splitlines()
-    assert "2/3 rounds" in lines[-1]
-    assert lines[-1].endswith("0:00 left")
-
-
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
 def test_killed_command_takes_service_along() -> None:
     program = (

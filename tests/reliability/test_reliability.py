@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from benchmarks.reliability import fuzz, hot_swap, overload, sigterm, soak
 from benchmarks.reliability.service_process import MODEL, ServiceTarget
 from tests.reliability.conftest import SERVICE
@@ -12,19 +10,13 @@ from tests.service import models
 
 def test_mutated_bodies_are_answered_or_refused(target: ServiceTarget) -> None:
     outcome = fuzz.Fuzz()
-    asyncio.run(fuzz.send_mutants(target, 1000, 8, 1, outcome))
+    asyncio.run(fuzz.send_mutants(target, 300, 8, 1, outcome))
     assert not outcome.mistakes
-    assert outcome.n_bodies == 1000
+    assert outcome.n_bodies == 300
     assert {"design: 200", "inference: 200", "inference: 400", "calibration: 400"} <= set(outcome.statuses)
     # The mutations reach the checks of the form, of its fields and of the numbers.
     codes = ("malformed-tensors", "wrong-rate", "unusable-paths")
     assert {f"design: {code}" for code in codes} <= set(outcome.codes)
-
-
-def test_openapi_document_describes_every_answer(target: ServiceTarget) -> None:
-    outcome = fuzz.Fuzz()
-    fuzz.check_document(target.service, 3, 1, outcome, ("examples", "fuzzing"))
-    assert outcome.schemathesis == 0, outcome.schemathesis_output
 
 
 def test_requests_beyond_capacity_are_shed(target: ServiceTarget) -> None:
@@ -33,14 +25,6 @@ def test_requests_beyond_capacity_are_shed(target: ServiceTarget) -> None:
     assert not outcome.mistakes
     assert set(outcome.statuses) == {200, 503}
     assert outcome.recovered["server"]["n"] == 30
-
-
-def test_mixed_overload_serves_every_kind(target: ServiceTarget) -> None:
-    outcome = overload.Overload()
-    asyncio.run(overload.run_mixed(target, for_s=2, n_alone=60, outcome=outcome))
-    assert not outcome.mistakes
-    assert all(found["share"] > 0 for found in outcome.kinds.values())
-    assert {status for found in outcome.kinds.values() for status in found["statuses"]} <= {200, 503}
 
 
 def test_every_kind_of_request_gets_answer(target: ServiceTarget) -> None:
@@ -69,24 +53,3 @@ def test_nothing_that_was_accepted_is_dropped_at_end() -> None:
     assert outcome.n_rounds == 2
     assert outcome.answers[200] > 0
     assert outcome.n_not_accepted == 2 * 3
-
-
-def test_times_are_judged_against_unloaded_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = {"client": {"p99": 10.0}, "server": {"p99": 4.0}}
-    outcome = overload.Overload(unloaded=times, accepted=times, shed=times, recovered=times)
-    outcome.accepted = {"client": {"p99": 30.0}, "server": {"p99": 7.9}}
-    monkeypatch.setattr(overload, "judged_by", lambda: "server")
-    outcome.judge()
-    assert not outcome.mistakes
-    monkeypatch.setattr(overload, "judged_by", lambda: "client")
-    outcome.judge()
-    assert sorted(mistake.split(":")[0] for mistake in outcome.mistakes) == ["accepted", "shed"]
-
-
-def test_drift_is_from_second_tenth_to_last() -> None:
-    """A fast start, then 1 MB more at each of twenty samples."""
-    resident = [100, 200, *(1000 + number for number in range(18))]
-    outcome = soak.Soak(resident_bytes=list(enumerate(item * 1_000_000 for item in resident)))
-    outcome.measure_drift()
-    assert outcome.drift_bytes == 16_000_000
-    assert outcome.drift == 1016.5 / 1000.5 - 1

@@ -80,16 +80,6 @@ def test_own_page_and_programs_are_served(
     assert httpx.get(f"{management}/metrics", headers=headers).status_code == 200
 
 
-def test_links_to_the_page_work(program: Program) -> None:
-    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
-    assert httpx.get(program.address, headers=headers).status_code == 200
-
-
-def test_infer_asks_for_content_type(program: Program) -> None:
-    answer = httpx.post(f"{program.address}/v2/models/ears/infer", content=b"{}")
-    assert answer.status_code == 415
-
-
 @pytest.mark.parametrize("server", [("10.0.0.5", 8000), ("/run/anc.sock", None), None])
 def test_host_is_free_beyond_loopback(server: tuple[str, int | None] | None) -> None:
     scope = {"type": "http", "server": server}

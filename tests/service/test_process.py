@@ -69,27 +69,6 @@ def test_the_filter_is_the_library_s(program: Program, default_model: Synthesize
     assert np.array_equal(np.frombuffer(binary.content, "<f4"), np.array(answer.json()["fir"], np.float32))
 
 
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux says which libraries a process has loaded")
-def test_refused_request_changes_no_other_answer(program: Program, ear: Paths) -> None:
-    """The hostile one has paths of one frequency, on a finer grid than the other's, and no room below its ceiling."""
-    refused = {
-        "primary": {"impulse_response": [1, -1] * 16_384},
-        "secondary": {"impulse_response": [-1, 1] * 16_384},
-        "method": "fir_wiener",
-        "max_gain_db": -20,
-        "sample_rate": 48_000,
-    }
-
-    def designed() -> tuple[object, object]:
-        answer = httpx.post(f"{program.address}/refine?k=3", json=as_responses(ear), timeout=120).json()
-        return answer["fir"], answer["refinement"]
-
-    before = designed()
-    answer = httpx.post(f"{program.address}/refine?k=1", json=refused, timeout=120)
-    assert answer.status_code in (200, 422)
-    assert designed() == before
-
-
 def test_no_answer_on_a_cpu_needs_torch(program: Program, ear: Paths) -> None:
     """Nor SciPy, from the start to the last answer: designs by each method, evaluations, calibrations."""
     body = as_responses(ear)
@@ -130,21 +109,6 @@ def test_a_chunked_body_is_refused(program: Program) -> None:
     assert answer.status == 411
     assert orjson.loads(answer.read())["type"] == TYPE_PREFIX + "length-required"
     connection.close()
-
-
-def test_a_body_does_not_count_as_head(program: Program, ear: Paths) -> None:
-    """Sent byte by byte where head and body meet, on one connection, twice."""
-    body = wire.encode(ear.primary, ear.secondary)
-    head = b"POST /synthesize HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-safetensors\r\n"
-    request = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
-    meeting = len(request) - len(body)
-    closing = b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    received = exchange(program.port, request[: meeting - 1], request[meeting - 1 :], request, closing)
-    assert received.count(b"HTTP/1.1 200 OK") == 3
-
-
-def test_what_is_not_http_is_refused(program: Program) -> None:
-    assert exchange(program.port, b"\x16\x03\x01 hello\r\n\r\n").startswith(b"HTTP/1.1 400 ")
 
 
 def test_nothing_of_the_requests_is_logged(program: Program, ear: Paths) -> None:
@@ -223,20 +187,6 @@ def test_it_stops_when_told_and_answers_what_it_has_taken(store_folder: Path, ea
     assert {answer.status_code for answer in taken} == {200}, [answer.text[:300] for answer in taken]
     assert status in (0, -number)
     assert "Traceback" not in "".join(program.log)
-
-
-def test_told_twice_it_does_not_wait(store_folder: Path) -> None:
-    """For a request that never comes whole."""
-    program = Program(store_folder)
-    program.wait_until_ready()
-    with socket.create_connection(("127.0.0.1", program.port)) as waiting:
-        head = b"POST /refine HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-safetensors\r\n"
-        waiting.sendall(head + b"Content-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
-        assert waiting.recv(1000).startswith(b"HTTP/1.1 100")  # now the body is waited for
-        program.process.send_signal(signal.SIGINT)
-        program.logged("(Waiting for connections to close)")
-        assert program.process.poll() is None
-        program.stop(signal.SIGINT)
 
 
 def test_sighup_lets_a_new_version_take_over(tmp_path: Path, ear: Paths) -> None:

@@ -1,7 +1,6 @@
 """What `docs/security.md` says, where no other test does."""
 
 import ast
-import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,6 @@ import pytest
 from prime_anc_client import wire
 from service.settings import Settings
 from synthesis.types import Paths
-from tests.service.api.test_problems import assert_problem, assert_serving
 from tests.service.bodies import as_responses
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,39 +57,6 @@ def test_nothing_that_runs_what_it_reads_is_called() -> None:
 def test_the_service_fetches_nothing() -> None:
     for file in sources():
         assert not names_used(file) & FETCHES, file
-
-
-class Hostile:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = str(file)
-
-    def __reduce__(self) -> tuple[object, tuple[str, str]]:
-        return open, (self.file, "w")
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    "media_type",
-    ["application/octet-stream", "application/json", "application/x-pickle", "application/python-pickle", ""],
-)
-@pytest.mark.parametrize("path", ["/synthesize", "/evaluate", "/calibrate", "/v2/models/ears/infer"])
-async def test_a_pickle_is_no_body(client: httpx.AsyncClient, tmp_path: Path, path: str, media_type: str) -> None:
-    written = tmp_path / "written"
-    answer = await client.post(path, content=pickle.dumps(Hostile(written)), headers={"Content-Type": media_type})
-    assert answer.status_code in (400, 415)
-    assert not written.exists()
-
-
-@pytest.mark.anyio
-async def test_there_are_no_multipart_bodies(client: httpx.AsyncClient, ear: Paths) -> None:
-    files = {"primary": b"x", "secondary": b"y"}
-    for path in ("/synthesize", "/refine", "/evaluate", "/calibrate", "/v2/models/ears/infer"):
-        answer = await client.post(path, files=files)
-        assert answer.status_code == 415, path
-    assert_problem(await client.post("/synthesize", data={"model": "ears"}), "unsupported-media-type")
-    await assert_serving(client, ear)
 
 
 SEEN: list[str] | None = None

@@ -1,9 +1,7 @@
 """Limits of the server: time for a body, a number of connections, a listener for the operator."""
 
-import gc
 import hashlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,10 +13,7 @@ import httpx
 import pytest
 
 from prime_anc_client import wire
-from service import server as service_server
-from service.settings import Settings
 from synthesis.types import Paths
-from tests.service.conftest import started
 from tests.service.program import Program
 from tests.service.test_process import assert_raw_problem, exchange, wait_for
 
@@ -91,15 +86,6 @@ def test_a_body_that_drips_is_not_waited_for(impatient: Program) -> None:
     received, spent_s = dripping(impatient, head, *[b"PRME"] * 1000)
     assert_raw_problem(received, 408, "too-slow")
     assert spent_s >= AT_LEAST_S
-
-
-def test_a_body_is_waited_for_no_longer_than_its_answer_is_wanted(program: Program) -> None:
-    """That it is late is its sender's doing: no 503, which asks to send all of it again."""
-    head = HEAD + FIRST + b"X-Deadline-Ms: 200\r\nContent-Length: 1000\r\n\r\n"
-    received, _ = dripping(program, head)
-    assert_raw_problem(received, 408, "too-slow")
-    assert b"deadline" in received
-    assert b"retry-after" not in received.lower()
 
 
 @pytest.mark.parametrize(
@@ -184,40 +170,12 @@ def test_a_unix_socket_in_use_is_left_to_its_service(store_folder: Path, tmp_pat
     assert not path.exists()
 
 
-def test_a_reload_during_the_start_does_not_end_the_program(store_folder: Path) -> None:
-    """Which takes seconds: its modules are imported before the server is there."""
-    command = [sys.executable, "-X", "importtime", "-m", "service", "--store", str(store_folder), "--device", "cpu"]
-    with subprocess.Popen([*command, "--port", "0"], stderr=subprocess.PIPE, text=True) as starting:
-        assert starting.stderr is not None
-        assert next(line for line in starting.stderr if line.endswith(" fastapi\n"))
-        starting.send_signal(signal.SIGHUP)
-        running = next((line for line in starting.stderr if "running on" in line), "")
-        starting.terminate()
-        starting.stderr.read()  # so that it need not wait to be read
-    assert running
-    assert starting.returncode == -signal.SIGTERM
-
-
 def test_a_taken_port_ends_the_program_with_a_line(program: Program, store_folder: Path) -> None:
     command = [sys.executable, "-m", "service", "--store", str(store_folder), "--model", "ears", "--device", "cpu"]
     second = subprocess.run([*command, "--port", str(program.port)], capture_output=True, text=True, timeout=240)
     assert second.returncode == 3
     assert "address already in use" in second.stderr
     assert "Traceback" not in second.stderr
-
-
-UPGRADES = {
-    "h2c": b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n",
-    "websocket": b"Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n",
-}
-
-
-@pytest.mark.parametrize("offer", UPGRADES.values(), ids=UPGRADES)
-def test_an_offer_to_upgrade_is_refused(program: Program, offer: bytes) -> None:
-    """As Java's client makes one by default; the body behind it would not be read."""
-    received = exchange(program.port, HEAD + FIRST + offer + b"Connection: close\r\nContent-Length: 4\r\n\r\n1234")
-    assert_raw_problem(received, 400, "malformed-request")
-    assert b"Upgrade" in received
 
 
 def test_who_hangs_up_on_two_requests_at_once_makes_no_defect(
@@ -245,17 +203,3 @@ def test_connections_of_clients_do_not_keep_the_operator_out(program: Program, m
     finally:
         for each in open_ones:
             each.close()
-
-
-@pytest.mark.anyio
-async def test_what_stays_is_frozen(settings: Settings) -> None:
-    """Once the default model is there: modules and models are some hundreds of thousands of objects."""
-    async with started(settings) as app:
-        server = service_server.server(app, settings)
-        assert isinstance(server, service_server.OperatedServer)
-        before = gc.get_freeze_count()
-        try:
-            await server.freeze_resident_objects()
-            assert gc.get_freeze_count() > before + 50_000
-        finally:
-            gc.unfreeze()

@@ -90,14 +90,3 @@ def test_a_wrong_setting_ends_the_program_with_a_line(
     assert said in done.stderr
     assert "secret" not in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_help_names_every_setting() -> None:
-    done = subprocess.run([sys.executable, "-m", "service", "--help"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0
-    for name in Settings.model_fields:
-        assert f"--{name.replace('_', '-')}" in done.stdout
-
-
-def test_it_listens_on_loopback_unless_told_otherwise() -> None:
-    assert Settings().host == Settings().management_host == "127.0.0.1"

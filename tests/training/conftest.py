@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from training import figures
 from training.datasets.noise import simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.measurements import Measurements
@@ -36,7 +35,7 @@ def measurements() -> Measurements:
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report of tables alone."""
-    monkeypatch.setattr(figures, "draw", lambda *given: None)
+    monkeypatch.setattr("training.figures.draw", lambda *given: None)
 
 
 @dataclass(frozen=True)

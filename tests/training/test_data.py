@@ -68,7 +68,7 @@ def scored(data):
     return alone.estimates.primary, fold.score._reference
 
 
-@pytest.mark.parametrize("calibration", ["paper", "prior"])
+@pytest.mark.parametrize("calibration", ["prior"])
 def test_held_out_data_never_trains(opened, noise, calibration):
     """Other held-out persons, recordings, white and pink: bit for bit the same training; other scores."""
     data = opened(calibration=calibration)

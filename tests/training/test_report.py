@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from training.figures import pareto_front
 from training.methods import METHODS
 from training.report import by_recording, checked, main, write_report
 from training.rows import COLUMNS, DesignRow, RunError, by_split, read_rows, split_means, write_parquet
@@ -192,18 +191,6 @@ def test_every_figure_is_drawn(whole):
     assert "projected_ratio" not in line
 
 
-def test_prediction_errors_are_those_of_rows(plain):
-    line = table_of(plain[1], f"Predicted against scored NR {ORIGINAL}")["prime-log + GN(2)"]
-    errors = [
-        float(row["predicted_noise_reduction_db"]) - float(row["noise_reduction_db"])
-        for row in text_rows()
-        if (row["method"], row["k"], row["condition"]) == ("prime-log", "2", "original")
-    ]
-    assert float(line["predicted - scored NR dB"]) == pytest.approx(statistics.mean(errors), abs=HALF_DIGIT)
-    assert float(line["its mean size"]) == pytest.approx(statistics.mean(map(abs, errors)), abs=HALF_DIGIT)
-    assert float(line["its largest"]) == pytest.approx(max(map(abs, errors)), abs=HALF_DIGIT)
-
-
 def test_windows_are_never_mixed(tmp_path, rows):
     """Rows of two calibration windows in one file: tables and figures of each, means of neither together."""
     other = read_csv("pandar-prime")
@@ -257,6 +244,8 @@ def test_published_rows_can_be_reported(file):
 
 
 def test_pareto_front_holds_what_nothing_beats():
+    from training.figures import pareto_front  # late: matplotlib takes a second
+
     generator = np.random.default_rng(0)
     points = [(float(cost), float(gain)) for cost, gain in generator.uniform(size=(60, 2))]
     expected = {one for one in points if not any(o != one and o[0] <= one[0] and o[1] >= one[1] for o in points)}

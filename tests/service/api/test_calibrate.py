@@ -2,17 +2,12 @@
 
 import asyncio
 import base64
-import io
-import os
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import httpx
@@ -21,8 +16,6 @@ import orjson
 import pytest
 import torch
 from fastapi import FastAPI
-from jsonschema import Draft202012Validator
-from scipy.io import wavfile
 from scipy.signal import butter, sosfilt
 
 from measurement.denoise import denoised
@@ -33,21 +26,16 @@ from service.api.reading import parse_tensors
 from service.app import create_app
 from service.calibration.takes import ProbeTake
 from service.engine.job_queue import RecentTimes
-from service.engine.types import RefusedJob
 from service.engine.waiting import LONGEST_WAIT_S
-from service.engine.work_share import WorkShare
 from service.settings import Settings
 from synthesis.backends.reference import build_synthesizer
 from synthesis.conventions import N_BINS
 from synthesis.paths import AcousticPaths
-from synthesis.plausibility import PLAUSIBILITY
 from synthesis.support_statistics import learn_support_statistics
 from tests.service import models
 from tests.service.api.test_problems import assert_problem
 from tests.service.bodies import post_packed
 from tests.service.conftest import connected, started
-from tests.service.observability.test_metrics import scraped, value
-from tests.service.program import Program
 from tests.service.recordings import GAIN, encoded, recordings
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.pandar import read_pandar
@@ -116,17 +104,6 @@ def as_float32(signal: np.ndarray) -> dict[str, str]:
     return {"float32": base64.b64encode(signal.astype("<f4").tobytes()).decode()}
 
 
-def as_wav(signal: np.ndarray) -> dict[str, str]:
-    file = io.BytesIO()
-    wavfile.write(file, 48_000, signal)
-    return {"wav": base64.b64encode(file.getvalue()).decode()}
-
-
-def as_list(signal: np.ndarray) -> list[float]:
-    values: list[float] = signal.tolist()
-    return values
-
-
 def in_json(takes: list[ProbeTake], form: Any = as_float32, **more: object) -> dict[str, Any]:
     """A JSON body."""
     body = [{"gain": take.gain, "x": form(take.x), "e": form(take.e)} for take in takes]
@@ -156,20 +133,6 @@ async def test_the_answer_is_the_estimate(client: httpx.AsyncClient, takes: list
     assert set(found["timings_ms"]) == {"queue", "decode", "estimate", "encode", "total"}
 
 
-@pytest.mark.parametrize("form", [as_list, as_float32, as_wav])
-async def test_every_form_gives_the_same(client: httpx.AsyncClient, takes: list[ProbeTake], form: Any) -> None:
-    """Short takes: a list of numbers is long."""
-    short = [ProbeTake(t.gain, t.x[:20_000], t.e[:20_000]) for t in takes]
-    body = orjson.dumps(in_json(short, form, n_windows=2, sign="plus", model="older@1"))
-    answer = await client.post("/calibrate", content=body, headers=JSON_BODY)
-    assert answer.status_code == 200, answer.text
-    found = answer.json()
-    expected = await calibrated(client, short, "?n_windows=2&sign=plus&model=older@1")
-    assert found.pop("timings_ms").keys() == expected.pop("timings_ms").keys()
-    assert found == expected
-    assert (found["sign"], found["model"]) == ("plus", "older@1")
-
-
 async def test_a_binary_answer_is_a_binary_request(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
     answer = await post(client, encoded(takes), Accept="application/x-safetensors")
     assert (answer.status_code, answer.headers["x-verdict"]) == (200, "passed")
@@ -191,30 +154,6 @@ async def test_a_binary_answer_is_a_binary_request(client: httpx.AsyncClient, ta
     assert without.json()["prediction"]["interval_db"] > again.json()["prediction"]["interval_db"]
 
 
-async def test_both_answers_together_are_a_request(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
-    """Of an evaluation, by the model that made the design."""
-    ear = await calibrated(client, takes, "?model=older")
-    design = (await client.post("/refine?k=1", content=orjson.dumps(ear), headers=JSON_BODY)).json()
-    both = await client.post("/evaluate", content=orjson.dumps(ear | design), headers=JSON_BODY)
-    assert both.status_code == 200, both.text
-    alone = ear | {"fir": design["fir"], "model": "older@1"}
-    expected = (await client.post("/evaluate", content=orjson.dumps(alone), headers=JSON_BODY)).json()
-    assert both.json()["prediction"] == expected["prediction"]
-    other = {"name": "older", "version": 7, "digest": ""}
-    refused = await client.post(
-        "/evaluate", content=orjson.dumps(ear | design | {"model": other}), headers=JSON_BODY
-    )
-    assert_problem(refused, "unknown-model", "model")
-
-
-async def test_sixteen_answers_are_the_items_of_one_request(settings: Settings, takes: list[ProbeTake]) -> None:
-    """As they are, within the default limits."""
-    async with started(settings) as app, connected(app) as client:
-        answer = await post_packed(client, "/refine?k=0", {"items": [await calibrated(client, takes)] * 16})
-    assert answer.status_code == 200, answer.text
-    assert [item["method"] for item in answer.json()["items"]] == ["prime"] * 16
-
-
 async def test_the_other_sign_of_the_chain_is_accounted_for(
     client: httpx.AsyncClient, takes: list[ProbeTake]
 ) -> None:
@@ -230,15 +169,6 @@ async def test_the_other_sign_of_the_chain_is_accounted_for(
     assert np.array_equal(-np.array(designs[0]["fir"]), designs[1]["fir"])
     (reason,) = (await calibrated(client, turned))["verdict"]["reasons"]
     assert reason["code"] == "implausible_polarity"
-
-
-async def test_a_model_without_statistics_does_not_judge(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
-    turned = [ProbeTake(-t.gain, t.x, t.e) for t in takes]
-    verdict = (await calibrated(client, turned, "?model=older"))["verdict"]
-    assert verdict["passed"]
-    assert [each["code"] for each in verdict["not_judged"]] == list(PLAUSIBILITY)
-    assert (verdict["figures"]["level_db"], verdict["figures"]["distance"]) == (None, None)
-    assert verdict["model"]["name"] == "older"
 
 
 async def test_faults_are_named(
@@ -265,38 +195,6 @@ async def test_faults_are_named(
         assert code in [each["code"] for each in verdict["reasons"]], verdict
         answer = await post(client, encoded(faulty), Accept="application/x-safetensors")
         assert code in answer.headers["x-verdict"].split(", ")
-
-
-async def test_a_signal_that_stands_still_is_clipped_throughout(client: httpx.AsyncClient) -> None:
-    still = np.ones(N_SAMPLES, np.float32)
-    body = encoded([ProbeTake(0, still, still), ProbeTake(GAIN, still, still / 2)])
-    reasons = (await client.post("/calibrate", content=body, headers=BINARY_BODY)).json()["verdict"]["reasons"]
-    assert reasons[0]["code"] == "clipping"
-    assert "100 % of the samples" in reasons[0]["detail"]
-
-
-async def test_more_windows_lower_the_noise(
-    client: httpx.AsyncClient, noise: NoiseSet, pairs: tuple[PathPair, ...]
-) -> None:
-    noisy = recordings(noise.signals[3:4, :N_SAMPLES], pairs[0].primary, pairs[0].secondary, snr_db=20.0)
-    few, many = [await calibrated(client, noisy, f"?n_windows={n}") for n in (6, 43)]
-    gained_db = np.subtract(many["bands"]["secondary_snr_db"], few["bands"]["secondary_snr_db"])
-    # Hann windows that overlap by half are all but independent: 10 log10(43 / 6) = 8.6 dB where the probe's power
-    # is the same in all of them.
-    assert gained_db.mean() == pytest.approx(8.6, abs=3)
-
-
-async def test_answer_and_request_hold_to_their_schemas(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
-    document = (await client.get("/openapi.json")).json()
-
-    def errors(name: str, value: object) -> list[str]:
-        schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
-        return [each.message for each in Draft202012Validator(schema).iter_errors(value)]
-
-    assert not errors("CalibrationAnswer", await calibrated(client, takes))
-    assert not errors("CalibrationAnswer", await calibrated(client, takes, "?model=older"))
-    assert not errors("CalibrationBody", in_json(takes))
-    assert errors("CalibrationBody", in_json(takes, colour=1))
 
 
 def changed(body: dict[str, Any], take: int, **more: object) -> dict[str, Any]:
@@ -355,24 +253,6 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[P
         assert_problem(answer, code, field)
 
 
-@pytest.mark.parametrize(
-    ("x_scale", "e_scale", "status"),
-    [(1e-30, 1e-30, 200), (1e37, 1e37, 200), (1e-30, 1e30, 422), (1e30, 1e-30, 200), (1e-44, 1.0, 422)],
-)
-async def test_no_scale_ends_in_numbers_that_are_none(
-    client: httpx.AsyncClient, takes: list[ProbeTake], x_scale: float, e_scale: float, status: int
-) -> None:
-    scaled = [
-        ProbeTake(t.gain, (t.x * x_scale).astype(np.float32), (t.e * e_scale).astype(np.float32)) for t in takes
-    ]
-    answer = await post(client, encoded(scaled))
-    assert answer.status_code == status, answer.text[:300]
-    if status == 200:
-        assert b"null" not in answer.content
-    else:
-        assert_problem(answer, "unusable-paths", "takes")
-
-
 async def test_calibration_needs_no_store(tmp_path: Path, takes: list[ProbeTake]) -> None:
     folder = tmp_path / "store"
     ModelStore(folder, include_bundled=False).publish("ears", models.checkpoint(1))
@@ -384,20 +264,6 @@ async def test_calibration_needs_no_store(tmp_path: Path, takes: list[ProbeTake]
                 assert answer.status_code == 200, answer.text
                 assert answer.json()["verdict"]["model"]["name"] == "ears"
             assert_problem(await post(client, encoded(takes), "?model=other"), "unknown-model", "model")
-
-
-async def test_bodies_of_other_kinds_are_refused(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
-    body = encoded(takes)
-    files = {"x": ("x.wav", b"RIFF")}
-    assert_problem(await client.post("/calibrate", files=files), "unsupported-media-type")
-    assert_problem(await post(client, body, Accept="text/html"), "not-acceptable")
-    assert_problem(await post(client, body, "?k=3"), "unknown-field", "k")
-    assert_problem(await post(client, body, "?n_windows=65"), "out-of-range", "n_windows")
-    assert_problem(await post(client, body, **{"Content-Encoding": "gzip"}), "unsupported-encoding")
-    assert_problem(await post(client, body[:-1]), "malformed-tensors")
-    assert_problem(await post(client, bytes(LIMIT + 1)), "too-large")
-    assert_problem(await client.post("/calibrate?sign=up", content=b"{}", headers=JSON_BODY), "missing-field", None)
-    assert_problem(await client.post("/calibrate", content=b"{", headers=JSON_BODY), "malformed-json")
 
 
 @pytest.fixture
@@ -424,17 +290,6 @@ async def test_a_deadline_that_passes_while_it_waits_is_said_then(
         await asyncio.sleep(0.001)
     held_up.set()
     assert (await post(client, body)).status_code == 200
-
-
-async def test_who_names_no_deadline_has_one(settings: Settings, takes: list[ProbeTake]) -> None:
-    hurried = settings.model_copy(update={"calibration_deadline_ms": 50.0})
-    async with started(hurried) as app, connected(app) as client:
-        go_on = threading.Event()
-        app.state.service.calibrations._worker.submit(go_on.wait, 60)
-        try:
-            assert_shed(await post(client, encoded(takes)), "deadline-passed")
-        finally:
-            go_on.set()
 
 
 async def test_long_queue_sheds_calibrations(
@@ -473,26 +328,6 @@ async def unread() -> AsyncIterator[bytes]:
     yield b""
 
 
-async def test_a_time_counts_though_its_client_has_not_waited() -> None:
-    """Or a thread that has become too slow for every deadline would go on letting all of them in."""
-    calibrations = WorkShare("calibrations")
-    running, end = threading.Event(), threading.Event()
-
-    def slow() -> None:
-        running.set()
-        end.wait(60)
-
-    with pytest.raises(RefusedJob) as refused:
-        await calibrations.run(slow, perf_counter() + 0.1)
-    assert refused.value.code == "deadline-passed"
-    assert running.wait(60)
-    end.set()
-    while calibrations._waiting:
-        await asyncio.sleep(0.01)
-    assert calibrations._times.expected_s > 0.01
-    await calibrations.close()
-
-
 async def test_bodies_under_way_are_bounded_in_memory(
     app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake], held_up: threading.Event
 ) -> None:
@@ -506,22 +341,6 @@ async def test_bodies_under_way_are_bounded_in_memory(
     assert found.count(503) >= 2  # more where the machine is busy
     assert found.count(200) + found.count(503) == n_at_once + 2
     assert app.state.service.admission.policies[Gate.CALIBRATION].memory.n_bytes == 0
-
-
-async def test_outcomes_are_counted(app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
-    before = await scraped(app)
-    timings_ms = (await calibrated(client, takes))["timings_ms"]
-    await post(client, b"")
-    after = await scraped(app)
-
-    def grown(name: str, **labels: str) -> float:
-        return value(after, name, **labels) - value(before, name, **labels)
-
-    for status, code in (("200", "ok"), ("400", "malformed-tensors")):
-        assert grown("prime_requests_total", endpoint="/calibrate", method="", status=status, code=code) == 1
-    assert grown("prime_calibration_seconds_count") == 1
-    assert grown("prime_calibration_seconds_sum") == pytest.approx(timings_ms["total"] / 1e3, abs=1e-6)
-    assert grown("prime_total_seconds_count") == 0  # which is of designs
 
 
 async def test_measured_takes_end_in_the_filter_that_training_s_estimate_gives(
@@ -550,21 +369,6 @@ async def test_measured_takes_end_in_the_filter_that_training_s_estimate_gives(
             found, wanted = score(pair, taps)
             assert found.noise_reduction_db == pytest.approx(wanted.noise_reduction_db, abs=0.1)
             assert found.noise_reduction_db > 15
-
-
-def test_the_example_shows_both_ears_verdicts_and_filters(program: Program) -> None:
-    """The real script against the real program; noise louder than the probe is named."""
-    script = Path(__file__).parents[3] / "examples" / "calibrate_listener.py"
-    ran = subprocess.run(
-        [sys.executable, str(script), "--url", program.address, "--snr-db", "-5"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(script.parents[1]), "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    for shown in ("NOT passed", "low_snr: noise in the estimated paths", "scored"):
-        assert ran.stdout.count(shown) == 2
 
 
 async def test_a_drive_gives_the_feedback_path_and_a_design_closes_its_loop(client: httpx.AsyncClient) -> None:

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from prime_anc_client import wire
 from service.engine.job_queue import LatencyEstimator
 from synthesis.types import Paths
 from tests.service import models
-from tests.service.bodies import as_base64, as_responses
+from tests.service.bodies import as_responses
 
 Json = dict[str, Any]
 BINARY = {"Content-Type": "application/x-safetensors"}
@@ -40,15 +39,6 @@ async def refined(client: httpx.AsyncClient, body: Json, query: str = "") -> Jso
     return found
 
 
-async def test_one_condition_is_the_plain_request(client: httpx.AsyncClient, ear: Paths) -> None:
-    plain, alone = [
-        await refined(client, body) for body in (as_responses(ear), joint(condition(ear, label="worn", weight=3)))
-    ]
-    assert alone["fir"] == plain["fir"]
-    assert alone["prediction"] == plain["prediction"]
-    assert "loop" not in alone
-
-
 async def test_every_condition_is_predicted(client: httpx.AsyncClient, two: list[Paths]) -> None:
     body = joint(condition(two[0], label="closed", weight=2), condition(two[1], label="pressed"))
     found = await refined(client, body)
@@ -69,27 +59,6 @@ async def test_every_condition_is_predicted(client: httpx.AsyncClient, two: list
     assert first["left_out_noise_reduction_db"] == pytest.approx(expected, abs=1e-3)
 
 
-async def test_the_binary_form_gives_the_same_filter(client: httpx.AsyncClient, two: list[Paths]) -> None:
-    feedback = (0.02 * np.exp(-np.arange(len(two[0].secondary)) / 9)).astype(np.float32)
-    sent = [
-        wire.paths(each.primary, each.secondary, feedback=feedback) | {"weight": n + 1.0}
-        for n, each in enumerate(two)
-    ]
-    query = "&latency_samples=1.5&min_gain_margin_db=8&min_phase_margin_deg=40&leave_one_out=false"
-    content = wire.encode_request({"sample_rate": 48_000, "conditions": sent})
-    answer = await client.post(
-        "/refine?k=2" + query, content=content, headers=BINARY | {"Accept": "application/octet-stream"}
-    )
-    assert answer.status_code == 200, answer.text
-    conditions = [
-        condition(each, weight=n + 1, feedback={"impulse_response": feedback.tolist()})
-        for n, each in enumerate(two)
-    ]
-    body = joint(*conditions, latency_samples=1.5, min_gain_margin_db=8, min_phase_margin_deg=40)
-    expected = await refined(client, body)
-    np.testing.assert_array_equal(np.frombuffer(answer.content, "<f4"), np.float32(expected["fir"]))
-
-
 async def test_the_loop_is_stated(client: httpx.AsyncClient, ear: Paths) -> None:
     shape = np.exp(-np.arange(64) / 6) * np.cos(np.arange(64) / 5)
     feedback = {"feedback": {"impulse_response": (0.3 * shape).tolist()}}
@@ -106,22 +75,6 @@ async def test_the_loop_is_stated(client: httpx.AsyncClient, ear: Paths) -> None
     silent = await refined(client, as_responses(ear, feedback={"impulse_response": (1e-6 * shape).tolist()}))
     assert silent["fir"] == (await refined(client, as_responses(ear)))["fir"]
     assert silent["loop"]["gain_margin_db"] > 60
-
-
-async def test_a_latency_lowers_the_noise_reduction(client: httpx.AsyncClient, ear: Paths) -> None:
-    reached = [
-        (await refined(client, as_responses(ear, latency_samples=each)))["prediction"]["mean_noise_reduction_db"]
-        for each in (0, 8.5, 24)  # the paths have a few samples to spare
-    ]
-    assert reached[0] > reached[1] > reached[2]
-
-
-async def test_items_may_have_conditions(client: httpx.AsyncClient, two: list[Paths]) -> None:
-    pair = joint(*map(condition, two))
-    answer = await client.post("/refine?k=1", json={"items": [as_responses(two[0]), pair]})
-    first, second = answer.json()["items"]
-    assert "conditions" not in first["prediction"]
-    assert len(second["prediction"]["conditions"]) == 2
 
 
 def flat(n_bins: int) -> Json:
@@ -172,19 +125,6 @@ async def test_what_is_wrong_is_named(client: httpx.AsyncClient, change: Json, c
     assert answer.status_code == 422, problem
     assert problem["type"].endswith(code), problem
     assert problem["field"] == field
-
-
-async def test_an_error_tells_the_label(client: httpx.AsyncClient) -> None:
-    bad = GOOD | {"primary": {"impulse_response": [0.0, 0.0]}, "label": "pressed"}
-    answer = await client.post("/refine", json=joint(GOOD, bad))
-    assert answer.json()["detail"].startswith("conditions.1 (pressed): primary")
-
-
-async def test_a_feedback_of_another_grid_is_refused(client: httpx.AsyncClient, ear: Paths) -> None:
-    feedback = as_base64(ear, 8192)["secondary"]
-    answer = await client.post("/refine", json=as_base64(ear, 4096, feedback=feedback))
-    assert answer.status_code == 422
-    assert answer.json()["field"] == "feedback"
 
 
 async def test_the_open_inference_protocol_has_a_further_dimension(

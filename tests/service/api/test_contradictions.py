@@ -15,7 +15,6 @@ from scipy.signal import fftconvolve
 
 from model_store.store import ModelStore
 from service.settings import Settings
-from synthesis.support_statistics import path_traits
 from tests.service.bodies import post_packed
 from tests.service.conftest import started
 from training.datasets.mistakes import high_passed, later, read_as_48_khz
@@ -230,11 +229,6 @@ CASES: dict[str, tuple[str, Json, str]] = {
 }
 
 
-def test_there_are_thirty_and_the_ear_is_plausible() -> None:
-    assert len(CASES) >= 30
-    assert np.isfinite(path_traits(P, S)).all()
-
-
 async def codes(client: httpx.AsyncClient, address: str, body: Json) -> list[str]:
     """Code of the problem, or those of the warnings and of the verdict's reasons."""
     answer = await post_packed(client, f"/{address}", body)
@@ -272,20 +266,6 @@ async def test_little_noise_reduction_names_its_cause(client: httpx.AsyncClient,
     warnings = (await client.post("/refine", json=paths(**more))).json()["warnings"]
     (detail,) = (warning["detail"] for warning in warnings if warning["code"] == "little_noise_reduction")
     assert cause in detail
-
-
-async def test_a_finding_names_its_condition(client: httpx.AsyncClient) -> None:
-    sent = [{"primary": response(P), "secondary": response(secondary)} for secondary in (S, -S)]
-    body = {"conditions": sent, "sample_rate": 48_000, "latency_samples": 20}
-    details = {
-        item["code"]: item["detail"] for item in (await client.post("/refine", json=body)).json()["warnings"]
-    }
-    assert details["implausible_polarity"].startswith("conditions.1: the secondary path")
-    late = {"conditions": [sent[0], {"primary": response(P), "secondary": response(later(S, 20))}]}
-    found = (await client.post("/refine", json=body | late)).json()["warnings"]
-    (detail,) = (item["detail"] for item in found if item["code"] == "implausible_delay")
-    assert detail.startswith("conditions.1: ")
-    assert detail.endswith("latency_samples adds 20, which must not count the same delay again")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -333,18 +313,6 @@ async def test_rounding_of_a_spectrum_and_a_ceiling_that_is_kept_are_accepted(cl
     assert "primary" not in await codes(client, "refine", spectra(lambda h: h + 1e-6j))
     body = FILTER | {"target": FIR, "max_gain_db": 60}
     assert (await client.post("/export", json=body)).status_code == 200
-
-
-async def test_a_filter_that_does_nothing_has_no_interval(client: httpx.AsyncClient) -> None:
-    found = (await client.post("/evaluate", json=paths(fir=[0.0] * 2048))).json()
-    assert (found["prediction"]["interval_db"], found["prediction"]["max_gain_db"]) == (0, -200)
-    assert not any("outer" in item["code"] for item in found["warnings"])
-
-
-async def test_a_ceiling_beyond_nyquist_holds_below(client: httpx.AsyncClient) -> None:
-    ceiling = {"frequency_hz": [30_000.0, 50_000.0], "gain_db": [6.0, 20.0]}
-    answer = await client.post("/refine?k=0", json=paths(max_gain_db=ceiling))
-    assert answer.json()["prediction"]["max_gain_db"] < 6.1
 
 
 @pytest.fixture(params=[0.0])
@@ -419,11 +387,3 @@ async def test_what_is_no_verification(
     body = verifying(design, heard)
     assert await codes(client, "verify", body) == [expected]
     assert (await post_packed(client, "/verify", body)).json()["trim"] is None
-
-
-async def test_exchanged_takes_of_a_verification_are_named(client: httpx.AsyncClient, design: Json) -> None:
-    body = verifying(design)
-    off, on = body["takes"]
-    body["takes"] = [off | {"state": "on"}, on | {"state": "off"}]
-    found = (await post_packed(client, "/verify", body)).json()["diagnosis"]
-    assert any("takes `off` and `on` are exchanged" in item["detail"] for item in found)

@@ -1,6 +1,5 @@
 """What comes out over HTTP: the library's filter, in JSON and binary, with its figures, times and warnings."""
 
-import asyncio
 import math
 from dataclasses import replace
 from typing import Any
@@ -11,20 +10,15 @@ import orjson
 import pytest
 import torch
 
-from model_store.store import ModelStore
 from prime_anc_client import wire
-from service.api.warnings import WARNINGS
 from service.settings import Settings
-from synthesis.backends.reference import build_synthesizer
-from synthesis.bands import AMP_BANDS, nominal_hz
-from synthesis.conventions import N_BINS, STAGES
+from synthesis.conventions import STAGES
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import METHODS, Synthesizer
 from synthesis.types import Paths
 from tests.service import models
 from tests.service.bodies import as_base64, as_lists, as_responses, spectra
 from tests.service.conftest import connected, started
-from tests.synthesis.cases import predictions
 
 pytestmark = pytest.mark.anyio
 
@@ -80,14 +74,6 @@ async def test_the_filter_is_the_library_s(
     assert answer["refinement"]["objective"] == pytest.approx(expected_objective, rel=1e-4, abs=rounding)
 
 
-@pytest.mark.parametrize("profile", ["fast", "fine", "paper"])
-async def test_the_profile_is_the_one_asked_for(
-    client: httpx.AsyncClient, default_model: Synthesizer, ear: Paths, profile: str
-) -> None:
-    answer = await ask(client, f"/refine?k=1&profile={profile}", as_responses(ear))
-    assert_same_filter(answer["fir"], default_model.design(library_paths(ear), 1, profile=profile).taps)
-
-
 @pytest.mark.parametrize(("n_samples", "profile"), [(4096, "fast"), (4097, "fine")])
 async def test_fast_updates_follow_the_responses_length(
     client: httpx.AsyncClient, default_model: Synthesizer, ear: Paths, n_samples: int, profile: str
@@ -132,33 +118,6 @@ async def test_reference_spectrum_reaches_design(
 CURVE = {"frequency_hz": [50, 500, 5000], "gain_db": [-10, -3, -6]}
 
 
-@pytest.mark.parametrize("max_gain_db", [-5, CURVE])
-async def test_every_form_of_request_has_its_ceiling_kept(
-    client: httpx.AsyncClient, ear: Paths, max_gain_db: float | dict[str, list[float]]
-) -> None:
-    text, limit_db = "-5", np.full(N_BINS, -5.0)
-    if isinstance(max_gain_db, dict):
-        points_hz, gain_db = max_gain_db.values()
-        text = ",".join(f"{hz}:{db}" for hz, db in zip(points_hz, gain_db, strict=True))
-        frequency_hz = np.maximum(np.arange(N_BINS) * 48_000 / 32_768, 1)
-        limit_db = np.interp(np.log(frequency_hz), np.log(points_hz), gain_db)
-    found = await ask(client, "/refine?k=1", as_responses(ear, max_gain_db=max_gain_db, method="wmmse"))
-    response_db = 20 * np.log10(np.abs(np.fft.rfft(found["fir"], 32_768)))
-    assert (response_db - limit_db).max() < 0.1
-    assert "ceiling_binds" in [each["code"] for each in found["warnings"]]
-    path = "/refine?k=1&method=wmmse&max_gain_db=" + text
-    binary = await ask_binary(client, path, wire.encode(ear.primary, ear.secondary))
-    np.testing.assert_allclose(np.frombuffer(binary.content, "<f4"), found["fir"], atol=1e-6)
-
-
-async def test_plus_negates(client: httpx.AsyncClient, ear: Paths) -> None:
-    minus = await ask(client, "/synthesize", as_responses(ear))
-    plus = await ask(client, "/synthesize", as_responses(ear, sign="plus"))
-    assert plus["fir"] == [-tap for tap in minus["fir"]]
-    assert (plus["sign"], minus["sign"]) == ("plus", "minus")
-    assert plus["prediction"] == minus["prediction"]
-
-
 async def test_json_and_binary_agree_bit_by_bit(client: httpx.AsyncClient, ear: Paths) -> None:
     query = "k=1&model=other&method=prime&sign=plus&max_gain_db=20"
     answer = await ask_binary(client, f"/refine?{query}", wire.encode(ear.primary, ear.secondary, ear.coherence))
@@ -185,27 +144,6 @@ async def test_every_form_of_the_same_paths_gives_one_filter(client: httpx.Async
     for found in filters:
         # The spectra were rounded to float32 after a transform in float64; the ratio of two of them amplifies that.
         assert np.abs(np.asarray(found) - reference).max() < 1e-3 * np.abs(reference).max()
-
-
-async def test_the_prediction_is_the_library_s(
-    client: httpx.AsyncClient, default_model: Synthesizer, ear: Paths
-) -> None:
-    assert ear.coherence is not None
-    paths = library_paths(ear)
-    taps = default_model.design(paths).taps
-    for body, coherence, basis in (
-        (as_responses(ear, coherence=ear.coherence.tolist()), torch.from_numpy(ear.coherence)[None], "coherence"),
-    ):
-        found = (await ask(client, "/synthesize", body))["prediction"]
-        learned = default_model.band_uncertainty
-        (expected,) = predictions(paths, taps, default_model.reference_psd, coherence, learned)
-        assert found["basis"] == basis
-        assert found["band_centre_hz"] == [nominal_hz(n) for n in AMP_BANDS]
-        assert found["noise_reduction_db"] == pytest.approx(expected.noise_reduction_db.tolist(), abs=5e-2)
-        for name in ("mean_noise_reduction_db", "amplification_db", "max_gain_db", "control_rms"):
-            assert found[name] == pytest.approx(getattr(expected, name), abs=5e-2)
-        assert found["out_of_band_db"]["low"] == pytest.approx(expected.out_of_band_low_db, abs=5e-2)
-        assert found["out_of_band_db"]["high"] == pytest.approx(expected.out_of_band_high_db, abs=5e-2)
 
 
 @pytest.mark.parametrize("sign", ["minus", "plus"])
@@ -247,52 +185,12 @@ async def test_times_name_every_stage_and_make_none_up(
         assert float(spent) == pytest.approx(times[name], abs=1e-4)
 
 
-async def test_warnings_have_documented_codes(client: httpx.AsyncClient, ear: Paths) -> None:
-    def codes(document: dict[str, Any]) -> list[str]:
-        return [each["code"] for each in document["warnings"]]
-
-    plain = await ask(client, "/synthesize", as_responses(ear))
-    assert "prediction_from_model" in codes(plain)
-    poor = await ask(client, "/synthesize", as_responses(ear, coherence=[0.5] * N_BINS))
-    assert "low_coherence" in codes(poor)
-    assert "prediction_from_model" not in codes(poor)
-    assert "resampled_grid" in codes(await ask(client, "/synthesize", as_base64(ear, 8192)))
-    low_ceiling = as_responses(ear, method="wmmse", max_gain_db=-20)
-    assert "ceiling_binds" in codes(await ask(client, "/synthesize", low_ceiling))
-    loud = await ask(client, "/evaluate", as_responses(ear, fir=[3.0] + [0.0] * 2047))
-    assert {"amplification", "outer_band_louder", "little_noise_reduction"} <= set(codes(loud))
-    assert set(codes(plain) + codes(poor) + codes(loud)) <= set(WARNINGS)
-    binary = await ask_binary(client, "/synthesize", wire.encode(ear.primary, ear.secondary))
-    assert binary.headers["x-warnings"].split(", ") == codes(plain)
-
-
 async def test_replaced_generator_is_said(settings: Settings, ear: Paths) -> None:
     replacing = settings.model_copy(update={"fallback_below_db": math.inf})
     async with started(replacing) as app, connected(app) as client:
         answer = await ask(client, "/refine?k=1", as_responses(ear))
     assert answer["method"] == "wmmse"
     assert "generator_replaced" in [warning["code"] for warning in answer["warnings"]]
-
-
-async def test_a_model_is_chosen_by_name_and_by_version(
-    client: httpx.AsyncClient, ear: Paths, settings: Settings
-) -> None:
-    store = ModelStore(settings.store)
-    for reference, version in ((None, 2), ("ears", 2), ("ears@1", 1), ("ears@2", 2), ("other", 1)):
-        answer = await ask(client, "/synthesize", as_responses(ear, model=reference))
-        expected = store.resolve(reference or "ears")
-        assert answer["model"] == {"name": expected.name, "version": version, "digest": expected.digest}
-        model = build_synthesizer(store.load(f"{expected.name}@{version}").parameters, torch.float32, "cpu")
-        assert_same_filter(answer["fir"], model.design(library_paths(ear)).taps)
-
-
-async def test_two_requests_at_once_get_their_own_answers(client: httpx.AsyncClient) -> None:
-    ears = [Paths(*(each.numpy() for each in models.responses(seed))) for seed in range(20, 28)]
-    alone = [(await ask(client, "/refine?k=1", as_responses(ear)))["fir"] for ear in ears]
-    together = await asyncio.gather(*(ask(client, "/refine?k=1", as_responses(ear)) for ear in ears))
-    for found, expected in zip(together, alone, strict=True):  # they may share a batch, which rounds differently
-        assert np.allclose(found["fir"], expected, atol=1e-3 * np.abs(expected).max())
-    assert len({tuple(fir) for fir in alone}) == len(ears)
 
 
 async def test_models_are_listed_with_their_manifests(client: httpx.AsyncClient) -> None:

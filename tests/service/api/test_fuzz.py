@@ -13,8 +13,7 @@ from service.api import open_inference_codec as open_inference
 from service.api.problem import DesignRequest
 from service.api.reading import as_document, parse_json, parse_tensors
 from service.api.request_types import DesignBody, EvaluateBody, validated
-from service.calibration.takes import CalibrationBody
-from service.errors import PROBLEMS, HttpProblem
+from service.errors import HttpProblem
 from tests.service.bodies import read_json
 
 SCALARS = (
@@ -72,21 +71,10 @@ PLACES = st.sampled_from(
     ["primary", "secondary", "conditions.0.primary", "conditions.1.primary", "takes.0.x", "primary.0", "a..b", "0"]
 )
 HEADERS = st.dictionaries(PLACES | st.text(max_size=4), DESCRIPTIONS | VALUES, max_size=4)
-REQUESTS = st.fixed_dictionaries({"request": VALUES.map(lambda value: orjson.dumps(value).decode()) | SCALARS})
 
 
 def read_tensors(body: bytes | bytearray) -> DesignBody:
     return validated(DesignBody, as_document(parse_tensors(body), DesignBody))
-
-
-@settings(max_examples=300, deadline=None)
-@given(header=HEADERS, metadata=REQUESTS | VALUES, payload=st.binary(max_size=24), shift=st.integers(-9, 9))
-def test_binary(header: Any, metadata: Any, payload: bytes, shift: int) -> None:
-    text = orjson.dumps({"__metadata__": metadata, **header})
-    body = max(len(text) + shift, 0).to_bytes(8, "little") + text + payload
-    found = outcome(lambda: read_tensors(body))
-    assert isinstance(found, HttpProblem)  # nothing so short is a request
-    assert found.status in (400, 422)
 
 
 @settings(max_examples=300, deadline=None)
@@ -109,78 +97,6 @@ def test_binary_of_any_numbers(primary: list[float], cut: int, flip: int | None)
     else:
         assert not cut
         assert_usable(found.primary, found.secondary)
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    body=st.fixed_dictionaries(
-        {
-            "takes": st.lists(
-                st.fixed_dictionaries(
-                    {
-                        "gain": SCALARS | st.sampled_from([0, 0.35]),
-                        "x": NUMBERS
-                        | VALUES
-                        | st.dictionaries(st.sampled_from(["wav", "float32"]), st.text(max_size=9)),
-                        "e": NUMBERS | VALUES,
-                    }
-                )
-                | VALUES,
-                max_size=4,
-            )
-            | VALUES,
-            "sample_rate": st.just(48_000) | SCALARS,
-        },
-        optional={"n_windows": SCALARS, "sign": SCALARS, "model": SCALARS},
-    )
-    | VALUES
-)
-def test_takes_in_json(body: Any) -> None:
-    """All too short: none is ever good."""
-    refused = outcome(lambda: read_json(CalibrationBody, orjson.dumps(body)))
-    assert isinstance(refused, HttpProblem)
-    assert 400 <= refused.status < 500
-    assert orjson.loads(refused.response().body)["detail"] == refused.detail
-
-
-TENSORS = st.fixed_dictionaries(
-    {
-        "name": st.sampled_from(["primary", "secondary", "coherence", "reference_psd"]) | st.text(max_size=3),
-        "shape": st.lists(st.integers(-1, 5) | st.sampled_from([2049, 2**63]), max_size=3) | VALUES,
-        "datatype": st.just("FP32") | SCALARS,
-    },
-    optional={
-        "data": NUMBERS | VALUES,
-        "parameters": st.fixed_dictionaries({"binary_data_size": st.integers(-1, 40) | SCALARS}) | VALUES,
-    },
-)
-INFERENCES = st.fixed_dictionaries(
-    {"inputs": st.lists(TENSORS, max_size=5) | VALUES},
-    optional={
-        "id": SCALARS,
-        "parameters": st.dictionaries(st.sampled_from(["k", "method", "sign", "max_gain_db", "x"]), SCALARS)
-        | VALUES,
-        "outputs": VALUES | st.just([{"name": "fir", "parameters": {"binary_data": True}}]),
-    },
-)
-
-
-@settings(max_examples=300, deadline=None)
-@given(document=INFERENCES, attached=st.binary(max_size=48), shift=st.none() | st.integers(-3, 3))
-def test_inference_requests(document: Any, attached: bytes, shift: int | None) -> None:
-    head = orjson.dumps(document)
-    body = head + attached
-    length = None if shift is None else str(len(head) + shift)
-
-    def read() -> DesignRequest:
-        end = open_inference.json_length(length, len(body))
-        asked = validated(open_inference.InferenceRequest, parse_json(body[:end]))
-        return open_inference.read_inference(asked, memoryview(body)[end:], "ears")
-
-    found = outcome(read)
-    assert isinstance(found, HttpProblem)  # no legal grid is so small
-    assert found.status in (400, 422)
-    assert found.code in PROBLEMS
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,7 +1,6 @@
 """Several designs in one request: what each would have got alone, in order, designed together."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -12,15 +11,13 @@ from fastapi import FastAPI
 
 from service.app import create_app
 from service.engine.engine import Engine
-from service.errors import HttpProblem, retry_after
 from service.settings import Settings
 from synthesis.types import Paths
 from tests.service import models
 from tests.service.api.test_design import SAME_FLOAT32, ask
 from tests.service.api.test_problems import assert_problem
-from tests.service.bodies import as_base64, as_responses
+from tests.service.bodies import as_responses
 from tests.service.conftest import connected
-from tests.service.observability.test_metrics import scraped, value
 
 pytestmark = pytest.mark.anyio
 
@@ -66,25 +63,6 @@ async def test_both_ears_equal_two_single_calls(
         assert predicted[0] == pytest.approx(predicted[1], abs=1e-2)
     assert together[0]["fir"] != together[1]["fir"]
     assert all(together[0]["timings_ms"][name] == together[1]["timings_ms"][name] for name in ("encode", "total"))
-
-
-async def test_items_of_other_resolutions_are_not_designed_on_one_grid(
-    app: FastAPI, client: httpx.AsyncClient, ears: list[Paths], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    late = np.pad(ears[1].primary, (0, 5000 - len(ears[1].primary)))
-    late[-1] = 0.01 * np.abs(late).max()
-    requests = [
-        as_responses(ears[0]),
-        as_base64(replace(ears[1], primary=late), 16_384),
-        as_base64(ears[1], 4096),
-    ]
-    alone = [await ask(client, "/refine?k=1", each) for each in requests]
-    asked = options_of(app.state.service.engine, monkeypatch)
-    together = (await ask(client, "/refine?k=1", {"items": requests}))["items"]
-    assert sorted((options.profile, n) for options, n in asked) == [("fast", 2), ("fine", 1)]
-    for single, item in zip(alone, together, strict=True):
-        fir = np.array(single["fir"])
-        assert np.abs(np.subtract(item["fir"], fir)).max() <= SAME_FLOAT32 * np.abs(fir).max()
 
 
 async def test_each_item_has_an_outcome_of_its_own(client: httpx.AsyncClient, ears: list[Paths]) -> None:
@@ -141,18 +119,6 @@ async def test_unusable_lists(client: httpx.AsyncClient, body: object, code: str
     assert_problem(await client.post("/refine", content=orjson.dumps(body), headers=JSON_BODY), code, field)
 
 
-async def test_sixteen_items_are_taken(client: httpx.AsyncClient, ears: list[Paths]) -> None:
-    answer = await ask(client, "/synthesize", {"items": [as_responses(ears[0])] * 16})
-    assert len(answer["items"]) == 16
-    assert all(len(each["fir"]) == 2048 for each in answer["items"])
-
-
-async def test_several_answers_are_json(client: httpx.AsyncClient, ears: list[Paths]) -> None:
-    content = orjson.dumps({"items": [as_responses(ears[0])]})
-    headers = JSON_BODY | {"Accept": "application/octet-stream"}
-    assert_problem(await client.post("/refine", content=content, headers=headers), "not-acceptable")
-
-
 async def test_a_request_that_is_shed_whole_says_when_to_come_back(settings: Settings, ears: list[Paths]) -> None:
     app = create_app(settings)
     content = orjson.dumps({"items": [as_responses(ear) for ear in ears]})
@@ -171,33 +137,3 @@ async def test_a_request_that_is_shed_whole_says_when_to_come_back(settings: Set
         for answer in refused:
             assert_problem(answer, "deadline-passed" if "deadline-passed" in answer.text else "overloaded")
             assert int(answer.headers["retry-after"]) > 0
-
-
-async def test_items_that_are_wrong_do_not_keep_the_others_from_coming_back(
-    app: FastAPI, client: httpx.AsyncClient, ears: list[Paths], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def shed(*asked: Any) -> None:
-        raise HttpProblem("overloaded", "found too much to do, expected less", headers=retry_after(7))
-
-    monkeypatch.setattr(app.state.service.engine, "design", shed)
-    items = [*map(as_responses, ears), as_responses(ears[0]) | {"sample_rate": 1}]
-    answer = await client.post("/refine", content=orjson.dumps({"items": items}), headers=JSON_BODY)
-    assert_problem(answer, "overloaded")
-    assert answer.headers["retry-after"] == "7"
-
-
-async def test_items_are_counted_by_their_outcome(app: FastAPI, ears: list[Paths]) -> None:
-    before = await scraped(app)
-    items = [as_responses(ears[0]), as_responses(ears[1]), as_responses(ears[0], model="nobody"), {}]
-    async with connected(app) as client:
-        await client.post("/synthesize", content=orjson.dumps({"items": items}), headers=JSON_BODY)
-    after = await scraped(app)
-
-    def grown(name: str, **labels: str) -> float:
-        return value(after, name, **labels) - value(before, name, **labels)
-
-    assert grown("prime_items_total", method="prime", code="ok") == 2
-    assert grown("prime_items_total", method="prime", code="unknown-model") == 1
-    assert grown("prime_items_total", method="", code="missing-field") == 1
-    assert grown("prime_refine_applied_count") == 2
-    assert grown("prime_total_seconds_count") == 1

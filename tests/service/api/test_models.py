@@ -18,7 +18,6 @@ from tests.service import models
 from tests.service.api.test_problems import assert_problem
 from tests.service.bodies import as_responses
 from tests.service.conftest import connected, started
-from tests.service.engine.test_resident_models import damage
 
 pytestmark = pytest.mark.anyio
 
@@ -83,24 +82,6 @@ async def test_without_a_key_set_up_nobody_manages(settings: Settings, path: str
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
-async def _chunks() -> AsyncIterator[bytes]:
-    yield b"{}"
-
-
-@pytest.mark.parametrize("path", PATHS)
-async def test_a_body_that_nobody_needs_is_held_to_the_same_rules(client: httpx.AsyncClient, path: str) -> None:
-    headers: dict[str, tuple[str, str]] = {
-        "unsupported-encoding": ("Content-Encoding", "gzip"),
-        "length-required": ("Transfer-Encoding", "chunked"),
-        "too-large": ("Content-Length", "999999999999"),
-        "malformed-request": ("Content-Length", "many"),
-    }
-    for code, (name, value) in headers.items():
-        content = _chunks() if value == "chunked" else b"{}"
-        answer = await client.post(path, content=content, headers=KEY | {name: value})
-        assert_problem(answer, code)
-
-
 async def test_a_new_version_takes_over_when_told(
     app: FastAPI, client: httpx.AsyncClient, store: ModelStore, ear: Paths
 ) -> None:
@@ -132,16 +113,3 @@ async def test_unloading_over_http(app: FastAPI, client: httpx.AsyncClient, stor
     assert_problem(await client.post("/models/ears/unload", headers=KEY), "default-model", "model")
     for path in ("/models/nobody/load", "/models/..%2Fears/load", "/models/A/unload"):
         assert (await client.post(path, headers=KEY)).status_code == 404
-
-
-async def test_a_failed_load_is_said_and_changes_nothing(
-    client: httpx.AsyncClient, store: ModelStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    store.publish("ears", models.checkpoint(2))
-    damage(store, "ears@2")
-    assert_problem(await client.post("/models/ears/load", headers=KEY), "model-unavailable", "model")
-    assert_problem(await client.post("/models/reload", headers=KEY), "model-unavailable")
-    assert "stay in use" in caplog.text
-    ready = (await client.get("/health/ready")).json()
-    assert [each["version"] for each in ready["models"]] == [1]
-    assert 'prime_model_loads_total{outcome="failed"} 2.0' in (await client.get("/metrics")).text

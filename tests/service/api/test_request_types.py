@@ -1,12 +1,9 @@
 """JSON bodies: strict numbers, known fields, and problems that name the field."""
 
-from typing import Any
-
 import numpy as np
 import orjson
 import pytest
 
-from service.api.reading import parse_json
 from service.api.request_types import DesignBody, EvaluateBody
 from service.errors import HttpProblem
 from synthesis.conventions import N_BINS
@@ -33,36 +30,6 @@ def test_the_three_forms_of_a_path_hold_the_same_numbers(ear: Paths) -> None:
     read = read_json(DesignBody, orjson.dumps(as_responses(ear)))
     assert np.array_equal(read.primary, ear.primary)
     assert read.primary.dtype == np.float32
-
-
-def test_optional_fields_have_their_defaults_and_take_null() -> None:
-    for body in (orjson.dumps(GOOD), changed(model=None, coherence=None, reference_psd=None)):
-        read = read_json(DesignBody, body)
-        assert (read.model, read.method, read.sign, read.max_gain_db) == (None, "prime", "minus", 30.0)
-        assert read.coherence is None
-        assert read.reference_psd is None
-
-
-def test_what_a_calibration_returns_beside_a_request_is_taken() -> None:
-    read = read_json(DesignBody, changed(verdict={"usable": True}, warnings=[], timings_ms={"total": 1.0}))
-    assert np.array_equal(read.primary, [1.0, 0.5])
-
-
-def test_whole_numbers_are_numbers() -> None:
-    read = read_json(
-        DesignBody, changed(primary={"impulse_response": [1, 0, -2]}, max_gain_db=12, sample_rate=48_000.0)
-    )
-    assert read.primary.tolist() == [1.0, 0.0, -2.0]
-    assert read.max_gain_db == 12.0
-
-
-@pytest.mark.parametrize(
-    "text", [b"", b"{", b"{'a': 1}", b"nonsense", b'{"a": NaN}', b'{"a": 1e999}', b"\xff\xfe{}"]
-)
-def test_what_is_not_json_is_malformed(text: bytes) -> None:
-    with pytest.raises(HttpProblem) as refused:
-        read_json(DesignBody, text)
-    assert (refused.value.code, refused.value.status) == ("malformed-json", 400)
 
 
 @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e400"])
@@ -135,52 +102,6 @@ def test_each_fault_names_its_field(fields: Json, code: str, field: str) -> None
     assert refused.value.status == 422
     assert refused.value.detail.startswith(field.split(".")[0])
     assert len(refused.value.detail) < 400
-
-
-@pytest.mark.parametrize(
-    ("fields", "detail"),
-    [
-        ({"max_gain": 20}, "max_gain: the field is unknown; remove it, or write max_gain_db"),
-        ({"colour": 1}, "colour: the field is unknown; remove it"),
-        (
-            {"max_gain_db": {"frequency_hz": [100], "gain_db": [1, 2]}},
-            "max_gain_db: a curve of 1 frequencies and 2 gains; "
-            "send 1 to 1024 of each, as many gains as frequencies",
-        ),
-    ],
-)
-def test_a_fault_says_what_to_do(fields: Json, detail: str) -> None:
-    with pytest.raises(HttpProblem) as refused:
-        read_json(DesignBody, changed(**fields))
-    assert refused.value.detail == detail
-
-
-@pytest.mark.parametrize("value", [b"NaN", b"Infinity", b"-Infinity"])
-def test_what_is_no_number_in_json_is_named(value: bytes) -> None:
-    with pytest.raises(HttpProblem) as refused:
-        parse_json(b'{"secondary": {"impulse_response": [0.5, ' + value + b"]}}")
-    assert refused.value.detail.endswith("; send finite numbers, no NaN or Infinity")
-
-
-def test_a_choice_says_what_there_is() -> None:
-    with pytest.raises(HttpProblem) as refused:
-        read_json(DesignBody, changed(method="PRIME"))
-    assert refused.value.detail.startswith("method: 'PRIME' is invalid")
-    assert "'ratio_base'" in refused.value.detail
-
-
-@pytest.mark.parametrize("field", sorted(GOOD))
-def test_each_needed_field_is_missed(field: str) -> None:
-    with pytest.raises(HttpProblem) as refused:
-        read_json(DesignBody, orjson.dumps({name: GOOD[name] for name in GOOD if name != field}))
-    assert (refused.value.code, refused.value.field) == ("missing-field", field)
-
-
-@pytest.mark.parametrize("document", [[], "text", 3, None, True])
-def test_a_body_is_an_object(document: Any) -> None:
-    with pytest.raises(HttpProblem) as refused:
-        read_json(DesignBody, orjson.dumps(document))
-    assert refused.value.status == 422
 
 
 def test_quantities_per_bin_lie_on_the_spectra_grid(ear: Paths) -> None:

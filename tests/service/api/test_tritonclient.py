@@ -73,12 +73,6 @@ def test_the_filter_is_the_library_s(
     assert result.get_response()["model_version"] == "2"
 
 
-def test_both_ways_of_asking_agree_bit_by_bit(client: triton.InferenceServerClient, ear: Paths) -> None:
-    asked = [inputs_of(ear, is_binary, 4096) for is_binary in (True, False)]
-    found = [client.infer("ears", each, headers=dict(HEADERS)).as_numpy("fir") for each in asked]
-    assert np.array_equal(*found)
-
-
 def test_errors_are_the_client_s_own(client: triton.InferenceServerClient, ear: Paths) -> None:
     with pytest.raises(InferenceServerException) as refused:
         client.infer("ears", inputs_of(ear, True), parameters={"k": 9})

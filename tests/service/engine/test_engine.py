@@ -11,19 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_store.errors import InvalidName, ModelNotFound
 from model_store.store import ModelStore
-from service.engine.engine import Engine, choose_device
+from service.engine.engine import Engine
 from service.engine.job_queue import Job, LatencyEstimator
 from service.engine.resident_model import ResidentModel
 from service.engine.types import ClientDisconnected, RefusedJob
 from service.errors import to_problem
-from synthesis.errors import DeviceLost, Interrupted, SynthesisError
+from synthesis.errors import DeviceLost, Interrupted
 from synthesis.interruption import check_interruption
 from synthesis.methods import METHODS
 from synthesis.profiles import PROFILES
-from synthesis.types import Design, DesignOptions, Evaluation
-from tests.problems import changed
+from synthesis.types import Design, DesignOptions
 from tests.service import models
 from tests.service.engine.conftest import only, running
 
@@ -63,38 +61,6 @@ async def test_ears_asked_for_together_are_answered_in_order(engine: Engine) -> 
         assert found.prediction.basis == ("model" if ear.conditions[0].coherence is None else "coherence")
         assert (found.method, found.n_requested, found.replaced_because) == ("prime", 1, None)
         assert version == engine.models.versions()[0]
-
-
-async def test_one_ear_s_fault_is_its_own(engine: Engine) -> None:
-    good = models.problem(1)
-    too_large = changed(good, primary=np.full(8, 3e38, np.float32))
-    _, (first, second, third) = await engine.design(None, K0, [good, too_large, good])
-    assert isinstance(first, Design)
-    assert isinstance(second, SynthesisError)
-    assert isinstance(third, Design)
-    np.testing.assert_array_equal(first.taps, third.taps)
-
-
-async def test_an_evaluation_is_the_design_s_own_prediction(engine: Engine) -> None:
-    ears = [models.problem(1), models.problem(2, is_coherence_known=False)]
-    _, designs = await engine.design(None, K1, ears)
-    taps = [each.taps for each in designs if isinstance(each, Design)]
-    for evaluated, designed in zip(await engine.evaluate(None, ears, taps), designs, strict=True):
-        assert isinstance(evaluated, Evaluation)
-        assert isinstance(designed, Design)
-        np.testing.assert_allclose(
-            evaluated.prediction.noise_reduction_db, designed.prediction.noise_reduction_db, atol=0.01
-        )
-        assert {"queue", "predict"} <= set(evaluated.times_ms)
-
-
-@pytest.mark.parametrize(
-    ("reference", "error"), [("nobody", ModelNotFound), ("ears@7", ModelNotFound), ("../x", InvalidName)]
-)
-async def test_an_unknown_model_is_refused(engine: Engine, reference: str, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        await engine.design(reference, K0, [models.problem(1)])
-    assert engine.n_queued == 0
 
 
 def default(engine: Engine) -> ResidentModel:
@@ -299,13 +265,6 @@ async def test_a_gpu_that_fails_while_a_model_is_loaded_ends_the_process(
     assert engine.is_device_lost
 
 
-async def test_nothing_is_designed_before_it_is_ready(store_folder: Path) -> None:
-    engine = Engine(ModelStore(store_folder, include_bundled=False), models.DEVICE, default_model="ears")
-    with pytest.raises(RefusedJob) as refused:
-        await engine.design(None, K0, [models.problem(1)])
-    assert refused.value.code == "not-ready"
-
-
 async def test_closing_finishes_what_runs_and_refuses_what_waits(store_folder: Path) -> None:
     async with running(ModelStore(store_folder, include_bundled=False), n_threads=1) as engine:
         async with occupied(engine):
@@ -318,16 +277,3 @@ async def test_closing_finishes_what_runs_and_refuses_what_waits(store_folder: P
             assert not closing.done()
         await closing
         assert not any(each.is_alive() for each in engine._threads)
-
-
-def test_the_device_is_the_one_asked_for() -> None:
-    import torch
-
-    assert choose_device("cpu") == "cpu"
-    there = torch.cuda.is_available()
-    assert choose_device("auto") == ("cuda" if there else "cpu")
-    if there:
-        assert choose_device("cuda") == "cuda"
-    else:
-        with pytest.raises(ValueError, match="no CUDA device"):
-            choose_device("cuda")

@@ -119,37 +119,6 @@ async def test_an_idle_queue_refuses_what_cannot_be_done_and_forgets_why() -> No
         JobQueue(1, 1).put(job(due_in_s=-0.01))
 
 
-async def test_a_free_worker_beside_a_busy_one_gets_a_part_of_the_time_too() -> None:
-    """They share the cores with the event loop; what was learned is kept."""
-    queue = knowing(n_workers=2)
-    queue.put(job())
-    batch = taken(queue)
-    for _ in range(2):
-        with pytest.raises(RefusedJob, match=f"{PLANNED:.0%} of"):
-            queue.put(job(due_in_s=START_S / PLANNED - 0.3))
-        with pytest.raises(RefusedJob):  # by its head, whatever it asks for
-            queue.reject_if_overloaded(perf_counter() + START_S / PLANNED - 0.3)
-    queue.put(job(due_in_s=START_S / PLANNED + 0.3))
-    queue.done(batch, None)
-
-
-async def test_who_takes_the_last_worker_waits_for_the_event_loop_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(job_queue, "BUSY_LOOP_S", START_S)
-    due_in_s = START_S / PLANNED + 0.3
-    for n_workers in (3, 2):
-        queue = knowing(n_workers)
-        queue.put(job())
-        batch = taken(queue)
-        if n_workers == 2:
-            with pytest.raises(RefusedJob):
-                queue.put(job(due_in_s=due_in_s))
-            due_in_s += START_S / PLANNED
-        queue.put(job(due_in_s=due_in_s))
-        queue.done(batch, None)
-
-
 async def test_long_queue_refuses_patient_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """One job may wait for each worker, however long the one before it takes."""
     monkeypatch.setattr(job_queue, "LONGEST_WAIT_S", START_S)
@@ -222,12 +191,6 @@ def latency() -> LatencyEstimator:
     return latency
 
 
-def test_one_observation_serves_every_number_of_updates(latency: LatencyEstimator) -> None:
-    for k in (0, 1, 8):
-        assert latency.expected_s(DesignOptions(n_updates=k)) == pytest.approx(START_S + k * UPDATE_S)
-    assert latency.expected_s(None) == 0.0  # evaluations have estimates of their own
-
-
 def test_unseen_kind_scales_nearest(latency: LatencyEstimator) -> None:
     plain = START_S + 2 * UPDATE_S
     assert latency.expected_s(DesignOptions("wmmse", 2, "paper")) == pytest.approx(plain)
@@ -241,11 +204,6 @@ def test_unseen_kind_scales_nearest(latency: LatencyEstimator) -> None:
     assert latency.start_s(each_left_out) == pytest.approx(9 * latency.start_s(seatings))
 
 
-@pytest.mark.parametrize(("ear_s", "n_updates"), [(0.5, 0), (1.0, 0), (1.9, 1), (2.1, 2), (9.0, 3)])
-def test_a_time_leaves_so_many_updates(latency: LatencyEstimator, ear_s: float, n_updates: int) -> None:
-    assert latency.most_updates(DesignOptions(n_updates=3), ear_s) == n_updates
-
-
 def test_rare_stalls_change_nothing_and_a_slower_machine_is_noticed(latency: LatencyEstimator) -> None:
     for spent_s in [START_S] * 10 + [100 * START_S] * 2:
         latency.observe(DesignOptions(), 1, spent_s, 0.0)
@@ -253,12 +211,3 @@ def test_rare_stalls_change_nothing_and_a_slower_machine_is_noticed(latency: Lat
     for _ in range(N_REMEMBERED):
         latency.observe(DesignOptions(), 1, 3 * START_S, 0.0)
     assert latency.start_s(DesignOptions()) == 3 * START_S
-
-
-def test_what_is_forgotten_is_unknown_in_the_end(latency: LatencyEstimator) -> None:
-    latency.observe(DesignOptions(), 1, 3 * START_S, 0.0)
-    latency.forget_slowest(DesignOptions())
-    assert latency.start_s(DesignOptions()) == START_S
-    for _ in range(2):
-        latency.forget_slowest(DesignOptions())
-        assert latency.start_s(DesignOptions()) == 0.0

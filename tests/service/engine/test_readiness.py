@@ -31,17 +31,6 @@ async def engine(store_folder: Path, anyio_backend: str) -> AsyncIterator[Engine
         yield engine
 
 
-async def test_a_slow_service_is_not_ready_but_designs(engine: Engine) -> None:
-    engine.readiness.budget_s = 1e-9
-    assert await engine.readiness.check() == "slow"
-    assert not engine.ready
-    assert engine.readiness.golden_s > 0
-    only(await engine.design(None, K0, [models.problem(1)]))
-    engine.readiness.budget_s = 1e6
-    assert await engine.readiness.check() == "passed"
-    assert engine.ready
-
-
 async def test_wrong_filters_are_not_delivered(engine: Engine) -> None:
     model = engine.models.default
     assert model is not None
@@ -65,26 +54,6 @@ async def test_failed_check_rebuilds_backend(engine: Engine) -> None:
     assert await engine.readiness.check() == "passed"
     assert model.model is not spoilt
     engine.require_live()
-
-
-async def test_another_model_that_goes_wrong_is_retired(engine: Engine) -> None:
-    other = await engine.models.model("other")
-    with models.damaged(other, 1.0):
-        assert await engine.readiness.check() == "passed"
-    assert [each.name for each in engine.models.versions()] == ["ears"]
-    assert engine.ready
-    only(await engine.design("other", K0, [models.problem(1)]))  # loaded anew, and right
-
-
-async def test_a_check_comes_before_a_long_queue(engine: Engine) -> None:
-    async with occupied(engine):
-        waiting = asyncio.ensure_future(engine.design(None, K0, [models.problem(1)] * 40))
-        await asyncio.sleep(0)
-        checking = asyncio.ensure_future(engine.readiness.check())
-        await asyncio.sleep(0)
-    assert await checking == "passed"
-    assert not waiting.done()
-    assert len((await waiting).designs) == 40
 
 
 async def test_a_worker_that_hangs_is_not_ready_until_it_is_back(

@@ -4,14 +4,12 @@ import asyncio
 import gc
 import logging
 import os
-import shutil
 import threading
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from time import perf_counter
 
-import fsspec
 import pytest
 
 from model_store.checkpoint import Checkpoint
@@ -74,18 +72,6 @@ async def asked(engine: Engine, *references: str | None) -> list[tuple[str, int]
     answers = [await engine.design(each, K0, [models.problem(1)]) for each in references]
     assert all(only(each) for each in answers)
     return [(each.model.name, each.model.version) for each in answers]
-
-
-async def test_the_default_follows_its_alias_when_told(
-    engine: Engine, store: ModelStore, checkpoints: list[Checkpoint]
-) -> None:
-    second = store.publish("ears", checkpoints[1])
-    store.set_alias("live", "ears@2")
-    assert await asked(engine, None) == [("ears", 1)]  # not before it is told
-    assert await engine.models.reload() == []
-    assert await asked(engine, None) == [("ears", 2)]
-    assert engine.models.versions() == [second]  # what nobody refers to is gone
-    assert engine.models.n_loads == {"loaded": 2, "failed": 0}
 
 
 async def test_a_retired_model_finishes_its_designs_and_is_freed(
@@ -205,19 +191,6 @@ async def test_a_damaged_model_is_read_once_until_an_operator_asks_again(
     assert await asked(engine, "other") == [("other", 1)]
 
 
-async def test_a_service_without_its_model_is_mended_by_a_reload(
-    tmp_path: Path, checkpoints: list[Checkpoint]
-) -> None:
-    store = ModelStore(tmp_path, include_bundled=False)
-    async with running(store) as engine:
-        with pytest.raises(RefusedJob) as refused:
-            engine.require_ready()
-        assert refused.value.code == "model-unavailable"
-        store.publish("ears", checkpoints[0])
-        assert await engine.models.reload() == []
-        engine.require_ready()
-
-
 async def test_unloading(engine: Engine, store: ModelStore, checkpoints: list[Checkpoint]) -> None:
     other = store.publish("other", checkpoints[2])
     await engine.models.load("other")
@@ -254,33 +227,3 @@ async def test_the_least_recently_used_makes_room_and_names_keep_their_meaning(
     assert await engine.models.reload() == []
     assert engine.models.n_loads["loaded"] == n_loaded
     assert await asked(engine, "one") == [("one", 2)]
-
-
-async def test_a_reload_tells_of_a_name_that_never_came_into_memory(
-    engine: Engine, store: ModelStore, checkpoints: list[Checkpoint]
-) -> None:
-    store.publish("one", checkpoints[2])
-    damage(store, "one")
-    with pytest.raises(RefusedJob):
-        await asked(engine, "one")
-    assert await engine.models.reload() == ["one"]
-    shutil.rmtree(store.root / "one")
-    assert await engine.models.reload() == []  # which is no name of anything any more
-
-
-async def test_object_storage_is_read_on_reload(
-    store: ModelStore, tmp_path: Path, checkpoints: list[Checkpoint]
-) -> None:
-    url = f"memory://{tmp_path.name}/models"
-    store.push(url)
-    async with running(ModelStore(url), "live") as engine:
-        assert await asked(engine, None) == [("ears", 1)]
-        store.publish("ears", checkpoints[1])
-        store.set_alias("live", "ears@2")
-        store.push(url)
-        assert await asked(engine, None) == [("ears", 1)]
-        assert await engine.models.reload() == []
-        assert await asked(engine, None) == [("ears", 2)]
-        fsspec.filesystem("memory").rm(f"/{tmp_path.name}", recursive=True)
-        assert await engine.models.reload() == ["live"]
-        assert await asked(engine, None) == [("ears", 2)]

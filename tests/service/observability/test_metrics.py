@@ -13,8 +13,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from model_store.manifest import Scores
 from model_store.store import ModelStore
 from service.app import create_app
-from service.engine.engine import Engine
-from service.observability.metrics import Metrics
 from service.settings import Settings
 from synthesis.conventions import STAGES
 from synthesis.types import Paths
@@ -41,14 +39,6 @@ async def scraped(app: FastAPI) -> dict[tuple[str, frozenset[tuple[str, str]]], 
 
 def value(samples: dict[tuple[str, frozenset[tuple[str, str]]], float], name: str, /, **labels: str) -> float:
     return samples.get((name, frozenset(labels.items())), 0.0)
-
-
-async def test_stage_labels_are_the_stages(app: FastAPI) -> None:
-    samples = await scraped(app)
-    labels = {dict(labels)["stage"] for name, labels in samples if name == "prime_stage_seconds_count"}
-    assert labels == set(STAGES)
-    names = {name for name, _ in samples if not name.startswith("process_")}
-    assert all(name.startswith("prime_") for name in names)
 
 
 async def test_a_design_is_observed_once_everywhere(app: FastAPI, ear: Paths) -> None:
@@ -107,36 +97,6 @@ async def test_state_is_read_at_each_scrape(app: FastAPI) -> None:
     assert ("ears", "2") in {(model["name"], model["version"]) for model in models}
     assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", model["digest"]) for model in models)
     assert [(model["name"], model["version"]) for model in models if model["default"] == "true"] == [("ears", "2")]
-
-
-def test_two_applications_do_not_share_metrics(settings: Settings) -> None:
-    engines = [Engine(ModelStore(settings.store), models.DEVICE) for _ in range(2)]
-    first, second = map(Metrics, engines)
-    first.count("/refine", "prime", 200, "ok")
-    assert b'endpoint="/refine"' in first.exposition("")[0]
-    assert b'endpoint="/refine"' not in second.exposition("")[0]
-
-
-async def test_openmetrics_is_spoken_to_those_who_ask(app: FastAPI) -> None:
-    async with connected(app) as client:
-        answer = await client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
-    assert answer.headers["content-type"].startswith("application/openmetrics-text")
-    assert answer.text.rstrip().endswith("# EOF")
-
-
-@pytest.mark.parametrize(
-    "accept",
-    [
-        "application/openmetrics-text;version=zz",
-        "text/plain;version=zz",
-        "application/openmetrics-text;version=1!5",
-    ],
-)
-async def test_a_version_that_is_none_gets_the_plain_form(app: FastAPI, accept: str) -> None:
-    async with connected(app) as client:
-        answer = await client.get("/metrics", headers={"Accept": accept})
-    assert answer.status_code == 200
-    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
 
 
 async def test_predictions_stand_beside_the_scores_of_their_model(tmp_path: Path, ear: Paths) -> None:

@@ -68,17 +68,6 @@ def collector() -> Iterator[Collector]:
     collector.close()
 
 
-@pytest.mark.parametrize("made_up", [f"00-{'0' * 32}-{PARENT}-01", f"00-{TRACE}-{'0' * 16}-01"])
-async def test_a_trace_of_zeros_is_none(settings: Settings, ear: Paths, collector: Collector, made_up: str) -> None:
-    """W3C Trace Context, 3.2.2.3 and 3.2.2.4."""
-    app = create_app(settings.model_copy(update={"otlp_endpoint": collector.url}))
-    async with app.router.lifespan_context(app), connected(app) as client:
-        await client.get("/models", headers={"traceparent": made_up})
-    (span,) = collector.spans()
-    assert span.trace_id.hex() not in ("0" * 32, TRACE)
-    assert span.parent_span_id == b""
-
-
 async def test_a_request_is_one_trace_with_a_span_for_each_stage(
     settings: Settings, ear: Paths, collector: Collector
 ) -> None:
@@ -130,10 +119,3 @@ async def test_a_defect_s_line_names_the_trace(
     assert "TypeError" in line["error"]
     assert TRACE not in answer.text
     assert trace_id() == ""
-
-
-async def test_nothing_is_in_the_way_unless_asked_for(settings: Settings) -> None:
-    assert not hasattr(create_app(settings), "_is_instrumented_by_opentelemetry")
-    assert hasattr(
-        create_app(settings.model_copy(update={"log_format": "json"})), "_is_instrumented_by_opentelemetry"
-    )
