@@ -305,7 +305,7 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
     howling = (
         f"e is {found.howl_db:.0f} dB louder at {found.howl_hz:.0f} Hz with the filter on: switch it off; if it "
     )
-    howling += "howls, design with `feedback` or improve the seal; if another sound was error_power, record again"
+    howling += "howls, design with `feedback` or improve the seal; if another sound was heard, record again"
     if found.howl_db > HOWL_DB:
         return [Deviation("howling", howling, found.howl_db)]
     if not found.is_running:
@@ -333,7 +333,7 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
     if abs(found.delay_samples) > DELAY_OFF_SAMPLES:
         more = "later" if found.delay_samples > 0 else "earlier"
         late = f"{abs(found.delay_samples):.2f} samples {more}"
-        text = f"the loudspeaker is error_power {late} than measured: load the trimmed filter"
+        text = f"the loudspeaker is heard {late} than measured: load the trimmed filter"
         deviations.append(Deviation("delay_off", text, found.delay_samples))
     if (found.unexplained_share > REFIT_SHARE and not is_leaking) or found.primary_share > REFIT_SHARE:
         text = "the paths are others than those sent: check that these are of this ear and that x is the outer "

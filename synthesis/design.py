@@ -168,7 +168,10 @@ def predict_all(
     backend = model.core if any(np.iscomplexobj(tap) for tap in taps) else model.backend
     posed = _each(partial(_posed, model=model, judge=True), problems)
     found = _predicted(posed, taps, backend, is_true)
-    return found if is_true else _each(_with_unknown, posed, found)
+    if is_true:
+        return found
+    found = _each(partial(_with_responses, backend=backend), posed, found, taps)
+    return _each(_with_unknown, posed, found)
 
 
 def implausible(
@@ -251,9 +254,10 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     comparison = draft.comparison if _is_plain(problem) else None
     if model.parameters.support is not None and comparison is not None and not comparison.is_right:
         posed = replace(posed, conditions=tuple(map(_by_response, posed.conditions)))
-        prediction = None
     if prediction is None or loop is not None:
         prediction = _prediction(posed, taps, model)
+    else:
+        prediction = _with_responses(posed, prediction, taps, model.backend)
     if options.leave_one_out and len(posed.conditions) > 1:
         prediction = _with_left_out(posed, prediction, options, model)
     if prediction is not draft.prediction:
@@ -574,8 +578,7 @@ def _by_response(paths: Paths) -> Paths:
     """Return paths of no known device with the uncertainty that the ends of their responses show."""
     if paths.coherence is not None or paths.uncertainty is not None or not _is_usable(paths):
         return paths
-    uncertainty, interval_db = response_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN)
-    return replace(paths, uncertainty=uncertainty, response_interval_db=interval_db)
+    return replace(paths, response=response_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN))
 
 
 def _is_usable(paths: Paths) -> bool:
@@ -598,7 +601,25 @@ def _feedbacks(problem: Problem) -> list[Path]:
 
 
 def _prediction(posed: Problem, taps: Float32, model: Model) -> Prediction:
-    return answer_or_raise(_predicted([posed], [taps], model.backend)[0])
+    found = answer_or_raise(_predicted([posed], [taps], model.backend)[0])
+    return _with_responses(posed, found, taps, model.backend)
+
+
+def _with_responses(
+    posed: Problem, prediction: Prediction, taps: Float32 | Complex64, backend: Backend
+) -> Prediction:
+    """Predict again with what the ends of the responses leave unknown; candidates are still compared as sent."""
+    known = [paths.response for paths in posed.conditions if paths.response is not None]
+    if not known:
+        return prediction
+    if any(uncertainty.any() for uncertainty, _ in known):
+        conditions = tuple(
+            paths if paths.response is None else replace(paths, uncertainty=paths.response[0])
+            for paths in posed.conditions
+        )
+        again = answer_or_raise(_predicted([replace(posed, conditions=conditions)], [taps], backend)[0])
+        prediction = replace(again, nominal_noise_reduction_db=prediction.nominal_noise_reduction_db)
+    return replace(prediction, basis="response", interval_db=max(interval_db for _, interval_db in known))
 
 
 def _predicted(
@@ -639,12 +660,7 @@ def _joined(problem: Problem, found: Sequence[Prediction | SynthesisError]) -> P
 
 
 def _with_unknown(posed: Problem, prediction: Prediction) -> Prediction:
-    """Add the unknown bands of all conditions to the prediction, and the basis of its uncertainty."""
-    intervals_db = [
-        paths.response_interval_db for paths in posed.conditions if paths.response_interval_db is not None
-    ]
-    if intervals_db:
-        prediction = replace(prediction, basis="response", interval_db=max(intervals_db))
+    """Add the unknown bands of all conditions to the prediction."""
     unknown = [paths.unknown for paths in posed.conditions if paths.unknown is not None]
     if not unknown:
         return prediction

@@ -209,7 +209,11 @@ def _unknown(
     if uncertainty is not None:
         return np.asarray(uncertainty[0] * disturbance)
     unknown = disturbance * expected_uncertainty(disturbance, late, n_samples, learned)
-    return np.minimum(COHERENCE_SHARE * unexplained, MODEL_BOUND * unknown) if has_coherence else unknown
+    if not has_coherence:
+        return unknown
+    # A model that knows no device expects nothing, and so bounds nothing.
+    bound = np.where(np.asarray(learned)[0] > 0, MODEL_BOUND * unknown, np.inf)
+    return np.minimum(COHERENCE_SHARE * unexplained, bound)
 
 
 def _without_unknown(disturbance: Real, residual: Real) -> float:

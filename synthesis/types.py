@@ -75,9 +75,9 @@ class Paths:
     # Whether the model's support has such paths, so that its uncertainty holds for them; None: not judged. Set by a
     # design.
     resembles: bool | None = field(default=None, kw_only=True)
-    # Half-width in dB of the prediction's interval, if the uncertainty is what the ends of the responses show. Set by
-    # a design.
-    response_interval_db: float | None = field(default=None, kw_only=True)
+    # Uncertainty that the ends of the responses show, and half-width in dB of the prediction's interval; None where
+    # more is known. Set by a design.
+    response: tuple[Float32, float] | None = field(default=None, kw_only=True)
     # Bands without measured data, bool [31]; None: none. Set by a design.
     unknown: NDArray[np.bool_] | None = field(default=None, kw_only=True)
     # Weight above 0, relative to other conditions.

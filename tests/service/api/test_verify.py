@@ -38,7 +38,7 @@ def takes(
         inside = outside / (1 + heard * np.fft.rfft(w, n))
         x, played = np.fft.irfft(inside, n), inside * np.fft.rfft(w, n)
         e = np.fft.irfft(outside * np.fft.rfft(ear.primary, n) - played * secondary, n)
-        e = e + 1e-3 * rng.standard_normal(n)
+        e = e + 1e-2 * rng.standard_normal(n)
         found.append({"state": state, "x": signal(x[4096 : 4096 + N]), "e": signal(e[4096 : 4096 + N])})
     return found
 

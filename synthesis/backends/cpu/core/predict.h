@@ -181,8 +181,10 @@ static void unknown_power(const double *sums, const knowledge *k, double *unknow
             double typical = k->learned[b], share = late[b] / fmax(disturbance[b], DBL_MIN);
             double seen = fmin(fmax(k->learned[N_BANDS + b] * share / fmax(typical, DBL_MIN), 1 / constant.plausible_range), constant.plausible_range);
             unknown[b] = disturbance[b] * raised * typical * pow(seen, exponent);
-            if (k->has_coherence)
-                unknown[b] = fmin(constant.coherence_share * sums[POWER_UNEXPLAINED * N_BANDS + b], constant.model_bound * unknown[b]);
+            if (k->has_coherence) {
+                double bound = typical > 0 ? constant.model_bound * unknown[b] : INFINITY; /* without a device no bound */
+                unknown[b] = fmin(constant.coherence_share * sums[POWER_UNEXPLAINED * N_BANDS + b], bound);
+            }
         }
     }
 }
