@@ -49,7 +49,7 @@ def sources() -> Iterator[Path]:
 
 
 def test_no_code_executing_reader_is_used() -> None:
-    assert "sys.addaudithook" in names_used(Path(__file__))  # precondition: the search finds names
+    assert "ast.walk" in names_used(Path(__file__))  # precondition: the search finds names
     for file in sources():
         assert not names_used(file) & RUNS_WHAT_IT_READS, file
 

@@ -10,7 +10,8 @@ from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST, PAPER, RefinementProfile
 from synthesis.start.fir_wiener import fir_wiener
 from synthesis.start.wiener import design_wmmse
-from synthesis.update import TapObjective, refine
+from synthesis.tap_objective import TapObjective
+from synthesis.update import refine
 from tests.oracles import fir_wiener as wiener_oracle
 from tests.oracles import joint_objective as oracle
 from tests.oracles import toeplitz as toeplitz_oracle
