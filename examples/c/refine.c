@@ -5,10 +5,10 @@
 
    The service is named by its host name or address, of IPv4 or IPv6. All files are raw little-endian float32:
    PRIMARY and SECONDARY impulse responses at 48 kHz, COHERENCE the 16385 values of a calibration, FIR the filter
-   that is written, 2048 taps. All designs (both ears, say) go over one connection, which is kept. A 503 is asked
+   that is written, 2048 taps. All designs (both ears, say) go over one connection, which is kept. A 503 is sent
    again after its Retry-After, within MAX_RETRIES and MAX_WAIT_S. The exit status is 0 when every filter was
    written, 1 when one was not (standard error says why), 2 for a command line that cannot be read. The service's
-   warnings go to standard error. docs/http-api.md describes the format, safetensors. A service that asks for keys needs one more
+   warnings go to standard error. docs/http-api.md describes the format, safetensors. A service with keys needs one more
    line in HEAD: "Authorization: Bearer KEY\r\n". */
 
 #define _POSIX_C_SOURCE 200809L
@@ -64,7 +64,7 @@ struct answer {
     int status;
 };
 
-/* --- Little-endian numbers, whatever the machine's own order. --- */
+/* --- Little-endian numbers on any machine. --- */
 
 static float get_f32(const unsigned char *from)
 {
@@ -367,7 +367,7 @@ static void print_problem(const struct answer *answer)
     const char *const end = at + answer->n_body;
 
     fprintf(stderr, "refused with %d: ", answer->status);
-    /* Inside a text each quote is escaped, so that the key followed by a colon is the key. */
+    /* Quotes inside a text are escaped, so that the key followed by a colon is the key. */
     for (; at + n_key < end; at++) {
         const char *value = at + n_key;
         if (memcmp(at, KEY, n_key) != 0)
@@ -446,7 +446,7 @@ int main(int n_arguments, char **arguments)
     int i = 3, n_designs = 0, n_failed = 0;
     long port;
 
-    while (i < n_arguments) { /* count the designs before the first is asked for */
+    while (i < n_arguments) { /* count the designs before the first request */
         i += strcmp(arguments[i], "-c") == 0 ? 5 : 3;
         n_designs++;
     }

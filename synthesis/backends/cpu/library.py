@@ -44,7 +44,7 @@ SIZES = (
 )
 _N_LENGTHS = len(predict.RESPONSE_LENGTHS)
 
-# What the core takes of the method, in the order of prime_constants: a module that has it under that name, or a value.
+# Constants for the core, in the order of prime_constants: the module that defines the name, or a value.
 _WHOLE = {
     "wiener_iterations": fir_wiener.N_ITERATIONS,
     "late_from_samples": predict,
@@ -87,7 +87,7 @@ def _constants() -> Constants:
     """Return the method's constants as the core takes them."""
     given = _WHOLE | _SINGLE | _DOUBLE
     values: dict[str, Any] = {
-        name: getattr(each, name.upper()) if isinstance(each, ModuleType) else each for name, each in given.items()
+        name: getattr(source, name.upper()) if isinstance(source, ModuleType) else source for name, source in given.items()
     }
     values |= {name: kind(*values[name]) for name, kind in _LONG.items()}
     return Constants(sizes=(c_int * len(SIZES))(*SIZES), **values)
@@ -197,7 +197,7 @@ class Result(Structure):
 
 
 def level() -> str:
-    """The best level of LEVELS that this processor runs. Raises RuntimeError for an unknown architecture."""
+    """Return the best level of LEVELS that this processor runs; RuntimeError for an unknown architecture."""
     if machine() not in LEVELS:
         raise RuntimeError(f"no core for the architecture {machine()!r}; supported: {', '.join(LEVELS)}")
     *_, lowest = LEVELS[machine()]
@@ -216,7 +216,7 @@ _loading = threading.Lock()
 
 
 def core() -> ctypes.CDLL:
-    """The core, loaded once; compiled first where the package's set-up has not done so."""
+    """Return the core, loaded once; compile it first if the installation has not."""
     with _loading:
         return _load()
 
@@ -326,14 +326,14 @@ def core_parameters(model: ModelParameters) -> tuple[Parameters, list[NDArray[np
 
 
 def _support(prior: SupportPrior | None) -> tuple[Support, list[NDArray[np.generic]]]:
-    """What mistakes are told by, see `plausibility`."""
+    """Lay out the statistics that mistakes are recognised by, see `plausibility`."""
     if prior is None:
         return Support(), []
     names = "changes", "roots", "estimate", "primary_delay", "primary_delay_limits"
     given = {name: getattr(prior, name) for name in names}
     arrays: dict[str, NDArray[np.generic]] = {
         "mean": _shaped("support mean", prior.mean, np.float64, N_TRAITS),
-        **{name: np.ascontiguousarray(each, np.float64) for name, each in (given | {"later": LATER}).items()},
+        **{name: np.ascontiguousarray(values, np.float64) for name, values in (given | {"later": LATER}).items()},
         "secondary_edges": first_bins(SECONDARY_EDGES_HZ).astype(np.int32),
         "primary_edges": first_bins(PRIMARY_EDGES_HZ).astype(np.int32),
     }
@@ -348,14 +348,14 @@ def _support(prior: SupportPrior | None) -> tuple[Support, list[NDArray[np.gener
 
 
 def _layers(model: ModelParameters) -> NDArray[np.float32]:
-    """All weights one after the other, in the order in which the layers run."""
+    """Concatenate all weights in the order of the layers."""
     shapes = model.config.weight_shapes
     tensors = [_shaped(name, model.weights[name], np.float32, *shape) for name, shape in shapes.items()]
-    return np.concatenate([each.ravel() for each in tensors])
+    return np.concatenate([tensor.ravel() for tensor in tensors])
 
 
 def _shaped(name: str, values: ArrayLike, kind: type[np.generic], *shape: int) -> NDArray[np.generic]:
-    """The values as one contiguous array. Raises InvalidOption for another shape."""
+    """Return the values as one contiguous array; InvalidOption for another shape."""
     found = np.ascontiguousarray(values, kind)
     if found.shape != shape:
         raise InvalidOption(f"{name}: its shape is {found.shape}; {shape} is expected", name)
@@ -376,7 +376,7 @@ def _is_finite(values: NDArray[np.generic]) -> bool:
 
 
 def _linear_grid(config: GeneratorConfig) -> LogGrid:
-    """Every bin is a point, which needs neither pooling nor spreading."""
+    """Return the grid whose points are the bins, without pooling or spreading."""
     frequency = np.fft.rfftfreq(config.n_fft, 1 / SAMPLE_RATE_HZ)
     none = np.zeros(0)
     return LogGrid(np.maximum(frequency, frequency[1] / 2), none, none.astype(np.intp), none)

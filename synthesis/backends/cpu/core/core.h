@@ -1,4 +1,4 @@
-/* What Python calls, through ctypes (synthesis/backends/cpu/library.py mirrors these structures). */
+/* Interface to Python through ctypes; synthesis/backends/cpu/library.py mirrors these structures. */
 #ifndef PRIME_CORE_H
 #define PRIME_CORE_H
 
@@ -14,8 +14,8 @@ enum { FAULT_NONE, FAULT_PRIMARY, FAULT_SECONDARY };
 enum { METHOD_PRIME, METHOD_RATIO_BASE, METHOD_WMMSE, METHOD_GIVEN /* in result->taps */ };
 enum { STAGE_DECODE, STAGE_PATH_RATIO, STAGE_GENERATE, STAGE_RECONSTRUCT, STAGE_REFINE, STAGE_PREDICT, N_STAGES };
 
-/* A model's numbers; create copies what it needs. weights: the generator's tensors one after the other, in the order
-   of its layers. The grid's and the start's arrays are those of features.h and fir_wiener.h, with n_bins = n_fft / 2 + 1. */
+/* Numbers of a model, which prime_model_create copies. weights: the generator's tensors in the order of its layers. The
+   arrays of the grid and the start are those of features.h and fir_wiener.h, with n_bins = n_fft / 2 + 1. */
 typedef struct {
     int32_t n_fft, is_linear, is_held, is_fir_wiener, n_channels, kernel_size, n_groups, has_head_norm, n_points, n_blocks;
     const int32_t *dilations;
@@ -29,17 +29,16 @@ typedef struct {
     support_prior support; /* n_changes = 0: none */
 } prime_parameters;
 
-/* One pair of paths. n_primary = 0: a spectrum of 16385 bins, interleaved; else so many samples of an impulse response. coherence,
-   psd and uncertainty, [2][31], may be NULL; max_gain_db NAN: no ceiling. Of several
-   conditions of one filter, psd and max_gain_db are the first one's. resembles: whether the support has such paths, so that
-   the model's uncertainty holds; -1: to be judged here. unknown: bands of which the measurement says nothing, [31]; NULL:
-   none. */
+/* One pair of paths. n_primary: samples of an impulse response; 0: an interleaved spectrum of 16385 bins. coherence, psd
+   and uncertainty, [2][31], may be NULL; max_gain_db NAN: no ceiling. With several conditions, psd and max_gain_db are
+   those of the first. resembles: the support has such paths, so that the model's uncertainty holds; -1: judge it here.
+   unknown: bands without information in the measurement, [31], or NULL. */
 typedef struct {
     const float *primary, *secondary, *coherence, *psd, *uncertainty;
     const unsigned char *unknown;
     int32_t n_primary, n_secondary, resembles;
     float max_gain_db;
-    double share; /* of several conditions in one filter, whose shares add up to one */
+    double share; /* weight of the condition; the shares of one filter add up to one */
 } prime_input;
 
 typedef struct {

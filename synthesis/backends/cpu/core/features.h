@@ -1,4 +1,4 @@
-/* What the generator reads of one ear's paths: the magnitude base, theory (3), and twelve channels
+/* The generator's inputs from the paths of one ear: the magnitude base, theory (3), and twelve channels
    (synthesis/start/path_ratio.py, features.py). */
 #ifndef PRIME_FEATURES_H
 #define PRIME_FEATURES_H
@@ -6,8 +6,8 @@
 #include "generator.h"
 #include "minimum_phase.h"
 
-/* The generator's own frequencies. Each point pools the bins first[j] to first[j] + count[j] - 1; each bin lies
-   between the points lower[k] and lower[k] + 1. On a linear grid every bin is its own point. */
+/* The generator's frequencies. Point j pools the bins first[j] to first[j] + count[j] - 1; bin k lies between the
+   points lower[k] and lower[k] + 1. On a linear grid the points are the bins. */
 typedef struct {
     int n_points, is_linear;
     const int *first, *count, *lower;
@@ -24,7 +24,7 @@ typedef struct {
     float *log_primary, *log_secondary, *log_ratio; /* pooled, natural, per point */
 } feature_space;
 
-/* Natural log of magnitudes from their squares, floored 120 dB below the largest. In place. */
+/* Turns squared magnitudes into natural logs, floored 120 dB below the largest, in place. */
 static void floored_log(float *power, int n_bins)
 {
     float largest = 0;
@@ -36,7 +36,7 @@ static void floored_log(float *power, int n_bins)
         store8(power + k, log8(at_least8(load8(power + k), least)) * 0.5f);
 }
 
-/* Power below which a phase fades in the audible bins. */
+/* Returns the power below which a phase fades in the audible bins. */
 static float phase_floor(const float *re, const float *im, int n_bins)
 {
     v8 lanes = splat8(0);
@@ -51,7 +51,7 @@ static float phase_floor(const float *re, const float *im, int n_bins)
     return floor > TINY ? floor : TINY;
 }
 
-/* log |W_reg| from the paths' powers, W_reg = P S* / (|S|^2 + eps^2) theory (2), (3). */
+/* Computes log |W_reg| from the paths' powers, W_reg = P S* / (|S|^2 + eps^2) theory (2), (3). */
 static void log_ratio_of(int n_bins, const float *primary_power, const float *secondary_power, float *log_ratio)
 {
     float largest = 0;
@@ -79,7 +79,7 @@ static void pool(const point_grid *grid, const float *column, float *pooled)
     }
 }
 
-/* By the mean and standard deviation of the unpooled values, which are overwritten. */
+/* Standardises by mean and standard deviation of the unpooled values, which are overwritten. */
 static void standardise(float *values, int n_bins, const float *pooled, int n_points, float *out)
 {
     float mean = sum_of(values, n_bins) / (float)n_bins;
@@ -90,7 +90,7 @@ static void standardise(float *values, int n_bins, const float *pooled, int n_po
         out[j] = (pooled[j] - mean) * scale;
 }
 
-/* space->log_base and the pooled logs; with g, the twelve channels in rows of `input` too. */
+/* Fills space->log_base and the pooled logs; with g, also the twelve channels, in rows of `input`. */
 static void read_paths(const real_plan_f *plan, phase_space *phase, feature_space *f, const point_grid *grid,
                        int is_held, const float *pr, const float *pi, const float *sr, const float *si,
                        const generator *g, float *input)
@@ -149,7 +149,7 @@ static void read_paths(const real_plan_f *plan, phase_space *phase, feature_spac
     pool(grid, c[SECONDARY_IM], row_of(g, input, 11));
 }
 
-/* Linear interpolation in log f from points to bins, constant beyond both ends. */
+/* Interpolates linearly in log f from points to bins, constant beyond both ends. */
 static void spread(const point_grid *grid, int n_bins, const float *values, float *out)
 {
     end_with_zeros(out, n_bins);

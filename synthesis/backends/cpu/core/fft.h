@@ -1,7 +1,7 @@
 /* Complex transforms of a power of two, by Stockham's algorithm in radix 4 (Van Loan, Computational Frameworks for
-   the FFT, 1992, 1.7): natural order in and out, real and imaginary parts in arrays of their own.
+   the FFT, 1992, 1.7): natural order in and out, real and imaginary parts in separate arrays.
 
-   Included once for each precision, with REAL (the type), VEC (eight of them) and NAME(x) (the suffix) defined.
+   Included once per precision, with REAL (the type), VEC (eight of them) and NAME(x) (the suffix) defined.
    Two passes, with butterflies 1 and 4 apart, interleave within vectors; in the others every load is contiguous. */
 
 static inline VEC NAME(load)(const REAL *p)
@@ -16,7 +16,7 @@ static inline void NAME(store)(REAL *p, VEC x) { memcpy(p, &x, sizeof x); }
 typedef struct {
     int n;          /* complex points */
     int n_passes;   /* of radix 4 */
-    REAL *twiddles; /* w, w^2, w^3 of each pass, real and imaginary parts in six arrays */
+    REAL *twiddles; /* w, w^2, w^3 per pass, real and imaginary parts in six arrays */
 } NAME(fft_plan);
 
 static NAME(fft_plan) NAME(fft_plan_of)(int n)
@@ -29,7 +29,7 @@ static NAME(fft_plan) NAME(fft_plan_of)(int n)
     if (!t)
         return plan;
     for (int length = n, stride = 1; length >= 4; length /= 4, stride *= 4) {
-        /* In the pass with butterflies 4 apart a vector holds two butterflies' four points each. */
+        /* In the pass with butterflies 4 apart a vector holds the four points of two butterflies. */
         int repeat = stride == 4 ? 4 : 1, m = length / 4 * repeat;
         for (int i = 0; i < m; i++)
             for (int power = 1; power <= 3; power++) {
@@ -141,9 +141,9 @@ static void NAME(pass_wide)(
     }
 }
 
-/* The transform of `in`, to x; s is scratch, and `in` may be x. n >= 64. filled: which half of the input is not zero;
-   the other is not read. wanted: which half of the result is needed; the other is left undefined. The inverse
-   transform, n times too large, is that of exchanged parts: give the imaginary parts as real ones. */
+/* Transforms `in` to x; s is scratch, and `in` may be x. n >= 64. filled: the half of the input that is not zero; the
+   other is not read. wanted: the half of the result that is needed; the other is left undefined. Exchange real and
+   imaginary parts for n times the inverse transform. */
 static void NAME(fft)(
     const NAME(fft_plan) *plan, half filled, half wanted, const REAL *in_r, const REAL *in_i, REAL *xr, REAL *xi,
     REAL *sr, REAL *si)
@@ -203,14 +203,14 @@ static NAME(real_plan) NAME(real_plan_of)(int n)
     return plan;
 }
 
-/* Scratch of n / 2 elements each. */
+/* Scratch arrays of n / 2 elements. */
 typedef struct {
     REAL *zr, *zi, *sr, *si;
 } NAME(scratch);
 
 static inline VEC NAME(backwards)(VEC a) { return __builtin_shufflevector(a, a, 7, 6, 5, 4, 3, 2, 1, 0); }
 
-/* Spectrum of n_samples <= n real samples, zeros after them; the spectrum ends with zeros up to a whole vector. */
+/* Computes the spectrum of n_samples <= n real samples and zeros; it ends with zeros up to a whole vector. */
 static void NAME(rfft)(
     const NAME(real_plan) *plan, NAME(scratch) s, const REAL *RESTRICT x, int n_samples, REAL *RESTRICT yr,
     REAL *RESTRICT yi)
@@ -248,7 +248,7 @@ static void NAME(rfft)(
     memset(yr + n + 1, 0, 7 * sizeof(REAL)), memset(yi + n + 1, 0, 7 * sizeof(REAL)); /* as end_with_zeros */
 }
 
-/* The first n_samples (even) of the n real samples of a spectrum; xi NULL: a real spectrum. */
+/* Computes the first n_samples (even) of a spectrum's n real samples; xi NULL: a real spectrum. */
 static void NAME(irfft)(
     const NAME(real_plan) *plan, NAME(scratch) s, const REAL *RESTRICT xr, const REAL *RESTRICT xi, REAL *RESTRICT y,
     int n_samples)

@@ -6,10 +6,10 @@
 #include "features.h"
 #include "toeplitz.h"
 
-#define UNTOUCHED_NEPER -1.0f /* so far below its ceiling, a response is bent by less than 1e-5 neper: it is left */
+#define UNTOUCHED_NEPER -1.0f /* a response so far below its ceiling would change by less than 1e-5 neper and is kept */
 
-/* What the starting weight, penalty and ceiling are at paths of magnitude one, per point; average: over the points
-   between the edges. */
+/* Starting weight, penalty and ceiling per point for paths of magnitude one; average: weights of the points between the
+   edges. */
 typedef struct {
     const float *weight, *penalty, *ceiling, *average;
 } wiener_start;
@@ -20,7 +20,7 @@ typedef struct {
     float *symbol, *matched_r, *matched_i, *log_ceiling, *log_gain, *rhs; /* of all conditions */
 } wiener_space;
 
-/* log(1 + exp(10 x)) / 10, in the form that neither overflows nor loses small values. */
+/* Computes log(1 + exp(10 x)) / 10 in a form that neither overflows nor loses small values. */
 static inline v8 softplus8(v8 x)
 {
     v8 magnitude = __builtin_elementwise_abs(x);
@@ -28,7 +28,7 @@ static inline v8 softplus8(v8 x)
     return bend + at_least8(x, splat8(0));
 }
 
-/* Bends |W| of taps [2048] below the ceiling by the minimum-phase filter that does so. */
+/* Bends |W| of taps [2048] below the ceiling with a minimum-phase filter. */
 static void bend_below_ceiling(const real_plan_f *plan, phase_space *phase, wiener_space *s, const float *log_ceiling,
                                float *taps)
 {
@@ -66,7 +66,7 @@ static void begin_wiener(int n_bins, wiener_space *s)
 }
 
 /* Adds a condition's normal equations, times its share. Corrections: [n_points], rows of a generator's output.
-   log_gain_limit: natural log of the ceiling asked for, NAN: none. */
+   log_gain_limit: natural log of the requested ceiling; NAN: none. */
 static void add_to_wiener(const real_plan_f *plan, wiener_space *s, const feature_space *f, const point_grid *grid,
                           const wiener_start *start, const float *weight_correction, const float *penalty_correction,
                           float log_gain_limit, float share, const float *pr, const float *pi, const float *sr,
@@ -89,7 +89,7 @@ static void add_to_wiener(const real_plan_f *plan, wiener_space *s, const featur
     for (int k = 0; k < n_bins; k += WIDTH) {
         v8 a = load8(pr + k), b = load8(pi + k), x = load8(sr + k), y = load8(si + k);
         v8 weight = exp8(load8(s->spread[0] + k)), power = x * x + y * y, ceiling = load8(s->spread[2] + k);
-        /* The penalty at which a bin by itself would end at its ceiling. */
+        /* The penalty at which an isolated bin would end at its ceiling. */
         v8 drive = sqrt8(a * a + b * b) * sqrt8(power) * exp8(-ceiling);
         v8 penalty = at_least8(weight * (drive - power), exp8(load8(s->spread[1] + k)));
         v8 lowest = load8(s->log_ceiling + k);
@@ -128,7 +128,7 @@ static void add_to_base(const real_plan_f *plan, wiener_space *s, const point_gr
         s->log_gain[k] += share * (per_bin[k] + log_base[k]);
 }
 
-/* The minimum-phase response of the summed log gain, bent below a ceiling. */
+/* Computes the minimum-phase response of the summed log gain, bent below a ceiling. */
 static void base_filter(const real_plan_f *plan, phase_space *phase, const wiener_space *s, float log_gain_limit,
                         float *taps)
 {

@@ -25,7 +25,7 @@ typedef struct {
     convolution stem, first[MAX_DILATIONS], second[MAX_DILATIONS], head, last;
     group_norm stem_norm, first_norm[MAX_DILATIONS], second_norm[MAX_DILATIONS], head_norm;
     int has_head_norm;
-    int margin;  /* zeros on either side of each row, as wide as the widest kernel reaches */
+    int margin;  /* zeros on either side of a row, as wide as the widest kernel reaches */
     int row;     /* floats of a row */
 } generator;
 
@@ -39,7 +39,7 @@ static inline float *row_of(const generator *g, float *rows, int channel)
     return rows + (size_t)channel * g->row + g->margin;
 }
 
-/* A zero-padded, dilated convolution that keeps the length. Four outputs share each load of the input. */
+/* Computes a zero-padded, dilated convolution that keeps the length. Four outputs share a load of the input. */
 static void convolve(const generator *g, const convolution *c, float *in, float *out)
 {
     int reach = c->kernel / 2;
@@ -68,8 +68,8 @@ static void convolve(const generator *g, const convolution *c, float *in, float 
 
 static inline v8 silu8(v8 x) { return x / (1.0f + exp8(-x)); }
 
-/* silu(norm(rows) + carried), or without carried (NULL) silu(norm(rows)), in place. What lies beyond the last point
-   is set to zero again, for the next convolution reads it. */
+/* Computes silu(norm(rows) + carried), or without carried (NULL) silu(norm(rows)), in place. Values beyond the last
+   point become zero again, since the next convolution reads them. */
 static void normalise(const generator *g, const group_norm *norm, float *rows, float *carried)
 {
     int per_group = g->n_channels / g->n_groups, n = g->n_points, end = (n + 2 * WIDTH - 1) / (2 * WIDTH) * 2 * WIDTH;
@@ -111,15 +111,15 @@ static void normalise(const generator *g, const group_norm *norm, float *rows, f
     }
 }
 
-/* Delta [n_outputs][n_points] in the first rows of the result. space->input holds the features. */
+/* Returns Delta [n_outputs][n_points], the first rows of the result, from the features in space->input. */
 static float *generate(const generator *g, generator_space *space)
 {
-    for (int i = 0; i < N_FEATURES; i++) /* the rest of the row, which the first convolution reads */
+    for (int i = 0; i < N_FEATURES; i++) /* zeros behind the row, which the first convolution reads */
         memset(row_of(g, space->input, i) + g->n_points, 0, (size_t)(g->row - g->margin - g->n_points) * sizeof(float));
     convolve(g, &g->stem, space->input, space->hidden);
     normalise(g, &g->stem_norm, space->hidden, NULL);
     for (int b = 0; b < g->n_blocks; b++) {
-        float *spare = space->input; /* the features are not needed any more */
+        float *spare = space->input; /* the features are no longer needed */
         convolve(g, &g->first[b], space->hidden, space->inner);
         normalise(g, &g->first_norm[b], space->inner, NULL);
         convolve(g, &g->second[b], space->inner, spare);

@@ -1,4 +1,4 @@
-/* Sizes, which Python's must equal, and the constants of the method, which Python passes (library.py). */
+/* Sizes, which must equal Python's, and the method's constants, which Python passes (library.py). */
 #ifndef PRIME_METHOD_H
 #define PRIME_METHOD_H
 
@@ -20,13 +20,13 @@
 #define N_STEP_SCALES 3 /* 0.5^i */
 #define MAX_UPDATES 8
 #define MAX_CONDITIONS 16
-#define N_LENGTHS 7 /* of responses, from 128 samples to 8192, for which predictions have figures of their own */
+#define N_LENGTHS 7 /* response lengths, 128 to 8192 samples, with tabulated figures */
 
 #define N_SIZES 13
 static const int sizes[N_SIZES] = {SAMPLE_RATE_HZ, N_TAPS,   DESIGN_N_FFT, N_BINS,        FIRST_BAND,  N_BANDS,        NR_FIRST,
                                    NR_COUNT,       AMP_FIRST, AMP_COUNT,    N_STEP_SCALES, MAX_UPDATES, MAX_CONDITIONS};
 
-/* Of each the meaning is in the Python module that has it under the same name. */
+/* Constants of the Python modules, under the same names and documented there. */
 typedef struct {
     int sizes[N_SIZES];
     int wiener_iterations, late_from_samples, realign_beyond;

@@ -10,7 +10,7 @@ typedef struct {
     float *log_gain;                /* [bins of the largest grid], filled by the caller */
     float *cepstrum;                /* [points of the largest grid] */
     float *phase_r, *phase;         /* the phase in radians */
-    float *response_r, *response_i; /* [bins] each */
+    float *response_r, *response_i; /* [bins] */
 } phase_space;
 
 /* Fills space->phase for the log magnitude (natural) in space->log_gain. */
@@ -26,7 +26,7 @@ static void minimum_phase(const real_plan_f *grid, phase_space *space)
     rfft_f(grid, space->scratch, space->cepstrum, half_n, space->phase_r, space->phase);
 }
 
-/* The response exp(log_gain + i phase). */
+/* Computes the response exp(log_gain + i phase). */
 static void minimum_phase_response(const real_plan_f *grid, phase_space *space, float *response_r, float *response_i)
 {
     minimum_phase(grid, space);

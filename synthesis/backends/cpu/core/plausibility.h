@@ -1,4 +1,4 @@
-/* Which mistake of a measurement explains a pair of paths best (synthesis/plausibility.py, support_statistics.py). */
+/* The measurement mistake that best explains a pair of paths (synthesis/plausibility.py, support_statistics.py). */
 #ifndef PRIME_PLAUSIBILITY_H
 #define PRIME_PLAUSIBILITY_H
 
@@ -11,10 +11,10 @@ enum { N_SECONDARY_BANDS = 11, N_PRIMARY_BANDS = 3, N_TRAITS = 2 * (N_SECONDARY_
 enum { FITTED_LEVEL = 1, FITTED_DELAY = 2, N_FITTED = 4 };
 #define MAX_CHANGES 16
 
-/* What `SupportPrior` has prepared. changes: of the traits by each mistake, with either sign, [n_changes][2][28]. roots:
-   of the four quadratic forms, [28][4][28]. estimate: of loudness, level and delay, [3][28]. primary_delay: of what each
-   form leaves, [4][28]. later: change of the traits by one sample of delay, [28]. Limits: what is larger is a mistake;
-   primary_delay_limits: for each form, [4]. */
+/* Precomputed by `SupportPrior`. changes: of the traits by a mistake, with either sign, [n_changes][2][28]. roots:
+   matrix roots of the four quadratic forms, [28][4][28]. estimate: rows that fit loudness, level and delay, [3][28].
+   primary_delay: rows that fit the remaining delay, one per form, [4][28]. later: change of the traits by one sample of
+   delay, [28]. A value above its limit is a mistake; primary_delay_limits: one per form, [4]. */
 typedef struct {
     int n_changes, delay_samples;
     const double *mean, *changes, *roots, *estimate, *primary_delay, *later, *primary_delay_limits;
@@ -22,9 +22,8 @@ typedef struct {
     const int *secondary_edges, *primary_edges; /* bins of the design grid */
 } support_prior;
 
-/* As `Explanation`; change: 0 none, 1 another sample rate, then leaks. level: natural logarithm. likeness: squared cosine
-   between both paths. primary_delay: of the primary path alone, before it is explained by one. is_right: whether nothing is
-   wrong with the paths. */
+/* As `Explanation`; change: 0 none, 1 another sample rate, then leaks. level: natural logarithm. likeness: squared
+   cosine between both paths. primary_delay: of the primary path alone, before any mistake is assumed. is_right: no mistake. */
 typedef struct {
     double distance, score, level, delay, primary_delay, likeness;
     int is_reversed, change, fit, is_right;
@@ -36,7 +35,7 @@ static int is_phase(int trait)
                                          : trait >= 2 * N_SECONDARY_BANDS + N_PRIMARY_BANDS;
 }
 
-/* Log magnitudes and phases of the means of a spectrum over bands, each bin turned back by a delay. */
+/* Computes log magnitude and phase of a spectrum's mean over bands, after advancing it by some samples. */
 static void band_traits(const float *re, const float *im, const int *edges, int n_bands, int advance, double *magnitude,
                         double *phase)
 {
@@ -60,7 +59,7 @@ static void band_traits(const float *re, const float *im, const int *edges, int 
     }
 }
 
-/* First sample at which a response reaches half of its maximum. */
+/* Returns the first sample at which a response reaches half of its maximum. */
 static int onset_of(const float *response, int n)
 {
     float largest = 0;
@@ -72,7 +71,7 @@ static int onset_of(const float *response, int n)
     return first;
 }
 
-/* Squared cosine between two spectra, as between their responses; is_complex: whatever constant phase they differ by. */
+/* Returns the squared cosine between two spectra; is_complex: up to a constant phase. */
 static double likeness_of(const float *pr, const float *pi, const float *sr, const float *si, int is_complex)
 {
     v8 same = splat8(0), turned = splat8(0), one = splat8(0), other = splat8(0);
@@ -84,7 +83,7 @@ static double likeness_of(const float *pr, const float *pi, const float *sr, con
     return (r * r + i * i) / ((double)sum8(one) * sum8(other));
 }
 
-/* The most probable of all changes, both signs and what is fitted, with a delay near -most to most samples. */
+/* Finds the most probable change, sign and fit, with a delay of about -most to most samples. */
 static void most_probable(const support_prior *s, const double *deviation, int most, int beyond, path_explanation *found)
 {
     double best = INFINITY;
@@ -104,7 +103,7 @@ static void most_probable(const support_prior *s, const double *deviation, int m
                 for (int j = 0; j < N_FITTED * N_TRAITS; j++)
                     whitened[j] += candidate[i] * s->roots[i * N_FITTED * N_TRAITS + j];
             for (int f = 0; f < N_FITTED; f++) {
-                /* What is too small for a mistake is an ear's own: not to be explained by one, nor a shift without a delay. */
+                /* A level or delay within its limit is natural and no mistake; a shift needs a fitted delay. */
                 if ((f & FITTED_LEVEL && !is_level) || (f & FITTED_DELAY && !is_delay)
                     || (!(f & FITTED_DELAY) && (delay || beyond)))
                     continue;
@@ -130,7 +129,7 @@ static int is_right(const support_prior *s, const path_explanation *found)
            && fabs(found->delay) <= s->delay_limit && fabs(found->primary_delay) <= s->primary_delay_limits[found->fit];
 }
 
-/* onset: of the secondary response. */
+/* Explains a pair of spectra; onset: first sample of the secondary response at half its maximum. */
 static void explain(const support_prior *s, const float *pr, const float *pi, const float *sr, const float *si, int onset,
                     path_explanation *found)
 {
@@ -144,7 +143,7 @@ static void explain(const support_prior *s, const float *pr, const float *pi, co
         t[i] -= s->mean[i];
     for (int i = N_TRAITS - N_PRIMARY_BANDS; i < N_TRAITS; i++)
         cosines += cos(t[i]);
-    for (int i = 0; i < N_TRAITS && cosines < 0; i++) /* where the sign of both is reversed, the microphone's is */
+    for (int i = 0; i < N_TRAITS && cosines < 0; i++) /* if both signs are reversed, so is the microphone's */
         t[i] += is_phase(i) ? M_PI : 0;
     most_probable(s, t, 0, beyond, found);
     if (!(found->distance < constant.convincing))

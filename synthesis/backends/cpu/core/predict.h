@@ -1,4 +1,4 @@
-/* What a filter does: sums over bands on the design grid, and the figures that follow from them
+/* Prediction of a filter's effect: band sums on the design grid and the figures that follow from them
    (synthesis/predict.py): theory (20) to (22). */
 #ifndef PRIME_PREDICT_H
 #define PRIME_PREDICT_H
@@ -17,7 +17,7 @@ typedef struct {
     scratch_f scratch;
 } prediction_space;
 
-/* Power of the primary response from LATE_FROM_SAMPLES on per band, and the length of the response. */
+/* Computes the primary response's power from LATE_FROM_SAMPLES on, per band, and its length. */
 static void late_part(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
                       const float *pi, const float *psd, double *late, double *length)
 {
@@ -36,8 +36,8 @@ static void late_part(const band_edges *bands, const real_plan_f *plan, predicti
     band_sums(bands, 0, N_BANDS, s->power, late);
 }
 
-/* Fills the sums that no filter enters into. coherence: NULL: none. is_true: nothing is uncertain, so what only tells
-   of uncertainty is left at zero. */
+/* Fills the sums that do not depend on a filter. coherence: NULL: none. is_true: the paths are exact; the sums for
+   uncertainty stay zero. */
 static void predict_paths(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
                           const float *pi, const float *psd, const float *coherence, int is_true, double *sums)
 {
@@ -57,7 +57,7 @@ static void predict_paths(const band_edges *bands, const real_plan_f *plan, pred
     late_part(bands, plan, s, pr, pi, psd, sums + POWER_LATE * N_BANDS, sums + SUM_RESPONSE_LENGTH);
 }
 
-/* Fills the sums of a filter, given by its taps or, where response is not NULL, by W, interleaved. */
+/* Fills the sums of a filter, given by its taps or, unless response is NULL, by W, interleaved. */
 static void predict_filter(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
                            const float *pi, const float *sr, const float *si, const float *psd, const float *taps,
                            const float *response, double *sums)
@@ -93,7 +93,7 @@ static void predict_filter(const band_edges *bands, const real_plan_f *plan, pre
     sums[SUM_CONTROL] = control;
 }
 
-/* Of a filter, only its powers in the bands from 50 Hz to 5 kHz, and its largest |W|^2. */
+/* Computes only a filter's band powers from 50 Hz to 5 kHz and its largest |W|^2. */
 static void predict_residual(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
                              const float *pi, const float *sr, const float *si, const float *psd, const float *taps,
                              double *residual, double *control, double *max_gain)
@@ -115,25 +115,25 @@ static void predict_residual(const band_edges *bands, const real_plan_f *plan, p
     *max_gain = largest;
 }
 
-/* What an estimate does not know. has_coherence: the sums hold what it leaves unexplained. uncertainty: u_p and u_s of a
-   calibration, [2][31], or NULL. is_true: nothing is unknown. learned: the model's T and r, [2][31]; resembles: whether they
-   hold for the paths. */
+/* Uncertainty of an estimate. has_coherence: the sums hold the unexplained power. uncertainty: u_p and u_s of a
+   calibration, [2][31], or NULL. is_true: the paths are exact. learned: the model's T and r, [2][31]; resembles: they
+   hold for these paths. */
 typedef struct {
     const double *learned;
     const float *uncertainty;
     int has_coherence, is_true, resembles;
 } knowledge;
 
-/* As `Prediction`, whose fields these are; all in dB but control_rms. */
+/* Fields of `Prediction`, in dB except control_rms. */
 typedef struct {
     double band_reduction[N_BANDS], mean, interval, amplification, wide_amplification, low, high, level, a_weighted;
     double gain_sensitivity, delay_sensitivity, uncertainty_cost, max_gain, control_rms, nominal;
     int is_finite;
 } prediction_figures;
 
-static double one_sample[N_BANDS], a_weights[N_BANDS]; /* of each band's centre: phase in rad, and power gain */
+static double one_sample[N_BANDS], a_weights[N_BANDS]; /* at the bands' centres: phase in rad, power gain */
 
-/* Power gain of the A-weighting of IEC 61672-1 (Annex E). */
+/* Returns the power gain of the A-weighting of IEC 61672-1 (Annex E). */
 static double a_weight(double hz)
 {
     double square = hz * hz, poles = (square + 107.65265 * 107.65265) * (square + 737.86223 * 737.86223);
@@ -155,7 +155,7 @@ static double decibels(double ratio) { return 10 * log10(ratio > DBL_MIN || isna
 
 static double level_change(double before, double after) { return after ? decibels(before / after) : NAN; }
 
-/* Interpolated over the log of a response's length, from 128 samples to 8192. */
+/* Interpolates a table over the log of a response's length, from 128 samples to 8192. */
 static double at_length(double n_samples, const double *values)
 {
     double place = log2(n_samples > 1 ? n_samples : 1) - 7;
@@ -166,7 +166,7 @@ static double at_length(double n_samples, const double *values)
     return beyond < 1 ? values[below] + beyond * (values[below + 1] - values[below]) : values[below + 1];
 }
 
-/* Power of the disturbance that the estimate does not hold, per band. */
+/* Computes the disturbance's power that the estimate misses, per band. */
 static void unknown_power(const double *sums, const knowledge *k, double *unknown)
 {
     const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS, *late = sums + POWER_LATE * N_BANDS;
@@ -187,7 +187,7 @@ static void unknown_power(const double *sums, const knowledge *k, double *unknow
     }
 }
 
-/* Power that is added to every band. */
+/* Returns the power that is added to every band. */
 static double silence_of(const double *disturbance, const double *unknown)
 {
     double largest = 0;
@@ -198,15 +198,14 @@ static double silence_of(const double *disturbance, const double *unknown)
 
 static double control_error(const knowledge *k, int b) { return k->uncertainty && !k->is_true ? k->uncertainty[N_BANDS + b] : 0; }
 
-/* Mean noise reduction of a filter of which residual and control are the powers, without what the model supposes to be
-   unknown. */
+/* Returns the mean noise reduction for a filter's residual and control powers, without the model's uncertainty. */
 static double nominal_reduction(const double *sums, const knowledge *k, const double *residual, const double *control)
 {
     double unknown[N_BANDS], sum = 0;
     const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS;
-    knowledge told = *k;
-    told.resembles = 0;
-    unknown_power(sums, &told, unknown);
+    knowledge measured = *k;
+    measured.resembles = 0;
+    unknown_power(sums, &measured, unknown);
     double silence = silence_of(disturbance, unknown);
     for (int b = NR_FIRST; b < NR_FIRST + NR_COUNT; b++) {
         double before = disturbance[b] + unknown[b] + silence;
@@ -215,7 +214,7 @@ static double nominal_reduction(const double *sums, const knowledge *k, const do
     return sum / NR_COUNT;
 }
 
-/* |P - c Y|^2 of a band where the secondary path turns Y into c Y; missing: 1 - c. */
+/* Returns a band's |P - c Y|^2 for a secondary path that turns Y into c Y; missing: 1 - c. */
 static double residual_where(const double *sums, int b, double missing_r, double missing_i)
 {
     double in_phase = sums[POWER_IN_PHASE * N_BANDS + b], quadrature = sums[POWER_QUADRATURE * N_BANDS + b];
@@ -224,7 +223,7 @@ static double residual_where(const double *sums, int b, double missing_r, double
     return fmax(power, 0);
 }
 
-/* All figures of a filter from its sums. */
+/* Computes all figures of a filter from its sums. */
 static void figures_of(const double *sums, const knowledge *k, prediction_figures *found)
 {
     enum { AS_PREDICTED, LOUDER, QUIETER, LATER, EARLIER, BETTER_MEASURED, N_CASES };

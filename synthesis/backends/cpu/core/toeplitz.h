@@ -59,7 +59,7 @@ static void toeplitz_plan_init(toeplitz_plan *plan)
         plan->taper[k] = (float)exp(-constant.taper * k / N_TAPS);
 }
 
-/* E and O in bins k to k + 7 of a packed spectrum z = E + i O, whose bin 2048 is a copy of bin 0. */
+/* Separates E and O in bins k to k + 7 of a packed spectrum z = E + i O, whose bin 2048 is a copy of bin 0. */
 #define SEPARATE(E, O, z_r, z_i, k)                                                                                    \
     v8 E##r, E##i, O##r, O##i;                                                                                         \
     {                                                                                                                  \
@@ -85,7 +85,7 @@ static void inverse_product(const toeplitz_plan *plan, toeplitz_space *s, half w
     fft_f(&plan->plan, WHOLE, wanted, zi, zr, zi, zr, s->si, s->sr);
 }
 
-/* T v for a vector in the order above; even samples of the product in s->ur, odd samples in s->ui. */
+/* Computes T v for a vector in the order above; even samples of the product in s->ur, odd samples in s->ui. */
 static void multiply(const toeplitz_plan *plan, toeplitz_space *RESTRICT s, const float *vector)
 {
     forward_product(plan, s, FIRST_HALF, vector, vector + PAIRS, s->zr, s->zi);
@@ -137,7 +137,7 @@ static void precondition(const toeplitz_plan *plan, toeplitz_space *RESTRICT s, 
     inverse_product(plan, s, FIRST_HALF, s->zr, s->zi);
 }
 
-/* Eigenvalues of the circulant matrix of size 4096 that has T as its upper left block, from the first column of T. */
+/* Computes the eigenvalues of the circulant matrix of size 4096 that has T as its upper left block, from the first column of T. */
 static void set_matrix(const toeplitz_plan *plan, toeplitz_space *s, const float *column)
 {
     scratch_f own = {s->zr, s->zi, s->sr, s->si};
@@ -154,7 +154,7 @@ static void set_matrix(const toeplitz_plan *plan, toeplitz_space *s, const float
     }
 }
 
-/* Spectra of the generating polynomial: the impulse response of 1 / F, with F the minimum-phase factor of the symbol
+/* Computes the spectra of the generating polynomial: the impulse response of 1 / F, with F the minimum-phase factor of the symbol
    |F|^2, cut after 2048 samples and tapered. phase->log_gain: -0.5 times the symbol's log, padded to a whole vector. */
 static void set_preconditioner(const toeplitz_plan *plan, toeplitz_space *s, phase_space *phase, const real_plan_f *grid)
 {
