@@ -87,7 +87,8 @@ def _constants() -> Constants:
     """Return the method's constants as the core takes them."""
     given = _WHOLE | _SINGLE | _DOUBLE
     values: dict[str, Any] = {
-        name: getattr(source, name.upper()) if isinstance(source, ModuleType) else source for name, source in given.items()
+        name: getattr(source, name.upper()) if isinstance(source, ModuleType) else source
+        for name, source in given.items()
     }
     values |= {name: kind(*values[name]) for name, kind in _LONG.items()}
     return Constants(sizes=(c_int * len(SIZES))(*SIZES), **values)
