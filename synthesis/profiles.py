@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from synthesis.bands import AMP_BANDS, WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT
@@ -18,10 +18,30 @@ MAX_UPDATES = 8
 SILENCE = 1e-12
 """Band power over the total below which a band counts as silent, so that ln(E / D) stays finite."""
 
+GUARD = 0.1
+"""Share of the penalty's curvature that holds steps back in bins below their ceiling. Without it steps of a weakly
+damped system break through ceilings that they do not see, which ends the updates 5 to 15 dB early."""
+PLANE_ITERATIONS = 2
+
+LARGE_DECREASE = 1.0
+"""Of J (4 dB) in one round, beyond which it is far from its minimum; of measured ears it is at most 0.9."""
+MOST_RESIDUAL = 0.8
+"""Relative residual beyond which conjugate gradients have solved nothing: J is then taken for far, too."""
+FIRST_UPDATES = 3
+"""After so many J is always treated as if it were far, since who requests more wants the minimum."""
+N_ROUNDS, SMALL_DECREASE = 4, 0.02
+"""Where J is far, systems are solved directly, and an update is of so many rounds while one lowers J by more."""
+DIRECT_DAMPING = 1e-9
+"""Over the normal matrix' diagonal, where it is solved directly in float64."""
+
 UNKNOWN_WEIGHT = 1.0
 """Of ln(E / D) of a band of which nothing is known, where it becomes louder."""
 LOUDEST_UNKNOWN = 0.1
 """Largest ln(E / D) of such a band that needs no further update: 0.4 dB."""
+
+
+Preconditioner = Literal["diagonal", "gohberg_semencul", "exact"]
+PRECONDITIONERS: tuple[Preconditioner, ...] = get_args(Preconditioner)
 
 
 @dataclass(frozen=True)
@@ -31,10 +51,12 @@ class RefinementProfile:
     n_fft: points of the grid that J is evaluated on, at most the paths' own. risk_bands: bands of the worst-band
     risk; risk_weight: rho. damping: over the normal matrix' diagonal. preconditioner: of the conjugate gradients.
     `diagonal` is a scalar for a Toeplitz matrix, and a scalar leaves every iterate unchanged, so it is applied as
-    none. n_iterations: of the conjugate gradients. step_cap: largest RMS of a response step over the RMS of the
-    ratio base, both over the 23 bands; None: no cap. ceiling_weight: of the penalty on |W| above the ceiling, which
-    is the asked-for one or, above the scored bands, what keeps the loudspeaker below the disturbance. finer: name
-    of the profile that replaces this one for responses of more than n_fft / 2 samples.
+    none; `exact` is a direct solve in their place. n_iterations: of the conjugate gradients. step_cap: largest RMS
+    of a response step over the RMS of the ratio base, both over the 23 bands; None: no cap. ceiling_weight: of the
+    penalty on |W| above the ceiling, which is the requested one or, above the scored bands, what keeps the
+    loudspeaker below the disturbance. finer: name of the profile that replaces this one for responses of more than
+    n_fft / 2 samples. settles: whether updates end in the plane of their last two steps, and go on by direct solves
+    where they are far from the minimum.
     """
 
     name: str
@@ -42,12 +64,13 @@ class RefinementProfile:
     risk_bands: tuple[int, ...]
     risk_weight: float
     damping: float
-    preconditioner: Literal["diagonal", "gohberg_semencul"]
+    preconditioner: Preconditioner
     n_iterations: int
     step_cap: float | None
     ceiling_weight: float
     tolerance: float = 1e-6
     finer: str | None = None
+    settles: bool = False
 
 
 PAPER = RefinementProfile(
@@ -77,6 +100,7 @@ FAST = RefinementProfile(
     step_cap=None,
     ceiling_weight=30.0,
     finer="fine",
+    settles=True,
 )
 FINE = replace(FAST, name="fine", n_fft=16_384, finer=None)
 """FAST for paths finer than the resolution of 8192 points, whose residual varies between two of those. On 32,768
@@ -89,6 +113,12 @@ def on_design_grid(profile: RefinementProfile) -> RefinementProfile:
     """The same profile on the finest grid, which alone resolves the lowest bands: for paths with unknown bands,
     which no coarser grid would show to become louder."""
     return replace(profile, n_fft=DESIGN_N_FFT)
+
+
+def settling(profile: RefinementProfile) -> RefinementProfile:
+    """The same profile where J is far from its minimum: systems that are hardly damped and solved directly, on the
+    finest grid, between whose points no response hides."""
+    return replace(on_design_grid(profile), damping=DIRECT_DAMPING, preconditioner="exact")
 
 
 def profile_for_resolution(name: str, n_samples: int) -> str:

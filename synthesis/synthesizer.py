@@ -23,7 +23,7 @@ from synthesis.start.generator import Generator
 from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.start.wiener import design_wmmse
 from synthesis.types import DesignOptions
-from synthesis.update import GaussNewtonState, Refinement
+from synthesis.update import GaussNewtonState, Refinement, refine
 
 __all__ = ["DEFAULT_MAX_GAIN_DB", "METHODS", "PathRatio", "Synthesizer", "extract_features", "synthesize_fir"]
 
@@ -194,14 +194,23 @@ class Synthesizer(nn.Module):
             As for `refining`, with paths of one filter. Further, unrecorded updates then reduce unknown bands that
             became louder.
         """
-        state = self.refining(paths, taps, profile, max_gain_db, reference_psd, n_updates, shares, unknown)
-        for _ in range(n_updates):
-            state.update()
-        found = state.result()
+        chosen = PROFILES[profile] if unknown is None else on_design_grid(PROFILES[profile])
+        found = refine(
+            paths,
+            taps,
+            self.reference_psd if reference_psd is None else reference_psd,
+            n_updates=n_updates,
+            profile=chosen,
+            max_gain_db=max_gain_db,
+            shares=shares,
+            unknown=unknown,
+        )
+        if unknown is None:
+            return found
         for _ in range(MAX_UPDATES):
+            state = self.refining(paths, found.taps, profile, max_gain_db, reference_psd, 1, shares, unknown)
             if not state.is_loud_unseen():
                 break
-            state = self.refining(paths, found.taps, profile, max_gain_db, reference_psd, 1, shares, unknown)
             state.update()
             if not bool(state.result().n_applied.any()):
                 break

@@ -5,10 +5,14 @@ Conjugate gradients: Hestenes & Stiefel 1952; Saad 2003, alg. 9.1.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 from array_api_compat import array_namespace, device
+from numpy.typing import NDArray
+from scipy.linalg import solve_toeplitz as levinson
 
 from synthesis.arrays import Array
 from synthesis.minimum_phase import minimum_phase_response
@@ -192,3 +196,24 @@ def solve_toeplitz(
         n_iterations=n_iterations,
         tolerance=tolerance,
     )
+
+
+def solve_directly(symbol: Array, matched: Array, n: int) -> Array:
+    """Solve T x = b as `solve_toeplitz` does, by Levinson's recursion in float64 on the host: [..., n].
+
+    A system that has no solution is answered by NaN.
+    """
+    xp = array_namespace(symbol, matched)
+    columns = np.fft.irfft(_on_host(symbol), axis=-1)[..., :n]
+    sides = np.fft.irfft(_on_host(matched), axis=-1)[..., :n]
+    solved = np.full(sides.shape, np.nan)
+    for place in np.ndindex(sides.shape[:-1]):
+        with suppress(ValueError, np.linalg.LinAlgError):
+            solved[place] = levinson(columns[place], sides[place])
+    return xp.asarray(solved, device=device(symbol))
+
+
+def _on_host(values: Array) -> NDArray[Any]:
+    """As NumPy's, in double precision."""
+    found = np.asarray(values.cpu() if hasattr(values, "cpu") else values)
+    return found.astype(np.result_type(found, np.float64))

@@ -13,37 +13,39 @@ unseen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
-from synthesis.bands import AMP_BANDS, band_matrix, columns
+from synthesis.bands import AMP_BANDS, band_matrix
 from synthesis.grids import collected
-from synthesis.objective import objective
 from synthesis.paths import AcousticPaths
-from synthesis.predict import HIGH_BANDS
 from synthesis.profiles import (
     BUDGET,
     CONVERGED,
     DAMPING_FLOOR,
     FAST,
-    LEAST_CEILING,
+    FIRST_UPDATES,
+    LARGE_DECREASE,
     LOUDEST_UNKNOWN,
     MAX_UPDATES,
-    MOST_CEILING,
+    MOST_RESIDUAL,
+    N_ROUNDS,
     NO_DECREASE,
-    SILENCE,
+    SMALL_DECREASE,
     STEP_SCALES,
     SUFFICIENT_DECREASE,
     VERDICTS,
     RefinementProfile,
+    settling,
 )
-from synthesis.start.fir_wiener import DRIVE_LIMIT
 from synthesis.start.path_ratio import regularised_ratio
-from synthesis.toeplitz import solve_toeplitz
+from synthesis.step_plane import StepPlane
+from synthesis.tap_objective import TapObjective
+from synthesis.toeplitz import solve_directly, solve_toeplitz
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,14 @@ class Refinement:
     n_applied: Tensor
     stopped: Tensor
 
+    def padded(self, n: int) -> Refinement:
+        """The same with room for n more updates."""
+        objective, step_scale, pcg_residual = (
+            torch.nn.functional.pad(each, (0, n), value=torch.nan)
+            for each in (self.objective, self.step_scale, self.pcg_residual)
+        )
+        return replace(self, objective=objective, step_scale=step_scale, pcg_residual=pcg_residual)
+
     def verdict(self, item: int) -> dict[str, int | str | list[float]]:
         """The record of one item as plain Python values; lists hold applied updates only."""
         applied = int(self.n_applied[item])
@@ -75,152 +85,14 @@ class Refinement:
         }
 
 
-class TapObjective:
-    """J and its normal equations for one batch of estimated paths, or for one filter of several conditions.
-
-    All powers are divided by the total disturbance power: J does not change, and float32 does not overflow.
-    """
-
-    def __init__(
-        self,
-        paths: AcousticPaths,
-        reference_psd: Tensor,
-        profile: RefinementProfile,
-        max_gain_db: Tensor | float | None,
-        shares: Tensor | None = None,
-        unknown: Tensor | None = None,
-    ) -> None:
-        """reference_psd: mean square per bin, [n_bins] or [batch, n_bins]. max_gain_db: scalar or [batch, 1]; None:
-        no ceiling. shares: weights of the conditions, [n_conditions], of sum one; `paths` are then those of the
-        conditions, and taps, responses and J have a batch of one. unknown: whether nothing is known of each of the
-        31 bands, [batch, 31]; None: of none."""
-        self.shares = shares
-        bands = profile.risk_bands
-        self.unknown = None if unknown is None else unknown[:, columns(bands)]
-        self._profile, self._alone = profile, reference_psd.new_ones(1)
-        self.membership = band_matrix(bands, paths.n_fft, reference_psd)
-        primary_power, secondary_power = squared_magnitude(paths.primary), squared_magnitude(paths.secondary)
-        power = reference_psd * primary_power
-        # Keeps the weights finite if the primary path has no power in any band, or in any bin of this grid.
-        loudest = reference_psd.sum(-1, keepdim=True) * primary_power.amax(-1, keepdim=True)
-        tiny = torch.finfo(power.dtype).tiny
-        total = torch.maximum((power @ self.membership).sum(-1, keepdim=True), SILENCE * loudest).clamp_min(tiny)
-        self.weight = torch.where(total > tiny, reference_psd / total, 0.0)
-        self.disturbance = (power / total) @ self.membership + SILENCE
-        per_octave, self.scales = _constants(paths.n_bins, power.dtype, str(power.device))
-
-        self.ceiling: Tensor | None = None
-        if profile.ceiling_weight > 0:
-            self.ceiling = _drive_ceiling(primary_power, secondary_power)
-            if max_gain_db is not None:
-                requested = torch.as_tensor(10 ** (max_gain_db / 20), dtype=power.dtype)
-                self.ceiling = torch.minimum(self.ceiling, requested)
-            if shares is not None:
-                self.ceiling = self.ceiling.amin(0, keepdim=True)
-            self.ceiling_weight = profile.ceiling_weight * per_octave
-
-    def band_power(self, residual: Tensor) -> Tensor:
-        """E_b of a residual spectrum, [..., n_bins] -> [..., n_bands]."""
-        return (self.weight * squared_magnitude(residual)) @ self.membership + SILENCE
-
-    def overshoot(self, response: Tensor) -> Tensor:
-        """[|W| / ceiling - 1]_+ per bin."""
-        assert self.ceiling is not None
-        return (response.abs() / self.ceiling - 1).clamp_min(0)
-
-    def value(self, band_power: Tensor, response: Tensor) -> Tensor:
-        """J, from E_b [..., n_bands] and W [..., n_bins]: [...]. With conditions, from [..., n_conditions, n_bands]
-        and [..., 1, n_bins]: [..., 1]."""
-        value, _ = self._without_penalty(band_power)
-        if self.ceiling is not None:
-            value = value + (self.ceiling_weight * self.overshoot(response).square()).sum(-1)
-        return value
-
-    def band_weight(self, band_power: Tensor) -> Tensor:
-        """c_b = (dJ/dl_b) / E_b, [batch, n_bands]: positive, or zero for an unknown band that is not louder."""
-        _, slope = self._without_penalty(band_power)
-        return slope / band_power
-
-    def _without_penalty(self, band_power: Tensor) -> tuple[Tensor, Tensor]:
-        """J and its slopes dJ/dl_b, without the penalty on |W|."""
-        log_ratio = torch.log(band_power / self.disturbance)
-        if self.shares is not None:
-            value, slope = objective(log_ratio, self.shares, self._profile, self.unknown)
-            return value.unsqueeze(-1), slope
-        unknown = None if self.unknown is None else self.unknown.unsqueeze(-2)
-        value, slope = objective(log_ratio.unsqueeze(-2), self._alone, self._profile, unknown)
-        return value, slope.squeeze(-2)
-
-    def _share(self) -> Tensor | float:
-        """Weight of each condition in J, [n_conditions, 1]; 1 of a filter that has but one."""
-        return 1.0 if self.shares is None else self.shares.unsqueeze(-1)
-
-    def normal_equations(
-        self, paths: AcousticPaths, residual: Tensor, response: Tensor, band_power: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Compute the undamped normal equations: theory (15).
-
-        The symbol of the matrix is real, the spectrum of the negative gradient of J complex, [batch, n_bins] each.
-        Their inverse transforms start with the matrix's first column and the negative gradient.
-
-        The weights vanish at 0 Hz and at Nyquist, so 2 Re sum_k over one-sided bins is n_fft times the inverse
-        transform. The penalty's residual is the excess of |W| over the ceiling. Where there is one, its square is
-        replaced by |W - ceiling * W0 / |W0||^2, with W0 the current filter: that is an upper bound, and keeps the
-        matrix Toeplitz.
-        """
-        per_band = self.band_weight(band_power)
-        weight = held = self.weight * (per_band @ self.membership.T)
-        if self.unknown is not None:
-            still = self._share() / torch.maximum(band_power, self.disturbance)
-            held = self.weight * (torch.where(self.unknown, still, per_band) @ self.membership.T)
-        symbol = held * squared_magnitude(paths.secondary)
-        descent = weight * paths.secondary.conj() * residual
-        if self.shares is not None:
-            symbol, descent = symbol.sum(0, keepdim=True), descent.sum(0, keepdim=True)
-        if self.ceiling is not None:
-            overshoot = self.overshoot(response)
-            symbol = symbol + self.ceiling_weight / self.ceiling**2 * (overshoot > 0)
-            # W / |W| * overshoot / ceiling; wherever it is not zero, |W| is above the ceiling.
-            excess = response * (overshoot / response.abs().clamp_min(torch.finfo(symbol.dtype).tiny))
-            descent = descent - self.ceiling_weight / self.ceiling * excess
-        return symbol * paths.n_fft, descent * paths.n_fft
-
-
-@cache  # never freed: recorded CUDA graphs read these tensors in place
-def _constants(n_bins: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
-    """Weights of the bins in the penalty on |W|, [n_bins]; STEP_SCALES, [3, 1, 1]."""
-    with torch.inference_mode(False):  # the first caller may be in inference mode, the next one training
-        # Every octave has the same total weight, as in a mean over bands. 0 Hz and Nyquist are excluded so that
-        # sums over one-sided bins are exact transforms.
-        per_octave = torch.zeros(n_bins, dtype=torch.float64)
-        per_octave[1:-1] = 1 / torch.arange(1, n_bins - 1, dtype=torch.float64)
-        scales = torch.tensor(STEP_SCALES, dtype=torch.float64)[:, None, None]
-        return (per_octave / per_octave.sum()).to(device, dtype), scales.to(device, dtype)
-
-
-def _drive_ceiling(primary_power: Tensor, secondary_power: Tensor) -> Tensor:
-    """Largest |W| that keeps the loudspeaker's sound below the disturbance in the bands above the scored ones,
-    from |P|^2 and |S|^2: [batch, n_bins], infinite in all other bins.
-
-    The ratio of the paths is taken per band; per bin it would follow the noise of the estimates.
-    """
-    n_fft = 2 * (primary_power.shape[-1] - 1)
-    membership = band_matrix(HIGH_BANDS, n_fft, primary_power)
-    primary, secondary = primary_power @ membership, secondary_power @ membership
-    ratio = (primary / secondary.clamp_min(torch.finfo(primary.dtype).tiny)).sqrt()
-    ceiling = (DRIVE_LIMIT * ratio).clamp(LEAST_CEILING, MOST_CEILING)
-    return torch.where(membership.sum(-1) > 0, ceiling @ membership.T, torch.inf)
-
-
 def _root_mean_square(spectrum: Tensor, bins: Tensor) -> Tensor:
     return ((squared_magnitude(spectrum) @ bins) / bins.sum()).sqrt().unsqueeze(-1)
 
 
 class GaussNewtonState:
-    """A batch of filters between updates: taps, response, residual, band powers and J.
+    """A batch of filters between steps: taps, response, residual, band powers and J.
 
-    An update works in place and never copies a value to the host, so that a CUDA graph of one update can be
-    replayed. Items that have stopped take steps of length zero.
+    Everything is changed in place. Items that have stopped take steps of length zero.
     """
 
     def __init__(
@@ -248,54 +120,73 @@ class GaussNewtonState:
         self._value = self._objective.value(self._band_power, self._response)
         self._stopped = torch.full_like(self._value, BUDGET, dtype=torch.int64)
         self._n_applied = torch.zeros_like(self._stopped)
+        self._last_step = torch.zeros_like(self._taps)
+        self._last_response = torch.zeros_like(self._response)
+        # Whether J is so far from its minimum that `refine` goes on by other means, [batch].
+        self.is_far = torch.zeros_like(self._stopped, dtype=torch.bool)
         # J, step scale and solver residual of each update, the latest last.
         self._history = self._value.new_full((len(taps), 3, most_updates + 1), torch.nan)
         self._history[:, 0, -1] = self._value
 
     def update(self) -> None:
-        """Apply one update, theory (15) to (17), to every item that has not stopped."""
+        """Take one step, theory (15) to (17), with every item that has not stopped and is not far from the minimum.
+
+        Nothing is copied to the host unless the profile solves directly, so that a CUDA graph can replay it.
+        """
         objective, profile, paths = self._objective, self._profile, self._paths
         symbol, descent = objective.normal_equations(paths, self._residual, self._response, self._band_power)
-        solution = solve_toeplitz(
-            damped(symbol, profile),
-            descent,
-            self._taps.shape[-1],
-            n_iterations=profile.n_iterations,
-            tolerance=profile.tolerance,
-            preconditioned=profile.preconditioner == "gohberg_semencul",
-        )
+        system = damped(symbol, profile.damping), descent, self._taps.shape[-1]
+        running = (self._stopped == BUDGET) & ~self.is_far
+        if profile.preconditioner == "exact":
+            solution, residual = solve_directly(*system).to(self._taps), torch.zeros_like(self._value)
+        else:
+            found = solve_toeplitz(
+                *system,
+                n_iterations=profile.n_iterations,
+                tolerance=profile.tolerance,
+                preconditioned=profile.preconditioner == "gohberg_semencul",
+            )
+            solution, residual = found.value, found.residual
+            if profile.settles:
+                self.is_far |= running & (residual > MOST_RESIDUAL)
+                running = running & ~self.is_far
         # A solution that is not finite becomes a zero step: the item keeps its filter and stops.
-        step = torch.nan_to_num(solution.value, nan=0.0, posinf=0.0, neginf=0.0)
+        step = torch.nan_to_num(solution, nan=0.0, posinf=0.0, neginf=0.0)
         step_response = torch.fft.rfft(step, n=paths.n_fft)
         if self._cap is not None:
             rms = _root_mean_square(step_response, self._cap.bins)
             shrink = (self._cap.limit / rms.clamp_min(1e-30)).clamp_max(1.0)
             step, step_response = step * shrink, step_response * shrink
-        change = paths.secondary * step_response
-        trials = _trial_values(objective, self._band_power, self._residual, change, self._response, step_response)
+        steps = step_response, self._last_response
+        changes = paths.secondary * step_response, paths.secondary * self._last_response
+        plane = StepPlane(objective, self._residual, self._response, self._band_power, steps, changes)
+        x, y, trials = _trials(plane, self._value, profile)
         decrease = torch.nan_to_num(self._value.unsqueeze(-1) - trials, nan=-torch.inf)
         enough = decrease >= SUFFICIENT_DECREASE * self._value.abs().clamp_min(1.0).unsqueeze(-1)
-        active = self._stopped == BUDGET
-        accepted = active & enough.any(-1)
+        accepted = running & enough.any(-1)
         verdict = torch.where(decrease.amax(-1) > 0, CONVERGED, NO_DECREASE)
-        first = enough.to(torch.uint8).argmax(-1)
-        scale = torch.where(accepted, torch.pow(0.5, first.to(trials.dtype)), 0.0)
+        first = enough.to(torch.uint8).argmax(-1, keepdim=True)
+        x, y = x.gather(-1, first), y.gather(-1, first)
 
-        self._stopped.copy_(torch.where(active & ~accepted, verdict, self._stopped))
+        self._stopped.copy_(torch.where(running & ~accepted, verdict, self._stopped))
         self._n_applied += accepted
         # A rejected step may hold infinities, and 0 * inf is NaN: it is replaced by zeros, not scaled by zero.
-        step, step_response, change = (
-            torch.where(accepted.unsqueeze(-1), scale.unsqueeze(-1) * each, 0.0)
-            for each in (step, step_response, change)
-        )
+        chosen = accepted.unsqueeze(-1)
+        step = torch.where(chosen, x * step + y * self._last_step, 0.0)
+        step_response = torch.where(chosen, x * steps[0] + y * steps[1], 0.0)
+        self._residual -= torch.where(chosen, x * changes[0] + y * changes[1], 0.0)
         self._taps += step
         self._response += step_response
-        self._residual -= change
+        self._last_step.copy_(torch.where(chosen, step, self._last_step))
+        self._last_response.copy_(torch.where(chosen, step_response, self._last_response))
         self._band_power.copy_(objective.band_power(self._residual))
         value = objective.value(self._band_power, self._response)
+        if profile.settles and profile.preconditioner != "exact":
+            self.is_far |= accepted & (self._value - value > LARGE_DECREASE)
         self._value.copy_(torch.where(accepted, value, self._value))
-        latest = torch.where(accepted, torch.stack((value, scale, solution.residual)), torch.nan)
-        self._history.copy_(torch.cat((self._history[..., 1:], latest.T.unsqueeze(-1)), -1))
+        scale = torch.pow(0.5, first[:, 0].to(value.dtype))
+        latest = torch.where(chosen, torch.stack((value, scale, residual), -1), torch.nan)
+        self._history.copy_(torch.cat((self._history[..., 1:], latest.unsqueeze(-1)), -1))
 
     def is_loud_unseen(self) -> bool:
         """Whether an unknown band of any item is louder than it may become."""
@@ -328,26 +219,64 @@ def refine(
     profile: RefinementProfile = FAST,
     max_gain_db: Tensor | float | None = 30.0,
     shares: Tensor | None = None,
+    unknown: Tensor | None = None,
 ) -> Refinement:
     """Up to `n_updates` damped Gauss-Newton updates of `taps` [batch, n_taps] on estimated paths.
 
     reference_psd: mean square per bin on the paths' grid. max_gain_db: ceiling on |W| (ignored by profiles without
-    a penalty on |W|; None: no ceiling). shares: as for `TapObjective`; taps are then [1, n_taps], and the paths
-    those of the conditions. Backtracking tries the steps 1, 1/2 and 1/4 and accepts the first that lowers J
-    sufficiently.
+    a penalty on |W|; None: no ceiling). shares, unknown: as for `TapObjective`; taps are then [1, n_taps], and the
+    paths those of the conditions. Where the profile settles, items that are far from the minimum, or still
+    running after FIRST_UPDATES, go on by `_settle`.
     """
-    state = GaussNewtonState(
-        paths,
-        taps,
-        reference_psd,
-        profile=profile,
-        max_gain_db=max_gain_db,
-        most_updates=n_updates,
-        shares=shares,
-    )
-    for _ in range(n_updates):
+    n_steps = min(n_updates, FIRST_UPDATES) if profile.settles else n_updates
+    given: dict[str, Any] = {"max_gain_db": max_gain_db, "shares": shares, "unknown": unknown}
+    state = GaussNewtonState(paths, taps, reference_psd, profile=profile, most_updates=n_steps, **given)
+    for _ in range(n_steps):
         state.update()
-    return state.result()
+    found = state.result()
+    if n_steps < n_updates:
+        found = found.padded(n_updates - n_steps)
+    is_left = (found.stopped == BUDGET) & (state.is_far | (found.n_applied < n_updates))
+    for item in is_left.nonzero().flatten().tolist():
+        own = slice(item, item + 1)
+        if shares is None:
+            is_one = reference_psd.ndim == 1
+            system = paths[own], found.taps[own], reference_psd if is_one else reference_psd[own]
+            if isinstance(max_gain_db, Tensor) and max_gain_db.ndim:
+                given["max_gain_db"] = max_gain_db[own]
+        else:
+            system = paths, found.taps, reference_psd
+        exact = settling(profile)
+        _settle(found, item, n_updates, GaussNewtonState(*system, profile=exact, most_updates=1, **given))
+    return found
+
+
+def _settle(found: Refinement, item: int, n_updates: int, state: GaussNewtonState) -> None:
+    """Continue an item's updates from `state`, and write what comes of them in its place.
+
+    An update is of up to N_ROUNDS steps, while one lowers J by more than SMALL_DECREASE. One whose first step has shown
+    that J is far is continued.
+    """
+    applied = int(found.n_applied[item])
+    is_open = applied > 0 and bool(-found.objective[item, : applied + 1].diff()[-1] > LARGE_DECREASE)
+    value = state.result().objective[0, -1].clone()
+    for number in range(applied if is_open else applied + 1, n_updates + 1):
+        for _ in range(1 if number == applied else 0, N_ROUNDS):
+            state.update()
+            latest = state.result()
+            if int(latest.stopped[0]) != BUDGET:
+                break
+            found.objective[item, number] = latest.objective[0, -1]
+            found.step_scale[item, number - 1] = latest.step_scale[0, -1]
+            found.pcg_residual[item, number - 1] = latest.pcg_residual[0, -1]
+            found.n_applied[item] = number
+            decrease, value = value - latest.objective[0, -1], latest.objective[0, -1].clone()
+            if decrease <= SMALL_DECREASE:
+                break
+        if int(found.n_applied[item]) < number:
+            found.stopped[item] = latest.stopped[0]
+            break
+    found.taps[item] = state.result().taps[0]
 
 
 @dataclass(frozen=True)
@@ -378,27 +307,28 @@ def _on_grid(paths: AcousticPaths, reference_psd: Tensor, n_fft: int) -> tuple[A
     return sampled, collected(reference_psd, stride)
 
 
-def damped(symbol: Tensor, profile: RefinementProfile) -> Tensor:
+def damped(symbol: Tensor, damping: float) -> Tensor:
     """The symbol of the damped normal matrix: theory (16).
 
     The damping is 0.002 max(h, 1e-6) + 1e-6 in the paper, with h the mean diagonal. A Toeplitz matrix has a
     constant diagonal, the mean of its symbol over all n_fft bins; the symbol is zero at 0 Hz and at Nyquist.
     """
     diagonal = symbol.sum(-1, keepdim=True) / (symbol.shape[-1] - 1)
-    return symbol + (profile.damping * diagonal.clamp_min(1e-6) + DAMPING_FLOOR)
+    return symbol + (damping * diagonal.clamp_min(1e-6) + DAMPING_FLOOR)
 
 
-def _trial_values(
-    objective: TapObjective,
-    band_power: Tensor,
-    residual: Tensor,
-    change: Tensor,
-    response: Tensor,
-    step_response: Tensor,
-) -> Tensor:
-    """J at each of STEP_SCALES, [batch, 3]. E_b is quadratic in the step scale, so no transform is needed."""
-    cross = (objective.weight * (residual.conj() * change).real) @ objective.membership
-    square = (objective.weight * squared_magnitude(change)) @ objective.membership
-    scales = objective.scales
-    band_powers = (band_power + scales * (scales * square - 2 * cross)).clamp_min(SILENCE)
-    return objective.value(band_powers, response + scales * step_response).T
+def _trials(plane: StepPlane, value: Tensor, profile: RefinementProfile) -> tuple[Tensor, Tensor, Tensor]:
+    """Coordinates in the plane and J at each of STEP_SCALES, [batch, 3] each. The full step makes room for the lowest
+    point of the plane where that is lower."""
+    none = torch.zeros_like(value).unsqueeze(-1)
+    x = [none + scale for scale in STEP_SCALES]
+    y = [none] * len(x)
+    values = [plane.value(*each) for each in zip(x, y, strict=True)]
+    if profile.settles:
+        lowest = plane.lowest()
+        found = plane.value(*lowest)
+        is_lower = found <= values[0]
+        for each, place in zip((x, y), lowest, strict=True):
+            each[0] = torch.where(is_lower.unsqueeze(-1), place, each[0])
+        values[0] = torch.where(is_lower, found, values[0])
+    return torch.cat(x, -1), torch.cat(y, -1), torch.stack(values, -1)

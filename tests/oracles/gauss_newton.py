@@ -3,7 +3,7 @@
 J(w) = mean over the 21 NR bands of l_b + rho (logsumexp of l_b over the risk bands - log of their count)
 + sum_k q_k [|W_k| / m_k - 1]_+^2,  l_b = ln(E_b / D_b), and 0 in a band that holds no bin.
 The gradient is of J itself; the normal matrix is 2 Re sum_k (c_b(k) omega_k |S_k|^2 + q_k / m_k^2) f_k f_k^H with
-c_b = dJ/dl_b / E_b held fixed, its second term where |W_k| > m_k.
+c_b = dJ/dl_b / E_b held fixed, a tenth of its second term where |W_k| <= m_k.
 """
 
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from tests.oracles.noise_reduction import HIGH_BANDS, response
 from tests.oracles.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_bins, band_sums
 
 SCALES = (1.0, 0.5, 0.25)
+GUARD = 0.1
 
 
 @dataclass(frozen=True)
@@ -122,10 +123,11 @@ def normal_column(problem: Problem, taps: np.ndarray) -> np.ndarray:
 
 
 def symbol(problem: Problem, taps: np.ndarray) -> np.ndarray:
-    """c_b(k) omega_k |S_k|^2, and q_k / m_k^2 where |W_k| is above m_k."""
+    """c_b(k) omega_k |S_k|^2, and q_k / m_k^2 where |W_k| is above m_k, a share of it where not."""
     found = bin_weights(problem, taps) * np.abs(problem.secondary) ** 2
     if problem.ceiling is not None:
-        found += penalty_weights(problem) / problem.ceiling**2 * (overshoot(problem, taps) > 0)
+        share = np.where(overshoot(problem, taps) > 0, 1.0, GUARD)
+        found += share * penalty_weights(problem) / problem.ceiling**2
     return found
 
 

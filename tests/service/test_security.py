@@ -49,7 +49,7 @@ def sources() -> Iterator[Path]:
 
 
 def test_nothing_that_runs_what_it_reads_is_called() -> None:
-    assert "ast" in names_used(Path(__file__))  # or the search would find nothing
+    assert "ast.walk" in names_used(Path(__file__))  # or the search would find nothing
     for file in sources():
         assert not names_used(file) & RUNS_WHAT_IT_READS, file
 

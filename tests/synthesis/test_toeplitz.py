@@ -9,8 +9,9 @@ from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST
 from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
+from synthesis.tap_objective import TapObjective
 from synthesis.toeplitz import TAPER, GohbergSemencul, SymmetricToeplitz, solve_toeplitz
-from synthesis.update import TapObjective, damped
+from synthesis.update import damped
 from tests.oracles import toeplitz as oracle
 from tests.synthesis.cases import Case
 
@@ -76,7 +77,7 @@ def measured_symbols(measured_case: Case) -> torch.Tensor:
     response = torch.fft.rfft(taps, n=FAST.n_fft)
     residual = paths.primary - paths.secondary * response
     symbol, _ = objective.normal_equations(paths, residual, response, objective.band_power(residual))
-    return damped(symbol, FAST)
+    return damped(symbol, FAST.damping)
 
 
 def first_column(inverse: GohbergSemencul, n: int, n_cases: int = 1) -> np.ndarray:

@@ -29,7 +29,7 @@ from synthesis.gain_curve import TOLERANCE_DB
 from synthesis.methods import STARTS
 from synthesis.plausibility import MAX_LIKENESS, Comparison
 from synthesis.predict import not_finite
-from synthesis.profiles import FAST, FINE, PROFILES, VERDICTS, RefinementProfile, on_design_grid
+from synthesis.profiles import FAST, FINE, PRECONDITIONERS, PROFILES, VERDICTS, RefinementProfile, on_design_grid
 from synthesis.types import (
     MAX_CONDITIONS,
     UPDATES_BRING_DB,
@@ -319,8 +319,9 @@ def _core_profile(profile: RefinementProfile) -> Profile:
         profile.n_fft,
         WIDE_BANDS.index(bands[0]),
         len(bands),
-        profile.preconditioner == "gohberg_semencul",
+        PRECONDITIONERS.index(profile.preconditioner),
         profile.n_iterations,
+        profile.settles,
         profile.risk_weight,
         profile.damping,
         profile.step_cap or 0.0,

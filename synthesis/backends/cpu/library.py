@@ -29,7 +29,7 @@ from synthesis.start.fir_wiener import between_edges, drive_ceiling, starting_we
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 from synthesis.types import MAX_CONDITIONS, ModelParameters
 
-ABI = 12
+ABI = 13
 N_STAGES = 6
 # Numbers of `Prediction` from `mean_noise_reduction_db` on.
 N_FIGURES = 14
@@ -49,6 +49,7 @@ _WHOLE = {
     "wiener_iterations": fir_wiener.N_ITERATIONS,
     "late_from_samples": predict,
     "realign_beyond": plausibility,
+    **dict.fromkeys(("plane_iterations", "first_updates", "n_rounds"), profiles),
 }
 _SINGLE = {"ceiling_sharpness": fir_wiener, "coherence_floor": conventions, "end_of_response": predict}
 _DOUBLE = {
@@ -62,7 +63,8 @@ _DOUBLE = {
     "drive_limit": fir_wiener,
     "wmmse_regularisation": methods,
     **dict.fromkeys(("sufficient_decrease", "damping_floor", "least_ceiling", "most_ceiling"), profiles),
-    **dict.fromkeys(("silence", "unknown_weight", "loudest_unknown"), profiles),
+    **dict.fromkeys(("silence", "unknown_weight", "loudest_unknown", "guard"), profiles),
+    **dict.fromkeys(("large_decrease", "small_decrease", "most_residual", "direct_damping"), profiles),
     **dict.fromkeys(("coherence_share", "model_bound", "natural_spread", "plausible_range"), predict),
     **{f"interval_{name}_db": predict.INTERVAL_DB[name] for name in ("uncertainty", "coherence")},
     "cut_db": predict.CUT_DB,
@@ -143,7 +145,10 @@ class Profile(Structure):
     """refinement_profile of update.h."""
 
     _fields_ = (
-        *((name, c_int) for name in ("n_fft", "first_band", "n_bands", "preconditioned", "n_iterations")),
+        *(
+            (name, c_int)
+            for name in ("n_fft", "first_band", "n_bands", "preconditioner", "n_iterations", "settles")
+        ),
         *((name, c_double) for name in ("risk_weight", "damping", "step_cap", "ceiling_weight", "tolerance")),
     )
 

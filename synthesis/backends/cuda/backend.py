@@ -11,12 +11,12 @@ import torch
 from synthesis.backends.cuda.buffers import BASES
 from synthesis.backends.cuda.graphs import GIVEN, RECORDED_METHODS, BatchGraphs
 from synthesis.backends.cuda.stages import Stages
-from synthesis.backends.reference import draft_all
+from synthesis.backends.reference import draft_all, joint_draft
 from synthesis.backends.stage_clock import StageClock
 from synthesis.errors import DeviceLost, NonFiniteFilter, SynthesisError
 from synthesis.methods import STARTS
 from synthesis.predict import not_finite, predict
-from synthesis.profiles import MAX_UPDATES, PROFILES, VERDICTS
+from synthesis.profiles import BUDGET, FIRST_UPDATES, LARGE_DECREASE, MAX_UPDATES, PROFILES, VERDICTS
 from synthesis.types import (
     Complex64,
     DesignOptions,
@@ -110,11 +110,27 @@ class CudaBackend:
             batch.write_start(rows, [start_of(*pair) for pair in pairs])
         batch.run(*start)
         self._clock.mark("generate")
-        for _ in range(options.n_updates):
+        n_steps = options.n_updates
+        if PROFILES[options.profile].settles:
+            n_steps = min(n_steps, FIRST_UPDATES)
+        for _ in range(n_steps):
             batch.run(*update)
         self._clock.mark("refine")
         self._run_predictions(batch, bases)
         taps, history, n_applied, stopped, sums = batch.outputs.fetch()
+        records = {
+            row: _record(history[row], int(n_applied[row]), int(stopped[row]), n_steps)
+            for row in range(len(problems))
+            if row not in faults
+        }
+        if far := [row for row, record in records.items() if _is_far(record, options)]:
+            for row in far:
+                draft = joint_draft(self._stages.synthesizer, problems[row], options)
+                records[row] = draft.refinement
+                batch.outputs.taps[row].copy_(torch.from_numpy(draft.taps))
+            self._clock.mark("refine")
+            self._run_predictions(batch, bases)
+            taps, *_, sums = batch.outputs.fetch()
         times_ms = self._clock.times_ms()
         drafts: list[Draft | SynthesisError] = []
         for row, basis in enumerate(bases):
@@ -122,8 +138,7 @@ class CudaBackend:
             if isinstance(prediction, SynthesisError):
                 drafts.append(prediction)
                 continue
-            record = _record(history[row], int(n_applied[row]), int(stopped[row]), options.n_updates)
-            drafts.append(Draft(taps[row].copy(), record, dict(times_ms), prediction))
+            drafts.append(Draft(taps[row].copy(), records[row], dict(times_ms), prediction))
         return drafts
 
     @property
@@ -192,6 +207,13 @@ def _all_keys() -> list[tuple[str, ...]]:
         for stage in ("start", "update")
     ]
     return [("decode",), *designs, *(("predict", basis) for basis in BASES)]
+
+
+def _is_far(record: RefinementRecord, options: DesignOptions) -> bool:
+    """Whether updates go on by steps that no graph records (`synthesis.update.refine`)."""
+    if not PROFILES[options.profile].settles or record.stopped != VERDICTS[BUDGET]:
+        return False
+    return record.applied < options.n_updates or bool((-np.diff(record.objective) > LARGE_DECREASE).any())
 
 
 def _bases(problems: Sequence[Problem]) -> list[str]:

@@ -68,7 +68,7 @@ static void ceiling_round(const refinement_profile *profile, const band_edges *b
     const size_t bytes = (size_t)(n_bins + WIDTH) * sizeof(float);
     slopes slope;
     float *wanted = c->wanted, *drive = s->power;
-    objective_of(profile, s, 0, 0, slope);
+    objective_of(profile, s, 0, 0, 0, slope);
     memset(wanted, 0, bytes), memset(drive, 0, bytes), memset(s->descent_r, 0, bytes), memset(s->descent_i, 0, bytes);
     for (int t = 0; t < s->n_conditions; t++) {
         const condition_space *own = &s->conditions[t];

@@ -16,9 +16,9 @@
 #include "minimum_phase.h"
 #include "plausibility.h"
 #include "predict.h"
-#include "update.h"
 #include "toeplitz.h"
 #include "transforms.h"
+#include "update.h"
 #include "wiener.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -266,7 +266,7 @@ EXPORT int prime_workspace_reserve(prime_workspace *ws, int n_conditions)
         return 0;
     for (; ws->n_reserved < n_conditions; ws->n_reserved++) {
         condition_space *c = &ws->conditions[ws->n_reserved];
-        float **per_bin[] = {&c->pr, &c->pi, &c->sr, &c->si, &c->secondary_power, &c->weight, &c->er, &c->ei, &c->cr, &c->ci};
+        float **per_bin[] = {&c->pr, &c->pi, &c->sr, &c->si, &c->secondary_power, &c->weight, &c->er, &c->ei, &c->cr, &c->ci, &c->lr, &c->li};
         for (size_t i = 0; i < sizeof per_bin / sizeof *per_bin; i++)
             *per_bin[i] = take(&ws->memory, sizeof(float) * N_BINS);
         if (ws->memory.failed)
@@ -288,7 +288,7 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
         &ws->features.log_base, &ws->wiener.spread[0], &ws->wiener.spread[1], &ws->wiener.spread[2], &ws->wiener.symbol,
         &ws->wiener.matched_r, &ws->wiener.matched_i, &ws->wiener.log_ceiling, &ws->wiener.log_gain,
         &ws->refinement.inverse_ceiling, &ws->refinement.wr, &ws->refinement.wi, &ws->refinement.dr, &ws->refinement.di,
-        &ws->refinement.symbol,
+        &ws->refinement.lr, &ws->refinement.li, &ws->refinement.symbol,
         &ws->refinement.descent_r, &ws->refinement.descent_i, &ws->refinement.power, &ws->prediction.power,
         &ws->prediction.wr, &ws->prediction.wi, &ws->prediction.second, &ws->prediction.third, &ws->prediction.fourth,
         /* per point of the generator's grid, at most one point per bin */
@@ -303,7 +303,7 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
     ws->phase.scratch = ws->prediction.scratch = scratch;
     ws->phase.cepstrum = ws->prediction.response = take(a, points);
     ws->solver = take(a, sizeof *ws->solver);
-    ws->refinement.step = take(a, taps), ws->refinement.gradient = take(a, taps), ws->wiener.rhs = take(a, taps);
+    ws->refinement.step = take(a, taps), ws->refinement.last = take(a, taps), ws->refinement.gradient = take(a, taps), ws->wiener.rhs = take(a, taps);
     size_t rows = sizeof(float) * model->network.row * (model->network.n_channels > N_FEATURES ? model->network.n_channels : N_FEATURES);
     ws->network.hidden = take(a, rows), ws->network.inner = take(a, rows), ws->network.input = take(a, rows);
     wmmse_space *w = &ws->wmmse;
@@ -313,6 +313,8 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
     ws->rival = take(a, taps);
     scratch_d wide = {take(a, points), take(a, points), take(a, points), take(a, points)};
     w->scratch = wide;
+    direct_space direct = {take(a, 2 * bins), take(a, 2 * bins), w->column, w->rhs, w->solution, w->levinson, wide};
+    ws->refinement.direct = direct, ws->refinement.direct_grid = &double_plan;
     w->symbol = take(a, bins), w->re_single = take(a, bins), w->im_single = take(a, bins);
     ws->refinement.conditions = ws->conditions;
     if (a->failed || !prime_workspace_reserve(ws, 1)) {
@@ -518,13 +520,46 @@ static void predict_rival(const prime_model *model, prime_workspace *ws, const p
     result->rival_max_gain_db = fmax(result->rival_max_gain_db, decibels(max_gain));
 }
 
-/* About what WMMSE leaves of the pair of paths that is loaded, and, unless the design is better by margin_db, what
-   updates make of that. */
-static void compare_with_rival(const prime_model *model, prime_workspace *ws, const prime_input *input,
-                               const refinement_profile *profile, int n_updates, double margin_db, prime_result *result,
-                               double *since)
+/* Brings the conditions to a profile's grid, ready for updates. The paths of a single one are loaded. */
+static void pose_updates(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
+                         const refinement_profile *profile)
 {
-    int i = grid_of(profile->n_fft);
+    int i = grid_of(profile->n_fft), stride = DESIGN_N_FFT / profile->n_fft, n_bins = edges[i].n_bins;
+    for (int t = 0; t < n_conditions; t++) {
+        if (n_conditions > 1)
+            load(ws, &inputs[t]);
+        load_condition(ws, t, &inputs[t], n_bins, stride);
+    }
+    const float *psd = model->psd[i];
+    if (inputs->psd)
+        collect(inputs->psd, n_bins, stride, ws->psd), psd = ws->psd;
+    ws->refinement.penalty = per_octave[i];
+    begin_refinement(profile, &edges[i], &ws->refinement, psd, inputs->max_gain_db);
+}
+
+/* Up to n_updates updates of taps [2048]; the conditions are on the profile's grid. Returns whether they left it. */
+static int update_filter(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
+                         const refinement_profile *profile, int n_updates, float *taps, refinement_record *record)
+{
+    int i = grid_of(profile->n_fft), last = N_GRIDS - 1;
+    refinement_space *s = &ws->refinement;
+    start_from(profile, &edges[i], &plans[i], &ws->phase, s, taps);
+    if (!refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, n_updates, taps, record))
+        return 0;
+    refinement_profile exact = *profile;
+    exact.n_fft = DESIGN_N_FFT, exact.damping = constant.direct_damping, exact.preconditioner = EXACT;
+    pose_updates(model, ws, inputs, n_conditions, &exact);
+    start_from(&exact, &edges[last], &plans[last], &ws->phase, s, taps);
+    settle(&exact, &edges[last], &plans[last], &toeplitz, ws->solver, &ws->phase, s, n_updates, taps, record);
+    return 1;
+}
+
+/* About what WMMSE leaves of the pair of paths that is loaded, and, unless the design is better by margin_db, what
+   updates make of that. has_left: whether updates have left the profile's grid. */
+static void compare_with_rival(const prime_model *model, prime_workspace *ws, const prime_input *input,
+                               const refinement_profile *profile, int n_updates, double margin_db, int has_left,
+                               prime_result *result, double *since)
+{
     memcpy(ws->rival, result->taps, N_TAPS * sizeof(float));
     begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, input));
     add_to_wmmse(&ws->wmmse, 1, ws->pr, ws->pi, ws->sr, ws->si);
@@ -537,9 +572,9 @@ static void compare_with_rival(const prime_model *model, prime_workspace *ws, co
     if (!n_updates || !(result->figures.nominal - result->rival_mean_db < margin_db))
         return;
     refinement_record record;
-    start_from(profile, &edges[i], &plans[i], &ws->phase, &ws->refinement, ws->rival);
-    refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, &ws->refinement, n_updates, ws->rival,
-           &record);
+    if (has_left)
+        pose_updates(model, ws, input, 1, profile);
+    update_filter(model, ws, input, 1, profile, n_updates, ws->rival, &record);
     mark(result, STAGE_REFINE, since);
     predict_rival(model, ws, input, result);
     mark(result, STAGE_PREDICT, since);
@@ -583,9 +618,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
         collect(inputs->psd, n_bins, stride, ws->psd), psd = ws->psd;
     s->penalty = per_octave[i];
     begin_refinement(profile, &edges[i], s, psd, max_gain_db);
-    start_from(profile, &edges[i], &plans[i], &ws->phase, s, result->taps);
-    refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, n_updates, result->taps,
-           &result->record);
+    int has_left = update_filter(model, ws, inputs, n_conditions, profile, n_updates, result->taps, &result->record);
     for (int n = 0; n < MAX_UPDATES && loudest_unknown(profile, s) > constant.loudest_unknown; n++) {
         refinement_record unasked;
         refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, 1, result->taps, &unasked);
@@ -597,7 +630,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
         predict_effect(model, ws, inputs, 0, NULL, result);
         mark(result, STAGE_PREDICT, &since);
         if (!isnan(rival_margin_db))
-            compare_with_rival(model, ws, inputs, profile, n_updates, rival_margin_db, result, &since);
+            compare_with_rival(model, ws, inputs, profile, n_updates, rival_margin_db, has_left, result, &since);
     }
     return FAULT_NONE;
 }

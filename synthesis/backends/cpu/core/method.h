@@ -29,11 +29,12 @@ static const int sizes[N_SIZES] = {SAMPLE_RATE_HZ, N_TAPS,   DESIGN_N_FFT, N_BIN
 /* Constants of the Python modules, under the same names and documented there. */
 typedef struct {
     int sizes[N_SIZES];
-    int wiener_iterations, late_from_samples, realign_beyond;
+    int wiener_iterations, late_from_samples, realign_beyond, plane_iterations, first_updates, n_rounds;
     float ceiling_sharpness, coherence_floor, end_of_response;
     double ratio_regularisation, held_low_hz, held_high_hz, magnitude_floor, phase_floor, audible_hz, neper_per_db;
     double taper, symbol_damping, drive_limit, wmmse_regularisation;
     double sufficient_decrease, damping_floor, least_ceiling, most_ceiling, silence, unknown_weight, loudest_unknown;
+    double guard, large_decrease, small_decrease, most_residual, direct_damping;
     double coherence_share, model_bound, natural_spread, plausible_range;
     double interval_uncertainty_db, interval_coherence_db, cut_db[N_LENGTHS], model_interval_db[N_LENGTHS];
     double surprise, convincing, max_distance;

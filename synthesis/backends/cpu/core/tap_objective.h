@@ -1,0 +1,264 @@
+/* J of one filter's taps and its normal equations (synthesis/tap_objective.py, synthesis/objective.py): theory (12)
+   to (16). */
+#ifndef PRIME_TAP_OBJECTIVE_H
+#define PRIME_TAP_OBJECTIVE_H
+
+#include "bands.h"
+#include "levinson.h"
+#include "toeplitz.h"
+
+enum { DIAGONAL, GOHBERG_SEMENCUL, EXACT }; /* preconditioners */
+
+typedef struct {
+    int n_fft, first_band, n_bands, preconditioner, n_iterations, settles;
+    double risk_weight, damping, step_cap /* 0: none */, ceiling_weight, tolerance;
+} refinement_profile;
+
+/* One pair of paths that the filter serves, on the profile's grid, [bins]. */
+typedef struct {
+    float *pr, *pi, *sr, *si;       /* the paths */
+    float *secondary_power, *weight;
+    float *er, *ei;                 /* the residual P - S W */
+    float *cr, *ci, *lr, *li;       /* S times the response of a step, and of the step before */
+    double share;                   /* of the condition in the objective; all shares add up to one */
+    const unsigned char *unknown;   /* bands of which nothing is known, [31]; NULL: none */
+    double disturbance[N_BANDS], band_power[N_BANDS];
+    double cross[2][N_BANDS], square[2][N_BANDS], product[N_BANDS]; /* of both with the residual and each other */
+} condition_space;
+
+/* Everything on the profile's grid, [bins]. */
+typedef struct {
+    condition_space *conditions;
+    int n_conditions;
+    float *inverse_ceiling;
+    float *wr, *wi;                /* the filter's response */
+    float *dr, *di, *lr, *li;      /* responses of a step, and of the step before */
+    float *symbol, *descent_r, *descent_i, *power;
+    float *step, *last, *gradient; /* [2048] */
+    int has_last;                  /* whether there is a step before */
+    float ratio_rms;               /* of the regularised path ratio over the 23 bands; only for a cap on steps */
+    const float *penalty;          /* of exceeding the ceiling, per bin, of sum one */
+    direct_space direct;
+    const real_plan_d *direct_grid; /* the design grid, in double precision */
+} refinement_space;
+
+static inline v8 squared8(v8 re, v8 im) { return re * re + im * im; }
+
+/* Power of each condition's residual in each band, on a scale on which its disturbance's total is one. */
+static void residual_power(const refinement_profile *profile, const band_edges *bands, refinement_space *s)
+{
+    for (int t = 0; t < s->n_conditions; t++) {
+        condition_space *c = &s->conditions[t];
+        for (int k = 0; k < bands->n_bins; k += WIDTH)
+            store8(s->power + k, load8(c->weight + k) * squared8(load8(c->er + k), load8(c->ei + k)));
+        band_sums(bands, profile->first_band, profile->n_bands, s->power, c->band_power);
+        for (int b = 0; b < profile->n_bands; b++)
+            c->band_power[b] += constant.silence;
+    }
+}
+
+static inline int is_target(const refinement_profile *profile, int band)
+{
+    int b = profile->first_band + band;
+    return b >= NR_FIRST && b < NR_FIRST + NR_COUNT;
+}
+
+static inline int is_unknown(const refinement_profile *profile, const condition_space *c, int band)
+{
+    return c->unknown && c->unknown[profile->first_band + band];
+}
+
+/* dJ/dl of the bands of every condition: [n_conditions][N_BANDS]. */
+typedef double slopes[MAX_CONDITIONS][N_BANDS];
+
+/* Power of a band at a place (x, y) in the plane of the last two steps: W + x D + y D'. */
+static double power_at(const refinement_space *s, const condition_space *c, int b, double x, double y)
+{
+    double power = c->band_power[b];
+    if (x != 0)
+        power += x * (x * c->square[0][b] - 2 * c->cross[0][b]);
+    if (s->has_last && y != 0)
+        power += y * (y * c->square[1][b] - 2 * c->cross[1][b]) + 2 * x * y * c->product[b];
+    return power > constant.silence ? power : constant.silence;
+}
+
+/* J at a place in the plane, from its penalty on |W| above the ceiling. Fills slope: of the amplitudes'
+   mean over conditions, and the softmax over bands and conditions; a band of which nothing is known weighs nothing
+   unless it becomes louder. */
+static double objective_of(const refinement_profile *profile, const refinement_space *s, double x, double y,
+                           double penalty, slopes slope)
+{
+    double largest = -INFINITY, mean = 0, sum = 0, louder = 0, amplitude[N_BANDS] = {0};
+    for (int t = 0; t < s->n_conditions; t++) {
+        const condition_space *c = &s->conditions[t];
+        for (int b = 0; b < profile->n_bands; b++) {
+            double log_ratio = slope[t][b] = log(power_at(s, c, b, x, y) / c->disturbance[b]);
+            if (is_unknown(profile, c, b)) {
+                louder += constant.unknown_weight * c->share * fmax(log_ratio, 0);
+                continue;
+            }
+            amplitude[b] += c->share * exp(log_ratio / 2);
+            if (!(log_ratio <= largest))
+                largest = log_ratio;
+        }
+    }
+    for (int b = 0; b < profile->n_bands; b++)
+        mean += is_target(profile, b) && amplitude[b] != 0 ? 2 * log(amplitude[b]) / NR_COUNT : 0;
+    for (int t = 0; t < s->n_conditions; t++)
+        for (int b = 0; b < profile->n_bands; b++)
+            if (!is_unknown(profile, &s->conditions[t], b))
+                sum += s->conditions[t].share * exp(slope[t][b] - largest);
+    for (int t = 0; t < s->n_conditions; t++)
+        for (int b = 0; b < profile->n_bands; b++) {
+            double share = s->conditions[t].share, log_ratio = slope[t][b];
+            if (is_unknown(profile, &s->conditions[t], b)) {
+                slope[t][b] = log_ratio > 0 ? constant.unknown_weight * share : 0;
+                continue;
+            }
+            double of_mean = is_target(profile, b) ? share * exp(log_ratio / 2) / amplitude[b] / NR_COUNT : 0;
+            slope[t][b] = of_mean + profile->risk_weight * share * exp(log_ratio - largest) / sum;
+        }
+    double soft_maximum = sum == 0 ? 0 : largest + log(sum / profile->n_bands);
+    return mean + profile->risk_weight * soft_maximum + louder + penalty;
+}
+
+/* ln(E / D) of the band that is loudest among those of which nothing is known; minus infinity: there is none. */
+static double loudest_unknown(const refinement_profile *profile, const refinement_space *s)
+{
+    double loudest = -INFINITY;
+    for (int t = 0; t < s->n_conditions; t++)
+        for (int b = 0; b < profile->n_bands; b++)
+            if (is_unknown(profile, &s->conditions[t], b))
+                loudest = fmax(loudest, log(s->conditions[t].band_power[b] / s->conditions[t].disturbance[b]));
+    return loudest;
+}
+
+/* sum of c_k [|W + x D + y D'| / ceiling - 1]_+^2 */
+static double penalty_of(const refinement_profile *profile, int n_bins, const refinement_space *s, float x, float y)
+{
+    if (profile->ceiling_weight == 0)
+        return 0;
+    v8 lanes = splat8(0), zero = splat8(0);
+    for (int k = 0; k < n_bins; k += WIDTH) {
+        v8 wr = load8(s->wr + k), wi = load8(s->wi + k);
+        if (x != 0)
+            wr += x * load8(s->dr + k), wi += x * load8(s->di + k);
+        if (y != 0)
+            wr += y * load8(s->lr + k), wi += y * load8(s->li + k);
+        v8 over = at_least8(sqrt8(squared8(wr, wi)) * load8(s->inverse_ceiling + k) - 1.0f, zero);
+        lanes += load8(s->penalty + k) * over * over;
+    }
+    return profile->ceiling_weight * sum8(lanes);
+}
+
+/* What the penalty adds to the symbol, and what it takes from the descent divided by W: the excess of |W|, linearised
+   towards ceiling * W / |W|, and a guard where there is none. */
+static inline void penalty_terms(const refinement_profile *profile, const refinement_space *s, int k, v8 *stiffness, v8 *excess)
+{
+    v8 zero = splat8(0), one = splat8(1);
+    v8 wr = load8(s->wr + k), wi = load8(s->wi + k), inverse = load8(s->inverse_ceiling + k);
+    v8 gain = sqrt8(squared8(wr, wi)), over = at_least8(gain * inverse - one, zero);
+    v8 pull = (float)profile->ceiling_weight * load8(s->penalty + k) * inverse;
+    *excess = pull * over / at_least8(gain, splat8(TINY));
+    *stiffness = pull * inverse * select8(over > zero, one, splat8((float)constant.guard));
+}
+
+/* The normal matrix' symbol, damped, and minus the gradient as a spectrum, not yet times n_fft. */
+static void normal_equations(const refinement_profile *profile, const band_edges *bands, refinement_space *s,
+                             slopes slope)
+{
+    int n_bins = bands->n_bins;
+    memset(s->symbol, 0, (size_t)(n_bins + WIDTH) * sizeof(float));
+    memset(s->descent_r, 0, (size_t)(n_bins + WIDTH) * sizeof(float));
+    memset(s->descent_i, 0, (size_t)(n_bins + WIDTH) * sizeof(float));
+    for (int t = 0; t < s->n_conditions; t++) {
+        const condition_space *c = &s->conditions[t];
+        for (int b = 0; b < profile->n_bands; b++) {
+            float per_power = (float)(slope[t][b] / c->band_power[b]), held = per_power;
+            if (is_unknown(profile, c, b)) /* no step may make it louder unseen */
+                held = (float)(c->share / fmax(c->band_power[b], c->disturbance[b]));
+            for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
+                float w = c->weight[k] * per_power;
+                s->symbol[k] += c->weight[k] * held * c->secondary_power[k];
+                s->descent_r[k] += w * (c->sr[k] * c->er[k] + c->si[k] * c->ei[k]);
+                s->descent_i[k] += w * (c->sr[k] * c->ei[k] - c->si[k] * c->er[k]);
+            }
+        }
+    }
+    if (profile->ceiling_weight > 0)
+        for (int k = 0; k < n_bins; k += WIDTH) {
+            v8 stiffness, excess;
+            penalty_terms(profile, s, k, &stiffness, &excess);
+            store8(s->symbol + k, load8(s->symbol + k) + stiffness);
+            store8(s->descent_r + k, load8(s->descent_r + k) - excess * load8(s->wr + k));
+            store8(s->descent_i + k, load8(s->descent_i + k) - excess * load8(s->wi + k));
+        }
+    /* The column's first sample: the mean over the circle, times n_fft. */
+    double level = 2 * (double)sum_of(s->symbol, n_bins) - s->symbol[0] - s->symbol[n_bins - 1];
+    float added = (float)(profile->damping * (level > 1e-6 ? level : 1e-6) + constant.damping_floor), n = (float)(2 * (n_bins - 1));
+    for (int k = 0; k < n_bins; k++)
+        s->symbol[k] = s->symbol[k] * n + added, s->descent_r[k] *= n, s->descent_i[k] *= n;
+    for (int k = n_bins; k < n_bins + WIDTH - 1; k++)
+        s->symbol[k] = 1;
+}
+
+/* Weights, disturbance and the loudspeaker's ceiling of one condition, whose paths are in c. primary_power: [bins],
+   overwritten. psd: on the grid. */
+static void begin_condition(const refinement_profile *profile, const band_edges *bands, refinement_space *s,
+                            condition_space *c, float *primary_power, const float *psd)
+{
+    int n_bins = bands->n_bins;
+    double loudest = 0, psd_sum = 0, total = 0;
+    for (int k = 0; k < n_bins; k++) {
+        float p = c->pr[k] * c->pr[k] + c->pi[k] * c->pi[k];
+        primary_power[k] = p;
+        c->secondary_power[k] = c->sr[k] * c->sr[k] + c->si[k] * c->si[k];
+        s->power[k] = psd[k] * p;
+        loudest = p > loudest ? p : loudest;
+        psd_sum += psd[k];
+    }
+    band_sums(bands, profile->first_band, profile->n_bands, s->power, c->disturbance);
+    for (int b = 0; b < profile->n_bands; b++)
+        total += c->disturbance[b];
+    /* A primary path that is silent in every band must not turn the reference into infinite weights. */
+    if (total < constant.silence * psd_sum * loudest)
+        total = constant.silence * psd_sum * loudest;
+    if (!(total >= TINY))
+        total = TINY;
+    float scale = total > TINY ? (float)(1 / total) : 0;
+    for (int k = 0; k < n_bins; k++)
+        c->weight[k] = psd[k] * scale;
+    end_with_zeros(c->weight, n_bins);
+    for (int b = 0; b < profile->n_bands; b++)
+        c->disturbance[b] = c->disturbance[b] / total + constant.silence;
+    if (profile->ceiling_weight == 0)
+        return;
+    /* Above the scored bands the loudspeaker stays below the disturbance. The paths' ratio is taken band by band: bin
+       by bin it would follow the estimates' noise. */
+    double primary[N_BANDS], secondary[N_BANDS];
+    int first = AMP_FIRST + AMP_COUNT, n = N_BANDS - first;
+    band_sums(bands, first, n, primary_power, primary);
+    band_sums(bands, first, n, c->secondary_power, secondary);
+    for (int b = 0; b < n; b++) {
+        double ceiling = constant.drive_limit * sqrt(primary[b] / (secondary[b] > TINY ? secondary[b] : TINY));
+        ceiling = ceiling > constant.most_ceiling ? constant.most_ceiling : ceiling > constant.least_ceiling ? ceiling : constant.least_ceiling;
+        float drive = (float)(1 / ceiling);
+        for (int k = bands->edge[first + b]; k < bands->edge[first + b + 1]; k++)
+            s->inverse_ceiling[k] = drive > s->inverse_ceiling[k] ? drive : s->inverse_ceiling[k];
+    }
+}
+
+/* What does not depend on the filter. The conditions' paths are in s. */
+static void begin_refinement(const refinement_profile *profile, const band_edges *bands, refinement_space *s,
+                             const float *psd, float max_gain_db)
+{
+    int n_bins = bands->n_bins;
+    float asked = isnan(max_gain_db) ? 0 : (float)pow(10, -max_gain_db / 20);
+    for (int k = 0; k < n_bins; k++)
+        s->inverse_ceiling[k] = asked;
+    end_with_zeros(s->inverse_ceiling, n_bins);
+    for (int t = 0; t < s->n_conditions; t++)
+        begin_condition(profile, bands, s, &s->conditions[t], s->descent_r, psd);
+}
+
+#endif

@@ -1,0 +1,164 @@
+"""J of a filter's taps (`synthesis.objective` and a penalty on |W| above its ceiling), and its normal equations."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from synthesis.arrays import squared_magnitude
+from synthesis.bands import band_matrix, columns
+from synthesis.objective import objective
+from synthesis.paths import AcousticPaths
+from synthesis.predict import HIGH_BANDS
+from synthesis.profiles import GUARD, LEAST_CEILING, MOST_CEILING, SILENCE, RefinementProfile
+from synthesis.start.fir_wiener import DRIVE_LIMIT
+
+
+class TapObjective:
+    """J and its normal equations for one batch of estimated paths, or for one filter of several conditions.
+
+    All powers are divided by the total disturbance power: J does not change, and float32 does not overflow.
+    """
+
+    def __init__(
+        self,
+        paths: AcousticPaths,
+        reference_psd: Tensor,
+        profile: RefinementProfile,
+        max_gain_db: Tensor | float | None,
+        shares: Tensor | None = None,
+        unknown: Tensor | None = None,
+    ) -> None:
+        """reference_psd: mean square per bin, [n_bins] or [batch, n_bins]. max_gain_db: scalar or [batch, 1]; None:
+        no ceiling. shares: weights of the conditions, [n_conditions], of sum one; `paths` are then those of the
+        conditions, and taps, responses and J have a batch of one. unknown: whether nothing is known of each of the
+        31 bands, [batch, 31]; None: of none."""
+        self.shares = shares
+        bands = profile.risk_bands
+        self.unknown = None if unknown is None else unknown[:, columns(bands)]
+        self._profile, self._alone = profile, reference_psd.new_ones(1)
+        self.membership = band_matrix(bands, paths.n_fft, reference_psd)
+        primary_power, secondary_power = squared_magnitude(paths.primary), squared_magnitude(paths.secondary)
+        power = reference_psd * primary_power
+        # Keeps the weights finite if the primary path has no power in any band, or in any bin of this grid.
+        loudest = reference_psd.sum(-1, keepdim=True) * primary_power.amax(-1, keepdim=True)
+        tiny = torch.finfo(power.dtype).tiny
+        total = torch.maximum((power @ self.membership).sum(-1, keepdim=True), SILENCE * loudest).clamp_min(tiny)
+        self.weight = torch.where(total > tiny, reference_psd / total, 0.0)
+        self.disturbance = (power / total) @ self.membership + SILENCE
+        per_octave = _per_octave(paths.n_bins, power.dtype, str(power.device))
+
+        self.ceiling: Tensor | None = None
+        if profile.ceiling_weight > 0:
+            self.ceiling = _drive_ceiling(primary_power, secondary_power)
+            if max_gain_db is not None:
+                requested = torch.as_tensor(10 ** (max_gain_db / 20), dtype=power.dtype)
+                self.ceiling = torch.minimum(self.ceiling, requested)
+            if shares is not None:
+                self.ceiling = self.ceiling.amin(0, keepdim=True)
+            self.ceiling_weight = profile.ceiling_weight * per_octave
+
+    def band_power(self, residual: Tensor) -> Tensor:
+        """E_b of a residual spectrum, [..., n_bins] -> [..., n_bands]."""
+        return (self.weight * squared_magnitude(residual)) @ self.membership + SILENCE
+
+    def overshoot(self, response: Tensor) -> Tensor:
+        """[|W| / ceiling - 1]_+ per bin."""
+        assert self.ceiling is not None
+        return (response.abs() / self.ceiling - 1).clamp_min(0)
+
+    def value(self, band_power: Tensor, response: Tensor) -> Tensor:
+        """J, from E_b [..., n_bands] and W [..., n_bins]: [...]. With conditions, from [..., n_conditions, n_bands]
+        and [..., 1, n_bins]: [..., 1]."""
+        value, _ = self._without_penalty(band_power)
+        if self.ceiling is not None:
+            value = value + (self.ceiling_weight * self.overshoot(response).square()).sum(-1)
+        return value
+
+    def band_weight(self, band_power: Tensor) -> Tensor:
+        """c_b = (dJ/dl_b) / E_b, [batch, n_bands]: positive, or zero for an unknown band that is not louder."""
+        _, slope = self._without_penalty(band_power)
+        return slope / band_power
+
+    def _without_penalty(self, band_power: Tensor) -> tuple[Tensor, Tensor]:
+        """J and its slopes dJ/dl_b, without the penalty on |W|."""
+        log_ratio = torch.log(band_power / self.disturbance)
+        if self.shares is not None:
+            value, slope = objective(log_ratio, self.shares, self._profile, self.unknown)
+            return value.unsqueeze(-1), slope
+        unknown = None if self.unknown is None else self.unknown.unsqueeze(-2)
+        value, slope = objective(log_ratio.unsqueeze(-2), self._alone, self._profile, unknown)
+        return value, slope.squeeze(-2)
+
+    def _share(self) -> Tensor | float:
+        """Weight of each condition in J, [n_conditions, 1]; 1 of a filter that has but one."""
+        return 1.0 if self.shares is None else self.shares.unsqueeze(-1)
+
+    def normal_equations(
+        self, paths: AcousticPaths, residual: Tensor, response: Tensor, band_power: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the undamped normal equations: theory (15).
+
+        The symbol of the matrix is real, the spectrum of the negative gradient of J complex, [batch, n_bins] each.
+        Their inverse transforms start with the matrix's first column and the negative gradient.
+
+        The weights vanish at 0 Hz and at Nyquist, so 2 Re sum_k over one-sided bins is n_fft times the inverse
+        transform. The penalty's residual is the excess of |W| over the ceiling. Where there is one, its square is
+        replaced by |W - ceiling * W0 / |W0||^2, with W0 the current filter: that is an upper bound, and keeps the
+        matrix Toeplitz.
+        """
+        per_band = self.band_weight(band_power)
+        weight = held = self.weight * (per_band @ self.membership.T)
+        if self.unknown is not None:
+            still = self._share() / torch.maximum(band_power, self.disturbance)
+            held = self.weight * (torch.where(self.unknown, still, per_band) @ self.membership.T)
+        symbol = held * squared_magnitude(paths.secondary)
+        descent = weight * paths.secondary.conj() * residual
+        if self.shares is not None:
+            symbol, descent = symbol.sum(0, keepdim=True), descent.sum(0, keepdim=True)
+        if self.ceiling is not None:
+            stiffness, excess = self.penalty_terms(response)
+            symbol, descent = symbol + stiffness, descent - excess
+        return symbol * paths.n_fft, descent * paths.n_fft
+
+    def penalty_terms(self, response: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what the penalty adds to the symbol, real, and takes from the descent, complex, [batch, n_bins].
+
+        The penalty's residual is the excess of |W| over the ceiling. Where there is one, its square is replaced by
+        |W - ceiling * W0 / |W0||^2, with W0 the current filter: that is an upper bound, and keeps the matrix
+        Toeplitz. |W - W0|^2 bounds it where there is none; a share of that keeps steps from meeting the ceiling
+        unseen, and holds them back less than all of it.
+        """
+        assert self.ceiling is not None
+        overshoot = self.overshoot(response)
+        stiffness = self.ceiling_weight / self.ceiling**2 * torch.where(overshoot > 0, 1.0, GUARD)
+        # W / |W| * overshoot / ceiling; wherever it is not zero, |W| is above the ceiling.
+        excess = response * (overshoot / response.abs().clamp_min(torch.finfo(overshoot.dtype).tiny))
+        return stiffness, self.ceiling_weight / self.ceiling * excess
+
+
+@cache  # never freed: recorded CUDA graphs read these tensors in place
+def _per_octave(n_bins: int, dtype: torch.dtype, device: str) -> Tensor:
+    """Weights of the bins in the penalty on |W|, [n_bins]."""
+    with torch.inference_mode(False):  # the first caller may be in inference mode, the next one training
+        # Every octave has the same total weight, as in a mean over bands. 0 Hz and Nyquist are excluded so that
+        # sums over one-sided bins are exact transforms.
+        per_octave = torch.zeros(n_bins, dtype=torch.float64)
+        per_octave[1:-1] = 1 / torch.arange(1, n_bins - 1, dtype=torch.float64)
+        return (per_octave / per_octave.sum()).to(device, dtype)
+
+
+def _drive_ceiling(primary_power: Tensor, secondary_power: Tensor) -> Tensor:
+    """Largest |W| that keeps the loudspeaker's sound below the disturbance in the bands above the scored ones,
+    from |P|^2 and |S|^2: [batch, n_bins], infinite in all other bins.
+
+    The ratio of the paths is taken per band; per bin it would follow the noise of the estimates.
+    """
+    n_fft = 2 * (primary_power.shape[-1] - 1)
+    membership = band_matrix(HIGH_BANDS, n_fft, primary_power)
+    primary, secondary = primary_power @ membership, secondary_power @ membership
+    ratio = (primary / secondary.clamp_min(torch.finfo(primary.dtype).tiny)).sqrt()
+    ceiling = (DRIVE_LIMIT * ratio).clamp(LEAST_CEILING, MOST_CEILING)
+    return torch.where(membership.sum(-1) > 0, ceiling @ membership.T, torch.inf)

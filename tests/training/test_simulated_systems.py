@@ -1,0 +1,24 @@
+"""Simulated systems: the same for the same number and seed, causal, in time, and limited to their band."""
+
+import numpy as np
+import pytest
+
+from synthesis.conventions import SAMPLE_RATE_HZ
+from training.datasets.path_pairs import MAX_PATH_SAMPLES
+from training.datasets.simulated_systems import KINDS, simulate_system
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_system_is_one_that_was_built_to_work(number: int) -> None:
+    system, again, other = (simulate_system(number, seed) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(system.primary, again.primary)
+    assert not np.array_equal(system.primary, other.primary)
+    assert system.kind == KINDS[number % len(KINDS)]
+    arrivals = []
+    for path in (system.primary, system.secondary):
+        assert len(path) <= MAX_PATH_SAMPLES
+        arrivals.append(np.abs(path).argmax())
+        power = np.abs(np.fft.rfft(path)) ** 2
+        above = np.fft.rfftfreq(len(path), 1 / SAMPLE_RATE_HZ) > 0.55 * system.rate_hz
+        assert not above.any() or power[above].max() < 1e-3 * power.max()
+    assert arrivals[1] < arrivals[0]
