@@ -1,4 +1,4 @@
-"""The walk of a served request, traced in a process of its own."""
+"""The stages of a served request, traced in a separate process."""
 
 import re
 import subprocess
