@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that select the published model."""
-    parser.add_argument("--model", default="default", help="published model")
+    parser.add_argument("--model", default="bose-qc20", help="published model")
     parser.add_argument("--store", type=Path, help="folder of published models (default: the bundled ones)")
 
 

@@ -77,7 +77,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--noise", type=Path, required=True)
     parser.add_argument("--listener", required=True, help="as in person-02")
-    parser.add_argument("--model", default="default")
+    parser.add_argument("--model", default="bose-qc20")
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     return parser.parse_args()
 

@@ -82,10 +82,14 @@ FAULTS = [
         "tests/synthesis/test_objective.py", SYNTHESIS,
     ),
     *_of(
-        "synthesis/", "update.py",
+        "synthesis/", "tap_objective.py",
         [("weight * paths.secondary.conj() * residual", "weight * paths.secondary * residual"),
-         ("(scales * square - 2 * cross)", "(scales * square - cross)"),
          ("torch.as_tensor(10 ** (max_gain_db / 20)", "torch.as_tensor(10 ** (max_gain_db / 10)")],
+        "tests/synthesis/test_update.py", SYNTHESIS,
+    ),
+    *_of(
+        "synthesis/", "step_plane.py",
+        [("(x * self._square[0] - 2 * self._cross[0])", "(x * self._square[0] - self._cross[0])")],
         "tests/synthesis/test_update.py", SYNTHESIS,
     ),
     *_of(
@@ -111,7 +115,7 @@ FAULTS = [
     *_of(
         "synthesis/", "unknown_bands.py",
         [("ratio = MOST_PLAYED**2 * disturbance", "ratio = MOST_PLAYED * disturbance")],
-        "tests/synthesis", "tests/cases",
+        "tests/synthesis/test_unknown_bands.py", "tests/cases",
     ),
     *_of(
         "synthesis/start/", "fir_wiener.py",
@@ -119,8 +123,8 @@ FAULTS = [
         "tests/synthesis/start", SYNTHESIS,
     ),
     *_of(
-        CORE, "update.h",
-        [("(scale * c->square[b] - 2 * c->cross[b])", "(scale * c->square[b] - c->cross[b])"),
+        CORE, "tap_objective.h",
+        [("(x * c->square[0][b] - 2 * c->cross[0][b])", "(x * c->square[0][b] - c->cross[0][b])"),
          ("share * exp(log_ratio / 2) / amplitude[b]", "share * exp(log_ratio) / amplitude[b]")],
         *TESTS_OF_CORE,
     ),

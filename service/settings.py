@@ -53,7 +53,7 @@ class Settings(BaseSettings):
     """Design threads on a CPU; default: one per physical core."""
     fallback_below_db: float = float("inf")
     """Predicted dB below which Wiener filters are compared; inf: always."""
-    fallback_margin_db: float = Field(0.5, ge=0)
+    fallback_margin_db: float = Field(0.25, ge=0)
     """dB by which one must be better."""
     deadline_ms: float = Field(2000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
     """Deadline without X-Deadline-Ms."""

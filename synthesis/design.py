@@ -263,6 +263,11 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     if prediction is not draft.prediction:
         times_ms["predict"] = 1e3 * (perf_counter() - began)
     prediction = _with_unknown(posed, prediction)
+<<<<<<< HEAD
+=======
+    comparison = draft.comparison if _is_plain(problem) else None
+    is_below = _is_below(posed.max_gain_db, draft.wmmse)
+>>>>>>> main
     made = Design(
         taps,
         draft.refinement,
@@ -271,7 +276,8 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
         method=options.method,
         n_requested=options.n_updates,
         loop=loop,
-        wmmse=draft.wmmse if _is_below(posed.max_gain_db, draft.wmmse) else None,
+        wmmse=draft.wmmse if is_below else None,
+        wmmse_above_ceiling=None if is_below else draft.wmmse,
         implausible=implausible(problem, model.parameters.support, comparison),
     )
     is_above = _is_above(posed.max_gain_db, made)
@@ -365,8 +371,7 @@ def _replace_doubtful(
         for n, (generated, problem) in enumerate(zip(designs, problems, strict=True))
         if _is_doubtful(generated, fallback)
     }
-    if not rivals:
-        return
+    reached_db = [_above_ceiling_db(design) for design in designs]
     times_ms = _times_ms(designs)
     contenders = [("wmmse", 0)]
     if options.n_updates:
@@ -381,6 +386,7 @@ def _replace_doubtful(
                 raise rival
             if isinstance(rival, Design):
                 rivals[n].append(rival)
+                reached_db[n] = max(reached_db[n], _above_ceiling_db(rival))
         for stage, spent_ms in _times_ms(made).items():
             times_ms[stage] = times_ms.get(stage, 0.0) + spent_ms
     for n, found in rivals.items():
@@ -391,9 +397,22 @@ def _replace_doubtful(
         if isinstance(best, Design) and best is not generated:
             reason: Replaced = "predicted_worse" if isinstance(generated, Design) else "not_finite"
             designs[n] = replace(best, n_requested=options.n_updates, replaced_because=reason)
-    for item in designs:
+    for n, item in enumerate(designs):
         if isinstance(item, Design):
             item.times_ms.update(times_ms)
+            cost_db = reached_db[n] - item.prediction.nominal_noise_reduction_db
+            if cost_db > max(fallback.margin_db, item.ceiling_cost_db or 0.0):
+                designs[n] = replace(item, ceiling_cost_db=cost_db)
+
+
+def _above_ceiling_db(made: Design | SynthesisError) -> float:
+    """Return the noise reduction that is predicted for a Wiener filter, if it exceeds the ceiling."""
+    if not isinstance(made, Design):
+        return -math.inf
+    if made.method == "wmmse":
+        return made.prediction.nominal_noise_reduction_db + (made.ceiling_cost_db or 0.0)
+    beyond = made.wmmse_above_ceiling
+    return -math.inf if beyond is None else beyond.nominal_noise_reduction_db
 
 
 def _is_doubtful(generated: Design | SynthesisError, fallback: Fallback) -> bool:

@@ -14,8 +14,8 @@ from synthesis.arrays import squared_magnitude
 from synthesis.profiles import PLANE_ITERATIONS, SILENCE
 from synthesis.tap_objective import TapObjective
 
+# Of the 2 x 2 matrices, relative: both steps may be parallel.
 _RIDGE = 1e-6
-"""Of the 2 x 2 matrices, relative: both steps may be parallel."""
 
 
 class StepPlane:
@@ -68,9 +68,9 @@ class StepPlane:
             weight = self._objective.band_weight(self.power(x, y))
             bands = (*self._square, self._product, *self._cross)
             a, b, c, p, q = (
-                self._summed(weight * each) + of_penalty for each, of_penalty in zip(bands, penalty, strict=True)
+                self._summed(weight * band) + of_penalty for band, of_penalty in zip(bands, penalty, strict=True)
             )
-            a, b = (each * (1 + _RIDGE) for each in (a, b))
+            a, b = (item * (1 + _RIDGE) for item in (a, b))
             determinant = a * b - c * c
             is_plane = determinant > 0  # without a step before there is a line
             safe = torch.where(is_plane, determinant, 1.0)
@@ -97,4 +97,4 @@ class StepPlane:
             -(excess.conj() * first).real,
             -(excess.conj() * second).real,
         )
-        return tuple(each.sum(-1, keepdim=True).double() for each in terms)
+        return tuple(term.sum(-1, keepdim=True).double() for term in terms)

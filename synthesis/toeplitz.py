@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import numpy as np
 from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
-from scipy.linalg import solve_toeplitz as levinson
 
 from synthesis.arrays import Array
 from synthesis.minimum_phase import minimum_phase_response
@@ -206,6 +205,8 @@ def solve_directly(symbol: Array, matched: Array, n: int) -> Array:
     xp = array_namespace(symbol, matched)
     columns = np.fft.irfft(_on_host(symbol), axis=-1)[..., :n]
     sides = np.fft.irfft(_on_host(matched), axis=-1)[..., :n]
+    from scipy.linalg import solve_toeplitz as levinson  # the service starts without SciPy
+
     solved = np.full(sides.shape, np.nan)
     for place in np.ndindex(sides.shape[:-1]):
         with suppress(ValueError, np.linalg.LinAlgError):

@@ -264,11 +264,13 @@ class Design:
     n_requested: int = 0
     # Only with a feedback path.
     loop: Loop | None = None
-    # Predicted noise reduction that the requested ceiling on |W| costs, compared with the default ceiling; None if
-    # the filter was below it anyway.
+    # Predicted noise reduction that the requested ceiling on |W| costs, compared with the default ceiling or with
+    # WMMSE; None if the filter was below it anyway and WMMSE is not better.
     ceiling_cost_db: float | None = None
     # Prediction of WMMSE for the same problem; None if not computed.
     wmmse: WmmsePrediction | None = None
+    # The same where WMMSE exceeds the ceiling.
+    wmmse_above_ceiling: WmmsePrediction | None = None
     # Reason why a Wiener filter replaced the generator's, if it did.
     replaced_because: Replaced | None = None
     # Faults of the paths compared with the model's support.
@@ -292,7 +294,7 @@ class Fallback:
     # Predicted noise reduction below which the generator's filter is compared; infinite: always.
     below_db: float = math.inf
     # Least advantage of a Wiener filter.
-    margin_db: float = 0.5
+    margin_db: float = 0.25
 
 
 class Draft(NamedTuple):

@@ -68,8 +68,8 @@ class Refinement:
     def padded(self, n: int) -> Refinement:
         """The same with room for n more updates."""
         objective, step_scale, pcg_residual = (
-            torch.nn.functional.pad(each, (0, n), value=torch.nan)
-            for each in (self.objective, self.step_scale, self.pcg_residual)
+            torch.nn.functional.pad(item, (0, n), value=torch.nan)
+            for item in (self.objective, self.step_scale, self.pcg_residual)
         )
         return replace(self, objective=objective, step_scale=step_scale, pcg_residual=pcg_residual)
 
@@ -323,12 +323,12 @@ def _trials(plane: StepPlane, value: Tensor, profile: RefinementProfile) -> tupl
     none = torch.zeros_like(value).unsqueeze(-1)
     x = [none + scale for scale in STEP_SCALES]
     y = [none] * len(x)
-    values = [plane.value(*each) for each in zip(x, y, strict=True)]
+    values = [plane.value(*item) for item in zip(x, y, strict=True)]
     if profile.settles:
         lowest = plane.lowest()
         found = plane.value(*lowest)
         is_lower = found <= values[0]
-        for each, place in zip((x, y), lowest, strict=True):
-            each[0] = torch.where(is_lower.unsqueeze(-1), place, each[0])
+        for item, place in zip((x, y), lowest, strict=True):
+            item[0] = torch.where(is_lower.unsqueeze(-1), place, item[0])
         values[0] = torch.where(is_lower, found, values[0])
     return torch.cat(x, -1), torch.cat(y, -1), torch.stack(values, -1)

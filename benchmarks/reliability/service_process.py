@@ -125,7 +125,7 @@ class ServiceTarget:
     checkpoint: Checkpoint
 
 
-MODEL = "default"
+MODEL = "generic"
 MANAGEMENT_KEY = "operator"
 MANAGEMENT = {"Authorization": f"Bearer {MANAGEMENT_KEY}"}
 

@@ -171,7 +171,7 @@ def resolved_profile(name: str, paths: Sequence[Path]) -> str:
 
 def _outlasts(path: Path, n_samples: int) -> bool:
     """Return whether a response exceeds END_OF_RESPONSE of its maximum after a number of samples."""
-    response = np.fft.irfft(path) if np.iscomplexobj(path) else path
+    response = np.fft.irfft(path.astype(np.complex128)) if np.iscomplexobj(path) else path
     if len(response) <= n_samples:
         return False
     magnitude = np.abs(response)

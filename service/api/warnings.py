@@ -27,10 +27,11 @@ WARNINGS = {
     "implausible_coherence": "The coherence is 1 at nearly all frequencies, as that of a single window is, or the "
     "uncertainty is 0: it says nothing of the measurement, and the prediction is too high.",
     "resampled_grid": "A spectrum was resampled to the design grid of 32768 points.",
-    "ceiling_binds": "max_gain_db binds: it costs more than 0.5 dB of predicted noise reduction, compared with the "
-    "default ceiling, or where the loudspeaker is too quiet for that, with one that is as much higher.",
+    "ceiling_binds": "max_gain_db binds: it costs more than 0.3 dB of predicted noise reduction, compared with a "
+    "Wiener filter or with the default ceiling, or where the loudspeaker is too quiet for that, with one that is as "
+    "much higher.",
     "unstable_loop": "The loop of filter and `feedback` is unstable: it howls, and the prediction does not hold.",
-    "margins_bind": "The margins of the loop through `feedback` cost more than 0.5 dB of predicted noise "
+    "margins_bind": "The margins of the loop through `feedback` cost more than 0.3 dB of predicted noise "
     "reduction.",
     "amplification": "A band from 50 Hz to 8 kHz is predicted to become louder by more than 1 dB.",
     "outer_band_louder": "A band from 20 to 40 Hz or from 10 to 20 kHz is predicted to become louder; by more than "
@@ -51,7 +52,7 @@ UNRELATED = 0.5
 _OUTER_BANDS = LOW_BANDS + HIGH_BANDS
 _LOW_HZ = [nominal_hz(n) for n in LOW_BANDS]
 _SCORED = slice(*(round(value * 2 * (N_BINS - 1) / SAMPLE_RATE_HZ) for value in (50.0, 5000.0)))
-CEILING_COST_DB = 0.5
+CEILING_COST_DB = 0.3
 LOUDER_DB = 1.0
 # For bands that a calibration's windows hardly resolve: 20 Hz becomes 1 dB louder than predicted in the mean.
 LOW_LOUDER_DB = 1e-3

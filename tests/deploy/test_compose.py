@@ -1,4 +1,4 @@
-"""The compose files obey the Compose Specification and name only files, ports and settings that exist."""
+"""The compose files obey the Compose Specification and name only existing files, ports and settings."""
 
 import json
 from pathlib import Path
@@ -33,13 +33,13 @@ def test_every_mounted_folder_is_in_project() -> None:
     assert [folder for folder in from_project if not (ROOT / folder).is_dir()] == []
 
 
-def test_service_may_finish_what_it_has_admitted() -> None:
+def test_grace_period_covers_admitted_requests() -> None:
     service = read(COMPOSE)["services"]["service"]
     assert int(service["stop_grace_period"].removesuffix("s")) > Settings().drain_s + Settings().shutdown_s
 
 
 @pytest.mark.parametrize("file", [COMPOSE, COMPOSE_GPU], ids=lambda file: file.name)
-def test_every_setting_is_one_of_service(file: Path) -> None:
+def test_every_setting_exists(file: Path) -> None:
     named = {name for name in read(file)["services"]["service"]["environment"] if name.startswith("PRIME_")}
     assert named <= {f"PRIME_{name.upper()}" for name in Settings.model_fields}
 

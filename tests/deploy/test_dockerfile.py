@@ -1,4 +1,4 @@
-"""The Dockerfile is linted, copies only what its build context holds, and sets the service's own settings."""
+"""The Dockerfile passes a linter, copies only files of its build context, and sets existing settings."""
 
 import json
 import re
@@ -25,7 +25,7 @@ def test_hadolint_accepts_it() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_what_it_copies_is_in_project_and_in_build_context() -> None:
+def test_copied_files_are_in_build_context() -> None:
     copied = re.findall(r"^COPY (?!--from)(.+?) \S+$", TEXT, re.MULTILINE)
     names = [name for line in copied for name in line.split()]
     allowed = {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines()}
@@ -35,13 +35,13 @@ def test_what_it_copies_is_in_project_and_in_build_context() -> None:
         assert name in allowed
 
 
-def test_settings_are_service_and_it_is_not_root() -> None:
+def test_settings_exist_and_user_is_not_root() -> None:
     assert set(re.findall(r"\bPRIME_\w+(?==)", TEXT)) <= {f"PRIME_{name.upper()}" for name in Settings.model_fields}
     assert re.findall(r"^USER (.+)$", TEXT, re.MULTILINE)[-1] not in ("root", "0", "0:0")
 
 
 @pytest.mark.parametrize("answering", ["PRIME_PORT", "PRIME_MANAGEMENT_PORT"])
-def test_health_check_asks_management_port_where_there_is_one(answering: str) -> None:
+def test_health_check_prefers_management_port(answering: str) -> None:
     """Clients may have used up the connections of the other port."""
     (command,) = re.findall(r"^HEALTHCHECK .*?CMD (\[.*\])$", TEXT, re.MULTILINE)
     check = [sys.executable, *json.loads(command)[1:]]

@@ -1,4 +1,4 @@
-"""The Kubernetes manifests obey their schemas, and ask only for what the service has."""
+"""The Kubernetes manifests obey their schemas and use only existing features of the service."""
 
 import copy
 from pathlib import Path
@@ -19,7 +19,7 @@ PATCHES = ("gpu.yaml", "models-volume.yaml", "models-url.yaml")
 
 
 def by_name(entries: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Named entries are merged by their names, as a strategic merge patch does; others are put together."""
+    """Merge named entries by name, as a strategic merge patch does; append others."""
     if not all("name" in item for item in changes):
         return entries + changes
     merged = {entry["name"]: entry for entry in entries}
@@ -41,7 +41,7 @@ def patched(content: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
 
 
 def deployments() -> list[dict[str, Any]]:
-    """As it is, and as each patch makes it."""
+    """The deployment without and with each patch."""
     patches = [yaml.safe_load((FOLDER / file).read_text()) for file in PATCHES]
     return [MANIFESTS[0], *(patched(MANIFESTS[0], patch) for patch in patches)]
 
@@ -53,7 +53,7 @@ def test_obeys_schema(manifest: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("deployment", deployments(), ids=["cpu", *PATCHES])
-def test_it_asks_for_what_service_has(deployment: dict[str, Any]) -> None:
+def test_manifest_uses_existing_features(deployment: dict[str, Any]) -> None:
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     settings = {item["name"]: item["value"] for item in container["env"]}
@@ -71,8 +71,8 @@ def test_it_asks_for_what_service_has(deployment: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("deployment", deployments(), ids=["cpu", *PATCHES])
-def test_probes_and_scrapes_come_by_operator_door(deployment: dict[str, Any]) -> None:
-    """From other addresses, so that it is open to all pods: a key is asked for where something can be changed."""
+def test_probes_and_scrapes_use_management_port(deployment: dict[str, Any]) -> None:
+    """The management port is open to all pods, so that changes need a key."""
     template = deployment["spec"]["template"]
     (container,) = template["spec"]["containers"]
     environment = {item["name"]: item["value"] for item in container["env"]}

@@ -39,9 +39,9 @@ def nginx() -> str:
 
 
 def configured(folder: Path, port: int, replicas: tuple[int, ...]) -> list[str]:
-    """The command for the deployment's own configuration, its addresses replaced."""
+    """Return the command for the deployment's configuration with its addresses replaced."""
     text = CONFIGURATION.read_text()
-    if os.geteuid() == 0:  # its workers would be somebody who may not look into a test's folder
+    if os.geteuid() == 0:  # nginx's workers could not read a test's folder
         text = "user root;\n" + text
     for number, replica in enumerate(replicas):
         text = text.replace(f"server 127.0.0.1:{8000 + number} ", f"server 127.0.0.1:{replica} ")
@@ -55,8 +55,8 @@ def test_nginx_accepts_configuration(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_blocks_that_are_ready_to_use_are(tmp_path: Path) -> None:
-    """TLS, quotas and the limits by client address, their comment signs taken away."""
+def test_optional_blocks_are_valid(tmp_path: Path) -> None:
+    """TLS, quotas and the limits by client address, uncommented."""
     command = configured(tmp_path, 8080, (8000, 8001))
     made = [tmp_path / name for name in ("key.pem", "certificate.pem")]
     openssl = shutil.which("openssl")
@@ -100,7 +100,7 @@ def two_replicas(folder: Path) -> Iterator[list[ServiceProcess]]:
 def in_front_of(
     replicas: list[ServiceProcess], folder: Path, change: Callable[[str], str] = lambda text: text
 ) -> Iterator[int]:
-    """The port of an nginx that knows nothing of them yet. change: what is changed in its configuration."""
+    """Yield the port of a new nginx with a changed configuration."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -123,7 +123,7 @@ def in_front_of(
 
 @pytest.fixture(scope="module")
 def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ServiceProcess]]:
-    """Every test but the last leaves both alive and awake."""
+    """Two running replicas; only the last test stops one."""
     nginx()
     with two_replicas(tmp_path_factory.mktemp("replicas")) as both:
         yield both
@@ -131,7 +131,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ServiceP
 
 @pytest.fixture
 def port(replicas: list[ServiceProcess], tmp_path: Path) -> Iterator[int]:
-    """Where nginx listens in front of them."""
+    """Port of nginx in front of the replicas."""
     with in_front_of(replicas, tmp_path / "nginx") as port:
         yield port
 
@@ -148,7 +148,7 @@ def n_counted(replica: ServiceProcess, label: bytes) -> int:
     return int(sum(float(item) for item in found))
 
 
-def test_shed_request_keeps_nobody_out(port: int) -> None:
+def test_shed_request_does_not_block_next(port: int) -> None:
     """Refusals pass through with their Retry-After, and the next request is served."""
     primary, secondary = (response.numpy() for response in models.responses(7))
     body = wire.encode(primary, secondary)
@@ -188,7 +188,7 @@ def test_quota_is_counted_by_key(replicas: list[ServiceProcess], tmp_path: Path)
 
 
 def test_computed_request_is_not_repeated(replicas: list[ServiceProcess], port: int) -> None:
-    """What one replica could not do by its deadline, the other one is not asked for."""
+    """A request that one replica could not answer by its deadline is not sent to the other."""
     path = {"impulse_response": [1.0] * 2048}
     conditions = 12 * [{"primary": {"impulse_response": [0.0, 1.0]}, "secondary": path, "feedback": path}]
     body = json.dumps({"conditions": conditions, "sample_rate": 48_000})
@@ -202,7 +202,7 @@ def test_computed_request_is_not_repeated(replicas: list[ServiceProcess], port: 
 
 
 @pytest.mark.parametrize(("origin", "status"), [("http://127.0.0.1:{}", 200), ("http://evil.example", 403)])
-def test_only_page_may_ask(port: int, origin: str, status: int) -> None:
+def test_foreign_origin_is_rejected(port: int, origin: str, status: int) -> None:
     body = wire.encode(*(response.numpy() for response in models.responses(7)))
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.request(
@@ -213,7 +213,7 @@ def test_only_page_may_ask(port: int, origin: str, status: int) -> None:
 
 
 def answers(port: int, n: int, timeout_s: float, deadline_ms: str | None = None) -> list[tuple[int, float]]:
-    """Status of one design after the other, and the seconds that it took; status 0 where the client gave up."""
+    """Return status and seconds of consecutive designs; status 0 if the client gave up."""
     body = wire.encode(*(response.numpy() for response in models.responses(7)))
     found = []
     for _ in range(n):
@@ -231,9 +231,10 @@ def answers(port: int, n: int, timeout_s: float, deadline_ms: str | None = None)
     return found
 
 
-def test_replica_that_falls_silent_is_left_alone(replicas: list[ServiceProcess], port: int) -> None:
-    """It accepts connections and answers none; once it answers again it is asked again. What it was asked is not
-    asked again: it may have been what silenced it."""
+def test_silent_replica_is_skipped(replicas: list[ServiceProcess], port: int) -> None:
+    """The replica accepts connections without answering, then recovers. Its request is not sent to the other replica,
+    since it may have caused the silence.
+    """
     assert {status for status, _ in answers(port, 8, 20)} == {200}
     silent = replicas[0]
     silent.process.send_signal(signal.SIGSTOP)
@@ -250,7 +251,7 @@ def test_replica_that_falls_silent_is_left_alone(replicas: list[ServiceProcess],
     assert n_designs(silent) >= before + 3
 
 
-def test_body_that_is_too_large_is_rejected_in_service_words(port: int) -> None:
+def test_too_large_body_gets_service_problem(port: int) -> None:
     problem = HttpProblem("too-large", "")
     limits = {name: Settings.model_fields[name].default for name in ("max_body_bytes", "max_calibration_bytes")}
     for path, n_bytes in zip(("/refine", "/calibrate"), (limit + 1 for limit in limits.values()), strict=True):
@@ -269,7 +270,7 @@ def test_body_that_is_too_large_is_rejected_in_service_words(port: int) -> None:
 
 
 def raw(port: int, *parts: bytes) -> bytes:
-    """What comes back for bytes that are sent as they are, until nginx closes."""
+    """Send bytes as given and return what comes back until nginx closes."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         for part in parts:
             connection.sendall(part)
@@ -277,7 +278,7 @@ def raw(port: int, *parts: bytes) -> bytes:
 
 
 def test_heads_are_limited(port: int, replicas: list[ServiceProcess]) -> None:
-    """Too large, endless and slow ones end at nginx."""
+    """Heads that are too large, endless or slow end at nginx."""
     head = b"POST /refine HTTP/1.1\r\nHost: x\r\n"
     before = sum(n_counted(item, b'endpoint="/refine"') for item in replicas)
     assert raw(port, head + b"X: " + b"y" * 17_000 + b"\r\n\r\n").startswith(b"HTTP/1.1 400 ")
@@ -289,7 +290,7 @@ def test_heads_are_limited(port: int, replicas: list[ServiceProcess]) -> None:
 
 
 def test_upgrade_offers_and_chunks_are_served(port: int) -> None:
-    """A bare replica refuses both; nginx passes on a plain request of known length."""
+    """A bare replica rejects both; nginx passes on a plain request of known length."""
     primary, secondary = (response.numpy() for response in models.responses(7))
     body = wire.encode(primary, secondary)
     head = b"POST /synthesize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-safetensors\r\n"
@@ -325,9 +326,9 @@ def wait_for(outcomes: Counter[str], n: int) -> int:
 
 
 def test_replica_killed_under_load_costs_no_answer(replicas: list[ServiceProcess], port: int) -> None:
-    """nginx asks the other one, unless an answer had begun: who is cut off inside one asks again.
+    """nginx passes requests to the other replica; a client whose answer was cut off repeats its request.
 
-    The last test of this file: one replica is gone afterwards.
+    The last test of this file, since it stops a replica.
     """
     primary, secondary = (response.numpy() for response in models.responses(7))
     body, outcomes, stop = wire.encode(primary, secondary), Counter[str](), threading.Event()
@@ -351,13 +352,15 @@ def test_replica_killed_under_load_costs_no_answer(replicas: list[ServiceProcess
     for client in clients:
         client.start()
     before = wait_for(outcomes, 40)
-    assert all(n_designs(replica) > n for replica, n in zip(replicas, designed, strict=True))  # both are asked
+    assert all(
+        n_designs(replica) > n for replica, n in zip(replicas, designed, strict=True)
+    )  # both receive requests
     replicas[0].process.kill()
     replicas[0].process.wait()
     wait_for(outcomes, before + 40)
     stop.set()
     for client in clients:
         client.join()
-    assert outcomes.pop("cut off", 0) <= len(clients)  # at most what was being sent when it was killed
+    assert outcomes.pop("cut off", 0) <= len(clients)  # at most the answers being sent then
     del outcomes[OVERLOADED]  # a busy machine may be too slow for four clients at once
     assert set(outcomes) == {"200 8192 bytes"}

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the running service: every panel's query gives data, every rule evaluates."""
+"""A real Prometheus scrapes the running service: every panel has data, every rule evaluates."""
 
 import json
 import math
@@ -50,7 +50,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 
 
 class Prometheus:
-    """A server over the deployment's own configuration, its target and its pace replaced."""
+    """A server with the deployment's configuration, except target and interval."""
 
     def __init__(self, program: str, folder: Path, target: str) -> None:
         config = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
@@ -76,7 +76,7 @@ class Prometheus:
             return json.load(answer)["data"]
 
     def values(self, expression: str) -> list[float]:
-        """What a query gives now, without what is not a number."""
+        """Return the query's current values without NaN."""
         found = [float(item["value"][1]) for item in self.ask("query", query=expression)["result"]]
         return [item for item in found if not math.isnan(item)]
 
@@ -88,7 +88,7 @@ class Prometheus:
 
 @pytest.fixture(scope="module")
 def prometheus(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """One that has scraped the service while designs were asked for."""
+    """A server that has scraped the service during designs."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("prometheus is not on PATH (`make programs` fetches it)")
@@ -96,20 +96,20 @@ def prometheus(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory
     try:
         given_up = time.monotonic() + 240
         while time.monotonic() < given_up:
-            ask_for_designs(service)
+            request_designs(service)
             try:
                 # The recorded drift comes last: it needs two scrapes, and then an evaluation.
                 if server.values("prime:noise_reduction_drift_db") and server.values("prime_golden_seconds"):
                     break
             except OSError:
-                continue  # it does not listen yet
+                continue  # not listening yet
         yield server
     finally:
         server.close()
 
 
-def ask_for_designs(service: ServiceProcess) -> None:
-    """A little of everything that the dashboard shows: designs, one that is refused, and a calibration."""
+def request_designs(service: ServiceProcess) -> None:
+    """Produce data for the whole dashboard: designs, a rejected one, and a calibration."""
     primary, secondary = (response.numpy() for response in models.responses(7))
     body = wire.encode(primary, secondary)
     noise = np.random.default_rng(0).standard_normal(48_000)
@@ -147,4 +147,4 @@ def test_drift_is_prediction_minus_score(prometheus: Prometheus) -> None:
     (predicted,) = prometheus.values('prime_judged_noise_reduction_db_sum{source="predicted"}')
     (count,) = prometheus.values('prime_judged_noise_reduction_db_count{source="predicted"}')
     (drift,) = prometheus.values("prime:noise_reduction_drift_db")
-    assert drift == pytest.approx(predicted / count - 20.0, abs=1e-3)  # all ask for the same filter
+    assert drift == pytest.approx(predicted / count - 20.0, abs=1e-3)  # all designs are equal

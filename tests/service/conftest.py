@@ -1,4 +1,4 @@
-"""A real service over a real store, in this process, shared by tests that do not change it."""
+"""A real service over a real store in this process, shared by tests that do not change it."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -60,7 +60,7 @@ async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[FastAPI]:
 
 @pytest.fixture
 async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the shared service, or of the one that a test file's own `app` makes."""
+    """A client of the shared service, or of the `app` fixture that a test file defines."""
     async with connected(app) as client:
         yield client
 

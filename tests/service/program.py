@@ -1,4 +1,4 @@
-"""`python -m service` as a process, for tests of what the application alone cannot show."""
+"""`python -m service` as a process, for tests that need more than the application."""
 
 import os
 import re
@@ -17,7 +17,7 @@ PATIENT = ("--deadline-ms", "60000", "--ready-budget-ms", "60000")
 
 
 class Program:
-    """`python -m service` on a port of its own choosing, its log read as it is written."""
+    """`python -m service` on a free port, with its log read as it is written."""
 
     def __init__(self, store: Path, *arguments: str) -> None:
         command = [sys.executable, "-m", "service", "--port", "0", "--device", "cpu", "--threads", "1"]
@@ -61,7 +61,7 @@ class Program:
         pytest.fail(f"not ready:\n{''.join(self.log)}")
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Tell it to stop, and return its exit status."""
+        """Send a signal and return the exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         status = self.process.wait(120)

@@ -1,4 +1,4 @@
-"""Probe recordings as an earphone would make them: a noise through true paths, both states."""
+"""Probe recordings of an earphone: a noise through true paths, in both states."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a page of another site has a browser send is refused by both listeners; other clients are served."""
+"""Both listeners reject browser requests of foreign pages and serve other clients."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ FOREIGN = (
 
 @pytest.fixture(scope="module")
 def program(store_folder: Path) -> Iterator[Program]:
-    """With a management listener, and a proxy's name allowed."""
+    """A program with a management listener, and a proxy's name allowed."""
     names = '["anc.example.org"]'
     with Program(store_folder, "--management-port", "0", "--allowed-hosts", names) as program:
         program.wait_until_ready()
@@ -42,7 +42,7 @@ def management(program: Program) -> str:
 
 
 @pytest.mark.parametrize("headers", FOREIGN)
-def test_foreign_requests_are_refused(
+def test_foreign_requests_are_rejected(
     program: Program, management: str, ear: Paths, headers: dict[str, str]
 ) -> None:
     body, kind = orjson.dumps(as_responses(ear)), {"Content-Type": "application/json"}
@@ -69,7 +69,7 @@ def test_foreign_requests_are_refused(
         {"Host": "192.0.2.1:8080", "Origin": "http://192.0.2.1:8080"},
     ],
 )
-def test_own_page_and_programs_are_served(
+def test_page_and_programs_are_served(
     program: Program, management: str, ear: Paths, headers: dict[str, str]
 ) -> None:
     kind = {"Content-Type": "application/json"}

@@ -1,4 +1,4 @@
-"""`docs/http-api.md` names every endpoint, field, warning and problem that there is, and no others."""
+"""`docs/http-api.md` names the endpoints, fields, warnings and problems, and no others."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Errors of other packages as the problems that clients receive."""
+"""Errors of other packages become problems."""
 
 import errno
 
@@ -34,5 +34,5 @@ def test_known_error_becomes_problem(error: Exception, code: str, field: str | N
 
 
 @pytest.mark.parametrize("error", [KeyError("a"), OSError(errno.EIO, "disk"), ZeroDivisionError()])
-def test_unexpected_error_is_a_defect(error: Exception) -> None:
+def test_unexpected_error_is_defect(error: Exception) -> None:
     assert to_problem(error) is None

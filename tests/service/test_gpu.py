@@ -1,4 +1,4 @@
-"""The real program on a GPU: ready, and its filters are the library's."""
+"""The real program on a GPU is ready and gives the library's filters."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,12 +34,12 @@ def program(store_folder: Path) -> Iterator[Program]:
 
 
 def assert_near(found: np.ndarray, expected: np.ndarray) -> None:
-    """On a GPU, sums have another order, and the conjugate gradients amplify their rounding."""
+    """Allow for another order of sums on a GPU, which the conjugate gradients amplify."""
     assert np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("k", [0, 1])
-def test_filter_is_librarys(program: Program, default_model: Synthesizer, ear: Paths, k: int) -> None:
+def test_filter_equals_library(program: Program, default_model: Synthesizer, ear: Paths, k: int) -> None:
     expected = default_model.design(library_paths(ear), k).taps[0].numpy()
     body = wire.encode(ear.primary, ear.secondary)
     answer = httpx.post(f"{program.address}/refine?k={k}", content=body, headers=BINARY, timeout=60)
@@ -47,9 +47,7 @@ def test_filter_is_librarys(program: Program, default_model: Synthesizer, ear: P
     assert_near(np.frombuffer(answer.content, "<f4"), expected)
 
 
-def test_ears_asked_for_together_are_what_each_would_be_alone(
-    program: Program, default_model: Synthesizer, ear: Paths
-) -> None:
+def test_batch_equals_single_designs(program: Program, default_model: Synthesizer, ear: Paths) -> None:
     expected = default_model.design(library_paths(ear), 1).taps[0].numpy()
     body = orjson.dumps({"items": [as_responses(ear)] * 9})  # one more than the middle batch holds
     headers = {"Content-Type": "application/json"}

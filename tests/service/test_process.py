@@ -1,4 +1,4 @@
-"""The real program on a real socket: what the application alone cannot show."""
+"""The real program on a real socket."""
 
 import base64
 import http.client
@@ -32,14 +32,14 @@ JSON_BODY = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def program(store_folder: Path) -> Iterator[Program]:
-    """One that is ready, for all tests that leave it running."""
+    """A program that is ready, for tests that leave it running."""
     with Program(store_folder, "--max-body-bytes", "1000000", "--fallback-margin-db", "1000") as program:
         program.wait_until_ready()
         yield program
 
 
 def exchange(port: int, *parts: bytes, pause_s: float = 0) -> bytes:
-    """Send bytes as they are, with a pause after each part, and read until the server closes."""
+    """Send bytes as given, with a pause after each part, and read until the server closes."""
     with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         for part in parts:
             connection.sendall(part)
@@ -57,7 +57,7 @@ def assert_raw_problem(received: bytes, status: int, code: str) -> None:
     assert orjson.loads(body)["type"] == TYPE_PREFIX + code
 
 
-def test_the_filter_is_the_library_s(program: Program, default_model: Synthesizer, ear: Paths) -> None:
+def test_filter_equals_library(program: Program, default_model: Synthesizer, ear: Paths) -> None:
     expected = default_model.design(library_paths(ear), 1).taps
     with httpx.Client(base_url=program.address) as client:
         for _ in range(2):  # twice on one connection
@@ -69,18 +69,18 @@ def test_the_filter_is_the_library_s(program: Program, default_model: Synthesize
     assert np.array_equal(np.frombuffer(binary.content, "<f4"), np.array(answer.json()["fir"], np.float32))
 
 
-def test_no_answer_on_a_cpu_needs_torch(program: Program, ear: Paths) -> None:
-    """Nor SciPy, from the start to the last answer: designs by each method, evaluations, calibrations."""
+def test_no_answer_on_cpu_needs_torch(program: Program, ear: Paths) -> None:
+    """SciPy is not needed either, from the start to the last answer, for designs, evaluations and calibrations."""
     body = as_responses(ear)
     with httpx.Client(base_url=program.address, timeout=60) as client:
         for method in METHODS:
             designed = client.post("/refine?k=1", json=body | {"method": method}).json()
         client.post("/evaluate", json=body | {"fir": designed["fir"]}).raise_for_status()
         noise = np.random.default_rng(1).standard_normal(20_000).astype("<f4")
-        heard = np.roll(noise, 2)
+        delayed = np.roll(noise, 2)
         x, off, on = (
-            {"float32": base64.b64encode(each.tobytes()).decode()}
-            for each in (noise, heard, heard - np.roll(noise, 4))
+            {"float32": base64.b64encode(item.tobytes()).decode()}
+            for item in (noise, delayed, delayed - np.roll(noise, 4))
         )
         takes = [{"gain": gain, "x": x, "e": e} for gain, e in ((0, off), (1, on))]
         client.post("/calibrate", json={"takes": takes, "sample_rate": 48_000}).raise_for_status()
@@ -90,19 +90,19 @@ def test_no_answer_on_a_cpu_needs_torch(program: Program, ear: Paths) -> None:
     assert "/scipy/" not in loaded
 
 
-def test_a_declared_length_is_judged_before_the_body_is_sent(program: Program) -> None:
+def test_declared_length_is_checked_before_body(program: Program) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", program.port, timeout=120)
     connection.putrequest("POST", "/synthesize")
     connection.putheader("Content-Type", "application/json")
     connection.putheader("Content-Length", "1000001")
     connection.endheaders()
-    answer = connection.getresponse()  # not a byte of the body has gone
+    answer = connection.getresponse()  # before any byte of the body is sent
     assert answer.status == 413
     assert orjson.loads(answer.read())["type"] == TYPE_PREFIX + "too-large"
     connection.close()
 
 
-def test_a_chunked_body_is_refused(program: Program) -> None:
+def test_chunked_body_is_rejected(program: Program) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", program.port, timeout=120)
     connection.request("POST", "/synthesize", iter([b"{", b"}"]), JSON_BODY, encode_chunked=True)
     answer = connection.getresponse()
@@ -111,15 +111,15 @@ def test_a_chunked_body_is_refused(program: Program) -> None:
     connection.close()
 
 
-def test_nothing_of_the_requests_is_logged(program: Program, ear: Paths) -> None:
+def test_log_holds_no_request_data(program: Program, ear: Paths) -> None:
     n_lines = len(program.log)
     httpx.post(f"{program.address}/synthesize", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
     time.sleep(0.1)
     assert len(program.log) == n_lines
 
 
-def test_who_has_gone_is_not_designed_for(program: Program, ear: Paths) -> None:
-    """Forty ask for up to eight updates, few of them as many, and hang up while most of them wait."""
+def test_disconnected_clients_are_skipped(program: Program, ear: Paths) -> None:
+    """Forty clients request up to eight updates and disconnect while most of them wait."""
     body = wire.encode(ear.primary, ear.secondary)
     head = b"POST /refine?k=%d HTTP/1.1\r\nHost: x\r\n"
     head += b"Content-Type: application/x-safetensors\r\nContent-Length: %d\r\n\r\n"
@@ -129,14 +129,14 @@ def test_who_has_gone_is_not_designed_for(program: Program, ear: Paths) -> None:
         sockets.append(socket.create_connection(("127.0.0.1", program.port), timeout=120))
         sockets[-1].sendall(head % (8 - number % 8, len(body)) + body)
     wait_for(lambda: scraped(program, "prime_queue_depth") > 10)
-    for each in sockets:
-        each.close()
+    for item in sockets:
+        item.close()
     wait_for(lambda: scraped(program, "prime_queue_depth") == 0)
     assert scraped(program, "prime_refine_applied_count") - n_designed < 40
 
 
 def wait_for(condition: Callable[[], bool], within_s: float = 240) -> None:
-    """Ask until it holds."""
+    """Poll until the condition holds."""
     given_up = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < given_up
@@ -150,14 +150,14 @@ def scraped(program: Program, name: str) -> float:
 
 
 def started_by(pid: int) -> list[int]:
-    """The processes that one has started."""
+    """Return the child processes of a process."""
     files = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for file in files for child in file.read_text().split()]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_stops_when_told_and_answers_what_it_has_taken(store_folder: Path, ear: Paths, number: int) -> None:
-    """All its processes are told, as by Ctrl-C in a terminal or by a supervisor."""
+def test_signal_stops_after_admitted_requests(store_folder: Path, ear: Paths, number: int) -> None:
+    """All its processes receive the signal, as from Ctrl-C in a terminal or from a supervisor."""
     program = Program(store_folder)
     assert httpx.get(f"{program.address}/health/live").status_code == 200
     program.wait_until_ready()
@@ -175,12 +175,12 @@ def test_it_stops_when_told_and_answers_what_it_has_taken(store_folder: Path, ea
     n_taken = 0
     while n_taken < len(clients) and time.monotonic() < given_up:
         n_taken = len(answers) + int(scraped(program, "prime_queue_depth"))
-    for each in started_by(program.process.pid):
-        os.kill(each, number)
+    for item in started_by(program.process.pid):
+        os.kill(item, number)
     status = program.stop(number)
     for client in clients:
         client.join()
-    # On a busy machine the last of six may be more than the queue takes; whoever is refused knows at once.
+    # On a busy machine the queue may refuse the last of six, at once.
     taken = [answer for answer in answers if "overloaded" not in answer.text]
     assert len(answers) == len(clients)
     assert taken
@@ -189,7 +189,7 @@ def test_it_stops_when_told_and_answers_what_it_has_taken(store_folder: Path, ea
     assert "Traceback" not in "".join(program.log)
 
 
-def test_sighup_lets_a_new_version_take_over(tmp_path: Path, ear: Paths) -> None:
+def test_sighup_lets_new_version_take_over(tmp_path: Path, ear: Paths) -> None:
     store = ModelStore(tmp_path, include_bundled=False)
     store.publish("ears", models.checkpoint(1))
     program = Program(tmp_path)
@@ -203,7 +203,7 @@ def test_sighup_lets_a_new_version_take_over(tmp_path: Path, ear: Paths) -> None
     assert program.stop() == -signal.SIGTERM
 
 
-def test_a_drain_answers_says_not_ready_and_closes_connections(store_folder: Path, ear: Paths) -> None:
+def test_drain_answers_and_closes_connections(store_folder: Path, ear: Paths) -> None:
     program = Program(store_folder, "--drain-s", "4")
     program.wait_until_ready()
     content = orjson.dumps(as_responses(ear))

@@ -47,7 +47,7 @@ def address(tmp_path: Path) -> Iterator[str]:
     settings |= {
         "PRIME_DEADLINE_MS": "60000",
         "PRIME_READY_BUDGET_MS": "60000",
-    }  # two cores may be busy with the cluster
+    }  # the cluster may occupy two cores
     settings["PRIME_FALLBACK_MARGIN_DB"] = "1000"  # a Wiener filter would replace those of a random generator
     # Ray kills a proxy that is not ready within 5 s, which on two busy cores it may not be.
     patience = {"RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "120", "RAY_USAGE_STATS_ENABLED": "0"}

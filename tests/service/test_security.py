@@ -1,4 +1,4 @@
-"""What `docs/security.md` says, where no other test does."""
+"""Claims of `docs/security.md` that no other test covers."""
 
 import ast
 import sys
@@ -31,7 +31,7 @@ FETCHES = {"aiohttp", "http.client", "httpx", "requests", "urllib.request", "url
 
 
 def names_used(file: Path) -> set[str]:
-    """Everything that a module imports, and every dotted name that it uses, with all that they start with."""
+    """Return a module's imports and dotted names, with all their prefixes."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -48,13 +48,13 @@ def sources() -> Iterator[Path]:
         yield from (ROOT / package).rglob("*.py")
 
 
-def test_nothing_that_runs_what_it_reads_is_called() -> None:
-    assert "pickle" in names_used(Path(__file__))  # or the search would find nothing
+def test_no_code_executing_reader_is_used() -> None:
+    assert "ast.walk" in names_used(Path(__file__))  # precondition: the search finds names
     for file in sources():
         assert not names_used(file) & RUNS_WHAT_IT_READS, file
 
 
-def test_the_service_fetches_nothing() -> None:
+def test_service_fetches_nothing() -> None:
     for file in sources():
         assert not names_used(file) & FETCHES, file
 
@@ -67,12 +67,12 @@ def _see(event: str, details: tuple[object, ...]) -> None:
         SEEN.append(f"{event} {details!r}")
 
 
-sys.addaudithook(_see)  # which Python gives no way to take away; it sees nothing unless `SEEN` is a list
+sys.addaudithook(_see)  # permanent in Python; records only while `SEEN` is a list
 
 
 @contextmanager
 def watched() -> Iterator[list[str]]:
-    """What any thread of this process opens or connects to meanwhile."""
+    """Record what any thread of this process opens or connects to inside the block."""
     global SEEN
     SEEN = []
     try:
@@ -89,10 +89,10 @@ def watched() -> Iterator[list[str]]:
         "s3://marker/x", "\\\\marker\\share", "marker\x00", "~/marker", "marker@../1", "Marker",
     ],
 )  # fmt: skip
-async def test_no_text_of_a_request_is_opened(
+async def test_no_text_of_request_is_opened(
     client: httpx.AsyncClient, ear: Paths, settings: Settings, text: str
 ) -> None:
-    """Neither as a model's name, in each place that one may stand in, nor anywhere else."""
+    """The text is neither opened as a model's name nor from any other field."""
     binary = wire.encode(ear.primary, ear.secondary)
     bodies = (as_responses(ear, model=text), as_responses(ear, sign=text), {"primary": text})
     with watched() as seen:
@@ -105,7 +105,7 @@ async def test_no_text_of_a_request_is_opened(
             answers.append(await client.post("/refine", content=binary, headers=BINARY_BODY, params=query))
         for path in ("/models", "/v2/models"):
             answers.append(await client.get(f"{path}/{quote(text, safe='')}"))
-    assert any("test_security" in item for item in seen)  # or the watch would see nothing
+    assert any("test_security" in item for item in seen)  # precondition: events are seen
     assert not [item for item in seen if "marker" in item.lower()]
     assert not [item for item in seen if not item.startswith("open")]
     assert all(400 <= answer.status_code < 500 for answer in answers)

@@ -1,4 +1,4 @@
-"""Limits of the server: time for a body, a number of connections, a listener for the operator."""
+"""Limits of the server: time for a body, number of connections, a separate management listener."""
 
 import hashlib
 import os
@@ -18,8 +18,8 @@ from tests.service.program import Program
 from tests.service.test_process import assert_raw_problem, exchange, wait_for
 
 LIMIT_S = 1.0
+# The event loop counts in whole milliseconds, and from when its turn began.
 AT_LEAST_S = LIMIT_S - 0.01
-"""The event loop counts in whole milliseconds, and from when its turn began."""
 MAX_CONNECTIONS = 30
 
 
@@ -29,7 +29,7 @@ def digest(key: str) -> str:
 
 @pytest.fixture(scope="module")
 def keys_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of clients' keys: `first`."""
+    """A file with the client key `first`."""
     file = tmp_path_factory.mktemp("keys") / "clients"
     file.write_text(f"one:{digest('first')}\n")
     return file
@@ -37,7 +37,7 @@ def keys_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def program(store_folder: Path, keys_file: Path) -> Iterator[Program]:
-    """With few connections, a file of keys and a management listener."""
+    """A program with few connections, a key file and a management listener."""
     limits = ["--receive-timeout-s", "60", "--max-connections", str(MAX_CONNECTIONS), "--keep-alive-s", "3"]
     with Program(store_folder, *limits, "--api-keys-file", str(keys_file), "--management-port", "0") as program:
         program.wait_until_ready()
@@ -46,7 +46,7 @@ def program(store_folder: Path, keys_file: Path) -> Iterator[Program]:
 
 @pytest.fixture(scope="module")
 def impatient(store_folder: Path, keys_file: Path) -> Iterator[Program]:
-    """One that waits for a head or a body for `LIMIT_S`."""
+    """A program that waits `LIMIT_S` for a head or a body."""
     with Program(store_folder, "--receive-timeout-s", str(LIMIT_S), "--api-keys-file", str(keys_file)) as program:
         program.wait_until_ready()
         yield program
@@ -59,7 +59,7 @@ def management(program: Program) -> str:
 
 
 def dripping(program: Program, *parts: bytes) -> tuple[bytes, float]:
-    """Send parts a fifth of the limit apart until the server hangs up: what it said, and the seconds until then."""
+    """Send parts a fifth of the limit apart until the server closes; return the answer and the seconds until then."""
     began = time.monotonic()
     with socket.create_connection(("127.0.0.1", program.port), timeout=LIMIT_S / 5) as connection:
         received = b""
@@ -69,7 +69,7 @@ def dripping(program: Program, *parts: bytes) -> tuple[bytes, float]:
                 chunk = connection.recv(65_536)
             except TimeoutError:
                 continue
-            except OSError:  # closed while we were sending
+            except OSError:  # closed during sending
                 break
             received += chunk
             if not chunk:
@@ -81,7 +81,7 @@ HEAD = b"POST /synthesize HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-saf
 FIRST = b"Authorization: Bearer first\r\n"
 
 
-def test_a_body_that_drips_is_not_waited_for(impatient: Program) -> None:
+def test_slow_body_is_rejected(impatient: Program) -> None:
     head = HEAD + FIRST + b"Content-Length: 100000\r\n\r\n"
     received, spent_s = dripping(impatient, head, *[b"PRME"] * 1000)
     assert_raw_problem(received, 408, "too-slow")
@@ -99,23 +99,23 @@ def test_a_body_that_drips_is_not_waited_for(impatient: Program) -> None:
         b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
     ],
 )
-def test_a_length_that_could_be_read_in_two_ways_is_refused(program: Program, lines: bytes) -> None:
-    """Else a proxy and this service might disagree on where the next request begins."""
+def test_ambiguous_length_is_rejected(program: Program, lines: bytes) -> None:
+    """Otherwise a proxy and the service might disagree on where the next request begins."""
     assert exchange(program.port, HEAD + FIRST + lines).startswith(b"HTTP/1.1 400 ")
 
 
-def test_too_many_connections_are_refused(program: Program) -> None:
+def test_too_many_connections_are_rejected(program: Program) -> None:
     open_ones = [socket.create_connection(("127.0.0.1", program.port)) for _ in range(MAX_CONNECTIONS)]
     try:
         live = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
         assert exchange(program.port, live).startswith(b"HTTP/1.1 503 ")
     finally:
-        for each in open_ones:
-            each.close()
+        for open_one in open_ones:
+            open_one.close()
     wait_for(lambda: b"200 OK" in exchange(program.port, b"GET /health/live HTTP/1.0\r\n\r\n"))
 
 
-def test_the_operator_has_a_listener_apart(program: Program, management: str) -> None:
+def test_management_has_separate_listener(program: Program, management: str) -> None:
     for path in ("/metrics", "/models/reload"):
         method = "GET" if path == "/metrics" else "POST"
         refused = httpx.request(method, program.address + path, headers={"Authorization": "Bearer first"})
@@ -124,12 +124,12 @@ def test_the_operator_has_a_listener_apart(program: Program, management: str) ->
     assert httpx.post(f"{management}/synthesize", content=b"").status_code == 404
     for path in ("/health/live", "/health/ready"):
         assert httpx.get(management + path).status_code == httpx.get(program.address + path).status_code == 200
-    # What marks a request of that listener is not for a client to say.
+    # A client cannot claim to come through that listener.
     refused = httpx.get(f"{program.address}/metrics", headers={"is_management": "1", "Host": management[7:]})
     assert refused.status_code == 404
 
 
-def test_keys_are_rotated_while_the_service_runs(program: Program, keys_file: Path, ear: Paths) -> None:
+def test_keys_are_rotated_while_service_runs(program: Program, keys_file: Path, ear: Paths) -> None:
     body = wire.encode(ear.primary, ear.secondary)
 
     def ask(key: str) -> int:
@@ -146,7 +146,7 @@ def test_keys_are_rotated_while_the_service_runs(program: Program, keys_file: Pa
     wait_for(lambda: ask("first") == 200)
 
 
-def test_a_unix_socket_in_use_is_left_to_its_service(store_folder: Path, tmp_path: Path) -> None:
+def test_used_unix_socket_is_not_taken(store_folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "socket"
     command = [sys.executable, "-m", "service", "--store", str(store_folder), "--model", "ears", "--device", "cpu"]
     with subprocess.Popen([*command, "--uds", str(path)], stderr=subprocess.DEVNULL) as first:
@@ -170,7 +170,7 @@ def test_a_unix_socket_in_use_is_left_to_its_service(store_folder: Path, tmp_pat
     assert not path.exists()
 
 
-def test_a_taken_port_ends_the_program_with_a_line(program: Program, store_folder: Path) -> None:
+def test_taken_port_ends_program_with_line(program: Program, store_folder: Path) -> None:
     command = [sys.executable, "-m", "service", "--store", str(store_folder), "--model", "ears", "--device", "cpu"]
     second = subprocess.run([*command, "--port", str(program.port)], capture_output=True, text=True, timeout=240)
     assert second.returncode == 3
@@ -178,9 +178,7 @@ def test_a_taken_port_ends_the_program_with_a_line(program: Program, store_folde
     assert "Traceback" not in second.stderr
 
 
-def test_who_hangs_up_on_two_requests_at_once_makes_no_defect(
-    program: Program, management: str, ear: Paths
-) -> None:
+def test_disconnect_with_two_requests_is_no_defect(program: Program, management: str, ear: Paths) -> None:
     body = wire.encode(ear.primary, ear.secondary)
     request = HEAD + FIRST + b"Content-Length: %d\r\n\r\n" % len(body) + body
     for _ in range(3):
@@ -188,18 +186,18 @@ def test_who_hangs_up_on_two_requests_at_once_makes_no_defect(
             connection.sendall(request + request)
     with httpx.Client(base_url=program.address, headers={"Authorization": "Bearer first"}) as client:
         answer = client.post("/synthesize", content=body, headers={"Content-Type": "application/x-safetensors"})
-    assert answer.status_code == 200  # behind those
+    assert answer.status_code == 200  # the later request is answered
     metrics = httpx.get(f"{management}/metrics").text
     assert "prime_defects_total 0.0" in metrics
     wait_for(lambda: "prime_queue_depth 0.0" in httpx.get(f"{management}/metrics").text)
 
 
-def test_connections_of_clients_do_not_keep_the_operator_out(program: Program, management: str) -> None:
+def test_client_connections_leave_management_reachable(program: Program, management: str) -> None:
     open_ones = [socket.create_connection(("127.0.0.1", program.port)) for _ in range(MAX_CONNECTIONS)]
     try:
         wait_for(lambda: b" 503 " in exchange(program.port, b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"))
         assert httpx.get(f"{management}/health/live").status_code == 200
         assert httpx.get(f"{management}/metrics").status_code == 200
     finally:
-        for each in open_ones:
-            each.close()
+        for open_one in open_ones:
+            open_one.close()

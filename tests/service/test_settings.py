@@ -1,4 +1,4 @@
-"""Settings: the command line, the environment, and what neither may say."""
+"""Settings from the command line and the environment, and invalid ones."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from service.settings import Settings, physical_cores
 DIGEST = "ab" * 32
 
 
-def test_the_command_line_and_the_environment_say_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_command_line_and_environment_agree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     arguments = [
         "--host",
         "0.0.0.0",
@@ -48,12 +48,12 @@ def test_the_command_line_and_the_environment_say_the_same(monkeypatch: pytest.M
         {"max_resident_models": 1},
     ],
 )
-def test_what_cannot_be_is_refused(values: dict[str, object]) -> None:
+def test_invalid_settings_are_rejected(values: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Settings(**values)
 
 
-def test_threads_default_to_the_physical_cores_and_are_never_more_than_there_are(
+def test_threads_default_to_physical_cores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert 1 <= physical_cores() <= (os.cpu_count() or 1)
@@ -76,9 +76,7 @@ def test_threads_default_to_the_physical_cores_and_are_never_more_than_there_are
         (["--device", "cuda"], {"CUDA_VISIBLE_DEVICES": ""}, "no CUDA device"),
     ],
 )
-def test_a_wrong_setting_ends_the_program_with_a_line(
-    arguments: list[str], environment: dict[str, str], said: str
-) -> None:
+def test_wrong_setting_ends_program_with_line(arguments: list[str], environment: dict[str, str], said: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "service", *arguments],
         capture_output=True,

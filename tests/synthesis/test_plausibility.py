@@ -128,6 +128,15 @@ def test_extreme_paths_are_judged_without_warning(cases: list[Case], paths: tupl
     assert find_implausible(cases[0][0], *paths)
 
 
+@pytest.mark.parametrize(("off_db", "is_named"), [(-4.5, True), (-2.5, False), (2.5, False), (4.5, True)])
+def test_gain_off_by_more_than_ears_differ_is_named(cases: list[Case], off_db: float, is_named: bool) -> None:
+    for prior, (primary, secondary), _ in cases:
+        to_support_db = -prior.explain(primary, secondary).level_db
+        moved = np.float32(10 ** ((to_support_db + off_db) / 20)) * secondary
+        codes = [finding.code for finding in find_implausible(prior, primary, moved)]
+        assert codes == ["implausible_level"] * is_named
+
+
 def test_level_says_what_gain_has_to_be() -> None:
     plain = Explanation(10.0, 10.0, False, None, None, -6.02, 0.3, 0.0, 0.1, 0.0, 2.0)
     (finding,) = findings_of(plain)

@@ -71,8 +71,8 @@ class CpuBackend:
         if not self._model:
             raise MemoryError("no memory for the model")
         self._workspaces: deque[int] = deque()
-        self._profiles = {name: _core_profile(each) for name, each in PROFILES.items()}
-        self._finest = {name: _core_profile(on_design_grid(each)) for name, each in PROFILES.items()}
+        self._profiles = {name: _core_profile(profile) for name, profile in PROFILES.items()}
+        self._finest = {name: _core_profile(on_design_grid(profile)) for name, profile in PROFILES.items()}
 
     def __del__(self) -> None:
         for workspace in getattr(self, "_workspaces", ()):
@@ -84,13 +84,13 @@ class CpuBackend:
         self, problems: Sequence[Problem], options: DesignOptions, with_wmmse: bool
     ) -> list[Draft | SynthesisError]:
         """As `Backend.draft`: one call of the core for each problem."""
-        return [self._draft(each, options, with_wmmse) for each in problems]
+        return [self._draft(problem, options, with_wmmse) for problem in problems]
 
     def predict(
         self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64], is_true: bool
     ) -> list[Prediction | SynthesisError]:
         """As `Backend.predict`; a filter may also be its response on the design grid, complex64 [16385]."""
-        return [self._predict(*each, is_true) for each in zip(problems, taps, strict=True)]
+        return [self._predict(*item, is_true) for item in zip(problems, taps, strict=True)]
 
     def _draft(self, problem: Problem, options: DesignOptions, with_wmmse: bool) -> Draft | SynthesisError:
         """The core's result has a prediction, and judges the paths, only of a single condition."""
@@ -103,7 +103,7 @@ class CpuBackend:
             profile = (self._finest if given.has_unknown else self._profiles)[options.profile]
             if start := STARTS.get(options.method):
                 began = perf_counter()
-                starts = [start(each.primary, each.secondary) for each in conditions]
+                starts = [start(condition.primary, condition.secondary) for condition in conditions]
                 _write_taps(result, np.tensordot(problem.shares, starts, 1))
                 start_ms = 1e3 * (perf_counter() - began)
             arguments = len(conditions), method, byref(profile), options.n_updates, margin_db, byref(result)
@@ -151,7 +151,7 @@ class CpuBackend:
         Parameters
         ----------
         problem
-            Its latency, feedback and own ceiling are ignored.
+            Its latency, feedback and ceiling are ignored.
         taps
             What the search starts from.
         limit_db

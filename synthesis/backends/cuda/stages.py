@@ -37,11 +37,11 @@ class Stages:
         """Taps of the first rows, solved in float64 on the host; NaN for one without a solution."""
         solved = []
         for row in range(n_ears):
-            own = slice(row, row + 1)
+            rows = slice(row, row + 1)
             try:
-                solved.append(design_wmmse(inputs.paths[own], inputs.reference_psd[own]))
+                solved.append(design_wmmse(inputs.paths[rows], inputs.reference_psd[rows]))
             except (ValueError, np.linalg.LinAlgError):
-                solved.append(torch.full_like(inputs.max_gain_db[own], torch.nan).expand(1, N_TAPS))
+                solved.append(torch.full_like(inputs.max_gain_db[rows], torch.nan).expand(1, N_TAPS))
         return torch.cat(solved)
 
     def begin_updates(self, profile: str, inputs: BatchInputs, start: Tensor, outputs: BatchOutputs) -> Update:
@@ -74,5 +74,5 @@ class Stages:
 
     def nbytes(self) -> int:
         """Memory of the weights."""
-        own = [*self.synthesizer.parameters(), *self.synthesizer.buffers()]
-        return sum(each.nbytes for each in own)
+        tensors = [*self.synthesizer.parameters(), *self.synthesizer.buffers()]
+        return sum(item.nbytes for item in tensors)

@@ -1,4 +1,4 @@
-"""API keys: from the settings and from a file, which may change at any time and break at any time."""
+"""API keys from the settings and from a file that may change or break at any time."""
 
 import hashlib
 import logging
@@ -38,7 +38,7 @@ def is_known(keys: Keys, key: str) -> bool:
         return {"unauthorised": False}[problem.code]
 
 
-def test_a_digest_is_no_key() -> None:
+def test_digest_is_no_key() -> None:
     keys = Keys([digest("open sesame")], None)
     assert is_known(keys, "open sesame")
     for key in ("", "open", digest("open sesame"), "open sesame "[:-2]):
@@ -49,17 +49,17 @@ def test_a_digest_is_no_key() -> None:
 
 
 @pytest.mark.parametrize("others", ["Bearer other", "Bearer open sesame", "Basic b3Blbg=="])
-def test_who_sends_two_keys_has_none(others: str) -> None:
-    """Whatever stands before the service may have checked the other one."""
+def test_two_keys_are_rejected(others: str) -> None:
+    """A proxy may have checked the other key."""
     keys = Keys([digest("open sesame")], None)
-    headers = [(b"authorization", each.encode()) for each in ("Bearer open sesame", others)]
+    headers = [(b"authorization", item.encode()) for item in ("Bearer open sesame", others)]
     for sent in (headers, headers[::-1]):
         with pytest.raises(HttpProblem) as refused:
             keys.require(Headers(raw=sent))
         assert refused.value.code == "unauthorised"
 
 
-def test_a_file_is_rotated_without_a_restart(tmp_path: Path) -> None:
+def test_file_is_rotated_without_restart(tmp_path: Path) -> None:
     file, clock = tmp_path / "keys", Clock()
     file.write_text(f"# staff\n\nclinic-1:{digest('old')}\n")
     keys = Keys([digest("given")], file, clock)
@@ -74,7 +74,7 @@ def test_a_file_is_rotated_without_a_restart(tmp_path: Path) -> None:
     assert [is_known(keys, key) for key in ("given", "old", "new")] == [True, False, True]
 
 
-def test_an_empty_file_lets_nobody_in(tmp_path: Path) -> None:
+def test_empty_file_rejects_all_keys(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.touch()
     keys = Keys((), file)
@@ -83,7 +83,7 @@ def test_an_empty_file_lets_nobody_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["secret", "a:b", f"{'0' * 64}", f"a:{'A' * 64}", f":{'0' * 64}", f"a:{'0' * 65}"])
-def test_another_line_ends_the_start_and_later_changes_nothing(
+def test_malformed_line_fails_start_and_is_ignored_later(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     file, clock = tmp_path / "keys", Clock()
@@ -102,7 +102,7 @@ def test_another_line_ends_the_start_and_later_changes_nothing(
         caplog.clear()
 
 
-def test_what_is_not_a_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_irregular_file_is_rejected(tmp_path: Path) -> None:
     """A FIFO would keep the event loop waiting for somebody to write into it."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

@@ -1,4 +1,4 @@
-"""POST /calibrate: every form of takes, the verdict, every refusal, and the way on to /refine."""
+"""POST /calibrate: forms of takes, the verdict, refusals, and the request to /refine that follows."""
 
 import asyncio
 import base64
@@ -110,17 +110,17 @@ def in_json(takes: list[ProbeTake], form: Any = as_float32, **more: object) -> d
     return {"takes": body, "sample_rate": 48_000, **more}
 
 
-async def test_the_answer_is_the_estimate(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
+async def test_answer_equals_estimate(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
     found = await calibrated(client, takes)
     signals = [GainTake(t.gain, t.x.astype(float), t.e.astype(float)) for t in takes]
     expected = estimate_paths(signals, n_offsets=43)
     whole = estimate_paths(signals, secondary_taps=8192, n_offsets=43).secondary
     paths = {"primary": expected.primary, "secondary": denoised(expected.secondary, whole[4096:7168])}
     for name, path in paths.items():
-        wanted = path.astype(np.float32)
-        assert np.array_equal(np.float32(found[name]["impulse_response"]), wanted)
+        rounded = path.astype(np.float32)
+        assert np.array_equal(np.float32(found[name]["impulse_response"]), rounded)
         spectrum = np.frombuffer(base64.b64decode(found["spectra"][name]["complex64"]), "<c8")
-        np.testing.assert_allclose(spectrum, np.fft.rfft(wanted, 32_768), atol=1e-6 * np.abs(spectrum).max())
+        np.testing.assert_allclose(spectrum, np.fft.rfft(rounded, 32_768), atol=1e-6 * np.abs(spectrum).max())
     assert np.array_equal(np.float32(found["coherence"]), expected.coherence.astype(np.float32))
     bands = found["bands"]
     ceiling = -10 * np.log10(1 - np.array(bands["coherence"]))
@@ -133,7 +133,7 @@ async def test_the_answer_is_the_estimate(client: httpx.AsyncClient, takes: list
     assert set(found["timings_ms"]) == {"queue", "decode", "estimate", "encode", "total"}
 
 
-async def test_a_binary_answer_is_a_binary_request(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
+async def test_binary_answer_is_valid_request(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
     answer = await post(client, encoded(takes), Accept="application/x-safetensors")
     assert (answer.status_code, answer.headers["x-verdict"]) == (200, "passed")
     assert "estimate;dur=" in answer.headers["server-timing"]
@@ -154,17 +154,15 @@ async def test_a_binary_answer_is_a_binary_request(client: httpx.AsyncClient, ta
     assert without.json()["prediction"]["interval_db"] > again.json()["prediction"]["interval_db"]
 
 
-async def test_the_other_sign_of_the_chain_is_accounted_for(
-    client: httpx.AsyncClient, takes: list[ProbeTake]
-) -> None:
-    """In a chain of sign plus, gain g plays what gain -g plays here; the design comes in that chain's sign."""
+async def test_opposite_chain_sign_flips_filter(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
+    """With sign plus, gain g plays as gain -g with sign minus; the design has the declared sign."""
     turned = [ProbeTake(-t.gain, t.x, t.e) for t in takes]
     plus, minus = await calibrated(client, turned, "?sign=plus"), await calibrated(client, takes)
     assert plus["secondary"] == minus["secondary"]
     assert plus["verdict"]["passed"]
     designs = [
-        (await client.post("/refine", content=orjson.dumps(each), headers=JSON_BODY)).json()
-        for each in (plus, minus)
+        (await client.post("/refine", content=orjson.dumps(item), headers=JSON_BODY)).json()
+        for item in (plus, minus)
     ]
     assert np.array_equal(-np.array(designs[0]["fir"]), designs[1]["fir"])
     (reason,) = (await calibrated(client, turned))["verdict"]["reasons"]
@@ -174,25 +172,25 @@ async def test_the_other_sign_of_the_chain_is_accounted_for(
 async def test_faults_are_named(
     client: httpx.AsyncClient, noise: NoiseSet, pairs: tuple[PathPair, ...], takes: list[ProbeTake]
 ) -> None:
-    heard = partial(recordings, noise.signals[3:4, :N_SAMPLES], pairs[0].primary)
+    recorded = partial(recordings, noise.signals[3:4, :N_SAMPLES], pairs[0].primary)
     late = np.pad(pairs[0].secondary, (10, 0))[:-10]
     clipped = [t._replace(e=np.clip(t.e, -2 * t.e.std(), 2 * t.e.std())) for t in takes]
     for faulty, code in (
-        (heard(late), "late_secondary"),
-        (heard(late), "implausible_delay"),
-        (heard(pairs[0].secondary / 3), "implausible_level"),
-        (heard(pairs[0].secondary, snr_db=5.0), "low_snr"),
+        (recorded(late), "late_secondary"),
+        (recorded(late), "implausible_delay"),
+        (recorded(pairs[0].secondary / 3), "implausible_level"),
+        (recorded(pairs[0].secondary, snr_db=5.0), "low_snr"),
         (clipped, "clipping"),
-        (heard(-pairs[0].secondary), "implausible_polarity"),
+        (recorded(-pairs[0].secondary), "implausible_polarity"),
         (
-            heard(sosfilt(butter(2, 500, "highpass", fs=48_000, output="sos"), pairs[0].secondary)),
+            recorded(sosfilt(butter(2, 500, "highpass", fs=48_000, output="sos"), pairs[0].secondary)),
             "implausible_leak",
         ),
         ([ProbeTake(t.gain, t.x[:12_000], t.e[:12_000]) for t in takes], "truncated_tail"),
     ):
         verdict = (await calibrated(client, faulty))["verdict"]
         assert not verdict["passed"]
-        assert code in [each["code"] for each in verdict["reasons"]], verdict
+        assert code in [item["code"] for item in verdict["reasons"]], verdict
         answer = await post(client, encoded(faulty), Accept="application/x-safetensors")
         assert code in answer.headers["x-verdict"].split(", ")
 
@@ -207,7 +205,7 @@ def changed(body: dict[str, Any], take: int, **more: object) -> dict[str, Any]:
 async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
     good = in_json([ProbeTake(t.gain, t.x[:4000], t.e[:4000]) for t in takes])
     x = good["takes"][0]["x"]
-    without_x = [{key: each for key, each in good["takes"][0].items() if key != "x"}, good["takes"][1]]
+    without_x = [{key: item for key, item in good["takes"][0].items() if key != "x"}, good["takes"][1]]
     short = as_float32(np.ones(100, np.float32))
     for body, code, field in (
         ([], "invalid-field", None),
@@ -268,7 +266,7 @@ async def test_calibration_needs_no_store(tmp_path: Path, takes: list[ProbeTake]
 
 @pytest.fixture
 def held_up(app: FastAPI) -> Iterator[threading.Event]:
-    """The thread of calibrations is busy with something else until this is set."""
+    """Block the calibration thread until the event is set."""
     go_on = threading.Event()
     app.state.service.calibrations._worker.submit(go_on.wait, 60)
     yield go_on
@@ -280,12 +278,12 @@ def assert_shed(answer: httpx.Response, code: str) -> None:
     assert int(answer.headers["retry-after"]) >= 1
 
 
-async def test_a_deadline_that_passes_while_it_waits_is_said_then(
+async def test_deadline_passed_in_queue_is_reported(
     app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake], held_up: threading.Event
 ) -> None:
     calibrations, body = app.state.service.calibrations, encoded(takes)
     assert_shed(await post(client, body, **{"X-Deadline-Ms": "50"}), "deadline-passed")
-    while calibrations._waiting:  # which the loop forgets in its next turns
+    while calibrations._waiting:  # removed in the event loop's next turns
         assert not held_up.is_set()
         await asyncio.sleep(0.001)
     held_up.set()
@@ -295,7 +293,7 @@ async def test_a_deadline_that_passes_while_it_waits_is_said_then(
 async def test_long_queue_sheds_calibrations(
     app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake]
 ) -> None:
-    """By what calibrations have taken, before the body is read; an idle thread tries whatever it expects."""
+    """Judge by the times of earlier calibrations before reading the body; an idle thread tries any."""
     calibrations, body = app.state.service.calibrations, encoded(takes)
     calibrations._times = RecentTimes()
     calibrations._times.observe(100.0)
@@ -315,15 +313,15 @@ async def test_long_queue_sheds_calibrations(
         await asyncio.sleep(0.001)
     refused_patient = await client.post("/calibrate", content=unread(), headers=headers)
     go_on.set()
-    for each in (refused, refused_patient):
-        assert_shed(each, "overloaded")
+    for item in (refused, refused_patient):
+        assert_shed(item, "overloaded")
     *others, answered = await asyncio.gather(*waiting)
     assert all(others)
     assert answered.status_code == 200
 
 
 async def unread() -> AsyncIterator[bytes]:
-    """A body that nobody may ask for."""
+    """A body that must not be read."""
     pytest.fail("the body was read")
     yield b""
 
@@ -333,20 +331,18 @@ async def test_bodies_under_way_are_bounded_in_memory(
 ) -> None:
     body = encoded(takes)
     n_at_once = N_LARGEST_CALIBRATIONS * LIMIT // len(body)
-    asked = [asyncio.create_task(post(client, body)) for _ in range(n_at_once + 2)]
-    for refused in islice(asyncio.as_completed(asked), 2):
+    pending = [asyncio.create_task(post(client, body)) for _ in range(n_at_once + 2)]
+    for refused in islice(asyncio.as_completed(pending), 2):
         assert_shed(await refused, "overloaded")
     held_up.set()
-    found = [each.status_code for each in await asyncio.gather(*asked)]
-    assert found.count(503) >= 2  # more where the machine is busy
+    found = [item.status_code for item in await asyncio.gather(*pending)]
+    assert found.count(503) >= 2  # more on a busy machine
     assert found.count(200) + found.count(503) == n_at_once + 2
     assert app.state.service.admission.policies[Gate.CALIBRATION].memory.n_bytes == 0
 
 
-async def test_measured_takes_end_in_the_filter_that_training_s_estimate_gives(
-    measured_data: Path, anyio_backend: str
-) -> None:
-    """Takes of a measured ear -> /calibrate -> /refine -> score on the true paths, within 0.1 dB."""
+async def test_measured_takes_give_training_filter(measured_data: Path, anyio_backend: str) -> None:
+    """Score the chain /calibrate, /refine for a measured ear on its true paths, within 0.1 dB."""
     dataset, noise = read_pandar(measured_data), read_noise(measured_data / "noise")
     chosen = [dataset.pairs[0], dataset.pairs[4]]
     score, synthesizer = TimeDomainScore(noise), build_synthesizer(ModelStore().load("bose-qc20").parameters)
@@ -366,12 +362,12 @@ async def test_measured_takes_end_in_the_filter_that_training_s_estimate_gives(
                 paths = AcousticPaths.from_impulse_responses(estimate.primary, estimate.secondary)
                 expected = synthesizer.design(paths.to(torch.float32), 1, profile="fine").taps
             taps = torch.cat((torch.tensor(design.json()["fir"])[None], expected))
-            found, wanted = score(pair, taps)
-            assert found.noise_reduction_db == pytest.approx(wanted.noise_reduction_db, abs=0.1)
+            found, reference = score(pair, taps)
+            assert found.noise_reduction_db == pytest.approx(reference.noise_reduction_db, abs=0.1)
             assert found.noise_reduction_db > 15
 
 
-async def test_a_drive_gives_the_feedback_path_and_a_design_closes_its_loop(client: httpx.AsyncClient) -> None:
+async def test_drive_gives_feedback_path_and_design_closes_loop(client: httpx.AsyncClient) -> None:
     rng = np.random.default_rng(9)
     decay = np.exp(-np.arange(300) / 30)
     primary, secondary = (np.pad(rng.standard_normal(300) * decay, (delay, 0)) for delay in (8, 3))
@@ -391,9 +387,9 @@ async def test_a_drive_gives_the_feedback_path_and_a_design_closes_its_loop(clie
     answer = await post_packed(client, "/calibrate", {"takes": [silent, alone], "sample_rate": 48_000})
     assert answer.status_code == 200, answer.text
     found = answer.json()
-    heard = np.array(found["feedback"]["impulse_response"])
-    assert heard.shape == (2048,)
-    np.testing.assert_allclose(heard[: len(feedback)], feedback, atol=0.02 * np.abs(feedback).max())
+    measured = np.array(found["feedback"]["impulse_response"])
+    assert measured.shape == (2048,)
+    np.testing.assert_allclose(measured[: len(feedback)], feedback, atol=0.02 * np.abs(feedback).max())
     design = (await client.post("/refine?k=1", json=found)).json()
     assert design["loop"]["stable"] is True
     evaluated = await client.post("/evaluate", json=found | {"fir": design["fir"]})

@@ -1,4 +1,4 @@
-"""One filter for several conditions over HTTP: JSON, binary, predictions, the loop, and what is refused."""
+"""One filter for several conditions over HTTP: JSON, binary, predictions, the loop, refusals."""
 
 import asyncio
 from typing import Any
@@ -44,7 +44,7 @@ async def test_every_condition_is_predicted(client: httpx.AsyncClient, two: list
     found = await refined(client, body)
     closed, pressed = found["prediction"]["conditions"]
     assert (closed["label"], pressed["label"]) == ("closed", "pressed")
-    means = [each["mean_noise_reduction_db"] for each in (closed, pressed)]
+    means = [item["mean_noise_reduction_db"] for item in (closed, pressed)]
     assert found["prediction"]["mean_noise_reduction_db"] == pytest.approx((2 * means[0] + means[1]) / 3)
     assert found["prediction"]["worst_noise_reduction_db"] == min(means)
     assert "left_out_noise_reduction_db" not in closed
@@ -59,7 +59,7 @@ async def test_every_condition_is_predicted(client: httpx.AsyncClient, two: list
     assert first["left_out_noise_reduction_db"] == pytest.approx(expected, abs=1e-3)
 
 
-async def test_the_loop_is_stated(client: httpx.AsyncClient, ear: Paths) -> None:
+async def test_loop_is_reported(client: httpx.AsyncClient, ear: Paths) -> None:
     shape = np.exp(-np.arange(64) / 6) * np.cos(np.arange(64) / 5)
     feedback = {"feedback": {"impulse_response": (0.3 * shape).tolist()}}
     found = await refined(client, as_responses(ear, **feedback))
@@ -69,7 +69,7 @@ async def test_the_loop_is_stated(client: httpx.AsyncClient, ear: Paths) -> None
     target = {"form": "fir", "number_format": "float64"}
     for path, more in (("evaluate", {}), ("export", {"target": target})):
         again = (await client.post(f"/{path}", json=as_responses(ear) | found | feedback | more)).json()
-        assert again["loop"] | {"loss_db": 0} == pytest.approx(found["loop"] | {"loss_db": 0}, abs=0.5)
+        assert again["loop"] | {"loss_db": 0} == pytest.approx(found["loop"] | {"loss_db": 0}, abs=0.5, rel=0.05)
         mean = found["prediction"]["mean_noise_reduction_db"]
         assert again["prediction"]["mean_noise_reduction_db"] == pytest.approx(mean, abs=0.01)
     silent = await refined(client, as_responses(ear, feedback={"impulse_response": (1e-6 * shape).tolist()}))
@@ -119,7 +119,7 @@ GOOD = {"primary": {"impulse_response": [0.5, 0.25]}, "secondary": {"impulse_res
         ({"min_phase_margin_deg": -1}, "out-of-range", "min_phase_margin_deg"),
     ],
 )
-async def test_what_is_wrong_is_named(client: httpx.AsyncClient, change: Json, code: str, field: str) -> None:
+async def test_fault_is_named(client: httpx.AsyncClient, change: Json, code: str, field: str) -> None:
     answer = await client.post("/refine", json=joint(GOOD, GOOD) | change)
     problem = answer.json()
     assert answer.status_code == 422, problem
@@ -127,27 +127,25 @@ async def test_what_is_wrong_is_named(client: httpx.AsyncClient, change: Json, c
     assert problem["field"] == field
 
 
-async def test_the_open_inference_protocol_has_a_further_dimension(
-    client: httpx.AsyncClient, two: list[Paths]
-) -> None:
-    spectra = [np.fft.rfft([getattr(each, name) for each in two], 4096) for name in ("primary", "secondary")]
+async def test_open_inference_takes_conditions(client: httpx.AsyncClient, two: list[Paths]) -> None:
+    spectra = [np.fft.rfft([getattr(item, name) for item in two], 4096) for name in ("primary", "secondary")]
     inputs = [
         {
             "name": name,
             "shape": [2, 2049, 2],
             "datatype": "FP32",
-            "data": np.float32(np.stack((each.real, each.imag), -1)).ravel().tolist(),
+            "data": np.float32(np.stack((item.real, item.imag), -1)).ravel().tolist(),
         }
-        for name, each in zip(("primary", "secondary"), spectra, strict=True)
+        for name, item in zip(("primary", "secondary"), spectra, strict=True)
     ]
     weights = {"name": "weight", "shape": [2], "datatype": "FP32", "data": [2, 1]}
     body: Json = {"inputs": [*inputs, weights], "parameters": {"k": 2, "latency_samples": 1.5}}
     answer = await client.post("/v2/models/ears/infer", json=body)
     assert answer.status_code == 200, answer.text
-    conditions = [condition(each) | {"weight": 2 - n} for n, each in enumerate(two)]
-    for n, each in enumerate(conditions):
+    conditions = [condition(item) | {"weight": 2 - n} for n, item in enumerate(two)]
+    for n, item in enumerate(conditions):
         for name, found in zip(("primary", "secondary"), spectra, strict=True):
-            each[name] = {"real": found[n].real.tolist(), "imag": found[n].imag.tolist()}
+            item[name] = {"real": found[n].real.tolist(), "imag": found[n].imag.tolist()}
     expected = await refined(client, joint(*conditions, latency_samples=1.5))
     assert answer.json()["outputs"][0]["data"] == expected["fir"]
     for change in ({"shape": [3, 1366, 2]}, {"shape": [4098, 2]}):
@@ -155,13 +153,13 @@ async def test_the_open_inference_protocol_has_a_further_dimension(
         assert answer.status_code == 422
 
 
-async def test_hostile_request_ends_at_its_deadline(app: FastAPI, client: httpx.AsyncClient) -> None:
-    """Sixteen loops that no filter keeps open, each condition left out in turn: minutes, if nobody looked."""
+async def test_hostile_request_ends_at_deadline(app: FastAPI, client: httpx.AsyncClient) -> None:
+    """Sixteen conditions with unstable loops and leave-one-out would take minutes without the deadline."""
     ear = models.ear(1)
     hostile = condition(ear, feedback={"impulse_response": [1.0] * 2048})
     body = joint(*(16 * [hostile]))
     service = app.state.service
-    service.engine._queue._latency = LatencyEstimator()  # as if nothing were known, so that it is tried
+    service.engine._queue._latency = LatencyEstimator()  # without known times the job is tried
     answer = await client.post("/refine?leave_one_out=true", json=body, headers={"X-Deadline-Ms": "1000"})
     assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (503, "deadline-passed")
     assert int(answer.headers["retry-after"]) >= 1

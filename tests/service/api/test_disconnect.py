@@ -1,4 +1,4 @@
-"""Clients that hang up while they wait: whatever they wait for, their places are free at once."""
+"""Clients that disconnect while they wait free their places at once."""
 
 import asyncio
 import threading
@@ -78,7 +78,7 @@ async def test_for_model_to_be_loaded(app: FastAPI, service: Service, ear: Paths
     assert not clients[1].asking.done()
     hindered.set()
     await asyncio.gather(*(client.asking for client in clients))
-    assert clients[1].messages[0]["status"] == 200  # who stayed is answered
+    assert clients[1].messages[0]["status"] == 200  # the remaining client is answered
 
 
 async def test_behind_other_calibrations(app: FastAPI, service: Service) -> None:

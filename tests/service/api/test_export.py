@@ -1,4 +1,4 @@
-"""POST /export: what is realised, predicted and written; mistakes named."""
+"""POST /export: realisation, prediction and files; faults are named."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ async def body(client, ear):
     return as_responses(ear, fir=design["fir"])
 
 
-async def test_all_taps_are_the_filter_itself(client, body):
+async def test_all_taps_equal_filter(client, body):
     answer = await ask(client, "/export", body | {"target": {"form": "fir"}})
     np.testing.assert_array_equal(np.float32(answer["coefficients"]["taps"]), np.float32(body["fir"]))
     evaluated = await ask(client, "/evaluate", body)
@@ -41,7 +41,7 @@ async def test_sections_in_fixed_point_are_words_with_shifts(client, body):
 
 
 @pytest.mark.parametrize("kind", ["wav", "csv", "c", "mat", "minidsp"])
-async def test_a_file_is_an_attachment(client, body, kind):
+async def test_file_is_attachment(client, body, kind):
     content = orjson.dumps(body | {"target": {"n_sections": 2}, "file": kind})
     answer = await client.post("/export", content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code == 200, answer.text
@@ -61,7 +61,7 @@ async def test_a_file_is_an_attachment(client, body, kind):
         ({}, "target"),
     ],
 )
-async def test_a_mistake_is_named(client, body, change, field):
+async def test_mistake_is_named(client, body, change, field):
     content = orjson.dumps(body | change)
     answer = await client.post("/export", content=content, headers={"Content-Type": "application/json"})
     assert 400 <= answer.status_code < 500, answer.text
@@ -69,13 +69,13 @@ async def test_a_mistake_is_named(client, body, change, field):
     assert len(answer.json()["detail"]) > 20
 
 
-async def test_calibrations_keep_no_export_out(app, client, body):
-    """Each kind has a thread of its own, and whose calibrations are queued says nothing of the others."""
+async def test_calibrations_do_not_block_exports(app, client, body):
+    """Exports have their own thread, and queued calibrations do not count."""
     service, go_on = app.state.service, threading.Event()
     waiting = [asyncio.create_task(service.calibrations.run(partial(go_on.wait, 60))) for _ in range(3)]
     await asyncio.sleep(0)
     answer = await ask(client, "/export", body | {"target": {"n_sections": 2}})
     assert len(answer["coefficients"]["sos"]) == 2
-    assert not any(each.done() for each in waiting)
+    assert not any(item.done() for item in waiting)
     go_on.set()
     assert all(await asyncio.gather(*waiting))

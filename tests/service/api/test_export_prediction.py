@@ -78,11 +78,11 @@ def reduction_db(response: np.ndarray) -> np.ndarray:
 @FORMS
 @pytest.mark.parametrize("rate", [8000, 16_000, 44_100, 48_000, 96_000])
 async def test_export_predicts_steep_filter(client: httpx.AsyncClient, form: Json, rate: int) -> None:
-    """Where W lies 60 dB below its passband, and above half the hardware's rate, the primary path is left alone."""
+    """Where W lies 60 dB below its passband, and above half the hardware's rate, the primary path is unchanged."""
     answer = await exported(client, form | {"sample_rate": rate}, max_gain_db=STEEP)
     coefficients, prediction = answer["coefficients"], answer["prediction"]
     passed, stopped = np.abs(response_of(coefficients, np.array([400.0, 3800.0])))
-    assert stopped < 1e-3 * passed  # or the case shows nothing
+    assert stopped < 1e-3 * passed  # precondition
     expected = reduction_db(response_of(coefficients))
     np.testing.assert_allclose(prediction["noise_reduction_db"], expected, atol=0.3)
     assert prediction["mean_noise_reduction_db"] == pytest.approx(expected[:21].mean(), abs=0.1)

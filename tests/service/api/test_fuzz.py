@@ -1,4 +1,4 @@
-"""Whatever comes in, it is read or refused: nothing else, and never with a NaN."""
+"""Any input is read or rejected with a problem, and no NaN passes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ BODIES = st.fixed_dictionaries(
 
 
 def outcome(read: Callable[[], Any]) -> Any:
-    """What was read, or the HttpProblem that refused it; anything else that is raised fails the test."""
+    """Return the parsed request or the HttpProblem; any other exception fails the test."""
     try:
         return read()
     except HttpProblem as problem:
@@ -84,7 +84,7 @@ def read_tensors(body: bytes | bytearray) -> DesignBody:
     flip=st.none() | st.integers(0, 3000),
 )
 def test_binary_of_any_numbers(primary: list[float], cut: int, flip: int | None) -> None:
-    """Well-formed bodies of any float32, NaN and infinity among them, shortened or with a bit turned over."""
+    """Well-formed bodies of any float32, including NaN and infinity, shortened or with a flipped bit."""
     body = bytearray(wire.encode(np.array(primary, np.float32), np.ones(3, np.float32)))
     body = body[: len(body) - cut]
     if flip is not None:
@@ -106,7 +106,7 @@ def test_binary_of_any_numbers(primary: list[float], cut: int, flip: int | None)
     flip=st.none() | st.integers(0, 10**6),
 )
 def test_inference_requests_of_any_numbers(values: list[float], cut: int, flip: int | None) -> None:
-    """Well-formed requests of any float32 on a legal grid, shortened or with a bit turned over."""
+    """Well-formed requests of any float32 on a valid grid, shortened or with a flipped bit."""
     spectrum = np.resize(np.array(values, np.float32), (2049, 2))
     spectrum[[0, -1], 1] = 0
     size = {"binary_data_size": spectrum.nbytes}
@@ -121,8 +121,8 @@ def test_inference_requests_of_any_numbers(values: list[float], cut: int, flip: 
         body[flip % len(body)] ^= 1 << flip % 8
 
     def read() -> DesignRequest:
-        asked = validated(open_inference.InferenceRequest, parse_json(body[: len(head)]))
-        return open_inference.read_inference(asked, memoryview(body)[len(head) :], "ears")
+        request = validated(open_inference.InferenceRequest, parse_json(body[: len(head)]))
+        return open_inference.read_inference(request, memoryview(body)[len(head) :], "ears")
 
     found = outcome(read)
     if isinstance(found, HttpProblem):

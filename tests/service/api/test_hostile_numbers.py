@@ -1,4 +1,4 @@
-"""Numbers that nothing can be computed from are refused, and no answer holds a null that is not documented."""
+"""Numbers without a usable result are rejected, and answers hold only documented nulls."""
 
 from collections.abc import AsyncIterator, Iterator
 from itertools import product
@@ -20,8 +20,8 @@ from tests.service.conftest import started
 # The service runs with NumPy's warnings as they are: an overflow is no exception.
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
+# Of each binary form.
 JSON_BODY = {"Content-Type": "application/json"}
-"""Of each binary form."""
 
 NOISE = np.random.default_rng(0).standard_normal(4096)
 DECAY = np.exp(-np.arange(400) / 40)
@@ -63,7 +63,7 @@ def response(samples: Any) -> dict[str, Any]:
 
 
 def takes(*rows: tuple[float, float, float], x: Any = None) -> dict[str, Any]:
-    """A calibration whose takes have these gains and these factors of x and e. x: noise, if not given."""
+    """A calibration whose takes have these gains and factors of x and e. x: noise by default."""
     noise = np.resize(NOISE, 12_000)
     e = np.convolve(noise, DECAY)[: len(noise)]
     x = noise if x is None else x
@@ -95,14 +95,14 @@ def takes(*rows: tuple[float, float, float], x: Any = None) -> dict[str, Any]:
         ("/calibrate", takes((0, 1, 1e-13), (0.35, 1, 1e13)), "unusable-paths", "takes"),
     ],
 )
-async def test_hopeless_numbers_are_refused(
+async def test_unusable_numbers_are_rejected(
     client: httpx.AsyncClient, path: str, body: dict[str, Any], code: str, field: str | None
 ) -> None:
     assert_problem(await client.post(path, content=orjson.dumps(body), headers=JSON_BODY), code, field)
 
 
 def hostile_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
-    """JSON requests whose numbers are all legal: paths of every kind, and calibrations of every level."""
+    """JSON requests with valid numbers: paths of all kinds and calibrations of all levels."""
     draw = Random(0)
     for primary, secondary in product(PATHS, repeat=2):
         paths = {"primary": response(PATHS[primary]), "secondary": response(PATHS[secondary])}
@@ -123,7 +123,7 @@ def hostile_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 async def assert_documented(answer: httpx.Response, path: str, schema: dict[str, Any]) -> None:
-    """A problem, or an answer of the schema: a null is only where the schema has one."""
+    """Expect a problem, or an answer that matches the schema, nulls included."""
     assert answer.status_code < 500 or answer.status_code == 503, answer.text
     if answer.status_code != 200:
         return
@@ -132,7 +132,7 @@ async def assert_documented(answer: httpx.Response, path: str, schema: dict[str,
     operation = schema["paths"][path.partition("?")[0].replace("/models/default/", "/models/{name}/")]["post"]
     content = operation["responses"]["200"]["content"]["application/json"]["schema"]
     errors = Draft202012Validator({**content, "components": schema["components"]}).iter_errors(document)
-    assert not [f"{each.json_path}: {each.message[:200]}" for each in errors]
+    assert not [f"{error.json_path}: {error.message[:200]}" for error in errors]
 
 
 async def test_answers_hold_documented_nulls_only(

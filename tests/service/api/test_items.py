@@ -1,4 +1,4 @@
-"""Several designs in one request: what each would have got alone, in order, designed together."""
+"""Several designs in one request equal single designs, in order, and run as one batch."""
 
 import asyncio
 from typing import Any
@@ -26,21 +26,21 @@ JSON_BODY = {"Content-Type": "application/json"}
 
 @pytest.fixture
 def ears() -> list[Paths]:
-    """A left and a right one."""
-    return [Paths(*(each.numpy() for each in models.responses(seed))) for seed in (31, 32)]
+    """A left and a right ear."""
+    return [Paths(*(response.numpy() for response in models.responses(seed))) for seed in (31, 32)]
 
 
 def options_of(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, int]]:
-    """Options and number of ears of every design that the engine is asked for from now on."""
-    asked: list[tuple[Any, int]] = []
+    """Record options and number of ears of the engine's designs."""
+    calls: list[tuple[Any, int]] = []
     design = engine.design
 
     async def watched(model: Any, options: Any, inputs: Any, *more: Any) -> Any:
-        asked.append((options, len(inputs)))
+        calls.append((options, len(inputs)))
         return await design(model, options, inputs, *more)
 
     monkeypatch.setattr(engine, "design", watched)
-    return asked
+    return calls
 
 
 @pytest.mark.parametrize("path", ["/synthesize", "/refine?k=3", "/refine?k=2&profile=paper"])
@@ -48,10 +48,10 @@ async def test_both_ears_equal_two_single_calls(
     app: FastAPI, client: httpx.AsyncClient, ears: list[Paths], path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = [as_responses(ears[0], sign="plus"), as_responses(ears[1], max_gain_db=20)]
-    alone = [await ask(client, path, each) for each in requests]
-    asked = options_of(app.state.service.engine, monkeypatch)
+    alone = [await ask(client, path, request) for request in requests]
+    calls = options_of(app.state.service.engine, monkeypatch)
     together = (await ask(client, path, {"items": requests}))["items"]
-    assert [n for _, n in asked] == [2]
+    assert [n for _, n in calls] == [2]
     for single, item in zip(alone, together, strict=True):
         fir = np.array(single["fir"])
         # Transforms over two rows may be rounded otherwise than over one, and the conjugate gradients amplify that.
@@ -59,13 +59,13 @@ async def test_both_ears_equal_two_single_calls(
         for name in ("sign", "method", "model", "warnings"):
             assert item[name] == single[name]
         assert item["refinement"]["applied"] == single["refinement"]["applied"]
-        predicted = [each["prediction"]["noise_reduction_db"] for each in (item, single)]
+        predicted = [value["prediction"]["noise_reduction_db"] for value in (item, single)]
         assert predicted[0] == pytest.approx(predicted[1], abs=1e-2)
     assert together[0]["fir"] != together[1]["fir"]
     assert all(together[0]["timings_ms"][name] == together[1]["timings_ms"][name] for name in ("encode", "total"))
 
 
-async def test_each_item_has_an_outcome_of_its_own(client: httpx.AsyncClient, ears: list[Paths]) -> None:
+async def test_items_succeed_or_fail_independently(client: httpx.AsyncClient, ears: list[Paths]) -> None:
     good = as_responses(ears[0])
     bad: list[tuple[object, str, str | None]] = [
         (good | {"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
@@ -75,7 +75,7 @@ async def test_each_item_has_an_outcome_of_its_own(client: httpx.AsyncClient, ea
         (7, "invalid-field", None),
         (good | {"items": []}, "unknown-field", "items"),
     ]
-    items = [each for request, _, _ in bad for each in (request, good)]
+    items = [item for request, _, _ in bad for item in (request, good)]
     alone = await ask(client, "/refine?k=1", good)
     answers = (await ask(client, "/refine?k=1", {"items": items}))["items"]
     assert len(answers) == len(items)
@@ -88,22 +88,22 @@ async def test_each_item_has_an_outcome_of_its_own(client: httpx.AsyncClient, ea
         assert np.abs(np.subtract(answer["fir"], alone["fir"])).max() <= SAME_FLOAT32 * np.abs(alone["fir"]).max()
 
 
-async def test_items_that_differ_in_model_or_method_are_grouped(
+async def test_items_are_grouped_by_model_and_method(
     app: FastAPI, client: httpx.AsyncClient, ears: list[Paths], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes: list[dict[str, str]] = [{}, {"method": "wmmse"}, {"model": "other"}, {"method": "wmmse"}, {}]
     items = [as_responses(ears[place % 2], **change) for place, change in enumerate(changes)]
-    asked = options_of(app.state.service.engine, monkeypatch)
+    calls = options_of(app.state.service.engine, monkeypatch)
     answer = await client.post("/synthesize", content=orjson.dumps({"items": items}), headers=JSON_BODY)
     found = answer.json()["items"]
-    assert sorted(n for _, n in asked) == [1, 2, 2]
-    assert [each["method"] for each in found] == [change.get("method", "prime") for change in changes]
-    assert [each["model"]["name"] for each in found] == [change.get("model", "ears") for change in changes]
+    assert sorted(n for _, n in calls) == [1, 2, 2]
+    assert [item["method"] for item in found] == [change.get("method", "prime") for change in changes]
+    assert [item["model"]["name"] for item in found] == [change.get("model", "ears") for change in changes]
     assert found[1]["timings_ms"]["path_ratio"] is None
     header = dict(part.split(";dur=") for part in answer.headers["server-timing"].split(", "))
-    batches = [each["timings_ms"] for each in found]
-    assert float(header["generate"]) == pytest.approx(sum(each["generate"] for each in batches), abs=1e-3)
-    assert float(header["queue"]) == pytest.approx(min(each["queue"] for each in batches), abs=1e-3)
+    batches = [item["timings_ms"] for item in found]
+    assert float(header["generate"]) == pytest.approx(sum(batch["generate"] for batch in batches), abs=1e-3)
+    assert float(header["queue"]) == pytest.approx(min(batch["queue"] for batch in batches), abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -115,19 +115,19 @@ async def test_items_that_differ_in_model_or_method_are_grouped(
         ({"items": [{}], "model": "ears"}, "unknown-field", "model"),
     ],
 )
-async def test_unusable_lists(client: httpx.AsyncClient, body: object, code: str, field: str) -> None:
+async def test_unusable_list_is_rejected(client: httpx.AsyncClient, body: object, code: str, field: str) -> None:
     assert_problem(await client.post("/refine", content=orjson.dumps(body), headers=JSON_BODY), code, field)
 
 
-async def test_a_request_that_is_shed_whole_says_when_to_come_back(settings: Settings, ears: list[Paths]) -> None:
+async def test_shed_request_has_retry_after(settings: Settings, ears: list[Paths]) -> None:
     app = create_app(settings)
     content = orjson.dumps({"items": [as_responses(ear) for ear in ears]})
-    async with connected(app) as client:  # without its lifespan it never begins to load
+    async with connected(app) as client:  # without its lifespan the model is never loaded
         assert_problem(await client.post("/refine", content=content, headers=JSON_BODY), "not-ready")
     async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
         alone = await client.post("/refine?k=8", content=content, headers=JSON_BODY)
-        longest_ms = max(each["timings_ms"]["total"] for each in alone.json()["items"])
+        longest_ms = max(item["timings_ms"]["total"] for item in alone.json()["items"])
         headers = JSON_BODY | {"X-Deadline-Ms": f"{longest_ms:.3f}"}
         answers = await asyncio.gather(
             *(client.post("/refine?k=8", content=content, headers=headers) for _ in range(200))

@@ -1,4 +1,4 @@
-"""The operator's endpoints: with a management key only, and true of what is in memory."""
+"""The operator's endpoints require a management key and report the models in memory."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ PATHS = ("/models/ears/load", "/models/ears/unload", "/models/reload")
 
 @pytest.fixture
 def store(tmp_path: Path) -> ModelStore:
-    """A store of this test's own: `ears` in one version."""
+    """A store for one test: `ears` in one version."""
     store = ModelStore(tmp_path, include_bundled=False)
     store.publish("ears", models.checkpoint(1))
     return store
@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> ModelStore:
 
 @pytest.fixture
 async def app(store: ModelStore, anyio_backend: str) -> AsyncIterator[FastAPI]:
-    """A service over it, with a key for its clients and one for its operator."""
+    """A service over that store, with a client key and a management key."""
     keys = {"api_keys": (_digest("client"),), "management_keys": (_digest("operator"),)}
     async with started(Settings(store=store.root, model="ears", device="cpu", threads=1, **keys)) as app:
         yield app
@@ -48,7 +48,7 @@ def _digest(key: str) -> str:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("key", ["", "client", "nobody"])
-async def test_a_client_s_key_is_no_operator_s(client: httpx.AsyncClient, path: str, key: str) -> None:
+async def test_client_key_cannot_manage(client: httpx.AsyncClient, path: str, key: str) -> None:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     answer = await client.post(path, headers=headers)
     assert_problem(answer, "unauthorised")
@@ -73,7 +73,7 @@ async def test_operator_replaces_failed_model(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_without_a_key_set_up_nobody_manages(settings: Settings, path: str) -> None:
+async def test_management_needs_configured_key(settings: Settings, path: str) -> None:
     app = create_app(settings)
     async with connected(app) as client:
         for headers in ({}, KEY):
@@ -82,7 +82,7 @@ async def test_without_a_key_set_up_nobody_manages(settings: Settings, path: str
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
-async def test_a_new_version_takes_over_when_told(
+async def test_new_version_takes_over_on_request(
     app: FastAPI, client: httpx.AsyncClient, store: ModelStore, ear: Paths
 ) -> None:
     async def serving() -> str:
@@ -95,7 +95,7 @@ async def test_a_new_version_takes_over_when_told(
     schemas = {"components": app.openapi()["components"]}
     for path, schema in (("/models/reload", "ResidentModelsAnswer"), ("/models/ears/load", "ModelReference")):
         before, after = await serving(), store.publish("ears", models.checkpoint(2)).digest
-        assert await serving() == before != after  # not before it is told
+        assert await serving() == before != after  # only on request
         answer = await client.post(path, headers=KEY)
         assert answer.status_code == 200
         Draft202012Validator({"$ref": f"#/components/schemas/{schema}"} | schemas).validate(answer.json())
@@ -108,7 +108,7 @@ async def test_unloading_over_http(app: FastAPI, client: httpx.AsyncClient, stor
     answer = await client.post("/models/other/unload", headers=KEY)
     schema = {"$ref": "#/components/schemas/UnloadedModels", "components": app.openapi()["components"]}
     Draft202012Validator(schema).validate(answer.json())
-    assert [each["digest"] for each in answer.json()["unloaded"]] == [other.digest]
+    assert [item["digest"] for item in answer.json()["unloaded"]] == [other.digest]
     assert_problem(await client.post("/models/other/unload", headers=KEY), "unknown-model", "model")
     assert_problem(await client.post("/models/ears/unload", headers=KEY), "default-model", "model")
     for path in ("/models/nobody/load", "/models/..%2Fears/load", "/models/A/unload"):

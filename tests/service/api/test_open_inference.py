@@ -1,4 +1,4 @@
-"""The Open Inference Protocol v2: the same filters as `/refine`, in its words, its bytes and its errors.
+"""The Open Inference Protocol v2 gives the filters of `/refine`, with the protocol's fields, bytes and errors.
 
 The bytes are written here as the specifications say; `test_tritonclient` has a stock client write them.
 """
@@ -33,8 +33,8 @@ def as_json(ear: Paths, n_fft: int = 4096, **parameters: object) -> Json:
     return {
         "parameters": parameters,
         "inputs": [
-            {"name": name, "shape": [len(each), 2], "datatype": "FP32", "data": pairs(each).reshape(-1).tolist()}
-            for name, each in zip(("primary", "secondary"), spectra(ear, n_fft), strict=True)
+            {"name": name, "shape": [len(item), 2], "datatype": "FP32", "data": pairs(item).reshape(-1).tolist()}
+            for name, item in zip(("primary", "secondary"), spectra(ear, n_fft), strict=True)
         ],
     }
 
@@ -42,17 +42,19 @@ def as_json(ear: Paths, n_fft: int = 4096, **parameters: object) -> Json:
 def as_bytes(tensors: dict[str, np.ndarray], **members: object) -> tuple[bytes, dict[str, str]]:
     """A request whose tensors follow the JSON object, with its headers."""
     inputs = [
-        {"name": name, "shape": each.shape, "datatype": "FP32", "parameters": {"binary_data_size": each.nbytes}}
-        for name, each in tensors.items()
+        {"name": name, "shape": tensor.shape, "datatype": "FP32", "parameters": {"binary_data_size": tensor.nbytes}}
+        for name, tensor in tensors.items()
     ]
     head = orjson.dumps({"inputs": inputs, **members})
-    attached = b"".join(struct.pack(f"<{each.size}f", *each.reshape(-1).tolist()) for each in tensors.values())
+    attached = b"".join(
+        struct.pack(f"<{tensor.size}f", *tensor.reshape(-1).tolist()) for tensor in tensors.values()
+    )
     headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(head))}
     return head + attached, headers
 
 
 def paths_of(ear: Paths, n_fft: int = 32_768) -> dict[str, np.ndarray]:
-    return {name: pairs(each) for name, each in zip(("primary", "secondary"), spectra(ear, n_fft), strict=True)}
+    return {name: pairs(item) for name, item in zip(("primary", "secondary"), spectra(ear, n_fft), strict=True)}
 
 
 async def infer(client: httpx.AsyncClient, request: object, url: str = URL) -> Json:
@@ -64,7 +66,7 @@ async def infer(client: httpx.AsyncClient, request: object, url: str = URL) -> J
 
 
 def assert_error(answer: httpx.Response, code: str) -> None:
-    """The protocol's form, the problem's status and code."""
+    """Expect the protocol's form, and the problem's status and code."""
     assert answer.headers["content-type"] == "application/json"
     document = answer.json()
     assert list(document) == ["error"]
@@ -72,7 +74,7 @@ def assert_error(answer: httpx.Response, code: str) -> None:
     assert answer.status_code == PROBLEMS[code][0]
 
 
-async def test_the_filter_is_that_of_refine(client: httpx.AsyncClient, ear: Paths) -> None:
+async def test_filter_equals_refine(client: httpx.AsyncClient, ear: Paths) -> None:
     options = {"method": "ratio_base", "sign": "plus", "max_gain_db": 20}
     expected = await ask(client, "/refine?k=2&profile=paper", as_base64(ear, 4096, **options))
     found = await infer(client, as_json(ear, k=2, profile="paper", **options) | {"id": "42"})
@@ -84,7 +86,7 @@ async def test_the_filter_is_that_of_refine(client: httpx.AsyncClient, ear: Path
     parameters = output["parameters"]
     assert parameters["digest"] == expected["model"]["digest"]
     assert (parameters["method"], parameters["sign"]) == ("ratio_base", "plus")
-    assert parameters["warnings"].split(", ") == [each["code"] for each in expected["warnings"]]
+    assert parameters["warnings"].split(", ") == [item["code"] for item in expected["warnings"]]
     for name, value in expected["refinement"].items():
         given = parameters[f"refinement.{name}"]
         assert (orjson.loads(given) if isinstance(value, list) else given) == value
@@ -94,10 +96,10 @@ async def test_the_filter_is_that_of_refine(client: httpx.AsyncClient, ear: Path
     )
     assert parameters["timings_ms.core"] > 0
     assert "timings_ms.generate" not in parameters  # not timed for this method, and a parameter cannot be null
-    assert all(isinstance(each, str | int | float | bool) for each in parameters.values())
+    assert all(isinstance(parameter, str | int | float | bool) for parameter in parameters.values())
 
 
-async def test_numbers_in_rows_and_bytes_give_the_same_filter(client: httpx.AsyncClient, ear: Paths) -> None:
+async def test_rows_and_bytes_give_same_filter(client: httpx.AsyncClient, ear: Paths) -> None:
     expected = (await infer(client, as_json(ear, k=1)))["outputs"][0]["data"]
     rows = as_json(ear, k=1)
     for tensor in rows["inputs"]:
@@ -115,7 +117,7 @@ async def test_numbers_in_rows_and_bytes_give_the_same_filter(client: httpx.Asyn
     ("request_wide", "of_the_output", "is_binary"),
     [(None, None, False), (True, None, True), (False, True, True), (True, False, False), (None, True, True)],
 )
-async def test_taps_come_as_bytes_where_they_are_asked_for(
+async def test_taps_come_as_bytes_on_request(
     client: httpx.AsyncClient,
     ear: Paths,
     request_wide: bool | None,
@@ -141,7 +143,7 @@ async def test_taps_come_as_bytes_where_they_are_asked_for(
     assert np.array_equal(np.frombuffer(answer.content[n_json:], "<f4"), expected)
 
 
-async def test_optional_tensors_reach_the_design(client: httpx.AsyncClient, ear: Paths) -> None:
+async def test_optional_tensors_change_design(client: httpx.AsyncClient, ear: Paths) -> None:
     assert ear.coherence is not None
     psd = np.linspace(2e-9, 1e-9, 16_385, dtype=np.float32)
     tensors = paths_of(ear) | {"coherence": ear.coherence, "reference_psd": psd}
@@ -161,7 +163,7 @@ async def test_metadata_and_health(client: httpx.AsyncClient) -> None:
     for path in ("/v2/models/ears", "/v2/models/ears/versions/1"):
         model = (await client.get(path)).json()
         assert (model["name"], model["versions"]) == ("ears", ["1", "2"])
-        assert {each["name"]: each["shape"] for each in model["inputs"]} == {
+        assert {item["name"]: item["shape"] for item in model["inputs"]} == {
             "primary": [-1, 2],
             "secondary": [-1, 2],
             "reference_psd": [-1],
@@ -173,7 +175,7 @@ async def test_metadata_and_health(client: httpx.AsyncClient) -> None:
         assert (await client.get(f"{path}/ready")).json() == {"name": "ears", "ready": True}
 
 
-async def test_real_answers_hold_to_the_schemas(client: httpx.AsyncClient, ear: Paths) -> None:
+async def test_answers_match_schemas(client: httpx.AsyncClient, ear: Paths) -> None:
     components = (await client.get("/openapi.json")).json()["components"]
     answers = {
         "InferenceServer": (await client.get("/v2")).json(),
@@ -186,14 +188,14 @@ async def test_real_answers_hold_to_the_schemas(client: httpx.AsyncClient, ear: 
     }
     for name, answer in answers.items():
         schema = {"$ref": f"#/components/schemas/{name}", "components": components}
-        errors = [each.message for each in Draft202012Validator(schema).iter_errors(answer)]
+        errors = [error.message for error in Draft202012Validator(schema).iter_errors(answer)]
         assert not errors, (name, errors)
 
 
 def changed(request: Json, place: int, **members: object) -> Json:
-    """With one input's members replaced; None takes one away."""
-    tensor = {name: each for name, each in (request["inputs"][place] | members).items() if each is not None}
-    return request | {"inputs": [tensor if i == place else each for i, each in enumerate(request["inputs"])]}
+    """Replace one input's members; None removes one."""
+    tensor = {name: member for name, member in (request["inputs"][place] | members).items() if member is not None}
+    return request | {"inputs": [tensor if i == place else item for i, item in enumerate(request["inputs"])]}
 
 
 @pytest.mark.parametrize(
@@ -229,14 +231,12 @@ def changed(request: Json, place: int, **members: object) -> Json:
         (lambda good: [good], "invalid-field"),
     ],
 )
-async def test_refusals_take_the_protocol_s_form(
-    client: httpx.AsyncClient, ear: Paths, change: Any, code: str
-) -> None:
+async def test_refusals_take_protocol_form(client: httpx.AsyncClient, ear: Paths, change: Any, code: str) -> None:
     content = orjson.dumps(change(as_json(ear)))
     assert_error(await client.post(URL, content=content, headers={"Content-Type": "application/json"}), code)
 
 
-async def test_bytes_that_are_too_few_too_many_or_not_announced(client: httpx.AsyncClient, ear: Paths) -> None:
+async def test_wrong_number_of_bytes_is_rejected(client: httpx.AsyncClient, ear: Paths) -> None:
     body, headers = as_bytes(paths_of(ear))
     for spoilt in (body[:-4], body + b"1234"):
         assert_error(await client.post(URL, content=spoilt, headers=headers), "bad-length")

@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, and true of what the service answers."""
+"""The OpenAPI document is complete and matches the service's answers."""
 
 import base64
 import hashlib
@@ -23,7 +23,7 @@ JSON_BODY = {"Content-Type": "application/json"}
 
 @pytest.fixture
 async def document(client: httpx.AsyncClient) -> dict[str, Any]:
-    """As it is served."""
+    """The document as served."""
     answer = await client.get("/openapi.json")
     assert answer.status_code == 200
     found: dict[str, Any] = answer.json()
@@ -31,41 +31,41 @@ async def document(client: httpx.AsyncClient) -> dict[str, Any]:
 
 
 def validator(document: dict[str, Any], name: str) -> Draft202012Validator:
-    """Of one component, its references resolved."""
+    """Validator of one component with its references resolved."""
     return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": document["components"]})
 
 
 def contents(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Every media type object, with where it stands."""
+    """All media type objects with their location."""
     found = []
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             parts = {"body": operation.get("requestBody", {})} | operation["responses"]
             for name, part in parts.items():
                 found += [
-                    (f"{method} {path} {name} {kind}", each) for kind, each in part.get("content", {}).items()
+                    (f"{method} {path} {name} {kind}", item) for kind, item in part.get("content", {}).items()
                 ]
     return found
 
 
 def schemas_in(value: Any) -> Iterator[dict[str, Any]]:
-    """Every JSON object of the document."""
+    """Yield the document's JSON objects."""
     if isinstance(value, dict):
         yield value
         value = list(value.values())
     if isinstance(value, list):
-        for each in value:
-            yield from schemas_in(each)
+        for item in value:
+            yield from schemas_in(item)
 
 
-def test_generators_take_its_forms(document: dict[str, Any]) -> None:
+def test_schemas_suit_code_generators(document: dict[str, Any]) -> None:
     """No union of objects, no constant list, numbers as floats, answers open to new members."""
-    for each in schemas_in(document["components"]["schemas"]):
-        union = each.get("anyOf", each.get("oneOf", []))
+    for item in schemas_in(document["components"]["schemas"]):
+        union = item.get("anyOf", item.get("oneOf", []))
         assert sum("$ref" in one or one.get("type") == "object" for one in union) <= 1, union
-        assert not isinstance(each.get("const"), list)
-        if each.get("type") == "number":
-            assert each["format"] == "float"
+        assert not isinstance(item.get("const"), list)
+        if item.get("type") == "number":
+            assert item["format"] == "float"
     answers = [
         operation["responses"]["200"]["content"]["application/json"]["schema"]
         for found in document["paths"].values()
@@ -76,22 +76,22 @@ def test_generators_take_its_forms(document: dict[str, Any]) -> None:
         schema = document["components"]["schemas"][answer["$ref"].rpartition("/")[2]]
         assert schema.get("additionalProperties", True) is not False
     parameters = [
-        each
+        item
         for found in document["paths"].values()
         for operation in found.values()
-        for each in operation.get("parameters", [])
+        for item in operation.get("parameters", [])
     ]
-    assert all("default" not in each["schema"] for each in parameters)
+    assert all("default" not in parameter["schema"] for parameter in parameters)
     # A request with paths alone, and one with items alone, need nothing else.
     assert "required" not in document["components"]["schemas"]["DesignBody"]
     assert "required" not in document["components"]["schemas"]["Spectrum"]
 
 
-def test_the_document_is_valid(document: dict[str, Any]) -> None:
+def test_document_is_valid(document: dict[str, Any]) -> None:
     assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
 
 
-async def test_the_examples_are_requests_that_work(client: httpx.AsyncClient, document: dict[str, Any]) -> None:
+async def test_example_requests_work(client: httpx.AsyncClient, document: dict[str, Any]) -> None:
     for path in ("/synthesize", "/refine", "/evaluate"):
         body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
         for example in body["examples"].values():
@@ -99,9 +99,7 @@ async def test_the_examples_are_requests_that_work(client: httpx.AsyncClient, do
             assert answer.status_code == 200, answer.text
 
 
-async def test_real_answers_hold_to_the_schemas(
-    client: httpx.AsyncClient, document: dict[str, Any], ear: Paths
-) -> None:
+async def test_answers_match_schemas(client: httpx.AsyncClient, document: dict[str, Any], ear: Paths) -> None:
     assert ear.coherence is not None
     design = await client.post(
         "/refine", content=orjson.dumps(as_responses(ear, coherence=ear.coherence.tolist())), headers=JSON_BODY
@@ -121,13 +119,11 @@ async def test_real_answers_hold_to_the_schemas(
         "ProblemDocument": await client.post("/refine?k=11", content=b"", headers=JSON_BODY),
     }
     for name, answer in answers.items():
-        errors = [each.message for each in validator(document, name.strip()).iter_errors(answer.json())]
+        errors = [error.message for error in validator(document, name.strip()).iter_errors(answer.json())]
         assert not errors, (name, errors)
 
 
-async def test_the_schema_refuses_what_the_service_refuses(
-    client: httpx.AsyncClient, document: dict[str, Any]
-) -> None:
+async def test_schema_rejects_invalid_requests(client: httpx.AsyncClient, document: dict[str, Any]) -> None:
     check = validator(document, "DesignBody")
     good = {"primary": {"impulse_response": [1.0]}, "secondary": {"impulse_response": [1.0]}, "sample_rate": 48_000}
     changes: list[tuple[dict[str, Any], bool]] = [
@@ -147,7 +143,7 @@ async def test_the_schema_refuses_what_the_service_refuses(
         assert check.is_valid(good | change) == (answer.status_code == 200) == usable, change
 
 
-async def test_the_page_of_documentation_is_served(client: httpx.AsyncClient, app: FastAPI) -> None:
+async def test_page_of_documentation_is_served(client: httpx.AsyncClient, app: FastAPI) -> None:
     answer = await client.get("/docs")
     policy = answer.headers["content-security-policy"]
     assert "frame-ancestors 'none'" in policy
@@ -158,6 +154,6 @@ async def test_the_page_of_documentation_is_served(client: httpx.AsyncClient, ap
     assert app.title in answer.text
     addresses = re.findall(r'(?:src|href)="([^"]+)"', answer.text)
     assert addresses
-    for address in addresses:  # none of another host's
+    for address in addresses:  # local addresses only
         assert address.startswith("/docs/assets/")
         assert (await client.get(address)).status_code == 200

@@ -1,4 +1,4 @@
-"""Every refusal over HTTP: its status, its code, its media type, and a service that goes on serving."""
+"""Refusals over HTTP: status, code and media type, after which the service continues."""
 
 import asyncio
 import hashlib
@@ -32,7 +32,7 @@ BINARY_BODY = {"Content-Type": "application/x-safetensors"}
 
 
 def assert_problem(answer: httpx.Response, code: str, field: str | None = None) -> None:
-    """A problem document of that code, with nothing of this machine in it."""
+    """Expect a problem document with this code and nothing about the machine."""
     problem = answer.json()
     assert problem["type"] == TYPE_PREFIX + code, problem
     assert (problem["status"], problem["title"]) == PROBLEMS[code]
@@ -46,7 +46,7 @@ def assert_problem(answer: httpx.Response, code: str, field: str | None = None) 
 
 
 async def assert_serving(client: httpx.AsyncClient, ear: Paths) -> None:
-    """The service still designs."""
+    """Expect that the service still designs."""
     answer = await client.post("/synthesize", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
     assert answer.status_code == 200
     assert np.isfinite(answer.json()["fir"]).all()
@@ -101,7 +101,7 @@ async def test_unusable_values(
 
 @pytest.mark.parametrize("path", ["/synthesize", "/refine", "/evaluate", "/v2/models/ears/infer"])
 async def test_bodies_under_way_are_bounded_in_memory(app: FastAPI, client: httpx.AsyncClient, path: str) -> None:
-    """By what they declare: of these only the first byte ever comes."""
+    """The limit applies to the declared lengths; only one byte per body is sent."""
     memory, come = app.state.service.admission.policies[Gate.DESIGN].memory, asyncio.Event()
 
     async def body() -> AsyncIterator[bytes]:
@@ -116,19 +116,19 @@ async def test_bodies_under_way_are_bounded_in_memory(app: FastAPI, client: http
 
     n_bytes = 12 * 2**20
     n_at_once = BODIES_BYTES // n_bytes
-    asked = [asyncio.create_task(declare(n_bytes)) for _ in range(n_at_once + 2)]
-    for refusing in islice(asyncio.as_completed(asked), 2):
+    pending = [asyncio.create_task(declare(n_bytes)) for _ in range(n_at_once + 2)]
+    for refusing in islice(asyncio.as_completed(pending), 2):
         refused = await asyncio.wait_for(refusing, 5)
         assert refused.status_code == 503
         assert int(refused.headers["retry-after"]) > 0
     assert memory.n_bytes == n_at_once * n_bytes
     come.set()
-    found = [each.status_code for each in await asyncio.gather(*asked)]
+    found = [item.status_code for item in await asyncio.gather(*pending)]
     assert (found.count(400), found.count(503)) == (n_at_once, 2)
     assert memory.n_bytes == 0
 
 
-async def test_what_would_be_cut_off_is_refused(client: httpx.AsyncClient, ear: Paths) -> None:
+async def test_long_response_is_rejected(client: httpx.AsyncClient, ear: Paths) -> None:
     late = np.zeros(65_536)
     late[[0, 40_000]] = 1.0
     spectrum = np.fft.rfft(late).astype(np.complex64)
@@ -207,7 +207,7 @@ async def test_unusable_headers(client: httpx.AsyncClient, ear: Paths, headers: 
         ("text/html, application/octet-stream;q=0.1", "application/octet-stream"),
     ],
 )
-async def test_the_answer_takes_the_form_that_is_liked_best(
+async def test_accept_chooses_preferred_form(
     client: httpx.AsyncClient, ear: Paths, accept: str, media_type: str
 ) -> None:
     content = orjson.dumps(as_responses(ear))
@@ -215,7 +215,7 @@ async def test_the_answer_takes_the_form_that_is_liked_best(
     assert answer.headers["content-type"] == media_type
 
 
-async def test_a_body_without_a_declared_length_is_not_read(client: httpx.AsyncClient, ear: Paths) -> None:
+async def test_body_without_declared_length_is_not_read(client: httpx.AsyncClient, ear: Paths) -> None:
 
     async def chunked() -> AsyncIterator[bytes]:
         yield b"{}"
@@ -224,7 +224,7 @@ async def test_a_body_without_a_declared_length_is_not_read(client: httpx.AsyncC
     await assert_serving(client, ear)
 
 
-async def test_a_body_longer_than_declared_is_refused(
+async def test_body_longer_than_declared_is_rejected(
     client: httpx.AsyncClient, settings: Settings, ear: Paths
 ) -> None:
     content = b" " * (settings.max_body_bytes + 1)
@@ -242,7 +242,7 @@ async def test_a_body_longer_than_declared_is_refused(
         b"{" + b",".join(b'"%d":1' % number for number in range(300)) + b"}",
     ],
 )
-async def test_too_many_elements_are_refused(client: httpx.AsyncClient, ear: Paths, content: bytes) -> None:
+async def test_too_many_elements_are_rejected(client: httpx.AsyncClient, ear: Paths, content: bytes) -> None:
     answer = await client.post("/refine", content=content, headers=JSON_BODY)
     assert_problem(answer, "invalid-field")
     assert "more than" in answer.json()["detail"]
@@ -254,7 +254,7 @@ async def test_too_many_elements_are_refused(client: httpx.AsyncClient, ear: Pat
     [
         ("GET", "/nowhere", "not-found", None),
         ("POST", "/", "method-not-allowed", "GET"),
-        ("POST", "/refine/", "not-found", None),  # and no redirection to the host that the request names
+        ("POST", "/refine/", "not-found", None),  # no redirection to the request's host
         ("GET", "/synthesize", "method-not-allowed", "POST"),
         ("DELETE", "/refine", "method-not-allowed", "POST"),
         ("POST", "/metrics", "method-not-allowed", "GET, HEAD"),
@@ -295,13 +295,13 @@ async def test_keys(settings: Settings, ear: Paths) -> None:
             assert (await client.get(path)).status_code == 200
 
 
-async def test_what_cannot_be_answered_in_time_is_shed_at_once(settings: Settings, ear: Paths) -> None:
+async def test_impossible_deadline_is_shed_at_once(settings: Settings, ear: Paths) -> None:
     app = create_app(settings)
     content = orjson.dumps(as_responses(ear))
     async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
         alone = [await client.post("/refine?k=8", content=content, headers=JSON_BODY) for _ in range(5)]
-        fastest_ms = min(each.json()["timings_ms"]["total"] for each in alone)  # the first one is slow
+        fastest_ms = min(item.json()["timings_ms"]["total"] for item in alone)  # the first is slow
         in_time = {"X-Deadline-Ms": f"{3 * fastest_ms:.3f}"}
         answers = await asyncio.gather(
             *(client.post("/refine?k=8", content=content, headers=JSON_BODY | in_time) for _ in range(40))
@@ -317,7 +317,7 @@ async def test_what_cannot_be_answered_in_time_is_shed_at_once(settings: Setting
         await assert_serving(client, ear)
 
 
-async def test_when_the_default_model_is_missing(
+async def test_when_default_model_is_missing(
     settings: Settings, ear: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = create_app(settings.model_copy(update={"model": "missing"}))
@@ -334,8 +334,8 @@ async def test_when_the_default_model_is_missing(
     assert "ModelNotFound" in caplog.text
 
 
-async def test_before_the_default_model_is_loaded(settings: Settings, ear: Paths) -> None:
-    """Without its lifespan the application never begins to load: it answers as it does while it loads."""
+async def test_before_default_model_is_loaded(settings: Settings, ear: Paths) -> None:
+    """Without its lifespan the application stays in the state of loading."""
     app = create_app(settings)
     content = orjson.dumps(as_responses(ear))
     async with connected(app) as client:
@@ -346,7 +346,7 @@ async def test_before_the_default_model_is_loaded(settings: Settings, ear: Paths
         assert int(answer.headers["retry-after"]) > 0
 
 
-async def test_a_damaged_checkpoint_is_unavailable_and_the_others_go_on(
+async def test_damaged_checkpoint_leaves_others_available(
     settings: Settings, ear: Paths, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     good = ModelStore(settings.store)
@@ -369,15 +369,15 @@ async def test_a_damaged_checkpoint_is_unavailable_and_the_others_go_on(
         await assert_serving(client, ear)
         assert_problem(await client.get("/models/broken"), "model-unavailable", "model")
         listed = (await client.get("/models")).json()
-        assert "broken" not in {each["name"] for each in listed["models"]}
+        assert "broken" not in {item["name"] for item in listed["models"]}
         assert weights.name in listed["broken"]["broken@1"]
         await assert_serving(client, ear)
 
 
-async def test_a_defect_is_logged_and_says_nothing_outside(
+async def test_defect_is_logged_but_not_disclosed(
     app: FastAPI, client: httpx.AsyncClient, ear: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever it is: here the engine's queue has gone."""
+    """The engine's queue is removed."""
     engine, content = app.state.service.engine, orjson.dumps(as_responses(ear))
     queue, before = engine._queue, await n_defects(client)
     del engine._queue
@@ -394,7 +394,7 @@ async def test_a_defect_is_logged_and_says_nothing_outside(
 
 
 async def n_defects(client: httpx.AsyncClient) -> float:
-    """Failures that the metrics have counted."""
+    """Failures counted by the metrics."""
     found = re.search(r"^prime_defects_total (\S+)", (await client.get("/metrics")).text, re.MULTILINE)
     assert found
     return float(found.group(1))

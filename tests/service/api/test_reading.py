@@ -1,4 +1,4 @@
-"""Options in the query string, and answers that are sent on as bodies."""
+"""Options in the query string, and answers used as request bodies."""
 
 import httpx
 import pytest
@@ -26,23 +26,23 @@ async def test_query_options_apply_to_every_item(client: httpx.AsyncClient, ear:
         ("k=many", {}, "invalid-field", "k"),
     ],
 )
-async def test_faulty_query_is_refused(
+async def test_faulty_query_is_rejected(
     client: httpx.AsyncClient, ear: Paths, query: str, fields: dict[str, object], code: str, field: str
 ) -> None:
     answer = await client.post(f"/refine?{query}", json=as_responses(ear, **fields))
     assert_problem(answer, code, field)
 
 
-async def test_query_may_repeat_the_body(client: httpx.AsyncClient, ear: Paths) -> None:
+async def test_query_may_repeat_body(client: httpx.AsyncClient, ear: Paths) -> None:
     curve = {"frequency_hz": [100.0, 1000.0], "gain_db": [12.0, 24.0]}
     body = as_responses(ear, k=1, max_gain_db=curve)
     answer = await client.post("/refine?k=1&max_gain_db=100:12,1000:24", json=body)
     assert answer.status_code == 200
 
 
-async def test_design_with_its_paths_is_a_body_for_evaluate(client: httpx.AsyncClient, ear: Paths) -> None:
+async def test_design_with_paths_is_body_for_evaluate(client: httpx.AsyncClient, ear: Paths) -> None:
     body = as_responses(ear, sign="plus")
     design = (await client.post("/refine?k=1", json=body)).json()
     evaluation = (await client.post("/evaluate", json=body | design)).json()
-    means = [each["prediction"]["mean_noise_reduction_db"] for each in (evaluation, design)]
+    means = [item["prediction"]["mean_noise_reduction_db"] for item in (evaluation, design)]
     assert means[0] == pytest.approx(means[1], abs=1e-3)

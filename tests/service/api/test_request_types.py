@@ -16,11 +16,11 @@ SPECTRUM = {"real": [1.0] * 2049, "imag": [0] * 2049}
 
 
 def changed(**fields: object) -> bytes:
-    """The good body with some fields replaced."""
+    """The valid body with some fields replaced."""
     return orjson.dumps(GOOD | fields)
 
 
-def test_the_three_forms_of_a_path_hold_the_same_numbers(ear: Paths) -> None:
+def test_three_forms_of_path_are_equal(ear: Paths) -> None:
     primary, secondary = spectra(ear)
     for form in (as_lists, as_base64):
         read = read_json(DesignBody, orjson.dumps(form(ear)))
@@ -34,7 +34,7 @@ def test_the_three_forms_of_a_path_hold_the_same_numbers(ear: Paths) -> None:
 
 @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e400"])
 @pytest.mark.parametrize("place", [b"[1.0, 0.5]", b"48000"])
-def test_no_nan_or_infinity_is_json(number: bytes, place: bytes) -> None:
+def test_nan_and_infinity_are_rejected(number: bytes, place: bytes) -> None:
     text = orjson.dumps(GOOD).replace(b"[1.0,0.5]", b"[1.0, 0.5]").replace(place, b"[%s]" % number, 1)
     with pytest.raises(HttpProblem) as refused:
         read_json(DesignBody, text)
@@ -95,7 +95,7 @@ def test_no_nan_or_infinity_is_json(number: bytes, place: bytes) -> None:
         ({"fir": [0.0] * 2048}, "unknown-field", "fir"),
     ],
 )
-def test_each_fault_names_its_field(fields: Json, code: str, field: str) -> None:
+def test_fault_names_field(fields: Json, code: str, field: str) -> None:
     with pytest.raises(HttpProblem) as refused:
         read_json(DesignBody, changed(**fields))
     assert (refused.value.code, refused.value.field) == (code, field)
@@ -104,7 +104,7 @@ def test_each_fault_names_its_field(fields: Json, code: str, field: str) -> None
     assert len(refused.value.detail) < 400
 
 
-def test_quantities_per_bin_lie_on_the_spectra_grid(ear: Paths) -> None:
+def test_values_per_bin_share_grid(ear: Paths) -> None:
     body = as_lists(ear, 4096, coherence=[0.5] * 2049, reference_psd=[1.0] * 2049)
     read = read_json(DesignBody, orjson.dumps(body))
     assert read.coherence.shape == read.reference_psd.shape == (2049,)
@@ -122,7 +122,7 @@ def test_quantities_per_bin_lie_on_the_spectra_grid(ear: Paths) -> None:
         (None, "missing-field"),
     ],
 )
-def test_a_filter_brought_along_has_2048_finite_taps(fir: object, code: str) -> None:
+def test_given_filter_needs_2048_finite_taps(fir: object, code: str) -> None:
     with pytest.raises(HttpProblem) as refused:
         read_json(EvaluateBody, changed(fir=fir))
     assert (refused.value.code, refused.value.field) == (code, "fir")

@@ -17,14 +17,14 @@ from tests.service.program import Program
 
 @pytest.fixture(scope="module")
 def client(program: Program) -> Iterator[triton.InferenceServerClient]:
-    """Of a program that is ready."""
+    """A client of a program that is ready."""
     client = triton.InferenceServerClient(f"127.0.0.1:{program.port}")
     yield client
     client.close()
 
 
+# The client sends none of its own, and the service asks for one where nothing is in binary.
 HEADERS = {"Content-Type": "application/json"}
-"""The client sends none of its own, and the service asks for one where nothing is in binary."""
 
 
 def inputs_of(ear: Paths, is_binary: bool, n_fft: int = 32_768) -> list[triton.InferInput]:
@@ -48,7 +48,7 @@ def test_health_and_metadata(client: triton.InferenceServerClient) -> None:
 
 @pytest.mark.parametrize("asks_in_binary", [True, False])
 @pytest.mark.parametrize("answers_in_binary", [True, False, None])
-def test_the_filter_is_the_library_s(
+def test_filter_equals_library(
     client: triton.InferenceServerClient,
     default_model: Synthesizer,
     ear: Paths,
@@ -59,8 +59,8 @@ def test_the_filter_is_the_library_s(
     if answers_in_binary is not None:
         outputs = [triton.InferRequestedOutput("fir", binary_data=answers_in_binary)]
     inputs = inputs_of(ear, asks_in_binary)
-    asked = {"headers": dict(HEADERS), "parameters": {"k": 1, "sign": "plus"}}
-    result = client.infer("ears", inputs, outputs=outputs, request_id="7", **asked)
+    metadata = {"headers": dict(HEADERS), "parameters": {"k": 1, "sign": "plus"}}
+    result = client.infer("ears", inputs, outputs=outputs, request_id="7", **metadata)
     taps = result.as_numpy("fir")
     assert taps.dtype == np.float32
     # The library is given impulse responses, the client sends their spectra, rounded to float32.
@@ -73,7 +73,7 @@ def test_the_filter_is_the_library_s(
     assert result.get_response()["model_version"] == "2"
 
 
-def test_errors_are_the_client_s_own(client: triton.InferenceServerClient, ear: Paths) -> None:
+def test_errors_are_client_exceptions(client: triton.InferenceServerClient, ear: Paths) -> None:
     with pytest.raises(InferenceServerException) as refused:
         client.infer("ears", inputs_of(ear, True), parameters={"k": 9})
     assert refused.value.status() == "422"

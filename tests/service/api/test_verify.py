@@ -45,7 +45,7 @@ def takes(
 
 @pytest.fixture
 async def design(client: httpx.AsyncClient, ear: Paths) -> Json:
-    found: Json = (await client.post("/refine?k=2", json=as_responses(ear))).json()
+    found: Json = (await client.post("/refine?k=0", json=as_responses(ear))).json()
     return found
 
 

@@ -1,4 +1,4 @@
-"""The page and its files: open, under a strict policy, and nothing beside them."""
+"""The workbench's page and files are public and complete, under a strict content policy."""
 
 import json
 import re
@@ -10,20 +10,20 @@ from service.api.workbench import FOLDER
 
 pytestmark = pytest.mark.anyio
 
+# Bytes of the whole page, the example listener included.
 LARGEST = 500_000
-"""Bytes of the whole page, the example listener included."""
 
 
-async def test_the_page_and_all_that_it_names_are_served(client):
+async def test_page_and_its_files_are_served(client):
     page = await client.get("/")
     assert page.status_code == 200
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     named = re.findall(r'(?:href|src)="(workbench/[^"]+)"', page.text)
-    assert {Path(each).name for each in named} == {"style.css", "app.js"}
+    assert {Path(item).name for item in named} == {"style.css", "app.js"}
     total = len(page.content)
-    for name in sorted(each.name for each in FOLDER.iterdir() if each.suffix in (".js", ".css", ".json")):
+    for name in sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".js", ".css", ".json")):
         file = await client.get(f"/workbench/{name}")
         assert file.status_code == 200, name
         assert file.headers["x-content-type-options"] == "nosniff"
@@ -31,7 +31,7 @@ async def test_the_page_and_all_that_it_names_are_served(client):
     assert total < LARGEST
 
 
-async def test_the_example_listener_can_be_designed_for(client):
+async def test_example_listener_can_be_designed_for(client):
     import base64
 
     import numpy as np

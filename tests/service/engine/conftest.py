@@ -1,4 +1,4 @@
-"""One engine for the tests that leave it as they found it."""
+"""One engine for the tests that do not change it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +16,7 @@ from tests.service import models
 
 @asynccontextmanager
 async def running(store: ModelStore, default_model: str = "ears", **options: Any) -> AsyncIterator[Engine]:
-    """An engine whose default model is loaded, or known to be unusable; checks run on request."""
+    """Run an engine until its default model is loaded or found unusable; checks run on request."""
     options = {"n_threads": 2, "fallback": models.NO_FALLBACK, "recheck_s": 1e6, "ready_budget_s": 1e6} | options
     engine = Engine(store, models.DEVICE, default_model=default_model, **options)
     engine.start()
@@ -27,7 +27,7 @@ async def running(store: ModelStore, default_model: str = "ears", **options: Any
 
 @pytest.fixture(scope="session")
 async def engine(store_folder: Path, anyio_backend: str) -> AsyncIterator[Engine]:
-    """Over the shared store, with two workers and two models at most."""
+    """An engine over the shared store, with at most two workers and two models."""
     async with running(ModelStore(store_folder, include_bundled=False), max_resident_models=2) as engine:
         yield engine
 

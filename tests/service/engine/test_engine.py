@@ -1,4 +1,4 @@
-"""The engine: workers, deadlines, and who gets what answer."""
+"""The engine: workers, deadlines and errors."""
 
 import asyncio
 import threading
@@ -32,7 +32,7 @@ K0, K1 = DesignOptions(), DesignOptions(n_updates=1)
 
 @asynccontextmanager
 async def occupied(engine: Engine) -> AsyncIterator[None]:
-    """All workers hold still inside."""
+    """Occupy all workers inside the block."""
     go_on, n_workers = threading.Event(), engine._queue.n_workers
     arrived = threading.Barrier(n_workers + 1)
 
@@ -51,7 +51,7 @@ async def occupied(engine: Engine) -> AsyncIterator[None]:
         await job.answer
 
 
-async def test_ears_asked_for_together_are_answered_in_order(engine: Engine) -> None:
+async def test_batch_is_answered_in_order(engine: Engine) -> None:
     ears = [models.problem(seed, seed % 2 == 0) for seed in range(5)]
     version, together = await engine.design(None, K1, ears)
     for ear, found in zip(ears, together, strict=True):
@@ -69,8 +69,8 @@ def default(engine: Engine) -> ResidentModel:
     return model
 
 
-async def test_ears_are_spread_over_the_workers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two at a time: a design waits here until another one runs."""
+async def test_ears_are_spread_over_workers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pairs: a design waits here until another one runs."""
     both, design = threading.Barrier(2), default(engine).design
 
     def meeting(*arguments: Any) -> Any:
@@ -82,7 +82,7 @@ async def test_ears_are_spread_over_the_workers(engine: Engine, monkeypatch: pyt
     assert not both.broken
 
 
-async def test_the_loop_goes_on_while_the_workers_design(engine: Engine) -> None:
+async def test_event_loop_runs_during_designs(engine: Engine) -> None:
     async with occupied(engine):
         waiting = asyncio.ensure_future(engine.design(None, K0, [models.problem(1)]))
         for _ in range(100):
@@ -93,7 +93,7 @@ async def test_the_loop_goes_on_while_the_workers_design(engine: Engine) -> None
     assert (engine.is_idle, engine.n_queued) == (True, 0)
 
 
-async def test_what_still_waits_when_it_is_due_is_given_up_then(engine: Engine) -> None:
+async def test_overdue_job_is_dropped(engine: Engine) -> None:
     async with occupied(engine):
         with pytest.raises(RefusedJob) as refused:
             await engine.design(None, K0, [models.problem(1)], due=time.perf_counter() + 0.3)
@@ -101,31 +101,31 @@ async def test_what_still_waits_when_it_is_due_is_given_up_then(engine: Engine) 
     only(await engine.design(None, K0, [models.problem(1)]))
 
 
-async def test_everybody_is_answered_however_short_the_deadlines(engine: Engine) -> None:
-    """Also who is let in by an idle worker, and due before that one has woken."""
+async def test_all_short_deadlines_are_answered(engine: Engine) -> None:
+    """Including a job admitted by an idle worker that is due before the worker wakes."""
     ear = models.problem(1)
-    asked = (engine.design(None, K0, [ear], time.perf_counter() + 2e-5 * n) for n in range(300))
+    pending = (engine.design(None, K0, [ear], time.perf_counter() + 2e-5 * n) for n in range(300))
     async with asyncio.timeout(60):
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-    assert all(isinstance(each, list | RefusedJob) for each in answers)
+        answers = await asyncio.gather(*pending, return_exceptions=True)
+    assert all(isinstance(answer, list | RefusedJob) for answer in answers)
 
 
-async def test_a_deadline_cuts_the_updates_and_says_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deadline_reduces_updates(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine._queue, "_latency", LatencyEstimator())
     options = DesignOptions(n_updates=8)
     whole = only(await engine.design(None, options, [models.problem(1)]))
     assert whole.refinement.stopped != "deadline"
-    for _ in range(100):  # as if all updates took nine seconds and the rest one
+    for _ in range(100):  # updates: nine seconds; the rest: one
         engine._queue._latency.observe(options, 1, 10.0, 9.0)
     answer = only(await engine.design(None, options, [models.problem(1)], time.perf_counter() + 5.0))
     refinement = answer.refinement
     assert answer.n_requested == 8
-    assert 0 < refinement.applied < 8  # `most_updates` has tests of its own
+    assert 0 < refinement.applied < 8  # `most_updates` is tested separately
     assert refinement.stopped == "deadline"
     assert len(refinement.objective) == refinement.applied + 1
 
 
-async def test_who_goes_away_frees_his_place(engine: Engine) -> None:
+async def test_cancelled_job_frees_place(engine: Engine) -> None:
     gone = asyncio.Event()
     async with occupied(engine):
         ears = [models.problem(1)] * 3
@@ -135,22 +135,22 @@ async def test_who_goes_away_frees_his_place(engine: Engine) -> None:
             await asyncio.sleep(0.001)
         gone.set()
         cancelled.cancel()
-        for each in waiting:
+        for item in waiting:
             with pytest.raises(ClientDisconnected):
-                await each
+                await item
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         assert engine.n_queued == 0
         assert not engine._queue._jobs
 
 
+# Expected to be long, so that the connection is watched.
 LONG = DesignOptions(n_updates=1, leave_one_out=True, n_conditions=16, n_feedbacks=16)
-"""Expected to be long, so that the connection is watched."""
 
 
 @pytest.fixture
 def endless(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Designs go on until they are interrupted; set once one has begun."""
+    """Let designs run until they are interrupted; the event is set once one has started."""
     begun = threading.Event()
 
     def design(*_: object) -> None:
@@ -174,7 +174,7 @@ async def test_disconnect_frees_worker(engine: Engine, endless: threading.Event)
 
 
 async def test_deadline_ends_running_design(engine: Engine, endless: threading.Event) -> None:
-    """Also where nobody watches it, and with a problem that names the deadline."""
+    """Also without a watched connection, and with a problem that names the deadline."""
     for options in (DesignOptions("projected_ratio", 1), LONG):
         _, (found,) = await engine.design(None, options, [models.problem(1)], time.perf_counter() + 0.1)
         assert isinstance(found, Interrupted)
@@ -196,9 +196,7 @@ async def test_interrupted_time_is_learned(
     assert engine._queue._latency.start_s(kind) > before_s
 
 
-async def test_a_full_memory_sheds_a_batch_and_the_next_one_is_designed(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_full_memory_sheds_only_one_batch(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise MemoryError
 
@@ -210,9 +208,7 @@ async def test_a_full_memory_sheds_a_batch_and_the_next_one_is_designed(
     assert len((await engine.design(None, K0, [models.problem(1)] * 2)).designs) == 2
 
 
-async def test_a_defect_is_raised_where_the_design_was_asked_for(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_defect_reaches_caller(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
@@ -223,14 +219,16 @@ async def test_a_defect_is_raised_where_the_design_was_asked_for(
     only(await engine.design(None, K0, [models.problem(1)]))
 
 
-async def test_the_time_of_every_design_is_known_before_anybody_asks(store_folder: Path) -> None:
-    """Else the first one of a kind would be let in whatever its deadline."""
+async def test_times_of_all_kinds_are_measured_first(store_folder: Path) -> None:
+    """Otherwise the first design of a kind would be admitted with any deadline."""
     async with running(ModelStore(store_folder, include_bundled=False)) as engine:
         latency = engine._queue._latency
-        known = [latency.start_s(DesignOptions(each)) for each in METHODS]
-        known += [latency.expected_s(DesignOptions("prime", 1, each)) - latency.start_s(K0) for each in PROFILES]
+        known = [latency.start_s(DesignOptions(method)) for method in METHODS]
+        known += [
+            latency.expected_s(DesignOptions("prime", 1, profile)) - latency.start_s(K0) for profile in PROFILES
+        ]
         assert min(known) > 0
-        # And one that has gone wrong for good is left by the process.
+        # A lost device ends the process.
         lost = asyncio.Event()
         engine.on_device_lost = lambda: engine._loop.call_soon_threadsafe(lost.set)
 
@@ -248,9 +246,7 @@ async def test_the_time_of_every_design_is_known_before_anybody_asks(store_folde
         assert not engine.ready
 
 
-async def test_a_gpu_that_fails_while_a_model_is_loaded_ends_the_process(
-    store_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_gpu_failure_during_load_ends_process(store_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise DeviceLost("an illegal memory access was encountered")
 
@@ -265,7 +261,7 @@ async def test_a_gpu_that_fails_while_a_model_is_loaded_ends_the_process(
     assert engine.is_device_lost
 
 
-async def test_closing_finishes_what_runs_and_refuses_what_waits(store_folder: Path) -> None:
+async def test_closing_finishes_running_and_refuses_waiting(store_folder: Path) -> None:
     async with running(ModelStore(store_folder, include_bundled=False), n_threads=1) as engine:
         async with occupied(engine):
             waiting = asyncio.ensure_future(engine.design(None, K0, [models.problem(1)]))
@@ -276,4 +272,4 @@ async def test_closing_finishes_what_runs_and_refuses_what_waits(store_folder: P
             assert refused.value.code == "not-ready"
             assert not closing.done()
         await closing
-        assert not any(each.is_alive() for each in engine._threads)
+        assert not any(thread.is_alive() for thread in engine._threads)

@@ -1,5 +1,4 @@
-"""The queue in front of the workers: what is let in, what is taken together, what is forgotten; what designs are
-expected to take, from what the last ones took."""
+"""The queue in front of the workers: admission, batching, cancellation and expected times."""
 
 import asyncio
 import math
@@ -17,28 +16,28 @@ from synthesis.types import DesignOptions
 
 pytestmark = pytest.mark.anyio
 
+# Long against what a test takes, so that no machine is too slow for these.
 START_S, UPDATE_S = 1.0, 0.5
-"""Long against what a test takes, so that no machine is too slow for these."""
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs may wait for longer than these times, but in the test of that."""
+    """Raise the limit on waiting above these times."""
     monkeypatch.setattr(job_queue, "LONGEST_WAIT_S", math.inf)
 
 
 def run(ears: list[Any], options: DesignOptions | None) -> list[Any]:
-    """What jobs have run; nobody does here."""
+    """A stand-in for the function of a job; it is never called."""
     return ears
 
 
 def other_run(ears: list[Any], options: DesignOptions | None) -> list[Any]:
-    """The same of another model."""
+    """The same for another model."""
     return ears
 
 
 def knowing(n_workers: int = 1, max_batch: int = 1) -> JobQueue:
-    """A queue that knows what `prime` takes."""
+    """A queue with known times of `prime`."""
     queue = JobQueue(n_workers, max_batch)
     queue._latency.observe(DesignOptions(n_updates=1), 1, START_S + UPDATE_S, UPDATE_S)
     return queue
@@ -56,10 +55,10 @@ def taken(queue: JobQueue) -> Batch:
 
 
 def jobs_of(batch: Batch) -> list[Job]:
-    return [each for each, _ in batch.places]
+    return [place for place, _ in batch.places]
 
 
-async def test_ears_are_taken_one_by_one_in_order_of_arrival() -> None:
+async def test_ears_are_taken_in_order_of_arrival() -> None:
     queue, first, second = knowing(), job(n_ears=2), job()
     queue.put(first)
     queue.put(second)
@@ -71,8 +70,8 @@ async def test_ears_are_taken_one_by_one_in_order_of_arrival() -> None:
     assert not queue.is_busy
 
 
-async def test_what_is_alike_fills_a_batch() -> None:
-    """Of one model and with one set of options, whoever asked."""
+async def test_equal_jobs_fill_batch() -> None:
+    """Jobs of one model with equal options are batched across requests."""
     queue, first, other, later, third, of_another_model = (
         knowing(max_batch=4),
         job(n_ears=2),
@@ -81,8 +80,8 @@ async def test_what_is_alike_fills_a_batch() -> None:
         job(),
         job(function=other_run),
     )
-    for each in (first, other, later, third, of_another_model):
-        queue.put(each)
+    for item in (first, other, later, third, of_another_model):
+        queue.put(item)
     batch = taken(queue)
     assert batch.places == [(first, 0), (first, 1), (later, 0), (later, 1)]
     queue.done(batch, None)
@@ -93,34 +92,34 @@ async def test_what_is_alike_fills_a_batch() -> None:
 
 
 @pytest.mark.parametrize(("due_in_s", "n_updates"), [(1.4, 0), (1.9, 1), (2.4, 2), (9.0, 8)])
-async def test_the_deadline_decides_on_the_updates(due_in_s: float, n_updates: int) -> None:
-    queue, asked = knowing(), job(8, due_in_s)
-    queue.put(asked)
+async def test_deadline_decides_on_updates(due_in_s: float, n_updates: int) -> None:
+    queue, new = knowing(), job(8, due_in_s)
+    queue.put(new)
     batch = taken(queue)
     assert batch.options == DesignOptions(n_updates=n_updates)
-    assert asked.options == DesignOptions(n_updates=8)
+    assert new.options == DesignOptions(n_updates=8)
 
 
-async def test_ears_asked_for_together_share_the_time_and_the_workers() -> None:
-    """Four ears for two workers: each has half of the time."""
+async def test_ears_of_request_share_time_and_workers() -> None:
+    """With four ears and two workers, an ear has half of the time."""
     queue = knowing(n_workers=2)
     queue.put(job(8, due_in_s=2 * (START_S + 3.5 * UPDATE_S), n_ears=4))
     assert taken(queue).options == DesignOptions(n_updates=3)
 
 
-async def test_an_idle_queue_refuses_what_cannot_be_done_and_forgets_why() -> None:
-    """Or the times of one bad moment would keep everything out for good."""
+async def test_idle_queue_refuses_impossible_jobs_and_retries() -> None:
+    """Otherwise the times of one bad moment would reject all jobs for good."""
     queue = knowing()
     with pytest.raises(RefusedJob) as refused:
         queue.put(job(due_in_s=0.9))
     assert refused.value.code == "overloaded"
     queue.put(job(due_in_s=0.9))
-    with pytest.raises(RefusedJob):  # but what is due already is never tried
+    with pytest.raises(RefusedJob):  # an overdue job is never tried
         JobQueue(1, 1).put(job(due_in_s=-0.01))
 
 
 async def test_long_queue_refuses_patient_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One job may wait for each worker, however long the one before it takes."""
+    """One job per worker may wait, however long the running one takes."""
     monkeypatch.setattr(job_queue, "LONGEST_WAIT_S", START_S)
     queue = knowing()
     for _ in range(2):
@@ -132,7 +131,7 @@ async def test_long_queue_refuses_patient_jobs(monkeypatch: pytest.MonkeyPatch) 
     queue.done(batch, None)
 
 
-async def test_a_busy_queue_plans_a_part_of_the_time_and_counts_all_that_is_here() -> None:
+async def test_backlog_counts_running_and_waiting_jobs() -> None:
     queue = knowing(n_workers=2)
     queue.put(job(n_ears=2))
     batch = taken(queue)
@@ -150,30 +149,30 @@ async def test_a_busy_queue_plans_a_part_of_the_time_and_counts_all_that_is_here
     queue.done(batch, None)
 
 
-async def test_what_is_too_late_or_withdrawn_is_not_begun() -> None:
+async def test_late_and_cancelled_jobs_are_not_started() -> None:
     queue, late, withdrawn, good = knowing(), job(), job(n_ears=3), job()
-    for each in (withdrawn, late, good):
-        queue.put(each)
+    for item in (withdrawn, late, good):
+        queue.put(item)
     begun = taken(queue)
     queue.withdraw(withdrawn)
     queue.withdraw(withdrawn)
     late.due = perf_counter()
-    told: list[Job] = []
-    queue.on_late = told.append
+    late_jobs: list[Job] = []
+    queue.on_late = late_jobs.append
     assert jobs_of(begun) == [withdrawn]
     assert jobs_of(taken(queue)) == [good]
     assert (withdrawn.n_taken, late.n_taken) == (1, 0)
-    assert told == [late]  # which nobody else may know
+    assert late_jobs == [late]  # only the late one
 
 
-async def test_what_is_put_first_is_next() -> None:
+async def test_urgent_job_is_next() -> None:
     queue, waits, check = knowing(), job(n_ears=2), job(function=other_run)
     queue.put(waits)
     queue.put_first(check)
     assert jobs_of(taken(queue)) == [check]
 
 
-async def test_a_closed_queue_lets_its_workers_end() -> None:
+async def test_closed_queue_lets_workers_end() -> None:
     queue, left = knowing(), job()
     queue.put(left)
     assert queue.close() == [left]
@@ -185,7 +184,7 @@ async def test_a_closed_queue_lets_its_workers_end() -> None:
 
 @pytest.fixture
 def latency() -> LatencyEstimator:
-    """Knows a start by `prime` and an update in `fast`, from one batch of two ears with two updates."""
+    """An estimator that knows a start by `prime` and an update in `fast`, from a batch of two ears with two updates."""
     latency = LatencyEstimator()
     latency.observe(DesignOptions(n_updates=2), 2, 2 * (START_S + 2 * UPDATE_S), 4 * UPDATE_S)
     return latency
@@ -204,7 +203,7 @@ def test_unseen_kind_scales_nearest(latency: LatencyEstimator) -> None:
     assert latency.start_s(each_left_out) == pytest.approx(9 * latency.start_s(seatings))
 
 
-def test_rare_stalls_change_nothing_and_a_slower_machine_is_noticed(latency: LatencyEstimator) -> None:
+def test_estimate_ignores_stalls_but_follows_slowdown(latency: LatencyEstimator) -> None:
     for spent_s in [START_S] * 10 + [100 * START_S] * 2:
         latency.observe(DesignOptions(), 1, spent_s, 0.0)
     assert latency.start_s(DesignOptions()) == START_S

@@ -1,4 +1,4 @@
-"""Readiness: earned at the start, kept only while the golden design comes out right and in time."""
+"""Readiness: given by a successful golden design, and kept while it stays correct and in time."""
 
 import asyncio
 import threading
@@ -25,7 +25,7 @@ K0 = DesignOptions()
 
 @pytest.fixture(scope="module")
 async def engine(store_folder: Path, anyio_backend: str) -> AsyncIterator[Engine]:
-    """An engine of these tests' own, with one worker."""
+    """An engine for one test, with one worker."""
     async with running(ModelStore(store_folder, include_bundled=False), n_threads=1) as engine:
         assert engine.readiness.n_checks["passed"] == 1  # at the start
         yield engine
@@ -34,7 +34,7 @@ async def engine(store_folder: Path, anyio_backend: str) -> AsyncIterator[Engine
 async def test_wrong_filters_are_not_delivered(engine: Engine) -> None:
     model = engine.models.default
     assert model is not None
-    with models.damaged(model, 1.0):  # a bit that has flipped in memory, for all that the golden case can tell
+    with models.damaged(model, 1.0):  # as after a bit flip in memory
         assert await engine.readiness.check() == "failed"
         with pytest.raises(RefusedJob) as refused:
             await engine.design(None, K0, [models.problem(1)])
@@ -50,15 +50,13 @@ async def test_failed_check_rebuilds_backend(engine: Engine) -> None:
     assert model is not None
     with models.damaged(model, 1.0):
         spoilt = model.model
-    model.use(spoilt)  # the checkpoint's numbers are whole
+    model.use(spoilt)  # the checkpoint itself is undamaged
     assert await engine.readiness.check() == "passed"
     assert model.model is not spoilt
     engine.require_live()
 
 
-async def test_a_worker_that_hangs_is_not_ready_until_it_is_back(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_hanging_worker_is_not_ready(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness_module, "STALLED_AFTER_S", 0.05)
     async with occupied(engine):
         assert await engine.readiness.check() == "stalled"
@@ -68,13 +66,13 @@ async def test_a_worker_that_hangs_is_not_ready_until_it_is_back(
     assert engine.ready
 
 
-async def test_one_of_several_workers_that_hangs_is_noticed(
+async def test_one_hanging_worker_of_several_is_noticed(
     store_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The checks, which others do, are fine."""
+    """The checks of the other workers succeed."""
     store = ModelStore(store_folder, include_bundled=False)
     async with running(store, recheck_s=0.02) as engine:
-        while engine.readiness.n_checks["passed"] < 4:  # it checks itself in the background
+        while engine.readiness.n_checks["passed"] < 4:  # periodic checks
             await asyncio.sleep(0.01)
         begun, go_on = threading.Event(), threading.Event()
         model = engine.models.default

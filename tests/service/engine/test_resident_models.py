@@ -1,4 +1,4 @@
-"""Models come on demand, are swapped when the operator says so, and go after their last use."""
+"""Models are loaded on demand, replaced on the operator's request, and freed after their last use."""
 
 import asyncio
 import gc
@@ -28,13 +28,13 @@ K0 = DesignOptions()
 
 @pytest.fixture(scope="module")
 def checkpoints() -> list[Checkpoint]:
-    """Four different ones."""
+    """Four different checkpoints."""
     return [models.checkpoint(seed) for seed in range(4)]
 
 
 @pytest.fixture
 def store(tmp_path: Path, checkpoints: list[Checkpoint]) -> ModelStore:
-    """A store of this test's own: `ears` in one version, and the alias `live` for it."""
+    """A store for one test: `ears` in one version, and the alias `live` for it."""
     store = ModelStore(tmp_path, include_bundled=False)
     store.publish("ears", checkpoints[0])
     store.set_alias("live", "ears@1")
@@ -50,7 +50,7 @@ async def engine(store: ModelStore, anyio_backend: str) -> AsyncIterator[Engine]
 
 @pytest.fixture
 def no_collection() -> Iterator[None]:
-    """What is freed here is freed by its last reference, not by the collector."""
+    """Switch the garbage collector off, so that models are freed by their last reference."""
     gc.collect()
     gc.disable()
     yield
@@ -67,20 +67,20 @@ def damage(store: ModelStore, reference: str) -> None:
     file.write_bytes(content)
 
 
-async def asked(engine: Engine, *references: str | None) -> list[tuple[str, int]]:
-    """The versions that designs come from."""
-    answers = [await engine.design(each, K0, [models.problem(1)]) for each in references]
-    assert all(only(each) for each in answers)
-    return [(each.model.name, each.model.version) for each in answers]
+async def designs_by(engine: Engine, *references: str | None) -> list[tuple[str, int]]:
+    """Return name and version of the models that designed."""
+    answers = [await engine.design(reference, K0, [models.problem(1)]) for reference in references]
+    assert all(only(answer) for answer in answers)
+    return [(answer.model.name, answer.model.version) for answer in answers]
 
 
-async def test_a_retired_model_finishes_its_designs_and_is_freed(
+async def test_retired_model_finishes_designs_and_is_freed(
     engine: Engine, store: ModelStore, checkpoints: list[Checkpoint], no_collection: None
 ) -> None:
     old = engine.models.default
     assert old is not None
     before = old.version
-    kept = [weakref.ref(each) for each in (old, old.model)]
+    kept = [weakref.ref(item) for item in (old, old.model)]
     del old
     designs = [
         asyncio.create_task(engine.design(None, DesignOptions(n_updates=3), [models.problem(1)])) for _ in range(8)
@@ -89,40 +89,40 @@ async def test_a_retired_model_finishes_its_designs_and_is_freed(
     store.publish("ears", checkpoints[1])
     store.set_alias("live", "ears@2")
     assert await engine.models.reload() == []
-    assert await asked(engine, None) == [("ears", 2)]
+    assert await designs_by(engine, None) == [("ears", 2)]
     for answer in await asyncio.gather(*designs):
         assert only(answer)
         assert answer.model == before
     designs.clear()
-    await asked(engine, None, None)  # each worker has something else in hand
+    await designs_by(engine, None, None)  # occupy both workers
     given_up = perf_counter() + 10
-    while any(each() is not None for each in kept) and perf_counter() < given_up:
-        await asked(engine, None)
-    assert [each() for each in kept] == [None, None]
+    while any(item() is not None for item in kept) and perf_counter() < given_up:
+        await designs_by(engine, None)
+    assert [item() for item in kept] == [None, None]
 
 
-async def test_designs_go_on_while_a_model_loads(
+async def test_designs_go_on_while_model_loads(
     engine: Engine, store: ModelStore, checkpoints: list[Checkpoint]
 ) -> None:
     store.publish("other", checkpoints[2])
     hindered = threading.Event()
     engine.models._loader.submit(hindered.wait)
-    waiting = asyncio.create_task(asked(engine, "other"))
-    again = asyncio.create_task(asked(engine, "other@1"))
-    assert await asked(engine, None, None, None) == [("ears", 1)] * 3
+    waiting = asyncio.create_task(designs_by(engine, "other"))
+    again = asyncio.create_task(designs_by(engine, "other@1"))
+    assert await designs_by(engine, None, None, None) == [("ears", 1)] * 3
     assert not waiting.done()
     hindered.set()
     assert await waiting == await again == [("other", 1)]
-    assert engine.models.n_loads["loaded"] == 2  # the default, and once for both who waited
+    assert engine.models.n_loads["loaded"] == 2  # the default, and once for both waiting clients
 
 
-async def test_who_stops_waiting_does_not_stop_the_load(
+async def test_cancelled_client_does_not_stop_load(
     engine: Engine, store: ModelStore, checkpoints: list[Checkpoint]
 ) -> None:
     store.publish("other", checkpoints[2])
     hindered = threading.Event()
     engine.models._loader.submit(hindered.wait)
-    impatient, patient = (asyncio.create_task(asked(engine, "other")) for _ in range(2))
+    impatient, patient = (asyncio.create_task(designs_by(engine, "other")) for _ in range(2))
     while not engine.models._loading:
         await asyncio.sleep(0.001)
     impatient.cancel()
@@ -132,10 +132,10 @@ async def test_who_stops_waiting_does_not_stop_the_load(
 
 
 @pytest.mark.parametrize(("is_load_known", "code"), [(True, "overloaded"), (False, "deadline-passed")])
-async def test_who_cannot_wait_for_a_load_finds_the_model_there_later(
+async def test_load_continues_after_deadline(
     engine: Engine, store: ModelStore, checkpoints: list[Checkpoint], is_load_known: bool, code: str
 ) -> None:
-    """Nobody needs to wait for a load for it to be made."""
+    """The load continues without a waiting client."""
     store.publish("other", checkpoints[2])
     hindered = threading.Event()
     engine.models._loader.submit(hindered.wait)
@@ -150,12 +150,12 @@ async def test_who_cannot_wait_for_a_load_finds_the_model_there_later(
     hindered.set()
     while engine.models.find("other") is None:
         await asyncio.sleep(0.01)
-    assert await asked(engine, "other") == [("other", 1)]
+    assert await designs_by(engine, "other") == [("other", 1)]
     assert engine.models.n_loads == {"loaded": 2, "failed": 0}
 
 
 @pytest.mark.parametrize("target", ["ears@2", "ears@7"])
-async def test_what_cannot_be_loaded_leaves_the_old_one_serving(
+async def test_failed_load_keeps_old_version(
     engine: Engine,
     store: ModelStore,
     checkpoints: list[Checkpoint],
@@ -166,29 +166,27 @@ async def test_what_cannot_be_loaded_leaves_the_old_one_serving(
     store.set_alias("live", "ears@2")
     if target == "ears@2":
         damage(store, target)
-    else:  # an alias that leads nowhere any more
+    else:  # a dangling alias
         (store.root / "aliases.json").unlink()
     with caplog.at_level(logging.ERROR):
         assert await engine.models.reload() == ["live"]
-    assert await asked(engine, None) == [("ears", 1)]
+    assert await designs_by(engine, None) == [("ears", 1)]
     assert engine.ready
     assert engine.models.n_loads["failed"] == 1
     assert "stay in use" in caplog.text
 
 
-async def test_a_damaged_model_is_read_once_until_an_operator_asks_again(
-    engine: Engine, store: ModelStore, checkpoints: list[Checkpoint]
-) -> None:
+async def test_damaged_model_is_read_once(engine: Engine, store: ModelStore, checkpoints: list[Checkpoint]) -> None:
     store.publish("other", checkpoints[2])
     damage(store, "other")
     for _ in range(3):
         with pytest.raises(RefusedJob) as refused:
-            await asked(engine, "other")
+            await designs_by(engine, "other")
         assert refused.value.code == "model-unavailable"
     assert engine.models.n_loads["failed"] == 1
     damage(store, "other")  # flips the bit back
     assert await engine.models.load("other") == store.resolve("other")
-    assert await asked(engine, "other") == [("other", 1)]
+    assert await designs_by(engine, "other") == [("other", 1)]
 
 
 async def test_unloading(engine: Engine, store: ModelStore, checkpoints: list[Checkpoint]) -> None:
@@ -202,28 +200,28 @@ async def test_unloading(engine: Engine, store: ModelStore, checkpoints: list[Ch
     with pytest.raises(RefusedJob) as refused:
         engine.models.unload("other")
     assert refused.value.code == "unknown-model"
-    # What is unloaded is looked up again.
+    # After unloading, the name is looked up again.
     store.publish("other", checkpoints[3])
-    assert await asked(engine, "other") == [("other", 2)]
+    assert await designs_by(engine, "other") == [("other", 2)]
 
 
-async def test_the_least_recently_used_makes_room_and_names_keep_their_meaning(
+async def test_least_recently_used_model_is_unloaded(
     engine: Engine, store: ModelStore, checkpoints: list[Checkpoint]
 ) -> None:
-    """Until an operator says otherwise: only then is a newer version looked at, unless it is damaged."""
+    """Until the operator's request: only then is a newer version used, unless it is damaged."""
     for name in ("one", "two"):
         store.publish(name, checkpoints[2])
-    assert await asked(engine, "one") == [("one", 1)]
+    assert await designs_by(engine, "one") == [("one", 1)]
     store.publish("one", checkpoints[3])
-    assert await asked(engine, "one", "two", "one", "two") == [("one", 1), ("two", 1)] * 2
-    assert [each.name for each in engine.models.versions()] == ["ears", "two"]  # the default one stays
+    assert await designs_by(engine, "one", "two", "one", "two") == [("one", 1), ("two", 1)] * 2
+    assert [version.name for version in engine.models.versions()] == ["ears", "two"]  # the default stays
     damage(store, "one@2")
     assert await engine.models.reload() == ["one"]
-    assert await asked(engine, "one", "two") == [("one", 1), ("two", 1)]
+    assert await designs_by(engine, "one", "two") == [("one", 1), ("two", 1)]
     damage(store, "one@2")  # flips the bit back
     assert await engine.models.reload() == []
-    assert [each.name for each in engine.models.versions()] == ["ears", "two"]  # what is asked for now stays
+    assert [version.name for version in engine.models.versions()] == ["ears", "two"]  # models in use stay
     n_loaded = engine.models.n_loads["loaded"]
     assert await engine.models.reload() == []
     assert engine.models.n_loads["loaded"] == n_loaded
-    assert await asked(engine, "one") == [("one", 2)]
+    assert await designs_by(engine, "one") == [("one", 2)]

@@ -1,4 +1,4 @@
-"""Metrics: named as the stages are, counted as the answers were, one registry for each application."""
+"""Metrics have the stages' names, count the answers, and belong to one application."""
 
 import re
 from dataclasses import replace
@@ -33,7 +33,9 @@ async def scraped(app: FastAPI) -> dict[tuple[str, frozenset[tuple[str, str]]], 
     assert answer.headers["content-type"].startswith("text/plain")
     families = text_string_to_metric_families(answer.text)
     return {
-        (each.name, frozenset(each.labels.items())): each.value for family in families for each in family.samples
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
     }
 
 
@@ -41,7 +43,7 @@ def value(samples: dict[tuple[str, frozenset[tuple[str, str]]], float], name: st
     return samples.get((name, frozenset(labels.items())), 0.0)
 
 
-async def test_a_design_is_observed_once_everywhere(app: FastAPI, ear: Paths) -> None:
+async def test_design_is_observed_once_everywhere(app: FastAPI, ear: Paths) -> None:
     before = await scraped(app)
     async with connected(app) as client:
         content = orjson.dumps(as_responses(ear, method="ratio_base"))
@@ -68,7 +70,7 @@ async def test_a_design_is_observed_once_everywhere(app: FastAPI, ear: Paths) ->
     )
 
 
-async def test_refusals_are_counted_by_their_code(app: FastAPI, ear: Paths) -> None:
+async def test_refusals_are_counted_by_code(app: FastAPI, ear: Paths) -> None:
     before = await scraped(app)
     async with connected(app) as client:
         await client.post("/refine?k=99", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
@@ -99,13 +101,13 @@ async def test_state_is_read_at_each_scrape(app: FastAPI) -> None:
     assert [(model["name"], model["version"]) for model in models if model["default"] == "true"] == [("ears", "2")]
 
 
-async def test_predictions_stand_beside_the_scores_of_their_model(tmp_path: Path, ear: Paths) -> None:
+async def test_predictions_stand_beside_scores_of_model(tmp_path: Path, ear: Paths) -> None:
     checkpoint = models.checkpoint(1)
     scores = Scores(held_out={"prime-log": {"noise_reduction_db": 20.0}, "k=1": {"noise_reduction_db": 21.0}})
     checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))
     ModelStore(tmp_path, include_bundled=False).publish("scored", checkpoint)
-    own = {"store": tmp_path, "model": "scored", "device": "cpu", "threads": 1, "fallback_margin_db": 1000}
-    app = create_app(Settings(commit="abc", **own))
+    settings = {"store": tmp_path, "model": "scored", "device": "cpu", "threads": 1, "fallback_margin_db": 1000}
+    app = create_app(Settings(commit="abc", **settings))
     async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
         predicted = 0.0

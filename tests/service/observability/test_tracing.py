@@ -1,4 +1,4 @@
-"""Traces: in the log as JSON, at a collector as spans, and nowhere unless asked for."""
+"""Traces: in the log as JSON, and as spans at a collector if one is set."""
 
 import io
 import logging
@@ -27,7 +27,7 @@ TRACEPARENT = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
 
 
 class Collector:
-    """What a collector would keep: the bodies that were posted to it."""
+    """A collector's record of the bodies posted to it."""
 
     def __init__(self) -> None:
         bodies: list[bytes] = []
@@ -51,7 +51,12 @@ class Collector:
         found = []
         for body in self.bodies:
             request = trace_service_pb2.ExportTraceServiceRequest.FromString(body)
-            found += [span for each in request.resource_spans for scope in each.scope_spans for span in scope.spans]
+            found += [
+                span
+                for resource_span in request.resource_spans
+                for scope in resource_span.scope_spans
+                for span in scope.spans
+            ]
         return found
 
     def close(self) -> None:
@@ -62,13 +67,13 @@ class Collector:
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    """A collector on a port of its own."""
+    """A collector on a free port."""
     collector = Collector()
     yield collector
     collector.close()
 
 
-async def test_a_request_is_one_trace_with_a_span_for_each_stage(
+async def test_request_is_one_trace_with_span_per_stage(
     settings: Settings, ear: Paths, collector: Collector
 ) -> None:
     app = create_app(settings.model_copy(update={"otlp_endpoint": collector.url}))
@@ -87,7 +92,7 @@ async def test_a_request_is_one_trace_with_a_span_for_each_stage(
     assert known.parent_span_id.hex() == PARENT
     (begun_here,) = [span for span in requests if span is not known]
     assert not begun_here.parent_span_id
-    attributes = {each.key: each.value for each in begun_here.attributes}
+    attributes = {attribute.key: attribute.value for attribute in begun_here.attributes}
     assert attributes["http.status_code"].int_value == 422
     assert attributes["http.route"].string_value == "/refine"
     stages = {span.name: span for span in spans if span.parent_span_id == known.span_id}
@@ -95,12 +100,10 @@ async def test_a_request_is_one_trace_with_a_span_for_each_stage(
     assert all(span.trace_id == known.trace_id for span in stages.values())
     spent_ms = (stages["refine"].end_time_unix_nano - stages["refine"].start_time_unix_nano) / 1e6
     assert spent_ms == pytest.approx(answer.json()["timings_ms"]["refine"], abs=0.01)
-    assert len(spans) == len(requests) + len(STAGES)  # and none of health or metrics
+    assert len(spans) == len(requests) + len(STAGES)  # none for health or metrics
 
 
-async def test_a_defect_s_line_names_the_trace(
-    settings: Settings, ear: Paths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_defect_line_names_trace(settings: Settings, ear: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     app = create_app(settings.model_copy(update={"log_format": "json"}))
     written = io.StringIO()
     handler = logging.StreamHandler(written)
@@ -114,7 +117,7 @@ async def test_a_defect_s_line_names_the_trace(
         )
     logging.getLogger("service.api.front").removeHandler(handler)
     assert answer.status_code == 500
-    (line,) = [orjson.loads(each) for each in written.getvalue().splitlines()]
+    (line,) = [orjson.loads(item) for item in written.getvalue().splitlines()]
     assert (line["level"], line["logger"], line["trace_id"]) == ("error", "service.api.front", TRACE)
     assert "TypeError" in line["error"]
     assert TRACE not in answer.text

@@ -8,7 +8,7 @@
        sum_k v_k |P_k - S_k W_k|^2 + lambda_k |W_k|^2,    v_k = psd_k (dJ / dl_b) / E_b,
 
    keeps the ceiling, and lambda_k vanishes wherever |W_k| < c_k. A round reweights v, which majorises the logarithm,
-   scales the symbol v |S|^2 + lambda by (|W| / c)^2 (by |W| / c a bin on its own would end at its ceiling; the square
+   scales the symbol v |S|^2 + lambda by (|W| / c)^2 (by |W| / c an isolated bin would end at its ceiling; the square
    needs fewer rounds), and improves the filter by a few conjugate gradients on that Toeplitz system. What the rounds
    leave above the ceiling is taken off by minimum-phase filters, and the last hundredths by a factor. */
 #ifndef PRIME_CEILING_H
@@ -27,7 +27,7 @@
 typedef struct {
     int stride;        /* bins of the design grid for one of the rounds' grid */
     float *inverse;    /* of the ceiling, on the design grid */
-    float *asked;      /* the same on the rounds' grid, without that of the loudspeaker */
+    float *requested;      /* the same on the rounds' grid, without that of the loudspeaker */
     float *multiplier; /* [bins] of the rounds' grid */
     float *wanted;
     double gradient[MAX_CONDITIONS][N_BANDS]; /* (dJ / dl_b) / E_b, averaged over the rounds */
@@ -43,17 +43,17 @@ static void begin_ceiling(refinement_space *s, ceiling_space *c, int n_bins)
             float here = c->inverse[k < N_BINS ? k : 2 * (N_BINS - 1) - k];
             most = here > most ? here : most;
         }
-        c->asked[j] = most;
+        c->requested[j] = most;
         s->inverse_ceiling[j] = most > s->inverse_ceiling[j] ? most : s->inverse_ceiling[j];
     }
 }
 
-/* The largest |W| over the ceiling that is asked for, on the rounds' grid. */
+/* The largest |W| over the requested ceiling, on the rounds' grid. */
 static float excess_of(const refinement_space *s, const ceiling_space *c, int n_bins)
 {
     float most = 0;
     for (int k = 0; k < n_bins; k++) {
-        float over = (s->wr[k] * s->wr[k] + s->wi[k] * s->wi[k]) * (c->asked[k] * c->asked[k]);
+        float over = (s->wr[k] * s->wr[k] + s->wi[k] * s->wi[k]) * (c->requested[k] * c->requested[k]);
         most = over > most ? over : most;
     }
     return sqrtf(most);
@@ -71,34 +71,34 @@ static void ceiling_round(const refinement_profile *profile, const band_edges *b
     objective_of(profile, s, 0, 0, 0, slope);
     memset(wanted, 0, bytes), memset(drive, 0, bytes), memset(s->descent_r, 0, bytes), memset(s->descent_i, 0, bytes);
     for (int t = 0; t < s->n_conditions; t++) {
-        const condition_space *own = &s->conditions[t];
+        const condition_space *condition = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
-            double now = slope[t][b] / own->band_power[b];
+            double now = slope[t][b] / condition->band_power[b];
             /* Or rounds that move much would swing between two weightings. */
-            int is_free = is_unknown(profile, own, b); /* it weighs nothing, or much, from one round to the next */
+            int is_free = is_unknown(profile, condition, b); /* it weighs nothing, or much, from one round to the next */
             now = c->gradient[t][b] = is_first || is_free ? now : sqrt(now * c->gradient[t][b]);
             for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
-                float v = own->weight[k] * (float)now;
-                wanted[k] += v * own->secondary_power[k];
+                float v = condition->weight[k] * (float)now;
+                wanted[k] += v * condition->secondary_power[k];
                 if (is_first)
-                    drive[k] += v * sqrtf(own->secondary_power[k] * (own->pr[k] * own->pr[k] + own->pi[k] * own->pi[k]));
-                s->descent_r[k] += v * (own->sr[k] * own->er[k] + own->si[k] * own->ei[k]);
-                s->descent_i[k] += v * (own->sr[k] * own->ei[k] - own->si[k] * own->er[k]);
+                    drive[k] += v * sqrtf(condition->secondary_power[k] * (condition->pr[k] * condition->pr[k] + condition->pi[k] * condition->pi[k]));
+                s->descent_r[k] += v * (condition->sr[k] * condition->er[k] + condition->si[k] * condition->ei[k]);
+                s->descent_i[k] += v * (condition->sr[k] * condition->ei[k] - condition->si[k] * condition->er[k]);
             }
         }
     }
     const v8 zero = splat8(0);
     float share = (float)profile->damping / (float)n_bins, damping = share * sum_of(wanted, n_bins);
     for (int k = 0; k < n_bins; k += WIDTH) {
-        v8 wr = load8(s->wr + k), wi = load8(s->wi + k), own = load8(wanted + k), inverse = load8(s->inverse_ceiling + k);
-        v8 multiplier = load8(drive + k) * inverse - own; /* what a bin on its own would need */
+        v8 wr = load8(s->wr + k), wi = load8(s->wi + k), symbol = load8(wanted + k), inverse = load8(s->inverse_ceiling + k);
+        v8 multiplier = load8(drive + k) * inverse - symbol; /* what an isolated bin would need */
         if (!is_first) {
             v8 growth = at_most8(squared8(wr, wi) * inverse * inverse, splat8(MOST_GROWTH));
-            multiplier = (own + load8(c->multiplier + k) + damping) * growth - own - damping;
+            multiplier = (symbol + load8(c->multiplier + k) + damping) * growth - symbol - damping;
         }
         multiplier = at_most8(at_least8(multiplier, zero), splat8(MOST_MULTIPLIER));
         store8(c->multiplier + k, multiplier);
-        store8(s->symbol + k, own + multiplier);
+        store8(s->symbol + k, symbol + multiplier);
         store8(s->descent_r + k, load8(s->descent_r + k) - multiplier * wr);
         store8(s->descent_i + k, load8(s->descent_i + k) - multiplier * wi);
     }

@@ -284,7 +284,7 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
     const size_t bins = sizeof(float) * N_BINS, points = sizeof(float) * DESIGN_N_FFT, taps = sizeof(float) * N_TAPS;
     float **per_bin[] = {
         &ws->pr, &ws->pi, &ws->sr, &ws->si, &ws->gpr, &ws->gpi, &ws->gsr, &ws->gsi,
-        &ws->psd, &ws->ceiling.inverse, &ws->ceiling.asked, &ws->ceiling.multiplier, &ws->ceiling.wanted, &ws->phase.log_gain, &ws->phase.phase_r, &ws->phase.phase, &ws->phase.response_r, &ws->phase.response_i,
+        &ws->psd, &ws->ceiling.inverse, &ws->ceiling.requested, &ws->ceiling.multiplier, &ws->ceiling.wanted, &ws->phase.log_gain, &ws->phase.phase_r, &ws->phase.phase, &ws->phase.response_r, &ws->phase.response_i,
         &ws->features.log_base, &ws->wiener.spread[0], &ws->wiener.spread[1], &ws->wiener.spread[2], &ws->wiener.symbol,
         &ws->wiener.matched_r, &ws->wiener.matched_i, &ws->wiener.log_ceiling, &ws->wiener.log_gain,
         &ws->refinement.inverse_ceiling, &ws->refinement.wr, &ws->refinement.wi, &ws->refinement.dr, &ws->refinement.di,
@@ -620,9 +620,9 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     begin_refinement(profile, &edges[i], s, psd, max_gain_db);
     int has_left = update_filter(model, ws, inputs, n_conditions, profile, n_updates, result->taps, &result->record);
     for (int n = 0; n < MAX_UPDATES && loudest_unknown(profile, s) > constant.loudest_unknown; n++) {
-        refinement_record unasked;
-        refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, 1, result->taps, &unasked);
-        if (!unasked.applied)
+        refinement_record unrequested;
+        refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, 1, result->taps, &unrequested);
+        if (!unrequested.applied)
             break;
     }
     mark(result, STAGE_REFINE, &since);

@@ -19,7 +19,7 @@ static inline double sum_d(vd8 a) { return ((a[0] + a[4]) + (a[1] + a[5])) + ((a
        y' = (y + alpha z, alpha),         z' = (alpha, z + alpha y),         x' = (x + mu z', mu),
        y" = (y' + next z', next),         z" = (next, z' + next y'),         x" = (x' + nu z", nu).
 
-   alpha and mu need sums of order m; so that next and nu need no pass of their own, those sums of one order further are
+   alpha and mu need sums of order m; so that next and nu need no further pass, those sums of one order further are
    taken along. The vectors overrun zeros; what is beyond their ends is added afterwards. column: t, rhs: [2048], zeros
    behind; x: [LEVINSON_ROOM]. */
 static void levinson(const double *RESTRICT t, const double *RESTRICT rhs, double *RESTRICT space, double *RESTRICT x)

@@ -70,11 +70,11 @@ static void lowest_in_plane(const refinement_profile *profile, int n_bins, const
         objective_of(profile, s, *x, *y, 0, slope);
         for (int t = 0; t < s->n_conditions; t++)
             for (int n = 0; n < profile->n_bands; n++) {
-                const condition_space *own = &s->conditions[t];
-                double weight = slope[t][n] / power_at(s, own, n, *x, *y);
-                a += weight * own->square[0][n], p += weight * own->cross[0][n];
+                const condition_space *condition = &s->conditions[t];
+                double weight = slope[t][n] / power_at(s, condition, n, *x, *y);
+                a += weight * condition->square[0][n], p += weight * condition->cross[0][n];
                 if (s->has_last)
-                    b += weight * own->square[1][n], c += weight * own->product[n], q += weight * own->cross[1][n];
+                    b += weight * condition->square[1][n], c += weight * condition->product[n], q += weight * condition->cross[1][n];
             }
         a *= 1 + RIDGE, b *= 1 + RIDGE;
         double determinant = a * b - c * c;

@@ -253,9 +253,9 @@ static void begin_refinement(const refinement_profile *profile, const band_edges
                              const float *psd, float max_gain_db)
 {
     int n_bins = bands->n_bins;
-    float asked = isnan(max_gain_db) ? 0 : (float)pow(10, -max_gain_db / 20);
+    float requested = isnan(max_gain_db) ? 0 : (float)pow(10, -max_gain_db / 20);
     for (int k = 0; k < n_bins; k++)
-        s->inverse_ceiling[k] = asked;
+        s->inverse_ceiling[k] = requested;
     end_with_zeros(s->inverse_ceiling, n_bins);
     for (int t = 0; t < s->n_conditions; t++)
         begin_condition(profile, bands, s, &s->conditions[t], s->descent_r, psd);

@@ -140,12 +140,12 @@ static void precondition(const toeplitz_plan *plan, toeplitz_space *RESTRICT s, 
 /* Computes the eigenvalues of the circulant matrix of size 4096 that has T as its upper left block, from the first column of T. */
 static void set_matrix(const toeplitz_plan *plan, toeplitz_space *s, const float *column)
 {
-    scratch_f own = {s->zr, s->zi, s->sr, s->si};
+    scratch_f scratch = {s->zr, s->zi, s->sr, s->si};
     memcpy(s->samples, column, N_TAPS * sizeof(float));
     s->samples[N_TAPS] = 0;
     for (int k = 1; k < N_TAPS; k++)
         s->samples[2 * N_TAPS - k] = column[k];
-    rfft_f(&plan->embedding, own, s->samples, 2 * N_TAPS, s->spectrum_r, s->spectrum_i);
+    rfft_f(&plan->embedding, scratch, s->samples, 2 * N_TAPS, s->spectrum_r, s->spectrum_i);
     const float scale = 0.5f / POINTS;
     for (int k = 0; k < COEFFICIENTS; k++) {
         float here = s->spectrum_r[k], there = s->spectrum_r[POINTS - k], b = (here - there) * scale;

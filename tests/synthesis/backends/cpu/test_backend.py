@@ -78,7 +78,7 @@ def assert_predictions_agree(found: Prediction, expected: Prediction, within_db:
     np.testing.assert_allclose(found.noise_reduction_db, expected.noise_reduction_db, atol=within_db)
     for name in ("mean_noise_reduction_db", "amplification_db", "wide_amplification_db", "max_gain_db"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), abs=within_db), name
-    for name in ("out_of_band_low_db", "out_of_band_high_db"):
+    for name in ("out_of_band_low_db", "out_of_band_high_db", "gain_sensitivity_db", "delay_sensitivity_db"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), abs=within_db), name
     assert found.control_rms == pytest.approx(expected.control_rms, rel=5e-3 if within_db > 0.05 else 1e-3)
 

@@ -10,7 +10,7 @@ from synthesis.types import Paths, Problem
 from tests.model_store import cases
 
 
-def test_condition_that_was_not_heard_is_named() -> None:
+def test_condition_without_data_is_named() -> None:
     response, good = np.ones(1, np.float32), np.full(N_BINS, 0.9, np.float32)
     ear = Problem((Paths(response, response, good), Paths(response, response, 0.01 * good)))
     backend = Model.on("cpu", cases.checkpoint(1).parameters)

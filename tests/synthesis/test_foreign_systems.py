@@ -1,0 +1,98 @@
+"""Designs for systems that are no earphone: as good as they can be, and the same however the paths are sent."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from model_store.store import BUNDLED_ROOT, ModelStore
+from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
+from synthesis.conventions import DESIGN_N_FFT
+from synthesis.design import Model, design
+from synthesis.paths import AcousticPaths
+from synthesis.profiles import FINE
+from synthesis.start.wiener import design_wmmse
+from synthesis.types import Design, DesignOptions, Fallback, Problem
+from tests.problems import one
+from training.datasets.simulated_systems import simulate_system
+
+MEMBERSHIP = band_membership(WIDE_BANDS, DESIGN_N_FFT)[:, columns(NR_BANDS)]
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return Model.on("cpu", ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
+
+
+def problem_of(number: int) -> Problem:
+    system = simulate_system(number)
+    return one(system.primary.astype(np.float32), system.secondary.astype(np.float32))
+
+
+def designed(problem: Problem, model: Model, k: int, method: str = "prime") -> Design:
+    fallback = Fallback() if method == "prime" else None
+    return design(problem, DesignOptions(method, k, FINE.name), model, fallback)
+
+
+def reduction_db(problem: Problem, taps: NDArray[np.floating], model: Model) -> float:
+    """Mean noise reduction in float64."""
+    (paths,) = problem.conditions
+    p, s, w = (np.fft.rfft(x.real.astype(float), DESIGN_N_FFT) for x in (paths.primary, paths.secondary, taps))
+    before, after = ((model.parameters.reference_psd * np.abs(x) ** 2) @ MEMBERSHIP for x in (p, p - s * w))
+    return float(10 * np.log10(before / after).mean())
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_design_is_not_below_wmmse_unsaid(number: int, model: Model) -> None:
+    problem = problem_of(number)
+    (paths,) = problem.conditions
+    pair = (torch.from_numpy(path.real)[None].double() for path in (paths.primary, paths.secondary))
+    psd = torch.from_numpy(model.parameters.reference_psd).double()
+    direct = design_wmmse(AcousticPaths.from_impulse_responses(*pair), psd)[0].numpy()
+    for k in (0, 1, 3):
+        made = designed(problem, model, k)
+        behind_db = reduction_db(problem, direct, model) - reduction_db(problem, made.taps, model)
+        assert behind_db < 0.3 or (made.ceiling_cost_db or 0) > 0.3
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_updates_end_where_any_start_leads(number: int, model: Model) -> None:
+    """At the same J, but for a local minimum; the ceiling is out of reach, since filters below it are not J's."""
+    problem = replace(problem_of(number), max_gain_db=60.0)
+    found = [designed(problem, model, 8, method).refinement.objective[-1] for method in ("ratio_base", "wmmse")]
+    # 0.1 is 0.4 dB in all bands.
+    assert abs(found[0] - found[1]) < 0.1
+
+
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("k", [1, 3])
+def test_design_does_not_depend_on_form_of_paths(number: int, k: int, model: Model) -> None:
+    """Not on zeros at the end, a common factor, or whether a response or its spectrum is sent; float32 rounds a
+    spectrum, of which far updates make up to 0.05 dB."""
+    problem = problem_of(number)
+    (paths,) = problem.conditions
+    plain = designed(problem, model, k)
+    expected = reduction_db(problem, plain.taps, model)
+    pair = [path.real for path in (paths.primary, paths.secondary)]
+    forms = {
+        "padded": [np.pad(path, (0, 4000)) for path in pair],
+        "scaled": [np.float32(1000) * path for path in pair],
+        "spectra": [np.fft.rfft(path.astype(float), DESIGN_N_FFT).astype(np.complex64) for path in pair],
+    }
+    for name, form in forms.items():
+        made = designed(one(*form), model, k)
+        assert reduction_db(problem, made.taps, model) == pytest.approx(expected, abs=0.05), name
+        told = made.prediction.mean_noise_reduction_db
+        assert told == pytest.approx(plain.prediction.mean_noise_reduction_db, abs=0.06), name
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_common_delay_changes_nothing(number: int, model: Model) -> None:
+    """Of both paths, which cancels in their ratio. The tolerance is that of a start which looks at phases."""
+    problem = problem_of(number)
+    (paths,) = problem.conditions
+    late = one(*(np.pad(path.real, (100, 0)) for path in (paths.primary, paths.secondary)))
+    plain, delayed = (reduction_db(problem, designed(each, model, 8).taps, model) for each in (problem, late))
+    assert delayed == pytest.approx(plain, abs=0.3)

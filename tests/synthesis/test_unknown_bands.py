@@ -1,0 +1,24 @@
+"""The ceiling that keeps bands quiet of which nothing is known."""
+
+import numpy as np
+
+from synthesis.bands import WIDE_BANDS, band_membership
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
+from synthesis.types import Paths
+from synthesis.unknown_bands import quiet_db
+
+
+def test_unknown_band_gets_at_most_a_decibel_louder() -> None:
+    """Even where the loudspeaker's sound at the ceiling adds to the disturbance in phase."""
+    frequency_hz = np.arange(N_BINS) * 48_000 / DESIGN_N_FFT
+    primary, secondary = np.full(N_BINS, 0.5 + 0j, np.complex64), np.full(N_BINS, 2 + 0j, np.complex64)
+    unknown_bands = np.arange(len(WIDE_BANDS)) < 13  # 20 to 315 Hz
+    loud = np.zeros(N_TAPS, np.float32)
+    loud[0] = -1
+    limit_db = quiet_db(Paths(primary, secondary, unknown=unknown_bands), loud)
+    assert limit_db is not None
+    unknown = band_membership(WIDE_BANDS, DESIGN_N_FFT)[:, unknown_bands].sum(-1) > 0
+    in_phase = np.abs(primary) + np.abs(secondary) * 10 ** (limit_db / 20)
+    louder_db = 20 * np.log10(in_phase[unknown] / np.abs(primary[unknown]))
+    assert 0 < louder_db.min() <= louder_db.max() < 1
+    assert np.isinf(limit_db[frequency_hz > 1000]).all()
