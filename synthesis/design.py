@@ -263,11 +263,7 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     if prediction is not draft.prediction:
         times_ms["predict"] = 1e3 * (perf_counter() - began)
     prediction = _with_unknown(posed, prediction)
-<<<<<<< HEAD
-=======
-    comparison = draft.comparison if _is_plain(problem) else None
     is_below = _is_below(posed.max_gain_db, draft.wmmse)
->>>>>>> main
     made = Design(
         taps,
         draft.refinement,

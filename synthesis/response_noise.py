@@ -1,4 +1,4 @@
-"""Noise and missing tail of an impulse response, judged by its own end: theory (24).
+"""Noise and missing tail of an impulse response, judged by its own end.
 
 Where a response has decayed into noise, the power of its last quarter is as large as that of the quarter before, and
 every lag holds as much noise. Where it still decays, what was cut off follows from the decay. A filter of 2048 taps can

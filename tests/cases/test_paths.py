@@ -144,14 +144,10 @@ def test_foreign_systems_are_predicted_exactly(primary: Array, secondary: Array,
         answer = designed(model, ear, "prime", k)
         reached = reduction_db(ear, answer.taps, psd)
         found = answer.prediction
-<<<<<<< HEAD
-        assert abs(found.mean_noise_reduction_db - reached[SCORED].mean()) < 0.3
-        measured = designed(model, replace(ear, exact=False), "prime", k).prediction
-        assert measured.mean_noise_reduction_db < reached[SCORED].mean() + 3
-=======
         # 80 dB are beyond single precision by some hundredths.
         assert abs(found.mean_noise_reduction_db - reached[SCORED].mean()) < max(0.3, 0.01 * reached[SCORED].mean())
->>>>>>> main
+        measured = designed(model, replace(ear, exact=False), "prime", k).prediction
+        assert measured.mean_noise_reduction_db < reached[SCORED].mean() + 3
         assert (reached > np.minimum(found.band_reduction_db, 0) - 1).all()
         assert answer.replaced_because or reached[SCORED].mean() > max(least_db, served) - 0.5
 

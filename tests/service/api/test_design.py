@@ -188,11 +188,7 @@ async def test_times_name_every_stage_and_make_none_up(
 async def test_replaced_generator_is_said(settings: Settings, ear: Paths) -> None:
     replacing = settings.model_copy(update={"fallback_below_db": math.inf})
     async with started(replacing) as app, connected(app) as client:
-<<<<<<< HEAD
-        answer = await ask(client, "/synthesize", as_responses(ear))
-=======
         answer = await ask(client, "/refine?k=0", as_responses(ear))
->>>>>>> main
     assert answer["method"] == "wmmse"
     assert "generator_replaced" in [warning["code"] for warning in answer["warnings"]]
 
