@@ -50,8 +50,8 @@ def test_objective_equals_core(backend: CpuBackend, n_conditions: int) -> None:
     (design,) = backend.draft([ear], DesignOptions("fir_wiener", 2, FINE.name), False)
     assert isinstance(design, Draft), design
     levels = log_ratios(ear, design.taps)
-    # The core works in single precision.
-    assert design.refinement.objective[-1] == pytest.approx(objective(levels, ear.shares)[0], abs=1e-3)
+    # The core works in single precision, and takes far updates on a grid of twice the points.
+    assert design.refinement.objective[-1] == pytest.approx(objective(levels, ear.shares)[0], abs=5e-3)
     if n_conditions > 1:  # or the case shows nothing of the weights
         equal = np.full(n_conditions, 1 / n_conditions)
         assert abs(objective(levels, equal)[0] - design.refinement.objective[-1]) > 0.01

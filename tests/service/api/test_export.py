@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 async def body(client, ear):
     """A designed filter with its paths, but no target."""
     design = await ask(client, "/refine?k=1", as_responses(ear))
-    return as_responses(ear, fir=design["fir"])
+    return as_responses(ear, fir=design["fir"], snr_db=40.0)
 
 
 async def test_all_taps_equal_filter(client, body):
