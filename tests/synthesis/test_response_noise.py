@@ -48,3 +48,11 @@ def test_form_of_response_does_not_matter() -> None:
 def test_nothing_is_unknown_of_short_or_long(response: np.ndarray) -> None:
     (uncertainty, _) = response_uncertainty(response, response, 1.0)
     assert not uncertainty.any()
+
+
+def test_rising_end_widens_interval() -> None:
+    falling = decaying(8192, 1500)
+    rising = falling + 0.3 * decaying(8192, 1500)[::-1]
+    _, narrow_db = response_uncertainty(falling, falling, 1.0)
+    _, wide_db = response_uncertainty(rising, falling, 1.0)
+    assert wide_db > narrow_db + 5
