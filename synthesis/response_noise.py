@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import rfft
 
 from synthesis.bands import WIDE_BANDS, edges_hz
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
@@ -115,6 +114,6 @@ def length_of(response: NDArray[np.floating]) -> int:
 
 def _band_powers(response: Float64) -> Float64:
     """Power of a response per band, of the bin next to it where a band holds none, [31]."""
-    power = np.abs(rfft(response, _N_FFT)) ** 2
+    power = np.abs(np.fft.rfft(response, _N_FFT)) ** 2
     sums: Float64 = np.add.reduceat(power[: _FIRST[-1]], _FIRST[:-1])
     return sums

@@ -59,7 +59,7 @@ def test_ten_paths_are_ordered_by_what_sets_them_apart() -> None:
 
 
 def test_order_that_does_not_fit_and_empty_ranges_are_rejected() -> None:
-    with pytest.raises(DatasetError, match="expected each listener of the pairs once"):
+    with pytest.raises(DatasetError, match="expected all listeners of the pairs once"):
         draw_mixtures(SUPPORT, ORDER[:-1])
     with pytest.raises(DatasetError, match="found 0 mixtures"):
         draw_mixtures(SUPPORT, ORDER, n_mixtures=0)

@@ -58,7 +58,7 @@ async def test_batch_is_answered_in_order(engine: Engine) -> None:
         assert isinstance(found, Design)
         alone = only(await engine.design(None, K1, [ear]))
         np.testing.assert_array_equal(found.taps, alone.taps)
-        assert found.prediction.basis == ("model" if ear.conditions[0].coherence is None else "coherence")
+        assert found.prediction.basis == ("response" if ear.conditions[0].coherence is None else "coherence")
         assert (found.method, found.n_requested, found.replaced_because) == ("prime", 1, None)
         assert version == engine.models.versions()[0]
 
