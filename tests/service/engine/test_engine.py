@@ -107,7 +107,7 @@ async def test_all_short_deadlines_are_answered(engine: Engine) -> None:
     pending = (engine.design(None, K0, [ear], time.perf_counter() + 2e-5 * n) for n in range(300))
     async with asyncio.timeout(60):
         answers = await asyncio.gather(*pending, return_exceptions=True)
-    assert all(isinstance(answer, list | RefusedJob) for answer in answers)
+    assert all(isinstance(answer, RefusedJob) or answer.designs for answer in answers)
 
 
 async def test_deadline_reduces_updates(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
