@@ -64,6 +64,10 @@ MIN_LEAD_SAMPLES = -4.0
 # Ears lie at -75 dB and below; a tail of 60 ms that is 20 dB below the response at -50 and above.
 MAX_TAIL_DB = -60.0
 
+# Likewise where the device is unknown: rooms ring beyond the windows, at -23 dB and below, and what that leaves
+# unexplained reaches that of a distortion of -8 dB.
+MAX_OTHER_TAIL_DB, MAX_OTHER_DISTORTION_DB = -20.0, -5.0
+
 # Largest level difference between the secondary paths of different gains.
 MAX_STATE_LEVEL_DB = 1.0
 
@@ -153,31 +157,34 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
                 f"the secondary path is largest {-calibration.secondary_peak_samples} samples before the loudspeaker "
                 "plays, though sound needs time: start x and e (and a drive) with the same sample, and cut neither"
             )
-        _judge_tail(calibration, reasons, not_judged)
+        is_known = support is not None and any(
+            support.is_device(estimate.primary, estimate.secondary)
+            for estimate in (calibration.measured, calibration.estimate)
+        )
+        _judge_tail(calibration, reasons, not_judged, MAX_TAIL_DB if is_known else MAX_OTHER_TAIL_DB)
+        if not is_known and calibration.distortion_db <= MAX_OTHER_DISTORTION_DB:
+            reasons.pop("distortion", None)
         _judge_gains(calibration, reasons)
         if calibration.lead_samples < MIN_LEAD_SAMPLES:
             reasons["late_secondary"] = (
                 f"the secondary path is {-calibration.lead_samples:g} samples later than the primary, more than "
                 f"{-MIN_LEAD_SAMPLES:g}: shorten the latency between x and the loudspeaker"
             )
-        if support is None:
-            unknown = "the model was published without what its support's paths have in common; name another model"
-            not_judged |= dict.fromkeys(PLAUSIBILITY, unknown)
-        else:
-            # As measured: where noise dominates, a prior or a denoised path looks more plausible than the takes are.
-            # Where a probe was silent, the measured paths are arbitrary.
-            paths = calibration.measured.primary, calibration.measured.secondary
-            if implausible := find_implausible(support, *paths):
-                paths = calibration.estimate.primary, calibration.estimate.secondary
-                implausible = find_implausible(support, *paths)
-            explanation = support.explain(*paths)
-            found = {item.code: item.detail for item in implausible}
-            if (
-                cost_db > MAX_TRAIT_NOISE_COST_DB
-            ):  # noise shifts traits: mild mistakes cannot be distinguished from it
+        # As measured: where noise dominates, a prior or a denoised path looks more plausible than the takes are.
+        # Where a probe was silent, the measured paths are arbitrary.
+        paths = calibration.measured.primary, calibration.measured.secondary
+        if implausible := find_implausible(support, *paths):
+            paths = calibration.estimate.primary, calibration.estimate.secondary
+            implausible = find_implausible(support, *paths)
+        explanation = None if support is None else support.explain(*paths)
+        found = {finding.code: finding.detail for finding in implausible}
+        if cost_db > MAX_TRAIT_NOISE_COST_DB and OTHER_DEVICE not in found:  # noise hides small errors
+            if support is not None:
                 not_judged |= dict.fromkeys(PLAUSIBILITY.keys() - _ROBUST, "noise hides it: see low_snr")
-                found = {code: found[code] for code in _ROBUST & found.keys()}
-            reasons |= found
+            found = {code: found[code] for code in _ROBUST & found.keys()}
+        if OTHER_DEVICE in found:
+            not_judged[OTHER_DEVICE] = _measured_well(calibration) + found.pop(OTHER_DEVICE)
+        reasons |= found
     return Verdict(_in_order(reasons), _in_order(not_judged), cost_db, explanation)
 
 
@@ -256,17 +263,19 @@ def _judge_recordings(calibration: Calibration, cost_db: float, reasons: dict[st
         )
 
 
-def _judge_tail(calibration: Calibration, reasons: dict[str, str], not_judged: dict[str, str]) -> None:
+def _judge_tail(
+    calibration: Calibration, reasons: dict[str, str], not_judged: dict[str, str], most_db: float
+) -> None:
     if calibration.window < WINDOW:
         reasons["truncated_tail"] = (
             f"the takes hold windows of {calibration.window} samples only, {WINDOW} are needed: record for longer"
         )
     elif "clipping" in reasons:  # distortion by clipping follows the signal, unlike noise, and resembles a tail
         not_judged["truncated_tail"] = "clipping cannot be distinguished from a tail"
-    elif calibration.tail_db > MAX_TAIL_DB:
+    elif calibration.tail_db > most_db:
         reasons["truncated_tail"] = (
             f"after 37 ms the secondary path still holds {calibration.tail_db:.1f} dB of its energy, more "
-            f"than {MAX_TAIL_DB:g} dB (median of the bands from 400 Hz to 8 kHz): look for reflections and for a "
+            f"than {most_db:g} dB (median of the bands from 400 Hz to 8 kHz): look for reflections and for a "
             "loudspeaker that rings, and touch neither the earphone nor a gain between two takes"
         )
 
