@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -123,6 +123,13 @@ def scraped(program: Program, name: str) -> float:
     found = re.search(rf"^{name} (\S+)", httpx.get(f"{program.address}/metrics").text, re.MULTILINE)
     assert found
     return float(found.group(1))
+
+
+def wait_for(condition: Callable[[], bool], within_s: float = 240) -> None:
+    """Poll until the condition holds."""
+    given_up = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < given_up
 
 
 def started_by(pid: int) -> list[int]:
