@@ -48,9 +48,7 @@ DEVICE="${DEVICE:-cuda}"
 OPTIONS=(--device "$DEVICE" --out "$OUT" ${QUICK:+--quick})
 EARS=()
 if [ "$3" != - ]; then
-    PRIME_TEST_DATA="$(cd "$3" && pwd)"
-    export PRIME_TEST_DATA
-    EARS=(--data "$PRIME_TEST_DATA")
+    EARS=(--data "$(cd "$3" && pwd)")
 fi
 WHEELS="${4:+$(cd "$4" && pwd)}"
 LIMIT_S=$([ "$DEVICE" = cpu ] && echo 3000 || echo 520)

@@ -52,7 +52,7 @@ PLAUSIBILITY = {
     "samples, or the primary path by more than 8.",
     "implausible_leak": "The secondary path lacks low frequencies like that of an earphone that does not seal.",
     "implausible_sample_rate": "The paths look like recordings at another sample rate than was stated.",
-    "implausible_paths": "A path holds nothing at the frequencies where an ear hears.",
+    "implausible_paths": "A path holds nothing at audible frequencies.",
     "other_device": "The paths are those of another device than the model's: no single mistake explains how they "
     "differ from the support listeners'. The model's prior, uncertainty and checks are left out.",
 }

@@ -129,8 +129,8 @@ class PredictionAnswer(TypedDict):
     """What the filter will do."""
 
     basis: Literal["coherence", "model", "response"]
-    """Where the uncertainty of the paths comes from: the coherence that was sent, or the model's support
-    listeners."""
+    """Where the uncertainty of the paths comes from: the coherence or uncertainty that was sent, the model's
+    support listeners, or the ends of the responses."""
     band_centre_hz: BandCentres
     """Nominal one-third-octave bands."""
     noise_reduction_db: PerBand
