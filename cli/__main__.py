@@ -414,6 +414,7 @@ def verify(
 @click.option("--format", "number_format", help="float32, float64, or qI.F such as q1.23.")
 @click.option("--target", "target_name", help="A known device: its form, rate and format (`prime-anc targets`).")
 @option_flag("max_gain_db")
+@option_flag("band_weights")
 @click.option(
     "--kind",
     type=click.Choice(["wav", "csv", "c", "mat", "minidsp", "apo"]),
@@ -439,6 +440,7 @@ def export(
     number_format: str | None,
     target_name: str | None,
     max_gain_db: float | Json | None,
+    band_weights: Json | None,
     kind: str | None,
     outputs: Sequence[Path],
     as_json: bool,
@@ -451,8 +453,8 @@ def export(
     target = _target(target_name, sections, taps, rate, number_format)
     fields = inputs.filter_fields(control_filter, file_rate)
     body: Json = _as_verified(paths, control_filter) | fields | {"target": target}
-    if max_gain_db is not None:
-        body["max_gain_db"] = max_gain_db
+    chosen = {"max_gain_db": max_gain_db, "band_weights": band_weights}
+    body |= {name: value for name, value in chosen.items() if value is not None}
     answered = service.ask("/export", body)
     answer = _answer(answered, None, as_json)
     for output in outputs:

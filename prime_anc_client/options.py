@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from prime_anc_client.wire import ceiling
+from prime_anc_client.wire import curve
 from synthesis.options import (
     CeilingFields,
     DesignFields,
@@ -15,6 +15,7 @@ from synthesis.options import (
     ModelFields,
     SynthesisFields,
     UpdateFields,
+    curve_kinds,
     option_schemas,
 )
 
@@ -76,6 +77,4 @@ def given(options: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     if unknown := options.keys() - set(names):
         raise TypeError(f"{', '.join(sorted(unknown))}: there is no such argument")
     found = {name: value for name, value in options.items() if value is not None}
-    if "max_gain_db" in found:
-        found["max_gain_db"] = ceiling(found["max_gain_db"])
-    return found
+    return found | {name: curve(found[name]) for name in curve_kinds() if name in found}

@@ -39,10 +39,12 @@ from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db,
 from synthesis.interruption import check_interruption
 from synthesis.latency import with_latency
 from synthesis.loop import closed_loop_secondary, judge_loop, loop_gain, with_margins, worst_loop
+from synthesis.methods import spectrum
+from synthesis.objective import objective
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
-from synthesis.predict import mean_prediction
-from synthesis.profiles import FAST, FINE
+from synthesis.predict import band_sums, mean_prediction
+from synthesis.profiles import FAST, FINE, PROFILES, SILENCE, RefinementProfile
 from synthesis.response_noise import response_uncertainty
 from synthesis.types import (
     MAX_CONDITIONS,
@@ -365,7 +367,7 @@ def _replace_doubtful(
     rivals: dict[int, list[Design]] = {
         n: []
         for n, (generated, problem) in enumerate(zip(designs, problems, strict=True))
-        if _is_doubtful(generated, fallback)
+        if _is_doubtful(generated, fallback, problem)
     }
     reached_db = [_above_ceiling_db(design) for design in designs]
     times_ms = _times_ms(designs)
@@ -388,7 +390,12 @@ def _replace_doubtful(
     for n, found in rivals.items():
         generated = designs[n]
         candidates = [generated, *found] if isinstance(generated, Design) else found
-        merit_db = partial(_merit_db, generated=generated, problem=problems[n], margin_db=fallback.margin_db)
+        merit_db: Callable[[Design], float] = partial(
+            _merit_db, generated=generated, problem=problems[n], margin_db=fallback.margin_db
+        )
+        if problems[n].has_own_objective:
+            posed, profile = _posed(problems[n], model), PROFILES[options.profile]
+            merit_db = lambda made: -_objective(made.taps, posed, profile, model)  # noqa: B023, E731
         best = max(candidates, key=merit_db, default=generated)
         if isinstance(best, Design) and best is not generated:
             reason: Replaced = "predicted_worse" if isinstance(generated, Design) else "not_finite"
@@ -397,6 +404,8 @@ def _replace_doubtful(
         if isinstance(item, Design):
             item.times_ms.update(times_ms)
             cost_db = reached_db[n] - item.prediction.nominal_noise_reduction_db
+            if problems[n].has_own_objective:
+                continue  # a Wiener filter may have more mean noise reduction by what J asks for, not by its gain
             if cost_db > max(fallback.margin_db, item.ceiling_cost_db or 0.0):
                 designs[n] = replace(item, ceiling_cost_db=cost_db)
 
@@ -411,16 +420,20 @@ def _above_ceiling_db(made: Design | SynthesisError) -> float:
     return -math.inf if beyond is None else beyond.nominal_noise_reduction_db
 
 
-def _is_doubtful(generated: Design | SynthesisError, fallback: Fallback) -> bool:
+def _is_doubtful(generated: Design | SynthesisError, fallback: Fallback, problem: Problem) -> bool:
     """Return whether to design Wiener filters too, and compare.
 
     Not for unusable paths, which have no filter, nor under the request's ceiling, where all starts lead to the same
-    filter.
+    filter. Of a J of the problem's own neither the mean noise reduction nor the ceiling says which start is better.
     """
     if isinstance(generated, SynthesisError):
         return isinstance(generated, NonFiniteFilter)
     generated_db = generated.prediction.nominal_noise_reduction_db
-    if generated.ceiling_cost_db is not None or generated_db >= fallback.below_db:
+    if generated_db >= fallback.below_db:
+        return False
+    if problem.has_own_objective:
+        return True
+    if generated.ceiling_cost_db is not None:
         return False
     return (
         generated.wmmse is None
@@ -434,7 +447,7 @@ def _may_win(
     """Return whether a Wiener filter may be the best; found are those before it."""
     if method == "fir_wiener":
         return problem.latency_samples > 0
-    if not n_updates or not found or isinstance(generated, SynthesisError):
+    if not n_updates or not found or isinstance(generated, SynthesisError) or problem.has_own_objective:
         return True
     behind_db = generated.prediction.nominal_noise_reduction_db - found[-1].prediction.nominal_noise_reduction_db
     return behind_db < UPDATES_BRING_DB
@@ -453,6 +466,26 @@ def _merit_db(made: Design, generated: Design | SynthesisError, problem: Problem
         return mean_db
     beyond_db = _loudest_db(made) - max(_loudest_db(generated), 0.0) - ALLOWED_LOUDER_DB
     return mean_db - LOUDER_COSTS_DB * max(beyond_db, 0.0)
+
+
+def _objective(taps: Float32, posed: Problem, profile: RefinementProfile, model: Model) -> float:
+    """Evaluate the problem's J, without the penalty on |W|, of a filter in its loop."""
+    psd = model.parameters.reference_psd if posed.reference_psd is None else posed.reference_psd
+    closed = [_closed(paths, taps) for paths in posed.conditions]
+    pairs = [
+        [spectrum(path).astype(np.complex128) for path in (paths.primary, paths.secondary)] for paths in closed
+    ]
+    primary, secondary = np.stack(pairs, axis=1)
+    filters = np.broadcast_to(taps.astype(np.float64), (len(closed), len(taps)))
+    given = primary, secondary, filters, psd.astype(np.float64)
+    disturbance, residual = np.split(band_sums(*given, is_true=True)[:, : 2 * len(WIDE_BANDS)], 2, axis=-1)
+    silence = SILENCE * disturbance.sum(-1, keepdims=True)
+    bands = columns(profile.risk_bands)
+    none = np.zeros(len(WIDE_BANDS), bool)
+    unknown = np.stack([none if paths.unknown is None else paths.unknown for paths in closed])
+    log_ratio = np.log((residual + silence) / (disturbance + silence))
+    value, _ = objective(log_ratio[:, bands], posed.shares, posed.profile_of(profile), unknown[:, bands])
+    return float(value)
 
 
 def _loudest_db(made: Design) -> float:
@@ -649,10 +682,7 @@ def _predicted(
         if isinstance(problem, SynthesisError):
             continue
         for paths in problem.conditions:
-            if paths.feedback is not None:
-                secondary = closed_loop_secondary(paths.secondary, paths.feedback, control_filter)
-                paths = replace(paths, secondary=secondary, feedback=None)
-            alone.append(Problem((paths,), problem.reference_psd))
+            alone.append(Problem((_closed(paths, control_filter),), problem.reference_psd))
             filters.append(control_filter)
     found: list[Prediction | SynthesisError] = []
     for part in _batches(len(alone), backend):
@@ -660,6 +690,14 @@ def _predicted(
     in_order = iter(found)
     parts = [[next(in_order) for _ in item.conditions] if isinstance(item, Problem) else [] for item in posed]
     return _each(_joined, posed, parts)
+
+
+def _closed(paths: Paths, taps: Float32 | Complex64) -> Paths:
+    """Return paths without feedback that the closed loop has."""
+    if paths.feedback is None:
+        return paths
+    secondary = closed_loop_secondary(paths.secondary, paths.feedback, taps)
+    return replace(paths, secondary=secondary, feedback=None)
 
 
 def _joined(problem: Problem, found: Sequence[Prediction | SynthesisError]) -> Prediction:

@@ -9,10 +9,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, dataclass_transform, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
 
 from pydantic import Field, create_model
 
+from synthesis.band_weights import BandWeights
+from synthesis.curve import Curve
 from synthesis.gain_curve import GainCurve
 from synthesis.methods import METHODS
 from synthesis.profiles import MAX_UPDATES, PROFILES
@@ -30,6 +42,7 @@ T = TypeVar("T")
 DEFAULT_MAX_GAIN_DB = 30.0
 # Range of a number, and of all points of a curve.
 MAX_GAIN_RANGE_DB = (-20.0, 60.0)
+BAND_WEIGHT_RANGE = (0.0, 10.0)
 MAX_LATENCY_SAMPLES = 1024.0
 
 
@@ -111,6 +124,11 @@ class CeilingFields:
         "between its points and held beyond its ends.",
         default=DEFAULT_MAX_GAIN_DB,
     )
+    band_weights: BandWeights | None = option(
+        "Target curve: weights of the bands in the mean noise reduction from 50 Hz to 5 kHz that is optimised, a "
+        "curve over frequency as of `max_gain_db`, 0 to 10. Only their ratios matter; default: all alike.",
+        default=None,
+    )
 
 
 @declares
@@ -168,3 +186,11 @@ def option_schemas() -> dict[str, dict[str, Any]]:
     declared: dict[str, Any] = get_type_hints(DesignFields, include_extras=True)
     properties: dict[str, dict[str, Any]] = create_model("Declared", **declared).model_json_schema()["properties"]
     return properties
+
+
+@cache
+def curve_kinds() -> dict[str, type[Curve]]:
+    """Return the options that are curves, or may be, with their kinds of curve."""
+    hints = {name: get_args(hint) for name, hint in get_type_hints(DesignFields).items()}
+    kinds = {name: [kind for kind in args if isinstance(kind, type)] for name, args in hints.items()}
+    return {name: kind for name, found in kinds.items() for kind in found if issubclass(kind, Curve)}

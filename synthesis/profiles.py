@@ -56,7 +56,8 @@ class RefinementProfile:
     penalty on |W| above the ceiling, which is the requested one or, above the scored bands, what keeps the
     loudspeaker below the disturbance. finer: name of the profile that replaces this one for responses of more than
     n_fft / 2 samples. settles: whether updates end in the plane of their last two steps, and go on by direct solves
-    where they are far from the minimum.
+    where they are far from the minimum. band_weights: of the 31 bands in J's mean, from a problem's option
+    (`BandWeights.relative`); None: all alike.
     """
 
     name: str
@@ -71,6 +72,7 @@ class RefinementProfile:
     tolerance: float = 1e-6
     finer: str | None = None
     settles: bool = False
+    band_weights: tuple[float, ...] | None = None
 
 
 PAPER = RefinementProfile(

@@ -16,7 +16,7 @@ from synthesis.methods import METHODS, STARTS
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
-from synthesis.profiles import MAX_UPDATES, PROFILES, on_design_grid
+from synthesis.profiles import MAX_UPDATES, PROFILES, RefinementProfile, on_design_grid
 from synthesis.start.features import path_features
 from synthesis.start.fir_wiener import CEILING_SHARPNESS, drive_ceiling, fir_wiener, starting_weight
 from synthesis.start.generator import Generator
@@ -147,7 +147,7 @@ class Synthesizer(nn.Module):
         self,
         paths: AcousticPaths,
         taps: Tensor,
-        profile: str = "fast",
+        profile: str | RefinementProfile = "fast",
         max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
         reference_psd: Tensor | None = None,
         most_updates: int = MAX_UPDATES,
@@ -159,7 +159,7 @@ class Synthesizer(nn.Module):
         Parameters
         ----------
         profile
-            A name of PROFILES. Paths on the design grid no longer show their resolution: see
+            A profile, or its name in PROFILES. Paths on the design grid no longer show their resolution: see
             `profiles.profile_for_resolution`.
         unknown
             Unknown bands, [batch, 31]; the updates are then made on the paths' grid.
@@ -168,7 +168,7 @@ class Synthesizer(nn.Module):
             paths,
             taps,
             self.reference_psd if reference_psd is None else reference_psd,
-            profile=PROFILES[profile] if unknown is None else on_design_grid(PROFILES[profile]),
+            profile=_profile(profile, unknown),
             max_gain_db=max_gain_db,
             most_updates=most_updates,
             shares=shares,
@@ -180,7 +180,7 @@ class Synthesizer(nn.Module):
         paths: AcousticPaths,
         taps: Tensor,
         n_updates: int,
-        profile: str = "fast",
+        profile: str | RefinementProfile = "fast",
         max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
         reference_psd: Tensor | None = None,
         shares: Tensor | None = None,
@@ -190,17 +190,18 @@ class Synthesizer(nn.Module):
 
         Parameters
         ----------
+        profile
+            As for `refining`.
         unknown
             As for `refining`, with paths of one filter. Further, unrecorded updates then reduce unknown bands that
             became louder.
         """
-        chosen = PROFILES[profile] if unknown is None else on_design_grid(PROFILES[profile])
         found = refine(
             paths,
             taps,
             self.reference_psd if reference_psd is None else reference_psd,
             n_updates=n_updates,
-            profile=chosen,
+            profile=_profile(profile, unknown),
             max_gain_db=max_gain_db,
             shares=shares,
             unknown=unknown,
@@ -271,6 +272,12 @@ class Synthesizer(nn.Module):
                 "squares fit into the precision"
             )
         return refinement
+
+
+def _profile(profile: str | RefinementProfile, unknown: Tensor | None) -> RefinementProfile:
+    """Return a profile, on the grid that unknown bands need."""
+    chosen = PROFILES[profile] if isinstance(profile, str) else profile
+    return chosen if unknown is None else on_design_grid(chosen)
 
 
 def start_filter(paths: AcousticPaths, method: str, shares: Tensor | None = None) -> Tensor:

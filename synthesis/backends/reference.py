@@ -17,6 +17,7 @@ from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.methods import STARTS
 from synthesis.paths import AcousticPaths
 from synthesis.predict import band_sums, not_finite, predict
+from synthesis.profiles import PROFILES
 from synthesis.start.generator import Generator
 from synthesis.synthesizer import Synthesizer
 from synthesis.types import (
@@ -166,8 +167,9 @@ class ReferenceBackend:
 
 
 def is_simple(problem: Problem) -> bool:
-    """Return whether a problem is one condition without unknown bands, so that it can be batched."""
-    return len(problem.conditions) == 1 and problem.conditions[0].unknown is None
+    """Return whether a problem is one condition without unknown bands or a J of its own, so that it can be batched."""
+    is_one = len(problem.conditions) == 1 and problem.conditions[0].unknown is None
+    return is_one and not problem.has_own_objective
 
 
 def draft_all(
@@ -216,7 +218,7 @@ def joint_draft(synthesizer: Synthesizer, problem: Problem, options: DesignOptio
             given.paths,
             taps,
             options.n_updates,
-            options.profile,
+            problem.profile_of(PROFILES[options.profile]),
             max_gain_db,
             psd,
             weights,
