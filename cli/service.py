@@ -14,23 +14,22 @@ from typing import Any, Protocol
 import click
 import httpx
 
+from cli.exit_status import ExitStatus
 from prime_anc_client.wire import MEDIA_TYPE, encode_request
 
 TIMEOUT_S = 120.0
-# Exit statuses.
-NO_SERVICE, REFUSED = 3, 1
 
 
 class Failed(click.ClickException):
     """The service refused; the message states the fault and the remedy."""
 
-    exit_code = REFUSED
+    exit_code = ExitStatus.REFUSED
 
 
 class NoService(Failed):
     """No service answers, or it is not ready."""
 
-    exit_code = NO_SERVICE
+    exit_code = ExitStatus.NO_SERVICE
 
 
 class ServiceClient(Protocol):
