@@ -15,6 +15,7 @@ import click
 import httpx
 
 from cli.exit_status import ExitStatus
+from cli.words import for_command
 from prime_anc_client.wire import MEDIA_TYPE, encode_request
 
 TIMEOUT_S = 120.0
@@ -122,4 +123,4 @@ def _checked(answer: httpx.Response) -> httpx.Response:
         message = problem["detail"]
     except (ValueError, KeyError, TypeError):
         message = f"status {answer.status_code}: {answer.text[:200]}"
-    raise (NoService if answer.status_code in (502, 503, 504) else Failed)(message)
+    raise (NoService if answer.status_code in (502, 503, 504) else Failed)(for_command(message))

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from cli.words import for_command
+
 _BAR_DB = 30.0
 _BAR_WIDTH = 30
 
@@ -78,7 +80,7 @@ def loop_text(found: Mapping[str, Any]) -> str:
 def findings(found: Iterable[Mapping[str, str]], word: str = "warning") -> None:
     """Print warnings or findings, one per line, on standard error."""
     for item in found:
-        click.echo(f"{word}: {item['code']}: {item['detail']}", err=True)
+        click.echo(f"{word}: {item['code']}: {for_command(item['detail'])}", err=True)
 
 
 def notes(texts: Iterable[str], prefix: str = "note: ") -> None:

@@ -84,11 +84,8 @@ class Machine:
 
         held = np.concatenate((self._past, samples))
         self._past = held[len(held) - len(self._past) :]
-        if len(samples) < 64:
-            found = np.convolve(held, self._rows, "valid")
-        else:
-            found = oaconvolve(held, self._rows, "valid")
-        return np.asarray(found, np.float64)
+        convolve = np.convolve if len(samples) < 64 else oaconvolve
+        return np.asarray(convolve(held, self._rows, "valid"), np.float64)
 
     def _float_sections(self, samples: Real) -> Real:
         from scipy.signal import sosfilt
