@@ -240,7 +240,7 @@ static void begin_condition(const refinement_profile *profile, const band_edges 
     band_sums(bands, first, n, c->secondary_power, secondary);
     for (int b = 0; b < n; b++) {
         double ceiling = constant.drive_limit * sqrt(primary[b] / (secondary[b] > TINY ? secondary[b] : TINY));
-        ceiling = fmax(fmin(ceiling, constant.most_ceiling), constant.least_ceiling);
+        ceiling = fmin(fmax(ceiling, constant.least_ceiling), constant.most_ceiling);
         float drive = (float)(1 / ceiling);
         for (int k = bands->edge[first + b]; k < bands->edge[first + b + 1]; k++)
             s->inverse_ceiling[k] = drive > s->inverse_ceiling[k] ? drive : s->inverse_ceiling[k];
