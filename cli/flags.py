@@ -27,6 +27,11 @@ class CurveFile(click.ParamType):
         return inputs.curve(value, self.kind, self.or_number) if isinstance(value, str) else value
 
 
+def flag_of(name: str) -> str:
+    """Return the flag of an option."""
+    return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
+
+
 def option_flag(name: str, default: str | None = None) -> Callable[[Command], Command]:
     """Make the flag of an option; the command gets None if it is not given.
 
@@ -45,9 +50,8 @@ def option_flag(name: str, default: str | None = None) -> Callable[[Command], Co
         more, shown = {"is_flag": True}, None
     if kind := curve_kinds().get(name):
         text += f" In a file: columns of frequency in Hz and {kind.column()}."
-    flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
     return click.option(
-        flag,
+        flag_of(name),
         name,
         default=None,
         help=text,

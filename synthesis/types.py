@@ -112,6 +112,11 @@ class Problem(ProblemFields):
             return profile
         return replace(profile, band_weights=self.band_weights.relative())
 
+    @property
+    def feedbacks(self) -> list[Path]:
+        """Return the feedback paths of the conditions that have one."""
+        return [condition.feedback for condition in self.conditions if condition.feedback is not None]
+
     def name_of(self, n: int) -> str:
         """Return a condition's name for answers and errors."""
         label = self.conditions[n].label
