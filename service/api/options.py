@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from pydantic.fields import FieldInfo
 
 from measurement.calibration import MAX_N_WINDOWS
-from service.api.strict import Absent, Number, StrictModel, numbers, shown, shown_name
+from service.api.strict import Absent, Number, StrictModel, floats, shown, shown_name
 from service.errors import HttpProblem
 from synthesis.gain_curve import MAX_POINTS, GainCurve, highest_db, lowest_db
 from synthesis.options import (
@@ -62,7 +63,8 @@ def ceiling(value: object) -> float | GainCurve:
                 'max_gain_db: send a number, or {"frequency_hz": [..], "gain_db": [..]} and nothing else',
                 field,
             )
-        points = (numbers(value[name], f"max_gain_db.{name}").tolist() for name in ("frequency_hz", "gain_db"))
+        names = ("frequency_hz", "gain_db")
+        points = (floats(value[name], f"max_gain_db.{name}", np.float64).tolist() for name in names)
         return _in_range(GainCurve(*map(tuple, points)))
     if type(value) not in (int, float):
         raise HttpProblem(
