@@ -404,6 +404,7 @@ class ExportAnswer(TypedDict):
     warnings: list[Warning_]
     """Warnings about the paths and the realised filter."""
     sign: Sign
+    latency_samples: Number
     timings_ms: Timings
 
 

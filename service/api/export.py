@@ -109,6 +109,7 @@ async def export(
             loop=loop,
         ),
         "sign": body.sign,
+        "latency_samples": body.latency_samples,
     } | loop_document(loop)
     content, times = with_times(document, exported.times_ms, visit)
     return visit.response(content, times)
