@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from pydantic.fields import FieldInfo
 
 from measurement.calibration import MAX_N_WINDOWS
-from service.api.strict import Absent, Number, StrictModel, numbers, shown, shown_name
+from service.api.strict import Absent, Number, StrictModel, floats, shown, shown_name
 from service.errors import HttpProblem
 from synthesis.band_weights import BandWeights
 from synthesis.curve import MAX_POINTS, Curve
@@ -69,27 +70,20 @@ class CurveReader:
         InvalidOption
             It is no curve.
         """
-        name, values = self.kind.OPTION, self.kind.VALUES
+        name, parts = self.kind.OPTION, ("frequency_hz", self.kind.VALUES)
         if isinstance(value, self.kind):
             return value
-        lists = f'{{"frequency_hz": [..], "{values}": [..]}}'
-        if isinstance(value, dict):
-            if value.keys() != {"frequency_hz", values}:
-                unknown = sorted(value.keys() - {"frequency_hz", values})
-                raise HttpProblem(
-                    "unknown-field" if unknown else "missing-field",
-                    f"{name}: send {'a number, or ' if self.or_number else ''}{lists} and nothing else",
-                    f"{name}.{shown_name(unknown[0])}" if unknown else name,
-                )
-            return self._curve(
-                *(numbers(value[part], f"{name}.{part}").tolist() for part in ("frequency_hz", values))
-            )
         if self.or_number and type(value) in (int, float):
             return self._in_range(float(value))  # type: ignore[arg-type]
-        found, remedy = (
-            (f"neither a number nor {lists}", "one of them") if self.or_number else (f"not {lists}", "that")
-        )
-        raise HttpProblem("invalid-field", f"{name}: {shown(value)} is {found}; send {remedy}", name)
+        expected = f'{"a number, or " if self.or_number else ""}{{"frequency_hz": [..], "{parts[1]}": [..]}}'
+        if not isinstance(value, dict):
+            raise HttpProblem("invalid-field", f"{name}: {shown(value)} cannot be read; send {expected}", name)
+        if value.keys() != set(parts):
+            unknown = sorted(value.keys() - set(parts))
+            field = f"{name}.{shown_name(unknown[0])}" if unknown else name
+            code = "unknown-field" if unknown else "missing-field"
+            raise HttpProblem(code, f"{name}: send {expected} and nothing else", field)
+        return self._curve(*(floats(value[part], f"{name}.{part}", np.float64).tolist() for part in parts))
 
     def of_text(self, text: str) -> float | Curve:
         """Read `frequency:value` pairs with commas between them, such as `100:12,1000:24`, or a number.
@@ -101,44 +95,41 @@ class CurveReader:
         InvalidOption
             It is no curve.
         """
-        name = self.kind.OPTION
         pairs = [pair.split(":") for pair in text.split(",")]
-        is_valid = all(map(DECIMAL.fullmatch, chain.from_iterable(pairs)))
-        if is_valid and self.or_number and len(pairs) == 1 == len(pairs[0]):
-            return self._in_range(float(text))
-        if is_valid and {len(pair) for pair in pairs} == {2}:
-            return self._curve(*([float(item) for item in part] for part in zip(*pairs, strict=True)))
-        unit = self.kind.UNIT or self.kind.VALUES
-        expected = f"pairs of Hz and {unit} such as {self.example}"
+        is_number = self.or_number and len(pairs) == len(pairs[0]) == 1
+        if all(map(DECIMAL.fullmatch, chain.from_iterable(pairs))):
+            if is_number:
+                return self._in_range(float(text))
+            if all(len(pair) == 2 for pair in pairs):
+                return self._curve(*([float(item) for item in part] for part in zip(*pairs, strict=True)))
+        expected = f"{'a number, or ' if self.or_number else ''}pairs of Hz and {self.kind.column()}"
         raise HttpProblem(
-            "out-of-range" if self.or_number and len(pairs) == 1 == len(pairs[0]) else "invalid-field",
-            f"{name}: {text[:40]!a} is neither a number of {unit} nor {expected}; send one of them"
-            if self.or_number
-            else f"{name}: {text[:40]!a} is not {expected}; send them",
-            name,
+            "out-of-range" if is_number else "invalid-field",
+            f"{self.kind.OPTION}: {text[:40]!a} cannot be read; send {expected}, such as {self.example}",
+            self.kind.OPTION,
         )
 
     def _curve(self, frequency_hz: list[float], values: list[float]) -> Curve:
         """Make a curve; HttpProblem if it leaves the limits, or ends below any sound."""
         for value in values:
             self._in_range(value)
-        curve: Any = self.kind
-        found: Curve = curve(tuple(frequency_hz), tuple(values))
-        if found.frequency_hz[-1] < MIN_CURVE_END_HZ:
+        kind: Callable[..., Curve] = self.kind
+        found = kind(tuple(frequency_hz), tuple(values))
+        if frequency_hz[-1] < MIN_CURVE_END_HZ:
             name = self.kind.OPTION
             raise HttpProblem(
                 "out-of-range",
-                f"{name}: the curve ends at {found.frequency_hz[-1]:g} Hz and would be held from there on; "
+                f"{name}: the curve ends at {frequency_hz[-1]:g} Hz and would be held from there on; "
                 f"send frequencies in Hz, not kHz, up to {MIN_CURVE_END_HZ:g} Hz at least",
                 name,
             )
         return found
 
     def _in_range(self, value: float) -> float:
-        """Return the value; HttpProblem if it leaves the limits. NaN is refused as no curve."""
-        (low, high), unit = self.limits, f" {self.kind.UNIT}".rstrip()
+        """Return the value; HttpProblem if it leaves the limits. NaN makes no curve."""
+        (low, high), name = self.limits, self.kind.OPTION
         if value < low or value > high:
-            name = self.kind.OPTION
+            unit = f" {self.kind.UNIT}".rstrip()
             raise HttpProblem("out-of-range", f"{name}: {value:g}{unit}; send {low:g} to {high:g}{unit}", name)
         return value
 
@@ -159,17 +150,17 @@ def _model(value: object) -> object:
 
 
 def _text(name: str) -> Any:
-    """Return the text of an option whose form differs from that in a design."""
+    """Return the description of an option whose JSON type differs from that in `synthesis.options`."""
     return Field(description=option_schemas()[name]["description"])
 
 
 class GainCurveBody(StrictModel):
-    """A ceiling over frequency, linear in log frequency between its points and held beyond its ends."""
+    """Ceiling over frequency, linear in log frequency between its points and held beyond its ends."""
 
     frequency_hz: list[Number] = Field(min_length=1, max_length=MAX_POINTS)
     """Rising; the last at 20 Hz or above."""
     gain_db: list[Number] = Field(min_length=1, max_length=MAX_POINTS)
-    """As many."""
+    """Equally many values."""
 
 
 class BandWeightsBody(StrictModel):
@@ -194,7 +185,7 @@ WeightsField = Annotated[
 
 
 class Options(StrictModel):
-    """Fields that are options: each may also be a query parameter."""
+    """Fields that may also be query parameters."""
 
 
 class ModelOptions(Options, ModelFields):
@@ -226,7 +217,7 @@ class CalibrationOptions(ModelOptions):
     """Options of a calibration."""
 
     n_windows: Absent[Annotated[int, Field(ge=1, le=MAX_N_WINDOWS)]] = None
-    """Windows of 8192 samples that are read of each take, overlapping by half at most; without it all of them."""
+    """Number of windows of 8192 samples per take, which overlap by half at most; default: all."""
 
 
 def option_fields(kind: type[BaseModel]) -> dict[str, FieldInfo]:
