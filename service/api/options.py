@@ -60,6 +60,12 @@ class CurveReader:
     # Whether a number of that range may stand for all frequencies.
     or_number: bool = False
 
+    @property
+    def text_form(self) -> str:
+        """Return what `of_text` reads, in words."""
+        number = "a number, or " if self.or_number else ""
+        return f"{number}frequency:{self.kind.VALUES.removesuffix('_db')} pairs such as {self.example}"
+
     def of_json(self, value: object) -> float | Curve:
         """Read an object of two lists, or a number.
 
@@ -102,10 +108,9 @@ class CurveReader:
                 return self._in_range(float(text))
             if all(len(pair) == 2 for pair in pairs):
                 return self._curve(*([float(item) for item in part] for part in zip(*pairs, strict=True)))
-        expected = f"{'a number, or ' if self.or_number else ''}pairs of Hz and {self.kind.column()}"
         raise HttpProblem(
             "out-of-range" if is_number else "invalid-field",
-            f"{self.kind.OPTION}: {text[:40]!a} cannot be read; send {expected}, such as {self.example}",
+            f"{self.kind.OPTION}: {text[:40]!a} cannot be read; send {self.text_form}",
             self.kind.OPTION,
         )
 
