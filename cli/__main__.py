@@ -13,7 +13,7 @@ import orjson
 
 from cli import inputs, tables
 from cli.exit_status import EPILOG, ExitStatus
-from cli.flags import of_design, option_flag
+from cli.flags import of_design, of_export, option_flag
 from cli.service import ServiceClient, connect
 from cli.simulate import example, simulate
 from measurement.files.errors import FileError
@@ -415,8 +415,7 @@ def verify(
 @click.option("--rate", type=float, help="Sample rate of the hardware, Hz.")
 @click.option("--format", "number_format", help="float32, float64, or qI.F such as q1.23.")
 @click.option("--target", "target_name", help="A known device: its form, rate and format (`prime-anc targets`).")
-@option_flag("max_gain_db")
-@option_flag("band_weights")
+@of_export()
 @click.option(
     "--kind",
     type=click.Choice(FILE_KINDS),
@@ -442,8 +441,7 @@ def export(
     rate: float | None,
     number_format: str | None,
     target_name: str | None,
-    max_gain_db: float | Json | None,
-    band_weights: Json | None,
+    options: Json,
     kind: str | None,
     outputs: Sequence[Path],
     as_json: bool,
@@ -456,9 +454,7 @@ def export(
     target = _target(target_name, sections, taps, rate, number_format)
     text = _text_kind(target_name)
     fields = inputs.filter_fields(control_filter, file_rate)
-    body: Json = _as_verified(paths, control_filter) | fields | {"target": target}
-    chosen = {"max_gain_db": max_gain_db, "band_weights": band_weights}
-    body |= {name: value for name, value in chosen.items() if value is not None}
+    body: Json = _as_verified(paths, control_filter) | fields | {"target": target} | options
     answered = service.ask("/export", body)
     answer = _answer(answered, None, as_json)
     for output in outputs:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import wraps
 from typing import Any
 
@@ -10,9 +11,12 @@ import click
 
 from cli import inputs
 from synthesis.curve import Curve
-from synthesis.options import curve_kinds, option_schemas
+from synthesis.options import ObjectiveFields, curve_kinds, option_schemas
 
 Command = Callable[..., None]
+
+# Options of a design that are those of an export, too.
+OBJECTIVE = [field.name for field in fields(ObjectiveFields)]
 
 
 class CurveFile(click.ParamType):
@@ -81,7 +85,16 @@ def of_design(but: tuple[str, ...] = ()) -> Callable[[Command], Command]:
     but
         Options that the command sets itself. `sign` is among the flags of paths.
     """
-    names = [name for name in option_schemas() if name not in ("sign", *but)]
+    return _with_flags([name for name in option_schemas() if name not in ("sign", *but)])
+
+
+def of_export() -> Callable[[Command], Command]:
+    """Add flags for the options of `OBJECTIVE`; the command gets `options`, fields of a request."""
+    return _with_flags(OBJECTIVE)
+
+
+def _with_flags(names: Sequence[str]) -> Callable[[Command], Command]:
+    """Add flags for options, of which the command gets those that are given."""
 
     def with_flags(command: Command) -> Command:
         @wraps(command)

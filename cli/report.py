@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cli.flags import OBJECTIVE
 from cli.service import ServiceClient
 from cli.tables import loop_text
 
@@ -202,7 +203,7 @@ def _decibels(spectrum: NDArray[np.complexfloating]) -> NDArray[np.float64]:
 
 
 def _hardware(service: ServiceClient, paths: Json, options: Json, design: Json) -> str:
-    limits = {name: options[name] for name in ("max_gain_db", "band_weights", "model") if name in options}
+    limits = {name: options[name] for name in (*OBJECTIVE, "model") if name in options}
     rows = "".join(_realised(service, paths | limits, design, target) for target in REALISATIONS)
     head = "<h2>On hardware</h2><table><tr><th>form</th><th>noise reduction</th><th>lost</th></tr>"
     return f"{head}{rows}</table>"

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from prime_anc_client.wire import curve
 from synthesis.options import (
-    CeilingFields,
     DesignFields,
     FilterFields,
     ModelFields,
+    ObjectiveFields,
     SynthesisFields,
     UpdateFields,
     curve_kinds,
@@ -30,7 +30,7 @@ SYNTHESIS = _names(SynthesisFields)
 REFINEMENT = _names(DesignFields)
 UPDATES = _names(UpdateFields)
 FILTER = _names(ModelFields, FilterFields)
-EXPORT = (*FILTER, *_names(CeilingFields))
+EXPORT = (*FILTER, *_names(ObjectiveFields))
 
 
 def takes_options(names: tuple[str, ...]) -> Callable[[_Method], _Method]:

@@ -116,8 +116,8 @@ class FilterFields:
 
 
 @declares
-class CeilingFields:
-    """Options of every request that designs a filter."""
+class ObjectiveFields:
+    """Options of every request that designs a filter: what it is to minimise, and to keep."""
 
     max_gain_db: float | GainCurve = option(
         "Ceiling on |W| in dB, which every filter keeps: a number, or a curve over frequency, linear in log frequency "
@@ -132,7 +132,7 @@ class CeilingFields:
 
 
 @declares
-class ProblemFields(FilterFields, CeilingFields):
+class ProblemFields(FilterFields, ObjectiveFields):
     """Options that are part of a filter's problem."""
 
     min_gain_margin_db: float = option(

@@ -26,9 +26,9 @@ from synthesis.options import (
     BAND_WEIGHT_RANGE,
     DEFAULT_MAX_GAIN_DB,
     MAX_GAIN_RANGE_DB,
-    CeilingFields,
     FilterFields,
     ModelFields,
+    ObjectiveFields,
     SynthesisFields,
     UpdateFields,
     option_schemas,
@@ -203,14 +203,14 @@ class FilterOptions(ModelOptions, FilterFields):
     """Options of every request about a filter."""
 
 
-class CeilingOptions(FilterOptions, CeilingFields):
+class ObjectiveOptions(FilterOptions, ObjectiveFields):
     """Options of every request that designs a filter."""
 
     max_gain_db: Annotated[CeilingField, _text("max_gain_db")] = DEFAULT_MAX_GAIN_DB
     band_weights: Annotated[WeightsField, _text("band_weights")] = None
 
 
-class SynthesisOptions(CeilingOptions, SynthesisFields):
+class SynthesisOptions(ObjectiveOptions, SynthesisFields):
     """Options of a design without updates."""
 
 
