@@ -42,7 +42,7 @@ from synthesis.loop import closed_loop_secondary, judge_loop, loop_gain, with_ma
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.predict import mean_prediction
-from synthesis.profiles import FAST, FINE
+from synthesis.profiles import FAST, FINE, PROFILES
 from synthesis.response_noise import response_uncertainty
 from synthesis.types import (
     MAX_CONDITIONS,
@@ -134,7 +134,7 @@ def design_all(
         fallback is not None
         and options.method == "prime"
         and fallback.below_db == math.inf
-        and all(_is_plain(problem) for problem in problems)
+        and all(_is_plain(problem) and not _is_weighted(problem, options) for problem in problems)
     )
     designs = _designed(problems, options, model, with_wmmse)
     if fallback is not None and options.method == "prime":
@@ -373,7 +373,12 @@ def _replace_doubtful(
     if options.n_updates:
         contenders += [("wmmse", options.n_updates), ("fir_wiener", options.n_updates)]
     for method, n_updates in contenders:
-        places = [n for n, found in rivals.items() if _may_win(method, n_updates, problems[n], designs[n], found)]
+        places = [
+            n
+            for n, found in rivals.items()
+            if (n_updates or not _is_weighted(problems[n], options))
+            and _may_win(method, n_updates, problems[n], designs[n], found)
+        ]
         if not places:
             continue
         made = _designed([problems[n] for n in places], replace(options, method=method, n_updates=n_updates), model)
@@ -609,6 +614,12 @@ def _is_usable(paths: Paths) -> bool:
 def _is_plain(problem: Problem) -> bool:
     """Return whether the problem is a single condition without further data."""
     return len(problem.conditions) == 1 and problem.conditions[0].feedback is None and not problem.latency_samples
+
+
+def _is_weighted(problem: Problem, options: DesignOptions) -> bool:
+    """Return whether updates minimise a J of the problem's own, so that its filters compare with no other's."""
+    profile = PROFILES[options.profile]
+    return options.n_updates > 0 and problem.weighted(profile) != profile
 
 
 def _feedbacks(problem: Problem) -> list[Path]:
