@@ -25,6 +25,11 @@ class GainLimit(click.ParamType):
         return inputs.gain_limit(value) if isinstance(value, str) else value
 
 
+def flag_of(name: str) -> str:
+    """Return the flag of an option."""
+    return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
+
+
 def option_flag(name: str, default: str | None = None) -> Callable[[Command], Command]:
     """Make the flag of an option; the command gets None if it is not given.
 
@@ -43,9 +48,8 @@ def option_flag(name: str, default: str | None = None) -> Callable[[Command], Co
         more, shown = {"is_flag": True}, None
     if isinstance(more.get("type"), GainLimit):
         text += " In a file: columns of frequency in Hz and gain in dB."
-    flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
     return click.option(
-        flag,
+        flag_of(name),
         name,
         default=None,
         help=text,

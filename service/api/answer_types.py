@@ -407,6 +407,7 @@ class ExportAnswer(TypedDict):
     warnings: list[Warning_]
     """On the paths and the realised filter."""
     sign: Sign
+    latency_samples: Number
     timings_ms: Timings
 
 

@@ -110,6 +110,7 @@ async def export(
             loop=loop,
         ),
         "sign": body.sign,
+        "latency_samples": body.latency_samples,
     } | loop_document(loop)
     content, times = with_times(document, own.times_ms, visit)
     return visit.response(content, times)

@@ -25,6 +25,7 @@ from hardware.filter_files import KINDS as FILE_KINDS
 from hardware.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Denominator, Target
 from hardware.second_order_sections import MAX_SECTIONS
 from hardware.short_fir import MAX_TAPS
+from hardware.targets import requested, targets
 from service.api.options import CeilingOptions, FilterOptions, ModelOptions, RefineOptions, SynthesisOptions
 from service.api.paths import (
     OptionalPath,
@@ -51,6 +52,9 @@ ANSWER_FIELDS = frozenset(
 
 # Of one object: ten times those of the largest request, since each unknown one would be an error of its own.
 MAX_MEMBERS = 256
+
+# Names of known devices, for `/export`.
+TARGET_NAMES = tuple(targets())
 
 # Largest number of requests in one body.
 MAX_ITEMS = 16
@@ -291,6 +295,8 @@ class EvaluateBody(FilterField, PathsBody, FilterOptions):
 class ExportTarget(StrictModel):
     """Form and format of the hardware's filter."""
 
+    name: Absent[Literal[TARGET_NAMES]] = None  # type: ignore[valid-type]
+    """A known device, whose values are the defaults of the other fields."""
     form: Literal["fir", "sos"] = "sos"
     """`sos`: a cascade of second-order sections. `fir`: taps."""
     n_taps: int = Field(N_TAPS, ge=1, le=MAX_TAPS)
@@ -308,13 +314,16 @@ class ExportTarget(StrictModel):
 
     def as_target(self) -> Target:
         """Convert to the target of `realise`; HttpProblem for an unknown number format, or a size of the other form."""
-        unused: dict[str, object] = {"n_taps": N_TAPS}
-        if self.form == "fir":
-            unused = {"n_sections": DEFAULT_SECTIONS, "denominator": "subtracted"}
-        refuse_unused(self, unused, f"with the form {self.form}: send the other form", "target.")
-        size = self.n_taps, self.n_sections
+        sent = {name: getattr(self, name) for name in self.model_fields_set - {"name", "sample_rate"}}
+        if "sample_rate" in self.model_fields_set:
+            sent["sample_rate_hz"] = float(self.sample_rate)
         try:
-            return Target(self.form, *size, float(self.sample_rate), self.number_format, self.denominator)
+            found = requested(self.name, sent)
+            unused: dict[str, object] = {"n_taps": N_TAPS}
+            if found.form == "fir":
+                unused = {"n_sections": DEFAULT_SECTIONS, "denominator": "subtracted"}
+            refuse_unused(self, unused, f"with the form {found.form}: send the other form", "target.")
+            return found
         except InvalidOption as error:
             raise HttpProblem("invalid-field", str(error), error.field) from None
 

@@ -268,3 +268,27 @@ def test_trimmed_filter_is_predicted_as_it_was_verified(folder: Path):
     predicted = json.loads(exported.stdout)["prediction"]["mean_noise_reduction_db"]
     assert predicted == pytest.approx(promised, abs=0.3)
     assert "predicted with the loudspeaker as it was verified" in exported.stderr
+
+
+def test_example_runs_through_the_chip_as_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The guide's commands, with neither an earphone nor a chip: integers agree with the prediction."""
+    monkeypatch.chdir(tmp_path)
+    commands = (
+        "example",
+        "calibrate off.wav on.wav --gain 0.35 -o ear.json",
+        "design ear.json -k 1 -o filter.json",
+        "export filter.json ear.json --target pinebuds-pro --sections 3 -o chip.json -o chip.txt",
+        "simulate listener.npz chip.json --seconds 4 -o quiet.wav -o running.wav",
+        "verify chip.json ear.json --off quiet.wav --on running.wav",
+    )
+    for command in commands:
+        found = run(*command.split())
+        assert found.exit_code == 0, found.output
+    assert "as_predicted" in found.output
+    assert "predicted dB  measured dB" in found.output
+    assert Path("chip.txt").read_text().count("coef_a") == 3
+    louder = run(*commands[4].split(), "--gain-db", 3)
+    assert louder.exit_code == 0, louder.output
+    found = run(*commands[5].split())
+    assert found.exit_code == 4
+    assert "level_off" in found.output
