@@ -206,7 +206,7 @@ def test_feedback_path_joins_measurement(folder: Path, tmp_path: Path):
     assert (both.exit_code, "single measurement" in both.output) == (2, True)
 
 
-def test_several_measurements_have_weights_and_one_is_left_out(folder: Path, tmp_path: Path):
+def test_measurements_are_weighted_and_left_out(folder: Path, tmp_path: Path):
     again = dict(np.load(folder / "ear.npz"))
     np.savez(tmp_path / "again.npz", **again | {"secondary": 0.8 * again["secondary"]})
     ears = (folder / "ear.npz", tmp_path / "again.npz")

@@ -216,7 +216,7 @@ def test_missing_service_is_reported_after_retries(tmp_path: Path) -> None:
     gc.collect()
 
 
-def test_service_that_does_not_listen_yet_is_waited_for(program: Program, ear: Paths) -> None:
+def test_client_waits_for_starting_service(program: Program, ear: Paths) -> None:
     port, started = free_port(), threading.Event()
 
     def start() -> None:

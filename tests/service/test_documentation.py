@@ -101,7 +101,7 @@ def test_open_inference() -> None:
         assert f"`{name}`" in section("Open Inference Protocol")
 
 
-def test_warnings_and_problems_both_ways() -> None:
+def test_codes_of_warnings_and_problems_agree() -> None:
     assert codes(section("Warnings")) == set(WARNINGS)
     rows = re.findall(r"^(\d{3}) \| (.*)$", section("Problems"), re.MULTILINE)
     documented = {
