@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import wraps
 from typing import Any
@@ -11,12 +11,9 @@ import click
 
 from cli import inputs
 from synthesis.curve import Curve
-from synthesis.options import ObjectiveFields, curve_kinds, option_schemas
+from synthesis.options import curve_kinds, option_schemas
 
 Command = Callable[..., None]
-
-# Options of a design that are those of an export, too.
-OBJECTIVE = [field.name for field in fields(ObjectiveFields)]
 
 
 class CurveFile(click.ParamType):
@@ -73,28 +70,21 @@ def _type_of(name: str, schema: Mapping[str, Any]) -> click.ParamType:
     if schema.get("type") == "number":
         return click.FloatRange(schema["minimum"], schema["maximum"])
     if kind := curve_kinds().get(name):
-        return CurveFile(kind, any(item.get("type") == "number" for item in schema["anyOf"]))
+        return CurveFile(kind, any(item.get("type") == "number" for item in schema.get("anyOf", ())))
     return click.STRING
 
 
-def of_design(but: tuple[str, ...] = ()) -> Callable[[Command], Command]:
-    """Add flags for the options of a design; the command gets `options`, fields of a request.
+def options_of(kind: type, but: tuple[str, ...] = ()) -> Callable[[Command], Command]:
+    """Add flags for the options of a kind of request; the command gets `options`, fields of a request.
 
     Parameters
     ----------
+    kind
+        Class of `synthesis.options`.
     but
         Options that the command sets itself. `sign` is among the flags of paths.
     """
-    return _with_flags([name for name in option_schemas() if name not in ("sign", *but)])
-
-
-def of_export() -> Callable[[Command], Command]:
-    """Add flags for the options of `OBJECTIVE`; the command gets `options`, fields of a request."""
-    return _with_flags(OBJECTIVE)
-
-
-def _with_flags(names: Sequence[str]) -> Callable[[Command], Command]:
-    """Add flags for options, of which the command gets those that are given."""
+    names = [field.name for field in fields(kind) if field.name not in ("sign", *but)]
 
     def with_flags(command: Command) -> Command:
         @wraps(command)

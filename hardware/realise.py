@@ -123,7 +123,7 @@ def realise(
 
     Parameters
     ----------
-    conditions, reference_psd
+    conditions, reference_psd, profile
         As for `ResidualPower.of`.
     target
         Form and number format.
@@ -131,8 +131,6 @@ def realise(
         Existing filter at 48 kHz; kept if the target has as many taps and that rate.
     max_gain_db
         Ceiling on |W|.
-    profile
-        As for `ResidualPower.of`.
 
     Returns
     -------

@@ -65,10 +65,10 @@ class ResidualPower:
     disturbance: Real
     # Weights of the conditions, with sum one.
     share: Real
-    # J's bands and weights.
-    profile: RefinementProfile = FAST
     # Sub-bands per band.
     per_band: int = SUB_BANDS_PER_BAND
+    # Whose weights J has.
+    profile: RefinementProfile = FAST
 
     @classmethod
     def of(
@@ -84,7 +84,7 @@ class ResidualPower:
         reference_psd
             Mean square of the reference per bin, [16385].
         profile
-            J's weights; its bands are all 31.
+            `fast`, or that with other weights in J.
 
         Raises
         ------

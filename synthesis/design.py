@@ -119,7 +119,7 @@ def design_all(
         fallback is not None
         and options.method == "prime"
         and fallback.below_db == math.inf
-        and all(is_plain(problem) for problem in problems)
+        and all(is_plain(problem) and not _is_weighted(problem, options) for problem in problems)
     )
     designs = _designed(problems, options, model, with_wmmse)
     if fallback is not None and options.method == "prime":
@@ -312,10 +312,11 @@ def _replace_doubtful(
     There is no cheaper test: over 24 probes and 30 measured ears, the gain of the first update misses a third of the
     cases if it selects half of the ears for comparison.
     """
+    weighted = [_is_weighted(problem, options) for problem in problems]
     rivals: dict[int, list[Design]] = {
         n: []
-        for n, (generated, problem) in enumerate(zip(designs, problems, strict=True))
-        if _is_doubtful(generated, fallback, problem)
+        for n, (generated, is_weighted) in enumerate(zip(designs, weighted, strict=True))
+        if _is_doubtful(generated, fallback, is_weighted)
     }
     reached_db = [_above_ceiling_db(design) for design in designs]
     times_ms = _times_ms(designs)
@@ -323,7 +324,11 @@ def _replace_doubtful(
     if options.n_updates:
         contenders += [("wmmse", options.n_updates), ("fir_wiener", options.n_updates)]
     for method, n_updates in contenders:
-        places = [n for n, found in rivals.items() if _may_win(method, n_updates, problems[n], designs[n], found)]
+        places = [
+            n
+            for n, found in rivals.items()
+            if _may_win(method, n_updates, problems[n], designs[n], found, weighted[n])
+        ]
         if not places:
             continue
         made = _designed([problems[n] for n in places], replace(options, method=method, n_updates=n_updates), model)
@@ -341,9 +346,9 @@ def _replace_doubtful(
         merit: Callable[[Design], float] = partial(
             _merit_db, generated=generated, problem=problems[n], margin_db=fallback.margin_db
         )
-        if problems[n].has_own_objective:
+        if weighted[n]:
             posed, profile = pose(problems[n], model.parameters.support), PROFILES[options.profile]
-            merit = partial(_own_merit, posed=posed, profile=profile, model=model)
+            merit = partial(_weighted_merit, posed=posed, profile=profile, model=model)
         best = max(candidates, key=merit, default=generated)
         if isinstance(best, Design) and best is not generated:
             reason: Replaced = "predicted_worse" if isinstance(generated, Design) else "not_finite"
@@ -352,9 +357,8 @@ def _replace_doubtful(
         if isinstance(item, Design):
             item.times_ms.update(times_ms)
             cost_db = reached_db[n] - item.prediction.nominal_noise_reduction_db
-            # Where J is the problem's own, a Wiener filter's higher mean need not come of its gain.
-            is_costly = cost_db > max(fallback.margin_db, item.ceiling_cost_db or 0.0)
-            if is_costly and not problems[n].has_own_objective:
+            # With weights in J, a Wiener filter's higher mean need not come of its gain.
+            if not weighted[n] and cost_db > max(fallback.margin_db, item.ceiling_cost_db or 0.0):
                 designs[n] = replace(item, ceiling_cost_db=cost_db)
 
 
@@ -368,18 +372,18 @@ def _above_ceiling_db(made: Design | SynthesisError) -> float:
     return -math.inf if beyond is None else beyond.nominal_noise_reduction_db
 
 
-def _is_doubtful(generated: Design | SynthesisError, fallback: Fallback, problem: Problem) -> bool:
+def _is_doubtful(generated: Design | SynthesisError, fallback: Fallback, is_weighted: bool) -> bool:
     """Return whether to design Wiener filters too, and compare.
 
     Not for unusable paths, which have no filter, nor under the request's ceiling, where all starts lead to the same
-    filter. Of a J of the problem's own neither the mean noise reduction nor the ceiling says which start is better.
+    filter. With weights in J, neither the mean noise reduction nor the ceiling says which start is better.
     """
     if isinstance(generated, SynthesisError):
         return isinstance(generated, NonFiniteFilter)
     generated_db = generated.prediction.nominal_noise_reduction_db
     if generated_db >= fallback.below_db:
         return False
-    if problem.has_own_objective:
+    if is_weighted:
         return True
     if generated.ceiling_cost_db is not None:
         return False
@@ -390,12 +394,17 @@ def _is_doubtful(generated: Design | SynthesisError, fallback: Fallback, problem
 
 
 def _may_win(
-    method: str, n_updates: int, problem: Problem, generated: Design | SynthesisError, found: Sequence[Design]
+    method: str,
+    n_updates: int,
+    problem: Problem,
+    generated: Design | SynthesisError,
+    found: Sequence[Design],
+    is_weighted: bool,
 ) -> bool:
     """Return whether a Wiener filter may be the best; found are those before it."""
     if method == "fir_wiener":
         return problem.latency_samples > 0
-    if not n_updates or not found or isinstance(generated, SynthesisError) or problem.has_own_objective:
+    if not n_updates or not found or isinstance(generated, SynthesisError) or is_weighted:
         return True
     behind_db = generated.prediction.nominal_noise_reduction_db - found[-1].prediction.nominal_noise_reduction_db
     return behind_db < UPDATES_BRING_DB
@@ -416,8 +425,8 @@ def _merit_db(made: Design, generated: Design | SynthesisError, problem: Problem
     return mean_db - LOUDER_COSTS_DB * max(beyond_db, 0.0)
 
 
-def _own_merit(made: Design, posed: Problem, profile: RefinementProfile, model: Model) -> float:
-    """Compute -J, so that of a J of the problem's own the lowest wins: it counts louder bands itself."""
+def _weighted_merit(made: Design, posed: Problem, profile: RefinementProfile, model: Model) -> float:
+    """Compute -J with the problem's weights, so that the lowest J wins, by which louder bands count, too."""
     reference_psd = model.parameters.reference_psd if posed.reference_psd is None else posed.reference_psd
     return -joint_objective(posed, made.taps, profile, reference_psd)
 
@@ -429,3 +438,9 @@ def _loudest_db(made: Design) -> float:
 def _times_ms(designs: Sequence[Design | SynthesisError]) -> dict[str, float]:
     """Return the times of a batch, which are those of any of its designs."""
     return next((dict(item.times_ms) for item in designs if isinstance(item, Design)), {})
+
+
+def _is_weighted(problem: Problem, options: DesignOptions) -> bool:
+    """Return whether a problem has weights of its own in J, which then compares its candidates."""
+    profile = PROFILES[options.profile]
+    return problem.weighted(profile) != profile

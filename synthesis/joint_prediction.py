@@ -72,7 +72,7 @@ def joint_objective(posed: Problem, taps: Float32, profile: RefinementProfile, r
     none = np.zeros(len(WIDE_BANDS), bool)
     unknown = np.stack([none if paths.unknown is None else paths.unknown for paths in closed])
     chosen = columns(profile.risk_bands)
-    value, _ = objective(log_ratio[:, chosen], posed.shares, posed.profile_of(profile), unknown[:, chosen])
+    value, _ = objective(log_ratio[:, chosen], posed.shares, posed.weighted(profile), unknown[:, chosen])
     return float(value)
 
 

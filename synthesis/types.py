@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS, Path
 from synthesis.options import DEFAULTS, ProblemFields
 from synthesis.plausibility import Comparison, Finding, SupportPrior
-from synthesis.profiles import FAST, MAX_UPDATES, PROFILES, RefinementProfile
+from synthesis.profiles import MAX_UPDATES, PROFILES
 
 if TYPE_CHECKING:
     from measurement.prior import PathPrior
@@ -100,17 +100,6 @@ class Problem(ProblemFields):
         """Return the weights of the conditions, with sum one."""
         weights = np.array([condition.weight for condition in self.conditions])
         return weights / weights.sum()
-
-    @property
-    def has_own_objective(self) -> bool:
-        """Return whether an option changes J from that of the profiles."""
-        return self.profile_of(FAST) != FAST
-
-    def profile_of(self, profile: RefinementProfile) -> RefinementProfile:
-        """Return a profile with what the options change in J."""
-        if self.band_weights is None:
-            return profile
-        return replace(profile, band_weights=self.band_weights.relative())
 
     @property
     def feedbacks(self) -> list[Path]:

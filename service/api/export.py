@@ -78,9 +78,7 @@ async def export(
     ]
 
     def run() -> Realised:
-        return realise(
-            spectra, psd, target, taps=taps, max_gain_db=body.max_gain_db, profile=given.profile_of(FAST)
-        )
+        return realise(spectra, psd, target, taps=taps, max_gain_db=body.max_gain_db, profile=body.weighted(FAST))
 
     realised = await visit.service.exports.run(run, visit.due, watch, work)
     if taps.any() and not realised.response.any():

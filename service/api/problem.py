@@ -18,7 +18,7 @@ from synthesis.errors import InvalidPaths
 from synthesis.gain_curve import GainCurve
 from synthesis.level import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.methods import spectrum
-from synthesis.options import ProblemFields, Sign
+from synthesis.options import FilterFields, ProblemFields, Sign
 from synthesis.predict import END_OF_RESPONSE
 from synthesis.profiles import PROFILES
 from synthesis.types import Complex64, DesignOptions, Float32, Path, Paths, Problem
@@ -34,6 +34,7 @@ MAX_EFFECT_DB = 90.0
 _design_options = lru_cache(256)(DesignOptions)
 
 _OF_PROBLEM = [field.name for field in fields(ProblemFields)]
+_OF_FILTER = [field.name for field in fields(FilterFields)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +75,8 @@ def design_request(body: SynthesisItem) -> DesignRequest:
 
 def filter_problem(body: Any) -> Problem:
     """Return the problem, without a ceiling, of a request about an existing filter."""
-    options = {name: getattr(body, name) for name in _OF_PROBLEM if hasattr(body, name)}
-    return joint_problem(body.all_conditions, body.reference_psd, **options | {"max_gain_db": float("inf")})
+    options = {name: getattr(body, name) for name in _OF_FILTER if hasattr(body, name)}
+    return joint_problem(body.all_conditions, body.reference_psd, float("inf"), **options)
 
 
 def check_effect(taps: Float32, problem: Problem, *, may_be_none: bool = False) -> None:

@@ -15,7 +15,7 @@ from synthesis.design import Model, design, design_all
 from synthesis.errors import InvalidOption
 from synthesis.joint_prediction import joint_objective
 from synthesis.posing import pose
-from synthesis.profiles import FAST
+from synthesis.profiles import FAST, PROFILES
 from synthesis.types import Design, DesignOptions, Fallback, Paths, Problem
 from tests.model_store import cases
 from tests.oracles import measured
@@ -92,15 +92,14 @@ def test_equal_weights_change_no_bit(model: Model, n_conditions: int) -> None:
     assert plain.refinement == weighted.refinement
 
 
-def test_core_computes_unit_weights_bit_for_bit() -> None:
+def test_core_computes_unit_weights_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that reach the core's sums as ones give the bits of no weights."""
     ear, options = several(2), DesignOptions("fir_wiener", 5)
     explicit = replace(FAST, band_weights=tuple(float(band in NR_BANDS) for band in WIDE_BANDS))
     drafts = []
     for profile in (FAST, explicit):
-        backend = CpuBackend(PARAMETERS)
-        backend._profiles[FAST.name] = profile
-        drafts += backend.draft([ear], options, False)
+        monkeypatch.setitem(PROFILES, FAST.name, profile)
+        drafts += CpuBackend(PARAMETERS).draft([ear], options, False)
     assert np.array_equal(drafts[0].taps, drafts[1].taps)  # type: ignore[union-attr]
 
 

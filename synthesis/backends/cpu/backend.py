@@ -74,7 +74,6 @@ class CpuBackend:
         if not self._model:
             raise MemoryError("no memory for the model")
         self._workspaces: deque[int] = deque()
-        self._profiles = dict(PROFILES)
 
     def __del__(self) -> None:
         for workspace in getattr(self, "_workspaces", ()):
@@ -102,14 +101,14 @@ class CpuBackend:
         margin_db = UPDATES_BRING_DB + WMMSE_TOLERANCE_DB if with_wmmse and is_single else math.nan
         try:
             given = _Given(problem)
-            profile = self._profiles[options.profile]
-            core_profile = _core_profile(problem, on_design_grid(profile) if given.has_unknown else profile)
+            profile = problem.weighted(PROFILES[options.profile])
+            chosen = _core_profile(on_design_grid(profile) if given.has_unknown else profile)
             if start := STARTS.get(options.method):
                 began = perf_counter()
                 starts = [start(condition.primary, condition.secondary) for condition in conditions]
                 _write_taps(result, np.tensordot(problem.shares, starts, 1))
                 start_ms = 1e3 * (perf_counter() - began)
-            arguments = len(conditions), method, byref(core_profile), options.n_updates, margin_db, byref(result)
+            arguments = len(conditions), method, byref(chosen), options.n_updates, margin_db, byref(result)
             with self._workspace(len(conditions)) as workspace:
                 fault = self._core.prime_design(self._model, workspace, given.inputs, *arguments)
                 _raise_if_unusable(fault, problem)
@@ -179,8 +178,9 @@ class CpuBackend:
         n_conditions = len(problem.conditions)
         max_excess = 10 ** (TOLERANCE_DB / 2 / 20)
         with self._workspace(n_conditions) as workspace:
-            core_profile = _core_profile(problem, self._profiles[FINE.name if given.has_unknown else profile])
-            arguments = byref(core_profile), _address(inverse), max_excess, byref(result)
+            name = FINE.name if given.has_unknown else profile
+            chosen = _core_profile(problem.weighted(PROFILES[name]))
+            arguments = byref(chosen), _address(inverse), max_excess, byref(result)
             fault = self._core.prime_limit_gain(self._model, workspace, given.inputs, n_conditions, *arguments)
             _raise_if_unusable(fault, problem)
             return _read_taps(result)
@@ -316,9 +316,7 @@ def _float32(values: NDArray[np.floating], *shape: int) -> Float32:
     return np.ascontiguousarray(values, np.float32)
 
 
-def _core_profile(problem: Problem, profile: RefinementProfile) -> Profile:
-    """Lay out a profile with the J of a problem."""
-    profile = problem.profile_of(profile)
+def _core_profile(profile: RefinementProfile) -> Profile:
     bands = profile.risk_bands
     return Profile(
         profile.n_fft,
