@@ -23,7 +23,6 @@ from hardware.residual_power import Complex, PathSpectra, ResidualPower
 from hardware.second_order_sections import (
     LOWEST_HZ,
     MAX_SECTIONS,
-    Sections,
     design_sections,
     largest_excess,
     largest_gain,
@@ -32,6 +31,7 @@ from hardware.short_fir import BIN_HZ, MAX_TAPS, at_design_rate, design_fir
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.gain_curve import GainCurve
+from synthesis.sections import Sections
 
 SAMPLE_RATES_HZ = (8000.0, 768_000.0)
 DEFAULT_SECTIONS = 8

@@ -79,6 +79,25 @@ def is_stable(loop: Complex128) -> bool:
     return abs(float(ends[1] - ends[0]) + 2 * np.pi * float(passages)) < np.pi / 2
 
 
+def crosses_below(loop: Complex128) -> NDArray[np.bool_]:
+    """Return whether loops [..., n], by rising frequency, cross the real axis below -1: [...].
+
+    One that does not is stable for every gain from 0 to one.
+    """
+    imag, real = loop.imag, loop.real
+    here, there = slice(None, -1), slice(1, None)
+    below = imag < 0
+    crosses = below[..., here] != below[..., there]
+    crosses &= (real[..., here] < -1) | (real[..., there] < -1)
+    if not crosses.any():
+        return np.zeros(loop.shape[:-1], bool)
+    # Where the line between both points meets the axis; products avoid a division by 0.
+    at = real[..., here] * imag[..., there] - real[..., there] * imag[..., here]
+    rise = imag[..., there] - imag[..., here]
+    found: NDArray[np.bool_] = (crosses & (at * np.sign(rise) < -np.abs(rise))).any(-1)
+    return found
+
+
 def worst_loop(loops: Sequence[Loop], loss_db: float = 0.0) -> Loop:
     """Return the worst of all figures."""
     loudest = max(loops, key=lambda loop: loop.peak_db)
