@@ -46,7 +46,7 @@ class Cascade:
         self.held = Sections(np.empty((0, 6)), sample_rate_hz)
         self.before: Complex = np.ones(len(self.frequency), complex)
 
-    def objective(self, response: Complex, *weight: float) -> tuple[Real, ...]:
+    def objective(self, response: Complex, weight: float) -> tuple[Real, ...]:
         """Compute J of responses [n_starts, n], [n_starts], and what `normal_equations` needs, [n_starts, ...]."""
         raise NotImplementedError
 
@@ -107,28 +107,30 @@ class Cascade:
         slopes[:, -1, 0], slopes[:, -1, 1] = 1, 0
         return slopes
 
-    def steps(self, unknowns: Real, n_steps: int, *weight: float) -> Real:
+    def steps(self, unknowns: Real, n_steps: int, weight: float) -> Real:
         """Take Levenberg-Marquardt steps on every row, and sort the rows by J.
 
-        Further arguments are for `objective`. A step to an infinite J is refused.
+        The weight is that of the penalties in `objective`. A step to an infinite J is refused.
         """
         damping = np.full(len(unknowns), 1e-2)
         polynomials = self.polynomials(unknowns)
         response = self._ratio(unknowns, polynomials)
-        value, *details = self.objective(response, *weight)
+        value, *details = self.objective(response, weight)
         normal, gradient = self.normal_equations(polynomials, response, *details)
         before = value.copy()
         for i in range(1, n_steps + 1):
             check_interruption()
             damped = normal.copy()
             diagonal = np.einsum("mii->mi", damped)
-            diagonal += damping[:, None] * (diagonal + self.least_damping * diagonal.mean(-1, keepdims=True)) + 1e-12
+            diagonal += (
+                damping[:, None] * (diagonal + self.least_damping * diagonal.mean(-1, keepdims=True)) + 1e-12
+            )
             step = -np.linalg.solve(damped, gradient)[..., 0]
             step *= np.minimum(1, self.max_step / np.maximum(np.abs(step).max(-1, keepdims=True), 1e-30))
             trial = self.within(unknowns + step)
             polynomials = self.polynomials(trial)
             response = self._ratio(trial, polynomials)
-            trial_value, *details = self.objective(response, *weight)
+            trial_value, *details = self.objective(response, weight)
             better = trial_value < value
             damping = np.where(better, np.maximum(damping / 3, 1e-7), np.minimum(damping * 4, 1e4))
             unknowns[better], value[better] = trial[better], trial_value[better]

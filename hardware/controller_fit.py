@@ -82,15 +82,18 @@ class LoopProblem:
         )
 
 
-def fit_frequencies_hz(sample_rate_hz: float) -> Real:
-    """Return the frequencies of a LoopProblem: bins of the design grid, and some above 24 kHz."""
+def fit_bins(extra: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the bins of the design grid at which a loop is fitted: the sub-bands' middles, then bins outside."""
     first, _ = sub_bands()
-    spacing = SAMPLE_RATE_HZ / DESIGN_N_FFT
-    middles = (first[:-1] + first[1:] - 1) // 2
-    outside = np.rint(np.concatenate((np.geomspace(1.5, 17, 12), [22_500, 23_200, 23_900])) / spacing)
+    outside = [*range(first[0]), *(np.array([22_500, 23_200, 23_900]) * DESIGN_N_FFT // SAMPLE_RATE_HZ)]
+    return np.concatenate(((first[:-1] + first[1:] - 1) // 2, np.setdiff1d(np.append(extra, outside), first)))
+
+
+def frequencies_beyond_hz(sample_rate_hz: float) -> Real:
+    """Return frequencies above the design grid, up to nearly half of the chip's rate."""
     highest_hz = HIGHEST_SHARE * sample_rate_hz
-    beyond = np.geomspace(24_500, highest_hz, 8) if highest_hz > 24_500 else []
-    return np.concatenate((middles * spacing, outside * spacing, beyond))
+    beyond: Real = np.geomspace(24_500, highest_hz, 8) if highest_hz > 24_500 else np.zeros(0)
+    return beyond
 
 
 class ControllerFit(Cascade):
@@ -117,7 +120,9 @@ class ControllerFit(Cascade):
         parts[:, 0::2] = np.log(self.warped(np.exp(parts[:, 0::2]).clip(1.0, 0.46 * self.sample_rate_hz)))
         unknowns = self.within(np.concatenate((parts.reshape(n_starts, -1), np.zeros((n_starts, 1))), 1))
         size = np.abs(self.response(unknowns))
-        loudest = np.maximum((size * np.abs(self.problem.plants).max(0)).max(1), (size / self.problem.ceiling).max(1))
+        loudest = np.maximum(
+            (size * np.abs(self.problem.plants).max(0)).max(1), (size / self.problem.ceiling).max(1)
+        )
         unknowns[:, -1] = np.log(START_GAIN / np.maximum(loudest, _TINY))
         response = self.response(unknowns)
         louder, quieter = (np.sort(self.objective(sign * response, BARRIER_WEIGHT)[0])[0] for sign in (-1, 1))
@@ -136,7 +141,7 @@ class ControllerFit(Cascade):
             unknowns[~finite, -1] -= TURNED_DOWN
         return unknowns
 
-    def objective(self, response: Complex, *weight: float) -> tuple[Real, ...]:
+    def objective(self, response: Complex, weight: float) -> tuple[Real, ...]:
         """Compute J with the penalties, infinite where a loop crosses the ray; then band weights and violations."""
         problem = self.problem
         _, loop = self.loops(response)
@@ -149,7 +154,7 @@ class ControllerFit(Cascade):
         fine = problem.residual / (closed.real**2 + closed.imag**2)
         power = np.add.reduceat(fine, self.first_of_band, axis=-1) + CAP * problem.disturbance
         value, slope = objective(np.log((power + SILENCE) / (problem.disturbance + SILENCE)), problem.share)
-        value = value + sum(weight) * ((near**2).sum((1, 2)) + (excess**2).sum(1))
+        value = value + weight * ((near**2).sum((1, 2)) + (excess**2).sum(1))
         crossed = crosses_below(loop[..., self.ascending]).any(-1)
         weights = spread(slope / (power + 1e-12), problem.per_band) * fine
         return np.where(crossed, np.inf, value), weights, near, excess
@@ -197,11 +202,27 @@ class ControllerFit(Cascade):
         return (flat @ flat.mT).astype(np.float64), pulled.astype(np.float64)
 
 
-def fit_controller(problem: LoopProblem, n_sections: int) -> tuple[ControllerFit, Real]:
-    """Fit from several starts; return the fit, and its best rows of unknowns."""
-    coarse = ControllerFit(problem.halved(), n_sections)
-    rows = coarse.steps(coarse.starts(N_STARTS, np.random.default_rng(0)), N_FIRST, BARRIER_WEIGHT)
-    rows = coarse.steps(rows[:N_TRIED], N_SECOND, BARRIER_WEIGHT)
+def fit_controller(problem: LoopProblem, n_sections: int, rows: Real | None = None) -> tuple[ControllerFit, Real]:
+    """Fit a controller.
+
+    Parameters
+    ----------
+    problem
+        Loops and objective.
+    n_sections
+        Number of sections.
+    rows
+        Unknowns that an earlier fit of as many sections has found; None: from several starts.
+
+    Returns
+    -------
+    tuple[ControllerFit, Real]
+        The fit, and its rows of unknowns, the best first.
+    """
     fit = ControllerFit(problem, n_sections)
-    fit.sign = coarse.sign
-    return fit, fit.steps(fit.inside(rows[:N_KEPT]), N_LAST, BARRIER_WEIGHT)
+    if rows is None:
+        coarse = ControllerFit(problem.halved(), n_sections)
+        rows = coarse.steps(coarse.starts(N_STARTS, np.random.default_rng(0)), N_FIRST, BARRIER_WEIGHT)
+        rows = coarse.steps(rows[:N_TRIED], N_SECOND, BARRIER_WEIGHT)[:N_KEPT]
+        fit.sign = coarse.sign
+    return fit, fit.steps(fit.inside(rows), N_LAST, BARRIER_WEIGHT)

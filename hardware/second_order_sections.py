@@ -266,22 +266,23 @@ class _Fit(Cascade):
         parts = np.concatenate((before.reshape(n_places, 4, self.n - 1), added), -1)
         return self.within(np.concatenate((parts.reshape(n_places, -1), gain), 1))
 
-    def objective(self, response: Complex, ceiling_weight: float) -> tuple[Real, Real, Real]:
+    def objective(self, response: Complex, weight: float) -> tuple[Real, ...]:
         """Compute J with the ceiling's penalty [n_starts], and the weights of residuals and excess."""
         power = self.power.in_bands(response[:, : self.n_scored])
         value, slope = self.power.objective(power)
         weights = spread(slope / (power + 1e-12), self.power.per_band) * self.power.curvature
         excess = (np.abs(response) / self.ceiling - 1).clip(0)
-        penalty = ceiling_weight / response.shape[-1]
+        penalty = weight / response.shape[-1]
         return value + penalty * (excess**2).sum(-1), weights, penalty * (excess > 0) / self.ceiling**2
 
     def normal_equations(
-        self, polynomials: tuple[Real, Real, Real], response: Complex, weights: Real, over: Real
+        self, polynomials: tuple[Real, Real, Real], response: Complex, *details: Real
     ) -> tuple[Real, Real]:
         """Compute J^T J, [n_starts, 4 n + 1, 4 n + 1], and J^T r of the weighted residuals.
 
         Residuals are turned by the phase of W, so that their real parts include the excess of |W|.
         """
+        weights, over = details
         total = weights.sum(1)
         # The conditions' residuals differ from that of their weighted mean optimum by terms independent of W.
         towards = (weights * self.power.optimum).sum(1) / np.maximum(total, 1e-300)

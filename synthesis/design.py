@@ -2,7 +2,7 @@
 
 `design` solves one problem and `design_all` a batch, in these steps:
 
-1. `_posed`: paths at unit level, unknown bands, latency in the paths
+1. `_posed`: paths at unit level, unknown bands, the controller's loop, latency in the paths
 2. `_drafted`: first taps and Gauss-Newton updates, by the model's backend
 3. `_finished`: margins of the loop, prediction, and for a filter above its ceiling or one that makes an unknown band
 louder, `_limited`: the best filter that keeps them
@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from synthesis.backends import backend_class
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import AMP_BANDS, WIDE_BANDS, columns
-from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.controller import controlled, in_closed_loop, loops_of, predict_both
+from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import (
     Interrupted,
     InvalidOption,
@@ -38,7 +39,7 @@ from synthesis.errors import (
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db, highest_db, lowest_db
 from synthesis.interruption import check_interruption
 from synthesis.latency import with_latency
-from synthesis.loop import closed_loop_secondary, judge_loop, loop_gain, with_margins, worst_loop
+from synthesis.loop import closed_loop_secondary, with_margins, worst_loop
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.predict import mean_prediction
@@ -223,6 +224,9 @@ def _posed(problem: Problem, model: Model, judge: bool = False) -> Problem:
         if not 0 < condition.weight < np.inf:
             field = f"conditions.{n}.weight"
             raise InvalidOption(f"{field}: {condition.weight} is not a number above 0", field)
+    if problem.controller is not None:
+        psd = model.parameters.reference_psd if problem.reference_psd is None else problem.reference_psd
+        problem = controlled(replace(problem, reference_psd=psd))
     problem = at_unit_level(problem)
     conditions = problem.conditions
     # Before the latency changes the paths.
@@ -235,7 +239,7 @@ def _drafted(
 ) -> list[Draft | SynthesisError]:
     """Make first taps and updates, for all problems at once, under a ceiling that good filters hardly reach."""
     loose = [
-        replace(item, max_gain_db=max(_loose_db(item), _extremes_db(item.max_gain_db)[1]))
+        replace(in_closed_loop(item), max_gain_db=max(_loose_db(item), _extremes_db(item.max_gain_db)[1]))
         for item in posed
         if isinstance(item, Problem)
     ]
@@ -283,10 +287,13 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
 
 
 def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float32, Loop | None]:
-    """Give the taps the requested margins of the loop; also return the loop, with their cost."""
-    feedbacks = _feedbacks(problem)
+    """Give the taps the requested margins of the loop; also return the loop, with their cost.
+
+    With a controller, the margins are of W F / (1 + S K): of the filter in the loop that the controller has closed.
+    """
+    feedbacks = _feedbacks(in_closed_loop(problem))
     if not feedbacks:
-        return taps, None
+        return taps, _loop(problem, taps)
     kept = with_margins(taps, feedbacks, problem.min_gain_margin_db, problem.min_phase_margin_deg)
     loss_db = 0.0
     if kept is not taps:
@@ -295,7 +302,13 @@ def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float3
         )
         before, after = (_prediction(open_loop, item, model) for item in (taps, kept))
         loss_db = before.mean_noise_reduction_db - after.mean_noise_reduction_db
-    return kept, worst_loop([judge_loop(loop_gain(kept, feedback)) for feedback in feedbacks], loss_db)
+    return kept, _loop(problem, kept, loss_db)
+
+
+def _loop(problem: Problem, taps: Float32, loss_db: float = 0.0) -> Loop | None:
+    """Return the worst loop of filter and controller; None if there is none."""
+    found = loops_of(problem, taps)
+    return worst_loop(found, loss_db) if found else None
 
 
 def _with_left_out(problem: Problem, whole: Prediction, options: DesignOptions, model: Model) -> Prediction:
@@ -317,24 +330,26 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, *, is_ab
     limit_db = ceiling_db(posed.max_gain_db, DESIGN_N_FFT)
     profile = FINE.name if profile == FINE.name else FAST.name
     taps, loop = loose.taps, loose.loop
+    closed = in_closed_loop(posed)
     if is_above:
-        taps = model.core.limit_gain(posed, taps, limit_db, profile)
+        taps = model.core.limit_gain(closed, taps, limit_db, profile)
     for _ in range(QUIET_ROUNDS):
         check_interruption()
         if (louder_db := _quiet_db(posed, taps)) is None:
             break
         limit_db = np.minimum(limit_db, louder_db)
-        taps = model.core.limit_gain(posed, taps, limit_db, profile)
+        taps = model.core.limit_gain(closed, taps, limit_db, profile)
     for _ in range(QUIET_HALVINGS):
         if _quiet_db(posed, taps) is None:
             break
         taps = taps * np.float32(0.5)
     if loop is not None:
-        feedbacks = _feedbacks(posed)
-        taps = with_margins(taps, feedbacks, posed.min_gain_margin_db, posed.min_phase_margin_deg)
-        # Bending the response for the margins may raise it elsewhere by some hundredths of a dB.
-        taps = taps * np.float32(min(1.0, 10 ** ((TOLERANCE_DB - excess_db(taps, limit_db)) / 20)))
-        loop = worst_loop([judge_loop(loop_gain(taps, feedback)) for feedback in feedbacks], loop.loss_db)
+        feedbacks = _feedbacks(in_closed_loop(posed))
+        if feedbacks:
+            taps = with_margins(taps, feedbacks, posed.min_gain_margin_db, posed.min_phase_margin_deg)
+            # Bending the response for the margins may raise it elsewhere by some hundredths of a dB.
+            taps = taps * np.float32(min(1.0, 10 ** ((TOLERANCE_DB - excess_db(taps, limit_db)) / 20)))
+        loop = _loop(posed, taps, loop.loss_db)
     prediction = _prediction(posed, taps, model)
     pairs = zip(prediction.conditions, loose.prediction.conditions, strict=True)
     prediction = replace(
@@ -581,7 +596,7 @@ def _judged(paths: Paths, problem: Problem, model: Model, judge: bool) -> Paths:
     if (
         (not judge and model.backend.judges_paths and _is_plain(problem))
         or paths.resembles is not None
-        or not _is_usable(paths)
+        or not paths.is_usable
     ):
         return paths
     if support.resembles(paths.primary, paths.secondary):
@@ -591,24 +606,15 @@ def _judged(paths: Paths, problem: Problem, model: Model, judge: bool) -> Paths:
 
 def _by_response(paths: Paths) -> Paths:
     """Return paths of no known device with the uncertainty that the ends of their responses show."""
-    if paths.coherence is not None or paths.uncertainty is not None or not _is_usable(paths):
+    if paths.coherence is not None or paths.uncertainty is not None or not paths.is_usable:
         return paths
     return replace(paths, response=response_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN))
 
 
-def _is_usable(paths: Paths) -> bool:
-    """Return whether both paths have valid shapes and values."""
-    both = paths.primary, paths.secondary
-    shapes = ((N_BINS,) if np.iscomplexobj(item) else (min(max(item.size, 1), DESIGN_N_FFT),) for item in both)
-    return all(
-        item.shape == shape and np.isfinite(item).all() and item.any()
-        for item, shape in zip(both, shapes, strict=True)
-    )
-
-
 def _is_plain(problem: Problem) -> bool:
     """Return whether the problem is a single condition without further data."""
-    return len(problem.conditions) == 1 and problem.conditions[0].feedback is None and not problem.latency_samples
+    is_alone = len(problem.conditions) == 1 and problem.conditions[0].feedback is None
+    return is_alone and not problem.latency_samples and problem.controller is None
 
 
 def _feedbacks(problem: Problem) -> list[Path]:
@@ -659,16 +665,22 @@ def _predicted(
         found += backend.predict(alone[part], filters[part], is_true)
     in_order = iter(found)
     parts = [[next(in_order) for _ in item.conditions] if isinstance(item, Problem) else [] for item in posed]
-    return _each(_joined, posed, parts)
+    return _each(partial(_joined, is_true=is_true), posed, parts, taps)
 
 
-def _joined(problem: Problem, found: Sequence[Prediction | SynthesisError]) -> Prediction:
-    """Join the conditions' predictions."""
+def _joined(
+    problem: Problem,
+    found: Sequence[Prediction | SynthesisError],
+    taps: Float32 | Complex64,
+    *,
+    is_true: bool,
+) -> Prediction:
+    """Add the controller to the conditions' predictions, and join them."""
     predictions = []
     for n, item in enumerate(found):
         if isinstance(item, SynthesisError):
             raise problem.named(item, n)
-        predictions.append(item)
+        predictions.append(predict_both(item, problem, n, taps, is_true=is_true))
     if len(predictions) == 1:
         return predictions[0]
     return mean_prediction(predictions, problem.shares, [condition.label for condition in problem.conditions])
