@@ -18,9 +18,10 @@ from hardware.controller_fit import LoopProblem, fit_bins, fit_controller, frequ
 from hardware.residual_power import Complex, Real, sub_bands
 from synthesis.controller import HIGHEST_MEASURED_HZ, Controller, judge
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
-from synthesis.design import Model, design, level_db
+from synthesis.design import Model, design
 from synthesis.errors import InvalidPaths
 from synthesis.interruption import check_interruption
+from synthesis.level import level_db
 from synthesis.loop import worst_loop
 from synthesis.methods import spectrum
 from synthesis.options import ControllerFields

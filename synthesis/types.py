@@ -120,6 +120,11 @@ class Problem(ProblemFields):
         weights = np.array([condition.weight for condition in self.conditions])
         return weights / weights.sum()
 
+    @property
+    def feedbacks(self) -> list[Path]:
+        """Return the feedback paths of the conditions that have one."""
+        return [condition.feedback for condition in self.conditions if condition.feedback is not None]
+
     def name_of(self, n: int) -> str:
         """Return a condition's name for answers and errors."""
         label = self.conditions[n].label
