@@ -30,6 +30,7 @@ from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
 from synthesis.latency import with_latency
 from synthesis.loop import loop_of
 from synthesis.methods import spectrum
+from synthesis.profiles import FAST
 
 router = APIRouter(route_class=ReadingRoute)
 
@@ -77,7 +78,7 @@ async def export(
     ]
 
     def run() -> Realised:
-        return realise(spectra, psd, target, taps=taps, max_gain_db=body.max_gain_db)
+        return realise(spectra, psd, target, taps=taps, max_gain_db=body.max_gain_db, profile=body.weighted(FAST))
 
     realised = await visit.service.exports.run(run, visit.due, watch, work)
     if taps.any() and not realised.response.any():
