@@ -80,9 +80,10 @@ def with_service(command: Command) -> Command:
 def with_paths(command: Command) -> Command:
     """Add arguments and options for measured paths; the command gets `paths`, fields of a request.
 
-    A command that takes a filter's file also gets `file_rate`.
+    A command that takes a filter's file also gets `file_rate`, one with `files` their names.
     """
     takes_filter = "file_rate" in command.__annotations__
+    takes_files = "files" in command.__annotations__
     # `export` uses --rate for the hardware's rate.
     rate_options = ("--file-rate",) if "rate" in command.__annotations__ else ("--rate", "--file-rate")
 
@@ -146,7 +147,9 @@ def with_paths(command: Command) -> Command:
             psd, notes = inputs.reference_psd(noise, inputs.n_bins(paths.get("conditions", [paths])[0]))
             tables.notes(notes)
             paths["reference_psd"] = psd
-        command(paths=paths, **given, **({"file_rate": file_rate} if takes_filter else {}))
+        given |= {"file_rate": file_rate} if takes_filter else {}
+        given |= {"files": (*ears, *(file for file in (primary, secondary) if file))} if takes_files else {}
+        command(paths=paths, **given)
 
     return run
 
@@ -516,16 +519,34 @@ def targets(as_json: bool) -> None:
 @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
 @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
 @click.option("--store", help="Folder or URL of further models, without --url.")
-def report(paths: Json, options: Json, output: Path, url: str | None, key: str | None, store: str | None) -> None:
-    """Write a page with plots of a design.
+@click.option("--listener", default="", help="Name of the listener, for the heading.")
+@click.option("--ear", type=click.Choice(["left", "right"]), help="Which ear it is, for the heading.")
+def report(
+    paths: Json,
+    options: Json,
+    files: tuple[Path, ...],
+    output: Path,
+    url: str | None,
+    key: str | None,
+    store: str | None,
+    listener: str,
+    ear: str | None,
+) -> None:
+    """Write a page about a design, with tables and plots, to hand over.
 
-    Noise reduction beside the Wiener filter's, |W|, what latency costs, the loop through a feedback path, and
-    realisations.
+    Date, files and their verdicts, model, noise reduction beside the Wiener filter's, |W|, what latency costs, the loop
+    through a feedback path, and realisations. A browser prints it, or saves it as PDF.
     """
-    from cli.report import compose
+    from cli.report import About, compose
 
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise click.BadParameter(
+            f"{output}: it is written as HTML; name it .html, and let a browser save it as PDF"
+        )
+    verdicts = {file.name: inputs.verdict(file) for file in files}
     with connect(url, key, store) as service:
-        _save(output, compose(service, paths, options).encode())
+        about = About(listener, f"{ear} ear" if ear else "", verdicts)
+        _save(output, compose(service, paths, options, about).encode())
 
 
 @main.command()

@@ -93,6 +93,14 @@ def _remarks(file: Path, document: Json) -> tuple[str, ...]:
     return ()
 
 
+def verdict(file: Path) -> Json | None:
+    """Return the verdict of a measurement's file, if it is a calibration's."""
+    if file.suffix.lower() != ".json":
+        return None
+    found = load_json(file).get("verdict")
+    return found if isinstance(found, dict) else None
+
+
 def separate(rate_hz: float | None = None, **files: Path | None) -> tuple[Json, tuple[str, ...]]:
     """Read one file, or `FILE#CHANNEL`, per path.
 
