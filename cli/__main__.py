@@ -11,7 +11,7 @@ from typing import Any
 import click
 import orjson
 
-from cli import inputs, tables
+from cli import bench_file, inputs, tables
 from cli.exit_status import EPILOG, ExitStatus
 from cli.flags import of_design, option_flag
 from cli.service import ServiceClient, connect
@@ -132,15 +132,16 @@ def with_paths(command: Command) -> Command:
         noise: Path | None,
         **given: Any,
     ) -> None:
-        paths = _paths(ears, primary, secondary, feedback, side, file_rate) | {"sample_rate": 48_000}
+        paths, settings = _paths(ears, primary, secondary, feedback, side, file_rate)
+        paths |= {"sample_rate": 48_000}
+        given |= {name: value for name, value in settings.items() if given.get(name, ...) is None}
         if sign is not None:
             paths["sign"] = sign
         if weights:
             conditions = paths.get("conditions", ())
             if len(weights) != len(conditions):
-                raise click.UsageError(
-                    f"{len(weights)} weights for {len(ears)} measurements; give one per measurement"
-                )
+                n = len(conditions) or 1
+                raise click.UsageError(f"{len(weights)} weights for {n} measurements; give one per measurement")
             for condition, weight in zip(conditions, weights, strict=True):
                 condition["weight"] = weight
         if noise is not None:
@@ -161,31 +162,34 @@ def _paths(
     feedback: Path | None,
     side: str,
     rate_hz: float | None,
-) -> Json:
+) -> tuple[Json, Json]:
+    """Return fields of a request, and options that a session sets."""
     if (primary is None) != (secondary is None) or (bool(ears) == (primary is not None)):
         raise click.UsageError("give measurements (EARS), or one file each with --primary and --secondary")
     if primary is not None and secondary is not None:
         fields, notes = inputs.separate(rate_hz, primary=primary, secondary=secondary, feedback=feedback)
         tables.notes(notes)
-        return fields
-    if feedback is not None and len(ears) > 1:
-        raise click.UsageError("--feedback is for a single measurement; several have theirs in their files")
-    conditions = []
+        return fields, {}
+    measured: list[tuple[str, Json]] = []
+    settings: Json = {}
     for file in ears:
-        fields, notes = inputs.ear(file, side, rate_hz)
+        found, notes, settings = inputs.ears(file, side, rate_hz)
         tables.notes(f"{file}: {note}" for note in notes)
-        conditions.append(fields)
+        measured += found
+    if len(ears) > 1:
+        settings = {}
     if feedback is not None:
+        if len(measured) > 1:
+            raise click.UsageError("--feedback is for a single measurement; several have theirs in their files")
         fields, notes = inputs.separate(rate_hz, feedback=feedback)
         tables.notes(notes)
-        conditions[0] |= fields
-    if len(conditions) == 1:
-        return conditions[0]
-    signs = {condition.pop("sign", "minus") for condition in conditions}
+        measured = [(measured[0][0], measured[0][1] | fields)]
+    if len(measured) == 1:
+        return measured[0][1], settings
+    signs = {fields.pop("sign", "minus") for _, fields in measured}
     if len(signs) > 1:
         raise click.UsageError("the measurements have different signs; calibrate all with the same --sign")
-    labelled = [condition | {"label": file.stem} for condition, file in zip(conditions, ears, strict=True)]
-    return {"conditions": labelled, "sign": signs.pop()}
+    return {"conditions": [fields | {"label": label} for label, fields in measured], "sign": signs.pop()}, settings
 
 
 def _as_verified(paths: Json, control_filter: Path) -> Json:
@@ -384,7 +388,7 @@ def verify(
         takes.append(take | {"state": state})
     if "conditions" in paths:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
-    document = inputs.load_json(control_filter) if control_filter.suffix.lower() == ".json" else {}
+    document = inputs.filter_document(control_filter) if inputs.is_document(control_filter) else {}
     is_exported = "coefficients" in document
     if is_exported:
         if output is not None:
@@ -547,6 +551,31 @@ def report(
     with connect(url, key, store) as service:
         about = About(listener, f"{ear} ear" if ear else "", verdicts)
         _save(output, compose(service, paths, options, about).encode())
+
+
+@main.command()
+@click.argument("files", nargs=-1, type=FILE, required=True)
+@click.option("-o", "--output", type=FILE, required=True, help="Session for the page (JSON).")
+@click.option("--joint", is_flag=True, help="One filter for all measurements.")
+def session(files: Sequence[Path], output: Path, joint: bool) -> None:
+    """Put measurements and filters into one file, which the page loads.
+
+    FILES: measurements, and what `prime-anc design` wrote. Every command reads sessions in place of a measurement, and
+    SESSION.json#NAME as a filter.
+    """
+    measured: list[tuple[str, Json]] = []
+    filters = []
+    for file in files:
+        document = inputs.load_json(file) if file.suffix.lower() == ".json" else {}
+        if "fir" in document and "prediction" in document:
+            filters.append((file.stem, document))
+            continue
+        found, notes, _ = inputs.ears(file)
+        tables.notes(f"{file}: {note}" for note in notes)
+        measured += found
+    if not measured:
+        raise click.UsageError("give at least one measurement")
+    _save(output, orjson.dumps(bench_file.session(measured, filters, joint=joint)))
 
 
 @main.command()
