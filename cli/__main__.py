@@ -13,10 +13,11 @@ import orjson
 
 from cli import bench_file, inputs, tables
 from cli.exit_status import EPILOG, ExitStatus
-from cli.flags import of_design, option_flag
+from cli.flags import option_flag, options_of
 from cli.service import ServiceClient, connect
 from cli.simulate import example, simulate
 from measurement.files.errors import FileError
+from synthesis.options import CeilingFields, DesignFields
 
 Json = dict[str, Any]
 
@@ -287,7 +288,7 @@ def calibrate(
 
 @main.command()
 @with_paths
-@of_design()
+@options_of(DesignFields)
 @click.option("-o", "--output", type=FILE, help="Filter file: .json, .wav, .csv, .h, .mat.")
 @with_service
 def design(
@@ -334,7 +335,7 @@ def evaluate(
 
 @main.command()
 @with_paths
-@of_design(but=("latency_samples", "leave_one_out"))
+@options_of(DesignFields, but=("latency_samples", "leave_one_out"))
 @with_service
 def latency(service: ServiceClient, paths: Json, options: Json, as_json: bool) -> None:
     """Show what latency costs: filters designed for 0 to 32 samples."""
@@ -422,7 +423,7 @@ def verify(
 @click.option("--rate", type=float, help="Sample rate of the hardware, Hz.")
 @click.option("--format", "number_format", help="float32, float64, or qI.F such as q1.23.")
 @click.option("--target", "target_name", help="A known device: its form, rate and format (`prime-anc targets`).")
-@option_flag("max_gain_db")
+@options_of(CeilingFields)
 @click.option(
     "--kind",
     type=click.Choice(FILE_KINDS),
@@ -448,7 +449,7 @@ def export(
     rate: float | None,
     number_format: str | None,
     target_name: str | None,
-    max_gain_db: float | Json | None,
+    options: Json,
     kind: str | None,
     outputs: Sequence[Path],
     as_json: bool,
@@ -461,9 +462,7 @@ def export(
     target = _target(target_name, sections, taps, rate, number_format)
     text = _text_kind(target_name)
     fields = inputs.filter_fields(control_filter, file_rate)
-    body: Json = _as_verified(paths, control_filter) | fields | {"target": target}
-    if max_gain_db is not None:
-        body["max_gain_db"] = max_gain_db
+    body: Json = _as_verified(paths, control_filter) | options | fields | {"target": target}
     answered = service.ask("/export", body)
     answer = _answer(answered, None, as_json)
     for output in outputs:
@@ -518,7 +517,7 @@ def targets(as_json: bool) -> None:
 
 @main.command()
 @with_paths
-@of_design(but=("latency_samples", "leave_one_out"))
+@options_of(DesignFields, but=("latency_samples", "leave_one_out"))
 @click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="HTML file.")
 @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
 @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import wraps
 from typing import Any
 
@@ -70,15 +71,17 @@ def _type_of(schema: Mapping[str, Any]) -> click.ParamType:
     return click.STRING
 
 
-def of_design(but: tuple[str, ...] = ()) -> Callable[[Command], Command]:
-    """Add flags for the options of a design; the command gets `options`, fields of a request.
+def options_of(kind: type, but: tuple[str, ...] = ()) -> Callable[[Command], Command]:
+    """Add flags for the options of a kind of request; the command gets `options`, fields of a request.
 
     Parameters
     ----------
+    kind
+        Class of `synthesis.options`.
     but
         Options that the command sets itself. `sign` is among the flags of paths.
     """
-    names = [name for name in option_schemas() if name not in ("sign", *but)]
+    names = [field.name for field in fields(kind) if field.name not in ("sign", *but)]
 
     def with_flags(command: Command) -> Command:
         @wraps(command)

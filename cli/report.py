@@ -6,7 +6,7 @@ import base64
 import hashlib
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from cli.service import ServiceClient
 from cli.tables import loop_text
 from cli.words import for_command
+from synthesis.options import CeilingFields
 
 Json = dict[str, Any]
 
@@ -290,8 +291,9 @@ def _decibels(spectrum: NDArray[np.complexfloating]) -> NDArray[np.float64]:
 
 
 def _hardware(service: ServiceClient, paths: Json, options: Json, design: Json) -> str:
-    limits = {name: options[name] for name in ("max_gain_db", "model") if name in options}
-    rows = [_realised(service, paths | limits, design, target) for target in REALISATIONS]
+    kept = ["model", *(field.name for field in fields(CeilingFields))]
+    chosen = {name: options[name] for name in kept if name in options}
+    rows = [_realised(service, paths | chosen, design, target) for target in REALISATIONS]
     return table("On hardware", ("form", "noise reduction", "lost"), rows)
 
 

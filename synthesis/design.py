@@ -38,6 +38,7 @@ from synthesis.joint_prediction import batches, predict_batch, predict_joint, wi
 from synthesis.loop import judge_loop, loop_gain, with_margins, worst_loop
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import by_response, is_plain, pose
+from synthesis.profiles import PROFILES
 from synthesis.types import (
     UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
@@ -111,7 +112,7 @@ def design_all(
         fallback is not None
         and options.method == "prime"
         and fallback.below_db == math.inf
-        and all(is_plain(problem) for problem in problems)
+        and all(is_plain(problem) and not _is_weighted(problem, options) for problem in problems)
     )
     designs = _designed(problems, options, model, with_wmmse)
     if fallback is not None and options.method == "prime":
@@ -315,7 +316,12 @@ def _replace_doubtful(
     if options.n_updates:
         contenders += [("wmmse", options.n_updates), ("fir_wiener", options.n_updates)]
     for method, n_updates in contenders:
-        places = [n for n, found in rivals.items() if _may_win(method, n_updates, problems[n], designs[n], found)]
+        places = [
+            n
+            for n, found in rivals.items()
+            if (n_updates or not _is_weighted(problems[n], options))
+            and _may_win(method, n_updates, problems[n], designs[n], found)
+        ]
         if not places:
             continue
         made = _designed([problems[n] for n in places], replace(options, method=method, n_updates=n_updates), model)
@@ -404,3 +410,9 @@ def _loudest_db(made: Design) -> float:
 def _times_ms(designs: Sequence[Design | SynthesisError]) -> dict[str, float]:
     """Return the times of a batch, which are those of any of its designs."""
     return next((dict(item.times_ms) for item in designs if isinstance(item, Design)), {})
+
+
+def _is_weighted(problem: Problem, options: DesignOptions) -> bool:
+    """Return whether updates minimise a J of the problem's own, so that its filters compare with no other's."""
+    profile = PROFILES[options.profile]
+    return options.n_updates > 0 and problem.weighted(profile) != profile

@@ -104,6 +104,17 @@ def test_export_writes_sections_and_loss(folder: Path):
     assert (folder / "b.txt").read_text().startswith("biquad1,")
 
 
+def test_export_takes_options_of_design(folder: Path):
+    files = folder / "filter.json", folder / "ear.npz"
+    found = [
+        json.loads(run("export", *files, "--sections", 3, "--json", *more).stdout)["prediction"]
+        for more in ((), ("--risk-weight", 10), ("--max-gain-db", -10))
+    ]
+    usual_db, weighted_db, _ = (min(item["noise_reduction_db"]) for item in found)
+    assert weighted_db > usual_db
+    assert found[2]["max_gain_db"] < -9.9 < found[0]["max_gain_db"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
@@ -195,7 +206,7 @@ def test_feedback_path_joins_measurement(folder: Path, tmp_path: Path):
     assert (both.exit_code, "single measurement" in both.output) == (2, True)
 
 
-def test_several_measurements_have_weights_and_one_is_left_out(folder: Path, tmp_path: Path):
+def test_measurements_are_weighted_and_left_out(folder: Path, tmp_path: Path):
     again = dict(np.load(folder / "ear.npz"))
     np.savez(tmp_path / "again.npz", **again | {"secondary": 0.8 * again["secondary"]})
     ears = (folder / "ear.npz", tmp_path / "again.npz")

@@ -63,7 +63,7 @@ def test_ceiling_holds_up_to_half_rate(condition, pink, ceiling_db):
     assert held.is_stable
 
 
-def test_on_measured_ears_eight_sections_leave_little_to_long_filter(measured):
+def test_eight_sections_nearly_match_taps(measured):
     """With recorded noises these ears reach 22.8 dB with 2048 taps and 20.3 dB with eight sections."""
     conditions, noise = measured
     reduction, louder = [], []
