@@ -330,8 +330,8 @@ def exported_fields(document: Json, paths: Json) -> Json:
 
     2048 taps could not represent sections with low poles. Raises FileError.
     """
-    from hardware.second_order_sections import Sections
     from hardware.short_fir import at_design_rate
+    from synthesis.sections import Sections
 
     coefficients = document["coefficients"]
     played = {name: paths[name].get("impulse_response") for name in ("secondary", "feedback") if paths.get(name)}

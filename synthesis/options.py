@@ -153,6 +153,36 @@ class ProblemFields(FilterFields, CeilingFields):
 
 
 @declares
+class ControllerFields:
+    """Options of a feedback controller that is designed."""
+
+    n_sections: int = option("Second-order sections of the controller.", default=8, low=1, high=16)
+    sample_rate: float = option(
+        "Rate of the chip that runs the controller, in Hz.", default=48_000.0, low=48_000.0, high=768_000.0
+    )
+    latency_us: float = option(
+        "Delay in microseconds of the chip's loop, converters and computation, that `secondary` does not contain.",
+        default=0.0,
+        low=0.0,
+        high=10_000.0,
+    )
+    number_format: str = option(
+        "Format of the coefficients: `float32`, `float64` or `qI.F`, as `q5.27`.", default="float32"
+    )
+    max_gain_db: float | None = option(
+        "Ceiling on |K| in dB; default: 40 dB above the inverse of the secondary path's level.",
+        default=None,
+        low=-60.0,
+        high=120.0,
+    )
+    max_sensitivity_db: float = option(
+        "Largest 1 / |1 + L| in dB, by which the loop amplifies at any frequency.", default=6.0, low=1.0, high=20.0
+    )
+    min_gain_margin_db: float = option("Smallest gain margin of the loop.", default=6.0, low=0.0, high=60.0)
+    min_phase_margin_deg: float = option("Smallest phase margin of the loop.", default=30.0, low=0.0, high=90.0)
+
+
+@declares
 class MethodFields:
     """Options of the design method."""
 
