@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from hardware.residual_power import Complex, Real, ResidualPower, centres_hz, spread
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from synthesis.errors import check_interruption
 from synthesis.gain_curve import GainCurve, ceiling_at
-from synthesis.interruption import check_interruption
 
 MAX_SECTIONS = 32
 # Frequency range of poles and zeros (Hz).

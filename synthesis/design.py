@@ -30,10 +30,10 @@ from synthesis.errors import (
     NonFiniteFilter,
     SynthesisError,
     answer_or_raise,
+    check_interruption,
     map_or_error,
 )
 from synthesis.gain_curve import TOLERANCE_DB, lowest_db
-from synthesis.interruption import check_interruption
 from synthesis.joint_prediction import batches, predict_batch, predict_joint, with_responses, with_unknown
 from synthesis.loop import judge_loop, loop_gain, with_margins, worst_loop
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
@@ -54,7 +54,7 @@ from synthesis.types import (
     Problem,
     Replaced,
 )
-from synthesis.unknown_bands import lowest_quiet_db
+from synthesis.unknown import lowest_quiet_db
 
 # With a latency, `wmmse` amplifies bands without enough time by up to 36 dB (`studies/wearing`). A Wiener filter's
 # loudest band may exceed the generator's by the first; a dB beyond costs the second in noise reduction.

@@ -17,10 +17,9 @@ from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import MAX_UPDATES, PROFILES, on_design_grid
-from synthesis.start.features import path_features
+from synthesis.start.features import log_base_magnitude, path_features, regularised_ratio
 from synthesis.start.fir_wiener import CEILING_SHARPNESS, drive_ceiling, fir_wiener, starting_weight
 from synthesis.start.generator import Generator
-from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.start.wiener import design_wmmse
 from synthesis.types import DesignOptions
 from synthesis.update import GaussNewtonState, Refinement, refine

@@ -42,7 +42,7 @@ from synthesis.profiles import (
     RefinementProfile,
     settling,
 )
-from synthesis.start.path_ratio import regularised_ratio
+from synthesis.start.features import regularised_ratio
 from synthesis.step_plane import StepPlane
 from synthesis.tap_objective import TapObjective
 from synthesis.toeplitz import solve_directly, solve_toeplitz

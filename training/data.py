@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,18 @@ import torch
 
 from measurement.prior import PathPrior
 from training.config import Configuration, TrainingConfig
-from training.datasets import open_dataset
+from training.datasets.index import read_index
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
-from training.datasets.path_pairs import fingerprint
+from training.datasets.pandar import read_pandar
+from training.datasets.path_pairs import DatasetError, DatasetKind, PathDataset, fingerprint
+from training.datasets.simulated import simulate_listeners, simulated_ten_path
 from training.datasets.splits import Split, make_splits, with_recordings
 from training.datasets.synthetic_noise import AIRPLANE, airplane_noise, synthetic_noise
 from training.measurements import Measurements, learn_prior, priors_of_others
 from training.scoring import TimeDomainScore
 from training.training_set import TrainingSet
 
+N_SIMULATED_LISTENERS = 23  # as many as PANDAR has persons
 SPLIT_SEED = 0
 QUICK_QUERIES = 2
 # Synthetic noises for training beside the support's recordings.
@@ -176,6 +180,46 @@ class Data:
 def open_data(configuration: Configuration) -> Data:
     """Open the data of an experiment; cached, so that they are read and calibrated once per process."""
     return Data(configuration)
+
+
+def open_dataset(
+    kind: DatasetKind,
+    folder: str | Path | None = None,
+    *,
+    n_listeners: int = N_SIMULATED_LISTENERS,
+) -> PathDataset:
+    """Open the data set of a command line.
+
+    Parameters
+    ----------
+    kind
+        ``pandar``, ``index`` (a folder is needed), ``ten-path`` (read as an index; without a folder: a simulated
+        stand-in, labelled by `is_simulated` and its notes) or ``simulated``.
+    folder
+        Folder of the measurements.
+    n_listeners
+        Number of simulated listeners (``simulated`` only).
+
+    Raises
+    ------
+    DatasetError
+        The kind is unknown, a folder is missing or superfluous, or the reader finds a fault.
+    """
+    if kind == "pandar":
+        if folder is None:
+            raise DatasetError("data set pandar: no folder is given; give any level of the PANDAR database")
+        return read_pandar(folder)
+    if kind == "index":
+        if folder is None:
+            raise DatasetError("data set index: no folder is given; give one with an index.csv")
+        return read_index(folder)
+    if kind == "ten-path":
+        return simulated_ten_path() if folder is None else read_index(folder, "ten-path")
+    if kind == "simulated":
+        if folder is not None:
+            raise DatasetError(f"data set simulated: the folder {folder} would not be read; give none")
+        return simulate_listeners(n_listeners, seed=0)
+    raise DatasetError(f"data set: {kind!r} does not exist; use pandar, ten-path, index or simulated")
 
 
 def support_noises(noise: NoiseSet, recordings: tuple[str, ...], seed: int) -> NoiseSet:
