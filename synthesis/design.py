@@ -21,7 +21,6 @@ from time import perf_counter
 
 import numpy as np
 
-from synthesis.backends import backend_class
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import AMP_BANDS, columns
 from synthesis.ceiling import is_above, limit, loose_db
@@ -60,6 +59,39 @@ from synthesis.unknown import lowest_quiet_db
 # loudest band may exceed the generator's by the first; a dB beyond costs the second in noise reduction.
 ALLOWED_LOUDER_DB = 3.0
 LOUDER_COSTS_DB = 0.3
+
+
+def backend_class(device: str) -> type[Backend]:
+    """Return the backend class of a device.
+
+    Parameters
+    ----------
+    device
+        `cpu`, `cuda` or `reference` (torch in float32 on the CPU).
+
+    Returns
+    -------
+    type[Backend]
+        Class to be created with a model's numbers.
+
+    Raises
+    ------
+    ValueError
+        The device does not exist.
+    """
+    if device == "cpu":
+        from synthesis.backends.cpu import CpuBackend
+
+        return CpuBackend
+    if device == "cuda":
+        from synthesis.backends.cuda import CudaBackend
+
+        return CudaBackend
+    if device == "reference":
+        from synthesis.backends.reference import ReferenceBackend
+
+        return ReferenceBackend
+    raise ValueError(f"device: {device!r} does not exist; use cpu, cuda or reference")
 
 
 class Model:

@@ -8,12 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from synthesis.arrays import floored_log
+from synthesis.arrays import floored_log, minimum_phase_fir
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import NEPER_PER_DB
 from synthesis.methods import METHODS, STARTS
-from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import MAX_UPDATES, PROFILES, on_design_grid

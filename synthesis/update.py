@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
-from synthesis.bands import AMP_BANDS, band_matrix
-from synthesis.grids import collected
+from synthesis.bands import AMP_BANDS, band_matrix, collected
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import (
     BUDGET,

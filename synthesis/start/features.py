@@ -7,11 +7,10 @@ from typing import get_args
 
 from array_api_compat import array_namespace
 
-from synthesis.arrays import Array, floored_log, squared_magnitude
+from synthesis.arrays import Array, floored_log, minimum_phase_response, squared_magnitude
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.generator_config import N_FEATURES, Base
-from synthesis.minimum_phase import minimum_phase_response
 
 # eps over the largest |S|.
 REGULARISATION = 1e-4

@@ -16,11 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from synthesis import arrays, conventions, generator_config, methods, plausibility, predict, profiles, toeplitz
 from synthesis.backends.cpu.build import LEVELS, compile_core, library_file, machine
-from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
+from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, LogGrid, columns, log_grid
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
-from synthesis.grids import LogGrid, log_grid
 from synthesis.plausibility import LATER, SupportPrior
 from synthesis.predict import N_SUMS
 from synthesis.profiles import MAX_UPDATES
