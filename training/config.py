@@ -115,7 +115,7 @@ class Configuration(BaseModel):
     )
     device: Literal["auto", "cpu", "cuda"] = "auto"
     quick: bool = Field(
-        False, description="few updates and two held-out listeners: half a minute on simulated data"
+        False, description="few updates, six simulated listeners, two held out: half a minute"
     )
 
     @classmethod

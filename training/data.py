@@ -31,6 +31,7 @@ from training.scoring import TimeDomainScore
 from training.training_set import TrainingSet
 
 N_SIMULATED_LISTENERS = 23  # as many as PANDAR has persons
+N_QUICK_LISTENERS = 6
 PAPER_SUPPORT = {"pandar": (7, 23), "simulated": (7, 23), "index": (7, 23), "ten-path": (3, 10)}
 FULL_SUPPORT_FROM = 14  # from this number of persons on, seven leave at least as many held out
 SPLIT_SEED = 0
@@ -104,7 +105,8 @@ class Data:
         """
         self.configuration = configuration
         self.device = choose_device(configuration.device)
-        self.dataset = open_dataset(configuration.dataset, configuration.data)
+        n_listeners = N_QUICK_LISTENERS if configuration.quick else N_SIMULATED_LISTENERS
+        self.dataset = open_dataset(configuration.dataset, configuration.data, n_listeners=n_listeners)
         self.noise = read_noise(configuration.noise) if configuration.noise else simulated_noise()
         self.splits = make_splits(
             self.dataset.listeners, configuration.splits, configuration.support, SPLIT_SEED, self.dataset.name
