@@ -1,8 +1,4 @@
-"""The commands of `prime-anc`.
-
-Exit status: 0 done; 1 the service refused; 2 wrong arguments or files; 3 no service; 4 a calibration that did not
-pass, or a verification with a deviation.
-"""
+"""The commands of `prime-anc`."""
 
 from __future__ import annotations
 
@@ -16,14 +12,17 @@ import click
 import orjson
 
 from cli import inputs, tables
-from cli.flags import of_design, option_flag
+from cli.exit_status import EPILOG, ExitStatus
+from cli.flags import option_flag, options_of
 from cli.service import ServiceClient, connect
+from cli.simulate import example, simulate
 from measurement.files.errors import FileError
+from synthesis.options import CeilingFields, DesignFields
 
 Json = dict[str, Any]
 
-NOT_PASSED = 4
-FILTER_FILES = {".wav": "wav", ".csv": "csv", ".h": "c", ".c": "c", ".mat": "mat"}
+FILTER_FILES = {".wav": "wav", ".csv": "csv", ".h": "c", ".c": "c", ".mat": "mat", ".yml": "camilladsp"}
+FILE_KINDS = ("wav", "csv", "c", "mat", "minidsp", "apo", "camilladsp", "bes", "sigmadsp")
 # Reference for comparison.
 WIENER = {"method": "wmmse", "k": 0, "leave_one_out": False}
 LATENCIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -45,16 +44,23 @@ class Commands(click.Group):
             raise click.UsageError(f"{error.filename or error}: {error.strerror or error}") from error
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
 @click.version_option(package_name="prime-anc")
 def main() -> None:
     """Filters for active noise control, from recordings to hardware.
 
     \b
+    prime-anc example                                   # recordings to start with
     prime-anc calibrate off.wav on.wav --gain 0.35 -o ear.json
     prime-anc design ear.json -o filter.json
-    prime-anc export filter.json ear.json --sections 6 --format q1.23 -o filter.h
+    prime-anc export filter.json ear.json --sections 6 --format q1.23 -o chip.h -o chip.json
+    prime-anc simulate ear.json chip.json -o quiet.wav -o running.wav
+    prime-anc verify chip.json ear.json --off quiet.wav --on running.wav
     """
+
+
+main.add_command(example)
+main.add_command(simulate)
 
 
 def with_service(command: Command) -> Command:
@@ -270,12 +276,12 @@ def calibrate(
     tables.findings(verdict["reasons"], "found")
     tables.findings(verdict["not_judged"], "not judged")
     if not verdict["passed"]:
-        sys.exit(NOT_PASSED)
+        sys.exit(ExitStatus.NOT_PASSED)
 
 
 @main.command()
 @with_paths
-@of_design()
+@options_of(DesignFields)
 @click.option("-o", "--output", type=FILE, help="Filter file: .json, .wav, .csv, .h, .mat.")
 @with_service
 def design(
@@ -322,7 +328,7 @@ def evaluate(
 
 @main.command()
 @with_paths
-@of_design(but=("latency_samples", "leave_one_out"))
+@options_of(DesignFields, but=("latency_samples", "leave_one_out"))
 @with_service
 def latency(service: ServiceClient, paths: Json, options: Json, as_json: bool) -> None:
     """Show what latency costs: filters designed for 0 to 32 samples."""
@@ -388,10 +394,7 @@ def verify(
         body |= {"prediction": document["prediction"]} if "prediction" in document else {}
     answer = _answer(service.ask("/verify", body), output, as_json)
     if not as_json:
-        measured = answer["measured"]
-        for hz, db in zip(measured["band_centre_hz"], measured["noise_reduction_db"], strict=True):
-            click.echo(f"{hz:7g} Hz {db:6.1f} dB")
-        click.echo(f"deviation from the prediction: {answer['deviation_db']:.1f} dB")
+        tables.comparison(answer)
         trim = answer.get("trim") or {}
         if trim:
             # The service trims only taps, not sections.
@@ -402,7 +405,7 @@ def verify(
             )
     tables.findings(answer["diagnosis"], "found")
     if any(item["code"] != "as_predicted" for item in answer["diagnosis"]):
-        sys.exit(NOT_PASSED)
+        sys.exit(ExitStatus.NOT_PASSED)
 
 
 @main.command()
@@ -413,11 +416,11 @@ def verify(
 @click.option("--rate", type=float, help="Sample rate of the hardware, Hz.")
 @click.option("--format", "number_format", help="float32, float64, or qI.F such as q1.23.")
 @click.option("--target", "target_name", help="A known device: its form, rate and format (`prime-anc targets`).")
-@option_flag("max_gain_db")
+@options_of(CeilingFields)
 @click.option(
     "--kind",
-    type=click.Choice(["wav", "csv", "c", "mat", "minidsp", "apo"]),
-    help="Kind of file, where its extension does not say; .txt: minidsp.",
+    type=click.Choice(FILE_KINDS),
+    help="Kind of file, where its extension does not say; .txt: the target's, or minidsp.",
 )
 @click.option(
     "-o",
@@ -425,7 +428,8 @@ def verify(
     "outputs",
     type=FILE,
     multiple=True,
-    help="File: .wav, .csv, .h, .mat, .txt (miniDSP or --kind), .json, which `verify` takes; may be given again.",
+    help="File: .wav, .csv, .h, .mat, .yml (CamillaDSP), .txt (as --kind), .json, which `verify` and `simulate` take; "
+    "may be given again.",
 )
 @with_service
 def export(
@@ -438,7 +442,7 @@ def export(
     rate: float | None,
     number_format: str | None,
     target_name: str | None,
-    max_gain_db: float | Json | None,
+    options: Json,
     kind: str | None,
     outputs: Sequence[Path],
     as_json: bool,
@@ -449,17 +453,16 @@ def export(
     designed anew for the paths of EARS.
     """
     target = _target(target_name, sections, taps, rate, number_format)
+    text = _text_kind(target_name)
     fields = inputs.filter_fields(control_filter, file_rate)
-    body: Json = _as_verified(paths, control_filter) | fields | {"target": target}
-    if max_gain_db is not None:
-        body["max_gain_db"] = max_gain_db
+    body: Json = _as_verified(paths, control_filter) | options | fields | {"target": target}
     answered = service.ask("/export", body)
     answer = _answer(answered, None, as_json)
     for output in outputs:
         if output.suffix.lower() == ".json":
             _save(output, answered.content)
             continue
-        file = kind or {".txt": "minidsp"}.get(output.suffix.lower()) or _file_kind(output)
+        file = kind or (text if output.suffix.lower() == ".txt" else _file_kind(output))
         _save(output, service.ask("/export", body | {"file": file}).content)
     if as_json:
         return
@@ -494,18 +497,20 @@ def targets(as_json: bool) -> None:
     if as_json:
         _print_json([asdict(item) for item in known().values()])
         return
-    tables.columns(
-        ("name", "form", "format", "rate", "source"),
-        [
-            (item.name, item.form, item.number_format, f"{item.sample_rate_hz:g}", item.source)
-            for item in known().values()
-        ],
-    )
+    for item in known().values():
+        rates = ", ".join(f"{hz:.10g}" for hz in (item.sample_rate_hz, *item.other_sample_rates_hz))
+        size = {"sos": "sections", "fir": "taps"}[item.form]
+        most = item.max_sections if item.form == "sos" else item.max_taps
+        click.echo(f"{item.name}: {item.title}")
+        click.echo(f"    {'' if most is None else f'{most} '}{size}, {item.number_format}, {rates} Hz")
+        if item.latency:
+            click.echo(f"    latency: {item.latency}")
+        click.echo(f"    source: {item.source}")
 
 
 @main.command()
 @with_paths
-@of_design(but=("latency_samples", "leave_one_out"))
+@options_of(DesignFields, but=("latency_samples", "leave_one_out"))
 @click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="HTML file.")
 @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
 @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
@@ -539,28 +544,13 @@ def models(service: ServiceClient, as_json: bool) -> None:
 def _target(
     name: str | None, sections: int | None, taps: int | None, rate: float | None, number_format: str | None
 ) -> Json:
-    target: Json = {}
-    if name is not None:
-        from hardware.targets import target as known
-        from synthesis.errors import InvalidOption
+    """Return the fields of a target, after checking them."""
+    from hardware.targets import requested
+    from synthesis.errors import InvalidOption
 
-        try:
-            device = known(name)
-        except InvalidOption as error:
-            raise click.BadParameter(str(error)) from error
-        target = {
-            "form": device.form,
-            "sample_rate": device.sample_rate_hz,
-            "number_format": device.number_format,
-        }
-        if device.form == "sos" and taps is None:
-            target["denominator"] = device.denominator
-        if device.form == "sos" and device.max_sections is not None and sections is None and taps is None:
-            target["n_sections"] = min(8, device.max_sections)
-        if sections is not None and device.max_sections is not None and sections > device.max_sections:
-            raise click.BadParameter(f"{name} holds {device.max_sections} sections, not {sections}")
     if sections is not None and taps is not None:
         raise click.UsageError("give --sections or --taps, not both")
+    target: Json = {} if name is None else {"name": name}
     if taps is not None:
         target |= {"form": "fir", "n_taps": taps}
     if sections is not None:
@@ -569,7 +559,19 @@ def _target(
         target["sample_rate"] = rate
     if number_format is not None:
         target["number_format"] = number_format
+    fields = {{"sample_rate": "sample_rate_hz"}.get(field, field): value for field, value in target.items()}
+    try:
+        requested(fields.pop("name", None), fields)
+    except InvalidOption as error:
+        raise click.BadParameter(str(error)) from error
     return target
+
+
+def _text_kind(name: str | None) -> str:
+    """Return the kind of a text file: what the device's tools take."""
+    from hardware.targets import target as known
+
+    return (known(name).file if name is not None else None) or "minidsp"
 
 
 def _write_filter(service: ServiceClient, answer: Json, paths: Json, output: Path) -> None:

@@ -236,13 +236,44 @@ def _samples(path: Json) -> NDArray[Any]:
     raise FileError("a trimmed filter needs paths as impulse responses, or as complex64")
 
 
+def response_of(path: Json) -> NDArray[np.float64]:
+    """Return the impulse response of a request's path, real [n]."""
+    if "real" in path:
+        spectrum = np.asarray(path["real"]) + 1j * np.asarray(path["imag"])
+    else:
+        spectrum = _samples(path)
+        if not np.iscomplexobj(spectrum):
+            return np.asarray(spectrum, np.float64)
+    return np.fft.irfft(spectrum)
+
+
+def running_filter(file: Path) -> Json:
+    """Read a filter to run: `prime-anc export`'s answer, or the taps of another file in the same form.
+
+    Returns
+    -------
+    dict
+        `coefficients`, and `sign` and `latency_samples` if the file states them.
+
+    Raises
+    ------
+    FileError
+    """
+    document = load_json(file) if file.suffix.lower() == ".json" else {}
+    if "coefficients" in document:
+        return document
+    fields = filter_fields(file)
+    taps = {"form": "fir", "taps": fields.pop("fir"), "sample_rate": SAMPLE_RATE_HZ}
+    return fields | {"coefficients": taps}
+
+
 def exported_fields(document: Json, paths: Json) -> Json:
     """Build the fields for JSON of `prime-anc export`: a pulse as `fir`, with the filter included in the paths.
 
     2048 taps could not represent sections with low poles. Raises FileError.
     """
-    from hardware.second_order_sections import Sections
     from hardware.short_fir import at_design_rate
+    from synthesis.sections import Sections
 
     coefficients = document["coefficients"]
     played = {name: paths[name].get("impulse_response") for name in ("secondary", "feedback") if paths.get(name)}
@@ -260,7 +291,8 @@ def exported_fields(document: Json, paths: Json) -> Json:
     pulse = np.zeros(N_TAPS, np.float32)
     pulse[0] = 1
     fields = {name: {"impulse_response": item.astype(np.float32)} for name, item in through.items()}
-    return fields | {"fir": pulse, "sign": document["sign"]}
+    given = {name: document[name] for name in ("sign", "latency_samples") if name in document}
+    return fields | {"fir": pulse} | given
 
 
 def gain_limit(text: str) -> float | Json:

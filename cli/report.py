@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from cli.service import ServiceClient
 from cli.tables import loop_text
+from synthesis.options import CeilingFields
 
 Json = dict[str, Any]
 
@@ -202,8 +204,9 @@ def _decibels(spectrum: NDArray[np.complexfloating]) -> NDArray[np.float64]:
 
 
 def _hardware(service: ServiceClient, paths: Json, options: Json, design: Json) -> str:
-    limits = {name: options[name] for name in ("max_gain_db", "model") if name in options}
-    rows = "".join(_realised(service, paths | limits, design, target) for target in REALISATIONS)
+    kept = ["model", *(field.name for field in fields(CeilingFields))]
+    chosen = {name: options[name] for name in kept if name in options}
+    rows = "".join(_realised(service, paths | chosen, design, target) for target in REALISATIONS)
     head = "<h2>On hardware</h2><table><tr><th>form</th><th>noise reduction</th><th>lost</th></tr>"
     return f"{head}{rows}</table>"
 

@@ -2,7 +2,7 @@
 
 `design` solves one problem and `design_all` a batch, in these steps:
 
-1. `pose`: paths at unit level, unknown bands, latency in the paths
+1. `pose`: the controller's loop, paths at unit level, unknown bands, latency in the paths
 2. `_drafted`: first taps and Gauss-Newton updates, by the model's backend
 3. `_finished`: margins of the loop, prediction, and for a filter above its ceiling or one that makes an unknown band
 louder, `_limited`: the best filter that keeps them
@@ -24,6 +24,7 @@ import numpy as np
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import AMP_BANDS, columns
 from synthesis.ceiling import is_above, limit, loose_db
+from synthesis.controller import in_closed_loop, loops_of
 from synthesis.errors import (
     Interrupted,
     NonFiniteFilter,
@@ -34,9 +35,10 @@ from synthesis.errors import (
 )
 from synthesis.gain_curve import TOLERANCE_DB, lowest_db
 from synthesis.joint_prediction import batches, predict_batch, predict_joint, with_responses, with_unknown
-from synthesis.loop import judge_loop, loop_gain, with_margins, worst_loop
+from synthesis.loop import with_margins, worst_loop
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import by_response, is_plain, pose
+from synthesis.profiles import PROFILES
 from synthesis.types import (
     UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
@@ -143,7 +145,7 @@ def design_all(
         fallback is not None
         and options.method == "prime"
         and fallback.below_db == math.inf
-        and all(is_plain(problem) for problem in problems)
+        and all(is_plain(problem) and not _is_weighted(problem, options) for problem in problems)
     )
     designs = _designed(problems, options, model, with_wmmse)
     if fallback is not None and options.method == "prime":
@@ -175,7 +177,7 @@ def predict_all(
     """
     # Only the core takes responses.
     backend = model.core if any(np.iscomplexobj(tap) for tap in taps) else model.backend
-    posed = map_or_error(partial(pose, support=model.parameters.support), problems)
+    posed = map_or_error(partial(pose, parameters=model.parameters), problems)
     found = predict_batch(posed, taps, backend, is_true)
     if is_true:
         return found
@@ -219,7 +221,7 @@ def _designed(
 ) -> list[Design | SynthesisError]:
     """Design all problems without the fallback."""
     compares_itself = model.backend.judges_paths
-    posed = map_or_error(partial(pose, support=model.parameters.support, compares_itself=compares_itself), problems)
+    posed = map_or_error(partial(pose, parameters=model.parameters, compares_itself=compares_itself), problems)
     drafts = _drafted(posed, options, model, with_wmmse)
     return map_or_error(partial(_finished, options=options, model=model), problems, posed, drafts)
 
@@ -228,7 +230,9 @@ def _drafted(
     posed: Sequence[Problem | SynthesisError], options: DesignOptions, model: Model, with_wmmse: bool = False
 ) -> list[Draft | SynthesisError]:
     """Make first taps and updates, for all problems at once, under a ceiling that good filters hardly reach."""
-    loose = [replace(item, max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)]
+    loose = [
+        replace(in_closed_loop(item), max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)
+    ]
     found: list[Draft | SynthesisError] = []
     for part in batches(len(loose), model.backend):
         found += model.backend.draft(loose[part], options, with_wmmse)
@@ -275,10 +279,13 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
 
 
 def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float32, Loop | None]:
-    """Give the taps the requested margins of the loop; also return the loop, with their cost."""
-    feedbacks = problem.feedbacks
+    """Give the taps the requested margins of the loop; also return the loop, with their cost.
+
+    With a controller, the margins are those of the filter in the loop that the controller has closed.
+    """
+    feedbacks = in_closed_loop(problem).feedbacks
     if not feedbacks:
-        return taps, None
+        return taps, _loop(problem, taps)
     kept = with_margins(taps, feedbacks, problem.min_gain_margin_db, problem.min_phase_margin_deg)
     loss_db = 0.0
     if kept is not taps:
@@ -287,7 +294,13 @@ def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float3
         )
         before, after = (predict_joint(open_loop, item, model.backend) for item in (taps, kept))
         loss_db = before.mean_noise_reduction_db - after.mean_noise_reduction_db
-    return kept, worst_loop([judge_loop(loop_gain(kept, feedback)) for feedback in feedbacks], loss_db)
+    return kept, _loop(problem, kept, loss_db)
+
+
+def _loop(problem: Problem, taps: Float32, loss_db: float = 0.0) -> Loop | None:
+    """Return the worst loop of filter and controller; None if there is none."""
+    found = loops_of(problem, taps)
+    return worst_loop(found, loss_db) if found else None
 
 
 def _with_left_out(problem: Problem, whole: Prediction, options: DesignOptions, model: Model) -> Prediction:
@@ -308,7 +321,7 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, exceeds:
     began = perf_counter()
     taps, loop = limit(posed, loose.taps, profile, model.core, exceeds=exceeds), loose.loop
     if loop is not None:
-        loop = worst_loop([judge_loop(loop_gain(taps, feedback)) for feedback in posed.feedbacks], loop.loss_db)
+        loop = _loop(posed, taps, loop.loss_db)
     prediction = predict_joint(posed, taps, model.backend)
     pairs = zip(prediction.conditions, loose.prediction.conditions, strict=True)
     prediction = replace(
@@ -347,7 +360,12 @@ def _replace_doubtful(
     if options.n_updates:
         contenders += [("wmmse", options.n_updates), ("fir_wiener", options.n_updates)]
     for method, n_updates in contenders:
-        places = [n for n, found in rivals.items() if _may_win(method, n_updates, problems[n], designs[n], found)]
+        places = [
+            n
+            for n, found in rivals.items()
+            if (n_updates or not _is_weighted(problems[n], options))
+            and _may_win(method, n_updates, problems[n], designs[n], found)
+        ]
         if not places:
             continue
         made = _designed([problems[n] for n in places], replace(options, method=method, n_updates=n_updates), model)
@@ -436,3 +454,9 @@ def _loudest_db(made: Design) -> float:
 def _times_ms(designs: Sequence[Design | SynthesisError]) -> dict[str, float]:
     """Return the times of a batch, which are those of any of its designs."""
     return next((dict(item.times_ms) for item in designs if isinstance(item, Design)), {})
+
+
+def _is_weighted(problem: Problem, options: DesignOptions) -> bool:
+    """Return whether updates minimise a J of the problem's own, so that its filters compare with no other's."""
+    profile = PROFILES[options.profile]
+    return options.n_updates > 0 and problem.weighted(profile) != profile

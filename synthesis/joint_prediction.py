@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from synthesis.bands import WIDE_BANDS
+from synthesis.controller import predict_both
 from synthesis.errors import SynthesisError, answer_or_raise, map_or_error
 from synthesis.loop import closed_loop_secondary
 from synthesis.predict import mean_prediction
@@ -42,7 +44,7 @@ def predict_batch(
         found += backend.predict(single[part], filters[part], is_true)
     in_order = iter(found)
     parts = [[next(in_order) for _ in item.conditions] if isinstance(item, Problem) else [] for item in posed]
-    return map_or_error(_joined, posed, parts)
+    return map_or_error(partial(_joined, is_true=is_true), posed, parts, taps)
 
 
 def with_responses(
@@ -76,13 +78,19 @@ def batches(n_items: int, backend: Backend) -> Iterator[slice]:
         yield slice(n, n + backend.max_batch)
 
 
-def _joined(problem: Problem, found: Sequence[Prediction | SynthesisError]) -> Prediction:
-    """Join the conditions' predictions."""
+def _joined(
+    problem: Problem,
+    found: Sequence[Prediction | SynthesisError],
+    taps: Float32 | Complex64,
+    *,
+    is_true: bool,
+) -> Prediction:
+    """Add the controller to the conditions' predictions, and join them."""
     predictions = []
     for n, item in enumerate(found):
         if isinstance(item, SynthesisError):
             raise problem.named(item, n)
-        predictions.append(item)
+        predictions.append(predict_both(item, problem, n, taps, is_true=is_true))
     if len(predictions) == 1:
         return predictions[0]
     return mean_prediction(predictions, problem.shares, [condition.label for condition in problem.conditions])

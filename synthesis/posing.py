@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from synthesis.bands import WIDE_BANDS
+from synthesis.controller import controlled
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, InvalidPaths
 from synthesis.methods import spectrum
 from synthesis.options import MAX_LATENCY_SAMPLES
 from synthesis.plausibility import SupportPrior
-from synthesis.types import MAX_CONDITIONS, Complex64, Float32, Path, Paths, Problem
+from synthesis.types import MAX_CONDITIONS, Complex64, Float32, ModelParameters, Path, Paths, Problem
 from synthesis.unknown import MOST_UNCERTAIN, response_uncertainty, unknown_bands
 
 # Largest level difference of primary and secondary path. Measured ears have both within 20 dB; an amplifier or a
@@ -21,15 +22,15 @@ from synthesis.unknown import MOST_UNCERTAIN, response_uncertainty, unknown_band
 MAX_LEVEL_DIFFERENCE_DB = 100.0
 
 
-def pose(problem: Problem, support: SupportPrior | None, *, compares_itself: bool = False) -> Problem:
+def pose(problem: Problem, parameters: ModelParameters, *, compares_itself: bool = False) -> Problem:
     """Prepare a problem for a backend.
 
     Parameters
     ----------
     problem
         Problem as sent.
-    support
-        Prior of the model, with which paths without coherence and uncertainty are compared; None: there is none.
+    parameters
+        Of the model; paths without coherence and uncertainty are compared with its support.
     compares_itself
         Whether the backend compares the paths of a plain problem itself.
 
@@ -37,12 +38,13 @@ def pose(problem: Problem, support: SupportPrior | None, *, compares_itself: boo
     -------
     Problem
         Paths at unit level, with their unknown bands or the uncertainty that the ends of their responses show, and
-        with the latency.
+        with the latency; with a controller, also their plants.
 
     Raises
     ------
     InvalidOption, InvalidPaths
-        The number of conditions, a weight, the latency or the levels are out of range.
+        The number of conditions, a weight, the latency or the levels are out of range, or the controller's loop is
+        unstable.
     """
     conditions = problem.conditions
     if not 1 <= len(conditions) <= MAX_CONDITIONS:
@@ -51,21 +53,27 @@ def pose(problem: Problem, support: SupportPrior | None, *, compares_itself: boo
         if not 0 < condition.weight < np.inf:
             field = f"conditions.{n}.weight"
             raise InvalidOption(f"{field}: {condition.weight} is not a number above 0", field)
+    if problem.controller is not None:
+        psd = parameters.reference_psd if problem.reference_psd is None else problem.reference_psd
+        problem = controlled(replace(problem, reference_psd=psd))
     problem = at_unit_level(problem)
     compares_itself = compares_itself and is_plain(problem)
     # Before the latency changes the paths.
-    conditions = tuple(_with_unknown(paths, problem, support, compares_itself) for paths in problem.conditions)
+    conditions = tuple(
+        _with_unknown(paths, problem, parameters.support, compares_itself) for paths in problem.conditions
+    )
     return with_latency(replace(problem, conditions=conditions))
 
 
 def is_plain(problem: Problem) -> bool:
-    """Return whether the problem is a single condition without feedback path and latency."""
-    return len(problem.conditions) == 1 and problem.conditions[0].feedback is None and not problem.latency_samples
+    """Return whether the problem is a single condition without feedback path, latency and controller."""
+    is_alone = len(problem.conditions) == 1 and problem.conditions[0].feedback is None
+    return is_alone and not problem.latency_samples and problem.controller is None
 
 
 def by_response(paths: Paths) -> Paths:
     """Return paths of no known device with the uncertainty that the ends of their responses show."""
-    if paths.coherence is not None or paths.uncertainty is not None or not _is_usable(paths):
+    if paths.coherence is not None or paths.uncertainty is not None or not paths.is_usable:
         return paths
     return replace(paths, response=response_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN))
 
@@ -80,21 +88,11 @@ def _with_unknown(paths: Paths, problem: Problem, support: SupportPrior | None, 
         return replace(paths, uncertainty=np.full((2, len(WIDE_BANDS)), share, np.float32))
     if support is None:
         return by_response(paths)
-    if compares_itself or paths.resembles is not None or not _is_usable(paths):
+    if compares_itself or paths.resembles is not None or not paths.is_usable:
         return paths
     if support.resembles(paths.primary, paths.secondary):
         return replace(paths, resembles=True)
     return by_response(replace(paths, resembles=False))
-
-
-def _is_usable(paths: Paths) -> bool:
-    """Return whether both paths have valid shapes and values."""
-    both = paths.primary, paths.secondary
-    shapes = ((N_BINS,) if np.iscomplexobj(item) else (min(max(item.size, 1), DESIGN_N_FFT),) for item in both)
-    return all(
-        item.shape == shape and np.isfinite(item).all() and item.any()
-        for item, shape in zip(both, shapes, strict=True)
-    )
 
 
 def level_db(path: Path) -> float:

@@ -152,7 +152,7 @@ def unlike_filter(sent: Prediction, realised: Prediction) -> tuple[Finding, ...]
         return ()
     detail = (
         f"`fir` is predicted to take away {was:.1f} dB on these paths, what was designed for them {now:.1f} dB: "
-        "check that filter and paths are of the same ear and have the same `sign`"
+        "check that filter and paths are of the same ear and have the same `sign`, and send its `risk_weight`"
     )
     return (Finding("unlike_filter", detail),)
 
