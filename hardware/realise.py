@@ -23,7 +23,6 @@ from hardware.residual_power import Complex, PathSpectra, ResidualPower
 from hardware.second_order_sections import (
     LOWEST_HZ,
     MAX_SECTIONS,
-    Sections,
     design_sections,
     largest_excess,
     largest_gain,
@@ -33,6 +32,7 @@ from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.gain_curve import GainCurve
 from synthesis.profiles import FAST, RefinementProfile
+from synthesis.sections import Sections
 
 SAMPLE_RATES_HZ = (8000.0, 768_000.0)
 DEFAULT_SECTIONS = 8

@@ -2,7 +2,7 @@
 
 `design` solves one problem and `design_all` a batch, in these steps:
 
-1. `pose`: paths at unit level, unknown bands, latency in the paths
+1. `pose`: the controller's loop, paths at unit level, unknown bands, latency in the paths
 2. `_drafted`: first taps and Gauss-Newton updates, by the model's backend
 3. `_finished`: margins of the loop, prediction, and for a filter above its ceiling or one that makes an unknown band
 louder, `_limited`: the best filter that keeps them
@@ -21,19 +21,19 @@ from time import perf_counter
 
 import numpy as np
 
-from synthesis.backends import backend_class
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import AMP_BANDS, columns
 from synthesis.ceiling import is_above, limit, loose_db
+from synthesis.controller import in_closed_loop, loops_of
 from synthesis.errors import (
     Interrupted,
     NonFiniteFilter,
     SynthesisError,
     answer_or_raise,
+    check_interruption,
     map_or_error,
 )
 from synthesis.gain_curve import TOLERANCE_DB, lowest_db
-from synthesis.interruption import check_interruption
 from synthesis.joint_prediction import (
     batches,
     joint_objective,
@@ -42,7 +42,7 @@ from synthesis.joint_prediction import (
     with_responses,
     with_unknown,
 )
-from synthesis.loop import judge_loop, loop_gain, with_margins, worst_loop
+from synthesis.loop import with_margins, worst_loop
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import by_response, is_plain, pose
 from synthesis.profiles import PROFILES, RefinementProfile
@@ -62,12 +62,45 @@ from synthesis.types import (
     Problem,
     Replaced,
 )
-from synthesis.unknown_bands import lowest_quiet_db
+from synthesis.unknown import lowest_quiet_db
 
 # With a latency, `wmmse` amplifies bands without enough time by up to 36 dB (`studies/wearing`). A Wiener filter's
 # loudest band may exceed the generator's by the first; a dB beyond costs the second in noise reduction.
 ALLOWED_LOUDER_DB = 3.0
 LOUDER_COSTS_DB = 0.3
+
+
+def backend_class(device: str) -> type[Backend]:
+    """Return the backend class of a device.
+
+    Parameters
+    ----------
+    device
+        `cpu`, `cuda` or `reference` (torch in float32 on the CPU).
+
+    Returns
+    -------
+    type[Backend]
+        Class to be created with a model's numbers.
+
+    Raises
+    ------
+    ValueError
+        The device does not exist.
+    """
+    if device == "cpu":
+        from synthesis.backends.cpu import CpuBackend
+
+        return CpuBackend
+    if device == "cuda":
+        from synthesis.backends.cuda import CudaBackend
+
+        return CudaBackend
+    if device == "reference":
+        from synthesis.backends.reference import ReferenceBackend
+
+        return ReferenceBackend
+    raise ValueError(f"device: {device!r} does not exist; use cpu, cuda or reference")
 
 
 class Model:
@@ -151,7 +184,7 @@ def predict_all(
     """
     # Only the core takes responses.
     backend = model.core if any(np.iscomplexobj(tap) for tap in taps) else model.backend
-    posed = map_or_error(partial(pose, support=model.parameters.support), problems)
+    posed = map_or_error(partial(pose, parameters=model.parameters), problems)
     found = predict_batch(posed, taps, backend, is_true)
     if is_true:
         return found
@@ -195,7 +228,7 @@ def _designed(
 ) -> list[Design | SynthesisError]:
     """Design all problems without the fallback."""
     compares_itself = model.backend.judges_paths
-    posed = map_or_error(partial(pose, support=model.parameters.support, compares_itself=compares_itself), problems)
+    posed = map_or_error(partial(pose, parameters=model.parameters, compares_itself=compares_itself), problems)
     drafts = _drafted(posed, options, model, with_wmmse)
     return map_or_error(partial(_finished, options=options, model=model), problems, posed, drafts)
 
@@ -204,7 +237,9 @@ def _drafted(
     posed: Sequence[Problem | SynthesisError], options: DesignOptions, model: Model, with_wmmse: bool = False
 ) -> list[Draft | SynthesisError]:
     """Make first taps and updates, for all problems at once, under a ceiling that good filters hardly reach."""
-    loose = [replace(item, max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)]
+    loose = [
+        replace(in_closed_loop(item), max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)
+    ]
     found: list[Draft | SynthesisError] = []
     for part in batches(len(loose), model.backend):
         found += model.backend.draft(loose[part], options, with_wmmse)
@@ -251,10 +286,13 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
 
 
 def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float32, Loop | None]:
-    """Give the taps the requested margins of the loop; also return the loop, with their cost."""
-    feedbacks = problem.feedbacks
+    """Give the taps the requested margins of the loop; also return the loop, with their cost.
+
+    With a controller, the margins are those of the filter in the loop that the controller has closed.
+    """
+    feedbacks = in_closed_loop(problem).feedbacks
     if not feedbacks:
-        return taps, None
+        return taps, _loop(problem, taps)
     kept = with_margins(taps, feedbacks, problem.min_gain_margin_db, problem.min_phase_margin_deg)
     loss_db = 0.0
     if kept is not taps:
@@ -263,7 +301,13 @@ def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float3
         )
         before, after = (predict_joint(open_loop, item, model.backend) for item in (taps, kept))
         loss_db = before.mean_noise_reduction_db - after.mean_noise_reduction_db
-    return kept, worst_loop([judge_loop(loop_gain(kept, feedback)) for feedback in feedbacks], loss_db)
+    return kept, _loop(problem, kept, loss_db)
+
+
+def _loop(problem: Problem, taps: Float32, loss_db: float = 0.0) -> Loop | None:
+    """Return the worst loop of filter and controller; None if there is none."""
+    found = loops_of(problem, taps)
+    return worst_loop(found, loss_db) if found else None
 
 
 def _with_left_out(problem: Problem, whole: Prediction, options: DesignOptions, model: Model) -> Prediction:
@@ -284,7 +328,7 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, exceeds:
     began = perf_counter()
     taps, loop = limit(posed, loose.taps, profile, model.core, exceeds=exceeds), loose.loop
     if loop is not None:
-        loop = worst_loop([judge_loop(loop_gain(taps, feedback)) for feedback in posed.feedbacks], loop.loss_db)
+        loop = _loop(posed, taps, loop.loss_db)
     prediction = predict_joint(posed, taps, model.backend)
     pairs = zip(prediction.conditions, loose.prediction.conditions, strict=True)
     prediction = replace(
@@ -347,7 +391,7 @@ def _replace_doubtful(
             _merit_db, generated=generated, problem=problems[n], margin_db=fallback.margin_db
         )
         if weighted[n]:
-            posed, profile = pose(problems[n], model.parameters.support), PROFILES[options.profile]
+            posed, profile = pose(problems[n], model.parameters), PROFILES[options.profile]
             merit = partial(_weighted_merit, posed=posed, profile=profile, model=model)
         best = max(candidates, key=merit, default=generated)
         if isinstance(best, Design) and best is not generated:

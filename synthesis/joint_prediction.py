@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from synthesis.bands import WIDE_BANDS, columns
+from synthesis.controller import predict_both
 from synthesis.errors import SynthesisError, answer_or_raise, map_or_error
 from synthesis.loop import closed_loop_secondary
 from synthesis.methods import spectrum
@@ -42,7 +44,7 @@ def predict_batch(
         found += backend.predict(single[part], filters[part], is_true)
     in_order = iter(found)
     parts = [[next(in_order) for _ in item.conditions] if isinstance(item, Problem) else [] for item in posed]
-    return map_or_error(_joined, posed, parts)
+    return map_or_error(partial(_joined, is_true=is_true), posed, parts, taps)
 
 
 def joint_objective(posed: Problem, taps: Float32, profile: RefinementProfile, reference_psd: Float32) -> float:
@@ -115,13 +117,19 @@ def _closed(paths: Paths, taps: Float32 | Complex64) -> Paths:
     return replace(paths, secondary=secondary, feedback=None)
 
 
-def _joined(problem: Problem, found: Sequence[Prediction | SynthesisError]) -> Prediction:
-    """Join the conditions' predictions."""
+def _joined(
+    problem: Problem,
+    found: Sequence[Prediction | SynthesisError],
+    taps: Float32 | Complex64,
+    *,
+    is_true: bool,
+) -> Prediction:
+    """Add the controller to the conditions' predictions, and join them."""
     predictions = []
     for n, item in enumerate(found):
         if isinstance(item, SynthesisError):
             raise problem.named(item, n)
-        predictions.append(item)
+        predictions.append(predict_both(item, problem, n, taps, is_true=is_true))
     if len(predictions) == 1:
         return predictions[0]
     return mean_prediction(predictions, problem.shares, [condition.label for condition in problem.conditions])

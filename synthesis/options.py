@@ -63,8 +63,7 @@ def option(text: str, *, default: T, low: float | None = None, high: float | Non
     # JSON numbers become single-precision floats in generated clients.
     extra: dict[str, Any] | None = {"format": "float"} if isinstance(low, float) else None
     declared = Field(default=default, description=text, ge=low, le=high, json_schema_extra=extra)
-    # A factory leaves no attribute in the class, which pydantic would take for a new default in a subclass.
-    return field(default_factory=lambda: default, metadata={"declared": declared})
+    return field(default=default, metadata={"declared": declared})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False, field_specifiers=(option,))
@@ -78,6 +77,7 @@ def declares(cls: type[T]) -> type[T]:
         if declared.default is None:  # an absent field has no null
             kind = reduce(or_, (item for item in get_args(kind) if item is not NoneType))
         made.__annotations__[name] = Annotated[kind, declared]
+        delattr(made, name)  # pydantic would take it for a new default in a subclass
     return made
 
 
@@ -160,6 +160,36 @@ class ProblemFields(FilterFields, ObjectiveFields):
         high=60.0,
     )
     min_phase_margin_deg: float = option("Smallest phase margin of that loop.", default=30.0, low=0.0, high=90.0)
+
+
+@declares
+class ControllerFields:
+    """Options of a feedback controller that is designed."""
+
+    n_sections: int = option("Second-order sections of the controller.", default=8, low=1, high=16)
+    sample_rate: float = option(
+        "Rate of the chip that runs the controller, in Hz.", default=48_000.0, low=48_000.0, high=768_000.0
+    )
+    latency_us: float = option(
+        "Delay in microseconds of the chip's loop, converters and computation, that `secondary` does not contain.",
+        default=0.0,
+        low=0.0,
+        high=10_000.0,
+    )
+    number_format: str = option(
+        "Format of the coefficients: `float32`, `float64` or `qI.F`, as `q5.27`.", default="float32"
+    )
+    max_gain_db: float | None = option(
+        "Ceiling on |K| in dB; default: 40 dB above the inverse of the secondary path's level.",
+        default=None,
+        low=-60.0,
+        high=120.0,
+    )
+    max_sensitivity_db: float = option(
+        "Largest 1 / |1 + L| in dB, by which the loop amplifies at any frequency.", default=6.0, low=1.0, high=20.0
+    )
+    min_gain_margin_db: float = option("Smallest gain margin of the loop.", default=6.0, low=0.0, high=60.0)
+    min_phase_margin_deg: float = option("Smallest phase margin of the loop.", default=30.0, low=0.0, high=90.0)
 
 
 @declares

@@ -117,8 +117,12 @@ class LoopAnswer(TypedDict):
     phase_margin_deg: Number
     """Distance of the loop's phase from -1 where its gain is one; 180 if it never is."""
     peak_db: Number
-    """Largest loop gain |W F|."""
+    """Largest loop gain |L|."""
     peak_hz: Number
+    max_sensitivity_db: Number
+    """Largest 1 / |1 + L|, by which the loop amplifies."""
+    nearest_hz: Number
+    """Where it does."""
     loss_db: Number
     """Mean noise reduction that the margins cost."""
 

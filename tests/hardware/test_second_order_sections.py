@@ -42,7 +42,7 @@ def test_resonance_between_fit_points_is_penalised(condition, pink):
     fit = _Fit(ResidualPower.of([condition], pink), 1, 48_000.0, 0.0, 3.0)
     centres = centres_hz()
     peak_hz = centres[np.searchsorted(centres, 20_500) :][:2].mean()
-    warped = fit._warped(peak_hz)
+    warped = fit.warped(peak_hz)
     unknowns = np.log([[warped, 12, warped, 3, 1]])
     unknowns[0, -1] += np.log(1.02 / largest_excess(fit.realise(unknowns[0]), 0.0)[0])
     _, at_hz = largest_excess(fit.realise(unknowns[0]), 0.0)

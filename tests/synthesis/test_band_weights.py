@@ -54,7 +54,7 @@ def several(n: int, **options: object) -> Problem:
 
 def objective_of(ear: Problem, made: Design) -> float:
     """J of a design under the ear's weights."""
-    return joint_objective(pose(ear, PARAMETERS.support), made.taps, FAST, PARAMETERS.reference_psd)
+    return joint_objective(pose(ear, PARAMETERS), made.taps, FAST, PARAMETERS.reference_psd)
 
 
 def test_weights_are_read_at_centres_over_their_mean() -> None:
