@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from hardware.controller_fit import ControllerFit, fit_controller
-from hardware.hybrid import GAINS_DB, _plant, design_hybrid, loop_problem
+from hardware.hybrid import design_hybrid
+from hardware.plants import Ear, loop_problem, plant_of
 from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.controller import judge
 from synthesis.design import Model, design
@@ -30,9 +31,9 @@ def ear(measured):
 
 @pytest.fixture
 def posed(ear, model):
-    plants = [_plant(ear, ear.conditions[0], "")]
-    none = np.zeros(0, np.intp)
-    return loop_problem(ear, design(ear, OPTIONS, model), plants, GAINS_DB, ControllerFields(), model, none)
+    plants = [plant_of(ear, ear.conditions[0], "")]
+    ears = [Ear(ear, design(ear, OPTIONS, model), plants)]
+    return loop_problem(ears, ControllerFields(), ear.reference_psd, np.zeros(0, np.intp))
 
 
 def test_derivatives_of_loops_match_differences(posed):
