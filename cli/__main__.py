@@ -11,7 +11,7 @@ from typing import Any
 import click
 import orjson
 
-from cli import inputs, tables
+from cli import bench_file, inputs, tables
 from cli.exit_status import EPILOG, ExitStatus
 from cli.flags import option_flag, options_of
 from cli.service import ServiceClient, connect
@@ -81,9 +81,10 @@ def with_service(command: Command) -> Command:
 def with_paths(command: Command) -> Command:
     """Add arguments and options for measured paths; the command gets `paths`, fields of a request.
 
-    A command that takes a filter's file also gets `file_rate`.
+    A command that takes a filter's file also gets `file_rate`, one with `files` their names.
     """
     takes_filter = "file_rate" in command.__annotations__
+    takes_files = "files" in command.__annotations__
     # `export` uses --rate for the hardware's rate.
     rate_options = ("--file-rate",) if "rate" in command.__annotations__ else ("--rate", "--file-rate")
 
@@ -132,22 +133,25 @@ def with_paths(command: Command) -> Command:
         noise: Path | None,
         **given: Any,
     ) -> None:
-        paths = _paths(ears, primary, secondary, feedback, side, file_rate) | {"sample_rate": 48_000}
+        paths, settings = _paths(ears, primary, secondary, feedback, side, file_rate)
+        paths |= {"sample_rate": 48_000}
+        given |= {name: value for name, value in settings.items() if given.get(name, ...) is None}
         if sign is not None:
             paths["sign"] = sign
         if weights:
             conditions = paths.get("conditions", ())
             if len(weights) != len(conditions):
-                raise click.UsageError(
-                    f"{len(weights)} weights for {len(ears)} measurements; give one per measurement"
-                )
+                n = len(conditions) or 1
+                raise click.UsageError(f"{len(weights)} weights for {n} measurements; give one per measurement")
             for condition, weight in zip(conditions, weights, strict=True):
                 condition["weight"] = weight
         if noise is not None:
             psd, notes = inputs.reference_psd(noise, inputs.n_bins(paths.get("conditions", [paths])[0]))
             tables.notes(notes)
             paths["reference_psd"] = psd
-        command(paths=paths, **given, **({"file_rate": file_rate} if takes_filter else {}))
+        given |= {"file_rate": file_rate} if takes_filter else {}
+        given |= {"files": (*ears, *(file for file in (primary, secondary) if file))} if takes_files else {}
+        command(paths=paths, **given)
 
     return run
 
@@ -159,31 +163,34 @@ def _paths(
     feedback: Path | None,
     side: str,
     rate_hz: float | None,
-) -> Json:
+) -> tuple[Json, Json]:
+    """Return fields of a request, and options that a session sets."""
     if (primary is None) != (secondary is None) or (bool(ears) == (primary is not None)):
         raise click.UsageError("give measurements (EARS), or one file each with --primary and --secondary")
     if primary is not None and secondary is not None:
         fields, notes = inputs.separate(rate_hz, primary=primary, secondary=secondary, feedback=feedback)
         tables.notes(notes)
-        return fields
-    if feedback is not None and len(ears) > 1:
-        raise click.UsageError("--feedback is for a single measurement; several have theirs in their files")
-    conditions = []
+        return fields, {}
+    measured: list[tuple[str, Json]] = []
+    settings: Json = {}
     for file in ears:
-        fields, notes = inputs.ear(file, side, rate_hz)
+        found, notes, settings = inputs.ears(file, side, rate_hz)
         tables.notes(f"{file}: {note}" for note in notes)
-        conditions.append(fields)
+        measured += found
+    if len(ears) > 1:
+        settings = {}
     if feedback is not None:
+        if len(measured) > 1:
+            raise click.UsageError("--feedback is for a single measurement; several have theirs in their files")
         fields, notes = inputs.separate(rate_hz, feedback=feedback)
         tables.notes(notes)
-        conditions[0] |= fields
-    if len(conditions) == 1:
-        return conditions[0]
-    signs = {condition.pop("sign", "minus") for condition in conditions}
+        measured = [(measured[0][0], measured[0][1] | fields)]
+    if len(measured) == 1:
+        return measured[0][1], settings
+    signs = {fields.pop("sign", "minus") for _, fields in measured}
     if len(signs) > 1:
         raise click.UsageError("the measurements have different signs; calibrate all with the same --sign")
-    labelled = [condition | {"label": file.stem} for condition, file in zip(conditions, ears, strict=True)]
-    return {"conditions": labelled, "sign": signs.pop()}
+    return {"conditions": [fields | {"label": label} for label, fields in measured], "sign": signs.pop()}, settings
 
 
 def _as_verified(paths: Json, control_filter: Path) -> Json:
@@ -382,7 +389,7 @@ def verify(
         takes.append(take | {"state": state})
     if "conditions" in paths:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
-    document = inputs.load_json(control_filter) if control_filter.suffix.lower() == ".json" else {}
+    document = inputs.filter_document(control_filter) if inputs.is_document(control_filter) else {}
     is_exported = "coefficients" in document
     if is_exported:
         if output is not None:
@@ -515,16 +522,59 @@ def targets(as_json: bool) -> None:
 @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
 @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
 @click.option("--store", help="Folder or URL of further models, without --url.")
-def report(paths: Json, options: Json, output: Path, url: str | None, key: str | None, store: str | None) -> None:
-    """Write a page with plots of a design.
+@click.option("--listener", default="", help="Name of the listener, for the heading.")
+@click.option("--ear", type=click.Choice(["left", "right"]), help="Which ear it is, for the heading.")
+def report(
+    paths: Json,
+    options: Json,
+    files: tuple[Path, ...],
+    output: Path,
+    url: str | None,
+    key: str | None,
+    store: str | None,
+    listener: str,
+    ear: str | None,
+) -> None:
+    """Write a page about a design, with tables and plots, to hand over.
 
-    Noise reduction beside the Wiener filter's, |W|, what latency costs, the loop through a feedback path, and
-    realisations.
+    Date, files and their verdicts, model, noise reduction beside the Wiener filter's, |W|, what latency costs, the loop
+    through a feedback path, and realisations. A browser prints it, or saves it as PDF.
     """
-    from cli.report import compose
+    from cli.report import About, compose
 
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise click.BadParameter(
+            f"{output}: it is written as HTML; name it .html, and let a browser save it as PDF"
+        )
+    verdicts = {file.name: inputs.verdict(file) for file in files}
     with connect(url, key, store) as service:
-        _save(output, compose(service, paths, options).encode())
+        about = About(listener, f"{ear} ear" if ear else "", verdicts)
+        _save(output, compose(service, paths, options, about).encode())
+
+
+@main.command()
+@click.argument("files", nargs=-1, type=FILE, required=True)
+@click.option("-o", "--output", type=FILE, required=True, help="Session for the page (JSON).")
+@click.option("--joint", is_flag=True, help="One filter for all measurements.")
+def session(files: Sequence[Path], output: Path, joint: bool) -> None:
+    """Put measurements and filters into one file, which the page loads.
+
+    FILES: measurements, and what `prime-anc design` wrote. Every command reads sessions in place of a measurement, and
+    SESSION.json#NAME as a filter.
+    """
+    measured: list[tuple[str, Json]] = []
+    filters = []
+    for file in files:
+        document = inputs.load_json(file) if file.suffix.lower() == ".json" else {}
+        if "fir" in document and "prediction" in document:
+            filters.append((file.stem, document))
+            continue
+        found, notes, _ = inputs.ears(file)
+        tables.notes(f"{file}: {note}" for note in notes)
+        measured += found
+    if not measured:
+        raise click.UsageError("give at least one measurement")
+    _save(output, orjson.dumps(bench_file.session(measured, filters, joint=joint)))
 
 
 @main.command()

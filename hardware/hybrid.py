@@ -25,27 +25,31 @@ from hardware.fixed_point import (
 )
 from hardware.plants import (
     GAINS_DB,
+    MOST_DISTANCE,
     WIDE_GAINS_DB,
     Ear,
-    kept,
+    holds,
     lent_plants,
     loop_problem,
     narrow_bins,
     plant_of,
+    turned_down,
     worst_of,
 )
 from hardware.realise import FLOAT32_WORDS
 from hardware.residual_power import Real
 from synthesis.controller import Controller
 from synthesis.design import Model, design, design_all
-from synthesis.errors import InvalidOption, answer_or_raise
-from synthesis.interruption import check_interruption
+from synthesis.errors import InvalidOption, answer_or_raise, check_interruption
 from synthesis.loop import worst_loop
 from synthesis.options import ControllerFields
 from synthesis.sections import Sections
 from synthesis.types import Design, DesignOptions, Fallback, Loop, Paths, Problem
 
 ROUNDS = 2
+# Factors on the least distance of L from -1 in a fit, tried until all margins hold between its frequencies as well;
+# then K is turned down by this factor, its square, and so on.
+RESERVES, FIRST_STEP = (1.02, 1.05, 1.12, 1.25), 0.9
 # Change of K by rounding to float32, above which coefficients are rounded jointly.
 MOST_CHANGED = 0.01
 # Least fraction bits that resolve poles at the lowest frequency of a fit are tried up to this number.
@@ -177,15 +181,21 @@ def _fitted(
     ears: Sequence[Ear], wanted: ControllerFields, model: Model, rows: Real | None, extra: np.ndarray
 ) -> tuple[Controller, Real, np.ndarray]:
     """Fit, quantise and turn down; also return the unknowns, and the bins at which the next fit judges besides."""
-    posed = loop_problem(ears, wanted, model.parameters.reference_psd, extra)
-    fit, rows = fit_controller(posed, wanted.n_sections, rows, lowest_hz=_lowest_hz(wanted))
-    controller = Controller(fit.realise(rows[0]), 1e-6 * wanted.latency_us)
-    extra = np.union1d(extra, narrow_bins(controller, ears, posed.distance))
-
-    def held(sections: Sections) -> Sections:
-        return _held(sections, wanted)
-
-    return kept(controller, ears, wanted, held), rows, extra
+    for reserve in RESERVES:
+        posed = loop_problem(ears, wanted, model.parameters.reference_psd, extra)
+        posed = replace(posed, distance=min(reserve * posed.distance, MOST_DISTANCE))
+        fit, found = fit_controller(posed, wanted.n_sections, rows, lowest_hz=_lowest_hz(wanted))
+        exact = fit.realise(found[0])
+        rows = found
+        controller = Controller(_held(exact, wanted), 1e-6 * wanted.latency_us)
+        if holds(controller, ears, wanted):
+            return controller, found, extra
+        extra = np.union1d(extra, narrow_bins(controller, ears, posed.distance))
+    step = FIRST_STEP
+    while not holds(controller, ears, wanted):
+        exact, step = turned_down(exact, step), step**2
+        controller = replace(controller, sections=_held(exact, wanted))
+    return controller, found, extra
 
 
 def _words(wanted: ControllerFields) -> NumberFormat | None:

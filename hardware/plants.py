@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,15 +13,14 @@ from hardware.controller_fit import LoopProblem, fit_bins, frequencies_beyond_hz
 from hardware.residual_power import Complex, Real, sub_bands
 from synthesis.controller import HIGHEST_MEASURED_HZ, Controller, judge
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
-from synthesis.errors import InvalidPaths
-from synthesis.interruption import check_interruption
-from synthesis.level import level_db
+from synthesis.errors import InvalidPaths, check_interruption
 from synthesis.loop import worst_loop
 from synthesis.methods import spectrum
 from synthesis.options import ControllerFields
+from synthesis.posing import level_db
 from synthesis.sections import Sections
 from synthesis.types import Design, Loop, ModelParameters, Paths, Problem
-from synthesis.unknown_bands import BAND_BINS
+from synthesis.unknown import BAND_BINS
 
 # Levels at which every plant has to be stable, and where only one seating is known.
 GAINS_DB, WIDE_GAINS_DB = (-3.0, 0.0, 3.0), (-6.0, 0.0, 6.0)
@@ -29,10 +28,8 @@ GAINS_DB, WIDE_GAINS_DB = (-3.0, 0.0, 3.0), (-6.0, 0.0, 6.0)
 QUIET_FROM_HZ, QUIETEST_LOOP = 6000.0, 0.5
 # Default ceiling on |K| over the inverse of the secondary path's level.
 DEFAULT_CEILING_DB = 40.0
-# Largest least distance of L from -1 that a fit is given, since L = 0 has one, and its reserve.
-MOST_DISTANCE, RESERVE = 0.9, 1.02
-# First factor by which a controller is turned down whose margins do not hold, then its square, and so on.
-FIRST_STEP = 0.98
+# Largest least distance of L from -1 that a fit is given, since L = 0 has one.
+MOST_DISTANCE = 0.9
 
 _BIN_HZ = SAMPLE_RATE_HZ / DESIGN_N_FFT
 
@@ -101,7 +98,7 @@ def distance(wanted: ControllerFields) -> float:
         1 - 10 ** (-wanted.min_gain_margin_db / 20),
         2 * np.sin(np.radians(wanted.min_phase_margin_deg) / 2),
     )
-    return float(min(RESERVE * max(needed), MOST_DISTANCE))
+    return float(min(max(needed), MOST_DISTANCE))
 
 
 def loop_problem(
@@ -199,37 +196,10 @@ def narrow_bins(controller: Controller, ears: Sequence[Ear], least: float) -> ND
     return np.unique(np.concatenate(found))
 
 
-def kept(
-    controller: Controller,
-    ears: Sequence[Ear],
-    wanted: ControllerFields,
-    held: Callable[[Sections], Sections] = lambda sections: sections,
-) -> Controller:
-    """Turn a controller down until its loops keep all margins between the frequencies of the fit as well.
-
-    Parameters
-    ----------
-    controller
-        As fitted.
-    ears
-        Ears whose loops count.
-    wanted
-        Margins.
-    held
-        Quantises sections; the result is quantised.
-    """
-    loops = [loop for ear in ears for loop in ear.loops]
-    exact, n, step = controller.sections, 0, FIRST_STEP
-    controller = replace(controller, sections=held(exact))
-    while n < len(loops):
-        check_interruption()
-        if keeps(judge(controller, *loops[n]), wanted):
-            n += 1
-            continue
-        loops.insert(0, loops.pop(n))  # the likeliest to fail again
-        exact = turned_down(exact, step)
-        controller, step, n = replace(controller, sections=held(exact)), step**2, 0
-    return controller
+def holds(controller: Controller, ears: Sequence[Ear], wanted: ControllerFields) -> bool:
+    """Return whether the loops of all plants keep all margins, between the frequencies of a fit as well."""
+    check_interruption()
+    return all(keeps(judge(controller, *loop), wanted) for ear in ears for loop in ear.loops)
 
 
 def turned_down(sections: Sections, gain: float) -> Sections:

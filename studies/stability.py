@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,7 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.design import Model
 from synthesis.options import ControllerFields
 from synthesis.types import DesignOptions, Paths, Problem
-from training.datasets import open_dataset
+from training.data import open_dataset
 
 RATES = (1, 1, 1, 2, 4, 8, 16)  # over 48 kHz
 FORMATS = ("float32", "float64", "q1.31", "q5.27")
@@ -106,11 +107,11 @@ def at_bins(plant: np.ndarray, rate: float) -> np.ndarray:
     return spectrum.astype(np.complex64)
 
 
-def one(seed: int, ears: Sequence[tuple[np.ndarray, np.ndarray]], model: Model) -> dict[str, object]:
+def one(seed: int, ears: Sequence[tuple[np.ndarray, np.ndarray]], model: Model) -> dict[Hashable, Any]:
     """Design and run one random problem."""
     random = np.random.default_rng(seed)
     rate = float(SAMPLE_RATE_HZ * random.choice(RATES))
-    primary, secondary = ears[random.integers(len(ears))]
+    primary, secondary = ears[int(random.integers(len(ears)))]
     plants = random_plants(secondary, rate, random)
     late = round(rate * random.uniform(0, 60e-6))
     wanted = ControllerFields(
@@ -129,7 +130,7 @@ def one(seed: int, ears: Sequence[tuple[np.ndarray, np.ndarray]], model: Model) 
         problem, DesignOptions(n_updates=1), model, wanted, stability_only=only, lend_wearing=False
     )
     n = int(random.integers(len(plants)))
-    row: dict[str, object] = {"seed": seed, "rate": rate, "format": wanted.number_format, "plants": len(plants)}
+    row: dict[Hashable, Any] = {"seed": seed, "rate": rate, "format": wanted.number_format, "plants": len(plants)}
     assert found.design.loop is not None
     row |= {"gained_db": found.design.prediction.mean_noise_reduction_db, "stable": found.design.loop.stable}
     gain_db = float(random.choice(GAINS_DB))

@@ -162,7 +162,8 @@ def predict(
         interval_db = INTERVAL_DB[basis] if basis else _at_length(sums[-1], MODEL_INTERVAL_DB)
     cross = in_phase + 1j * quadrature
     off = residual + 2 * (_MISSING * cross).real + _MISSING_POWER * control
-    typical = NATURAL_SPREAD * learned[0] * disturbance
+    # For a model that knows no device, any uncertainty may be natural.
+    typical = np.where(np.asarray(learned)[0] > 0, NATURAL_SPREAD * learned[0] * disturbance, np.inf)
 
     # Rows: as predicted; the four errors of the secondary path; a better measurement. A tail remains however it is
     # measured.

@@ -243,11 +243,15 @@ def test_noise_to_expect_is_recording_or_table(folder: Path, tmp_path: Path):
 
 
 def test_report_holds_plots(folder: Path, tmp_path: Path):
-    result = run("report", folder / "ear.npz", "-k", 0, "-o", tmp_path / "report.html")
+    report = "report", folder / "ear.npz", "-k", 0, "--listener", "<Ann>", "--ear", "left", "-o"
+    result = run(*report, tmp_path / "report.html")
     assert result.exit_code == 0, result.output
     text = (tmp_path / "report.html").read_text()
     assert text.count("<svg") == 3
-    assert "2048 taps, q1.15" in text
+    for part in ("2048 taps, q1.15", "Control filter, &lt;Ann&gt;, left ear", "ear.npz: ", "<td>50 Hz</td>", "20"):
+        assert part in text
+    assert "<Ann>" not in text
+    assert "let a browser save it as PDF" in run(*report, tmp_path / "report.pdf").output
 
 
 def test_trimmed_filter_is_predicted_as_it_was_verified(folder: Path):

@@ -88,7 +88,10 @@ def test_level_of_paths_changes_controller_alone(ear, model):
     ear = replace(ear, max_gain_db=40)
     wanted = ControllerFields(n_sections=2)
     first, second = (design_hybrid(item, OPTIONS, model, wanted, lend_wearing=False) for item in (ear, quiet))
-    np.testing.assert_allclose(second.controller.on_bins, 2 * first.controller.on_bins, rtol=0.05)
+    ratio = np.abs(second.controller.on_bins[10:4000] / first.controller.on_bins[10:4000])
+    assert np.median(ratio) == pytest.approx(2, rel=0.1)
+    means_db = [item.design.prediction.nominal_noise_reduction_db for item in (first, second)]
+    assert means_db[0] == pytest.approx(means_db[1], abs=0.3)
     assert first.is_plant_unknown
     plant = np.fft.rfft(quiet.conditions[0].secondary, 32_768)
     assert judge(second.controller, plant).max_sensitivity_db <= wanted.max_sensitivity_db

@@ -195,6 +195,10 @@ def test_uncertainty_beyond_natural_one_costs(ear: OneEar) -> None:
     assert missing > 3
 
 
+def test_unknown_device_has_no_natural_uncertainty(ear: OneEar) -> None:
+    assert ear.predicted(0 * LEARNED).uncertainty_cost_db == 0
+
+
 def test_tail_is_not_measurement_fault(ear: OneEar) -> None:
     tail = np.full((2, 31), 0.05) * [[1], [0]]
     assert ear.predicted(uncertainty=tail).uncertainty_cost_db == 0

@@ -1,4 +1,4 @@
-"""Noise and missing tail of an impulse response, estimated from its end.
+"""What is unknown of paths: bands without measured data, and what the ends of impulse responses do not show.
 
 If a response has decayed into noise, its last quarter has the power of the quarter before, and all lags hold that much
 noise. If it still decays, the decay shows what was cut off. A filter of 2048 taps can match the noise of 2048 lags;
@@ -11,11 +11,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.bands import WIDE_BANDS, edges_hz
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
-from synthesis.methods import Path
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.methods import Path, spectrum
 from synthesis.predict import END_OF_RESPONSE, RESPONSE_LENGTHS
+from synthesis.support_statistics import first_bins
+from synthesis.types import Paths, Problem
 
 Float64 = NDArray[np.float64]
+
+# Mean coherence of a band below which its estimate is noise. Of 73 bands that single recordings at 20 to 40 dB SNR
+# leave 3 dB louder all are below; of white noise at these SNRs none is.
+UNHEARD = 0.06
+
+# Largest `uncertainty` of a band that is known in part; `/calibrate` answers no larger one.
+MOST_UNCERTAIN = 1.0
+
+# Allowed increase of an unknown band's level (dB).
+LOUDEST_DB = 0.9
+
+# Loudspeaker's share of |P| in an unknown band without another limit: added in phase 0.8 dB.
+MOST_PLAYED = 0.1
+
+LEAST_GAIN_DB = -60.0
+
+# First bins of the bands from 20 Hz to 20 kHz on the design grid, and the bin after the last.
+BAND_BINS = first_bins((*(edges_hz(n)[0] for n in WIDE_BANDS), edges_hz(WIDE_BANDS[-1])[1]))
+LEAST_COHERENCE_SUM = UNHEARD * np.diff(BAND_BINS)
 
 # Length from which a filter matches the noise of less than half of the lags, and little tail is missing.
 LONG_SAMPLES = 6144
@@ -40,6 +61,62 @@ RISING_INTERVAL_DB = 12.0
 _EDGES_HZ = [edges_hz(n)[0] for n in WIDE_BANDS] + [edges_hz(WIDE_BANDS[-1])[1]]
 _FIRST = np.searchsorted(np.arange(_N_FFT // 2 + 1) * (SAMPLE_RATE_HZ / _N_FFT), _EDGES_HZ)
 _TINY = float(np.finfo(np.float64).tiny)
+
+
+def unknown_bands(paths: Paths) -> NDArray[np.bool_]:
+    """Find the bands from 20 Hz to 20 kHz that a coherence or an uncertainty shows as not measured: [31]."""
+    unknown = np.zeros(len(WIDE_BANDS), bool)
+    if paths.coherence is not None:
+        unknown |= _band_sums(paths.coherence) < LEAST_COHERENCE_SUM
+    if paths.uncertainty is not None:
+        unknown |= (paths.uncertainty > MOST_UNCERTAIN).any(0)
+    return unknown
+
+
+def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
+    """Compute a ceiling on |W| that keeps unknown bands from becoming louder.
+
+    Parameters
+    ----------
+    condition
+        Paths of usable shapes, with their unknown bands.
+    taps
+        The filter that may make some of them louder, [2048].
+
+    Returns
+    -------
+    NDArray[np.float64] or None
+        Per bin of the design grid, dB, [16385]: in unknown bands in which sum |P - S W|^2 is more than
+        `LOUDEST_DB` above sum |P|^2, that of `MOST_PLAYED` sqrt(sum |P|^2 / sum |S|^2); infinite elsewhere. None if
+        there is no such band.
+    """
+    unknown = condition.unknown
+    if unknown is None:
+        return None
+    primary, secondary = spectrum(condition.primary), spectrum(condition.secondary)
+    left = primary - secondary * np.fft.rfft(taps, DESIGN_N_FFT)
+    disturbance, control, residual = (_band_sums(np.abs(item) ** 2) for item in (primary, secondary, left))
+    louder = unknown & (residual > 10 ** (LOUDEST_DB / 10) * disturbance)
+    if not louder.any():
+        return None
+    ratio = MOST_PLAYED**2 * disturbance[louder] / control[louder]
+    band_db = np.full(len(louder), np.inf)
+    band_db[louder] = np.maximum(10 * np.log10(np.maximum(ratio, 1e-30)), LEAST_GAIN_DB)
+    limit_db = np.full(N_BINS, np.inf)
+    limit_db[BAND_BINS[0] : BAND_BINS[-1]] = np.repeat(band_db, np.diff(BAND_BINS))
+    return limit_db
+
+
+def lowest_quiet_db(problem: Problem, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
+    """Return the lowest `quiet_db` of all conditions; None if there is none."""
+    found = [limit_db for paths in problem.conditions if (limit_db := quiet_db(paths, taps)) is not None]
+    return np.min(found, axis=0) if found else None
+
+
+def _band_sums(values: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Sum over the bins of the bands: [16385] -> [31]."""
+    sums: NDArray[np.floating] = np.add.reduceat(values[: BAND_BINS[-1]], BAND_BINS[:-1])
+    return sums
 
 
 def response_uncertainty(primary: Path, secondary: Path, largest: float) -> tuple[NDArray[np.float32], float]:
