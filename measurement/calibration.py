@@ -291,7 +291,7 @@ def calibrate(
         uncertainty=None
         if tail is None
         else np.stack(
-            (missing * tail + np.maximum(wide_unexplained - tail, 0), SECONDARY_SHARE * variance_share)
+            (missing * tail, SECONDARY_SHARE * variance_share)
         ).clip(0, MAX_UNCERTAINTY),
         feedback=_feedback(exact_drives, cut, shortest) if drives else None,
     )
