@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import wraps
 from typing import Any
 
@@ -24,6 +25,11 @@ class GainLimit(click.ParamType):
         return inputs.gain_limit(value) if isinstance(value, str) else value
 
 
+def flag_of(name: str) -> str:
+    """Return the flag of an option."""
+    return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
+
+
 def option_flag(name: str, default: str | None = None) -> Callable[[Command], Command]:
     """Make the flag of an option; the command gets None if it is not given.
 
@@ -42,9 +48,8 @@ def option_flag(name: str, default: str | None = None) -> Callable[[Command], Co
         more, shown = {"is_flag": True}, None
     if isinstance(more.get("type"), GainLimit):
         text += " In a file: columns of frequency in Hz and gain in dB."
-    flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
     return click.option(
-        flag,
+        flag_of(name),
         name,
         default=None,
         help=text,
@@ -66,15 +71,17 @@ def _type_of(schema: Mapping[str, Any]) -> click.ParamType:
     return click.STRING
 
 
-def of_design(but: tuple[str, ...] = ()) -> Callable[[Command], Command]:
-    """Add flags for the options of a design; the command gets `options`, fields of a request.
+def options_of(kind: type, but: tuple[str, ...] = ()) -> Callable[[Command], Command]:
+    """Add flags for the options of a kind of request; the command gets `options`, fields of a request.
 
     Parameters
     ----------
+    kind
+        Class of `synthesis.options`.
     but
         Options that the command sets itself. `sign` is among the flags of paths.
     """
-    names = [name for name in option_schemas() if name not in ("sign", *but)]
+    names = [field.name for field in fields(kind) if field.name not in ("sign", *but)]
 
     def with_flags(command: Command) -> Command:
         @wraps(command)

@@ -21,7 +21,7 @@ from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
 from synthesis.objective import objective
-from synthesis.profiles import SILENCE
+from synthesis.profiles import FAST, SILENCE, RefinementProfile
 
 Real = NDArray[np.float64]
 Complex = NDArray[np.complex128]
@@ -67,15 +67,24 @@ class ResidualPower:
     share: Real
     # Sub-bands per band.
     per_band: int = SUB_BANDS_PER_BAND
+    # Whose weights J has.
+    profile: RefinementProfile = FAST
 
     @classmethod
-    def of(cls, conditions: Sequence[PathSpectra], reference_psd: NDArray[np.floating]) -> ResidualPower:
+    def of(
+        cls,
+        conditions: Sequence[PathSpectra],
+        reference_psd: NDArray[np.floating],
+        profile: RefinementProfile = FAST,
+    ) -> ResidualPower:
         """Compute the quadratics of one or several conditions.
 
         Parameters
         ----------
         reference_psd
             Mean square of the reference per bin, [16385].
+        profile
+            `fast`, or that with other weights in J.
 
         Raises
         ------
@@ -114,6 +123,7 @@ class ResidualPower:
             least=np.maximum(a - np.abs(optimum) ** 2 * d, 0),
             disturbance=(power @ band_membership(WIDE_BANDS, DESIGN_N_FFT)) / total,
             share=weights / weights.sum(),
+            profile=profile,
         )
 
     def below(self, highest_hz: float) -> ResidualPower:
@@ -151,7 +161,7 @@ class ResidualPower:
 
     def objective(self, power: Real) -> tuple[Real, Real]:
         """Compute J of band powers [..., n_conditions, 31], and its slopes dJ / dl."""
-        return objective(np.log((power + SILENCE) / (self.disturbance + SILENCE)), self.share)
+        return objective(np.log((power + SILENCE) / (self.disturbance + SILENCE)), self.share, self.profile)
 
     def noise_reduction_db(self, power: Real) -> Real:
         """Average the noise reduction (dB) over the conditions and the 21 bands from 50 Hz to 5 kHz."""

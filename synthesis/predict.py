@@ -96,12 +96,17 @@ def a_weight(frequency_hz: Real) -> Real:
 
 _CENTRE_HZ = np.array([centre_hz(n) for n in WIDE_BANDS])
 _A_WEIGHT = a_weight(_CENTRE_HZ)
-_OMEGA = 2 * np.pi / SAMPLE_RATE_HZ * _CENTRE_HZ
-# 1 - c of a secondary path 1 dB louder, 1 dB quieter, one sample later and one earlier: complex [4, 31].
-_MISSING = 1 - np.concatenate(
-    [np.broadcast_to([[10 ** (1 / 20)], [10 ** (-1 / 20)]], (2, len(_OMEGA))), np.exp([-1j * _OMEGA, 1j * _OMEGA])]
-)
 
+
+def secondary_errors(frequency_hz: Real) -> NDArray[np.complex128]:
+    """Return factors of a secondary path 1 dB louder and quieter, and one sample later and earlier: [4, n]."""
+    levels = np.array([[10 ** (1 / 20)], [10 ** (-1 / 20)]])
+    delay = np.exp(-2j * np.pi / SAMPLE_RATE_HZ * frequency_hz)
+    return np.concatenate([np.broadcast_to(levels, (2, delay.size)), [delay, delay.conj()]])
+
+
+# 1 - c of these errors: complex [4, 31].
+_MISSING = 1 - secondary_errors(_CENTRE_HZ)
 _MISSING_POWER = (_MISSING * _MISSING.conj()).real
 _LOG_LENGTHS = np.log2(RESPONSE_LENGTHS)
 _TINY = float(np.finfo(np.float64).tiny)
@@ -160,7 +165,8 @@ def predict(
         interval_db = INTERVAL_DB[basis] if basis else _at_length(sums[-1], MODEL_INTERVAL_DB)
     cross = in_phase + 1j * quadrature
     off = residual + 2 * (_MISSING * cross).real + _MISSING_POWER * control
-    typical = NATURAL_SPREAD * learned[0] * disturbance
+    # For a model that knows no device, any uncertainty may be natural.
+    typical = np.where(np.asarray(learned)[0] > 0, NATURAL_SPREAD * learned[0] * disturbance, np.inf)
 
     # Rows: as predicted; the four errors of the secondary path; a better measurement. A tail remains however it is
     # measured.
@@ -289,6 +295,21 @@ def mean_prediction(found: Sequence[Prediction], shares: NDArray[np.float64], la
     if len({one.basis for one in found}) > 1:  # the weaker basis
         made["basis"] = "model"
     return replace(found[0], **made, conditions=tuple(map(ConditionPrediction, labels, found)))
+
+
+def level_changes_db(reduction_db: Real, before: Real) -> dict[str, float]:
+    """Compute the figures of a Prediction that follow from its bands and the bands' power without a filter, [31]."""
+    louder = np.maximum(-reduction_db, 0)
+    powers = np.stack((before, before * 10 ** (-reduction_db / 10)))
+    low, high, overall, weighted = (_level_db(x, y) for x, y in zip(*(powers @ _LEVELS).tolist(), strict=True))
+    return {
+        "amplification_db": float(louder @ _AMP_MEAN),
+        "wide_amplification_db": float(louder.mean()),
+        "out_of_band_low_db": -low,
+        "out_of_band_high_db": -high,
+        "level_reduction_db": overall,
+        "a_weighted_level_reduction_db": weighted,
+    }
 
 
 def not_finite() -> NonFiniteFilter:

@@ -9,7 +9,7 @@ from synthesis.bands import WIDE_BANDS, edges_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.methods import spectrum
 from synthesis.support_statistics import first_bins
-from synthesis.types import Paths
+from synthesis.types import Paths, Problem
 
 # Mean coherence of a band below which its estimate is noise. Of 73 bands that single recordings at 20 to 40 dB SNR
 # leave 3 dB louder all are below; of white noise at these SNRs none is.
@@ -29,6 +29,16 @@ LEAST_GAIN_DB = -60.0
 # First bins of the bands from 20 Hz to 20 kHz on the design grid, and the bin after the last.
 BAND_BINS = first_bins((*(edges_hz(n)[0] for n in WIDE_BANDS), edges_hz(WIDE_BANDS[-1])[1]))
 LEAST_COHERENCE_SUM = UNHEARD * np.diff(BAND_BINS)
+
+
+def unknown_bands(paths: Paths) -> NDArray[np.bool_]:
+    """Find the bands from 20 Hz to 20 kHz that a coherence or an uncertainty shows as not measured: [31]."""
+    unknown = np.zeros(len(WIDE_BANDS), bool)
+    if paths.coherence is not None:
+        unknown |= _band_sums(paths.coherence) < LEAST_COHERENCE_SUM
+    if paths.uncertainty is not None:
+        unknown |= (paths.uncertainty > MOST_UNCERTAIN).any(0)
+    return unknown
 
 
 def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
@@ -63,6 +73,12 @@ def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64
     limit_db = np.full(N_BINS, np.inf)
     limit_db[BAND_BINS[0] : BAND_BINS[-1]] = np.repeat(band_db, np.diff(BAND_BINS))
     return limit_db
+
+
+def lowest_quiet_db(problem: Problem, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
+    """Return the lowest `quiet_db` of all conditions; None if there is none."""
+    found = [limit_db for paths in problem.conditions if (limit_db := quiet_db(paths, taps)) is not None]
+    return np.min(found, axis=0) if found else None
 
 
 def _band_sums(values: NDArray[np.floating]) -> NDArray[np.floating]:

@@ -54,7 +54,8 @@ def values(name: str) -> tuple[Any, Any]:
         return next(item for item in reversed(schema["enum"]) if item != schema["default"]), "nonesuch"
     if schema["type"] == "integer":
         return schema["minimum"], schema["maximum"] + 1
-    return schema["default"] + (schema["maximum"] - schema["default"]) / 8, schema["maximum"] + 1
+    least = schema["minimum"] if schema["default"] is None else schema["default"]
+    return least + (schema["maximum"] - least) / 8, schema["maximum"] + 1
 
 
 class Found(NamedTuple):

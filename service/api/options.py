@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from pydantic.fields import FieldInfo
 
 from measurement.calibration import MAX_N_WINDOWS
-from service.api.strict import Absent, Number, StrictModel, numbers, shown, shown_name
+from service.api.strict import Absent, Number, StrictModel, floats, shown, shown_name
 from service.errors import HttpProblem
 from synthesis.gain_curve import MAX_POINTS, GainCurve, highest_db, lowest_db
 from synthesis.options import (
@@ -44,7 +45,7 @@ class FromText:
 
 
 def ceiling(value: object) -> float | GainCurve:
-    """Read a number, or an object of two lists.
+    """Read a ceiling: a number, or an object of two lists.
 
     Raises
     ------
@@ -62,7 +63,8 @@ def ceiling(value: object) -> float | GainCurve:
                 'max_gain_db: send a number, or {"frequency_hz": [..], "gain_db": [..]} and nothing else',
                 field,
             )
-        points = (numbers(value[name], f"max_gain_db.{name}").tolist() for name in ("frequency_hz", "gain_db"))
+        names = ("frequency_hz", "gain_db")
+        points = (floats(value[name], f"max_gain_db.{name}", np.float64).tolist() for name in names)
         return _in_range(GainCurve(*map(tuple, points)))
     if type(value) not in (int, float):
         raise HttpProblem(
@@ -75,7 +77,7 @@ def ceiling(value: object) -> float | GainCurve:
 
 
 def _in_range(max_gain_db: float | GainCurve) -> float | GainCurve:
-    """Check a ceiling; HttpProblem if it leaves MAX_GAIN_RANGE_DB, or if its curve ends below any sound."""
+    """Check a ceiling; HttpProblem for values outside MAX_GAIN_RANGE_DB, and for a curve in kHz."""
     if isinstance(max_gain_db, GainCurve) and max_gain_db.frequency_hz[-1] < MIN_CURVE_END_HZ:
         raise HttpProblem(
             "out-of-range",
@@ -93,7 +95,7 @@ def _in_range(max_gain_db: float | GainCurve) -> float | GainCurve:
 
 
 def curve_of_text(text: str) -> float | GainCurve:
-    """Read a number, or `frequency:gain` pairs with commas between them, such as `100:12,1000:24`.
+    """Read a ceiling from text: a number, or `frequency:gain` pairs such as `100:12,1000:24`.
 
     Raises
     ------
@@ -125,17 +127,17 @@ def _model(value: object) -> object:
 
 
 def _text(name: str) -> Any:
-    """Return the text of an option whose form differs from that in a design."""
+    """Return the description of an option whose JSON type differs from that in `synthesis.options`."""
     return Field(description=option_schemas()[name]["description"])
 
 
 class GainCurveBody(StrictModel):
-    """A ceiling over frequency, linear in log frequency between its points and held beyond its ends."""
+    """Ceiling over frequency, linear in log frequency between its points and held beyond its ends."""
 
     frequency_hz: list[Number] = Field(min_length=1, max_length=MAX_POINTS)
     """Rising; the last at 20 Hz or above."""
     gain_db: list[Number] = Field(min_length=1, max_length=MAX_POINTS)
-    """As many."""
+    """Equally many values."""
 
 
 _LIMITS = dict(zip(("minimum", "maximum"), MAX_GAIN_RANGE_DB, strict=True))
@@ -146,7 +148,7 @@ CeilingField = Annotated[
 
 
 class Options(StrictModel):
-    """Fields that are options: each may also be a query parameter."""
+    """Fields that may also be query parameters."""
 
 
 class ModelOptions(Options, ModelFields):
@@ -177,7 +179,7 @@ class CalibrationOptions(ModelOptions):
     """Options of a calibration."""
 
     n_windows: Absent[Annotated[int, Field(ge=1, le=MAX_N_WINDOWS)]] = None
-    """Windows of 8192 samples that are read of each take, overlapping by half at most; without it all of them."""
+    """Number of windows of 8192 samples per take, which overlap by half at most; default: all."""
 
 
 def option_fields(kind: type[BaseModel]) -> dict[str, FieldInfo]:

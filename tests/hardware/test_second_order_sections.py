@@ -38,7 +38,7 @@ def test_resonance_between_fit_points_is_penalised(condition, pink):
     fit = _Fit(ResidualPower.of([condition], pink), 1, 48_000.0, 0.0, 3.0)
     centres = centres_hz()
     peak_hz = centres[np.searchsorted(centres, 20_500) :][:2].mean()
-    warped = fit._warped(peak_hz)
+    warped = fit.warped(peak_hz)
     unknowns = np.log([[warped, 12, warped, 3, 1]])
     unknowns[0, -1] += np.log(1.02 / largest_excess(fit.realise(unknowns[0]), 0.0)[0])
     _, at_hz = largest_excess(fit.realise(unknowns[0]), 0.0)
@@ -63,7 +63,7 @@ def test_ceiling_holds_up_to_half_rate(condition, pink, ceiling_db):
     assert held.is_stable
 
 
-def test_on_measured_ears_eight_sections_leave_little_to_long_filter(measured):
+def test_eight_sections_nearly_match_taps(measured):
     """With recorded noises these ears reach 22.8 dB with 2048 taps and 20.3 dB with eight sections."""
     conditions, noise = measured
     reduction, louder = [], []

@@ -30,7 +30,7 @@ def test_short_design_beats_truncation(measured, n_taps):
 
 
 @pytest.mark.parametrize(("rate", "loss_db"), [(16_000, 4.0), (44_100, 1.5), (96_000, 1.5)])
-def test_taps_for_same_time_do_as_well_at_any_rate(condition, pink, rate, loss_db):
+def test_taps_of_equal_duration_suit_any_rate(condition, pink, rate, loss_db):
     """The loss is what W cannot play above half of a low rate."""
     expected_taps = design_fir([condition], pink, 240)
     other = design_fir([condition], pink, round(240 * rate / 48_000), sample_rate_hz=rate)

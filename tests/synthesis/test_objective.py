@@ -1,5 +1,6 @@
 """J in NumPy: the compiled core's own for one condition and several, its slopes, and what it prefers."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -8,13 +9,12 @@ import torch
 
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.cpu import CpuBackend
-from synthesis.backends.cpu.backend import _core_profile
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.grids import collected
 from synthesis.methods import spectrum
 from synthesis.objective import objective
-from synthesis.profiles import FINE, SILENCE
+from synthesis.profiles import FINE, PROFILES, SILENCE
 from synthesis.types import DesignOptions, Draft, Paths, Problem
 from tests.model_store import cases
 
@@ -23,11 +23,11 @@ PARAMETERS = ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters
 
 
 @pytest.fixture(scope="module")
-def backend() -> CpuBackend:
-    """The core, whose profile `fine` has no penalty on |W|: J alone."""
-    backend = CpuBackend(PARAMETERS)
-    backend._profiles[FINE.name] = _core_profile(replace(FINE, ceiling_weight=0.0))
-    return backend
+def backend() -> Iterator[CpuBackend]:
+    """The core, with a profile `fine` without a penalty on |W|: J alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PROFILES, FINE.name, replace(FINE, ceiling_weight=0.0))
+        yield CpuBackend(PARAMETERS)
 
 
 def log_ratios(ear: Problem, taps: np.ndarray) -> np.ndarray:
@@ -44,17 +44,20 @@ def log_ratios(ear: Problem, taps: np.ndarray) -> np.ndarray:
     return np.stack(found)
 
 
+@pytest.mark.parametrize("risk_weight", [None, 3.0])
 @pytest.mark.parametrize("n_conditions", [1, 4])
-def test_objective_equals_core(backend: CpuBackend, n_conditions: int) -> None:
-    ear = Problem(tuple(Paths(*cases.ear(seed)[:2], weight=1 + seed % 3) for seed in range(n_conditions)))
+def test_objective_equals_core(backend: CpuBackend, n_conditions: int, risk_weight: float | None) -> None:
+    conditions = tuple(Paths(*cases.ear(seed)[:2], weight=1 + seed % 3) for seed in range(n_conditions))
+    ear = Problem(conditions, risk_weight=risk_weight)
+    profile = FINE if risk_weight is None else replace(FINE, risk_weight=risk_weight)
     (design,) = backend.draft([ear], DesignOptions("fir_wiener", 2, FINE.name), False)
     assert isinstance(design, Draft), design
     levels = log_ratios(ear, design.taps)
     # The core works in single precision, and takes far updates on a grid of twice the points.
-    assert design.refinement.objective[-1] == pytest.approx(objective(levels, ear.shares)[0], abs=5e-3)
+    assert design.refinement.objective[-1] == pytest.approx(objective(levels, ear.shares, profile)[0], abs=5e-3)
     if n_conditions > 1:  # or the case shows nothing of the weights
         equal = np.full(n_conditions, 1 / n_conditions)
-        assert abs(objective(levels, equal)[0] - design.refinement.objective[-1]) > 0.01
+        assert abs(objective(levels, equal, profile)[0] - design.refinement.objective[-1]) > 0.01
 
 
 def test_slopes_are_derivatives() -> None:

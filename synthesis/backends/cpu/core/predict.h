@@ -245,7 +245,9 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
     for (int b = 0; b < N_BANDS; b++) {
         double after[N_CASES], missing_r = 1 - cos(one_sample[b]), missing_i = sin(one_sample[b]);
         double left = unknown[b] + control_error(k, b) * sums[POWER_CONTROL * N_BANDS + b] + silence;
-        double natural = k->uncertainty ? unknown[b] : fmin(unknown[b], constant.natural_spread * k->learned[b] * disturbance[b]);
+        /* For a model that knows no device, any uncertainty may be natural. */
+        double typical = k->learned[b] > 0 ? constant.natural_spread * k->learned[b] * disturbance[b] : INFINITY;
+        double natural = k->uncertainty ? unknown[b] : fmin(unknown[b], typical);
         double before = disturbance[b] + unknown[b] + silence, residual = sums[POWER_RESIDUAL * N_BANDS + b];
         after[AS_PREDICTED] = residual + left;
         after[LOUDER] = residual_where(sums, b, 1 - louder, 0) + left;
