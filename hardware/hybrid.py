@@ -19,15 +19,14 @@ from hardware.residual_power import Complex, Real, sub_bands
 from synthesis.controller import HIGHEST_MEASURED_HZ, Controller, judge
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.design import Model, design
-from synthesis.errors import InvalidPaths
-from synthesis.interruption import check_interruption
-from synthesis.level import level_db
+from synthesis.errors import InvalidPaths, check_interruption
 from synthesis.loop import worst_loop
 from synthesis.methods import spectrum
 from synthesis.options import ControllerFields
+from synthesis.posing import level_db
 from synthesis.sections import Sections
 from synthesis.types import Design, DesignOptions, Fallback, Loop, Paths, Problem
-from synthesis.unknown_bands import BAND_BINS
+from synthesis.unknown import BAND_BINS
 
 # Levels at which every plant has to be stable, and where only one seating is known.
 GAINS_DB, WIDE_GAINS_DB = (-3.0, 0.0, 3.0), (-6.0, 0.0, 6.0)

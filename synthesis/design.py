@@ -21,7 +21,6 @@ from time import perf_counter
 
 import numpy as np
 
-from synthesis.backends import backend_class
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import AMP_BANDS, columns
 from synthesis.ceiling import is_above, limit, loose_db
@@ -31,10 +30,10 @@ from synthesis.errors import (
     NonFiniteFilter,
     SynthesisError,
     answer_or_raise,
+    check_interruption,
     map_or_error,
 )
 from synthesis.gain_curve import TOLERANCE_DB, lowest_db
-from synthesis.interruption import check_interruption
 from synthesis.joint_prediction import batches, predict_batch, predict_joint, with_responses, with_unknown
 from synthesis.loop import with_margins, worst_loop
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
@@ -56,12 +55,45 @@ from synthesis.types import (
     Problem,
     Replaced,
 )
-from synthesis.unknown_bands import lowest_quiet_db
+from synthesis.unknown import lowest_quiet_db
 
 # With a latency, `wmmse` amplifies bands without enough time by up to 36 dB (`studies/wearing`). A Wiener filter's
 # loudest band may exceed the generator's by the first; a dB beyond costs the second in noise reduction.
 ALLOWED_LOUDER_DB = 3.0
 LOUDER_COSTS_DB = 0.3
+
+
+def backend_class(device: str) -> type[Backend]:
+    """Return the backend class of a device.
+
+    Parameters
+    ----------
+    device
+        `cpu`, `cuda` or `reference` (torch in float32 on the CPU).
+
+    Returns
+    -------
+    type[Backend]
+        Class to be created with a model's numbers.
+
+    Raises
+    ------
+    ValueError
+        The device does not exist.
+    """
+    if device == "cpu":
+        from synthesis.backends.cpu import CpuBackend
+
+        return CpuBackend
+    if device == "cuda":
+        from synthesis.backends.cuda import CudaBackend
+
+        return CudaBackend
+    if device == "reference":
+        from synthesis.backends.reference import ReferenceBackend
+
+        return ReferenceBackend
+    raise ValueError(f"device: {device!r} does not exist; use cpu, cuda or reference")
 
 
 class Model:

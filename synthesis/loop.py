@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
-from synthesis.interruption import check_interruption
+from synthesis.errors import check_interruption
 from synthesis.methods import spectrum
 from synthesis.types import Complex64, Float32, Loop, Paths
 

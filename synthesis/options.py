@@ -60,8 +60,7 @@ def option(text: str, *, default: T, low: float | None = None, high: float | Non
     # JSON numbers become single-precision floats in generated clients.
     extra: dict[str, Any] | None = {"format": "float"} if isinstance(low, float) else None
     declared = Field(default=default, description=text, ge=low, le=high, json_schema_extra=extra)
-    # A factory leaves no attribute in the class, which pydantic would take for a new default in a subclass.
-    return field(default_factory=lambda: default, metadata={"declared": declared})
+    return field(default=default, metadata={"declared": declared})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False, field_specifiers=(option,))
@@ -75,6 +74,7 @@ def declares(cls: type[T]) -> type[T]:
         if declared.default is None:  # an absent field has no null
             kind = reduce(or_, (item for item in get_args(kind) if item is not NoneType))
         made.__annotations__[name] = Annotated[kind, declared]
+        delattr(made, name)  # pydantic would take it for a new default in a subclass
     return made
 
 

@@ -9,9 +9,8 @@ import torch
 
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.cpu import CpuBackend
-from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
+from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, collected
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.grids import collected
 from synthesis.methods import spectrum
 from synthesis.objective import objective
 from synthesis.profiles import FINE, PROFILES, SILENCE

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from synthesis.bands import NR_BANDS, WIDE_BANDS
-from synthesis.response_noise import response_uncertainty
+from synthesis.unknown import response_uncertainty
 
 SCORED = slice(WIDE_BANDS.index(NR_BANDS[0]) + 6, WIDE_BANDS.index(NR_BANDS[-1]) + 1)  # bands of many bins
 RNG = np.random.default_rng(3)
