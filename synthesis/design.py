@@ -331,7 +331,8 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, exceeds:
         basis=loose.prediction.basis,
         interval_db=loose.prediction.interval_db,
     )
-    cost_db = loose.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db if exceeds else 0.0
+    before_db, after_db = (item.nominal_noise_reduction_db for item in (loose.prediction, prediction))
+    cost_db = before_db - after_db if exceeds else 0.0
     spent_ms = 1e3 * (perf_counter() - began)
     times_ms = loose.times_ms | {"reconstruct": loose.times_ms.get("reconstruct", 0.0) + spent_ms}
     return replace(loose, taps=taps, prediction=prediction, times_ms=times_ms, loop=loop, ceiling_cost_db=cost_db)
