@@ -18,6 +18,7 @@ from synthesis.loop import worst_loop
 from synthesis.methods import spectrum
 from synthesis.options import ControllerFields
 from synthesis.posing import level_db
+from synthesis.profiles import FAST
 from synthesis.sections import Sections
 from synthesis.types import Design, Loop, ModelParameters, Paths, Problem
 from synthesis.unknown import BAND_BINS
@@ -109,7 +110,7 @@ def loop_problem(
     Parameters
     ----------
     ears
-        One or several, with equal weights.
+        One or several, with equal weights; the first one's weights in J.
     wanted
         Options of the controller.
     reference_psd
@@ -156,6 +157,7 @@ def loop_problem(
         ceiling=_ceiling(ears, wanted, frequency_hz, np.abs(of_plants).max(0)),
         distance=distance(wanted),
         sample_rate_hz=wanted.sample_rate,
+        profile=ears[0].problem.weighted(FAST),
     )
 
 
