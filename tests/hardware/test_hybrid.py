@@ -74,8 +74,8 @@ def test_controller_follows_band_weights(ear, model):
     made = design(ear, OPTIONS, model)
     left = []
     for problem in (ear, weighted):
-        plants = [_plant(problem, problem.conditions[0], "")]
-        posed = loop_problem(problem, made, plants, GAINS_DB, ControllerFields(), model, np.zeros(0, np.intp))
+        ears = [Ear(problem, made, [plant_of(problem, problem.conditions[0], "")])]
+        posed = loop_problem(ears, ControllerFields(), ear.reference_psd, np.zeros(0, np.intp))
         fit, rows = fit_controller(posed, 2)
         closed = 1 + fit.response(rows[:1])[:, None, : fit.n_scored] * posed.scored + posed.scored_before
         power = np.add.reduceat(posed.residual / np.abs(closed) ** 2, fit.first_of_band, axis=-1)
