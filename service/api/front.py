@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model_store.store import ModelStore, ModelVersion
 from service.admission.admission import KEY_NAME, MANAGEMENT, Admission, Admitted, Gate
-from service.api.request_types import as_problem
+from service.api.validation import as_problem
 from service.engine.engine import Engine
 from service.engine.types import ClientDisconnected, RefusedJob
 from service.engine.work_share import WorkShare
