@@ -52,6 +52,7 @@ _BODY_GATES = {
     "/synthesize": Gate.DESIGN,
     "/refine": Gate.DESIGN,
     "/evaluate": Gate.DESIGN,
+    "/hybrid": Gate.HYBRID,
     "/export": Gate.EXPORT,
     "/calibrate": Gate.CALIBRATION,
     "/verify": Gate.VERIFICATION,
@@ -73,6 +74,7 @@ class Service:
     engine: Engine
     calibrations: WorkShare
     exports: WorkShare
+    hybrids: WorkShare
     verifications: WorkShare
     admission: Admission
     metrics: Metrics

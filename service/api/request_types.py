@@ -6,6 +6,7 @@ Arrays of tensors may replace lists of numbers. Errors are HttpProblems that nam
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -21,6 +22,7 @@ from hardware.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Denominator, Tar
 from hardware.second_order_sections import MAX_SECTIONS
 from hardware.short_fir import MAX_TAPS
 from hardware.targets import requested, targets
+from service.api.controllers import ControllerField, ControllerWishes, WishesField
 from service.api.options import FilterOptions, ModelOptions, ObjectiveOptions, RefineOptions, SynthesisOptions
 from service.api.paths import (
     OptionalPath,
@@ -99,7 +101,15 @@ class ConditionBody(PathPairBody):
     """Name of the condition in answers and errors."""
 
 
-class PathsBody(CommonBody, PathPairBody):
+class Controlled(StrictModel):
+    """A request about a filter, beside which a controller may run."""
+
+    controller: ControllerField = None
+    """Feedback controller that runs beside the filter, as `/hybrid` answers it: predictions, designs and loops are of
+    both."""
+
+
+class PathsBody(CommonBody, PathPairBody, Controlled):
     """A request about one condition."""
 
     weight: ClassVar[float] = 1.0
@@ -115,7 +125,7 @@ class PathsBody(CommonBody, PathPairBody):
         check_condition(self, self.reference_psd)
 
 
-def _conditions(value: object) -> list[ConditionBody] | None:
+def _conditions(value: object, kind: type[ConditionBody] = ConditionBody) -> list[ConditionBody] | None:
     """Read 1 to 16 conditions; HttpProblem names the faulty one."""
     if value is None:
         return None
@@ -127,14 +137,14 @@ def _conditions(value: object) -> list[ConditionBody] | None:
     read = []
     for n, item in enumerate(value):
         with naming(f"conditions.{n}", item.get("label") if isinstance(item, dict) else None):
-            read.append(validated(ConditionBody, item))
+            read.append(validated(kind, item))
     return read
 
 
 _ConditionList = Annotated[list[ConditionBody], Field(min_length=1, max_length=MAX_CONDITIONS)]
 
 
-class JointBody(CommonBody, Measured):
+class JointBody(CommonBody, Measured, Controlled):
     """A request about one filter for one or several conditions."""
 
     primary: OptionalPath = None
@@ -191,6 +201,48 @@ class SynthesisItem(JointBody, SynthesisOptions):
 
 class DesignItem(SynthesisItem, RefineOptions):
     """A request to `/refine`, or one of its `items`."""
+
+
+class HybridCondition(ConditionBody):
+    """A condition of a filter and a controller."""
+
+    stability_only: bool = False
+    """Whether the loop only has to be stable in it, and nothing else counts."""
+
+
+_HybridConditions = Annotated[list[HybridCondition], Field(min_length=1, max_length=MAX_CONDITIONS)]
+
+
+class HybridBody(DesignItem):
+    """Body of `/hybrid`."""
+
+    conditions: Annotated[
+        Any,
+        PlainValidator(partial(_conditions, kind=HybridCondition), json_schema_input_type=_HybridConditions),
+    ] = None
+    """Conditions for one filter and one controller, instead of `primary` and `secondary`."""
+    controller: WishesField = ControllerWishes()
+    """What the controller has to be."""
+    lend_wearing: bool = True
+    """Whether the loop must also be stable with the changes that pressing and loosening the earphone make to the
+    secondary path of the model's listeners, where this ear's was measured once."""
+
+    @property
+    def stability_only(self) -> Sequence[SentCondition]:
+        """Return the conditions in which the loop only has to be stable."""
+        return [item for item in self.conditions or () if item.stability_only]
+
+    @property
+    def all_conditions(self) -> Sequence[SentCondition]:
+        """Return the conditions that count."""
+        return (self,) if self.conditions is None else [item for item in self.conditions if not item.stability_only]
+
+    def check(self) -> None:
+        """Check the other fields, and that a condition counts."""
+        if not self.all_conditions:
+            found = "conditions: all of them are stability_only; let at least one count"
+            raise HttpProblem("invalid-field", found, "conditions")
+        super().check()
 
 
 def _item(value: object, handler: Any) -> Any:
