@@ -44,7 +44,6 @@ WARNINGS = {
     "1 dB, or, below 50 Hz, at all.",
     "little_noise_reduction": "The predicted mean noise reduction is below 3 dB.",
     "negated_filter": "The evaluated filter amplifies, and its negative would reduce the noise.",
-    "coarse_format": "The controller's number format is too coarse for poles at the lowest frequencies at its rate.",
     "unlike_filter": "The realised filter is predicted to be more than 3 dB better than the one that was exported, "
     "which was not designed for these paths.",
     **PLAUSIBILITY,
@@ -150,10 +149,6 @@ def controller_warnings(made: HybridDesign) -> list[dict[str, str]]:
         found["plant_unknown"] = (
             "measure the earphone pressed and loose too, and send these as conditions with stability_only, or use a "
             "model of this earphone"
-        )
-    if made.needed_format is not None:
-        found["coarse_format"] = (
-            f"the number format resolves no poles as low as the controller may need; {made.needed_format} does"
         )
     return [{"code": code, "detail": detail} for code, detail in found.items()]
 
