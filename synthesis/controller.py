@@ -1,6 +1,6 @@
 """A feedback controller K on the error microphone, beside the filter W.
 
-    y = W m + K e,   E = (P (1 + W F) - S W) X / (1 + L),   L = W F + S K                theory (23).
+    y = W m + K e,   E = (P (1 + W F) - S W) X / (1 + L),   L = W F + S K                theory (19).
 
 The paths P / (1 + S K) and S / (1 + S K) have the residual of both together, so that W is designed on them as on any
 others. What K adds to the reduction of W in a bin is |1 + S K|^2, of W's residual as of what is unknown of it.
@@ -206,7 +206,7 @@ def in_closed_loop(problem: Problem) -> Problem:
 def predict_both(
     found: Prediction, problem: Problem, n: int, taps: Float32 | Complex64, *, is_true: bool
 ) -> Prediction:
-    """Add the controller's effect to the prediction of a filter alone: theory (24).
+    """Add the controller's effect to the prediction of a filter alone: theory (19), (20).
 
     Parameters
     ----------
