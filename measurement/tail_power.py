@@ -14,7 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from measurement.estimate import GainTake, ProbeState, squared_magnitude
+from measurement.estimate import GainTake, ProbeState
+from synthesis.arrays import squared_magnitude
 
 Real = NDArray[np.floating]
 
