@@ -92,7 +92,9 @@ def with_responses(
         )
         again = answer_or_raise(predict_batch([replace(posed, conditions=conditions)], [taps], backend)[0])
         prediction = replace(again, nominal_noise_reduction_db=prediction.nominal_noise_reduction_db)
-    return replace(prediction, basis="response", interval_db=max(interval_db for _, interval_db in known))
+    # Sent responses may as well be exact.
+    as_sent_db = prediction.nominal_noise_reduction_db - prediction.mean_noise_reduction_db
+    return replace(prediction, basis="response", interval_db=max(as_sent_db, *(item for _, item in known)))
 
 
 def with_unknown(posed: Problem, prediction: Prediction) -> Prediction:

@@ -66,6 +66,8 @@ _DOUBLE = {
     **dict.fromkeys(("large_decrease", "small_decrease", "most_residual", "direct_damping"), profiles),
     **dict.fromkeys(("coherence_share", "model_bound", "natural_spread", "plausible_range"), predict),
     **{f"interval_{name}_db": predict.INTERVAL_DB[name] for name in ("uncertainty", "coherence")},
+    **{f"widest_{name}_db": predict.WIDEST_DB[name] for name in ("uncertainty", "coherence")},
+    "cost_share": predict,
     "cut_db": predict.CUT_DB,
     "model_interval_db": predict.MODEL_INTERVAL_DB,
     **dict.fromkeys(("surprise", "convincing", "max_distance"), plausibility),
