@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from hardware.residual_power import PathSpectra, ResidualPower, on_bins
 from synthesis.bands import WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
-from synthesis.errors import InvalidOption
+from synthesis.errors import InvalidOption, check_interruption
 from synthesis.gain_curve import GainCurve, ceiling_at
-from synthesis.interruption import check_interruption
 from synthesis.profiles import FAST, SILENCE, RefinementProfile
 
 MAX_TAPS = 4096

@@ -23,7 +23,7 @@ from synthesis.methods import Path, spectrum
 from synthesis.predict import level_changes_db, secondary_errors
 from synthesis.sections import Sections
 from synthesis.types import Complex64, Float32, Loop, Paths, Prediction, Problem
-from synthesis.unknown_bands import BAND_BINS
+from synthesis.unknown import BAND_BINS
 
 Real = NDArray[np.float64]
 Complex = NDArray[np.complex128]

@@ -27,9 +27,9 @@ from service.engine.work import work_of
 from service.errors import HttpProblem
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
-from synthesis.latency import with_latency
 from synthesis.loop import loop_of
 from synthesis.methods import spectrum
+from synthesis.posing import with_latency
 from synthesis.profiles import FAST
 
 router = APIRouter(route_class=ReadingRoute)

@@ -5,7 +5,7 @@ import numpy as np
 from synthesis.bands import WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.types import Paths
-from synthesis.unknown_bands import quiet_db
+from synthesis.unknown import quiet_db
 
 
 def test_unknown_band_gets_at_most_a_decibel_louder() -> None:
