@@ -100,9 +100,10 @@ function curveFromText(text, name, values) {
   return { frequency_hz: pairs.map(([hz]) => hz), [values]: pairs.map(([, value]) => value) };
 }
 
-// Points of the ceiling, dB over Hz; a single one for a number.
+// Points of the ceiling, dB over Hz; a single one for a number, and for text that is no curve, which no request takes.
 export function ceilingPoints() {
-  const curve = curveFromText($("ceiling-curve").value, "ceiling", "gain_db");
+  let curve = null;
+  try { curve = curveFromText($("ceiling-curve").value, "ceiling", "gain_db"); } catch { /* said when a design is requested */ }
   return curve ? curve.frequency_hz.map((hz, i) => [hz, curve.gain_db[i]]) : [[1000, +$("ceiling").value]];
 }
 
