@@ -8,6 +8,7 @@ from pathlib import Path
 
 import orjson
 from fastapi import FastAPI
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, Response
 
@@ -30,7 +31,7 @@ HEADERS = {
 
 def options_document() -> bytes:
     """Return what the page makes its controls from: the option model, the kinds of requests, devices and files."""
-    bodies = {"refine": DesignItem, "export": ExportBody, "verify": VerifyBody}
+    bodies: dict[str, type[BaseModel]] = {"refine": DesignItem, "export": ExportBody, "verify": VerifyBody}
     return orjson.dumps(
         {
             "design": RefineOptions.model_json_schema(),
