@@ -169,7 +169,7 @@ FAULTS = [
     *_of(
         "measurement/", "verify.py",
         [("gain = 10 ** (-found.gain_db / 20)", "gain = 10 ** (found.gain_db / 20)"),
-         ("interval_db = 1.2816 * np.hypot", "interval_db = 1.9224 * np.hypot")],
+         ("return 1.2816 * float(np.hypot", "return 1.9224 * float(np.hypot")],
         "tests/measurement/test_verify.py", "tests/measurement",
     ),
     *_of(
