@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cli.service import ServiceClient
 from cli.tables import loop_text
 from cli.words import for_command
-from synthesis.options import CeilingFields
+from synthesis.options import ObjectiveFields
 
 Json = dict[str, Any]
 
@@ -291,7 +291,7 @@ def _decibels(spectrum: NDArray[np.complexfloating]) -> NDArray[np.float64]:
 
 
 def _hardware(service: ServiceClient, paths: Json, options: Json, design: Json) -> str:
-    kept = ["model", *(field.name for field in fields(CeilingFields))]
+    kept = ["model", *(field.name for field in fields(ObjectiveFields))]
     chosen = {name: options[name] for name in kept if name in options}
     rows = [_realised(service, paths | chosen, design, target) for target in REALISATIONS]
     return table("On hardware", ("form", "noise reduction", "lost"), rows)

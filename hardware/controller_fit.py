@@ -18,7 +18,7 @@ from hardware.residual_power import SUB_BANDS_PER_BAND, Complex, Real, spread, s
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.loop import crosses_below
 from synthesis.objective import objective
-from synthesis.profiles import SILENCE
+from synthesis.profiles import FAST, SILENCE, RefinementProfile
 
 # Frequency range of poles and zeros (Hz), and range of their quality.
 LIMITS_HZ, QUALITIES = (15.0, 20_000.0), (0.25, 6.0)
@@ -62,6 +62,8 @@ class LoopProblem:
     # Least distance of L from the real axis below -1.
     distance: float
     sample_rate_hz: float
+    # Whose weights J has.
+    profile: RefinementProfile = FAST
     per_band: int = SUB_BANDS_PER_BAND
 
     def halved(self) -> LoopProblem:
@@ -153,7 +155,8 @@ class ControllerFit(Cascade):
         closed = 1 + of_scored + problem.scored_before
         fine = problem.residual / (closed.real**2 + closed.imag**2)
         power = np.add.reduceat(fine, self.first_of_band, axis=-1) + CAP * problem.disturbance
-        value, slope = objective(np.log((power + SILENCE) / (problem.disturbance + SILENCE)), problem.share)
+        log_ratio = np.log((power + SILENCE) / (problem.disturbance + SILENCE))
+        value, slope = objective(log_ratio, problem.share, problem.profile)
         value = value + weight * ((near**2).sum((1, 2)) + (excess**2).sum(1))
         crossed = crosses_below(loop[..., self.ascending]).any(-1)
         weights = spread(slope / (power + 1e-12), problem.per_band) * fine

@@ -24,6 +24,7 @@ from synthesis.loop import worst_loop
 from synthesis.methods import spectrum
 from synthesis.options import ControllerFields
 from synthesis.posing import level_db
+from synthesis.profiles import FAST
 from synthesis.sections import Sections
 from synthesis.types import Design, DesignOptions, Fallback, Loop, Paths, Problem
 from synthesis.unknown import BAND_BINS
@@ -208,6 +209,7 @@ def loop_problem(
         ceiling=ceiling,
         distance=distance(wanted),
         sample_rate_hz=wanted.sample_rate,
+        profile=problem.weighted(FAST),
     )
 
 

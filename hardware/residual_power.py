@@ -164,9 +164,10 @@ class ResidualPower:
         return objective(np.log((power + SILENCE) / (self.disturbance + SILENCE)), self.share, self.profile)
 
     def noise_reduction_db(self, power: Real) -> Real:
-        """Average the noise reduction (dB) over the conditions and the 21 bands from 50 Hz to 5 kHz."""
+        """Average the noise reduction (dB) over the conditions and, by J's weights, from 50 Hz to 5 kHz."""
         reduction = 10 * np.log10((self.disturbance + SILENCE) / (power + SILENCE))
-        mean: Real = (self.share * reduction[..., _IN_TARGET].mean(-1)).sum(-1)
+        weights = 1.0 if self.profile.band_weights is None else np.array(self.profile.band_weights)[_IN_TARGET]
+        mean: Real = (self.share * (weights * reduction[..., _IN_TARGET]).mean(-1)).sum(-1)
         return mean
 
 

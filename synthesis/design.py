@@ -14,7 +14,7 @@ An error replaces its problem's result and affects no other.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from time import perf_counter
@@ -34,11 +34,18 @@ from synthesis.errors import (
     map_or_error,
 )
 from synthesis.gain_curve import TOLERANCE_DB, lowest_db
-from synthesis.joint_prediction import batches, predict_batch, predict_joint, with_responses, with_unknown
+from synthesis.joint_prediction import (
+    batches,
+    joint_objective,
+    predict_batch,
+    predict_joint,
+    with_responses,
+    with_unknown,
+)
 from synthesis.loop import with_margins, worst_loop
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import by_response, is_plain, pose
-from synthesis.profiles import PROFILES
+from synthesis.profiles import PROFILES, RefinementProfile
 from synthesis.types import (
     UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
@@ -331,7 +338,8 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, exceeds:
         basis=loose.prediction.basis,
         interval_db=loose.prediction.interval_db,
     )
-    cost_db = loose.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db if exceeds else 0.0
+    before_db, after_db = (item.nominal_noise_reduction_db for item in (loose.prediction, prediction))
+    cost_db = before_db - after_db if exceeds else 0.0
     spent_ms = 1e3 * (perf_counter() - began)
     times_ms = loose.times_ms | {"reconstruct": loose.times_ms.get("reconstruct", 0.0) + spent_ms}
     return replace(loose, taps=taps, prediction=prediction, times_ms=times_ms, loop=loop, ceiling_cost_db=cost_db)
@@ -349,10 +357,11 @@ def _replace_doubtful(
     There is no cheaper test: over 24 probes and 30 measured ears, the gain of the first update misses a third of the
     cases if it selects half of the ears for comparison.
     """
+    weighted = [_is_weighted(problem, options) for problem in problems]
     rivals: dict[int, list[Design]] = {
         n: []
-        for n, (generated, problem) in enumerate(zip(designs, problems, strict=True))
-        if _is_doubtful(generated, fallback)
+        for n, (generated, is_weighted) in enumerate(zip(designs, weighted, strict=True))
+        if _is_doubtful(generated, fallback, is_weighted)
     }
     reached_db = [_above_ceiling_db(design) for design in designs]
     times_ms = _times_ms(designs)
@@ -363,8 +372,7 @@ def _replace_doubtful(
         places = [
             n
             for n, found in rivals.items()
-            if (n_updates or not _is_weighted(problems[n], options))
-            and _may_win(method, n_updates, problems[n], designs[n], found)
+            if _may_win(method, n_updates, problems[n], designs[n], found, weighted[n])
         ]
         if not places:
             continue
@@ -380,8 +388,13 @@ def _replace_doubtful(
     for n, found in rivals.items():
         generated = designs[n]
         candidates = [generated, *found] if isinstance(generated, Design) else found
-        merit_db = partial(_merit_db, generated=generated, problem=problems[n], margin_db=fallback.margin_db)
-        best = max(candidates, key=merit_db, default=generated)
+        merit: Callable[[Design], float] = partial(
+            _merit_db, generated=generated, problem=problems[n], margin_db=fallback.margin_db
+        )
+        if weighted[n]:
+            posed, profile = pose(problems[n], model.parameters), PROFILES[options.profile]
+            merit = partial(_weighted_merit, posed=posed, profile=profile, model=model)
+        best = max(candidates, key=merit, default=generated)
         if isinstance(best, Design) and best is not generated:
             reason: Replaced = "predicted_worse" if isinstance(generated, Design) else "not_finite"
             designs[n] = replace(best, n_requested=options.n_updates, replaced_because=reason)
@@ -389,7 +402,8 @@ def _replace_doubtful(
         if isinstance(item, Design):
             item.times_ms.update(times_ms)
             cost_db = reached_db[n] - item.prediction.nominal_noise_reduction_db
-            if cost_db > max(fallback.margin_db, item.ceiling_cost_db or 0.0):
+            # With weights in J, a Wiener filter's higher mean need not come of its gain.
+            if not weighted[n] and cost_db > max(fallback.margin_db, item.ceiling_cost_db or 0.0):
                 designs[n] = replace(item, ceiling_cost_db=cost_db)
 
 
@@ -403,16 +417,20 @@ def _above_ceiling_db(made: Design | SynthesisError) -> float:
     return -math.inf if beyond is None else beyond.nominal_noise_reduction_db
 
 
-def _is_doubtful(generated: Design | SynthesisError, fallback: Fallback) -> bool:
+def _is_doubtful(generated: Design | SynthesisError, fallback: Fallback, is_weighted: bool) -> bool:
     """Return whether to design Wiener filters too, and compare.
 
     Not for unusable paths, which have no filter, nor under the request's ceiling, where all starts lead to the same
-    filter.
+    filter. With weights in J, neither the mean noise reduction nor the ceiling says which start is better.
     """
     if isinstance(generated, SynthesisError):
         return isinstance(generated, NonFiniteFilter)
     generated_db = generated.prediction.nominal_noise_reduction_db
-    if generated.ceiling_cost_db is not None or generated_db >= fallback.below_db:
+    if generated_db >= fallback.below_db:
+        return False
+    if is_weighted:
+        return True
+    if generated.ceiling_cost_db is not None:
         return False
     return (
         generated.wmmse is None
@@ -421,12 +439,17 @@ def _is_doubtful(generated: Design | SynthesisError, fallback: Fallback) -> bool
 
 
 def _may_win(
-    method: str, n_updates: int, problem: Problem, generated: Design | SynthesisError, found: Sequence[Design]
+    method: str,
+    n_updates: int,
+    problem: Problem,
+    generated: Design | SynthesisError,
+    found: Sequence[Design],
+    is_weighted: bool,
 ) -> bool:
     """Return whether a Wiener filter may be the best; found are those before it."""
     if method == "fir_wiener":
         return problem.latency_samples > 0
-    if not n_updates or not found or isinstance(generated, SynthesisError):
+    if not n_updates or not found or isinstance(generated, SynthesisError) or is_weighted:
         return True
     behind_db = generated.prediction.nominal_noise_reduction_db - found[-1].prediction.nominal_noise_reduction_db
     return behind_db < UPDATES_BRING_DB
@@ -447,6 +470,12 @@ def _merit_db(made: Design, generated: Design | SynthesisError, problem: Problem
     return mean_db - LOUDER_COSTS_DB * max(beyond_db, 0.0)
 
 
+def _weighted_merit(made: Design, posed: Problem, profile: RefinementProfile, model: Model) -> float:
+    """Compute -J with the problem's weights, so that the lowest J wins, by which louder bands count, too."""
+    reference_psd = model.parameters.reference_psd if posed.reference_psd is None else posed.reference_psd
+    return -joint_objective(posed, made.taps, profile, reference_psd)
+
+
 def _loudest_db(made: Design) -> float:
     return -float(made.prediction.band_reduction_db[columns(AMP_BANDS)].min())
 
@@ -457,6 +486,6 @@ def _times_ms(designs: Sequence[Design | SynthesisError]) -> dict[str, float]:
 
 
 def _is_weighted(problem: Problem, options: DesignOptions) -> bool:
-    """Return whether updates minimise a J of the problem's own, so that its filters compare with no other's."""
+    """Return whether a problem has weights of its own in J, which then compares its candidates."""
     profile = PROFILES[options.profile]
-    return options.n_updates > 0 and problem.weighted(profile) != profile
+    return problem.weighted(profile) != profile

@@ -25,6 +25,8 @@ from typing import (
 
 from pydantic import Field, create_model
 
+from synthesis.band_weights import BandWeights
+from synthesis.curve import Curve
 from synthesis.gain_curve import GainCurve
 from synthesis.methods import METHODS
 from synthesis.profiles import MAX_UPDATES, PROFILES, RefinementProfile
@@ -42,6 +44,7 @@ T = TypeVar("T")
 DEFAULT_MAX_GAIN_DB = 30.0
 # Range of a number, and of all points of a curve.
 MAX_GAIN_RANGE_DB = (-20.0, 60.0)
+BAND_WEIGHT_RANGE = (0.0, 10.0)
 MAX_LATENCY_SAMPLES = 1024.0
 
 
@@ -118,13 +121,18 @@ class FilterFields:
 
 
 @declares
-class CeilingFields:
-    """Options of every request that designs a filter."""
+class ObjectiveFields:
+    """Options of every request that designs a filter: what it is to minimise, and to keep."""
 
     max_gain_db: float | GainCurve = option(
         "Ceiling on |W| in dB, which every filter keeps: a number, or a curve over frequency, linear in log frequency "
         "between its points and held beyond its ends.",
         default=DEFAULT_MAX_GAIN_DB,
+    )
+    band_weights: BandWeights | None = option(
+        "Target curve: weights of the bands in the mean noise reduction from 50 Hz to 5 kHz that is optimised, a "
+        "curve over frequency as of `max_gain_db`, 0 to 10. Only their ratios matter; default: all alike.",
+        default=None,
     )
     risk_weight: float | None = option(
         "Weight of the worst band, against the mean of all, in the objective that updates, ceilings and exports "
@@ -136,11 +144,13 @@ class CeilingFields:
 
     def weighted(self, profile: RefinementProfile) -> RefinementProfile:
         """Return a profile with the weights in J that were chosen."""
-        return profile if self.risk_weight is None else replace(profile, risk_weight=self.risk_weight)
+        if self.risk_weight is not None:
+            profile = replace(profile, risk_weight=self.risk_weight)
+        return profile if self.band_weights is None else replace(profile, band_weights=self.band_weights.relative())
 
 
 @declares
-class ProblemFields(FilterFields, CeilingFields):
+class ProblemFields(FilterFields, ObjectiveFields):
     """Options that are part of a filter's problem."""
 
     min_gain_margin_db: float = option(
@@ -224,3 +234,11 @@ def option_schemas() -> dict[str, dict[str, Any]]:
     declared: dict[str, Any] = get_type_hints(DesignFields, include_extras=True)
     properties: dict[str, dict[str, Any]] = create_model("Declared", **declared).model_json_schema()["properties"]
     return properties
+
+
+@cache
+def curve_kinds() -> dict[str, type[Curve]]:
+    """Return the options that are curves, or may be, with their kinds of curve."""
+    hints = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(DesignFields).items()}
+    kinds = {name: [kind for kind in args if isinstance(kind, type)] for name, args in hints.items()}
+    return {name: kind for name, found in kinds.items() for kind in found if issubclass(kind, Curve)}

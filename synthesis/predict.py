@@ -71,8 +71,11 @@ RESPONSE_LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
 # Factors (dB) on the model's expectation for responses of these lengths; interpolated over log length.
 CUT_DB = (21.5, 7.0, 5.5, 3.2, 2.3, 2.3, 0.0)
 
+# Half-widths that nine in ten predictions keep; the model's for RESPONSE_LENGTHS. Without a model of the device they
+# grow with what the unknown costs, up to WIDEST_DB: over ears, ducts, rooms, windows, headrests and headsets.
 INTERVAL_DB = {"uncertainty": 1.0, "coherence": 3.5}
-# Half-widths that nine in ten predictions keep; the model's for RESPONSE_LENGTHS.
+WIDEST_DB = {"uncertainty": 4.5, "coherence": 14.0}
+COST_SHARE = 1.5
 MODEL_INTERVAL_DB = (4.5, 5.3, 5.0, 6.3, 7.0, 3.6, 3.4)
 
 # Multiple of the support's typical uncertainty below which uncertainty is that of the ear, not the measurement.
@@ -154,7 +157,7 @@ def predict(
     disturbance, residual, control, in_phase, quadrature, unexplained, late = sums[:-3].reshape(len(POWERS), -1)
     is_measured = is_true or has_coherence or uncertainty is not None
     of_control = 0 if is_true or uncertainty is None else uncertainty[1] * control
-    unknown, interval_db = np.zeros_like(disturbance), 0.0
+    unknown, interval_db, basis = np.zeros_like(disturbance), 0.0, None
     if not is_true:
         if is_measured or resembles:
             unknown = _unknown(disturbance, unexplained, late, sums[-1], learned, has_coherence, uncertainty)
@@ -180,6 +183,10 @@ def predict(
     low, high, overall, weighted = (
         _level_db(x, y) for x, y in zip(*(powers[:, 0] @ _LEVELS).tolist(), strict=True)
     )
+
+    if basis and not np.any(learned[0]):
+        cost_db = _without_unknown(disturbance, residual) - mean[0]
+        interval_db = max(interval_db, min(COST_SHARE * cost_db, WIDEST_DB[basis]))
 
     found = Prediction(
         basis="coherence" if is_measured else "model",

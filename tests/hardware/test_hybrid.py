@@ -8,6 +8,8 @@ import pytest
 from hardware.controller_fit import ControllerFit, fit_controller
 from hardware.hybrid import GAINS_DB, _plant, design_hybrid, loop_problem
 from model_store.store import BUNDLED_ROOT, ModelStore
+from synthesis.band_weights import BandWeights
+from synthesis.bands import WIDE_BANDS
 from synthesis.controller import judge
 from synthesis.design import Model, design
 from synthesis.options import ControllerFields
@@ -62,6 +64,22 @@ def test_fit_lowers_objective_stably(posed):
     silent, *_ = fit.objective(np.zeros_like(fit.response(rows)), 20.0)
     assert value[0] < silent[0] - 1
     assert np.isfinite(value[0])
+
+
+def test_controller_follows_band_weights(ear, model):
+    """A controller of two sections, for the bands from 50 to 200 Hz alone."""
+    weighted = replace(ear, band_weights=BandWeights([200, 215], [10, 0]))
+    low = slice(WIDE_BANDS.index(17), WIDE_BANDS.index(23) + 1)
+    made = design(ear, OPTIONS, model)
+    left = []
+    for problem in (ear, weighted):
+        plants = [_plant(problem, problem.conditions[0], "")]
+        posed = loop_problem(problem, made, plants, GAINS_DB, ControllerFields(), model, np.zeros(0, np.intp))
+        fit, rows = fit_controller(posed, 2)
+        closed = 1 + fit.response(rows[:1])[:, None, : fit.n_scored] * posed.scored + posed.scored_before
+        power = np.add.reduceat(posed.residual / np.abs(closed) ** 2, fit.first_of_band, axis=-1)
+        left.append(np.log(power[0, 0, low]).mean())
+    assert left[1] < left[0] - 0.1
 
 
 @pytest.mark.parametrize(("rate_hz", "latency_us"), [(48_000.0, 83.0), (384_000.0, 5.0)])

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import byref
+from ctypes import byref, c_double
 from dataclasses import replace
 from time import perf_counter
 
@@ -22,7 +22,7 @@ from synthesis.backends.cpu.library import (
     core,
     core_parameters,
 )
-from synthesis.bands import WIDE_BANDS
+from synthesis.bands import NR_BANDS, WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.gain_curve import TOLERANCE_DB
@@ -48,6 +48,9 @@ from synthesis.types import (
 
 # The core's numbers for the methods that it computes itself, and for taps of `STARTS`, which it only refines.
 _NATIVE, _START_GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
+
+# Weights of the bands in J's mean.
+_ALIKE = tuple(float(band in NR_BANDS) for band in WIDE_BANDS)
 
 _STAGES = ("decode", "path_ratio", "generate", "reconstruct", "refine", "predict")
 
@@ -327,4 +330,5 @@ def _core_profile(profile: RefinementProfile) -> Profile:
         profile.step_cap or 0.0,
         profile.ceiling_weight,
         profile.tolerance,
+        (c_double * len(WIDE_BANDS))(*(profile.band_weights or _ALIKE)),
     )

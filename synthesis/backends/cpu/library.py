@@ -28,7 +28,7 @@ from synthesis.start.fir_wiener import between_edges, drive_ceiling, starting_we
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 from synthesis.types import MAX_CONDITIONS, ModelParameters
 
-ABI = 13
+ABI = 14
 N_STAGES = 6
 # Numbers of `Prediction` from `mean_noise_reduction_db` on.
 N_FIGURES = 14
@@ -66,6 +66,8 @@ _DOUBLE = {
     **dict.fromkeys(("large_decrease", "small_decrease", "most_residual", "direct_damping"), profiles),
     **dict.fromkeys(("coherence_share", "model_bound", "natural_spread", "plausible_range"), predict),
     **{f"interval_{name}_db": predict.INTERVAL_DB[name] for name in ("uncertainty", "coherence")},
+    **{f"widest_{name}_db": predict.WIDEST_DB[name] for name in ("uncertainty", "coherence")},
+    "cost_share": predict,
     "cut_db": predict.CUT_DB,
     "model_interval_db": predict.MODEL_INTERVAL_DB,
     **dict.fromkeys(("surprise", "convincing", "max_distance"), plausibility),
@@ -141,7 +143,7 @@ class Input(Structure):
 
 
 class Profile(Structure):
-    """refinement_profile of update.h."""
+    """refinement_profile of tap_objective.h."""
 
     _fields_ = (
         *(
@@ -149,6 +151,7 @@ class Profile(Structure):
             for name in ("n_fft", "first_band", "n_bands", "preconditioner", "n_iterations", "settles")
         ),
         *((name, c_double) for name in ("risk_weight", "damping", "step_cap", "ceiling_weight", "tolerance")),
+        ("band_weights", c_double * len(WIDE_BANDS)),
     )
 
 

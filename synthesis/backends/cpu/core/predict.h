@@ -228,7 +228,7 @@ static double residual_where(const double *sums, int b, double missing_r, double
 /* Computes all figures of a filter from its sums. */
 static void figures_of(const double *sums, const knowledge *k, prediction_figures *found)
 {
-    enum { AS_PREDICTED, LOUDER, QUIETER, LATER, EARLIER, BETTER_MEASURED, N_CASES };
+    enum { AS_PREDICTED, LOUDER, QUIETER, LATER, EARLIER, BETTER_MEASURED, AS_SENT, N_CASES };
     double unknown[N_BANDS], mean[N_CASES] = {0}, before_level[4] = {0}, after_level[4] = {0};
     const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS;
     unknown_power(sums, k, unknown);
@@ -239,7 +239,7 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
                       : k->has_coherence ? constant.interval_coherence_db
                                          : at_length(length, constant.model_interval_db);
     found->amplification = found->wide_amplification = 0;
-    int finite = 1;
+    int finite = 1, knows_device = 0;
     for (int n = 0; n < N_SUMS; n++)
         finite &= isfinite(sums[n]);
     for (int b = 0; b < N_BANDS; b++) {
@@ -263,13 +263,19 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
             mean[AS_PREDICTED] += reduction / NR_COUNT;
             for (int n = LOUDER; n <= EARLIER; n++)
                 mean[n] += decibels(before / after[n]) / NR_COUNT;
+            mean[AS_SENT] += decibels((disturbance[b] + silence) / (residual + silence)) / NR_COUNT;
             mean[BETTER_MEASURED] += decibels((disturbance[b] + natural + silence) / (residual + natural + silence)) / NR_COUNT;
         }
+        knows_device |= k->learned[b] != 0;
         double weights[4] = {b < AMP_FIRST, b >= AMP_FIRST + AMP_COUNT, 1, a_weights[b]};
         for (int n = 0; n < 4; n++)
             before_level[n] += weights[n] * before, after_level[n] += weights[n] * after[AS_PREDICTED];
     }
     found->mean = mean[AS_PREDICTED];
+    if (!k->is_true && !knows_device && (k->uncertainty || k->has_coherence)) {
+        double widest = k->uncertainty ? constant.widest_uncertainty_db : constant.widest_coherence_db;
+        found->interval = fmax(found->interval, fmin(constant.cost_share * (mean[AS_SENT] - found->mean), widest));
+    }
     found->low = -level_change(before_level[0], after_level[0]);
     found->high = -level_change(before_level[1], after_level[1]);
     found->level = level_change(before_level[2], after_level[2]);
