@@ -125,7 +125,7 @@ FAULTS = [
     *_of(
         CORE, "tap_objective.h",
         [("(x * c->square[0][b] - 2 * c->cross[0][b])", "(x * c->square[0][b] - c->cross[0][b])"),
-         ("share * exp(log_ratio / 2) / amplitude[b]", "share * exp(log_ratio) / amplitude[b]")],
+         ("share * sqrt(ratio) / amplitude[b]", "share * ratio / amplitude[b]")],
         *TESTS_OF_CORE,
     ),
     *_of(
