@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cli.service import ServiceClient
-from cli.tables import loop_text
+from cli.tables import loop_text, mean_of
 
 Json = dict[str, Any]
 
@@ -135,7 +135,7 @@ def plot(
 def _page(service: ServiceClient, paths: Json, options: Json, design: Json, rival: Json, drawing: str) -> str:
     prediction = design["prediction"]
     rows = [
-        ("mean noise reduction, 50 Hz to 5 kHz", "mean_noise_reduction_db", "dB"),
+        (f"mean noise reduction, {mean_of(prediction)}", "mean_noise_reduction_db", "dB"),
         ("interval of that mean, ±", "interval_db", "dB"),
         ("amplification", "amplification_db", "dB"),
         ("largest |W|", "max_gain_db", "dB"),

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from synthesis.backends import backend_class
 from synthesis.backends.cpu import CpuBackend
-from synthesis.bands import AMP_BANDS, WIDE_BANDS, columns
+from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import (
     Interrupted,
@@ -64,7 +64,7 @@ from synthesis.types import (
     Replaced,
     WmmsePrediction,
 )
-from synthesis.unknown_bands import BAND_BINS, LEAST_COHERENCE_SUM, MOST_UNCERTAIN, quiet_db
+from synthesis.unknown_bands import BAND_BINS, LEAST_COHERENCE_SUM, MOST_UNCERTAIN, quiet_db, silent_bands
 
 # Largest level difference of primary and secondary path. Measured ears have both within 20 dB; an amplifier or a
 # converter before the loudspeaker may change it by 60.
@@ -341,6 +341,7 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, *, is_ab
         prediction,
         conditions=tuple(replace(pair, left_out=before.left_out) for pair, before in pairs),
         unknown_bands=loose.prediction.unknown_bands,
+        counted_bands=loose.prediction.counted_bands,
         basis=loose.prediction.basis,
         interval_db=loose.prediction.interval_db,
     )
@@ -562,7 +563,17 @@ def _scaled(path: Path, exponent: int) -> Path:
 
 
 def _judged(paths: Paths, problem: Problem, model: Model, judge: bool) -> Paths:
-    """Return the paths with what is unknown of them: of what was sent, of the model's device, or of the responses."""
+    """Return the paths with what is unknown of them: of what was sent, of the model's device, or of the responses.
+
+    Bands in which the system is silent are unknown, whatever is known of the others.
+    """
+    known = _known(paths, problem, model, judge)
+    if not _is_usable(paths) or (silent := silent_bands(paths.primary)) is None:
+        return known
+    return replace(known, silent=silent, unknown=silent if known.unknown is None else silent | known.unknown)
+
+
+def _known(paths: Paths, problem: Problem, model: Model, judge: bool) -> Paths:
     if paths.coherence is not None or paths.uncertainty is not None:
         unknown = np.zeros(len(WIDE_BANDS), bool)
         if paths.coherence is not None:
@@ -675,11 +686,16 @@ def _joined(problem: Problem, found: Sequence[Prediction | SynthesisError]) -> P
 
 
 def _with_unknown(posed: Problem, prediction: Prediction) -> Prediction:
-    """Add the unknown bands of all conditions to the prediction."""
+    """Add the unknown bands of all conditions to the prediction, and those that its means count."""
     unknown = [paths.unknown for paths in posed.conditions if paths.unknown is not None]
     if not unknown:
         return prediction
-    return replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[np.any(unknown, axis=0)].tolist()))
+    found = replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[np.any(unknown, axis=0)].tolist()))
+    silent = [paths.silent for paths in posed.conditions if paths.silent is not None]
+    if len(silent) < len(posed.conditions):
+        return found
+    is_silent = dict(zip(WIDE_BANDS, np.all(silent, axis=0).tolist(), strict=True))
+    return replace(found, counted_bands=tuple(n for n in NR_BANDS if not is_silent[n]) or NR_BANDS)
 
 
 def _quiet_db(posed: Problem, taps: Float32) -> NDArray[np.float64] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.bands import AMP_BANDS, columns
+from synthesis.bands import AMP_BANDS, NR_BANDS, columns
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS, Path
@@ -78,8 +78,10 @@ class Paths:
     # Uncertainty that the ends of the responses show, and half-width in dB of the prediction's interval; None where
     # more is known. Set by a design.
     response: tuple[Float32, float] | None = field(default=None, kw_only=True)
-    # Bands without measured data, bool [31]; None: none. Set by a design.
+    # Bands without measured data, silent ones included, bool [31]; None: none. Set by a design.
     unknown: NDArray[np.bool_] | None = field(default=None, kw_only=True)
+    # Bands in which the system is silent, which no mean counts, bool [31]; None: none. Set by a design.
+    silent: NDArray[np.bool_] | None = field(default=None, kw_only=True)
     # Weight above 0, relative to other conditions.
     weight: float = field(default=1.0, kw_only=True)
     # Name of the condition in answers and errors.
@@ -227,6 +229,8 @@ class Prediction:
     nominal_noise_reduction_db: float
     # Bands without measured data in a condition.
     unknown_bands: tuple[int, ...] = ()
+    # Bands from 50 Hz to 5 kHz that the means count: those in which the system is not silent.
+    counted_bands: tuple[int, ...] = NR_BANDS
     # Predictions per condition, if several.
     conditions: tuple[ConditionPrediction, ...] = ()
 

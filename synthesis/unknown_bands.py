@@ -1,4 +1,4 @@
-"""Bands without measured data: how they are found, and how they are kept from becoming louder."""
+"""Bands without measured data, or in which a system is silent: found, and kept from becoming louder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from synthesis.bands import WIDE_BANDS, edges_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.methods import spectrum
+from synthesis.methods import Path, spectrum
 from synthesis.support_statistics import first_bins
 from synthesis.types import Paths
 
@@ -17,6 +17,10 @@ UNHEARD = 0.06
 
 # Largest `uncertainty` of a band that is known in part; `/calibrate` answers no larger one.
 MOST_UNCERTAIN = 1.0
+
+# Mean |P|^2 of a band over that of the loudest below which the system is silent: 60 dB, as above half the rate of a
+# converter. The quietest bands of 30 measured ears are at -38 dB.
+SILENT = 1e-6
 
 # Allowed increase of an unknown band's level (dB).
 LOUDEST_DB = 0.9
@@ -29,6 +33,33 @@ LEAST_GAIN_DB = -60.0
 # First bins of the bands from 20 Hz to 20 kHz on the design grid, and the bin after the last.
 BAND_BINS = first_bins((*(edges_hz(n)[0] for n in WIDE_BANDS), edges_hz(WIDE_BANDS[-1])[1]))
 LEAST_COHERENCE_SUM = UNHEARD * np.diff(BAND_BINS)
+
+# The same on the grid of responses of up to this many samples; a band without a bin has that above it.
+_SHORT = 8192
+_SHORT_BINS = BAND_BINS * _SHORT // DESIGN_N_FFT
+
+
+def silent_bands(primary: Path) -> NDArray[np.bool_] | None:
+    """Find the bands in which nothing arrives at the error microphone.
+
+    Parameters
+    ----------
+    primary
+        A path of usable shape and values.
+
+    Returns
+    -------
+    NDArray[np.bool_] or None
+        Per band from 20 Hz to 20 kHz, [31]; None if there is none.
+    """
+    bins = BAND_BINS
+    if not np.iscomplexobj(primary):
+        n_fft, bins = (_SHORT, _SHORT_BINS) if len(primary) <= _SHORT else (DESIGN_N_FFT, BAND_BINS)
+        primary = np.fft.rfft(primary, n_fft)
+    power = np.add.reduceat(np.square(primary.real) + np.square(primary.imag), bins)[:-1]
+    power /= np.maximum(np.diff(bins), 1)
+    silent: NDArray[np.bool_] = power < SILENT * power.max()
+    return silent if silent.any() else None
 
 
 def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:

@@ -167,7 +167,8 @@ function showReduction() {
   });
   $("plot-nr").setAttribute("aria-label", `Noise reduction per band: ${found.band_centre_hz.map((hz, i) => `${hz} Hz ${nr[i].toFixed(1)} dB`).join(", ")}`);
   const level = found.level_reduction_db, loss = found.sensitivity_db;
-  const parts = [`Mean noise reduction 50 Hz to 5 kHz: ${found.mean_noise_reduction_db.toFixed(1)} dB${half ? ` ± ${half.toFixed(1)}` : ""}`];
+  const counted = found.counted_bands_hz || [], range = counted.length ? `${counted[0]} to ${counted.at(-1)} Hz` : "50 Hz to 5 kHz";
+  const parts = [`Mean noise reduction ${range}: ${found.mean_noise_reduction_db.toFixed(1)} dB${half ? ` ± ${half.toFixed(1)}` : ""}`];
   if (rival) parts.push(`Wiener filter: ${rival.prediction.mean_noise_reduction_db.toFixed(1)} dB`);
   if (level) parts.push(`level ${level.unweighted.toFixed(1)} dB, A-weighted ${level.a_weighted.toFixed(1)} dB`);
   parts.push(`amplification ${found.amplification_db.toFixed(2)} dB`, `largest |W| ${found.max_gain_db.toFixed(1)} dB`);

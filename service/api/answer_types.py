@@ -136,7 +136,7 @@ class PredictionAnswer(TypedDict):
     noise_reduction_db: PerBand
     """Per band; positive is quieter."""
     mean_noise_reduction_db: Number
-    """Mean over the 21 bands from 50 Hz to 5 kHz."""
+    """Mean over the bands from 50 Hz to 5 kHz that the system has, `counted_bands_hz`."""
     interval_db: Annotated[Number, Field(ge=0)]
     """Half-width of an interval about that mean which holds the true one in at least 80 % of cases; nine in ten of
     the listeners and recordings that it was checked on."""
@@ -153,8 +153,11 @@ class PredictionAnswer(TypedDict):
     """RMS of the loudspeaker signal, in the unit of the reference."""
     unknown_bands_hz: list[Number]
     """Nominal centres of the one-third-octave bands, 20 Hz to 20 kHz, of which the measurement says nothing: their
-    mean coherence is below 0.06, or an uncertainty above 1. They weigh nothing in a design, which keeps them from
-    becoming louder."""
+    mean coherence is below 0.06, an uncertainty above 1, or the primary path 60 dB below its loudest band, as above
+    half the rate of a converter. They weigh nothing in a design, which keeps them from becoming louder."""
+    counted_bands_hz: list[Number]
+    """Nominal centres of the bands of `mean_noise_reduction_db`: those from 50 Hz to 5 kHz in which the system is not
+    silent. `amplification_db` leaves silent bands out, too."""
     worst_noise_reduction_db: NotRequired[Number]
     """Of several conditions, the lowest mean; the other figures are weighted means over them."""
     conditions: NotRequired[list[ConditionAnswer]]

@@ -30,6 +30,7 @@ from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
 from synthesis.latency import with_latency
 from synthesis.loop import loop_of
 from synthesis.methods import spectrum
+from synthesis.unknown_bands import silent_bands
 
 router = APIRouter(route_class=ReadingRoute)
 
@@ -72,7 +73,12 @@ async def export(
             raise HttpProblem("invalid-field", f"{found}; {what}", "max_gain_db")
     visit.decoded()
     spectra = [
-        PathSpectra(spectrum(condition.primary), spectrum(condition.secondary), condition.weight)
+        PathSpectra(
+            spectrum(condition.primary),
+            spectrum(condition.secondary),
+            condition.weight,
+            silent_bands(condition.primary),
+        )
         for condition in with_latency(given).conditions
     ]
 

@@ -158,6 +158,7 @@ class ReferenceBackend:
                     self._band_uncertainty,
                     has_coherence=coherence is not None,
                     uncertainty=given.uncertainty[item],
+                    silent=given.silent[item],
                     resembles=given.resembles[item] is not False,
                     is_true=is_true,
                 )
@@ -290,6 +291,7 @@ class _Conditions:
             for condition in conditions
         ]
         self.uncertainty = [condition.uncertainty for condition in conditions]
+        self.silent = [condition.silent for condition in conditions]
         self.resembles = [condition.resembles for condition in conditions]
         self.max_gain_db = psd.new_tensor([[item.max_gain_db] for item in left])
         self.reference_psd = torch.stack(
