@@ -40,7 +40,9 @@ def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None
     )
     if found.get("unknown_bands_hz"):
         bands = ", ".join(f"{hz:g}" for hz in found["unknown_bands_hz"])
-        click.echo(f"nothing is known at {bands} Hz: the system is silent there, or needs a broader or louder probe")
+        click.echo(
+            f"nothing is known at {bands} Hz: the system is silent there, or needs a broader or louder probe"
+        )
     for item in found.get("conditions", ()):
         left_out = item.get("left_out_noise_reduction_db")
         more = "" if left_out is None else f"; {left_out:.1f} dB from a filter for the others"

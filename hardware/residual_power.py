@@ -46,8 +46,8 @@ class PathSpectra:
     secondary: Complex
     # Weight in J, above 0.
     weight: float = 1.0
-    # Bands in which the system is silent, which count only by what makes them louder, bool [31]; None: none.
-    silent: NDArray[np.bool_] | None = None
+    # 0, UNKNOWN or ABSENT per band, uint8 [31]; None: all are known.
+    unknown: NDArray[np.uint8] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +67,8 @@ class ResidualPower:
     disturbance: Real
     # Weights of the conditions, with sum one.
     share: Real
-    # Bands that count only by what makes them louder, bool [n_conditions, 31]; None: none.
-    silent: NDArray[np.bool_] | None = None
+    # 0, UNKNOWN or ABSENT, uint8 [n_conditions, 31]; None: all are known.
+    unknown: NDArray[np.uint8] | None = None
     # Sub-bands per band.
     per_band: int = SUB_BANDS_PER_BAND
 
@@ -118,7 +118,7 @@ class ResidualPower:
             least=np.maximum(a - np.abs(optimum) ** 2 * d, 0),
             disturbance=(power @ band_membership(WIDE_BANDS, DESIGN_N_FFT)) / total,
             share=weights / weights.sum(),
-            silent=_silent(conditions),
+            unknown=_unknown(conditions),
         )
 
     def below(self, highest_hz: float) -> ResidualPower:
@@ -157,7 +157,7 @@ class ResidualPower:
     def objective(self, power: Real) -> tuple[Real, Real]:
         """Compute J of band powers [..., n_conditions, 31], and its slopes dJ / dl."""
         log_ratio = np.log((power + SILENCE) / (self.disturbance + SILENCE))
-        return objective(log_ratio, self.share, unknown=self.silent)
+        return objective(log_ratio, self.share, unknown=self.unknown)
 
     def noise_reduction_db(self, power: Real) -> Real:
         """Average the noise reduction (dB) over the conditions and the 21 bands from 50 Hz to 5 kHz."""
@@ -166,10 +166,10 @@ class ResidualPower:
         return mean
 
 
-def _silent(conditions: Sequence[PathSpectra]) -> NDArray[np.bool_] | None:
-    none = np.zeros(len(WIDE_BANDS), bool)
-    silent = np.stack([none if item.silent is None else item.silent for item in conditions])
-    return silent if silent.any() else None
+def _unknown(conditions: Sequence[PathSpectra]) -> NDArray[np.uint8] | None:
+    none = np.zeros(len(WIDE_BANDS), np.uint8)
+    unknown = np.stack([none if item.unknown is None else item.unknown for item in conditions])
+    return unknown if unknown.any() else None
 
 
 @cache

@@ -37,8 +37,8 @@ from measurement.prior import PathPrior, held_power
 from measurement.tail_power import tail_power
 from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.design import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.errors import InvalidPaths
+from synthesis.level import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.plausibility import SupportPrior
 from synthesis.support_statistics import delay_samples
 

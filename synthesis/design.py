@@ -2,7 +2,7 @@
 
 `design` solves one problem and `design_all` a batch, in these steps:
 
-1. `_posed`: paths at unit level, unknown bands, latency in the paths
+1. `pose`: paths at unit level, unknown bands, latency in the paths
 2. `_drafted`: first taps and Gauss-Newton updates, by the model's backend
 3. `_finished`: margins of the loop, prediction, and for a filter above its ceiling or one that makes an unknown band
 louder, `_limited`: the best filter that keeps them
@@ -14,38 +14,31 @@ An error replaces its problem's result and affects no other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from time import perf_counter
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from synthesis.backends import backend_class
 from synthesis.backends.cpu import CpuBackend
-from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
-from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.bands import AMP_BANDS, columns
+from synthesis.ceiling import is_above, limit, loose_db
 from synthesis.errors import (
     Interrupted,
-    InvalidOption,
-    InvalidPaths,
     NonFiniteFilter,
     SynthesisError,
     answer_or_raise,
+    map_or_error,
 )
-from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db, highest_db, lowest_db
+from synthesis.gain_curve import TOLERANCE_DB, lowest_db
 from synthesis.interruption import check_interruption
-from synthesis.latency import with_latency
-from synthesis.loop import closed_loop_secondary, judge_loop, loop_gain, with_margins, worst_loop
-from synthesis.options import DEFAULT_MAX_GAIN_DB
+from synthesis.joint_prediction import batches, predict_batch, predict_joint, with_responses, with_unknown
+from synthesis.loop import judge_loop, loop_gain, with_margins, worst_loop
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
-from synthesis.predict import mean_prediction
-from synthesis.profiles import FAST, FINE
-from synthesis.response_noise import response_uncertainty
+from synthesis.posing import by_response, is_plain, pose
 from synthesis.types import (
-    MAX_CONDITIONS,
     UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
     Backend,
@@ -57,27 +50,11 @@ from synthesis.types import (
     Float32,
     Loop,
     ModelParameters,
-    Path,
-    Paths,
     Prediction,
     Problem,
     Replaced,
-    WmmsePrediction,
 )
-from synthesis.unknown_bands import BAND_BINS, LEAST_COHERENCE_SUM, MOST_UNCERTAIN, quiet_db, silent_bands
-
-# Largest level difference of primary and secondary path. Measured ears have both within 20 dB; an amplifier or a
-# converter before the loudspeaker may change it by 60.
-MAX_LEVEL_DIFFERENCE_DB = 100.0
-
-# Largest level of the primary over the secondary path of an ear: 30 measured ears have -12 to 5 dB.
-LOUDEST_PRIMARY_DB = 12.0
-
-# Rounds that put a ceiling on unknown bands made louder by the last filter.
-QUIET_ROUNDS = 4
-
-# Most halvings of the whole filter if no ceiling keeps unknown bands quiet.
-QUIET_HALVINGS = 24
+from synthesis.unknown_bands import lowest_quiet_db
 
 # With a latency, `wmmse` amplifies bands without enough time by up to 36 dB (`studies/wearing`). A Wiener filter's
 # loudest band may exceed the generator's by the first; a dB beyond costs the second in noise reduction.
@@ -134,7 +111,7 @@ def design_all(
         fallback is not None
         and options.method == "prime"
         and fallback.below_db == math.inf
-        and all(_is_plain(problem) for problem in problems)
+        and all(is_plain(problem) for problem in problems)
     )
     designs = _designed(problems, options, model, with_wmmse)
     if fallback is not None and options.method == "prime":
@@ -166,12 +143,12 @@ def predict_all(
     """
     # Only the core takes responses.
     backend = model.core if any(np.iscomplexobj(tap) for tap in taps) else model.backend
-    posed = _each(partial(_posed, model=model, judge=True), problems)
-    found = _predicted(posed, taps, backend, is_true)
+    posed = map_or_error(partial(pose, support=model.parameters.support), problems)
+    found = predict_batch(posed, taps, backend, is_true)
     if is_true:
         return found
-    found = _each(partial(_with_responses, backend=backend), posed, found, taps)
-    return _each(_with_unknown, posed, found)
+    found = map_or_error(partial(with_responses, backend=backend), posed, found, taps)
+    return map_or_error(with_unknown, posed, found)
 
 
 def implausible(
@@ -209,38 +186,19 @@ def _designed(
     problems: Sequence[Problem], options: DesignOptions, model: Model, with_wmmse: bool = False
 ) -> list[Design | SynthesisError]:
     """Design all problems without the fallback."""
-    posed = _each(partial(_posed, model=model), problems)
+    compares_itself = model.backend.judges_paths
+    posed = map_or_error(partial(pose, support=model.parameters.support, compares_itself=compares_itself), problems)
     drafts = _drafted(posed, options, model, with_wmmse)
-    return _each(partial(_finished, options=options, model=model), problems, posed, drafts)
-
-
-def _posed(problem: Problem, model: Model, judge: bool = False) -> Problem:
-    """Prepare the problem: unit level, plausibility, unknown bands, and the latency in the paths."""
-    conditions = problem.conditions
-    if not 1 <= len(conditions) <= MAX_CONDITIONS:
-        raise InvalidOption(f"conditions: there are {len(conditions)}; give 1 to {MAX_CONDITIONS}", "conditions")
-    for n, condition in enumerate(conditions):
-        if not 0 < condition.weight < np.inf:
-            field = f"conditions.{n}.weight"
-            raise InvalidOption(f"{field}: {condition.weight} is not a number above 0", field)
-    problem = at_unit_level(problem)
-    conditions = problem.conditions
-    # Before the latency changes the paths.
-    problem = replace(problem, conditions=tuple(_judged(paths, problem, model, judge) for paths in conditions))
-    return with_latency(problem) if problem.latency_samples else problem
+    return map_or_error(partial(_finished, options=options, model=model), problems, posed, drafts)
 
 
 def _drafted(
     posed: Sequence[Problem | SynthesisError], options: DesignOptions, model: Model, with_wmmse: bool = False
 ) -> list[Draft | SynthesisError]:
     """Make first taps and updates, for all problems at once, under a ceiling that good filters hardly reach."""
-    loose = [
-        replace(item, max_gain_db=max(_loose_db(item), _extremes_db(item.max_gain_db)[1]))
-        for item in posed
-        if isinstance(item, Problem)
-    ]
+    loose = [replace(item, max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)]
     found: list[Draft | SynthesisError] = []
-    for part in _batches(len(loose), model.backend):
+    for part in batches(len(loose), model.backend):
         found += model.backend.draft(loose[part], options, with_wmmse)
     in_order = iter(found)
     return [next(in_order) if isinstance(item, Problem) else item for item in posed]
@@ -251,19 +209,21 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     taps, prediction, times_ms = draft.taps, draft.prediction, draft.times_ms
     began = perf_counter()
     taps, loop = _with_margins(posed, taps, model)
-    comparison = draft.comparison if _is_plain(problem) else None
+    comparison = draft.comparison if is_plain(problem) else None
     if model.parameters.support is not None and comparison is not None and not comparison.is_right:
-        posed = replace(posed, conditions=tuple(map(_by_response, posed.conditions)))
+        posed = replace(posed, conditions=tuple(map(by_response, posed.conditions)))
     if prediction is None or loop is not None:
-        prediction = _prediction(posed, taps, model)
+        prediction = predict_joint(posed, taps, model.backend)
     else:
-        prediction = _with_responses(posed, prediction, taps, model.backend)
+        prediction = with_responses(posed, prediction, taps, model.backend)
     if options.leave_one_out and len(posed.conditions) > 1:
         prediction = _with_left_out(posed, prediction, options, model)
     if prediction is not draft.prediction:
         times_ms["predict"] = 1e3 * (perf_counter() - began)
-    prediction = _with_unknown(posed, prediction)
-    is_below = _is_below(posed.max_gain_db, draft.wmmse)
+    prediction = with_unknown(posed, prediction)
+    # WMMSE equals its prediction only below the ceiling.
+    surely_below_db = lowest_db(posed.max_gain_db) + TOLERANCE_DB - WMMSE_TOLERANCE_DB
+    is_below = draft.wmmse is not None and draft.wmmse.max_gain_db <= surely_below_db
     made = Design(
         taps,
         draft.refinement,
@@ -276,15 +236,15 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
         wmmse_above_ceiling=None if is_below else draft.wmmse,
         implausible=implausible(problem, model.parameters.support, comparison),
     )
-    is_above = _is_above(posed.max_gain_db, made)
-    if is_above or (prediction.unknown_bands and _quiet_db(posed, taps) is not None):
-        return _limited(posed, made, options.profile, model, is_above=is_above)
+    exceeds = is_above(posed.max_gain_db, made)
+    if exceeds or (prediction.unknown_bands and lowest_quiet_db(posed, taps) is not None):
+        return _limited(posed, made, options.profile, model, exceeds)
     return made
 
 
 def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float32, Loop | None]:
     """Give the taps the requested margins of the loop; also return the loop, with their cost."""
-    feedbacks = _feedbacks(problem)
+    feedbacks = problem.feedbacks
     if not feedbacks:
         return taps, None
     kept = with_margins(taps, feedbacks, problem.min_gain_margin_db, problem.min_phase_margin_deg)
@@ -293,7 +253,7 @@ def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float3
         open_loop = replace(
             problem, conditions=tuple(replace(condition, feedback=None) for condition in problem.conditions)
         )
-        before, after = (_prediction(open_loop, item, model) for item in (taps, kept))
+        before, after = (predict_joint(open_loop, item, model.backend) for item in (taps, kept))
         loss_db = before.mean_noise_reduction_db - after.mean_noise_reduction_db
     return kept, worst_loop([judge_loop(loop_gain(kept, feedback)) for feedback in feedbacks], loss_db)
 
@@ -306,36 +266,18 @@ def _with_left_out(problem: Problem, whole: Prediction, options: DesignOptions, 
         rest = replace(problem, conditions=problem.conditions[:n] + problem.conditions[n + 1 :])
         draft = answer_or_raise(_drafted([rest], options, model)[0])
         taps, _ = _with_margins(rest, draft.taps, model)
-        left_out = _prediction(replace(problem, conditions=(paths,)), taps, model)
+        left_out = predict_joint(replace(problem, conditions=(paths,)), taps, model.backend)
         conditions[n] = replace(conditions[n], left_out=left_out)
     return replace(whole, conditions=tuple(conditions))
 
 
-def _limited(posed: Problem, loose: Design, profile: str, model: Model, *, is_above: bool) -> Design:
-    """Find the best filter below the ceiling that keeps unknown bands quiet, with its cost and time."""
+def _limited(posed: Problem, loose: Design, profile: str, model: Model, exceeds: bool) -> Design:
+    """Keep a design below its ceiling and unknown bands quiet, with the cost and time; exceeds: it is above it."""
     began = perf_counter()
-    limit_db = ceiling_db(posed.max_gain_db, DESIGN_N_FFT)
-    profile = FINE.name if profile == FINE.name else FAST.name
-    taps, loop = loose.taps, loose.loop
-    if is_above:
-        taps = model.core.limit_gain(posed, taps, limit_db, profile)
-    for _ in range(QUIET_ROUNDS):
-        check_interruption()
-        if (louder_db := _quiet_db(posed, taps)) is None:
-            break
-        limit_db = np.minimum(limit_db, louder_db)
-        taps = model.core.limit_gain(posed, taps, limit_db, profile)
-    for _ in range(QUIET_HALVINGS):
-        if _quiet_db(posed, taps) is None:
-            break
-        taps = taps * np.float32(0.5)
+    taps, loop = limit(posed, loose.taps, profile, model.core, exceeds=exceeds), loose.loop
     if loop is not None:
-        feedbacks = _feedbacks(posed)
-        taps = with_margins(taps, feedbacks, posed.min_gain_margin_db, posed.min_phase_margin_deg)
-        # Bending the response for the margins may raise it elsewhere by some hundredths of a dB.
-        taps = taps * np.float32(min(1.0, 10 ** ((TOLERANCE_DB - excess_db(taps, limit_db)) / 20)))
-        loop = worst_loop([judge_loop(loop_gain(taps, feedback)) for feedback in feedbacks], loop.loss_db)
-    prediction = _prediction(posed, taps, model)
+        loop = worst_loop([judge_loop(loop_gain(taps, feedback)) for feedback in posed.feedbacks], loop.loss_db)
+    prediction = predict_joint(posed, taps, model.backend)
     pairs = zip(prediction.conditions, loose.prediction.conditions, strict=True)
     prediction = replace(
         prediction,
@@ -345,7 +287,7 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, *, is_ab
         basis=loose.prediction.basis,
         interval_db=loose.prediction.interval_db,
     )
-    cost_db = loose.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db if is_above else 0.0
+    cost_db = loose.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db if exceeds else 0.0
     spent_ms = 1e3 * (perf_counter() - began)
     times_ms = loose.times_ms | {"reconstruct": loose.times_ms.get("reconstruct", 0.0) + spent_ms}
     return replace(loose, taps=taps, prediction=prediction, times_ms=times_ms, loop=loop, ceiling_cost_db=cost_db)
@@ -463,290 +405,3 @@ def _loudest_db(made: Design) -> float:
 def _times_ms(designs: Sequence[Design | SynthesisError]) -> dict[str, float]:
     """Return the times of a batch, which are those of any of its designs."""
     return next((dict(item.times_ms) for item in designs if isinstance(item, Design)), {})
-
-
-def at_unit_level(problem: Problem) -> Problem:
-    """Multiply the paths of all conditions by one power of two, which is exact.
-
-    The unit of the error microphone is a factor of both paths and cancels in W = P / S, but squares in float32 could
-    overflow or vanish.
-
-    Parameters
-    ----------
-    problem
-        Paths of any level.
-
-    Returns
-    -------
-    Problem
-        The geometric mean of the levels of the first condition's paths is between -3 and 3 dB. Paths that are all zero
-        or not finite are left to the backend, which refuses them.
-
-    Raises
-    ------
-    InvalidPaths
-        The levels of a pair differ by more than MAX_LEVEL_DIFFERENCE_DB, or a feedback path's by more from their ratio.
-    """
-    levels_db = [(level_db(condition.primary), level_db(condition.secondary)) for condition in problem.conditions]
-    for n, (primary_db, secondary_db) in enumerate(levels_db):
-        difference_db = primary_db - secondary_db
-        if math.isfinite(difference_db) and abs(difference_db) > MAX_LEVEL_DIFFERENCE_DB:
-            # The one further from 0 dB is the unusual one.
-            name, other = "primary", "secondary"
-            if abs(secondary_db) > abs(primary_db):
-                name, other, difference_db = other, name, -difference_db
-            word = "below" if difference_db < 0 else "above"
-            error = InvalidPaths(
-                f"{name}: its level is {abs(difference_db):.0f} dB {word} that of the {other} path, which no "
-                "earphone explains; measure both with the same microphone and send both in its unit",
-                name,
-            )
-            raise problem.named(error, n)
-        feedback = problem.conditions[n].feedback
-        loop_db = -math.inf if feedback is None else level_db(feedback) + difference_db
-        if loop_db > MAX_LEVEL_DIFFERENCE_DB and math.isfinite(difference_db):
-            error = InvalidPaths(
-                f"feedback: its level is {loop_db:.0f} dB above that of secondary over primary path, which no "
-                "earphone explains; measure it with the same microphones and send all paths in their units",
-                "feedback",
-            )
-            raise problem.named(error, n)
-    mean_db = sum(levels_db[0]) / 2
-    if not math.isfinite(mean_db):
-        return problem
-    exponent = -round(mean_db / (20 * math.log10(2)))
-    if exponent == 0:
-        return problem
-    return replace(
-        problem,
-        conditions=tuple(
-            replace(
-                condition,
-                primary=_scaled(condition.primary, exponent),
-                secondary=_scaled(condition.secondary, exponent),
-            )
-            for condition in problem.conditions
-        ),
-    )
-
-
-def level_db(path: Path) -> float:
-    """Compute the level of a path.
-
-    Parameters
-    ----------
-    path
-        An impulse response or a spectrum.
-
-    Returns
-    -------
-    float
-        20 log10 of the root of the response's energy, the RMS over frequency of its spectrum; infinite for a path that
-        is all zero or not finite.
-    """
-    n = len(path) if path.dtype.kind == "c" else 1
-    parts = np.ascontiguousarray(path).view(path.real.dtype)
-    energy = float(np.vdot(parts, parts))
-    if not 1e-20 < energy < 1e30:  # squares in float32 overflow or vanish outside
-        with np.errstate(all="ignore"):
-            energy = float(np.square(parts, dtype=np.float64).sum())
-    if not 0 < energy < math.inf:
-        return math.inf if energy else -math.inf
-    return 10 * math.log10(energy / n)
-
-
-def _scaled(path: Path, exponent: int) -> Path:
-    """Multiply a path by 2 ** exponent."""
-    contiguous = np.ascontiguousarray(path)
-    scaled: Path = np.ldexp(contiguous.view(contiguous.real.dtype), exponent).view(contiguous.dtype)
-    return scaled
-
-
-def _judged(paths: Paths, problem: Problem, model: Model, judge: bool) -> Paths:
-    """Return the paths with what is unknown of them: of what was sent, of the model's device, or of the responses.
-
-    Bands in which the system is silent are unknown, whatever is known of the others.
-    """
-    known = _known(paths, problem, model, judge)
-    if not _is_usable(paths) or (silent := silent_bands(paths.primary)) is None:
-        return known
-    return replace(known, silent=silent, unknown=silent if known.unknown is None else silent | known.unknown)
-
-
-def _known(paths: Paths, problem: Problem, model: Model, judge: bool) -> Paths:
-    if paths.coherence is not None or paths.uncertainty is not None:
-        unknown = np.zeros(len(WIDE_BANDS), bool)
-        if paths.coherence is not None:
-            sums = np.add.reduceat(paths.coherence[: BAND_BINS[-1]], BAND_BINS[:-1])
-            unknown |= sums < LEAST_COHERENCE_SUM
-        if paths.uncertainty is not None:
-            unknown |= (paths.uncertainty > MOST_UNCERTAIN).any(0)
-        return replace(paths, unknown=unknown) if unknown.any() else paths
-    if problem.exact or problem.snr_db > 0:
-        share = 0.0 if problem.exact else 10 ** (-problem.snr_db / 10)
-        return replace(paths, uncertainty=np.full((2, len(WIDE_BANDS)), share, np.float32))
-    support = model.parameters.support
-    if support is None:
-        return _by_response(paths)
-    # A backend that judges plain paths does so itself where it designs.
-    if (
-        (not judge and model.backend.judges_paths and _is_plain(problem))
-        or paths.resembles is not None
-        or not _is_usable(paths)
-    ):
-        return paths
-    if support.resembles(paths.primary, paths.secondary):
-        return replace(paths, resembles=True)
-    return _by_response(replace(paths, resembles=False))
-
-
-def _by_response(paths: Paths) -> Paths:
-    """Return paths of no known device with the uncertainty that the ends of their responses show."""
-    if paths.coherence is not None or paths.uncertainty is not None or not _is_usable(paths):
-        return paths
-    return replace(paths, response=response_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN))
-
-
-def _is_usable(paths: Paths) -> bool:
-    """Return whether both paths have valid shapes and values."""
-    both = paths.primary, paths.secondary
-    shapes = ((N_BINS,) if np.iscomplexobj(item) else (min(max(item.size, 1), DESIGN_N_FFT),) for item in both)
-    return all(
-        item.shape == shape and np.isfinite(item).all() and item.any()
-        for item, shape in zip(both, shapes, strict=True)
-    )
-
-
-def _is_plain(problem: Problem) -> bool:
-    """Return whether the problem is a single condition without further data."""
-    return len(problem.conditions) == 1 and problem.conditions[0].feedback is None and not problem.latency_samples
-
-
-def _feedbacks(problem: Problem) -> list[Path]:
-    return [condition.feedback for condition in problem.conditions if condition.feedback is not None]
-
-
-def _prediction(posed: Problem, taps: Float32, model: Model) -> Prediction:
-    found = answer_or_raise(_predicted([posed], [taps], model.backend)[0])
-    return _with_responses(posed, found, taps, model.backend)
-
-
-def _with_responses(
-    posed: Problem, prediction: Prediction, taps: Float32 | Complex64, backend: Backend
-) -> Prediction:
-    """Predict again with what the ends of the responses leave unknown; candidates are still compared as sent."""
-    known = [paths.response for paths in posed.conditions if paths.response is not None]
-    if not known:
-        return prediction
-    if any(uncertainty.any() for uncertainty, _ in known):
-        conditions = tuple(
-            paths if paths.response is None else replace(paths, uncertainty=paths.response[0])
-            for paths in posed.conditions
-        )
-        again = answer_or_raise(_predicted([replace(posed, conditions=conditions)], [taps], backend)[0])
-        prediction = replace(again, nominal_noise_reduction_db=prediction.nominal_noise_reduction_db)
-    return replace(prediction, basis="response", interval_db=max(interval_db for _, interval_db in known))
-
-
-def _predicted(
-    posed: Sequence[Problem | SynthesisError],
-    taps: Sequence[Float32 | Complex64],
-    backend: Backend,
-    is_true: bool = False,
-) -> list[Prediction | SynthesisError]:
-    """Predict all conditions in their closed loops, with S / (1 + W F) for S."""
-    alone, filters = [], []
-    for problem, control_filter in zip(posed, taps, strict=True):
-        if isinstance(problem, SynthesisError):
-            continue
-        for paths in problem.conditions:
-            if paths.feedback is not None:
-                secondary = closed_loop_secondary(paths.secondary, paths.feedback, control_filter)
-                paths = replace(paths, secondary=secondary, feedback=None)
-            alone.append(Problem((paths,), problem.reference_psd))
-            filters.append(control_filter)
-    found: list[Prediction | SynthesisError] = []
-    for part in _batches(len(alone), backend):
-        found += backend.predict(alone[part], filters[part], is_true)
-    in_order = iter(found)
-    parts = [[next(in_order) for _ in item.conditions] if isinstance(item, Problem) else [] for item in posed]
-    return _each(_joined, posed, parts)
-
-
-def _joined(problem: Problem, found: Sequence[Prediction | SynthesisError]) -> Prediction:
-    """Join the conditions' predictions."""
-    predictions = []
-    for n, item in enumerate(found):
-        if isinstance(item, SynthesisError):
-            raise problem.named(item, n)
-        predictions.append(item)
-    if len(predictions) == 1:
-        return predictions[0]
-    return mean_prediction(predictions, problem.shares, [condition.label for condition in problem.conditions])
-
-
-def _with_unknown(posed: Problem, prediction: Prediction) -> Prediction:
-    """Add the unknown bands of all conditions to the prediction, and those that its means count."""
-    unknown = [paths.unknown for paths in posed.conditions if paths.unknown is not None]
-    if not unknown:
-        return prediction
-    found = replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[np.any(unknown, axis=0)].tolist()))
-    silent = [paths.silent for paths in posed.conditions if paths.silent is not None]
-    if len(silent) < len(posed.conditions):
-        return found
-    is_silent = dict(zip(WIDE_BANDS, np.all(silent, axis=0).tolist(), strict=True))
-    return replace(found, counted_bands=tuple(n for n in NR_BANDS if not is_silent[n]) or NR_BANDS)
-
-
-def _quiet_db(posed: Problem, taps: Float32) -> NDArray[np.float64] | None:
-    """Return the lowest `quiet_db` of all conditions; None if there is none."""
-    found = [limit_db for condition in posed.conditions if (limit_db := quiet_db(condition, taps)) is not None]
-    return np.min(found, axis=0) if found else None
-
-
-def _loose_db(posed: Problem) -> float:
-    """Return the default ceiling, raised by as much as the secondary path is quieter than an ear's."""
-    quieter_db = max(level_db(condition.primary) - level_db(condition.secondary) for condition in posed.conditions)
-    is_quiet = LOUDEST_PRIMARY_DB < quieter_db < np.inf
-    return DEFAULT_MAX_GAIN_DB + (quieter_db - LOUDEST_PRIMARY_DB if is_quiet else 0.0)
-
-
-def _is_above(max_gain_db: float | GainCurve, made: Design) -> bool:
-    """Return whether the filter exceeds its ceiling; its response is computed only if necessary."""
-    if not made.prediction.max_gain_db > _extremes_db(max_gain_db)[0] + TOLERANCE_DB:
-        return False
-    if not isinstance(max_gain_db, GainCurve):
-        return True
-    return excess_db(made.taps, ceiling_db(max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB
-
-
-def _is_below(max_gain_db: float | GainCurve, wmmse: WmmsePrediction | None) -> bool:
-    """Return whether WMMSE keeps the ceiling, and so equals its prediction."""
-    if wmmse is None:
-        return False
-    return wmmse.max_gain_db <= _extremes_db(max_gain_db)[0] + TOLERANCE_DB - WMMSE_TOLERANCE_DB
-
-
-def _extremes_db(max_gain_db: float | GainCurve) -> tuple[float, float]:
-    """Return the lowest and highest value of a ceiling."""
-    if isinstance(max_gain_db, GainCurve):
-        return lowest_db(max_gain_db), highest_db(max_gain_db)
-    return max_gain_db, max_gain_db
-
-
-def _batches(n_items: int, backend: Backend) -> Iterator[slice]:
-    """Yield slices as large as the backend takes."""
-    for n in range(0, n_items, backend.max_batch):
-        yield slice(n, n + backend.max_batch)
-
-
-def _each(step: Callable[..., Any], *items: Sequence[Any]) -> list[Any]:
-    """Apply a step to all items; an error, of this or an earlier step, replaces its item."""
-    results: list[Any] = []
-    for values in zip(*items, strict=True):
-        error = next((value for value in values if isinstance(value, SynthesisError)), None)
-        try:
-            results.append(step(*values) if error is None else error)
-        except SynthesisError as raised:
-            results.append(raised)
-    return results

@@ -1,6 +1,7 @@
 """Errors of a design."""
 
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 Answer = TypeVar("Answer")
 
@@ -39,3 +40,15 @@ def answer_or_raise(answer: Answer | SynthesisError) -> Answer:
     if isinstance(answer, SynthesisError):
         raise answer
     return answer
+
+
+def map_or_error(step: Callable[..., Any], *items: Sequence[Any]) -> list[Any]:
+    """Apply a step to all items; an error, of this or an earlier step, replaces its item."""
+    results: list[Any] = []
+    for values in zip(*items, strict=True):
+        error = next((value for value in values if isinstance(value, SynthesisError)), None)
+        try:
+            results.append(step(*values) if error is None else error)
+        except SynthesisError as raised:
+            results.append(raised)
+    return results

@@ -1,4 +1,4 @@
-"""How Gauss-Newton updates are made: the profiles, and the constants that every backend shares."""
+"""Profiles of the Gauss-Newton updates, and the constants that all backends share."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Literal, get_args
 from synthesis.bands import AMP_BANDS, WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT
 
-# Backtracking trials: the i-th is 0.5**i.
+# Fractions of a step that are tried in turn.
 STEP_SCALES = (1.0, 0.5, 0.25)
 SUFFICIENT_DECREASE = 1e-5
 DAMPING_FLOOR = 1e-6
-# Limits of the ceiling on |W| that keep the penalty finite in a band without disturbance or secondary path.
+# Range of the ceiling that keeps the penalty finite in a band without disturbance or secondary path.
 LEAST_CEILING, MOST_CEILING = 0.01, 1e6
 MAX_UPDATES = 8
 # Band power over the total below which a band counts as silent, so that ln(E / D) stays finite.
 SILENCE = 1e-12
 
-# Share of the penalty's curvature that holds steps back in bins below their ceiling. Without it steps of a weakly
-# damped system break through ceilings that they do not see, which ends the updates 5 to 15 dB early.
+# Share of the penalty's curvature in bins below their ceiling. Without it, steps of a weakly damped system exceed
+# ceilings that they do not see, and updates end 5 to 15 dB early.
 GUARD = 0.1
 PLANE_ITERATIONS = 2
 
 # Decrease of J (4 dB) in one round above which it is far from its minimum; measured ears reach at most 0.9.
 LARGE_DECREASE = 1.0
-# Relative residual above which conjugate gradients have failed; J then counts as far, too.
+# Relative residual above which conjugate gradients have failed, and J also counts as far from its minimum.
 MOST_RESIDUAL = 0.8
-# Updates after which J counts as far: a request for more is one for the minimum.
+# Updates after which J counts as far from its minimum, because a request for more asks for the minimum.
 FIRST_UPDATES = 3
-# Rounds of direct solves in an update far from the minimum, and the decrease of J that continues them.
+# Steps by direct solution in an update far from the minimum, and the decrease of J that continues them.
 N_ROUNDS, SMALL_DECREASE = 4, 0.02
-# Damping relative to the normal matrix' diagonal in direct solves (float64).
+# Damping over the diagonal of the normal matrix in direct solutions (float64).
 DIRECT_DAMPING = 1e-9
 
 # Weight of ln(E / D) of an unknown band that becomes louder.
@@ -46,30 +46,32 @@ PRECONDITIONERS: tuple[Preconditioner, ...] = get_args(Preconditioner)
 
 @dataclass(frozen=True)
 class RefinementProfile:
-    """How the updates are made.
-
-    n_fft: points of the grid that J is evaluated on, at most that of the paths. risk_bands: bands of the worst-band
-    risk; risk_weight: rho. damping: over the normal matrix' diagonal. preconditioner: of the conjugate gradients.
-    `diagonal` is a scalar for a Toeplitz matrix, and a scalar leaves every iterate unchanged, so it is applied as
-    none; `exact` is a direct solve in their place. n_iterations: of the conjugate gradients. step_cap: largest RMS
-    of a response step over the RMS of the ratio base, both over the 23 bands; None: no cap. ceiling_weight: of the
-    penalty on |W| above the ceiling, which is the requested one or, above the scored bands, what keeps the
-    loudspeaker below the disturbance. finer: name of the profile that replaces this one for responses of more than
-    n_fft / 2 samples. settles: whether updates end in the plane of their last two steps, and go on by direct solves
-    where they are far from the minimum.
-    """
+    """Settings of the updates: theory (13) to (17)."""
 
     name: str
+    # Points of the grid on which J is evaluated, at most that of the paths.
     n_fft: int
+    # Bands of the soft worst case.
     risk_bands: tuple[int, ...]
+    # Weight of the soft worst case, rho.
     risk_weight: float
+    # Damping over the diagonal of the normal matrix, lambda.
     damping: float
+    # Preconditioner of the conjugate gradients. `diagonal` is applied as none: a Toeplitz matrix has a constant
+    # diagonal, which changes no iterate. `exact`: a direct solution instead of conjugate gradients.
     preconditioner: Preconditioner
+    # Conjugate gradient iterations per step.
     n_iterations: int
+    # Largest RMS of a step's response over that of the path ratio, both over the 23 bands; None: unlimited.
     step_cap: float | None
+    # Weight of the penalty on |W| above the ceiling: the requested one or, above 8.9 kHz, the one that keeps the
+    # loudspeaker below the disturbance.
     ceiling_weight: float
+    # Relative residual at which the conjugate gradients end.
     tolerance: float = 1e-6
+    # Profile that replaces this one for responses of more than n_fft / 2 samples.
     finer: str | None = None
+    # Whether steps are the best in the plane with the step before, and direct solutions continue far from the minimum.
     settles: bool = False
 
 
@@ -102,36 +104,38 @@ FAST = RefinementProfile(
     finer="fine",
     settles=True,
 )
-# FAST for paths finer than the resolution of 8192 points, whose residual varies between two of those. On 32,768 points
-# no filter was better (windows of 16,384 and 32,768, whole responses or cut, and true paths: within 0.03 dB of noise
-# reduction).
+# FAST for paths that 8192 points do not resolve. On 32768 points no filter was better by more than 0.03 dB (windows of
+# 16384 and 32768, whole and cut responses, true paths).
 FINE = replace(FAST, name="fine", n_fft=16_384, finer=None)
 PROFILES = {item.name: item for item in (PAPER, FAST, FINE)}
 
 
 def on_design_grid(profile: RefinementProfile) -> RefinementProfile:
-    """The same profile on the finest grid, which alone resolves the lowest bands: for paths with unknown bands,
-    which no coarser grid would show to become louder."""
+    """Return the profile on the finest grid: on a coarser one, low unknown bands could become louder unseen."""
     return replace(profile, n_fft=DESIGN_N_FFT)
 
 
 def settling(profile: RefinementProfile) -> RefinementProfile:
-    """The same profile where J is far from its minimum: systems that are hardly damped and solved directly, on the
-    finest grid, between whose points no response hides."""
+    """Return the profile far from the minimum of J: direct solutions with little damping, on the finest grid."""
     return replace(on_design_grid(profile), damping=DIRECT_DAMPING, preconditioner="exact")
 
 
 def profile_for_resolution(name: str, n_samples: int) -> str:
-    """`fine` instead of `fast` where the paths are finer than that profile's grid, any other profile as it is.
+    """Choose `fine` instead of `fast` for paths that the grid of `fast` does not resolve.
 
-    n_samples: twice the longer response or, of a spectrum, the points of its grid: a residual's power between its
-    bins takes that many. On 8192 points the updates of measured responses of 8192 samples lose 1.5 dB. Of a path
-    that is known to come from windows, which smooth it, the window.
+    Parameters
+    ----------
+    name
+        Requested profile.
+    n_samples
+        Points that resolve the power of the residual: twice the length of the longer response, the points of a
+        spectrum's grid, or the window of a path estimated from windows. On 8192 points, updates of measured
+        responses of 8192 samples lose 1.5 dB.
     """
     profile = PROFILES[name]
     return profile.finer if profile.finer and n_samples > profile.n_fft else name
 
 
-# Why an item stopped, as stored per item; VERDICTS names them.
+# Reasons why the updates of an item stopped: indices of VERDICTS.
 BUDGET, CONVERGED, NO_DECREASE = 0, 1, 2
 VERDICTS = ("budget", "converged", "no_decrease")

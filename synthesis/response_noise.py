@@ -1,8 +1,8 @@
-"""Noise and missing tail of an impulse response, judged by its own end.
+"""Noise and missing tail of an impulse response, estimated from its end.
 
-Where a response has decayed into noise, the power of its last quarter is as large as that of the quarter before, and
-every lag holds as much noise. Where it still decays, what was cut off follows from the decay. A filter of 2048 taps can
-match the noise of as many lags only: what lies beyond makes a prediction too low rather than too high.
+If a response has decayed into noise, its last quarter has the power of the quarter before, and all lags hold that much
+noise. If it still decays, the decay shows what was cut off. A filter of 2048 taps can match the noise of 2048 lags;
+noise beyond them makes a prediction too low, not too high.
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ from synthesis.predict import END_OF_RESPONSE, RESPONSE_LENGTHS
 
 Float64 = NDArray[np.float64]
 
-# From here on more lags hold noise that no filter matches than noise that one matches, and little tail is missing.
+# Length from which a filter matches the noise of less than half of the lags, and little tail is missing.
 LONG_SAMPLES = 6144
 
 _N_FFT = 8192
 
-# Fewer samples do not show what is noise and what is the response.
+# Length below which noise cannot be told from the response.
 LEAST_SAMPLES = 64
 
-# Power of the last quarter over that of the one before, above which the end is noise: 3 dB less.
+# Power of the last quarter over that of the quarter before, above which the end is noise: -3 dB.
 STATIONARY = 0.5
 
 # Half-widths of nine-in-ten intervals of the mean noise reduction, for responses of RESPONSE_LENGTHS samples: of 60
 # simulated ducts, rooms, windows, headrests and headsets that were cut to each length.
 INTERVAL_DB = (12.0, 10.0, 9.0, 10.0, 6.0, 2.5, 2.5)
 
-# Power of the last quarter over that of the one before, above which a response rises towards its end, as division of
-# spectra leaves it that hears less than the whole path: 30 measured ears have a factor of 2 to 4. Predictions from such
-# estimates are 6 to 11 dB too good, and no end of a response shows by how much.
+# The same ratio, above which a response rises towards its end: a division of spectra with too short windows leaves a
+# factor of 2 to 4 on 30 measured ears. Predictions are then 6 to 11 dB too high, which the end does not show.
 RISING = 1.5
 RISING_INTERVAL_DB = 12.0
 
@@ -75,13 +74,13 @@ def _response(path: Path) -> Float64:
 
 
 def _unknown_share(response: Float64, n_matched: int) -> Float64:
-    """Unknown over known power per band, [31]; n_matched: lags whose noise a filter can match, or plays."""
+    """Compute unknown over known power per band, [31]; a filter matches, or plays, the noise of n_matched lags."""
     n = length_of(response)
     if not LEAST_SAMPLES <= n < LONG_SAMPLES:
         return np.zeros(len(WIDE_BANDS))
     whole = response[:n]
     before, last = (whole[n // 4 * k : n // 4 * (k + 1)] for k in (2, 3))
-    powers = [_band_powers(each * np.hanning(len(each))) for each in (before, last)]
+    powers = [_band_powers(part * np.hanning(len(part))) for part in (before, last)]
     ratio = _smooth(np.maximum(powers[1], _TINY) / np.maximum(powers[0], _TINY))
     end = powers[1] / np.mean(np.hanning(len(last)) ** 2)
     noise = end / len(last) * (min(n, n_matched) - max(n - n_matched, 0))
@@ -92,14 +91,14 @@ def _unknown_share(response: Float64, n_matched: int) -> Float64:
 
 
 def _rises(response: Float64) -> bool:
-    """Judge whether a long response is louder in its last quarter than in the one before."""
+    """Return whether a long response is louder in its last quarter than in the quarter before."""
     n = length_of(response)
     before, last = (response[n // 4 * k : n // 4 * (k + 1)] for k in (2, 3))
     return n >= LONG_SAMPLES and bool(np.vdot(last, last) > RISING * np.vdot(before, before))
 
 
 def _smooth(ratio: Float64) -> Float64:
-    """Return geometric means over five adjacent bands, as few independent bins are in one."""
+    """Return geometric means over five adjacent bands, since one has few independent bins."""
     padded = np.pad(np.log(ratio), 2, mode="edge")
     smooth: Float64 = np.exp(np.convolve(padded, np.full(5, 0.2), mode="valid"))
     return smooth
@@ -113,7 +112,7 @@ def length_of(response: NDArray[np.floating]) -> int:
 
 
 def _band_powers(response: Float64) -> Float64:
-    """Power of a response per band, of the bin next to it where a band holds none, [31]."""
+    """Compute the power of a response per band, of the next bin where a band has none: [31]."""
     power = np.abs(np.fft.rfft(response, _N_FFT)) ** 2
     sums: Float64 = np.add.reduceat(power[: _FIRST[-1]], _FIRST[:-1])
     return sums

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
-from synthesis.bands import band_matrix, columns
+from synthesis.bands import UNKNOWN, band_matrix, columns
 from synthesis.objective import objective
 from synthesis.paths import AcousticPaths
 from synthesis.predict import HIGH_BANDS
@@ -17,9 +17,9 @@ from synthesis.start.fir_wiener import DRIVE_LIMIT
 
 
 class TapObjective:
-    """J and its normal equations for one batch of estimated paths, or for one filter of several conditions.
+    """J and its normal equations, for a filter per item of a batch or for one filter of several conditions.
 
-    All powers are divided by the total disturbance power: J does not change, and float32 does not overflow.
+    Powers are relative to the total disturbance, which does not change J and keeps float32 from overflowing.
     """
 
     def __init__(
@@ -31,10 +31,23 @@ class TapObjective:
         shares: Tensor | None = None,
         unknown: Tensor | None = None,
     ) -> None:
-        """reference_psd: mean square per bin, [n_bins] or [batch, n_bins]. max_gain_db: scalar or [batch, 1]; None:
-        no ceiling. shares: weights of the conditions, [n_conditions], of sum one; `paths` are then those of the
-        conditions, and taps, responses and J have a batch of one. unknown: whether nothing is known of each of the
-        31 bands, [batch, 31]; None: of none."""
+        """Compute what does not depend on the filter.
+
+        Parameters
+        ----------
+        paths
+            Paths of the items or, with `shares`, of the conditions.
+        reference_psd
+            Mean square per bin, [n_bins] or [batch, n_bins].
+        profile
+            Settings of the updates.
+        max_gain_db
+            Ceiling on |W|, a number or [batch, 1]; None: no ceiling.
+        shares
+            Weights of the conditions, of sum one, [n_conditions]; responses and J then have a batch of one.
+        unknown
+            0, UNKNOWN or ABSENT per band, uint8 [batch or conditions, 31]; None: all are known.
+        """
         self.shares = shares
         bands = profile.risk_bands
         self.unknown = None if unknown is None else unknown[:, columns(bands)]
@@ -42,7 +55,7 @@ class TapObjective:
         self.membership = band_matrix(bands, paths.n_fft, reference_psd)
         primary_power, secondary_power = squared_magnitude(paths.primary), squared_magnitude(paths.secondary)
         power = reference_psd * primary_power
-        # Keeps the weights finite if the primary path has no power in any band, or in any bin of this grid.
+        # Finite weights even if the primary path has no power in any band or bin of this grid.
         loudest = reference_psd.sum(-1, keepdim=True) * primary_power.amax(-1, keepdim=True)
         tiny = torch.finfo(power.dtype).tiny
         total = torch.maximum((power @ self.membership).sum(-1, keepdim=True), SILENCE * loudest).clamp_min(tiny)
@@ -61,29 +74,31 @@ class TapObjective:
             self.ceiling_weight = profile.ceiling_weight * per_octave
 
     def band_power(self, residual: Tensor) -> Tensor:
-        """E_b of a residual spectrum, [..., n_bins] -> [..., n_bands]."""
+        """Compute E_b of a residual, [..., n_bins] -> [..., n_bands]."""
         return (self.weight * squared_magnitude(residual)) @ self.membership + SILENCE
 
     def overshoot(self, response: Tensor) -> Tensor:
-        """[|W| / ceiling - 1]_+ per bin."""
+        """Compute [|W| / ceiling - 1]_+ per bin."""
         assert self.ceiling is not None
         return (response.abs() / self.ceiling - 1).clamp_min(0)
 
     def value(self, band_power: Tensor, response: Tensor) -> Tensor:
-        """J, from E_b [..., n_bands] and W [..., n_bins]: [...]. With conditions, from [..., n_conditions, n_bands]
-        and [..., 1, n_bins]: [..., 1]."""
+        """Compute J, [...], from E_b [..., n_bands] and W [..., n_bins].
+
+        With conditions from [..., n_conditions, n_bands] and [..., 1, n_bins]: [..., 1].
+        """
         value, _ = self._without_penalty(band_power)
         if self.ceiling is not None:
             value = value + (self.ceiling_weight * self.overshoot(response).square()).sum(-1)
         return value
 
     def band_weight(self, band_power: Tensor) -> Tensor:
-        """c_b = (dJ/dl_b) / E_b, [batch, n_bands]: positive, or zero for an unknown band that is not louder."""
+        """Compute c_b = (dJ/dl_b) / E_b, [batch, n_bands]: positive, but zero in unknown bands that are not louder."""
         _, slope = self._without_penalty(band_power)
         return slope / band_power
 
     def _without_penalty(self, band_power: Tensor) -> tuple[Tensor, Tensor]:
-        """J and its slopes dJ/dl_b, without the penalty on |W|."""
+        """Compute J and its slopes dJ/dl_b, without the penalty on |W|."""
         log_ratio = torch.log(band_power / self.disturbance)
         if self.shares is not None:
             value, slope = objective(log_ratio, self.shares, self._profile, self.unknown)
@@ -93,7 +108,7 @@ class TapObjective:
         return value, slope.squeeze(-2)
 
     def _share(self) -> Tensor | float:
-        """Weight of each condition in J, [n_conditions, 1]; 1 of a filter that has but one."""
+        """Return the weights of the conditions, [n_conditions, 1], or 1."""
         return 1.0 if self.shares is None else self.shares.unsqueeze(-1)
 
     def normal_equations(
@@ -101,19 +116,20 @@ class TapObjective:
     ) -> tuple[Tensor, Tensor]:
         """Compute the undamped normal equations: theory (15).
 
-        The symbol of the matrix is real, the spectrum of the negative gradient of J complex, [batch, n_bins] each.
-        Their inverse transforms start with the matrix's first column and the negative gradient.
+        Weights are zero at 0 Hz and Nyquist, so that 2 Re sum_k over one-sided bins is n_fft times the inverse
+        transform.
 
-        The weights vanish at 0 Hz and at Nyquist, so 2 Re sum_k over one-sided bins is n_fft times the inverse
-        transform. The penalty's residual is the excess of |W| over the ceiling. Where there is one, its square is
-        replaced by |W - ceiling * W0 / |W0||^2, with W0 the current filter: that is an upper bound, and keeps the
-        matrix Toeplitz.
+        Returns
+        -------
+        symbol, descent
+            Spectra, [batch, n_bins], whose inverse transforms start with the matrix' first column (real) and the
+            negative gradient (complex).
         """
         per_band = self.band_weight(band_power)
         weight = held = self.weight * (per_band @ self.membership.T)
         if self.unknown is not None:
             still = self._share() / torch.maximum(band_power, self.disturbance)
-            held = self.weight * (torch.where(self.unknown, still, per_band) @ self.membership.T)
+            held = self.weight * (torch.where(self.unknown == UNKNOWN, still, per_band) @ self.membership.T)
         symbol = held * squared_magnitude(paths.secondary)
         descent = weight * paths.secondary.conj() * residual
         if self.shares is not None:
@@ -126,10 +142,8 @@ class TapObjective:
     def penalty_terms(self, response: Tensor) -> tuple[Tensor, Tensor]:
         """Return what the penalty adds to the symbol, real, and takes from the descent, complex, [batch, n_bins].
 
-        The penalty's residual is the excess of |W| over the ceiling. Where there is one, its square is replaced by
-        |W - ceiling * W0 / |W0||^2, with W0 the current filter: that is an upper bound, and keeps the matrix
-        Toeplitz. |W - W0|^2 bounds it where there is none; a share of that keeps steps from meeting the ceiling
-        unseen, and holds them back less than all of it.
+        The square of the excess of |W| over the ceiling is bounded by |W - ceiling W0 / |W0||^2, W0 the current filter,
+        which keeps the matrix Toeplitz. Below the ceiling |W - W0|^2 bounds it, of which GUARD is enough.
         """
         assert self.ceiling is not None
         overshoot = self.overshoot(response)
@@ -141,20 +155,19 @@ class TapObjective:
 
 @cache  # never freed: recorded CUDA graphs read these tensors in place
 def _per_octave(n_bins: int, dtype: torch.dtype, device: str) -> Tensor:
-    """Weights of the bins in the penalty on |W|, [n_bins]."""
+    """Return the weights of the bins in the penalty on |W|, [n_bins]."""
     with torch.inference_mode(False):  # the first caller may be in inference mode, the next one training
-        # Every octave has the same total weight, as in a mean over bands. 0 Hz and Nyquist are excluded so that
-        # sums over one-sided bins are exact transforms.
+        # All octaves have the same weight. 0 Hz and Nyquist have none, so that sums over one-sided bins are transforms.
         per_octave = torch.zeros(n_bins, dtype=torch.float64)
         per_octave[1:-1] = 1 / torch.arange(1, n_bins - 1, dtype=torch.float64)
         return (per_octave / per_octave.sum()).to(device, dtype)
 
 
 def _drive_ceiling(primary_power: Tensor, secondary_power: Tensor) -> Tensor:
-    """Largest |W| that keeps the loudspeaker's sound below the disturbance in the bands above the scored ones,
-    from |P|^2 and |S|^2: [batch, n_bins], infinite in all other bins.
+    """Compute the |W| that keeps the loudspeaker below the disturbance above 8.9 kHz, from |P|^2 and |S|^2.
 
-    The ratio of the paths is taken per band; per bin it would follow the noise of the estimates.
+    [batch, n_bins], infinite in the other bins. The paths' ratio is that of bands: per bin it would follow the noise of
+    the estimates.
     """
     n_fft = 2 * (primary_power.shape[-1] - 1)
     membership = band_matrix(HIGH_BANDS, n_fft, primary_power)

@@ -1,4 +1,4 @@
-"""Symmetric Toeplitz matrices and their approximate inverses, as operators with `@`, and their linear systems.
+"""Symmetric Toeplitz matrices, their approximate inverses and the solution of their systems.
 
 Conjugate gradients: Hestenes & Stiefel 1952; Saad 2003, alg. 9.1.
 """
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from synthesis.arrays import Array
 from synthesis.minimum_phase import minimum_phase_response
 
-# Nepers by which the inverse's generating polynomial is damped over its length; see `GohbergSemencul`.
+# Damping of the generating polynomial over its length, nepers; see `GohbergSemencul`.
 TAPER = 4.0
 
 
@@ -61,10 +61,9 @@ def conjugate_gradients(
 ) -> Solution:
     """Solve A x = b from x = 0 for real b [..., n].
 
-    The number of iterations is fixed and nothing is read back, so that a CUDA graph can record the solve and
-    autograd differentiate it. An item whose relative residual has reached `tolerance`, or whose operator or
-    preconditioner turns out not to be positive definite, keeps its value. The residual returned is the recursion's,
-    which equals b - A x up to rounding.
+    The number of iterations is fixed and nothing is read back, so that CUDA graphs can record the solution and
+    autograd differentiate it. An item keeps its value once its relative residual has reached `tolerance`, or its
+    operator or preconditioner has proved not to be positive definite. The residual is that of the recursion.
     """
     xp = array_namespace(rhs)
     tiny = float(xp.finfo(rhs.dtype).smallest_normal)
@@ -111,15 +110,14 @@ class SymmetricToeplitz:
 
 
 class GohbergSemencul:
-    """Approximate inverse of a symmetric Toeplitz matrix, from its symbol: six 2n-point transforms a product.
+    """Approximate inverse of a symmetric Toeplitz matrix, from its symbol: a product takes six 2n-point transforms.
 
-    The inverse of T is (L(a) L(a)^T - L(b) L(b)^T) / a_0, L(a) lower triangular Toeplitz with first column a, the
-    solution of T a = e_0, and b = (0, a[n-1], ..., a[1]) (Gohberg & Semencul 1972). Without the finite end, a
-    would be the impulse response of 1 / F, F the minimum-phase factor of the symbol |F|^2 = f, over F's first
-    sample. Cut after n samples it is close to the true one, but its zeros may leave the unit circle, and with them
-    goes the positive definiteness that conjugate gradients ask for. a[k] e^(-taper k / n) moves all zeros inwards
-    by the same factor. Measured on 30 ears, one Gauss-Newton update from two starts: no indefinite case at a taper
-    of 2, several at 1; four iterations at 4 end at a lower objective than 16 with Strang's circulant.
+    The inverse of T is (L(a) L(a)^T - L(b) L(b)^T) / a_0 (Gohberg & Semencul 1972). L(a) is lower triangular Toeplitz
+    with first column a, the solution of T a = e_0, and b = (0, a[n-1], ..., a[1]). For large n, a is the impulse
+    response of 1 / F over F's first sample, F the minimum-phase factor of the symbol f = |F|^2. Cut after n samples,
+    its zeros may leave the unit circle, which makes the inverse indefinite. The taper a[k] e^(-taper k / n) moves all
+    zeros inwards. On 30 ears, updates from two starts were never indefinite with a taper of 2, with 1 several were;
+    four iterations with 4 end at a lower J than 16 with Strang's circulant.
     """
 
     def __init__(self, symbol: Array, n: int, taper: float = TAPER) -> None:
@@ -132,13 +130,13 @@ class GohbergSemencul:
         n
             Size of the matrix.
         taper
-            Nepers, more for a steeper symbol.
+            Damping of the generating polynomial, nepers; a steeper symbol needs more.
         """
         self._xp = xp = array_namespace(symbol)
         polynomial = generating_polynomial(symbol, n, taper)
         self._n = n
-        # 1 / F holds a[k] / sqrt(a[0]), so that no division is left. b is a reversed, so its spectrum needs no
-        # transform: B[k] = (-1)^k (conj A[k] - a[0]).
+        # 1 / F is a[k] / sqrt(a[0]), which includes the division by a[0]. b is a reversed, so that its spectrum is
+        # (-1)^k (conj A[k] - a[0]).
         self._forward = xp.fft.rfft(polynomial, n=2 * n)
         self._backward = xp.conj(self._forward) - polynomial[..., :1]
         self._backward[..., 1::2] *= -1
@@ -147,7 +145,7 @@ class GohbergSemencul:
         """Return about T^-1 v for real vectors [..., n]."""
         xp, n = self._xp, self._n
         spectrum = xp.fft.rfft(vector, n=2 * n)
-        # L^T is a correlation, L a convolution; in between, what falls outside the n samples is dropped.
+        # L^T correlates and L convolves; samples beyond n are dropped in between.
         both = xp.stack((xp.conj(self._forward) * spectrum, xp.conj(self._backward) * spectrum))
         correlations = xp.fft.irfft(both, n=2 * n)[..., :n]
         forward, backward = xp.fft.rfft(correlations, n=2 * n)
@@ -170,22 +168,22 @@ def solve_toeplitz(
     tolerance: float = 1e-6,
     preconditioned: bool = True,
 ) -> Solution:
-    """Solve T x = b by conjugate gradients, T and b given by their spectra.
+    """Solve T x = b by preconditioned conjugate gradients.
 
-    Both are the first n samples of the inverse transforms, T's of its first column.
+    T's first column and b are the first n samples of the inverse transforms of two spectra.
 
     Parameters
     ----------
     symbol
-        Of T: real, positive, one-sided, [..., n_bins], of at least 2n points.
+        Spectrum of T: real, positive, one-sided, [..., n_bins], of at least 2n points.
     matched
-        Of b: complex [..., n_bins].
+        Spectrum of b: complex [..., n_bins].
     n
         Size of the system.
     n_iterations, tolerance
         As for `conjugate_gradients`.
     preconditioned
-        By `GohbergSemencul`.
+        Whether to use `GohbergSemencul`.
     """
     fft = array_namespace(symbol, matched).fft
     return conjugate_gradients(
@@ -198,9 +196,9 @@ def solve_toeplitz(
 
 
 def solve_directly(symbol: Array, matched: Array, n: int) -> Array:
-    """Solve T x = b as `solve_toeplitz` does, by Levinson's recursion in float64 on the host: [..., n].
+    """Solve T x = b, given as for `solve_toeplitz`, by Levinson's recursion in float64 on the host: [..., n].
 
-    A system that has no solution is answered by NaN.
+    NaN replaces the solution of a singular system.
     """
     xp = array_namespace(symbol, matched)
     columns = np.fft.irfft(_on_host(symbol), axis=-1)[..., :n]
@@ -215,6 +213,6 @@ def solve_directly(symbol: Array, matched: Array, n: int) -> Array:
 
 
 def _on_host(values: Array) -> NDArray[Any]:
-    """As NumPy's, in double precision."""
+    """Convert to NumPy, in double precision."""
     found = np.asarray(values.cpu() if hasattr(values, "cpu") else values)
     return found.astype(np.result_type(found, np.float64))

@@ -78,8 +78,8 @@ class Paths:
     # Uncertainty that the ends of the responses show, and half-width in dB of the prediction's interval; None where
     # more is known. Set by a design.
     response: tuple[Float32, float] | None = field(default=None, kw_only=True)
-    # Bands without measured data, silent ones included, bool [31]; None: none. Set by a design.
-    unknown: NDArray[np.bool_] | None = field(default=None, kw_only=True)
+    # 0, UNKNOWN or ABSENT per band, uint8 [31]; None: all are known. Set by a design.
+    unknown: NDArray[np.uint8] | None = field(default=None, kw_only=True)
     # Bands in which the system is silent, which no mean counts, bool [31]; None: none. Set by a design.
     silent: NDArray[np.bool_] | None = field(default=None, kw_only=True)
     # Weight above 0, relative to other conditions.
@@ -102,6 +102,11 @@ class Problem(ProblemFields):
         """Return the weights of the conditions, with sum one."""
         weights = np.array([condition.weight for condition in self.conditions])
         return weights / weights.sum()
+
+    @property
+    def feedbacks(self) -> list[Path]:
+        """Return the feedback paths of the conditions that have one."""
+        return [condition.feedback for condition in self.conditions if condition.feedback is not None]
 
     def name_of(self, n: int) -> str:
         """Return a condition's name for answers and errors."""

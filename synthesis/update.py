@@ -1,14 +1,10 @@
-"""Gauss-Newton refinement of the taps against the estimated paths (Section 3.2 of the paper).
+"""Gauss-Newton updates of the taps on estimated paths (Section 3.2 of the paper): theory (13) to (17).
 
-J (`synthesis.objective`) with a penalty on |W| above its ceiling falls by damped Gauss-Newton steps: theory (13) to
-(17). With c_b = (dJ/dl_b) / E_b, r_k the reference power and f_k the Fourier vector of bin k, the normal matrix
-2 Re sum_k c_b(k) r_k |S_k|^2 f_k f_k^H is symmetric Toeplitz: one inverse transform gives its first column, another the
-right-hand side, and every product with it needs only 2 n_taps points. The sum of such matrices over conditions is
-Toeplitz too.
+Damped Gauss-Newton steps lower J (`synthesis.objective`) and a penalty on |W| above its ceiling. The normal matrix
+2 Re sum_k c_b(k) r_k |S_k|^2 f_k f_k^H, c_b = (dJ/dl_b) / E_b, and its sum over conditions are symmetric Toeplitz: an
+inverse transform gives the first column, another the right-hand side, and products need 2 n_taps points.
 
-The batch dimension of the paths is that of the conditions if they have weights; otherwise the filters of a batch are
-independent. In the matrix, an unknown band of a condition weighs v_t / max(E_tb, D_tb), so that no step makes it louder
-unseen.
+With weights of conditions the paths of a batch are the conditions of one filter; without, each has its filter.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ import torch
 from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
-from synthesis.bands import AMP_BANDS, band_matrix
+from synthesis.bands import AMP_BANDS, UNKNOWN, band_matrix
 from synthesis.grids import collected
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import (
@@ -50,23 +46,23 @@ from synthesis.toeplitz import solve_directly, solve_toeplitz
 
 @dataclass(frozen=True)
 class Refinement:
-    """Refined taps and the record of their updates.
+    """Updated taps and the record of their updates; entries after an item stopped are NaN."""
 
-    taps: [batch, n_taps]. objective: J before and after each update, [batch, n_updates + 1]; step_scale and
-    pcg_residual: [batch, n_updates]; entries after an item stopped are NaN. n_applied: updates that changed the
-    item, [batch]. stopped: index into VERDICTS, [batch]: `budget` (all requested updates were applied),
-    `converged` (the best trial step lowered J by less than 1e-5 max(|J|, 1)), `no_decrease` (no trial step did).
-    """
-
+    # [batch, n_taps].
     taps: Tensor
+    # J before the first and after each update, [batch, n_updates + 1].
     objective: Tensor
+    # Accepted fraction per step, [batch, n_updates].
     step_scale: Tensor
+    # Relative residual of the step's linear system, [batch, n_updates].
     pcg_residual: Tensor
+    # Updates that changed the item, [batch].
     n_applied: Tensor
+    # Index of VERDICTS, whose meaning `RefinementRecord` states, [batch].
     stopped: Tensor
 
     def padded(self, n: int) -> Refinement:
-        """The same with room for n more updates."""
+        """Return a copy with room for n more updates."""
         objective, step_scale, pcg_residual = (
             torch.nn.functional.pad(item, (0, n), value=torch.nan)
             for item in (self.objective, self.step_scale, self.pcg_residual)
@@ -74,7 +70,7 @@ class Refinement:
         return replace(self, objective=objective, step_scale=step_scale, pcg_residual=pcg_residual)
 
     def verdict(self, item: int) -> dict[str, int | str | list[float]]:
-        """The record of one item as plain Python values; lists hold applied updates only."""
+        """Return one item's record as Python values; lists hold applied updates only."""
         applied = int(self.n_applied[item])
         return {
             "applied": applied,
@@ -90,9 +86,9 @@ def _root_mean_square(spectrum: Tensor, bins: Tensor) -> Tensor:
 
 
 class GaussNewtonState:
-    """A batch of filters between steps: taps, response, residual, band powers and J.
+    """A batch of filters between steps: taps, response, residual, band powers and J, all updated in place.
 
-    Everything is changed in place. Items that have stopped take steps of length zero.
+    Items that have stopped take steps of length zero.
     """
 
     def __init__(
@@ -107,8 +103,10 @@ class GaussNewtonState:
         shares: Tensor | None = None,
         unknown: Tensor | None = None,
     ) -> None:
-        """Arguments as for `refine`. unknown: as for `TapObjective`. most_updates: largest number of calls of
-        `update`."""
+        """Evaluate J of the taps.
+
+        Parameters as for `refine`; `most_updates` is the largest number of calls of `update`.
+        """
         paths, reference_psd = _on_grid(paths, reference_psd, min(profile.n_fft, paths.n_fft))
         self._paths, self._profile = paths, profile
         self._objective = TapObjective(paths, reference_psd, profile, max_gain_db, shares, unknown)
@@ -122,16 +120,16 @@ class GaussNewtonState:
         self._n_applied = torch.zeros_like(self._stopped)
         self._last_step = torch.zeros_like(self._taps)
         self._last_response = torch.zeros_like(self._response)
-        # Whether J is so far from its minimum that `refine` goes on by other means, [batch].
+        # Whether J is so far from its minimum that `refine` continues by direct solutions, [batch].
         self.is_far = torch.zeros_like(self._stopped, dtype=torch.bool)
         # J, step scale and solver residual of each update, the latest last.
         self._history = self._value.new_full((len(taps), 3, most_updates + 1), torch.nan)
         self._history[:, 0, -1] = self._value
 
     def update(self) -> None:
-        """Take one step, theory (15) to (17), with every item that has not stopped and is not far from the minimum.
+        """Update all items that have not stopped and are not far from the minimum: theory (15) to (17).
 
-        Nothing is copied to the host unless the profile solves directly, so that a CUDA graph can replay it.
+        Only direct solutions copy anything to the host: a CUDA graph can replay all others.
         """
         objective, profile, paths = self._objective, self._profile, self._paths
         symbol, descent = objective.normal_equations(paths, self._residual, self._response, self._band_power)
@@ -189,16 +187,18 @@ class GaussNewtonState:
         self._history.copy_(torch.cat((self._history[..., 1:], latest.unsqueeze(-1)), -1))
 
     def is_loud_unseen(self) -> bool:
-        """Whether an unknown band of any item is louder than it may become."""
+        """Return whether an unknown band of any item is louder than LOUDEST_UNKNOWN."""
         objective = self._objective
         if objective.unknown is None:
             return False
         log_ratio = torch.log(self._band_power / objective.disturbance)
-        return bool((log_ratio[objective.unknown.expand_as(log_ratio)] > LOUDEST_UNKNOWN).any())
+        return bool((log_ratio[(objective.unknown == UNKNOWN).expand_as(log_ratio)] > LOUDEST_UNKNOWN).any())
 
     def result(self) -> Refinement:
-        """The refinement so far. Histories have `most_updates` columns, the latest update last; unused leading
-        columns are NaN. The next update overwrites these tensors."""
+        """Return the updates so far: views that the next update overwrites.
+
+        The latest update is in the last of `most_updates` columns; unused first columns are NaN.
+        """
         objective, step_scale, pcg_residual = self._history.unbind(1)
         return Refinement(
             taps=self._taps,
@@ -221,12 +221,30 @@ def refine(
     shares: Tensor | None = None,
     unknown: Tensor | None = None,
 ) -> Refinement:
-    """Up to `n_updates` damped Gauss-Newton updates of `taps` [batch, n_taps] on estimated paths.
+    """Update taps by damped Gauss-Newton steps on estimated paths: theory (15) to (17).
 
-    reference_psd: mean square per bin on the paths' grid. max_gain_db: ceiling on |W| (ignored by profiles without
-    a penalty on |W|; None: no ceiling). shares, unknown: as for `TapObjective`; taps are then [1, n_taps], and the
-    paths those of the conditions. Where the profile settles, items that are far from the minimum, or still
-    running after FIRST_UPDATES, go on by `_settle`.
+    Parameters
+    ----------
+    paths
+        Paths of the items or, with `shares`, of the conditions.
+    taps
+        First taps, [batch, n_taps]; with `shares` [1, n_taps].
+    reference_psd
+        Mean square per bin on the paths' grid, [n_bins] or [batch, n_bins].
+    n_updates
+        Largest number of updates.
+    profile
+        Settings. If it settles, items far from the minimum, or still running after FIRST_UPDATES, continue by
+        direct solutions.
+    max_gain_db
+        Ceiling on |W|, a number or [batch, 1]; None: no ceiling. Profiles without a penalty ignore it.
+    shares, unknown
+        As for `TapObjective`.
+
+    Returns
+    -------
+    Refinement
+        Taps and record.
     """
     n_steps = min(n_updates, FIRST_UPDATES) if profile.settles else n_updates
     given: dict[str, Any] = {"max_gain_db": max_gain_db, "shares": shares, "unknown": unknown}
@@ -238,12 +256,12 @@ def refine(
         found = found.padded(n_updates - n_steps)
     is_left = (found.stopped == BUDGET) & (state.is_far | (found.n_applied < n_updates))
     for item in is_left.nonzero().flatten().tolist():
-        own = slice(item, item + 1)
+        one = slice(item, item + 1)
         if shares is None:
-            is_one = reference_psd.ndim == 1
-            system = paths[own], found.taps[own], reference_psd if is_one else reference_psd[own]
+            psd = reference_psd if reference_psd.ndim == 1 else reference_psd[one]
+            system = paths[one], found.taps[one], psd
             if isinstance(max_gain_db, Tensor) and max_gain_db.ndim:
-                given["max_gain_db"] = max_gain_db[own]
+                given["max_gain_db"] = max_gain_db[one]
         else:
             system = paths, found.taps, reference_psd
         exact = settling(profile)
@@ -252,10 +270,10 @@ def refine(
 
 
 def _settle(found: Refinement, item: int, n_updates: int, state: GaussNewtonState) -> None:
-    """Continue an item's updates from `state`, and write what comes of them in its place.
+    """Continue an item's updates by direct solutions, and write the result in its place.
 
-    An update is of up to N_ROUNDS steps, while one lowers J by more than SMALL_DECREASE. One whose first step has shown
-    that J is far is continued.
+    An update has up to N_ROUNDS steps, and ends with one that lowers J by at most SMALL_DECREASE. If the item's last
+    update has shown that J is far from its minimum, that update continues first.
     """
     applied = int(found.n_applied[item])
     is_open = applied > 0 and bool(-found.objective[item, : applied + 1].diff()[-1] > LARGE_DECREASE)
@@ -286,9 +304,10 @@ class _StepCap:
 
 
 def _step_cap(paths: AcousticPaths, profile: RefinementProfile, shares: Tensor | None) -> _StepCap | None:
-    """Upper limit on the RMS of a step's frequency response over the 23 bands: a fraction of the RMS of the
-    regularised path ratio, averaged over conditions. It does not depend on the current filter. None if the profile
-    has no cap."""
+    """Limit the RMS of a step's response over the 23 bands to a fraction of the regularised path ratio's RMS.
+
+    Of several conditions, to their weighted mean. None if the profile has no cap.
+    """
     if profile.step_cap is None:
         return None
     bins = band_matrix(AMP_BANDS, paths.n_fft, paths.primary.real).sum(-1)
@@ -299,7 +318,7 @@ def _step_cap(paths: AcousticPaths, profile: RefinementProfile, shares: Tensor |
 
 
 def _on_grid(paths: AcousticPaths, reference_psd: Tensor, n_fft: int) -> tuple[AcousticPaths, Tensor]:
-    """Paths and reference on a coarser grid: spectra are decimated, reference power is summed."""
+    """Bring paths and reference to a coarser grid: spectra are decimated, reference power is summed."""
     stride = paths.n_fft // n_fft
     if stride == 1:
         return paths, reference_psd
@@ -308,18 +327,19 @@ def _on_grid(paths: AcousticPaths, reference_psd: Tensor, n_fft: int) -> tuple[A
 
 
 def damped(symbol: Tensor, damping: float) -> Tensor:
-    """The symbol of the damped normal matrix: theory (16).
+    """Damp the normal matrix, given by its symbol [batch, n_bins]: theory (16).
 
-    The damping is 0.002 max(h, 1e-6) + 1e-6 in the paper, with h the mean diagonal. A Toeplitz matrix has a
-    constant diagonal, the mean of its symbol over all n_fft bins; the symbol is zero at 0 Hz and at Nyquist.
+    The diagonal of a Toeplitz matrix is the mean of its symbol over all n_fft bins; at 0 Hz and Nyquist it is zero.
     """
     diagonal = symbol.sum(-1, keepdim=True) / (symbol.shape[-1] - 1)
     return symbol + (damping * diagonal.clamp_min(1e-6) + DAMPING_FLOOR)
 
 
 def _trials(plane: StepPlane, value: Tensor, profile: RefinementProfile) -> tuple[Tensor, Tensor, Tensor]:
-    """Coordinates in the plane and J at each of STEP_SCALES, [batch, 3] each. The full step makes room for the lowest
-    point of the plane where that is lower."""
+    """Return the coordinates x and y in the plane, and J, of all trial steps, [batch, 3] each.
+
+    The first trial is the lowest point of the plane where that is lower than the full step.
+    """
     none = torch.zeros_like(value).unsqueeze(-1)
     x = [none + scale for scale in STEP_SCALES]
     y = [none] * len(x)

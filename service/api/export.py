@@ -30,7 +30,7 @@ from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
 from synthesis.latency import with_latency
 from synthesis.loop import loop_of
 from synthesis.methods import spectrum
-from synthesis.unknown_bands import silent_bands
+from synthesis.unknown_bands import with_silence
 
 router = APIRouter(route_class=ReadingRoute)
 
@@ -77,7 +77,7 @@ async def export(
             spectrum(condition.primary),
             spectrum(condition.secondary),
             condition.weight,
-            silent_bands(condition.primary),
+            with_silence(condition).unknown,
         )
         for condition in with_latency(given).conditions
     ]

@@ -14,9 +14,9 @@ from service.api.paths import SentCondition
 from service.api.request_types import DesignItem, SynthesisItem
 from service.errors import HttpProblem
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.design import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.errors import InvalidPaths
 from synthesis.gain_curve import GainCurve
+from synthesis.level import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.methods import spectrum
 from synthesis.options import FilterFields, ProblemFields, Sign
 from synthesis.predict import END_OF_RESPONSE

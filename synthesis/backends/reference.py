@@ -209,7 +209,7 @@ def joint_draft(synthesizer: Synthesizer, problem: Problem, options: DesignOptio
         weights = torch.tensor(problem.shares).to(psd)
         clock = StageClock(psd.device)
         taps = _initial_filter(synthesizer, given, options.method, clock, weights)
-        none = np.zeros(len(WIDE_BANDS), bool)
+        none = np.zeros(len(WIDE_BANDS), np.uint8)
         unknown = np.stack(
             [none if condition.unknown is None else condition.unknown for condition in problem.conditions]
         )

@@ -45,13 +45,6 @@ def toeplitz_system(paths: AcousticPaths, weights: Tensor, n_taps: int = N_TAPS)
     return column, rhs
 
 
-def toeplitz_symbol(paths: AcousticPaths, weights: Tensor) -> Tensor:
-    """Compute the symbol of the regularised normal equations, [batch, n_bins], the transform of the first column."""
-    power = weights * squared_magnitude(paths.secondary)
-    symbol = power * (paths.n_fft / 2) + WMMSE_REGULARISATION * power.sum(-1, keepdim=True)
-    return symbol.clamp_min(torch.finfo(symbol.dtype).tiny)
-
-
 def solve_direct(column: Tensor, rhs: Tensor) -> Tensor:
     """Solve symmetric Toeplitz systems by Levinson's recursion on the CPU: float64 [batch, n_taps], from float64."""
     taps = [solve_toeplitz(c, r) for c, r in zip(column.cpu().numpy(), rhs.cpu().numpy(), strict=True)]

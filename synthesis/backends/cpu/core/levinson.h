@@ -1,27 +1,28 @@
-/* Direct solution of symmetric Toeplitz systems of 2048 unknowns in double precision (synthesis/toeplitz.py). */
+/* Solution of symmetric Toeplitz systems of 2048 unknowns by Levinson's recursion in double precision
+   (synthesis/toeplitz.py, solve_directly). */
 #ifndef PRIME_LEVINSON_H
 #define PRIME_LEVINSON_H
 
 #include "method.h"
 #include "transforms.h"
 
-#define LEVINSON_ROOM (N_TAPS + 64) /* of each array, with zeros behind what it holds */
+#define LEVINSON_ROOM (N_TAPS + 64) /* size of an array, zero-padded */
 
 static inline double sum_d(vd8 a) { return ((a[0] + a[4]) + (a[1] + a[5])) + ((a[2] + a[6]) + (a[3] + a[7])); }
 
-/* The vector one place further up: its last element, `before` being the vector below it, is the first one's. */
+/* The elements one place further down: the last of `before`, then all but the last of `now`. */
 #define ONE_BEHIND(before, now) __builtin_shufflevector(before, now, 7, 8, 9, 10, 11, 12, 13, 14)
 
-/* Levinson's recursion for a symmetric Toeplitz matrix (Golub & Van Loan, Matrix Computations, 4.7.3), from order k to
-   k + 2 in one pass over memory. With y of order m = k - 1, the solution of the Yule-Walker system, z the same
-   backwards and x the solution of order k, reflections alpha and next make
+/* Levinson's recursion (Golub & Van Loan, Matrix Computations, 4.7.3), two orders in one pass over memory. With y the
+   solution of the Yule-Walker system of order m = k - 1, z its reverse, x the solution of order k, and the reflection
+   coefficients alpha and next,
 
        y' = (y + alpha z, alpha),         z' = (alpha, z + alpha y),         x' = (x + mu z', mu),
        y" = (y' + next z', next),         z" = (next, z' + next y'),         x" = (x' + nu z", nu).
 
-   alpha and mu need sums of order m; so that next and nu need no further pass, those sums of one order further are
-   taken along. The vectors overrun zeros; what is beyond their ends is added afterwards. column: t, rhs: [2048], zeros
-   behind; x: [LEVINSON_ROOM]. */
+   alpha and mu need sums of order m; the pass also takes those that next and nu need. It works on whole vectors of
+   eight over the zero padding; elements beyond the ends are added afterwards. t, rhs: [2048], zero-padded;
+   space: [4 LEVINSON_ROOM]; x: [LEVINSON_ROOM]. */
 static void levinson(const double *RESTRICT t, const double *RESTRICT rhs, double *RESTRICT space, double *RESTRICT x)
 {
     double *backwards = space, *y = space + LEVINSON_ROOM, *z = space + 4 * LEVINSON_ROOM - 32;
@@ -31,7 +32,7 @@ static void levinson(const double *RESTRICT t, const double *RESTRICT rhs, doubl
         backwards[N_TAPS + 8 - k] = t[k];
     double beta = t[0];
     x[0] = rhs[0] / beta;
-    /* sums of t[i + 1] z[i], t[i + 2] z[i], t[i + 2] y[i], t[k - i] x[i] and t[k + 1 - i] x[i] */
+    /* sums over i of t[i + 1] z[i], t[i + 2] z[i], t[i + 2] y[i], t[k - i] x[i], t[k + 1 - i] x[i] */
     double sum[5] = {0, 0, 0, t[1] * x[0], t[2] * x[0]};
     for (int k = 1; k < N_TAPS; k += 2) {
         int m = k - 1;
@@ -69,15 +70,15 @@ static void levinson(const double *RESTRICT t, const double *RESTRICT rhs, doubl
 
 #undef ONE_BEHIND
 
-/* Room for a system that is given by its spectra. */
+/* Work space of solve_directly. */
 typedef struct {
     double *re, *im;                           /* [bins] */
     double *column, *rhs, *solution, *levinson; /* [LEVINSON_ROOM], the last one four times */
     scratch_d scratch;
 } direct_space;
 
-/* Solves T x = b, T and b being the first samples of the inverse transforms of a symbol and of a spectrum, [bins]. A
-   system that has no solution leaves what is not finite. */
+/* Solves T x = b; T's first column and b are the first samples of the inverse transforms of symbol and (re, im),
+   [bins]. The solution of a singular system is not finite. */
 static void solve_directly(const real_plan_d *grid, direct_space *s, const float *symbol, const float *re,
                            const float *im, float *x)
 {

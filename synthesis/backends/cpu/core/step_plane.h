@@ -1,12 +1,12 @@
-/* The plane that an update's step and the one before it span: there J costs no transform (synthesis/step_plane.py). */
+/* J in the plane of an update's step and the step before it (synthesis/step_plane.py). */
 #ifndef PRIME_STEP_PLANE_H
 #define PRIME_STEP_PLANE_H
 
 #include "tap_objective.h"
 
-#define RIDGE 1e-6 /* of the 2 x 2 matrices, relative: both steps may be parallel */
+#define RIDGE 1e-6 /* relative regularisation of the 2 x 2 matrices, for parallel steps */
 
-/* Band powers of what both steps change, whose responses are in s. */
+/* Prepares the band powers in the plane of the two steps whose responses are in s. */
 static void begin_plane(const refinement_profile *profile, const band_edges *bands, refinement_space *s)
 {
     float *cross = s->descent_r, *square = s->descent_i, *other = s->symbol, *product = s->power;
@@ -38,7 +38,7 @@ static void begin_plane(const refinement_profile *profile, const band_edges *ban
     }
 }
 
-/* The penalty's share of squares, product and descents. */
+/* What the penalty adds to the squares, the product and the cross terms. */
 static void penalty_in_plane(const refinement_profile *profile, int n_bins, const refinement_space *s, double share[5])
 {
     v8 sums[5] = {splat8(0), splat8(0), splat8(0), splat8(0), splat8(0)};
@@ -57,8 +57,9 @@ static void penalty_in_plane(const refinement_profile *profile, int n_bins, cons
         share[i] = sum8(sums[i]);
 }
 
-/* The place where about J is lowest: theory (17). */
-static void lowest_in_plane(const refinement_profile *profile, int n_bins, const refinement_space *s, double *x, double *y)
+/* Finds the point of about the lowest J: theory (17). */
+static void lowest_in_plane(const refinement_profile *profile, int n_bins, const refinement_space *s, double *x,
+                            double *y)
 {
     double penalty[5] = {0};
     slopes slope;
@@ -73,14 +74,16 @@ static void lowest_in_plane(const refinement_profile *profile, int n_bins, const
                 const condition_space *condition = &s->conditions[t];
                 double weight = slope[t][n] / power_at(s, condition, n, *x, *y);
                 a += weight * condition->square[0][n], p += weight * condition->cross[0][n];
-                if (s->has_last)
-                    b += weight * condition->square[1][n], c += weight * condition->product[n], q += weight * condition->cross[1][n];
+                if (s->has_last) {
+                    b += weight * condition->square[1][n], c += weight * condition->product[n];
+                    q += weight * condition->cross[1][n];
+                }
             }
         a *= 1 + RIDGE, b *= 1 + RIDGE;
         double determinant = a * b - c * c;
         if (determinant > 0) {
             *x = (b * p - c * q) / determinant, *y = (a * q - c * p) / determinant;
-        } else { /* without a step before there is a line */
+        } else { /* a line, if there is no step before */
             *x = a > 0 ? p / a : 1, *y = 0;
         }
     }

@@ -14,37 +14,37 @@ typedef struct {
     double risk_weight, damping, step_cap /* 0: none */, ceiling_weight, tolerance;
 } refinement_profile;
 
-/* One pair of paths that the filter serves, on the profile's grid, [bins]. */
+/* One condition on the profile's grid; arrays are [bins]. */
 typedef struct {
     float *pr, *pi, *sr, *si;       /* the paths */
     float *secondary_power, *weight;
-    float *er, *ei;                 /* the residual P - S W */
-    float *cr, *ci, *lr, *li;       /* S times the response of a step, and of the step before */
-    double share;                   /* of the condition in the objective; all shares add up to one */
-    const unsigned char *unknown;   /* bands of which nothing is known, [31]; NULL: none */
+    float *er, *ei;                 /* residual P - S W */
+    float *cr, *ci, *lr, *li;       /* S D of a step, and of the step before */
+    double share;                   /* weight in J; all add up to one */
+    const unsigned char *unknown;   /* knowledge of the bands, [31]; NULL: all known */
     double disturbance[N_BANDS], band_power[N_BANDS];
-    double cross[2][N_BANDS], square[2][N_BANDS], product[N_BANDS]; /* of both with the residual and each other */
+    double cross[2][N_BANDS], square[2][N_BANDS], product[N_BANDS]; /* of both steps, as in step_plane.py */
 } condition_space;
 
-/* Everything on the profile's grid, [bins]. */
+/* Updates of one filter on the profile's grid; arrays are [bins] unless stated. */
 typedef struct {
     condition_space *conditions;
     int n_conditions;
     float *inverse_ceiling;
-    float *wr, *wi;                /* the filter's response */
+    float *wr, *wi;                /* response of the filter */
     float *dr, *di, *lr, *li;      /* responses of a step, and of the step before */
     float *symbol, *descent_r, *descent_i, *power;
     float *step, *last, *gradient; /* [2048] */
     int has_last;                  /* whether there is a step before */
-    float ratio_rms;               /* of the regularised path ratio over the 23 bands; only for a cap on steps */
-    const float *penalty;          /* of exceeding the ceiling, per bin, of sum one */
+    float ratio_rms;               /* RMS of the regularised path ratio over the 23 bands, for a step cap */
+    const float *penalty;          /* weights of the bins in the penalty, of sum one */
     direct_space direct;
-    const real_plan_d *direct_grid; /* the design grid, in double precision */
+    const real_plan_d *direct_grid; /* design grid in double precision */
 } refinement_space;
 
 static inline v8 squared8(v8 re, v8 im) { return re * re + im * im; }
 
-/* Power of each condition's residual in each band, on a scale on which its disturbance's total is one. */
+/* Computes the residual's band powers per condition, relative to its total disturbance. */
 static void residual_power(const refinement_profile *profile, const band_edges *bands, refinement_space *s)
 {
     for (int t = 0; t < s->n_conditions; t++) {
@@ -63,15 +63,18 @@ static inline int is_target(const refinement_profile *profile, int band)
     return b >= NR_FIRST && b < NR_FIRST + NR_COUNT;
 }
 
-static inline int is_unknown(const refinement_profile *profile, const condition_space *c, int band)
+/* What is known of a band: UNKNOWN ones count only by what makes them louder, ABSENT ones not at all. */
+enum { KNOWN, UNKNOWN, ABSENT };
+
+static inline int knowledge_of(const refinement_profile *profile, const condition_space *c, int band)
 {
-    return c->unknown && c->unknown[profile->first_band + band];
+    return c->unknown ? c->unknown[profile->first_band + band] : KNOWN;
 }
 
-/* dJ/dl of the bands of every condition: [n_conditions][N_BANDS]. */
+/* dJ/dl per condition and band. */
 typedef double slopes[MAX_CONDITIONS][N_BANDS];
 
-/* Power of a band at a place (x, y) in the plane of the last two steps: W + x D + y D'. */
+/* Band power at (x, y) in the plane of the last two steps: W + x D + y D'. */
 static double power_at(const refinement_space *s, const condition_space *c, int b, double x, double y)
 {
     double power = c->band_power[b];
@@ -82,9 +85,7 @@ static double power_at(const refinement_space *s, const condition_space *c, int 
     return power > constant.silence ? power : constant.silence;
 }
 
-/* J at a place in the plane, from its penalty on |W| above the ceiling. Fills slope: of the amplitudes'
-   mean over conditions, and the softmax over bands and conditions; a band of which nothing is known weighs nothing
-   unless it becomes louder. */
+/* Computes J at (x, y), given the penalty on |W| there, and the slopes: theory (13), (14). */
 static double objective_of(const refinement_profile *profile, const refinement_space *s, double x, double y,
                            double penalty, slopes slope)
 {
@@ -93,8 +94,9 @@ static double objective_of(const refinement_profile *profile, const refinement_s
         const condition_space *c = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
             double log_ratio = slope[t][b] = log(power_at(s, c, b, x, y) / c->disturbance[b]);
-            if (is_unknown(profile, c, b)) {
-                louder += constant.unknown_weight * c->share * fmax(log_ratio, 0);
+            int known = knowledge_of(profile, c, b);
+            if (known != KNOWN) {
+                louder += known == UNKNOWN ? constant.unknown_weight * c->share * fmax(log_ratio, 0) : 0;
                 continue;
             }
             amplitude[b] += c->share * exp(log_ratio / 2);
@@ -106,13 +108,14 @@ static double objective_of(const refinement_profile *profile, const refinement_s
         mean += is_target(profile, b) && amplitude[b] != 0 ? 2 * log(amplitude[b]) / NR_COUNT : 0;
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++)
-            if (!is_unknown(profile, &s->conditions[t], b))
+            if (knowledge_of(profile, &s->conditions[t], b) == KNOWN)
                 sum += s->conditions[t].share * exp(slope[t][b] - largest);
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++) {
             double share = s->conditions[t].share, log_ratio = slope[t][b];
-            if (is_unknown(profile, &s->conditions[t], b)) {
-                slope[t][b] = log_ratio > 0 ? constant.unknown_weight * share : 0;
+            int known = knowledge_of(profile, &s->conditions[t], b);
+            if (known != KNOWN) {
+                slope[t][b] = known == UNKNOWN && log_ratio > 0 ? constant.unknown_weight * share : 0;
                 continue;
             }
             double of_mean = is_target(profile, b) ? share * exp(log_ratio / 2) / amplitude[b] / NR_COUNT : 0;
@@ -122,13 +125,13 @@ static double objective_of(const refinement_profile *profile, const refinement_s
     return mean + profile->risk_weight * soft_maximum + louder + penalty;
 }
 
-/* ln(E / D) of the band that is loudest among those of which nothing is known; minus infinity: there is none. */
+/* Largest ln(E / D) of the unknown bands; minus infinity: there are none. */
 static double loudest_unknown(const refinement_profile *profile, const refinement_space *s)
 {
     double loudest = -INFINITY;
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++)
-            if (is_unknown(profile, &s->conditions[t], b))
+            if (knowledge_of(profile, &s->conditions[t], b) == UNKNOWN)
                 loudest = fmax(loudest, log(s->conditions[t].band_power[b] / s->conditions[t].disturbance[b]));
     return loudest;
 }
@@ -151,9 +154,9 @@ static double penalty_of(const refinement_profile *profile, int n_bins, const re
     return profile->ceiling_weight * sum8(lanes);
 }
 
-/* What the penalty adds to the symbol, and what it takes from the descent divided by W: the excess of |W|, linearised
-   towards ceiling * W / |W|, and a guard where there is none. */
-static inline void penalty_terms(const refinement_profile *profile, const refinement_space *s, int k, v8 *stiffness, v8 *excess)
+/* What the penalty adds to the symbol, and what it takes from the descent over W, at bins k to k + 7. */
+static inline void penalty_terms(const refinement_profile *profile, const refinement_space *s, int k, v8 *stiffness,
+                                 v8 *excess)
 {
     v8 zero = splat8(0), one = splat8(1);
     v8 wr = load8(s->wr + k), wi = load8(s->wi + k), inverse = load8(s->inverse_ceiling + k);
@@ -163,7 +166,7 @@ static inline void penalty_terms(const refinement_profile *profile, const refine
     *stiffness = pull * inverse * select8(over > zero, one, splat8((float)constant.guard));
 }
 
-/* The normal matrix' symbol, damped, and minus the gradient as a spectrum, not yet times n_fft. */
+/* Computes the damped symbol of the normal matrix and the spectrum of the negative gradient: theory (15), (16). */
 static void normal_equations(const refinement_profile *profile, const band_edges *bands, refinement_space *s,
                              slopes slope)
 {
@@ -175,7 +178,7 @@ static void normal_equations(const refinement_profile *profile, const band_edges
         const condition_space *c = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
             float per_power = (float)(slope[t][b] / c->band_power[b]), held = per_power;
-            if (is_unknown(profile, c, b)) /* no step may make it louder unseen */
+            if (knowledge_of(profile, c, b) == UNKNOWN) /* so that no step makes it louder unseen */
                 held = (float)(c->share / fmax(c->band_power[b], c->disturbance[b]));
             for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
                 float w = c->weight[k] * per_power;
@@ -193,17 +196,18 @@ static void normal_equations(const refinement_profile *profile, const band_edges
             store8(s->descent_r + k, load8(s->descent_r + k) - excess * load8(s->wr + k));
             store8(s->descent_i + k, load8(s->descent_i + k) - excess * load8(s->wi + k));
         }
-    /* The column's first sample: the mean over the circle, times n_fft. */
+    /* First sample of the column: mean over all n_fft bins, times n_fft. */
     double level = 2 * (double)sum_of(s->symbol, n_bins) - s->symbol[0] - s->symbol[n_bins - 1];
-    float added = (float)(profile->damping * (level > 1e-6 ? level : 1e-6) + constant.damping_floor), n = (float)(2 * (n_bins - 1));
+    float added = (float)(profile->damping * (level > 1e-6 ? level : 1e-6) + constant.damping_floor);
+    float n = (float)(2 * (n_bins - 1));
     for (int k = 0; k < n_bins; k++)
         s->symbol[k] = s->symbol[k] * n + added, s->descent_r[k] *= n, s->descent_i[k] *= n;
     for (int k = n_bins; k < n_bins + WIDTH - 1; k++)
         s->symbol[k] = 1;
 }
 
-/* Weights, disturbance and the loudspeaker's ceiling of one condition, whose paths are in c. primary_power: [bins],
-   overwritten. psd: on the grid. */
+/* Computes a condition's weights, disturbance and ceiling above the scored bands from its paths. Overwrites
+   primary_power, [bins]. */
 static void begin_condition(const refinement_profile *profile, const band_edges *bands, refinement_space *s,
                             condition_space *c, float *primary_power, const float *psd)
 {
@@ -220,7 +224,7 @@ static void begin_condition(const refinement_profile *profile, const band_edges 
     band_sums(bands, profile->first_band, profile->n_bands, s->power, c->disturbance);
     for (int b = 0; b < profile->n_bands; b++)
         total += c->disturbance[b];
-    /* A primary path that is silent in every band must not turn the reference into infinite weights. */
+    /* Finite weights even if the primary path has no power in any band. */
     if (total < constant.silence * psd_sum * loudest)
         total = constant.silence * psd_sum * loudest;
     if (!(total >= TINY))
@@ -233,22 +237,22 @@ static void begin_condition(const refinement_profile *profile, const band_edges 
         c->disturbance[b] = c->disturbance[b] / total + constant.silence;
     if (profile->ceiling_weight == 0)
         return;
-    /* Above the scored bands the loudspeaker stays below the disturbance. The paths' ratio is taken band by band: bin
-       by bin it would follow the estimates' noise. */
+    /* Above 8.9 kHz the loudspeaker stays below the disturbance. The paths' ratio is that of bands: per bin it would
+       follow the noise of the estimates. */
     double primary[N_BANDS], secondary[N_BANDS];
     int first = AMP_FIRST + AMP_COUNT, n = N_BANDS - first;
     band_sums(bands, first, n, primary_power, primary);
     band_sums(bands, first, n, c->secondary_power, secondary);
     for (int b = 0; b < n; b++) {
         double ceiling = constant.drive_limit * sqrt(primary[b] / (secondary[b] > TINY ? secondary[b] : TINY));
-        ceiling = ceiling > constant.most_ceiling ? constant.most_ceiling : ceiling > constant.least_ceiling ? ceiling : constant.least_ceiling;
+        ceiling = fmin(fmax(ceiling, constant.least_ceiling), constant.most_ceiling);
         float drive = (float)(1 / ceiling);
         for (int k = bands->edge[first + b]; k < bands->edge[first + b + 1]; k++)
             s->inverse_ceiling[k] = drive > s->inverse_ceiling[k] ? drive : s->inverse_ceiling[k];
     }
 }
 
-/* What does not depend on the filter. The conditions' paths are in s. */
+/* Computes what does not depend on the filter from the paths in s. */
 static void begin_refinement(const refinement_profile *profile, const band_edges *bands, refinement_space *s,
                              const float *psd, float max_gain_db)
 {
