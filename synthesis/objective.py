@@ -9,7 +9,7 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from synthesis.arrays import Array
-from synthesis.bands import NR_BANDS, UNKNOWN, mean_weights
+from synthesis.bands import ABSENT, NR_BANDS, UNKNOWN, mean_weights
 from synthesis.profiles import FAST, UNKNOWN_WEIGHT, RefinementProfile
 
 
@@ -42,7 +42,9 @@ def objective(
     xp = array_namespace(log_ratio, shares)
     share, in_target = shares[:, None], mean_weights(NR_BANDS, profile.risk_bands, log_ratio)
     n_bands = log_ratio.shape[-1]
-    known = log_ratio if unknown is None else xp.where(unknown != 0, -xp.inf, log_ratio)
+    known = log_ratio
+    if unknown is not None:
+        known = xp.where(unknown == UNKNOWN, -xp.inf, xp.where(unknown == ABSENT, 0.0, log_ratio))
     amplitude = share * xp.exp(known / 2)
     mean_amplitude = xp.sum(amplitude, axis=-2, keepdims=True)
     largest = xp.max(known, axis=(-2, -1), keepdims=True)

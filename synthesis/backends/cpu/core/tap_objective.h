@@ -63,7 +63,8 @@ static inline int is_target(const refinement_profile *profile, int band)
     return b >= NR_FIRST && b < NR_FIRST + NR_COUNT;
 }
 
-/* What is known of a band: UNKNOWN ones count only by what makes them louder, ABSENT ones not at all. */
+/* What is known of a band: UNKNOWN ones count only by what makes them louder, ABSENT ones, in which no
+   filter changes anything, have E = D. */
 enum { KNOWN, UNKNOWN, ABSENT };
 
 static inline int knowledge_of(const refinement_profile *profile, const condition_space *c, int band)
@@ -93,10 +94,10 @@ static double objective_of(const refinement_profile *profile, const refinement_s
     for (int t = 0; t < s->n_conditions; t++) {
         const condition_space *c = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
-            double log_ratio = slope[t][b] = log(power_at(s, c, b, x, y) / c->disturbance[b]);
             int known = knowledge_of(profile, c, b);
-            if (known != KNOWN) {
-                louder += known == UNKNOWN ? constant.unknown_weight * c->share * fmax(log_ratio, 0) : 0;
+            double log_ratio = slope[t][b] = known == ABSENT ? 0 : log(power_at(s, c, b, x, y) / c->disturbance[b]);
+            if (known == UNKNOWN) {
+                louder += constant.unknown_weight * c->share * fmax(log_ratio, 0);
                 continue;
             }
             amplitude[b] += c->share * exp(log_ratio / 2);
@@ -108,7 +109,7 @@ static double objective_of(const refinement_profile *profile, const refinement_s
         mean += is_target(profile, b) && amplitude[b] != 0 ? 2 * log(amplitude[b]) / NR_COUNT : 0;
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++)
-            if (knowledge_of(profile, &s->conditions[t], b) == KNOWN)
+            if (knowledge_of(profile, &s->conditions[t], b) != UNKNOWN)
                 sum += s->conditions[t].share * exp(slope[t][b] - largest);
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++) {
