@@ -1,8 +1,4 @@
-"""The commands of `prime-anc`.
-
-Exit status: 0 done; 1 the service refused; 2 wrong arguments or files; 3 no service; 4 a calibration that did not
-pass, or a verification with a deviation.
-"""
+"""The commands of `prime-anc`."""
 
 from __future__ import annotations
 
@@ -15,15 +11,18 @@ from typing import Any
 import click
 import orjson
 
-from cli import inputs, tables
-from cli.flags import of_design, option_flag
+from cli import bench_file, inputs, tables
+from cli.exit_status import EPILOG, ExitStatus
+from cli.flags import option_flag, options_of
 from cli.service import ServiceClient, connect
+from cli.simulate import example, simulate
 from measurement.files.errors import FileError
+from synthesis.options import DesignFields, ObjectiveFields
 
 Json = dict[str, Any]
 
-NOT_PASSED = 4
-FILTER_FILES = {".wav": "wav", ".csv": "csv", ".h": "c", ".c": "c", ".mat": "mat"}
+FILTER_FILES = {".wav": "wav", ".csv": "csv", ".h": "c", ".c": "c", ".mat": "mat", ".yml": "camilladsp"}
+FILE_KINDS = ("wav", "csv", "c", "mat", "minidsp", "apo", "camilladsp", "bes", "sigmadsp")
 # Reference for comparison.
 WIENER = {"method": "wmmse", "k": 0, "leave_one_out": False}
 LATENCIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -45,16 +44,23 @@ class Commands(click.Group):
             raise click.UsageError(f"{error.filename or error}: {error.strerror or error}") from error
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
 @click.version_option(package_name="prime-anc")
 def main() -> None:
     """Filters for active noise control, from recordings to hardware.
 
     \b
+    prime-anc example                                   # recordings to start with
     prime-anc calibrate off.wav on.wav --gain 0.35 -o ear.json
     prime-anc design ear.json -o filter.json
-    prime-anc export filter.json ear.json --sections 6 --format q1.23 -o filter.h
+    prime-anc export filter.json ear.json --sections 6 --format q1.23 -o chip.h -o chip.json
+    prime-anc simulate ear.json chip.json -o quiet.wav -o running.wav
+    prime-anc verify chip.json ear.json --off quiet.wav --on running.wav
     """
+
+
+main.add_command(example)
+main.add_command(simulate)
 
 
 def with_service(command: Command) -> Command:
@@ -75,9 +81,10 @@ def with_service(command: Command) -> Command:
 def with_paths(command: Command) -> Command:
     """Add arguments and options for measured paths; the command gets `paths`, fields of a request.
 
-    A command that takes a filter's file also gets `file_rate`.
+    A command that takes a filter's file also gets `file_rate`, one with `files` their names.
     """
     takes_filter = "file_rate" in command.__annotations__
+    takes_files = "files" in command.__annotations__
     # `export` uses --rate for the hardware's rate.
     rate_options = ("--file-rate",) if "rate" in command.__annotations__ else ("--rate", "--file-rate")
 
@@ -126,22 +133,25 @@ def with_paths(command: Command) -> Command:
         noise: Path | None,
         **given: Any,
     ) -> None:
-        paths = _paths(ears, primary, secondary, feedback, side, file_rate) | {"sample_rate": 48_000}
+        paths, settings = _paths(ears, primary, secondary, feedback, side, file_rate)
+        paths |= {"sample_rate": 48_000}
+        given |= {name: value for name, value in settings.items() if given.get(name, ...) is None}
         if sign is not None:
             paths["sign"] = sign
         if weights:
             conditions = paths.get("conditions", ())
             if len(weights) != len(conditions):
-                raise click.UsageError(
-                    f"{len(weights)} weights for {len(ears)} measurements; give one per measurement"
-                )
+                n = len(conditions) or 1
+                raise click.UsageError(f"{len(weights)} weights for {n} measurements; give one per measurement")
             for condition, weight in zip(conditions, weights, strict=True):
                 condition["weight"] = weight
         if noise is not None:
             psd, notes = inputs.reference_psd(noise, inputs.n_bins(paths.get("conditions", [paths])[0]))
             tables.notes(notes)
             paths["reference_psd"] = psd
-        command(paths=paths, **given, **({"file_rate": file_rate} if takes_filter else {}))
+        given |= {"file_rate": file_rate} if takes_filter else {}
+        given |= {"files": (*ears, *(file for file in (primary, secondary) if file))} if takes_files else {}
+        command(paths=paths, **given)
 
     return run
 
@@ -153,31 +163,34 @@ def _paths(
     feedback: Path | None,
     side: str,
     rate_hz: float | None,
-) -> Json:
+) -> tuple[Json, Json]:
+    """Return fields of a request, and options that a session sets."""
     if (primary is None) != (secondary is None) or (bool(ears) == (primary is not None)):
         raise click.UsageError("give measurements (EARS), or one file each with --primary and --secondary")
     if primary is not None and secondary is not None:
         fields, notes = inputs.separate(rate_hz, primary=primary, secondary=secondary, feedback=feedback)
         tables.notes(notes)
-        return fields
-    if feedback is not None and len(ears) > 1:
-        raise click.UsageError("--feedback is for a single measurement; several have theirs in their files")
-    conditions = []
+        return fields, {}
+    measured: list[tuple[str, Json]] = []
+    settings: Json = {}
     for file in ears:
-        fields, notes = inputs.ear(file, side, rate_hz)
+        found, notes, settings = inputs.ears(file, side, rate_hz)
         tables.notes(f"{file}: {note}" for note in notes)
-        conditions.append(fields)
+        measured += found
+    if len(ears) > 1:
+        settings = {}
     if feedback is not None:
+        if len(measured) > 1:
+            raise click.UsageError("--feedback is for a single measurement; several have theirs in their files")
         fields, notes = inputs.separate(rate_hz, feedback=feedback)
         tables.notes(notes)
-        conditions[0] |= fields
-    if len(conditions) == 1:
-        return conditions[0]
-    signs = {condition.pop("sign", "minus") for condition in conditions}
+        measured = [(measured[0][0], measured[0][1] | fields)]
+    if len(measured) == 1:
+        return measured[0][1], settings
+    signs = {fields.pop("sign", "minus") for _, fields in measured}
     if len(signs) > 1:
         raise click.UsageError("the measurements have different signs; calibrate all with the same --sign")
-    labelled = [condition | {"label": file.stem} for condition, file in zip(conditions, ears, strict=True)]
-    return {"conditions": labelled, "sign": signs.pop()}
+    return {"conditions": [fields | {"label": label} for label, fields in measured], "sign": signs.pop()}, settings
 
 
 def _as_verified(paths: Json, control_filter: Path) -> Json:
@@ -270,12 +283,12 @@ def calibrate(
     tables.findings(verdict["reasons"], "found")
     tables.findings(verdict["not_judged"], "not judged")
     if not verdict["passed"]:
-        sys.exit(NOT_PASSED)
+        sys.exit(ExitStatus.NOT_PASSED)
 
 
 @main.command()
 @with_paths
-@of_design()
+@options_of(DesignFields)
 @click.option("-o", "--output", type=FILE, help="Filter file: .json, .wav, .csv, .h, .mat.")
 @with_service
 def design(
@@ -322,7 +335,7 @@ def evaluate(
 
 @main.command()
 @with_paths
-@of_design(but=("latency_samples", "leave_one_out"))
+@options_of(DesignFields, but=("latency_samples", "leave_one_out"))
 @with_service
 def latency(service: ServiceClient, paths: Json, options: Json, as_json: bool) -> None:
     """Show what latency costs: filters designed for 0 to 32 samples."""
@@ -376,7 +389,7 @@ def verify(
         takes.append(take | {"state": state})
     if "conditions" in paths:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
-    document = inputs.load_json(control_filter) if control_filter.suffix.lower() == ".json" else {}
+    document = inputs.filter_document(control_filter) if inputs.is_document(control_filter) else {}
     is_exported = "coefficients" in document
     if is_exported:
         if output is not None:
@@ -388,10 +401,7 @@ def verify(
         body |= {"prediction": document["prediction"]} if "prediction" in document else {}
     answer = _answer(service.ask("/verify", body), output, as_json)
     if not as_json:
-        measured = answer["measured"]
-        for hz, db in zip(measured["band_centre_hz"], measured["noise_reduction_db"], strict=True):
-            click.echo(f"{hz:7g} Hz {db:6.1f} dB")
-        click.echo(f"deviation from the prediction: {answer['deviation_db']:.1f} dB")
+        tables.comparison(answer)
         trim = answer.get("trim") or {}
         if trim:
             # The service trims only taps, not sections.
@@ -402,7 +412,7 @@ def verify(
             )
     tables.findings(answer["diagnosis"], "found")
     if any(item["code"] != "as_predicted" for item in answer["diagnosis"]):
-        sys.exit(NOT_PASSED)
+        sys.exit(ExitStatus.NOT_PASSED)
 
 
 @main.command()
@@ -413,11 +423,11 @@ def verify(
 @click.option("--rate", type=float, help="Sample rate of the hardware, Hz.")
 @click.option("--format", "number_format", help="float32, float64, or qI.F such as q1.23.")
 @click.option("--target", "target_name", help="A known device: its form, rate and format (`prime-anc targets`).")
-@option_flag("max_gain_db")
+@options_of(ObjectiveFields)
 @click.option(
     "--kind",
-    type=click.Choice(["wav", "csv", "c", "mat", "minidsp", "apo"]),
-    help="Kind of file, where its extension does not say; .txt: minidsp.",
+    type=click.Choice(FILE_KINDS),
+    help="Kind of file, where its extension does not say; .txt: the target's, or minidsp.",
 )
 @click.option(
     "-o",
@@ -425,7 +435,8 @@ def verify(
     "outputs",
     type=FILE,
     multiple=True,
-    help="File: .wav, .csv, .h, .mat, .txt (miniDSP or --kind), .json, which `verify` takes; may be given again.",
+    help="File: .wav, .csv, .h, .mat, .yml (CamillaDSP), .txt (as --kind), .json, which `verify` and `simulate` take; "
+    "may be given again.",
 )
 @with_service
 def export(
@@ -438,7 +449,7 @@ def export(
     rate: float | None,
     number_format: str | None,
     target_name: str | None,
-    max_gain_db: float | Json | None,
+    options: Json,
     kind: str | None,
     outputs: Sequence[Path],
     as_json: bool,
@@ -449,17 +460,16 @@ def export(
     designed anew for the paths of EARS.
     """
     target = _target(target_name, sections, taps, rate, number_format)
+    text = _text_kind(target_name)
     fields = inputs.filter_fields(control_filter, file_rate)
-    body: Json = _as_verified(paths, control_filter) | fields | {"target": target}
-    if max_gain_db is not None:
-        body["max_gain_db"] = max_gain_db
+    body: Json = _as_verified(paths, control_filter) | options | fields | {"target": target}
     answered = service.ask("/export", body)
     answer = _answer(answered, None, as_json)
     for output in outputs:
         if output.suffix.lower() == ".json":
             _save(output, answered.content)
             continue
-        file = kind or {".txt": "minidsp"}.get(output.suffix.lower()) or _file_kind(output)
+        file = kind or (text if output.suffix.lower() == ".txt" else _file_kind(output))
         _save(output, service.ask("/export", body | {"file": file}).content)
     if as_json:
         return
@@ -494,32 +504,77 @@ def targets(as_json: bool) -> None:
     if as_json:
         _print_json([asdict(item) for item in known().values()])
         return
-    tables.columns(
-        ("name", "form", "format", "rate", "source"),
-        [
-            (item.name, item.form, item.number_format, f"{item.sample_rate_hz:g}", item.source)
-            for item in known().values()
-        ],
-    )
+    for item in known().values():
+        rates = ", ".join(f"{hz:.10g}" for hz in (item.sample_rate_hz, *item.other_sample_rates_hz))
+        size = {"sos": "sections", "fir": "taps"}[item.form]
+        most = item.max_sections if item.form == "sos" else item.max_taps
+        click.echo(f"{item.name}: {item.title}")
+        click.echo(f"    {'' if most is None else f'{most} '}{size}, {item.number_format}, {rates} Hz")
+        if item.latency:
+            click.echo(f"    latency: {item.latency}")
+        click.echo(f"    source: {item.source}")
 
 
 @main.command()
 @with_paths
-@of_design(but=("latency_samples", "leave_one_out"))
+@options_of(DesignFields, but=("latency_samples", "leave_one_out"))
 @click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="HTML file.")
 @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
 @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
 @click.option("--store", help="Folder or URL of further models, without --url.")
-def report(paths: Json, options: Json, output: Path, url: str | None, key: str | None, store: str | None) -> None:
-    """Write a page with plots of a design.
+@click.option("--listener", default="", help="Name of the listener, for the heading.")
+@click.option("--ear", type=click.Choice(["left", "right"]), help="Which ear it is, for the heading.")
+def report(
+    paths: Json,
+    options: Json,
+    files: tuple[Path, ...],
+    output: Path,
+    url: str | None,
+    key: str | None,
+    store: str | None,
+    listener: str,
+    ear: str | None,
+) -> None:
+    """Write a page about a design, with tables and plots, to hand over.
 
-    Noise reduction beside the Wiener filter's, |W|, what latency costs, the loop through a feedback path, and
-    realisations.
+    Date, files and their verdicts, model, noise reduction beside the Wiener filter's, |W|, what latency costs, the loop
+    through a feedback path, and realisations. A browser prints it, or saves it as PDF.
     """
-    from cli.report import compose
+    from cli.report import About, compose
 
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise click.BadParameter(
+            f"{output}: it is written as HTML; name it .html, and let a browser save it as PDF"
+        )
+    verdicts = {file.name: inputs.verdict(file) for file in files}
     with connect(url, key, store) as service:
-        _save(output, compose(service, paths, options).encode())
+        about = About(listener, f"{ear} ear" if ear else "", verdicts)
+        _save(output, compose(service, paths, options, about).encode())
+
+
+@main.command()
+@click.argument("files", nargs=-1, type=FILE, required=True)
+@click.option("-o", "--output", type=FILE, required=True, help="Session for the page (JSON).")
+@click.option("--joint", is_flag=True, help="One filter for all measurements.")
+def session(files: Sequence[Path], output: Path, joint: bool) -> None:
+    """Put measurements and filters into one file, which the page loads.
+
+    FILES: measurements, and what `prime-anc design` wrote. Every command reads sessions in place of a measurement, and
+    SESSION.json#NAME as a filter.
+    """
+    measured: list[tuple[str, Json]] = []
+    filters = []
+    for file in files:
+        document = inputs.load_json(file) if file.suffix.lower() == ".json" else {}
+        if "fir" in document and "prediction" in document:
+            filters.append((file.stem, document))
+            continue
+        found, notes, _ = inputs.ears(file)
+        tables.notes(f"{file}: {note}" for note in notes)
+        measured += found
+    if not measured:
+        raise click.UsageError("give at least one measurement")
+    _save(output, orjson.dumps(bench_file.session(measured, filters, joint=joint)))
 
 
 @main.command()
@@ -539,28 +594,13 @@ def models(service: ServiceClient, as_json: bool) -> None:
 def _target(
     name: str | None, sections: int | None, taps: int | None, rate: float | None, number_format: str | None
 ) -> Json:
-    target: Json = {}
-    if name is not None:
-        from hardware.targets import target as known
-        from synthesis.errors import InvalidOption
+    """Return the fields of a target, after checking them."""
+    from hardware.targets import requested
+    from synthesis.errors import InvalidOption
 
-        try:
-            device = known(name)
-        except InvalidOption as error:
-            raise click.BadParameter(str(error)) from error
-        target = {
-            "form": device.form,
-            "sample_rate": device.sample_rate_hz,
-            "number_format": device.number_format,
-        }
-        if device.form == "sos" and taps is None:
-            target["denominator"] = device.denominator
-        if device.form == "sos" and device.max_sections is not None and sections is None and taps is None:
-            target["n_sections"] = min(8, device.max_sections)
-        if sections is not None and device.max_sections is not None and sections > device.max_sections:
-            raise click.BadParameter(f"{name} holds {device.max_sections} sections, not {sections}")
     if sections is not None and taps is not None:
         raise click.UsageError("give --sections or --taps, not both")
+    target: Json = {} if name is None else {"name": name}
     if taps is not None:
         target |= {"form": "fir", "n_taps": taps}
     if sections is not None:
@@ -569,7 +609,19 @@ def _target(
         target["sample_rate"] = rate
     if number_format is not None:
         target["number_format"] = number_format
+    fields = {{"sample_rate": "sample_rate_hz"}.get(field, field): value for field, value in target.items()}
+    try:
+        requested(fields.pop("name", None), fields)
+    except InvalidOption as error:
+        raise click.BadParameter(str(error)) from error
     return target
+
+
+def _text_kind(name: str | None) -> str:
+    """Return the kind of a text file: what the device's tools take."""
+    from hardware.targets import target as known
+
+    return (known(name).file if name is not None else None) or "minidsp"
 
 
 def _write_filter(service: ServiceClient, answer: Json, paths: Json, output: Path) -> None:

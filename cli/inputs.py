@@ -11,25 +11,63 @@ from typing import Any
 
 import click
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
+from cli import bench_file
+from cli.bench_file import load as load_json
 from measurement.files import measurements
 from measurement.files.errors import FileError
 from measurement.files.resampling import MAX_CUT, Response, at_48_khz
 from measurement.files.text_tables import read_table
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.curve import Curve
 
 Json = dict[str, Any]
-
-# Fields of a measurement; further fields of a JSON file are not sent.
-PATH_FIELDS = ("primary", "secondary", "coherence", "feedback", "uncertainty", "sign")
 
 _EARS = {"left": "l", "right": "r"}
 
 
+def ears(
+    file: Path, side: str = "left", rate_hz: float | None = None
+) -> tuple[list[tuple[str, Json]], tuple[str, ...], Json]:
+    """Read the measurements of a file: one, or those in use of a session.
+
+    Parameters
+    ----------
+    file, side, rate_hz
+        As for `ear`.
+
+    Returns
+    -------
+    measured : list of tuple of str and dict
+        Label and fields of a request.
+    notes : tuple of str
+    settings : dict
+        Options of a design that a session sets.
+
+    Raises
+    ------
+    FileError
+    """
+    if file.suffix.lower() != ".json":
+        fields, notes = _ear_channels(file, side, rate_hz)
+        return [(file.stem, fields)], notes, {}
+    document = load_json(file)
+    remarks: tuple[str, ...] = ()
+    measured = []
+    for found in bench_file.measurements(file, document):
+        remarks += _remarks(file, found)
+        label = str(found.get("label", "")) if "session" in document else file.stem
+        measured.append((label, bench_file.path_fields(file, found)))
+    settings = bench_file.settings(document) if "session" in document else {}
+    if settings:
+        said = ", ".join(f"{name} {value}" for name, value in settings.items())
+        remarks += (f"options of this session unless you give others: {said}",)
+    return measured, remarks, settings
+
+
 def ear(file: Path, side: str = "left", rate_hz: float | None = None) -> tuple[Json, tuple[str, ...]]:
-    """Read one measurement: `prime-anc calibrate`'s answer, or a file with a primary and a secondary channel.
+    """Read one measurement: a file of `prime-anc calibrate` or the page, or one with a primary and a secondary channel.
 
     Parameters
     ----------
@@ -49,14 +87,14 @@ def ear(file: Path, side: str = "left", rate_hz: float | None = None) -> tuple[J
     ------
     FileError
     """
-    if file.suffix.lower() == ".json":
-        document = load_json(file)
-        missing = [name for name in ("primary", "secondary") if name not in document]
-        if missing:
-            raise FileError(
-                f"{file}: it has no {' and no '.join(missing)}; give the file that `prime-anc calibrate` wrote"
-            )
-        return {name: document[name] for name in PATH_FIELDS if name in document}, _remarks(file, document)
+    measured, notes, _ = ears(file, side, rate_hz)
+    if len(measured) > 1:
+        raise FileError(f"{file}: this session uses {len(measured)} measurements; choose one on the page")
+    return measured[0][1], notes
+
+
+def _ear_channels(file: Path, side: str, rate_hz: float | None) -> tuple[Json, tuple[str, ...]]:
+    """Read a measurement from the channels of a file."""
     found = measurements.read(file, rate_hz)
     if len(found.channels) == 1:
         raise FileError(f"{file}: it has one channel; name the paths' files with --primary and --secondary")
@@ -91,6 +129,14 @@ def _remarks(file: Path, document: Json) -> tuple[str, ...]:
         reasons = ", ".join(str(item.get("code")) for item in verdict.get("reasons", ()) if isinstance(item, dict))
         return (f"this calibration did not pass{f' ({reasons})' if reasons else ''}; measure again",)
     return ()
+
+
+def verdict(file: Path) -> Json | None:
+    """Return the verdict of a measurement's file, if it is a calibration's."""
+    if file.suffix.lower() != ".json":
+        return None
+    found = load_json(file).get("verdict")
+    return found if isinstance(found, dict) else None
 
 
 def separate(rate_hz: float | None = None, **files: Path | None) -> tuple[Json, tuple[str, ...]]:
@@ -150,6 +196,19 @@ def _recorded(file: Path, meanings: Sequence[str], names: Sequence[str]) -> tupl
     return fields, tuple(f"{file}: {note}" for note in found.notes)
 
 
+def is_document(file: Path) -> bool:
+    """Return whether a filter's file is JSON: FILE.json, or SESSION.json#NAME."""
+    return file.suffix.lower().partition("#")[0] == ".json"
+
+
+def filter_document(file: Path) -> Json:
+    """Read a filter's JSON, or that of one which a session keeps; raises FileError."""
+    path, _, name = str(file).partition("#")
+    if file.exists():
+        path, name = str(file), ""
+    return bench_file.control_filter(Path(path), load_json(Path(path)), name)
+
+
 def filter_fields(file: Path, rate_hz: float | None = None) -> Json:
     """Read a filter: `prime-anc design`'s answer, the trimmed filter of `prime-anc verify`'s, or taps.
 
@@ -168,8 +227,8 @@ def filter_fields(file: Path, rate_hz: float | None = None) -> Json:
     ------
     FileError
     """
-    if file.suffix.lower() == ".json":
-        document = load_json(file)
+    if is_document(file):
+        document = filter_document(file)
         if "fir" not in document and "trim" in document:
             document = document["trim"] or {}
         coefficients = document.get("coefficients", {})
@@ -205,7 +264,7 @@ def as_verified(paths: Json, control_filter: Path) -> tuple[Json, tuple[str, ...
     tuple of dict and tuple of str
         The fields, changed where the file is a trimmed filter's, and notes.
     """
-    document = load_json(control_filter) if control_filter.suffix.lower() == ".json" else {}
+    document = filter_document(control_filter) if is_document(control_filter) else {}
     trim = document.get("trim")
     if "fir" in document or not trim:
         return paths, ()
@@ -236,13 +295,44 @@ def _samples(path: Json) -> NDArray[Any]:
     raise FileError("a trimmed filter needs paths as impulse responses, or as complex64")
 
 
+def response_of(path: Json) -> NDArray[np.float64]:
+    """Return the impulse response of a request's path, real [n]."""
+    if "real" in path:
+        spectrum = np.asarray(path["real"]) + 1j * np.asarray(path["imag"])
+    else:
+        spectrum = _samples(path)
+        if not np.iscomplexobj(spectrum):
+            return np.asarray(spectrum, np.float64)
+    return np.fft.irfft(spectrum)
+
+
+def running_filter(file: Path) -> Json:
+    """Read a filter to run: `prime-anc export`'s answer, or the taps of another file in the same form.
+
+    Returns
+    -------
+    dict
+        `coefficients`, and `sign` and `latency_samples` if the file states them.
+
+    Raises
+    ------
+    FileError
+    """
+    document = filter_document(file) if is_document(file) else {}
+    if "coefficients" in document:
+        return document
+    fields = filter_fields(file)
+    taps = {"form": "fir", "taps": fields.pop("fir"), "sample_rate": SAMPLE_RATE_HZ}
+    return fields | {"coefficients": taps}
+
+
 def exported_fields(document: Json, paths: Json) -> Json:
     """Build the fields for JSON of `prime-anc export`: a pulse as `fir`, with the filter included in the paths.
 
     2048 taps could not represent sections with low poles. Raises FileError.
     """
-    from hardware.second_order_sections import Sections
     from hardware.short_fir import at_design_rate
+    from synthesis.sections import Sections
 
     coefficients = document["coefficients"]
     played = {name: paths[name].get("impulse_response") for name in ("secondary", "feedback") if paths.get(name)}
@@ -260,17 +350,17 @@ def exported_fields(document: Json, paths: Json) -> Json:
     pulse = np.zeros(N_TAPS, np.float32)
     pulse[0] = 1
     fields = {name: {"impulse_response": item.astype(np.float32)} for name, item in through.items()}
-    return fields | {"fir": pulse, "sign": document["sign"]}
+    given = {name: document[name] for name in ("sign", "latency_samples") if name in document}
+    return fields | {"fir": pulse} | given
 
 
-def gain_limit(text: str) -> float | Json:
-    """Read a ceiling: a number, or a file of two columns, frequency in Hz and gain in dB."""
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    table = _two_columns(text, "gain in dB")
-    return {"frequency_hz": table[:, 0].tolist(), "gain_db": table[:, 1].tolist()}
+def curve(text: str, kind: type[Curve], or_number: bool) -> float | Json:
+    """Read a curve from a file of two columns, frequency in Hz and values, or a number in its place."""
+    if or_number:
+        with suppress(ValueError):
+            return float(text)
+    table = _two_columns(text, kind.column())
+    return {"frequency_hz": table[:, 0].tolist(), kind.VALUES: table[:, 1].tolist()}
 
 
 def _two_columns(file: Path | str, second: str) -> NDArray[np.float64]:
@@ -323,16 +413,3 @@ def reference_psd(file: Path, n_bins: int) -> tuple[NDArray[np.float64], tuple[s
         raise FileError(f"{file}: it has {len(samples)} samples; record at least {n_fft}, four seconds at best")
     _, density = welch(samples, SAMPLE_RATE_HZ, "hann", n_fft, detrend=False)
     return density * (SAMPLE_RATE_HZ / n_fft), tuple(f"{file}: {note}" for note in found.notes)
-
-
-def load_json(file: Path) -> Json:
-    """Read a JSON object; raises FileError."""
-    try:
-        document = orjson.loads(file.read_bytes())
-    except OSError as error:
-        raise FileError(f"{file}: it cannot be read ({error.strerror})") from error
-    except orjson.JSONDecodeError as error:
-        raise FileError(f"{file}: it is no JSON ({error})") from error
-    if not isinstance(document, dict):
-        raise FileError(f"{file}: it holds no JSON object")
-    return document

@@ -14,23 +14,23 @@ from typing import Any, Protocol
 import click
 import httpx
 
+from cli.exit_status import ExitStatus
+from cli.words import for_command
 from prime_anc_client.wire import MEDIA_TYPE, encode_request
 
 TIMEOUT_S = 120.0
-# Exit statuses.
-NO_SERVICE, REFUSED = 3, 1
 
 
 class Failed(click.ClickException):
     """The service refused; the message states the fault and the remedy."""
 
-    exit_code = REFUSED
+    exit_code = ExitStatus.REFUSED
 
 
 class NoService(Failed):
     """No service answers, or it is not ready."""
 
-    exit_code = NO_SERVICE
+    exit_code = ExitStatus.NO_SERVICE
 
 
 class ServiceClient(Protocol):
@@ -123,4 +123,4 @@ def _checked(answer: httpx.Response) -> httpx.Response:
         message = problem["detail"]
     except (ValueError, KeyError, TypeError):
         message = f"status {answer.status_code}: {answer.text[:200]}"
-    raise (NoService if answer.status_code in (502, 503, 504) else Failed)(message)
+    raise (NoService if answer.status_code in (502, 503, 504) else Failed)(for_command(message))

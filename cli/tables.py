@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cli.words import for_command
 from synthesis.bands import NR_BANDS
 
 _BAR_DB = 30.0
@@ -59,6 +60,21 @@ def mean_of(found: Mapping[str, Any]) -> str:
     return f"{len(counted)} bands that the system has, {counted[0]:g} to {counted[-1]:g} Hz"
 
 
+def comparison(found: Mapping[str, Any]) -> None:
+    """Print a verification: predicted beside measured noise reduction, per band and in the mean."""
+    measured = found["measured"]
+    bands = zip(measured["band_centre_hz"], measured["noise_reduction_db"], found["band_deviation_db"], strict=True)
+    rows = [(f"{hz:g}", db - off, db, f"{off:+.1f}") for hz, db, off in bands]
+    mean, off = measured["mean_noise_reduction_db"], found["deviation_db"]
+    interval = measured.get("interval_db")
+    columns(
+        ("Hz", "predicted dB", "measured dB", "difference dB"),
+        [*rows, ("mean, 50 Hz to 5 kHz", mean - off, mean, f"{off:+.1f}")],
+    )
+    if interval is not None:
+        click.echo(f"the measured mean varies by +- {interval:.1f} dB over the recording")
+
+
 def loop(found: Mapping[str, Any] | None) -> None:
     """Print the loop through a feedback path, if there is one."""
     if found is not None:
@@ -77,7 +93,7 @@ def loop_text(found: Mapping[str, Any]) -> str:
 def findings(found: Iterable[Mapping[str, str]], word: str = "warning") -> None:
     """Print warnings or findings, one per line, on standard error."""
     for item in found:
-        click.echo(f"{word}: {item['code']}: {item['detail']}", err=True)
+        click.echo(f"{word}: {item['code']}: {for_command(item['detail'])}", err=True)
 
 
 def notes(texts: Iterable[str], prefix: str = "note: ") -> None:

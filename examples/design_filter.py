@@ -3,7 +3,7 @@
     python examples/design_filter.py --url http://127.0.0.1:8000 --picture noise_reduction.png
 
 The service gets the paths that a calibration has estimated (`listener.json`). Pink noise through the true paths
-(`true_paths.npz`) then measures the filter, beside the Wiener filter (WMMSE) from the same estimates.
+(`cli/example_ear.npz`) then measures the filter, beside the Wiener filter (WMMSE) from the same estimates.
 
 Needs SciPy and Matplotlib: pip install -e '.[training]'
 """
@@ -22,7 +22,7 @@ from scipy.signal import fftconvolve, welch
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-TRUE_PATHS = LISTENER.parent / "true_paths.npz"
+TRUE_PATHS = LISTENER.parents[1] / "cli" / "example_ear.npz"
 SAMPLE_RATE_HZ = 48_000
 BANDS = range(17, 40)  # one-third octaves 50 Hz to 8 kHz: mid-bands at 10 ** (n / 10) Hz
 N_MEAN_BANDS = 21  # the mean is taken over 50 Hz to 5 kHz

@@ -4,8 +4,8 @@
 
 Not a person's measurement: both ears are the mean of the bundled model's prior plus random amounts of its principal
 directions. `listener.json` is the calibration of the left ear, ready to be posted;
-`true_paths.npz` has the true paths for scoring; `workbench/example.json` holds both ears for the
-page.
+`cli/example_ear.npz` has the true paths, for scoring and for `prime-anc example`;
+`workbench/example.json` holds both ears for the page.
 
 Needs pip install -e '.[training]'
 """
@@ -24,6 +24,7 @@ from training.simulated_calibration import simulate_calibration
 
 FOLDER = Path(__file__).resolve().parent
 PAGE_FILE = FOLDER.parent / "workbench" / "example.json"
+TRUE_PATHS = FOLDER.parent / "cli" / "example_ear.npz"
 SEED = 3
 AMOUNT = 0.7  # SD of the random amounts; listeners have 1
 SNR_DB = 40.0  # SNR of the probe at the microphone, in a quiet room
@@ -52,7 +53,7 @@ def main() -> None:
     text = json.dumps(request, separators=(",", ":"))
     (FOLDER / "listener.json").write_text(text.replace('},"', '},\n"').replace('],"', '],\n"') + "\n")
     np.savez(
-        FOLDER / "true_paths.npz",
+        TRUE_PATHS,
         primary=pairs[0].primary.astype(np.float32),
         secondary=pairs[0].secondary.astype(np.float32),
     )
@@ -65,7 +66,7 @@ def main() -> None:
         for i, pair in enumerate(pairs)
     }
     PAGE_FILE.write_text(json.dumps(ears))
-    for file in (FOLDER / "listener.json", FOLDER / "true_paths.npz", PAGE_FILE):
+    for file in (FOLDER / "listener.json", TRUE_PATHS, PAGE_FILE):
         print(f"{file}: {file.stat().st_size / 1000:.0f} kB")
 
 

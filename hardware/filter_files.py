@@ -6,6 +6,10 @@ c        C99 header: float or integer arrays, shifts, rate
 mat      MATLAB 5: `taps` or `sos`, `sample_rate`
 minidsp  text of custom biquads; a1 and a2 with the opposite sign (miniDSP, Advanced Biquad Programming)
 apo      lines of Equalizer APO: Filter: ON IIR Order 2 Coefficients b0 b1 b2 a0 a1 a2
+camilladsp  YAML of CamillaDSP 3: a Biquad of type Free per section, or a Conv of type Values, and their pipeline
+bes      C initialisers of a `struct_anc_cfg`, the ANC coefficients of Bestechnic's chips (OpenPineBuds,
+         tgt_hardware.c): q5.27, coef_b = {b0, b1, b2}, coef_a = {1, a1, a2}
+sigmadsp  words of SigmaDSP's or FastDSP's parameter memory in hexadecimal, b0, b1, b2, -a1, -a2 per section
 
 In csv and c, a1 and a2 have the sign that the target's sections use.
 """
@@ -121,6 +125,64 @@ def _apo(realised: Realised, sign: str) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
+def _camilladsp(realised: Realised, sign: str) -> bytes:
+    lines = [f"# control filter at {realised.sample_rate_hz:g} Hz, {EQUATIONS[sign]}", "filters:"]
+    if realised.taps is not None:
+        names = ["control_filter"]
+        lines += ["  control_filter:", "    type: Conv", "    parameters:", "      type: Values"]
+        lines += [f"      values: [{', '.join(repr(tap) for tap in realised.taps.tolist())}]"]
+    else:
+        names = []
+        for number, (b0, b1, b2, _, a1, a2) in enumerate(_rows(realised, "camilladsp").tolist(), 1):
+            names.append(f"control_filter_{number}")
+            lines += [f"  {names[-1]}:", "    type: Biquad", "    parameters:", "      type: Free"]
+            values = {"b0": b0, "b1": b1, "b2": b2, "a1": a1, "a2": a2}
+            lines += [f"      {name}: {value!r}" for name, value in values.items()]
+    lines += ["pipeline:", "  - type: Filter", "    channels: [0]", f"    names: [{', '.join(names)}]"]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _words(realised: Realised, kind: str, formats: tuple[str, ...], denominator: str) -> list[list[int]]:
+    """Return the words b0, b1, b2, a1, a2 per section of a target that this kind of file is for."""
+    _rows(realised, kind)
+    quantised = realised.quantised
+    found = "floating point" if quantised is None else str(quantised.format)
+    if quantised is None or found not in formats or realised.denominator != denominator or quantised.shift.any():
+        raise InvalidOption(
+            f"file: {kind} holds words in {' or '.join(formats)} whose a1 and a2 are {denominator}, not {found} "
+            f"{realised.denominator}; set target.number_format and target.denominator",
+            "file",
+        )
+    rows: list[list[int]] = quantised.words.tolist()
+    return rows
+
+
+def _bes(realised: Realised, sign: str) -> bytes:
+    rows = _words(realised, "bes", ("q5.27",), "subtracted")
+    lines = [
+        f"/* Control filter at {realised.sample_rate_hz:g} Hz for {EQUATIONS[sign]}; q5.27, total_gain 512 is 0 dB. */",
+        ".total_gain = 512,",
+        ".iir_bypass_flag = 0,",
+        f".iir_counter = {len(rows)},",
+    ]
+    for n, (b0, b1, b2, a1, a2) in enumerate(rows):
+        lines += [f".iir_coef[{n}].coef_b = {{{b0}, {b1}, {b2}}},"]
+        lines += [f".iir_coef[{n}].coef_a = {{{1 << 27}, {a1}, {a2}}},"]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _sigmadsp(realised: Realised, sign: str) -> bytes:
+    rows = _words(realised, "sigmadsp", ("q5.23", "q5.27"), "added")
+    assert realised.quantised is not None
+    mask = (1 << realised.quantised.format.n_bits) - 1
+    lines = [
+        f"# control filter at {realised.sample_rate_hz:g} Hz, {EQUATIONS[sign]}; {realised.quantised.format}, "
+        "most significant byte first; a row per section: b0 b1 b2 -a1 -a2"
+    ]
+    lines += [" ".join(f"0x{word & mask:08X}" for word in row) for row in rows]
+    return ("\n".join(lines) + "\n").encode()
+
+
 def _c(realised: Realised, sign: str) -> bytes:
     quantised = realised.quantised
     is_fir = realised.taps is not None
@@ -208,5 +270,8 @@ _KINDS: dict[str, tuple[Callable[[Realised, str], bytes], str, str]] = {
     "mat": (_mat, "application/octet-stream", "mat"),
     "minidsp": (_minidsp, "text/plain", "txt"),
     "apo": (_apo, "text/plain", "txt"),
+    "camilladsp": (_camilladsp, "application/yaml", "yml"),
+    "bes": (_bes, "text/plain", "txt"),
+    "sigmadsp": (_sigmadsp, "text/plain", "txt"),
 }
 KINDS = tuple(_KINDS)

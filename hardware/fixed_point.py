@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hardware.second_order_sections import Real, Sections, section_responses
+from hardware.residual_power import Real
 from synthesis.errors import InvalidOption
+from synthesis.sections import Sections, section_responses
 
 FLOATS = ("float32", "float64")
 MAX_BITS = 64

@@ -23,7 +23,6 @@ from hardware.residual_power import Complex, PathSpectra, ResidualPower
 from hardware.second_order_sections import (
     LOWEST_HZ,
     MAX_SECTIONS,
-    Sections,
     design_sections,
     largest_excess,
     largest_gain,
@@ -32,6 +31,8 @@ from hardware.short_fir import BIN_HZ, MAX_TAPS, at_design_rate, design_fir
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.gain_curve import GainCurve
+from synthesis.profiles import FAST, RefinementProfile
+from synthesis.sections import Sections
 
 SAMPLE_RATES_HZ = (8000.0, 768_000.0)
 DEFAULT_SECTIONS = 8
@@ -116,12 +117,13 @@ def realise(
     *,
     taps: NDArray[np.floating] | None = None,
     max_gain_db: float | GainCurve = np.inf,
+    profile: RefinementProfile = FAST,
 ) -> Realised:
     """Design a target's filter for the given conditions, and quantise it.
 
     Parameters
     ----------
-    conditions, reference_psd
+    conditions, reference_psd, profile
         As for `ResidualPower.of`.
     target
         Form and number format.
@@ -144,9 +146,9 @@ def realise(
     """
     number_format = parse_format(target.number_format)
     if target.form == "fir":
-        return _fir(conditions, reference_psd, target, number_format, taps, max_gain_db)
+        return _fir(conditions, reference_psd, target, number_format, taps, max_gain_db, profile)
 
-    power, rate = ResidualPower.of(conditions, reference_psd), target.sample_rate_hz
+    power, rate = ResidualPower.of(conditions, reference_psd, profile), target.sample_rate_hz
     words = FLOAT32_WORDS if number_format is None else number_format
 
     def held(sections: Sections, n_held: int) -> Sections:
@@ -204,6 +206,7 @@ def _fir(
     number_format: NumberFormat | None,
     taps: NDArray[np.floating] | None,
     max_gain_db: float | GainCurve,
+    profile: RefinementProfile,
 ) -> Realised:
     if taps is not None and target.keeps(len(taps)):
         found = np.asarray(taps, np.float64)
@@ -215,6 +218,7 @@ def _fir(
             sample_rate_hz=target.sample_rate_hz,
             max_gain_db=max_gain_db,
             start=None if taps is None else np.fft.rfft(taps, DESIGN_N_FFT),
+            profile=profile,
         )
     quantised = scaling = None
     if target.number_format == "float32":

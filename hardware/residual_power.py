@@ -21,7 +21,7 @@ from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
 from synthesis.objective import objective
-from synthesis.profiles import SILENCE
+from synthesis.profiles import FAST, SILENCE, RefinementProfile
 
 Real = NDArray[np.float64]
 Complex = NDArray[np.complex128]
@@ -71,15 +71,24 @@ class ResidualPower:
     unknown: NDArray[np.uint8] | None = None
     # Sub-bands per band.
     per_band: int = SUB_BANDS_PER_BAND
+    # Whose weights J has.
+    profile: RefinementProfile = FAST
 
     @classmethod
-    def of(cls, conditions: Sequence[PathSpectra], reference_psd: NDArray[np.floating]) -> ResidualPower:
+    def of(
+        cls,
+        conditions: Sequence[PathSpectra],
+        reference_psd: NDArray[np.floating],
+        profile: RefinementProfile = FAST,
+    ) -> ResidualPower:
         """Compute the quadratics of one or several conditions.
 
         Parameters
         ----------
         reference_psd
             Mean square of the reference per bin, [16385].
+        profile
+            `fast`, or that with other weights in J.
 
         Raises
         ------
@@ -119,6 +128,7 @@ class ResidualPower:
             disturbance=(power @ band_membership(WIDE_BANDS, DESIGN_N_FFT)) / total,
             share=weights / weights.sum(),
             unknown=_unknown(conditions),
+            profile=profile,
         )
 
     def below(self, highest_hz: float) -> ResidualPower:
@@ -157,12 +167,13 @@ class ResidualPower:
     def objective(self, power: Real) -> tuple[Real, Real]:
         """Compute J of band powers [..., n_conditions, 31], and its slopes dJ / dl."""
         log_ratio = np.log((power + SILENCE) / (self.disturbance + SILENCE))
-        return objective(log_ratio, self.share, unknown=self.unknown)
+        return objective(log_ratio, self.share, self.profile, self.unknown)
 
     def noise_reduction_db(self, power: Real) -> Real:
-        """Average the noise reduction (dB) over the conditions and the 21 bands from 50 Hz to 5 kHz."""
+        """Average the noise reduction (dB) over the conditions and, by J's weights, from 50 Hz to 5 kHz."""
         reduction = 10 * np.log10((self.disturbance + SILENCE) / (power + SILENCE))
-        mean: Real = (self.share * reduction[..., _IN_TARGET].mean(-1)).sum(-1)
+        weights = 1.0 if self.profile.band_weights is None else np.array(self.profile.band_weights)[_IN_TARGET]
+        mean: Real = (self.share * (weights * reduction[..., _IN_TARGET]).mean(-1)).sum(-1)
         return mean
 
 

@@ -1,31 +1,24 @@
 """Design n second-order sections that minimise J directly.
 
-    W(s) = g prod_i (s^2 + s z_i / q_i + z_i^2) / (s^2 + s p_i / r_i + p_i^2),    s = j tan(pi f / f_s)
-
-The variable is that of the bilinear transform, so one form serves every sample rate. The unknowns are the logarithms of
-p, r, z, q and g: a section is stable for all their values, real poles (r < 1/2) included, and d ln W / d theta is a
-short formula. J is minimised by Levenberg-Marquardt steps on the residual of `ResidualPower`. Sections are added one at
-a time, tried at several frequencies, to the best filter with fewer, so that more sections are never worse.
+J is minimised by Levenberg-Marquardt steps on the residual of `ResidualPower`, over the unknowns of `Cascade`. Sections
+are added one at a time, tried at several frequencies, to the best filter with fewer, so that more sections are never
+worse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hardware.cascade import HIGHEST_SHARE, Cascade
 from hardware.residual_power import Complex, Real, ResidualPower, centres_hz, spread
-from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.gain_curve import GainCurve, ceiling_at
-from synthesis.interruption import check_interruption
+from synthesis.sections import Sections, section_responses
 
 MAX_SECTIONS = 32
 # Frequency range of poles and zeros (Hz).
 LOWEST_HZ, HIGHEST_HZ = 3.0, 22_000.0
-# Highest frequency of the fit over the sample rate; at one half the variable s is infinite.
-HIGHEST_SHARE = 0.499
 # Range of r and q; sharper resonances do not recur from one fit of the earphone to the next.
 QUALITIES = (0.1, 12.0)
 # An added section is tried at this many frequencies, evenly per octave, jittered by up to SPREAD nepers.
@@ -34,14 +27,10 @@ N_PLACES, SPREAD = 6, 0.2
 ADDED_STEPS, N_TRIED, TRIED_STEPS = 3, 3, 6
 # Steps on all sub-bands after a section is added, the last one included: the result for n starts n + 1.
 FINE_STEPS = 12
-# Stop when LOOK_EVERY steps have lowered no row's J by SETTLED (0.004 dB).
-SETTLED, LOOK_EVERY = 1e-3, 10
 # Most loss of mean noise reduction (50 Hz to 5 kHz) for a section that lowers J in other bands.
 MAX_REDUCTION_LOST_DB = 0.04
 # Quality of an added section, whose pole and zero coincide at first.
 START_QUALITY = 1.5
-# Largest change of an unknown in one step, in nepers.
-MAX_STEP = 1.0
 # Weight of the mean square excess of |W| over the ceiling; what remains of it costs less than 0.1 dB.
 CEILING_WEIGHT = 100.0
 # Attempts, and steps of one, to correct a |W| above MAX_EXCESS times the ceiling by lowering the fit's ceiling.
@@ -53,43 +42,8 @@ HELD_LOSS = 0.01
 _LEAST_GAIN = 1e-8
 
 
-@dataclass(frozen=True, eq=False)
-class Sections:
-    """A cascade of second-order sections."""
-
-    # B0, b1, b2, 1, a1, a2 per section, float64 [n, 6] (SciPy's `sos`).
-    rows: NDArray[np.float64]
-    sample_rate_hz: float
-
-    def response(self, frequency_hz: NDArray[np.floating]) -> Complex:
-        """Evaluate W at frequencies up to half the sample rate, complex [n]."""
-        return np.prod(section_responses(self.rows, frequency_hz, self.sample_rate_hz), axis=0)
-
-    def at_design_rate(self) -> Complex:
-        """Evaluate W on the design grid: zero above half the sample rate, complex [16385]."""
-        frequency_hz = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
-        audible = frequency_hz <= self.sample_rate_hz / 2
-        response = np.zeros(N_BINS, complex)
-        response[audible] = self.response(frequency_hz[audible])
-        return response
-
-    @property
-    def is_stable(self) -> bool:
-        """Return whether all poles lie inside the unit circle."""
-        a1, a2 = self.rows[:, 4], self.rows[:, 5]
-        return bool(((np.abs(a2) < 1) & (np.abs(a1) < 1 + a2)).all())
-
-
 # Quantises sections, of which the first n are quantised already.
 Held = Callable[[Sections, int], Sections]
-
-
-def section_responses(rows: Real, frequency_hz: NDArray[np.floating], sample_rate_hz: float) -> Complex:
-    """Evaluate the response of each section, complex [n_sections, n_frequencies]."""
-    delay = np.exp(-2j * np.pi * np.asarray(frequency_hz, np.float64) / sample_rate_hz)
-    powers = np.stack([np.ones_like(delay), delay, delay**2])
-    responses: Complex = (rows[:, :3] @ powers) / (rows[:, 3:] @ powers)
-    return responses
 
 
 def design_sections(
@@ -226,11 +180,8 @@ def _one_after_the_other(fit: _Fit, unknowns: Real, max_gain_db: float | GainCur
     return _turned_down(held(found, len(found.rows) - 1), max_gain_db, held)
 
 
-class _Fit:
-    """Levenberg-Marquardt fit of n sections behind quantised ones.
-
-    The unknowns are rows [ln p, ln r, ln z, ln q, ln g], real [n_starts, 4 n + 1]; p and z in tan(pi f / f_s).
-    """
+class _Fit(Cascade):
+    """Fit of n sections behind quantised ones."""
 
     def __init__(
         self,
@@ -240,7 +191,7 @@ class _Fit:
         max_gain_db: float | GainCurve,
         lowest_hz: float,
     ) -> None:
-        self.power, self.n, self.sample_rate_hz = power, n_sections, sample_rate_hz
+        self.power = power
         # The ceiling also holds outside the bands, where J does not constrain W.
         centres = centres_hz(power.per_band)
         self.n_scored = len(centres)
@@ -249,9 +200,8 @@ class _Fit:
         )
         # Sub-bands above half the rate, on which W has no effect, count as its last point.
         frequency_hz = np.concatenate((centres, outside)).clip(max=HIGHEST_SHARE * sample_rate_hz)
-        self.frequency = self._warped(frequency_hz)
         self.highest_hz = min(HIGHEST_HZ, 0.46 * sample_rate_hz)
-        self.limits = np.log(self._warped(np.array([lowest_hz, self.highest_hz])))
+        super().__init__(n_sections, frequency_hz, sample_rate_hz, (lowest_hz, self.highest_hz), QUALITIES)
         self.ceiling = ceiling_at(max_gain_db, frequency_hz)
         # Sign and level of W, from the conditions' optima around the middle of the bands.
         weight = (
@@ -260,8 +210,6 @@ class _Fit:
         mean = (weight * power.optimum).sum(0)
         self.sign = 1.0 if mean.real.sum() >= 0 else -1.0
         self.level = float(np.median(np.abs(power.optimum[:, centres < 0.5 * sample_rate_hz])))
-        self.held = Sections(np.empty((0, 6)), sample_rate_hz)
-        self.before: Complex = np.ones(len(self.frequency), complex)
 
     def lower_ceiling(self, frequency_hz: float, excess: float) -> None:
         """Lower the ceiling by the factor by which |W| exceeded it at a frequency, and check that frequency from now
@@ -273,7 +221,7 @@ class _Fit:
     def watch(self, frequency_hz: float) -> None:
         """Check the ceiling at one more frequency, such as a resonance between the others."""
         frequency_hz = min(frequency_hz, HIGHEST_SHARE * self.sample_rate_hz)
-        warped = self._warped(np.array(frequency_hz))
+        warped = self.warped(np.array(frequency_hz))
         nearest = np.abs(self.frequency - warped).argmin()
         self.frequency = np.append(self.frequency, warped)
         self.ceiling = np.append(self.ceiling, self.ceiling[nearest])
@@ -292,10 +240,6 @@ class _Fit:
         (gain,) = section_responses(rows[-1:], np.array([self.sample_rate_hz / 2]), self.sample_rate_hz)[0].real
         self.sign *= np.sign(gain)
         return np.concatenate((parts.reshape(len(parts), -1), unknowns[:, -1:] - np.log(np.abs(gain))), 1)
-
-    def _warped(self, frequency_hz: Real) -> Real:
-        warped: Real = np.tan(np.pi * frequency_hz / self.sample_rate_hz)
-        return warped
 
     def with_one_more(self, unknowns: Real, n_places: int, random: np.random.Generator) -> Real:
         """Add a section without effect, its pole on its zero, at several frequencies.
@@ -317,73 +261,28 @@ class _Fit:
         lowest, highest = np.log([15.0, min(15_000.0, self.highest_hz)]).tolist()
         places = np.linspace(lowest, highest, n_places + 2)[1:-1] + random.uniform(-SPREAD, SPREAD, n_places)
         added = np.full((n_places, 4, 1), np.log(START_QUALITY))
-        added[:, 0::2, 0] = np.log(self._warped(np.exp(places)))[:, None]
+        added[:, 0::2, 0] = np.log(self.warped(np.exp(places)))[:, None]
         before, gain = np.repeat(unknowns[:, :-1], n_places, 0), np.repeat(unknowns[:, -1:], n_places, 0)
         parts = np.concatenate((before.reshape(n_places, 4, self.n - 1), added), -1)
         return self.within(np.concatenate((parts.reshape(n_places, -1), gain), 1))
 
-    def within(self, unknowns: Real) -> Real:
-        """Clip unknowns to their limits."""
-        parts = unknowns[:, : 4 * self.n].reshape(-1, 4, self.n)
-        parts[:, 0::2] = parts[:, 0::2].clip(*self.limits)
-        parts[:, 1::2] = parts[:, 1::2].clip(*np.log(QUALITIES))
-        unknowns[:, : 4 * self.n] = parts.reshape(len(unknowns), -1)  # reshape has copied
-        return unknowns
-
-    def response(self, unknowns: Real) -> Complex:
-        """Evaluate W, complex [n_starts, n]."""
-        return self._ratio(unknowns, self.polynomials(unknowns))
-
-    def _ratio(self, unknowns: Real, polynomials: tuple[Real, Real, Real]) -> Complex:
-        real, imaginary, _ = polynomials
-        values = np.empty(real.shape, complex)
-        values.real, values.imag = real, imaginary
-        ratio: Complex = values[:, 1].prod(1) / values[:, 0].prod(1)
-        ratio *= self.before * (self.sign * np.exp(unknowns[:, -1:]))
-        return ratio
-
-    def polynomials(self, unknowns: Real) -> tuple[Real, Real, Real]:
-        """Evaluate s^2 + s w / q + w^2, poles first: real and imaginary parts [n_starts, 2, n, n_bins], and w^2."""
-        parts = unknowns[:, :-1].reshape(-1, 2, 2, self.n, 1)
-        root, quality = np.exp(parts[:, :, 0]), np.exp(parts[:, :, 1])
-        return root**2 - self.frequency**2, (root / quality) * self.frequency, root**2
-
-    def slopes(self, polynomials: tuple[Real, Real, Real]) -> NDArray[np.float32]:
-        """Compute real and imaginary parts of d ln W / d theta, [n_starts, 4 n + 1, 2, n].
-
-        Single precision suffices for a step, since its gain is evaluated in double precision.
-        """
-        real, imaginary, square = (polynomial.astype(np.float32) for polynomial in polynomials)
-        over = 1 / (real**2 + imaginary**2)
-        over[:, 0] *= -1
-        slopes = np.empty((len(real), 4 * self.n + 1, 2, len(self.frequency)), np.float32)
-        # Derivative in ln w: (j b + 2 w^2) / (a + j b); in ln q: -j b / (a + j b).
-        parts = slopes[:, :-1].reshape(-1, 2, 2, self.n, 2, len(self.frequency))
-        imaginary_over = imaginary * over
-        np.multiply(-imaginary, imaginary_over, out=parts[:, :, 1, :, 0])
-        np.multiply(-real, imaginary_over, out=parts[:, :, 1, :, 1])
-        square *= 2
-        np.subtract(square * real * over, parts[:, :, 1, :, 0], out=parts[:, :, 0, :, 0])
-        np.multiply(real - square, imaginary_over, out=parts[:, :, 0, :, 1])
-        slopes[:, -1, 0], slopes[:, -1, 1] = 1, 0
-        return slopes
-
-    def objective(self, response: Complex, ceiling_weight: float) -> tuple[Real, Real, Real]:
+    def objective(self, response: Complex, weight: float) -> tuple[Real, ...]:
         """Compute J with the ceiling's penalty [n_starts], and the weights of residuals and excess."""
         power = self.power.in_bands(response[:, : self.n_scored])
         value, slope = self.power.objective(power)
         weights = spread(slope / (power + 1e-12), self.power.per_band) * self.power.curvature
         excess = (np.abs(response) / self.ceiling - 1).clip(0)
-        penalty = ceiling_weight / response.shape[-1]
+        penalty = weight / response.shape[-1]
         return value + penalty * (excess**2).sum(-1), weights, penalty * (excess > 0) / self.ceiling**2
 
     def normal_equations(
-        self, polynomials: tuple[Real, Real, Real], response: Complex, weights: Real, over: Real
+        self, polynomials: tuple[Real, Real, Real], response: Complex, *details: Real
     ) -> tuple[Real, Real]:
         """Compute J^T J, [n_starts, 4 n + 1, 4 n + 1], and J^T r of the weighted residuals.
 
         Residuals are turned by the phase of W, so that their real parts include the excess of |W|.
         """
+        weights, over = details
         total = weights.sum(1)
         # The conditions' residuals differ from that of their weighted mean optimum by terms independent of W.
         towards = (weights * self.power.optimum).sum(1) / np.maximum(total, 1e-300)
@@ -406,57 +305,6 @@ class _Fit:
         power = self.power.in_bands(self.response(unknowns[:1])[:, : self.n_scored])
         return float(self.power.noise_reduction_db(power)[0])
 
-    def steps(self, unknowns: Real, n_steps: int, ceiling_weight: float) -> Real:
-        """Take Levenberg-Marquardt steps on every row, and sort the rows by J."""
-        damping = np.full(len(unknowns), 1e-2)
-        polynomials = self.polynomials(unknowns)
-        response = self._ratio(unknowns, polynomials)
-        value, weights, over = self.objective(response, ceiling_weight)
-        normal, gradient = self.normal_equations(polynomials, response, weights, over)
-        before = value.copy()
-        for i in range(1, n_steps + 1):
-            check_interruption()
-            damped = normal.copy()
-            diagonal = np.einsum("mii->mi", damped)
-            diagonal += damping[:, None] * (diagonal + 1e-3 * diagonal.mean(-1, keepdims=True)) + 1e-12
-            step = -np.linalg.solve(damped, gradient)[..., 0]
-            step *= np.minimum(1, MAX_STEP / np.maximum(np.abs(step).max(-1, keepdims=True), 1e-30))
-            trial = self.within(unknowns + step)
-            polynomials = self.polynomials(trial)
-            response = self._ratio(trial, polynomials)
-            trial_value, weights, over = self.objective(response, ceiling_weight)
-            better = trial_value < value
-            damping = np.where(better, np.maximum(damping / 3, 1e-7), np.minimum(damping * 4, 1e4))
-            unknowns[better], value[better] = trial[better], trial_value[better]
-            if i % LOOK_EVERY == 0:
-                if (before - value < SETTLED).all():
-                    break
-                before = value.copy()
-            if better.any():
-                real, imaginary, square = polynomials
-                normal[better], gradient[better] = self.normal_equations(
-                    (real[better], imaginary[better], square[better]),
-                    response[better],
-                    weights[better],
-                    over[better],
-                )
-        return unknowns[np.argsort(value)]
-
-    def realise(self, unknowns: Real) -> Sections:
-        """Convert one row of unknowns to sections in the order of their poles, behind the quantised ones.
-
-        The gain is in the first of them.
-        """
-        pole, pole_quality, zero, zero_quality = np.exp(unknowns[:-1].reshape(4, self.n))
-        # Pair each pole with the nearest zero, which gives the smallest peaks between sections.
-        order, zero_order = np.argsort(pole), np.argsort(zero)
-        pole, pole_quality = pole[order], pole_quality[order]
-        zero, zero_quality = zero[zero_order], zero_quality[zero_order]
-        numerator, denominator = _bilinear(zero, zero_quality), _bilinear(pole, pole_quality)
-        rows = np.concatenate((numerator, denominator), 1) / denominator[:, :1]
-        rows[0, :3] *= self.sign * np.exp(unknowns[-1])
-        return Sections(np.concatenate((self.held.rows, rows)), self.sample_rate_hz)
-
 
 def largest_excess(sections: Sections, max_gain_db: float | GainCurve) -> tuple[float, float]:
     """Find the largest |W| over its ceiling from 0 Hz to half the sample rate, and its frequency (Hz).
@@ -473,10 +321,3 @@ def largest_excess(sections: Sections, max_gain_db: float | GainCurve) -> tuple[
 def largest_gain(sections: Sections) -> float:
     """Find the largest |W| from 0 Hz to half the sample rate."""
     return largest_excess(sections, 0.0)[0]
-
-
-def _bilinear(frequency: Real, quality: Real) -> Real:
-    """Transform s^2 + s w / q + w^2 by s = (1 - z^-1) / (1 + z^-1), times (1 + z^-1)^2: coefficients [n, 3]."""
-    middle, last = frequency / quality, frequency**2
-    coefficients: Real = np.stack((1 + middle + last, 2 * (last - 1), 1 - middle + last), -1)
-    return coefficients

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from hardware.residual_power import PathSpectra, ResidualPower, on_bins
 from synthesis.bands import WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
-from synthesis.errors import InvalidOption
+from synthesis.errors import InvalidOption, check_interruption
 from synthesis.gain_curve import GainCurve, ceiling_at
-from synthesis.interruption import check_interruption
-from synthesis.profiles import SILENCE
+from synthesis.profiles import FAST, SILENCE, RefinementProfile
 
 MAX_TAPS = 4096
 BIN_HZ = SAMPLE_RATE_HZ / DESIGN_N_FFT
@@ -43,12 +42,13 @@ def design_fir(
     sample_rate_hz: float = SAMPLE_RATE_HZ,
     max_gain_db: float | GainCurve = np.inf,
     start: NDArray[np.complexfloating] | None = None,
+    profile: RefinementProfile = FAST,
 ) -> NDArray[np.float64]:
     """Design n taps for the hardware's rate, at which W ends at half of it.
 
     Parameters
     ----------
-    conditions, reference_psd
+    conditions, reference_psd, profile
         As of `ResidualPower.of`.
     n_taps
         1 to MAX_TAPS.
@@ -75,7 +75,7 @@ def design_fir(
         raise InvalidOption(f"n_taps: {n_taps} taps were requested; use 1 to {MAX_TAPS}", "target.n_taps")
     from scipy.linalg import solve_toeplitz
 
-    power = ResidualPower.of(conditions, reference_psd)
+    power = ResidualPower.of(conditions, reference_psd, profile)
     n_bins = _n_bins(sample_rate_hz)
     audible_hz = np.arange(min(n_bins, N_BINS)) * BIN_HZ
     to_lags, to_bins = (_sums(*item, sample_rate_hz) for item in ((n_bins, n_taps), (n_taps, len(audible_hz))))

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from measurement.denoise import noise_lags
 from measurement.prior import (
     TAIL_SHARE,
     PathPrior,
@@ -343,3 +342,12 @@ def _causal_response(transfer: Complex, n_taps: int) -> Real:
     response = np.zeros((*whole.shape[:-1], n_taps))
     response[..., : whole.shape[-1]] = whole
     return response
+
+
+def noise_lags(whole: Real) -> Real:
+    """Return the lags of a window's response, real [..., window], that hold only noise.
+
+    They run from half of the window to seven eighths: later than an ear rings, earlier than what precedes sample 0.
+    """
+    window = whole.shape[-1]
+    return whole[..., window // 2 : window * 7 // 8]

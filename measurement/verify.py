@@ -29,8 +29,7 @@ from measurement.calibration import clipped_share, with_error_db
 from measurement.checks import MAX_CLIPPED_SHARE
 from synthesis.bands import AMP_BANDS, NR_BANDS, band_membership, nominal_hz
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.errors import InvalidOption
-from synthesis.interruption import check_interruption
+from synthesis.errors import InvalidOption, check_interruption
 from synthesis.methods import spectrum
 from synthesis.types import Complex64, Float32, Prediction
 

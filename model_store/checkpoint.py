@@ -146,6 +146,7 @@ class Checkpoint:
             **{key: checked[key] for key in REFERENCE_SHAPES},
             path_prior=PathPrior.from_arrays(prior) if prior else None,
             support=None if manifest.support_traits is None else SupportPrior(manifest.support_traits),
+            wearing=manifest.wearing,
         )
         return cls(manifest, parameters, GoldenCase(**_part(checked, GOLDEN)))
 

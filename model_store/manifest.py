@@ -8,6 +8,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from model_store.errors import InvalidName
 from model_store.names import check_name
 from synthesis.support_statistics import SupportStatistics
+from synthesis.wearing import WearingChange
 
 SCHEMA_VERSION: Final = 2
 MAX_DEPTH = 32
@@ -110,6 +111,8 @@ class Manifest(_Frozen):
     scores: Scores = Scores()
     # Statistics of the support's paths, for judging others; None if not published.
     support_traits: SupportStatistics | None = None
+    # How the support's secondary paths change by wearing; empty if not published.
+    wearing: Annotated[tuple[WearingChange, ...], Field(max_length=16)] = ()
     # Licence of the data.
     licence: Text
     # Attribution required by the owners of the data.

@@ -65,6 +65,9 @@ class LoopResult:
     phase_margin_deg: float
     peak_db: float
     peak_hz: float
+    # Largest 1 / |1 + L|, by which the loop amplifies, and its frequency.
+    max_sensitivity_db: float
+    nearest_hz: float
     # Mean noise reduction that the loop's margins cost.
     loss_db: float
 

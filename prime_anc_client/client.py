@@ -40,7 +40,7 @@ _RECORDINGS_DEADLINE_MS = 30_000.0
 
 _Read = TypeVar("_Read")
 
-FileKind = Literal["wav", "csv", "c", "mat", "minidsp", "apo"]
+FileKind = Literal["wav", "csv", "c", "mat", "minidsp", "apo", "camilladsp", "bes", "sigmadsp"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -432,7 +432,7 @@ class Client:
         ----------
         target
             {"form": "sos", "n_sections": 6, "sample_rate": 48000, "number_format": "q1.23"} or {"form": "fir",
-            "n_taps": 512, ..}; all are optional.
+            "n_taps": 512, ..}; all are optional. {"name": "pinebuds-pro"}: those of a known device.
         taps, primary, secondary, coherence, feedback, reference_psd, deadline_ms, options
             As in `evaluate`.
         """

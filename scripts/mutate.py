@@ -98,7 +98,7 @@ FAULTS = [
         "tests/synthesis/test_toeplitz.py", SYNTHESIS,
     ),
     *_of(
-        "synthesis/", "latency.py",
+        "synthesis/", "posing.py",
         [("np.exp(-2j * np.pi * problem", "np.exp(2j * np.pi * problem")],
         "tests/synthesis/test_latency.py", SYNTHESIS,
     ),
@@ -113,7 +113,7 @@ FAULTS = [
         "tests/synthesis/test_support_statistics.py", SYNTHESIS,
     ),
     *_of(
-        "synthesis/", "unknown_bands.py",
+        "synthesis/", "unknown.py",
         [("ratio = MOST_PLAYED**2 * disturbance", "ratio = MOST_PLAYED * disturbance")],
         "tests/synthesis/test_unknown_bands.py", "tests/cases",
     ),

@@ -12,11 +12,13 @@ from pathlib import Path
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
 from model_store.store import DEFAULT_ROOT, ModelStore
-from service.admission.admission import Admission, Gate
+from service.admission.admission import DEADLINE_HEADER, Admission, Gate
 from service.api import calibrate, design, export, models, open_inference, verify
 from service.api.front import Front, Service
 from service.api.openapi import TITLE, add_document, description
@@ -29,6 +31,15 @@ from service.settings import Settings
 from synthesis.types import Fallback
 
 logger = logging.getLogger(__name__)
+
+# Smallest answer that is compressed for clients that accept it: calibrations and documents, not designs, which would
+# wait for it.
+MIN_GZIP_BYTES = 64 * 2**10
+# Headers that pages of other origins may read.
+EXPOSED_HEADERS = (
+    "Content-Disposition", "Retry-After", "Server-Timing", "X-Model-Digest", "X-Predicted-AMP-dB", "X-Predicted-NR-dB",
+    "X-Refine-Applied", "X-Request-Id", "X-Warnings",
+)  # fmt: skip
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -107,7 +118,17 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(open_inference.infer_router)
     add_workbench(app)
     add_document(app, settings)
+    app.add_middleware(GZipMiddleware, minimum_size=MIN_GZIP_BYTES, compresslevel=1)
     app.add_middleware(Front, service=service)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Encoding", "Content-Type", DEADLINE_HEADER, "X-Request-Id"],
+            expose_headers=EXPOSED_HEADERS,
+            max_age=86_400,
+        )
     return app
 
 

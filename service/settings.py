@@ -38,7 +38,9 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     """Address to listen on."""
     allowed_hosts: tuple[Annotated[str, StringConstraints(to_lower=True)], ...] = ()
-    """Names in Host over loopback, besides addresses and names without a dot."""
+    """Names in Host besides addresses and undotted ones; if set, not over loopback alone."""
+    cors_origins: tuple[Annotated[str, StringConstraints(pattern=r"^https?://[^/\s*]+$")], ...] = ()
+    """Other origins whose pages may call, as https://app.example.org."""
     port: int = Field(8000, ge=0, le=65_535)
     """Port to listen on; 0: a free one."""
     uds: Path | None = None
@@ -97,6 +99,8 @@ class Settings(BaseSettings):
     """OpenTelemetry collector (http://host:4318/v1/traces)."""
     commit: str = ""
     """Commit of this build, for the metrics."""
+    access_log: bool = False
+    """Log every request."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest severity logged."""
 

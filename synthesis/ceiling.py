@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from synthesis.backends.cpu import CpuBackend
+from synthesis.controller import in_closed_loop
 from synthesis.conventions import DESIGN_N_FFT
+from synthesis.errors import check_interruption
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db, highest_db, lowest_db
-from synthesis.interruption import check_interruption
-from synthesis.level import level_db
 from synthesis.loop import with_margins
 from synthesis.options import DEFAULT_MAX_GAIN_DB
+from synthesis.posing import level_db
 from synthesis.profiles import FAST, FINE
 from synthesis.types import Design, Float32, Problem
-from synthesis.unknown_bands import lowest_quiet_db
+from synthesis.unknown import lowest_quiet_db
 
 # Largest level of the primary over the secondary path of an ear: 30 measured ears have -12 to 5 dB.
 LOUDEST_PRIMARY_DB = 12.0
@@ -66,21 +67,21 @@ def limit(posed: Problem, taps: Float32, profile: str, core: CpuBackend, *, exce
     Float32
         Taps, [2048].
     """
-    limit_db = ceiling_db(posed.max_gain_db, DESIGN_N_FFT)
+    limit_db, closed = ceiling_db(posed.max_gain_db, DESIGN_N_FFT), in_closed_loop(posed)
     profile = FINE.name if profile == FINE.name else FAST.name
     if exceeds:
-        taps = core.limit_gain(posed, taps, limit_db, profile)
+        taps = core.limit_gain(closed, taps, limit_db, profile)
     for _ in range(QUIET_ROUNDS):
         check_interruption()
         if (louder_db := lowest_quiet_db(posed, taps)) is None:
             break
         limit_db = np.minimum(limit_db, louder_db)
-        taps = core.limit_gain(posed, taps, limit_db, profile)
+        taps = core.limit_gain(closed, taps, limit_db, profile)
     for _ in range(QUIET_HALVINGS):
         if lowest_quiet_db(posed, taps) is None:
             break
         taps = taps * np.float32(0.5)
-    if feedbacks := posed.feedbacks:
+    if feedbacks := closed.feedbacks:
         taps = with_margins(taps, feedbacks, posed.min_gain_margin_db, posed.min_phase_margin_deg)
         # Bending the response for the margins may raise it elsewhere by some hundredths of a dB.
         taps = taps * np.float32(min(1.0, 10 ** ((TOLERANCE_DB - excess_db(taps, limit_db)) / 20)))

@@ -2,7 +2,7 @@
 
 `design` solves one problem and `design_all` a batch, in these steps:
 
-1. `pose`: paths at unit level, unknown bands, latency in the paths
+1. `pose`: the controller's loop, paths at unit level, unknown bands, latency in the paths
 2. `_drafted`: first taps and Gauss-Newton updates, by the model's backend
 3. `_finished`: margins of the loop, prediction, and for a filter above its ceiling or one that makes an unknown band
 louder, `_limited`: the best filter that keeps them
@@ -14,30 +14,38 @@ An error replaces its problem's result and affects no other.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from time import perf_counter
 
 import numpy as np
 
-from synthesis.backends import backend_class
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import AMP_BANDS, columns
 from synthesis.ceiling import is_above, limit, loose_db
+from synthesis.controller import in_closed_loop, loops_of
 from synthesis.errors import (
     Interrupted,
     NonFiniteFilter,
     SynthesisError,
     answer_or_raise,
+    check_interruption,
     map_or_error,
 )
 from synthesis.gain_curve import TOLERANCE_DB, lowest_db
-from synthesis.interruption import check_interruption
-from synthesis.joint_prediction import batches, predict_batch, predict_joint, with_responses, with_unknown
-from synthesis.loop import judge_loop, loop_gain, with_margins, worst_loop
+from synthesis.joint_prediction import (
+    batches,
+    joint_objective,
+    predict_batch,
+    predict_joint,
+    with_responses,
+    with_unknown,
+)
+from synthesis.loop import with_margins, worst_loop
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import by_response, is_plain, pose
+from synthesis.profiles import PROFILES, RefinementProfile
 from synthesis.types import (
     UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
@@ -54,12 +62,45 @@ from synthesis.types import (
     Problem,
     Replaced,
 )
-from synthesis.unknown_bands import lowest_quiet_db
+from synthesis.unknown import lowest_quiet_db
 
 # With a latency, `wmmse` amplifies bands without enough time by up to 36 dB (`studies/wearing`). A Wiener filter's
 # loudest band may exceed the generator's by the first; a dB beyond costs the second in noise reduction.
 ALLOWED_LOUDER_DB = 3.0
 LOUDER_COSTS_DB = 0.3
+
+
+def backend_class(device: str) -> type[Backend]:
+    """Return the backend class of a device.
+
+    Parameters
+    ----------
+    device
+        `cpu`, `cuda` or `reference` (torch in float32 on the CPU).
+
+    Returns
+    -------
+    type[Backend]
+        Class to be created with a model's numbers.
+
+    Raises
+    ------
+    ValueError
+        The device does not exist.
+    """
+    if device == "cpu":
+        from synthesis.backends.cpu import CpuBackend
+
+        return CpuBackend
+    if device == "cuda":
+        from synthesis.backends.cuda import CudaBackend
+
+        return CudaBackend
+    if device == "reference":
+        from synthesis.backends.reference import ReferenceBackend
+
+        return ReferenceBackend
+    raise ValueError(f"device: {device!r} does not exist; use cpu, cuda or reference")
 
 
 class Model:
@@ -111,7 +152,7 @@ def design_all(
         fallback is not None
         and options.method == "prime"
         and fallback.below_db == math.inf
-        and all(is_plain(problem) for problem in problems)
+        and all(is_plain(problem) and not _is_weighted(problem, options) for problem in problems)
     )
     designs = _designed(problems, options, model, with_wmmse)
     if fallback is not None and options.method == "prime":
@@ -143,7 +184,7 @@ def predict_all(
     """
     # Only the core takes responses.
     backend = model.core if any(np.iscomplexobj(tap) for tap in taps) else model.backend
-    posed = map_or_error(partial(pose, support=model.parameters.support), problems)
+    posed = map_or_error(partial(pose, parameters=model.parameters), problems)
     found = predict_batch(posed, taps, backend, is_true)
     if is_true:
         return found
@@ -187,7 +228,7 @@ def _designed(
 ) -> list[Design | SynthesisError]:
     """Design all problems without the fallback."""
     compares_itself = model.backend.judges_paths
-    posed = map_or_error(partial(pose, support=model.parameters.support, compares_itself=compares_itself), problems)
+    posed = map_or_error(partial(pose, parameters=model.parameters, compares_itself=compares_itself), problems)
     drafts = _drafted(posed, options, model, with_wmmse)
     return map_or_error(partial(_finished, options=options, model=model), problems, posed, drafts)
 
@@ -196,7 +237,9 @@ def _drafted(
     posed: Sequence[Problem | SynthesisError], options: DesignOptions, model: Model, with_wmmse: bool = False
 ) -> list[Draft | SynthesisError]:
     """Make first taps and updates, for all problems at once, under a ceiling that good filters hardly reach."""
-    loose = [replace(item, max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)]
+    loose = [
+        replace(in_closed_loop(item), max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)
+    ]
     found: list[Draft | SynthesisError] = []
     for part in batches(len(loose), model.backend):
         found += model.backend.draft(loose[part], options, with_wmmse)
@@ -243,10 +286,13 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
 
 
 def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float32, Loop | None]:
-    """Give the taps the requested margins of the loop; also return the loop, with their cost."""
-    feedbacks = problem.feedbacks
+    """Give the taps the requested margins of the loop; also return the loop, with their cost.
+
+    With a controller, the margins are those of the filter in the loop that the controller has closed.
+    """
+    feedbacks = in_closed_loop(problem).feedbacks
     if not feedbacks:
-        return taps, None
+        return taps, _loop(problem, taps)
     kept = with_margins(taps, feedbacks, problem.min_gain_margin_db, problem.min_phase_margin_deg)
     loss_db = 0.0
     if kept is not taps:
@@ -255,7 +301,13 @@ def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float3
         )
         before, after = (predict_joint(open_loop, item, model.backend) for item in (taps, kept))
         loss_db = before.mean_noise_reduction_db - after.mean_noise_reduction_db
-    return kept, worst_loop([judge_loop(loop_gain(kept, feedback)) for feedback in feedbacks], loss_db)
+    return kept, _loop(problem, kept, loss_db)
+
+
+def _loop(problem: Problem, taps: Float32, loss_db: float = 0.0) -> Loop | None:
+    """Return the worst loop of filter and controller; None if there is none."""
+    found = loops_of(problem, taps)
+    return worst_loop(found, loss_db) if found else None
 
 
 def _with_left_out(problem: Problem, whole: Prediction, options: DesignOptions, model: Model) -> Prediction:
@@ -276,7 +328,7 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, exceeds:
     began = perf_counter()
     taps, loop = limit(posed, loose.taps, profile, model.core, exceeds=exceeds), loose.loop
     if loop is not None:
-        loop = worst_loop([judge_loop(loop_gain(taps, feedback)) for feedback in posed.feedbacks], loop.loss_db)
+        loop = _loop(posed, taps, loop.loss_db)
     prediction = predict_joint(posed, taps, model.backend)
     pairs = zip(prediction.conditions, loose.prediction.conditions, strict=True)
     prediction = replace(
@@ -287,7 +339,8 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, exceeds:
         basis=loose.prediction.basis,
         interval_db=loose.prediction.interval_db,
     )
-    cost_db = loose.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db if exceeds else 0.0
+    before_db, after_db = (item.nominal_noise_reduction_db for item in (loose.prediction, prediction))
+    cost_db = before_db - after_db if exceeds else 0.0
     spent_ms = 1e3 * (perf_counter() - began)
     times_ms = loose.times_ms | {"reconstruct": loose.times_ms.get("reconstruct", 0.0) + spent_ms}
     return replace(loose, taps=taps, prediction=prediction, times_ms=times_ms, loop=loop, ceiling_cost_db=cost_db)
@@ -305,10 +358,11 @@ def _replace_doubtful(
     There is no cheaper test: over 24 probes and 30 measured ears, the gain of the first update misses a third of the
     cases if it selects half of the ears for comparison.
     """
+    weighted = [_is_weighted(problem, options) for problem in problems]
     rivals: dict[int, list[Design]] = {
         n: []
-        for n, (generated, problem) in enumerate(zip(designs, problems, strict=True))
-        if _is_doubtful(generated, fallback)
+        for n, (generated, is_weighted) in enumerate(zip(designs, weighted, strict=True))
+        if _is_doubtful(generated, fallback, is_weighted)
     }
     reached_db = [_above_ceiling_db(design) for design in designs]
     times_ms = _times_ms(designs)
@@ -316,7 +370,11 @@ def _replace_doubtful(
     if options.n_updates:
         contenders += [("wmmse", options.n_updates), ("fir_wiener", options.n_updates)]
     for method, n_updates in contenders:
-        places = [n for n, found in rivals.items() if _may_win(method, n_updates, problems[n], designs[n], found)]
+        places = [
+            n
+            for n, found in rivals.items()
+            if _may_win(method, n_updates, problems[n], designs[n], found, weighted[n])
+        ]
         if not places:
             continue
         made = _designed([problems[n] for n in places], replace(options, method=method, n_updates=n_updates), model)
@@ -331,8 +389,13 @@ def _replace_doubtful(
     for n, found in rivals.items():
         generated = designs[n]
         candidates = [generated, *found] if isinstance(generated, Design) else found
-        merit_db = partial(_merit_db, generated=generated, problem=problems[n], margin_db=fallback.margin_db)
-        best = max(candidates, key=merit_db, default=generated)
+        merit: Callable[[Design], float] = partial(
+            _merit_db, generated=generated, problem=problems[n], margin_db=fallback.margin_db
+        )
+        if weighted[n]:
+            posed, profile = pose(problems[n], model.parameters), PROFILES[options.profile]
+            merit = partial(_weighted_merit, posed=posed, profile=profile, model=model)
+        best = max(candidates, key=merit, default=generated)
         if isinstance(best, Design) and best is not generated:
             reason: Replaced = "predicted_worse" if isinstance(generated, Design) else "not_finite"
             designs[n] = replace(best, n_requested=options.n_updates, replaced_because=reason)
@@ -340,7 +403,8 @@ def _replace_doubtful(
         if isinstance(item, Design):
             item.times_ms.update(times_ms)
             cost_db = reached_db[n] - item.prediction.nominal_noise_reduction_db
-            if cost_db > max(fallback.margin_db, item.ceiling_cost_db or 0.0):
+            # With weights in J, a Wiener filter's higher mean need not come of its gain.
+            if not weighted[n] and cost_db > max(fallback.margin_db, item.ceiling_cost_db or 0.0):
                 designs[n] = replace(item, ceiling_cost_db=cost_db)
 
 
@@ -354,16 +418,20 @@ def _above_ceiling_db(made: Design | SynthesisError) -> float:
     return -math.inf if beyond is None else beyond.nominal_noise_reduction_db
 
 
-def _is_doubtful(generated: Design | SynthesisError, fallback: Fallback) -> bool:
+def _is_doubtful(generated: Design | SynthesisError, fallback: Fallback, is_weighted: bool) -> bool:
     """Return whether to design Wiener filters too, and compare.
 
     Not for unusable paths, which have no filter, nor under the request's ceiling, where all starts lead to the same
-    filter.
+    filter. With weights in J, neither the mean noise reduction nor the ceiling says which start is better.
     """
     if isinstance(generated, SynthesisError):
         return isinstance(generated, NonFiniteFilter)
     generated_db = generated.prediction.nominal_noise_reduction_db
-    if generated.ceiling_cost_db is not None or generated_db >= fallback.below_db:
+    if generated_db >= fallback.below_db:
+        return False
+    if is_weighted:
+        return True
+    if generated.ceiling_cost_db is not None:
         return False
     return (
         generated.wmmse is None
@@ -372,12 +440,17 @@ def _is_doubtful(generated: Design | SynthesisError, fallback: Fallback) -> bool
 
 
 def _may_win(
-    method: str, n_updates: int, problem: Problem, generated: Design | SynthesisError, found: Sequence[Design]
+    method: str,
+    n_updates: int,
+    problem: Problem,
+    generated: Design | SynthesisError,
+    found: Sequence[Design],
+    is_weighted: bool,
 ) -> bool:
     """Return whether a Wiener filter may be the best; found are those before it."""
     if method == "fir_wiener":
         return problem.latency_samples > 0
-    if not n_updates or not found or isinstance(generated, SynthesisError):
+    if not n_updates or not found or isinstance(generated, SynthesisError) or is_weighted:
         return True
     behind_db = generated.prediction.nominal_noise_reduction_db - found[-1].prediction.nominal_noise_reduction_db
     return behind_db < UPDATES_BRING_DB
@@ -398,6 +471,12 @@ def _merit_db(made: Design, generated: Design | SynthesisError, problem: Problem
     return mean_db - LOUDER_COSTS_DB * max(beyond_db, 0.0)
 
 
+def _weighted_merit(made: Design, posed: Problem, profile: RefinementProfile, model: Model) -> float:
+    """Compute -J with the problem's weights, so that the lowest J wins, by which louder bands count, too."""
+    reference_psd = model.parameters.reference_psd if posed.reference_psd is None else posed.reference_psd
+    return -joint_objective(posed, made.taps, profile, reference_psd)
+
+
 def _loudest_db(made: Design) -> float:
     return -float(made.prediction.band_reduction_db[columns(AMP_BANDS)].min())
 
@@ -405,3 +484,9 @@ def _loudest_db(made: Design) -> float:
 def _times_ms(designs: Sequence[Design | SynthesisError]) -> dict[str, float]:
     """Return the times of a batch, which are those of any of its designs."""
     return next((dict(item.times_ms) for item in designs if isinstance(item, Design)), {})
+
+
+def _is_weighted(problem: Problem, options: DesignOptions) -> bool:
+    """Return whether a problem has weights of its own in J, which then compares its candidates."""
+    profile = PROFILES[options.profile]
+    return problem.weighted(profile) != profile

@@ -1,17 +1,22 @@
-"""Predictions for whole problems: all conditions, their closed loops, and what the ends of their responses show."""
+"""Predictions and J of whole problems: all conditions, their closed loops, what the responses' ends show."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from synthesis.bands import NR_BANDS, WIDE_BANDS
+from synthesis.bands import NR_BANDS, WIDE_BANDS, columns
+from synthesis.controller import predict_both
 from synthesis.errors import SynthesisError, answer_or_raise, map_or_error
 from synthesis.loop import closed_loop_secondary
-from synthesis.predict import mean_prediction
-from synthesis.types import Backend, Complex64, Float32, Prediction, Problem
+from synthesis.methods import spectrum
+from synthesis.objective import objective
+from synthesis.predict import band_sums, mean_prediction
+from synthesis.profiles import SILENCE, RefinementProfile
+from synthesis.types import Backend, Complex64, Float32, Paths, Prediction, Problem
 
 
 def predict_joint(posed: Problem, taps: Float32, backend: Backend) -> Prediction:
@@ -32,17 +37,45 @@ def predict_batch(
         if isinstance(problem, SynthesisError):
             continue
         for paths in problem.conditions:
-            if paths.feedback is not None:
-                secondary = closed_loop_secondary(paths.secondary, paths.feedback, control_filter)
-                paths = replace(paths, secondary=secondary, feedback=None)
-            single.append(Problem((paths,), problem.reference_psd))
+            single.append(Problem((_closed(paths, control_filter),), problem.reference_psd))
             filters.append(control_filter)
     found: list[Prediction | SynthesisError] = []
     for part in batches(len(single), backend):
         found += backend.predict(single[part], filters[part], is_true)
     in_order = iter(found)
     parts = [[next(in_order) for _ in item.conditions] if isinstance(item, Problem) else [] for item in posed]
-    return map_or_error(_joined, posed, parts)
+    return map_or_error(partial(_joined, is_true=is_true), posed, parts, taps)
+
+
+def joint_objective(posed: Problem, taps: Float32, profile: RefinementProfile, reference_psd: Float32) -> float:
+    """Evaluate J of one filter on the design grid, as its options have it, without the penalty on |W|.
+
+    Parameters
+    ----------
+    posed
+        Posed problem. Its feedback counts by its closed loops, its ceiling not at all.
+    taps
+        Filter, [2048].
+    profile
+        J before the problem's options.
+    reference_psd
+        Mean square of the reference per bin, [16385].
+    """
+    closed = [_closed(paths, taps) for paths in posed.conditions]
+    primary, secondary = (
+        np.stack([spectrum(getattr(paths, name)) for paths in closed]).astype(np.complex128)
+        for name in ("primary", "secondary")
+    )
+    filters = np.broadcast_to(taps.astype(np.float64), (len(closed), len(taps)))
+    sums = band_sums(primary, secondary, filters, reference_psd.astype(np.float64), is_true=True)
+    disturbance, residual = sums[:, : len(WIDE_BANDS)], sums[:, len(WIDE_BANDS) : 2 * len(WIDE_BANDS)]
+    silence = SILENCE * disturbance.sum(-1, keepdims=True)
+    log_ratio = np.log((residual + silence) / (disturbance + silence))
+    none = np.zeros(len(WIDE_BANDS), np.uint8)
+    unknown = np.stack([none if paths.unknown is None else paths.unknown for paths in closed])
+    chosen = columns(profile.risk_bands)
+    value, _ = objective(log_ratio[:, chosen], posed.shares, posed.weighted(profile), unknown[:, chosen])
+    return float(value)
 
 
 def with_responses(
@@ -59,7 +92,9 @@ def with_responses(
         )
         again = answer_or_raise(predict_batch([replace(posed, conditions=conditions)], [taps], backend)[0])
         prediction = replace(again, nominal_noise_reduction_db=prediction.nominal_noise_reduction_db)
-    return replace(prediction, basis="response", interval_db=max(interval_db for _, interval_db in known))
+    # Sent responses may as well be exact.
+    as_sent_db = prediction.nominal_noise_reduction_db - prediction.mean_noise_reduction_db
+    return replace(prediction, basis="response", interval_db=max(as_sent_db, *(item for _, item in known)))
 
 
 def with_unknown(posed: Problem, prediction: Prediction) -> Prediction:
@@ -81,13 +116,27 @@ def batches(n_items: int, backend: Backend) -> Iterator[slice]:
         yield slice(n, n + backend.max_batch)
 
 
-def _joined(problem: Problem, found: Sequence[Prediction | SynthesisError]) -> Prediction:
-    """Join the conditions' predictions."""
+def _closed(paths: Paths, taps: Float32 | Complex64) -> Paths:
+    """Return paths without feedback, with the secondary path of the closed loop."""
+    if paths.feedback is None:
+        return paths
+    secondary = closed_loop_secondary(paths.secondary, paths.feedback, taps)
+    return replace(paths, secondary=secondary, feedback=None)
+
+
+def _joined(
+    problem: Problem,
+    found: Sequence[Prediction | SynthesisError],
+    taps: Float32 | Complex64,
+    *,
+    is_true: bool,
+) -> Prediction:
+    """Add the controller to the conditions' predictions, and join them."""
     predictions = []
     for n, item in enumerate(found):
         if isinstance(item, SynthesisError):
             raise problem.named(item, n)
-        predictions.append(item)
+        predictions.append(predict_both(item, problem, n, taps, is_true=is_true))
     if len(predictions) == 1:
         return predictions[0]
     return mean_prediction(predictions, problem.shares, [condition.label for condition in problem.conditions])

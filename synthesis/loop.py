@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
-from synthesis.interruption import check_interruption
+from synthesis.errors import check_interruption
 from synthesis.methods import spectrum
 from synthesis.types import Complex64, Float32, Loop, Paths
 
@@ -49,15 +49,19 @@ def loop_of(conditions: Sequence[Paths], gain_of: Callable[[Float32 | Complex64]
     return worst_loop(loops) if loops else None
 
 
-def judge_loop(loop: Complex128) -> Loop:
-    """Compute stability and margins of a loop from its one-sided spectrum."""
-    peak = int(np.argmax(np.abs(loop)))
+def judge_loop(loop: Complex128, frequency_hz: Float64 | None = None) -> Loop:
+    """Compute stability and margins of a loop from its one-sided spectrum, at even steps or at given frequencies."""
+    if frequency_hz is None:
+        frequency_hz = np.linspace(0, SAMPLE_RATE_HZ / 2, len(loop))
+    peak, nearest = int(np.argmax(np.abs(loop))), int(np.argmin(np.abs(1 + loop)))
     return Loop(
         stable=is_stable(loop),
         gain_margin_db=_gain_margin_db(loop),
         phase_margin_deg=_phase_margin_deg(loop),
         peak_db=float(20 * np.log10(max(abs(loop[peak]), 1e-30))),
-        peak_hz=peak * SAMPLE_RATE_HZ / (2 * (len(loop) - 1)),
+        peak_hz=float(frequency_hz[peak]),
+        max_sensitivity_db=float(-20 * np.log10(max(abs(1 + loop[nearest]), 1e-30))),
+        nearest_hz=float(frequency_hz[nearest]),
     )
 
 
@@ -79,15 +83,37 @@ def is_stable(loop: Complex128) -> bool:
     return abs(float(ends[1] - ends[0]) + 2 * np.pi * float(passages)) < np.pi / 2
 
 
+def crosses_below(loop: Complex128) -> NDArray[np.bool_]:
+    """Return whether loops [..., n], by rising frequency, cross the real axis below -1: [...].
+
+    One that does not is stable for every gain from 0 to one.
+    """
+    imag, real = loop.imag, loop.real
+    here, there = slice(None, -1), slice(1, None)
+    below = imag < 0
+    crosses = below[..., here] != below[..., there]
+    crosses &= (real[..., here] < -1) | (real[..., there] < -1)
+    if not crosses.any():
+        return np.zeros(loop.shape[:-1], bool)
+    # Where the line between both points meets the axis; products avoid a division by 0.
+    at = real[..., here] * imag[..., there] - real[..., there] * imag[..., here]
+    rise = imag[..., there] - imag[..., here]
+    found: NDArray[np.bool_] = (crosses & (at * np.sign(rise) < -np.abs(rise))).any(-1)
+    return found
+
+
 def worst_loop(loops: Sequence[Loop], loss_db: float = 0.0) -> Loop:
     """Return the worst of all figures."""
     loudest = max(loops, key=lambda loop: loop.peak_db)
+    nearest = max(loops, key=lambda loop: loop.max_sensitivity_db)
     return Loop(
         stable=all(loop.stable for loop in loops),
         gain_margin_db=min(loop.gain_margin_db for loop in loops),
         phase_margin_deg=min(loop.phase_margin_deg for loop in loops),
         peak_db=loudest.peak_db,
         peak_hz=loudest.peak_hz,
+        max_sensitivity_db=nearest.max_sensitivity_db,
+        nearest_hz=nearest.nearest_hz,
         loss_db=loss_db,
     )
 

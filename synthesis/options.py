@@ -7,15 +7,29 @@ request.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, dataclass_transform, get_type_hints
+from dataclasses import dataclass, field, replace
+from functools import cache, reduce
+from operator import or_
+from types import NoneType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
 
 from pydantic import Field, create_model
 
+from synthesis.band_weights import BandWeights
+from synthesis.curve import Curve
 from synthesis.gain_curve import GainCurve
 from synthesis.methods import METHODS
-from synthesis.profiles import MAX_UPDATES, PROFILES
+from synthesis.profiles import MAX_UPDATES, PROFILES, RefinementProfile
 
 if TYPE_CHECKING:
     Method: TypeAlias = str
@@ -30,6 +44,7 @@ T = TypeVar("T")
 DEFAULT_MAX_GAIN_DB = 30.0
 # Range of a number, and of all points of a curve.
 MAX_GAIN_RANGE_DB = (-20.0, 60.0)
+BAND_WEIGHT_RANGE = (0.0, 10.0)
 MAX_LATENCY_SAMPLES = 1024.0
 
 
@@ -41,15 +56,14 @@ def option(text: str, *, default: T, low: float | None = None, high: float | Non
     text
         Meaning of the option.
     default
-        Its value if none is given.
+        Its value if none is given; None, which no request can state: what its text says.
     low, high
         Its range, ends included; None: unlimited.
     """
     # JSON numbers become single-precision floats in generated clients.
-    extra: dict[str, Any] | None = {"format": "float"} if isinstance(default, float) and low is not None else None
+    extra: dict[str, Any] | None = {"format": "float"} if isinstance(low, float) else None
     declared = Field(default=default, description=text, ge=low, le=high, json_schema_extra=extra)
-    # A factory leaves no attribute in the class, which pydantic would take for a new default in a subclass.
-    return field(default_factory=lambda: default, metadata={"declared": declared})
+    return field(default=default, metadata={"declared": declared})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False, field_specifiers=(option,))
@@ -59,7 +73,11 @@ def declares(cls: type[T]) -> type[T]:
     hints = get_type_hints(cls)
     for name in cls.__annotations__:
         declared = made.__dataclass_fields__[name].metadata["declared"]  # type: ignore[attr-defined]
-        made.__annotations__[name] = Annotated[hints[name], declared]
+        kind = hints[name]
+        if declared.default is None:  # an absent field has no null
+            kind = reduce(or_, (item for item in get_args(kind) if item is not NoneType))
+        made.__annotations__[name] = Annotated[kind, declared]
+        delattr(made, name)  # pydantic would take it for a new default in a subclass
     return made
 
 
@@ -103,18 +121,36 @@ class FilterFields:
 
 
 @declares
-class CeilingFields:
-    """Options of every request that designs a filter."""
+class ObjectiveFields:
+    """Options of every request that designs a filter: what it is to minimise, and to keep."""
 
     max_gain_db: float | GainCurve = option(
         "Ceiling on |W| in dB, which every filter keeps: a number, or a curve over frequency, linear in log frequency "
         "between its points and held beyond its ends.",
         default=DEFAULT_MAX_GAIN_DB,
     )
+    band_weights: BandWeights | None = option(
+        "Target curve: weights of the bands in the mean noise reduction from 50 Hz to 5 kHz that is optimised, a "
+        "curve over frequency as of `max_gain_db`, 0 to 10. Only their ratios matter; default: all alike.",
+        default=None,
+    )
+    risk_weight: float | None = option(
+        "Weight of the worst band, against the mean of all, in the objective that updates, ceilings and exports "
+        "minimise; default: the profile's.",
+        default=None,
+        low=0.0,
+        high=10.0,
+    )
+
+    def weighted(self, profile: RefinementProfile) -> RefinementProfile:
+        """Return a profile with the weights in J that were chosen."""
+        if self.risk_weight is not None:
+            profile = replace(profile, risk_weight=self.risk_weight)
+        return profile if self.band_weights is None else replace(profile, band_weights=self.band_weights.relative())
 
 
 @declares
-class ProblemFields(FilterFields, CeilingFields):
+class ProblemFields(FilterFields, ObjectiveFields):
     """Options that are part of a filter's problem."""
 
     min_gain_margin_db: float = option(
@@ -124,6 +160,36 @@ class ProblemFields(FilterFields, CeilingFields):
         high=60.0,
     )
     min_phase_margin_deg: float = option("Smallest phase margin of that loop.", default=30.0, low=0.0, high=90.0)
+
+
+@declares
+class ControllerFields:
+    """Options of a feedback controller that is designed."""
+
+    n_sections: int = option("Second-order sections of the controller.", default=8, low=1, high=16)
+    sample_rate: float = option(
+        "Rate of the chip that runs the controller, in Hz.", default=48_000.0, low=48_000.0, high=768_000.0
+    )
+    latency_us: float = option(
+        "Delay in microseconds of the chip's loop, converters and computation, that `secondary` does not contain.",
+        default=0.0,
+        low=0.0,
+        high=10_000.0,
+    )
+    number_format: str = option(
+        "Format of the coefficients: `float32`, `float64` or `qI.F`, as `q5.27`.", default="float32"
+    )
+    max_gain_db: float | None = option(
+        "Ceiling on |K| in dB; default: 40 dB above the inverse of the secondary path's level.",
+        default=None,
+        low=-60.0,
+        high=120.0,
+    )
+    max_sensitivity_db: float = option(
+        "Largest 1 / |1 + L| in dB, by which the loop amplifies at any frequency.", default=6.0, low=1.0, high=20.0
+    )
+    min_gain_margin_db: float = option("Smallest gain margin of the loop.", default=6.0, low=0.0, high=60.0)
+    min_phase_margin_deg: float = option("Smallest phase margin of the loop.", default=30.0, low=0.0, high=90.0)
 
 
 @declares
@@ -168,3 +234,11 @@ def option_schemas() -> dict[str, dict[str, Any]]:
     declared: dict[str, Any] = get_type_hints(DesignFields, include_extras=True)
     properties: dict[str, dict[str, Any]] = create_model("Declared", **declared).model_json_schema()["properties"]
     return properties
+
+
+@cache
+def curve_kinds() -> dict[str, type[Curve]]:
+    """Return the options that are curves, or may be, with their kinds of curve."""
+    hints = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(DesignFields).items()}
+    kinds = {name: [kind for kind in args if isinstance(kind, type)] for name, args in hints.items()}
+    return {name: kind for name, found in kinds.items() for kind in found if issubclass(kind, Curve)}

@@ -71,8 +71,11 @@ RESPONSE_LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
 # Factors (dB) on the model's expectation for responses of these lengths; interpolated over log length.
 CUT_DB = (21.5, 7.0, 5.5, 3.2, 2.3, 2.3, 0.0)
 
+# Half-widths that nine in ten predictions keep; the model's for RESPONSE_LENGTHS. Without a model of the device they
+# grow with what the unknown costs, up to WIDEST_DB: over ears, ducts, rooms, windows, headrests and headsets.
 INTERVAL_DB = {"uncertainty": 1.0, "coherence": 3.5}
-# Half-widths that nine in ten predictions keep; the model's for RESPONSE_LENGTHS.
+WIDEST_DB = {"uncertainty": 4.5, "coherence": 14.0}
+COST_SHARE = 1.5
 MODEL_INTERVAL_DB = (4.5, 5.3, 5.0, 6.3, 7.0, 3.6, 3.4)
 
 # Multiple of the support's typical uncertainty below which uncertainty is that of the ear, not the measurement.
@@ -93,12 +96,17 @@ def a_weight(frequency_hz: Real) -> Real:
 
 _CENTRE_HZ = np.array([centre_hz(n) for n in WIDE_BANDS])
 _A_WEIGHT = a_weight(_CENTRE_HZ)
-_OMEGA = 2 * np.pi / SAMPLE_RATE_HZ * _CENTRE_HZ
-# 1 - c of a secondary path 1 dB louder, 1 dB quieter, one sample later and one earlier: complex [4, 31].
-_MISSING = 1 - np.concatenate(
-    [np.broadcast_to([[10 ** (1 / 20)], [10 ** (-1 / 20)]], (2, len(_OMEGA))), np.exp([-1j * _OMEGA, 1j * _OMEGA])]
-)
 
+
+def secondary_errors(frequency_hz: Real) -> NDArray[np.complex128]:
+    """Return factors of a secondary path 1 dB louder and quieter, and one sample later and earlier: [4, n]."""
+    levels = np.array([[10 ** (1 / 20)], [10 ** (-1 / 20)]])
+    delay = np.exp(-2j * np.pi / SAMPLE_RATE_HZ * frequency_hz)
+    return np.concatenate([np.broadcast_to(levels, (2, delay.size)), [delay, delay.conj()]])
+
+
+# 1 - c of these errors: complex [4, 31].
+_MISSING = 1 - secondary_errors(_CENTRE_HZ)
 _MISSING_POWER = (_MISSING * _MISSING.conj()).real
 _LOG_LENGTHS = np.log2(RESPONSE_LENGTHS)
 _TINY = float(np.finfo(np.float64).tiny)
@@ -160,7 +168,7 @@ def predict(
     disturbance, residual, control, in_phase, quadrature, unexplained, late = sums[:-3].reshape(len(POWERS), -1)
     is_measured = is_true or has_coherence or uncertainty is not None
     of_control = 0 if is_true or uncertainty is None else uncertainty[1] * control
-    unknown, interval_db = np.zeros_like(disturbance), 0.0
+    unknown, interval_db, basis = np.zeros_like(disturbance), 0.0, None
     if not is_true:
         if is_measured or resembles:
             unknown = _unknown(disturbance, unexplained, late, sums[-1], learned, has_coherence, uncertainty)
@@ -168,7 +176,8 @@ def predict(
         interval_db = INTERVAL_DB[basis] if basis else _at_length(sums[-1], MODEL_INTERVAL_DB)
     cross = in_phase + 1j * quadrature
     off = residual + 2 * (_MISSING * cross).real + _MISSING_POWER * control
-    typical = NATURAL_SPREAD * learned[0] * disturbance
+    # For a model that knows no device, any uncertainty may be natural.
+    typical = np.where(np.asarray(learned)[0] > 0, NATURAL_SPREAD * learned[0] * disturbance, np.inf)
 
     # Rows: as predicted; the four errors of the secondary path; a better measurement. A tail remains however it is
     # measured.
@@ -186,6 +195,10 @@ def predict(
     low, high, overall, weighted = (
         _level_db(x, y) for x, y in zip(*(powers[:, 0] @ _LEVELS).tolist(), strict=True)
     )
+
+    if basis and not np.any(learned[0]):
+        cost_db = _without_unknown(disturbance, residual, means[0]) - mean[0]
+        interval_db = max(interval_db, min(COST_SHARE * cost_db, WIDEST_DB[basis]))
 
     found = Prediction(
         basis="coherence" if is_measured else "model",
@@ -294,6 +307,21 @@ def mean_prediction(found: Sequence[Prediction], shares: NDArray[np.float64], la
     if len({one.basis for one in found}) > 1:  # the weaker basis
         made["basis"] = "model"
     return replace(found[0], **made, conditions=tuple(map(ConditionPrediction, labels, found)))
+
+
+def level_changes_db(reduction_db: Real, before: Real) -> dict[str, float]:
+    """Compute the figures of a Prediction that follow from its bands and the bands' power without a filter, [31]."""
+    louder = np.maximum(-reduction_db, 0)
+    powers = np.stack((before, before * 10 ** (-reduction_db / 10)))
+    low, high, overall, weighted = (_level_db(x, y) for x, y in zip(*(powers @ _LEVELS).tolist(), strict=True))
+    return {
+        "amplification_db": float(louder @ _MEANS[1]),
+        "wide_amplification_db": float(louder.mean()),
+        "out_of_band_low_db": -low,
+        "out_of_band_high_db": -high,
+        "level_reduction_db": overall,
+        "a_weighted_level_reduction_db": weighted,
+    }
 
 
 def not_finite() -> NonFiniteFilter:

@@ -8,19 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from synthesis.arrays import floored_log
+from synthesis.arrays import floored_log, minimum_phase_fir
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import NEPER_PER_DB
 from synthesis.methods import METHODS, STARTS
-from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
-from synthesis.profiles import MAX_UPDATES, PROFILES, on_design_grid
-from synthesis.start.features import path_features
+from synthesis.profiles import FAST, MAX_UPDATES, PROFILES, RefinementProfile, on_design_grid
+from synthesis.start.features import log_base_magnitude, path_features, regularised_ratio
 from synthesis.start.fir_wiener import CEILING_SHARPNESS, drive_ceiling, fir_wiener, starting_weight
 from synthesis.start.generator import Generator
-from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.start.wiener import design_wmmse
 from synthesis.types import DesignOptions
 from synthesis.update import GaussNewtonState, Refinement, refine
@@ -147,7 +145,7 @@ class Synthesizer(nn.Module):
         self,
         paths: AcousticPaths,
         taps: Tensor,
-        profile: str = "fast",
+        profile: RefinementProfile = FAST,
         max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
         reference_psd: Tensor | None = None,
         most_updates: int = MAX_UPDATES,
@@ -159,8 +157,7 @@ class Synthesizer(nn.Module):
         Parameters
         ----------
         profile
-            A name of PROFILES. Paths on the design grid no longer show their resolution: see
-            `profiles.profile_for_resolution`.
+            Paths on the design grid no longer show their resolution: see `profiles.profile_for_resolution`.
         unknown
             Unknown bands, [batch, 31]; the updates are then made on the paths' grid.
         """
@@ -168,7 +165,7 @@ class Synthesizer(nn.Module):
             paths,
             taps,
             self.reference_psd if reference_psd is None else reference_psd,
-            profile=PROFILES[profile] if unknown is None else on_design_grid(PROFILES[profile]),
+            profile=profile if unknown is None else on_design_grid(profile),
             max_gain_db=max_gain_db,
             most_updates=most_updates,
             shares=shares,
@@ -180,7 +177,7 @@ class Synthesizer(nn.Module):
         paths: AcousticPaths,
         taps: Tensor,
         n_updates: int,
-        profile: str = "fast",
+        profile: RefinementProfile = FAST,
         max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
         reference_psd: Tensor | None = None,
         shares: Tensor | None = None,
@@ -194,13 +191,12 @@ class Synthesizer(nn.Module):
             As for `refining`, with paths of one filter. Further, unrecorded updates then reduce unknown bands that
             became louder.
         """
-        chosen = PROFILES[profile] if unknown is None else on_design_grid(PROFILES[profile])
         found = refine(
             paths,
             taps,
             self.reference_psd if reference_psd is None else reference_psd,
             n_updates=n_updates,
-            profile=chosen,
+            profile=profile if unknown is None else on_design_grid(profile),
             max_gain_db=max_gain_db,
             shares=shares,
             unknown=unknown,
@@ -264,7 +260,7 @@ class Synthesizer(nn.Module):
         if paths.validate().n_fft != DESIGN_N_FFT:
             raise InvalidPaths(f"primary: it has {paths.n_bins} bins; give {N_BINS}", field="primary")
         taps = self.initial_filter(paths, method, max_gain_db, reference_psd)
-        refinement = self.refine(paths, taps, n_updates, profile, max_gain_db, reference_psd)
+        refinement = self.refine(paths, taps, n_updates, PROFILES[profile], max_gain_db, reference_psd)
         if not bool(torch.isfinite(refinement.taps).all()):
             raise NonFiniteFilter(
                 f"control filter: method {method!r} gave NaN or infinite taps; scale the paths so that their "

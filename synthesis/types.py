@@ -11,15 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.bands import AMP_BANDS, NR_BANDS, columns
+from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS, Path
 from synthesis.options import DEFAULTS, ProblemFields
 from synthesis.plausibility import Comparison, Finding, SupportPrior
 from synthesis.profiles import MAX_UPDATES, PROFILES
+from synthesis.wearing import WearingChange
 
 if TYPE_CHECKING:
     from measurement.prior import PathPrior
+    from synthesis.controller import Controller
 
 Float32 = NDArray[np.float32]
 Complex64 = NDArray[np.complex64]
@@ -52,6 +55,8 @@ class ModelParameters:
     # Statistics of the paths of the model's training persons; None if published without them.
     path_prior: PathPrior | None = None
     support: SupportPrior | None = None
+    # How the support's secondary paths change by wearing.
+    wearing: tuple[WearingChange, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +87,22 @@ class Paths:
     unknown: NDArray[np.uint8] | None = field(default=None, kw_only=True)
     # Bands in which the system is silent, which no mean counts, bool [31]; None: none. Set by a design.
     silent: NDArray[np.bool_] | None = field(default=None, kw_only=True)
+    # S in the controller's loop, without the delay of the filter's chain, complex128 [16385]. Set by a design.
+    plant: NDArray[np.complex128] | None = field(default=None, kw_only=True)
     # Weight above 0, relative to other conditions.
     weight: float = field(default=1.0, kw_only=True)
     # Name of the condition in answers and errors.
     label: str = field(default="", kw_only=True)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether both paths have valid shapes and values."""
+        both = self.primary, self.secondary
+        shapes = ((N_BINS,) if np.iscomplexobj(item) else (min(max(item.size, 1), DESIGN_N_FFT),) for item in both)
+        return all(
+            item.shape == shape and bool(np.isfinite(item).all()) and bool(item.any())
+            for item, shape in zip(both, shapes, strict=True)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +113,8 @@ class Problem(ProblemFields):
     conditions: tuple[Paths, ...]
     # Mean square per bin of the noise, float32 [16385]; None: the model's reference noise.
     reference_psd: Float32 | None = None
+    # Feedback controller that runs beside the filter.
+    controller: Controller | None = None
 
     @property
     def shares(self) -> NDArray[np.float64]:
@@ -152,16 +171,19 @@ class DesignOptions:
 
 @dataclass(frozen=True)
 class Loop:
-    """The loop that the filter closes through the feedback path; with several conditions, the worst of each figure."""
+    """The loop L = W F + S K of filter and controller; of several conditions, the worst of each figure."""
 
     stable: bool
     # Gain that the loop has left before it howls.
     gain_margin_db: float
     # Distance of the loop's phase from -1 where its gain is one; 180 if it never is.
     phase_margin_deg: float
-    # Largest |W F|, and its frequency.
+    # Largest |L|, and its frequency.
     peak_db: float
     peak_hz: float
+    # Largest 1 / |1 + L|, and its frequency.
+    max_sensitivity_db: float
+    nearest_hz: float
     # Mean noise reduction that the margins cost.
     loss_db: float = 0.0
 
@@ -232,6 +254,11 @@ class Prediction:
     control_rms: float
     # Mean without the model's assumed unknown, for comparing filters on the same paths.
     nominal_noise_reduction_db: float
+    # With a controller, per band, float32 [31]: the shares of filter and controller in `band_reduction_db`, and the
+    # change of what the loudspeaker plays besides.
+    feedforward_noise_reduction_db: Float32 | None = None
+    feedback_noise_reduction_db: Float32 | None = None
+    playback_change_db: Float32 | None = None
     # Bands without measured data in a condition.
     unknown_bands: tuple[int, ...] = ()
     # Bands from 50 Hz to 5 kHz that the means count: those in which the system is not silent.
@@ -271,7 +298,7 @@ class Design:
     method: str = "prime"
     # Updates that were requested.
     n_requested: int = 0
-    # Only with a feedback path.
+    # Only with a feedback path or a controller.
     loop: Loop | None = None
     # Predicted noise reduction that the requested ceiling on |W| costs, compared with the default ceiling or with
     # WMMSE; None if the filter was below it anyway and WMMSE is not better.

@@ -10,6 +10,7 @@ from model_store.manifest import Manifest, Scores
 from training.config import Configuration
 from training.methods import METHODS, SupportSet
 from training.rows import BROAD_BAND, COLUMNS, as_design, default_profile, split_means
+from training.wearing import wearing_of
 
 
 def make_checkpoint(support: SupportSet, method: str, split: int | None, scores: Scores) -> Checkpoint:
@@ -38,6 +39,7 @@ def make_checkpoint(support: SupportSet, method: str, split: int | None, scores:
         training=recipe.training(data.configuration).model_dump(mode="json"),
         data_fingerprint=data.dataset.fingerprint,
         support_traits=measurements.support_statistics(support.listeners),
+        wearing=wearing_of(data.configuration.data, data.dataset, support.listeners),
         scores=scores,
         licence=data.dataset.licence,
         attribution=data.dataset.attribution,

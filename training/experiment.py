@@ -25,8 +25,7 @@ from synthesis.errors import SynthesisError
 from synthesis.types import Paths, Problem
 from training.checkpoints import make_checkpoint, mean_figures, model_name
 from training.config import Configuration
-from training.data import Data, open_data
-from training.datasets.splits import Split
+from training.data import Data, Split, open_data
 from training.measurements import Measurements
 from training.methods import (
     BY_RECORDING,

@@ -5,13 +5,13 @@ import { CUT, promisedLength, rateOf, lengthFault } from "./wav.js";
 import { draw, forgetColors } from "./plot.js";
 import { Player, render, responses } from "./audio.js";
 import { encoded } from "./tensors.js";
+import { MAX_RESPONSE, earFromDocument, readBench, sessionDocument } from "./bench_file.js";
 
 const $ = (id) => document.getElementById(id);
 const KEPT_COLORS = ["--d", "--e"];
 const SLIDERS = ["k", "ceiling", "latency", "sections", "volume"], CHOICES = ["method", "form", "taps", "format", "rate"];
 const LATENCIES = [0, 1, 2, 4, 8, 16, 32];
 const REST_MS = 80; // pause after the last change before the Wiener filter and the sound are updated
-const MAX_RESPONSE = 32768; // most samples of a response in a request
 const MAX_LOST = 1e-5; // largest share of energy before time zero, as in measurement.files.resampling
 const N_GAIN = 16384; // transform length for drawing 2048 taps
 
@@ -279,54 +279,6 @@ function showConditions() {
   }));
 }
 
-const floats = (text) => new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
-
-function base64(samples) {
-  const bytes = new Uint8Array(Float32Array.from(samples).buffer);
-  let text = "";
-  for (let i = 0; i < bytes.length; i += 8192) text += String.fromCharCode(...bytes.subarray(i, i + 8192));
-  return btoa(text);
-}
-
-// Read the numbers of a file, as a list or in base64.
-function numbersOf(name, given, most) {
-  const found = typeof given?.float32 === "string" ? floats(given.float32) : given;
-  if (!Array.isArray(found) && !(found instanceof Float32Array)) throw new Error(`${name}: send a list of numbers`);
-  if (!found.length || found.length > most) throw new Error(`${name}: it has ${found.length} numbers; send 1 to ${most}`);
-  const numbers = Float32Array.from(found);
-  if (!numbers.every(Number.isFinite)) throw new Error(`${name}: it contains a value that is not a number`);
-  return numbers;
-}
-
-const pathSamples = (name, path) => numbersOf(name, path?.impulse_response ?? path, MAX_RESPONSE);
-
-function earFromDocument(label, found) {
-  const ear = { label: String(label), sign: found.sign === "plus" ? "plus" : "minus", primary: pathSamples("primary", found.primary), secondary: pathSamples("secondary", found.secondary) };
-  if (found.coherence) ear.coherence = upsampled(numbersOf("coherence", found.coherence, N_FFT / 2 + 1));
-  if (found.feedback) ear.feedback = pathSamples("feedback", found.feedback);
-  if (found.uncertainty) ear.uncertainty = numbersOf("uncertainty", found.uncertainty, 62);
-  return ear;
-}
-
-// Read a kept design of a session.
-function keptFromDocument({ name, design: { fir, prediction } }) {
-  const { mean_noise_reduction_db, noise_reduction_db, band_centre_hz } = prediction;
-  const bands = Array.from(numbersOf("noise_reduction_db", noise_reduction_db, 64));
-  const centres = Array.from(numbersOf("band_centre_hz", band_centre_hz, 64));
-  if (!Number.isFinite(mean_noise_reduction_db) || bands.length !== centres.length) throw new Error("a kept design has no prediction");
-  return { name: String(name), design: { fir: Array.from(numbersOf("fir", fir, 2048)), prediction: { ...prediction, noise_reduction_db: bands, band_centre_hz: centres } } };
-}
-
-// Interpolate a coherence on a coarser grid to the design grid's 16385 bins.
-function upsampled(values) {
-  const n = N_FFT / 2 + 1;
-  if (values.length === n) return values;
-  return Float32Array.from({ length: n }, (_, k) => {
-    const place = k * (values.length - 1) / (n - 1), i = Math.min(Math.floor(place), values.length - 2), t = place - i;
-    return values[i] * (1 - t) + values[i + 1] * t;
-  });
-}
-
 async function loadExample() {
   const answer = await fetch("workbench/example.json");
   const found = await answer.json();
@@ -500,32 +452,26 @@ function travel(from, to) {
   redesign();
 }
 
-function takeDocument(name, found) {
-  if (found.session) {
-    // Read everything before changing the state.
-    const ears = found.session.map((ear) => ({ used: !!ear.used, ...earFromDocument(ear.label, ear) }));
-    const kept = (found.kept ?? []).map(keptFromDocument), current = found.current ?? 0, settings = Object(found.settings);
-    if (!Object.hasOwn(ears, current)) throw new Error("its current measurement is not among its measurements");
+function takeDocument(name, document) {
+  const found = readBench(name, document); // before anything changes
+  if (!found.isSession) {
+    for (const ear of found.ears) addEar(ear);
+  } else {
+    const { ears, current } = found;
     Object.assign(state, { ears, current, kept: [] });
-    restore(settings);
-    $("joint").checked = !!found.joint;
+    restore(found.settings);
+    $("joint").checked = found.joint;
     $("kept").replaceChildren();
-    for (const { name, design } of kept) keep(name, design);
-    changeEars();
-  } else if (found.primary) addEar(earFromDocument(name, found));
-  else throw new Error("it contains neither a measurement nor a session");
+  }
+  for (const { name, design } of found.kept) keep(name, design);
+  if (found.isSession) changeEars(); else showDesign();
 }
 
+const saveJson = (document, name) => saveFile(new Blob([JSON.stringify(document)], { type: "application/json" }), name);
+
 function saveSession() {
-  const packed = (ear) => ({
-    label: ear.label, used: ear.used, sign: ear.sign, primary: { float32: base64(ear.primary) }, secondary: { float32: base64(ear.secondary) },
-    ...(ear.coherence ? { coherence: { float32: base64(ear.coherence) } } : {}),
-    ...(ear.feedback ? { feedback: { float32: base64(ear.feedback) } } : {}),
-    ...(ear.uncertainty ? { uncertainty: Array.from(ear.uncertainty) } : {}),
-  });
-  const kept = state.kept.map(({ name, design }) => ({ name, design: { fir: Array.from(design.fir), prediction: design.prediction } }));
-  const text = JSON.stringify({ session: state.ears.map(packed), current: state.current, joint: $("joint").checked, settings: settings(), kept });
-  saveFile(new Blob([text], { type: "application/json" }), "session.json");
+  const { ears, current, kept } = state;
+  saveJson(sessionDocument({ ears, current, kept, joint: $("joint").checked, settings: settings() }), "session.json");
 }
 
 function saveFile(blob, name) {
@@ -572,9 +518,14 @@ function showLoss() {
     + (scaling ? `; headroom ${scaling.headroom_bits} bit${scaling.headroom_bits === 1 ? "" : "s"}, round-off noise ${scaling.noise_db.toFixed(0)} dB (${scaling.wide_noise_db.toFixed(0)} dB with double-precision feedback).` : ".");
 }
 
+// Whether the export is the designed filter itself: 2048 taps at 48 kHz in floating point.
+const realisedAsDesigned = () => !state.realised || ($("form").value === "fir" && $("taps").value === "2048" && $("rate").value === "48000" && $("format").value === "float32");
+
 async function download() {
   if (!state.design) { say("Design a filter first.", true); return; }
-  const kind = $("file").value, suffix = { c: "h", minidsp: "txt", apo: "txt" }[kind] || kind;
+  const kind = $("file").value;
+  if (kind === "json") { saveJson(realisedAsDesigned() ? state.design : state.realised, "control_filter.json"); return; }
+  const suffix = { c: "h", minidsp: "txt", apo: "txt" }[kind] || kind;
   try {
     saveFile(await ask("export", exportRequest({ file: kind }), "blob"), `control_filter.${suffix}`);
     say(`Saved control_filter.${suffix}.`);

@@ -25,6 +25,8 @@ from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS, Settings
 
 # State of requests from the management listener; no client can set it.
 MANAGEMENT = "is_management"
+# Where a request's state has the name of its key, if it has a valid one.
+KEY_NAME = "key_name"
 
 # Limit on all bodies of designs in flight: forty of the largest, or 1600 binary ones of 16385 bins.
 BODIES_BYTES = 512 * 2**20
@@ -78,11 +80,13 @@ class Admitted:
     # Declared length, counted in `memory`.
     n_body_bytes: int = 0
     memory: BodyMemoryLimit | None = None
+    # Bytes counted in `memory`: those of a compressed body once it is expanded.
+    n_reserved: int = 0
 
     def release(self) -> None:
         """Release the memory of the body."""
         if self.memory is not None:
-            self.memory.n_bytes -= self.n_body_bytes
+            self.memory.n_bytes -= self.n_reserved
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,7 @@ class Admission:
             A file of keys cannot be read.
         """
         self._allowed_hosts = settings.allowed_hosts
+        self._origins = frozenset(settings.cors_origins)
         self._keys = Keys(settings.api_keys, settings.api_keys_file)
         self._management_keys = Keys(settings.management_keys, settings.management_keys_file)
         filters = (
@@ -139,16 +144,16 @@ class Admission:
         """
         is_management = MANAGEMENT in scope["state"]
         if is_management or scope["method"] == "POST":
-            refuse_foreign(scope, headers, self._allowed_hosts)
+            refuse_foreign(scope, headers, self._allowed_hosts, frozenset() if is_management else self._origins)
         if gate is Gate.OPEN:
             return Admitted()
         if gate is Gate.OPERATOR:
-            self._require_operator(headers, is_management)
+            scope["state"][KEY_NAME] = self._require_operator(headers, is_management)
             if "content-length" in headers or "transfer-encoding" in headers:
                 declared_length(headers, self.policies[Gate.DESIGN].max_bytes)
             return Admitted()
         if self._keys.are_required:
-            self._keys.require(headers)
+            scope["state"][KEY_NAME] = self._keys.require(headers)
         if gate is Gate.CLIENT:
             return Admitted()
         policy = self.policies[gate]
@@ -157,22 +162,26 @@ class Admission:
         if n_bytes > MAX_JSON_BYTES and headers.get("content-type", "").startswith("application/json"):
             raise json_too_large(n_bytes)
         policy.reject_if_overloaded(due)
-        policy.memory.reserve(n_bytes)
-        return Admitted(due, n_bytes, policy.memory)
+        n_reserved = max(n_bytes, MAX_JSON_BYTES) if "content-encoding" in headers else n_bytes
+        policy.memory.reserve(n_reserved)
+        return Admitted(due, n_bytes, policy.memory, n_reserved)
 
-    def _require_operator(self, headers: Headers, is_management: bool) -> None:
-        """Require the management key; without one only the management listener may manage models."""
+    def _require_operator(self, headers: Headers, is_management: bool) -> str:
+        """Require the management key, whose name is returned; without one only its listener may manage models."""
         if self._management_keys.are_required:
-            self._management_keys.require(headers)
-        elif not is_management:
+            return self._management_keys.require(headers)
+        if not is_management:
             raise HttpProblem(
                 "unauthorised",
                 "no management key is set up; ask the operator to set management-keys",
                 headers={"WWW-Authenticate": "Bearer"},
             )
+        return ""
 
 
-def refuse_foreign(scope: Scope, headers: Headers, allowed_hosts: Collection[str]) -> None:
+def refuse_foreign(
+    scope: Scope, headers: Headers, allowed_hosts: Collection[str], origins: Collection[str] = ()
+) -> None:
     """Refuse a request sent by another site's page.
 
     Parameters
@@ -182,7 +191,10 @@ def refuse_foreign(scope: Scope, headers: Headers, allowed_hosts: Collection[str
     headers
         Headers of the request. Clients other than browsers send neither `Origin` nor `Sec-Fetch-Site`.
     allowed_hosts
-        Names, in lower case, that `Host` may have over loopback besides addresses and names without a dot.
+        Names, in lower case, that `Host` may have besides addresses and names without a dot: checked if there are any,
+        and always over loopback.
+    origins
+        Origins of other sites' pages that may send requests.
 
     Raises
     ------
@@ -193,13 +205,13 @@ def refuse_foreign(scope: Scope, headers: Headers, allowed_hosts: Collection[str
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     # If a proxy changes Host, a browser still states "same-origin" for the service's page.
     is_foreign = origin is not None and site != "same-origin" and origin.partition("://")[2].lower() not in hosts
-    if site == "cross-site" or is_foreign:
+    if (site == "cross-site" or is_foreign) and origin not in origins:
         raise HttpProblem(
             "cross-site",
             "the page of another site sent this request; send it from the service's page or from a program, "
             "without Origin",
         )
-    if not _is_loopback((scope.get("server") or ("",))[0]):
+    if not (allowed_hosts or _is_loopback((scope.get("server") or ("",))[0])):
         return
     for host in hosts:
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
@@ -225,12 +237,12 @@ def _is_loopback(address: str) -> bool:
     return _is_address(address) and ip_address(address).is_loopback
 
 
-def json_too_large(n_bytes: int) -> HttpProblem:
+def json_too_large(n_bytes: int, at_least: str = "") -> HttpProblem:
     """Return the problem of JSON that would block the event loop while it is parsed."""
     return HttpProblem(
         "too-large",
-        f"the JSON has {n_bytes} bytes; send at most {MAX_JSON_BYTES}, with numbers in base64, or the same fields "
-        "as application/x-safetensors",
+        f"the JSON has {at_least}{n_bytes} bytes; send at most {MAX_JSON_BYTES}, with numbers in base64, or the same "
+        "fields as application/x-safetensors",
     )
 
 

@@ -23,15 +23,18 @@ LOOK_EVERY_S = 1.0
 # A hundred thousand keys and their names.
 MAX_FILE_BYTES = 2**24
 
-_LINE = re.compile(r"[^:#\s][^:]*:([0-9a-f]{64})")
+_LINE = re.compile(r"([^:#\s][^:]*):([0-9a-f]{64})")
+
+# Name of keys from the settings, which have none.
+SETTINGS_NAME = "settings"
 
 
 class Keys:
     """Keys of one kind of client.
 
     A line of the file is `name:sha256`, the digest in hexadecimal; empty lines and lines that start with `#` are
-    skipped, and names are the operator's notes. While the file cannot be read, or is empty without a comment, the keys
-    read last remain valid.
+    skipped. Names appear in metrics and the access log. While the file cannot be read, or is empty without a comment,
+    the keys read last remain valid.
     """
 
     def __init__(self, digests: Iterable[str], file: Path | None, clock: Callable[[], float] = monotonic) -> None:
@@ -43,10 +46,10 @@ class Keys:
         self._clock = clock
         self._looked_at = clock()
         self._stamp = self._file_stamp()
-        self._digests = self._from_settings | (_read(file) if file else frozenset())
+        self._names = dict.fromkeys(self._from_settings, SETTINGS_NAME) | (_read(file) if file else {})
 
-    def require(self, headers: Headers) -> None:
-        """Check the key in `Authorization: Bearer`, if `are_required`.
+    def require(self, headers: Headers) -> str:
+        """Return the key's name in the file, after checking the key in `Authorization: Bearer`, if `are_required`.
 
         Only digests are kept and compared, so that neither memory nor timing reveals a key.
 
@@ -60,8 +63,8 @@ class Keys:
         scheme, _, key = ",".join(headers.getlist("authorization")).partition(" ")
         # Headers are decoded as Latin-1; this restores the bytes, whose digest is compared.
         digest = hashlib.sha256(key.strip(" \t").encode("latin-1")).hexdigest()
-        if scheme.lower() == "bearer" and digest in self._digests:
-            return
+        if scheme.lower() == "bearer" and (name := self._names.get(digest)) is not None:
+            return name
         wrong = "the key is not known" if scheme else "the request has no key"
         raise HttpProblem(
             "unauthorised",
@@ -80,11 +83,11 @@ class Keys:
         self._stamp = stamp
         try:
             # A file that is being rewritten is empty for a moment.
-            self._digests = self._from_settings | _read(self._file, may_be_empty=False)
+            self._names = dict.fromkeys(self._from_settings, SETTINGS_NAME) | _read(self._file, may_be_empty=False)
         except ValueError as error:
             logger.error("%s; the keys that were read before remain valid", error)
         else:
-            logger.info("Keys read again: %d", len(self._digests))
+            logger.info("Keys read again: %d", len(self._names))
 
     def _file_stamp(self) -> tuple[int, int, int] | None:
         """Return values that change with the file."""
@@ -95,9 +98,9 @@ class Keys:
         return (status.st_mtime_ns, status.st_size, status.st_ino) if status else None
 
 
-def _read(file: Path, may_be_empty: bool = True) -> frozenset[str]:
-    """Read the digests of a file; ValueError if it is unreadable, malformed, or empty against `may_be_empty`."""
-    digests = set()
+def _read(file: Path, may_be_empty: bool = True) -> dict[str, str]:
+    """Read a file's names by digest; ValueError if it is unreadable, malformed, or empty against `may_be_empty`."""
+    names = {}
     text = _text(file)
     if not (may_be_empty or text.strip() or file == Path(os.devnull)):
         raise ValueError(f"keys: {file} is empty; write a line that starts with # if there are to be no keys")
@@ -106,8 +109,8 @@ def _read(file: Path, may_be_empty: bool = True) -> frozenset[str]:
             continue
         if not (found := _LINE.fullmatch(line)):
             raise ValueError(f"keys: line {number} of {file} is malformed; write name:sha256")
-        digests.add(found.group(1))
-    return frozenset(digests)
+        names[found.group(2)] = found.group(1).strip()
+    return names
 
 
 def _text(file: Path) -> str:

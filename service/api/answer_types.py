@@ -1,4 +1,4 @@
-"""The JSON answers, declared once: encoders return these types, and the OpenAPI document is made from them."""
+"""Types of the JSON answers, from which the OpenAPI document is made."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _documented = with_config(ConfigDict(use_attribute_docstrings=True))
 
 
 def _numbers(low: int, high: int | None = None) -> Any:
-    """The JSON Schema of a list of numbers, which is a NumPy array until it is encoded."""
+    """Return the JSON schema of a list of numbers, which is a NumPy array until it is encoded."""
     limits = {"minItems": low, "maxItems": low if high is None else high}
     return WithJsonSchema({"type": "array", "items": {"type": "number", "format": "float"}, **limits})
 
@@ -53,15 +53,15 @@ class ModelReference(TypedDict):
 
 @_documented
 class RefinementAnswer(TypedDict):
-    """How the Gauss-Newton updates went."""
+    """Record of the Gauss-Newton updates."""
 
     requested: Updates
     applied: Updates
     stopped: Literal["budget", "converged", "no_decrease", "deadline"]
-    """budget: all updates were applied; converged: the best trial step lowered the objective by too little;
-    no_decrease: no trial step lowered it; deadline: there was no time for more."""
+    """budget: all requested updates were applied; converged: the best trial step lowered the objective by too little;
+    no_decrease: no trial step lowered it; deadline: time was short."""
     objective: Annotated[list[Number], Field(min_length=1, max_length=MAX_UPDATES + 1)]
-    """Before and after each applied update."""
+    """Value before the first and after each applied update."""
     step_scale: PerUpdate
     pcg_residual: PerUpdate
 
@@ -87,18 +87,17 @@ class LevelReduction(TypedDict):
 
 @_documented
 class Sensitivity(TypedDict):
-    """Loss of mean noise reduction where the secondary path is not the measured one, dB; the worse of both
-    directions."""
+    """Loss of mean noise reduction by an error of the secondary path, dB; the worse of both directions."""
 
     gain_1_db: Number
-    """Its level is 1 dB higher or lower."""
+    """Level higher or lower by 1 dB."""
     delay_1_sample: Number
-    """It is one sample later or earlier."""
+    """Later or earlier by one sample."""
 
 
 @_documented
 class ConditionAnswer(TypedDict):
-    """What the filter will do in one of several conditions."""
+    """Predicted effect in one of several conditions."""
 
     label: str
     mean_noise_reduction_db: Number
@@ -110,56 +109,59 @@ class ConditionAnswer(TypedDict):
 
 @_documented
 class LoopAnswer(TypedDict):
-    """The loop of filter and feedback path; of several conditions, the worst of each figure."""
+    """Loop of filter and feedback path; with several conditions, the worst of each figure."""
 
     stable: bool
     gain_margin_db: Number
-    """By how much the loop may become louder before it howls; at most 120."""
+    """Gain that the loop has left before it howls; at most 120."""
     phase_margin_deg: Number
-    """Distance of the loop's phase from -1 where its gain is one; 180 where it never is."""
+    """Distance of the loop's phase from -1 where its gain is one; 180 if it never is."""
     peak_db: Number
-    """Largest loop gain |W F|."""
+    """Largest loop gain |L|."""
     peak_hz: Number
+    max_sensitivity_db: Number
+    """Largest 1 / |1 + L|, by which the loop amplifies."""
+    nearest_hz: Number
+    """Where it does."""
     loss_db: Number
-    """Mean noise reduction that keeping the margins costs."""
+    """Mean noise reduction that the margins cost."""
 
 
 @_documented
 class PredictionAnswer(TypedDict):
-    """What the filter will do."""
+    """Predicted effect of a filter."""
 
     basis: Literal["coherence", "model", "response"]
-    """Where the uncertainty of the paths comes from: the coherence or uncertainty that was sent, the model's
-    support listeners, or the ends of the responses."""
+    """Source of the paths' uncertainty: the coherence or uncertainty of the request, the model's support listeners, or
+    the ends of the responses."""
     band_centre_hz: BandCentres
-    """Nominal one-third-octave bands."""
+    """Nominal centres of the one-third octaves."""
     noise_reduction_db: PerBand
     """Per band; positive is quieter."""
     mean_noise_reduction_db: Number
     """Mean over the bands from 50 Hz to 5 kHz that the system has, `counted_bands_hz`."""
     interval_db: Annotated[Number, Field(ge=0)]
-    """Half-width of an interval about that mean which holds the true one in at least 80 % of cases; nine in ten of
-    the listeners and recordings that it was checked on."""
+    """Half-width of the interval about that mean that contains the true mean nine times in ten."""
     amplification_db: Number
-    """Mean over the 23 bands of the increase in level, dB; bands that become quieter count as 0."""
+    """Mean increase in level over the 23 bands, dB; quieter bands count as 0."""
     wide_amplification_db: Number
-    """The same over the 31 bands from 20 Hz to 20 kHz."""
+    """Mean increase in level over the 31 bands from 20 Hz to 20 kHz."""
     out_of_band_db: OutOfBand
     level_reduction_db: LevelReduction
     sensitivity_db: Sensitivity
     max_gain_db: Number
-    """Largest |W|; -200 of a filter that is zero."""
+    """Largest |W|; -200 for a filter that is zero."""
     control_rms: Number
     """RMS of the loudspeaker signal, in the unit of the reference."""
     unknown_bands_hz: list[Number]
-    """Nominal centres of the one-third-octave bands, 20 Hz to 20 kHz, of which the measurement says nothing: their
-    mean coherence is below 0.06, an uncertainty above 1, or the primary path 60 dB below its loudest band, as above
-    half the rate of a converter. They weigh nothing in a design, which keeps them from becoming louder."""
+    """Nominal centres of the bands from 20 Hz to 20 kHz of which nothing is known: their mean coherence is below 0.06,
+    an uncertainty above 1, or the primary path 60 dB below its loudest band. A design ignores them, but keeps them
+    from becoming louder."""
     counted_bands_hz: list[Number]
     """Nominal centres of the bands of `mean_noise_reduction_db`: those from 50 Hz to 5 kHz in which the system is not
     silent. `amplification_db` leaves silent bands out, too."""
     worst_noise_reduction_db: NotRequired[Number]
-    """Of several conditions, the lowest mean; the other figures are weighted means over them."""
+    """Lowest mean of several conditions, over which the other figures are weighted means."""
     conditions: NotRequired[list[ConditionAnswer]]
 
 
@@ -173,7 +175,7 @@ class Warning_(TypedDict):
 
 @_documented
 class Timings(TypedDict):
-    """Milliseconds; null: not timed separately."""
+    """Milliseconds; null: not timed."""
 
     decode: Time
     queue: Time
@@ -186,15 +188,15 @@ class Timings(TypedDict):
     core: Time
     """path_ratio + generate + reconstruct + refine."""
     total: Time
-    """First byte handled to body encoded."""
+    """From the first byte handled to the body encoded."""
 
 
 @_documented
 class DesignedFilter(TypedDict, total=False):
-    """The filter, its prediction and how it was made."""
+    """A filter with its prediction and the record of its updates."""
 
     fir: Taps
-    """Taps of the causal filter; reading them as float32 is exact."""
+    """Taps, exact in float32."""
     sample_rate: Literal[48_000]
     sign: Sign
     method: Method
@@ -202,9 +204,9 @@ class DesignedFilter(TypedDict, total=False):
     refinement: RefinementAnswer
     prediction: PredictionAnswer
     latency_samples: NotRequired[Number]
-    """As asked for, if there was one: a request about this filter sends it on."""
+    """As requested; requests about this filter need it too."""
     loop: NotRequired[LoopAnswer]
-    """With a `feedback`; the prediction is of the closed loop then."""
+    """With a `feedback`; the prediction is then that of the closed loop."""
     warnings: list[Warning_]
     timings_ms: Timings
 
@@ -219,12 +221,12 @@ class ProblemDocument(TypedDict):
     detail: str
     """What is wrong and what to do."""
     field: NotRequired[str]
-    """The field at fault, as a dotted name."""
+    """Dotted name of the faulty field."""
 
 
 @_documented
 class ItemAnswer(DesignedFilter, total=False):
-    """A design, or the members of a problem document in its place."""
+    """A design, or the members of the problem document that replaces it."""
 
     type: str
     title: str
@@ -235,10 +237,10 @@ class ItemAnswer(DesignedFilter, total=False):
 
 @_documented
 class DesignAnswer(DesignedFilter, total=False):
-    """A design; of a request with `items`, these alone."""
+    """A design or, for a request with `items`, only these."""
 
     items: Annotated[list[ItemAnswer], Field(min_length=1, max_length=MAX_ITEMS)]
-    """The answers to several requests, in order."""
+    """Answers to the items, in order."""
 
 
 @_documented
@@ -247,14 +249,14 @@ class EvaluationAnswer(TypedDict):
 
     prediction: PredictionAnswer
     loop: NotRequired[LoopAnswer]
-    """As of a design."""
+    """As in a design."""
     warnings: list[Warning_]
     timings_ms: Timings
 
 
 @_documented
 class MeasuredAnswer(TypedDict):
-    """What the filter does on the ear: medians over blocks of the recordings."""
+    """Measured effect of the filter: medians over blocks of the recordings."""
 
     band_centre_hz: BandCentres
     noise_reduction_db: PerBand
@@ -263,28 +265,28 @@ class MeasuredAnswer(TypedDict):
     interval_db: Number
     """Half-width of the 80 % interval of the mean, from the scatter between blocks."""
     n_blocks: Annotated[int, Field(ge=1)]
-    """Of the state that has fewer."""
+    """Number of blocks in the state that has fewer."""
 
 
 @_documented
 class DiagnosisEntry(TypedDict):
-    """One thing that is off, or `as_predicted`."""
+    """A deviation from the prediction, or `as_predicted`."""
 
     code: Annotated[str, WithJsonSchema({"enum": list(CODES)})]
     detail: str
     by: NotRequired[Number]
-    """How much: dB of `level_off`, `leak`, `refit`, `howling`, `implausible_reduction` and `as_predicted`, samples
-    of `delay_off`."""
+    """Size: samples for `delay_off`, dB for `level_off`, `leak`, `refit`, `howling`, `implausible_reduction` and
+    `as_predicted`."""
 
 
 @_documented
 class TrimAnswer(TypedDict):
-    """The filter for the secondary path as it is now."""
+    """The filter for the present secondary path."""
 
     gain_db: Number
-    """Of the trimmed filter over the one that was sent: the secondary path's change, undone."""
+    """Gain over the filter of the request."""
     delay_samples: Number
-    """The same; negative: the filter plays earlier."""
+    """Delay against the filter of the request; negative: earlier."""
     invert: bool
     predicted_noise_reduction_db: Number
     fir: Taps
@@ -292,7 +294,7 @@ class TrimAnswer(TypedDict):
 
 @_documented
 class VerificationAnswer(TypedDict):
-    """What a filter does on the ear, and what is off."""
+    """Measured effect of a filter, and its deviations from the prediction."""
 
     measured: MeasuredAnswer
     predicted_noise_reduction_db: Number
@@ -301,7 +303,7 @@ class VerificationAnswer(TypedDict):
     band_deviation_db: PerBand
     diagnosis: Annotated[list[DiagnosisEntry], Field(min_length=1)]
     trim: TrimAnswer | None
-    """null: no gain and delay put it right; measure again."""
+    """null: no gain and delay correct it; measure again."""
     timings_ms: Timings
 
 
@@ -330,7 +332,7 @@ class ModelList(TypedDict):
     aliases: dict[str, str]
     models: list[ModelDescription]
     broken: dict[str, str]
-    """Damaged entries of the store, each with the reason."""
+    """Damaged entries of the store, with the reason."""
 
 
 @_documented
@@ -349,7 +351,7 @@ class ResidentModelsAnswer(TypedDict):
 
 @_documented
 class Live(TypedDict):
-    """The event loop answers, and no restart is needed."""
+    """The service responds and needs no restart."""
 
     status: Literal["live"]
 
@@ -365,16 +367,16 @@ class Ready(TypedDict):
 
 @_documented
 class ScalingAnswer(TypedDict):
-    """How a full-scale input fits data words of as many bits as the coefficients."""
+    """Scaling of a full-scale input for data words of as many bits as the coefficients."""
 
     headroom_bits: int
-    """By which to shift the input down so that no node overflows, whatever the input."""
+    """Bits by which to shift the input down so that no node overflows."""
     overflow_db: Number
-    """Largest value of any node over a full-scale input."""
+    """Largest possible value of a node over a full-scale input."""
     noise_db: Number
-    """Round-off noise at the output, RMS over full scale, with that headroom."""
+    """RMS round-off noise at the output over full scale, with that headroom."""
     wide_noise_db: Number
-    """The same where the sections' feedback keeps the accumulator's width (double-precision biquads)."""
+    """The same for sections that feed back double-precision outputs."""
 
 
 @_documented
@@ -386,12 +388,12 @@ class Coefficients(TypedDict):
     taps: NotRequired[Annotated[Any, _numbers(1, MAX_TAPS)]]
     sos: NotRequired[list[list[Number]]]
     denominator: NotRequired[Literal["subtracted", "added"]]
-    """What the target does with a1 and a2 of its memory: where it adds them, `words` has them negated; `sos` never."""
+    """Whether the hardware subtracts a1 and a2 or adds them. `words` then has them negated, `sos` never."""
     number_format: NotRequired[str]
     words: NotRequired[list[Any]]
-    """What the hardware holds, in units of the format's last bit: taps, or rows b0, b1, b2, a1, a2."""
+    """Integers for the hardware, in units of the last bit: taps, or rows b0, b1, b2, a1, a2."""
     shift: NotRequired[Any]
-    """Power of two that the words, or each section's words, are to be multiplied by."""
+    """Exponent of the power of two by which to multiply the words, or per section."""
     n_saturated: NotRequired[int]
     scaling: NotRequired[ScalingAnswer]
 
@@ -402,14 +404,15 @@ class ExportAnswer(TypedDict):
 
     coefficients: Coefficients
     prediction: PredictionAnswer
-    """Of the realised filter, its number format included."""
+    """Prediction of the realised filter, number format included."""
     loop: NotRequired[LoopAnswer]
-    """Of the realised filter, as of a design."""
+    """Loop of the realised filter, as in a design."""
     loss_db: Number
-    """Predicted mean noise reduction of the filter that was sent, less that of the realised one."""
+    """Predicted mean noise reduction of the filter of the request less that of the realised one."""
     warnings: list[Warning_]
-    """On the paths and the realised filter."""
+    """Warnings about the paths and the realised filter."""
     sign: Sign
+    latency_samples: Number
     timings_ms: Timings
 
 
@@ -437,7 +440,7 @@ class Complex64Spectrum(TypedDict):
 
 @_documented
 class Spectra(TypedDict):
-    """The same paths on the design grid."""
+    """The paths on the design grid."""
 
     primary: Complex64Spectrum
     secondary: Complex64Spectrum
@@ -457,7 +460,7 @@ class CalibrationBands(TypedDict):
 
 @_documented
 class FindingAnswer(TypedDict):
-    """A fault that was found, or a check that was not possible."""
+    """A fault, or a check that was impossible."""
 
     code: Annotated[str, WithJsonSchema({"enum": list(REASONS)})]
     detail: str
@@ -478,13 +481,13 @@ class VerdictFigures(TypedDict):
     delay_samples: Number | None
     """Delay of the secondary path relative to the support's, samples."""
     distance: Number | None
-    """How unlike the support's the paths are: 3 to 140 for measured ears."""
+    """Distance of the paths from the support's: 3 to 140 for measured ears."""
     tail_db: Number
     """Energy in the last eighth of the secondary path relative to its total, dB."""
     window: int
-    """Samples of a window."""
+    """Length of a window, samples."""
     n_frames: int
-    """Number of windows averaged in the state that has fewer."""
+    """Number of windows in the state that has fewer."""
 
 
 @_documented
@@ -495,9 +498,9 @@ class VerdictAnswer(TypedDict):
     reasons: list[FindingAnswer]
     """Faults of the calibration."""
     not_judged: list[FindingAnswer]
-    """Checks that were not possible, and why."""
+    """Checks that were impossible, with the reason."""
     model: ModelReference
-    """The model whose support listeners the paths were compared with."""
+    """Model with whose support listeners the paths were compared."""
     figures: VerdictFigures
 
 
@@ -521,13 +524,12 @@ class CalibrationAnswer(TypedDict):
     sample_rate: Literal[48_000]
     sign: Sign
     coherence: PerBin
-    """Of x and e with gain 0, per bin of the design grid."""
+    """Magnitude-squared coherence of x and e with gain 0, per bin of the design grid."""
     uncertainty: NotRequired[Annotated[Any, _numbers(N_UNCERTAINTY)]]
-    """Unknown over known power of the primary path in 31 bands from 20 Hz to 20 kHz, then of the secondary path,
-    without the error microphone's own noise. Missing where the takes with another gain do not repeat the probe
-    of those with gain 0."""
+    """Unknown over known power in 31 bands from 20 Hz to 20 kHz of the primary, then of the secondary path, without
+    the error microphone's noise. Only if the takes with another gain repeat the probe of those with gain 0."""
     feedback: NotRequired[SecondaryResponse]
-    """Loudspeaker to outer microphone, where takes have a `drive`."""
+    """Path from loudspeaker to outer microphone, if takes have a `drive`."""
     spectra: Spectra
     bands: CalibrationBands
     verdict: VerdictAnswer

@@ -1,4 +1,4 @@
-"""POST /export: a filter in the form that hardware runs, with its prediction and its loss."""
+"""POST /export: a filter as hardware runs it, with its prediction and loss."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from service.engine.work import work_of
 from service.errors import HttpProblem
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
-from synthesis.latency import with_latency
 from synthesis.loop import loop_of
 from synthesis.methods import spectrum
-from synthesis.unknown_bands import with_silence
+from synthesis.posing import with_latency
+from synthesis.profiles import FAST
+from synthesis.unknown import with_silence
 
 router = APIRouter(route_class=ReadingRoute)
 
@@ -50,8 +51,8 @@ router = APIRouter(route_class=ReadingRoute)
 async def export(
     request: Request, body: Annotated[ExportBody, Body(openapi_examples=examples.EXPORT_BODIES)]
 ) -> Response:
-    """Design second-order sections or taps on the objective of the updates for the hardware's number of coefficients,
-    rate and number format, and predict them again. With `file`, the answer is that file."""
+    """Design second-order sections or taps for the hardware's number of coefficients, sample rate and number format, by
+    the objective of the updates, and predict their effect. With `file`, the answer is that file."""
     visit: Visit = request.state.visit
     if body.file is None:
         accepted(visit.accept)
@@ -68,8 +69,8 @@ async def export(
     if target.keeps(N_TAPS) and "max_gain_db" in body.model_fields_set:
         excess = excess_db(taps, ceiling_db(body.max_gain_db, DESIGN_N_FFT))
         if excess > TOLERANCE_DB:
-            found = f"max_gain_db: `fir`, which these taps keep, is {excess:.1f} dB above it"
-            what = "design it under this ceiling, or leave max_gain_db out"
+            found = f"max_gain_db: `fir`, which this target keeps, exceeds it by {excess:.1f} dB"
+            what = "design the filter under this ceiling, or leave max_gain_db out"
             raise HttpProblem("invalid-field", f"{found}; {what}", "max_gain_db")
     visit.decoded()
     spectra = [
@@ -83,7 +84,7 @@ async def export(
     ]
 
     def run() -> Realised:
-        return realise(spectra, psd, target, taps=taps, max_gain_db=body.max_gain_db)
+        return realise(spectra, psd, target, taps=taps, max_gain_db=body.max_gain_db, profile=body.weighted(FAST))
 
     realised = await visit.service.exports.run(run, visit.due, watch, work)
     if taps.any() and not realised.response.any():
@@ -93,9 +94,9 @@ async def export(
         raise HttpProblem("invalid-field", found, "fir")
     loop = loop_of(with_latency(given).conditions, lambda feedback: spectrum(feedback) * realised.response)
     response = realised.response.astype(np.complex64)
-    full, own = await evaluated(request, body.model, [given, given], [taps, response], is_continued=True)
+    full, exported = await evaluated(request, body.model, [given, given], [taps, response], is_continued=True)
     # The largest |W| is that over all frequencies at the hardware's rate, not only the design grid.
-    prediction = replace(own.prediction, max_gain_db=realised.max_gain_db)
+    prediction = replace(exported.prediction, max_gain_db=realised.max_gain_db)
     if body.file is not None:
         content, media_type, name = await asyncio.to_thread(
             filter_files.write, _signed(realised, body.sign), body.file, body.sign
@@ -115,8 +116,9 @@ async def export(
             loop=loop,
         ),
         "sign": body.sign,
+        "latency_samples": body.latency_samples,
     } | loop_document(loop)
-    content, times = with_times(document, own.times_ms, visit)
+    content, times = with_times(document, exported.times_ms, visit)
     return visit.response(content, times)
 
 

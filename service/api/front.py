@@ -23,7 +23,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model_store.store import ModelStore, ModelVersion
-from service.admission.admission import MANAGEMENT, Admission, Admitted, Gate
+from service.admission.admission import KEY_NAME, MANAGEMENT, Admission, Admitted, Gate
 from service.api.request_types import as_problem
 from service.engine.engine import Engine
 from service.engine.types import ClientDisconnected, RefusedJob
@@ -36,6 +36,7 @@ from synthesis.conventions import STAGES
 from synthesis.types import Design
 
 logger = logging.getLogger(__name__)
+access_logger = logging.getLogger("service.access")
 
 # Status in the metrics of a request whose client has disconnected, as in nginx; no client receives it.
 CLIENT_CLOSED_REQUEST = 499
@@ -231,6 +232,12 @@ class Front:
         route = scope.get("route")
         service.metrics.count(getattr(route, "path", ""), visit.design_method, status, code)
         service.metrics.observe(visit.times_ms, visit.designs)
+        spent_s, key = perf_counter() - visit.began, scope["state"].get(KEY_NAME, "")
+        if key:
+            service.metrics.count_key(key, status, spent_s)
+        if service.settings.access_log:
+            access = (scope["method"], scope["path"], status, code, 1e3 * spent_s, key or "-", request_id)
+            access_logger.info("%s %r %d %s %.1f ms, key %r, request %s", *access)
 
     def _admit(self, scope: Scope, headers: Headers, began: float) -> Admitted:
         """Admit a request by its head, or raise HttpProblem or Refused."""

@@ -1,7 +1,6 @@
-"""Array fields of bodies in all forms: types that validate them and make their schemas, and checks.
+"""Array fields of bodies: types that validate all forms and make their schemas, and checks.
 
-The array of a tensor may replace a list of numbers. Checks raise a HttpProblem that names the
-field.
+Arrays of tensors may replace lists of numbers. Errors are HttpProblems that name the field.
 """
 
 from __future__ import annotations
@@ -9,10 +8,19 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, PlainValidator, ValidationInfo
 
-from service.api.strict import Absent, Number, StrictModel, base64_bytes, numbers, shown, shown_name, without_absent
+from service.api.strict import (
+    Absent,
+    Number,
+    StrictModel,
+    base64_bytes,
+    finite,
+    floats,
+    shown,
+    shown_name,
+    without_absent,
+)
 from service.errors import HttpProblem
 from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_TAPS, SAMPLE_RATE_HZ
@@ -32,45 +40,6 @@ a fraction of a sample leaves up to 0.005 at Nyquist, where measured paths are s
 
 _N_BINS = tuple(n_fft // 2 + 1 for n_fft in GRIDS)
 _FORMS = 'one of {"real", "imag"}, {"complex64"}, {"impulse_response"}'
-
-
-def floats(values: object, field: str) -> Float32:
-    """Read a list of numbers, or the array of a tensor, in single precision.
-
-    Parameters
-    ----------
-    values
-        Value in the request.
-    field
-        Its name, for messages.
-
-    Returns
-    -------
-    numpy.ndarray
-        Float32, [n].
-
-    Raises
-    ------
-    HttpProblem
-        It is something else, or not finite in float32.
-    """
-    if not (isinstance(values, np.ndarray) and values.dtype == np.float32 and values.ndim == 1):
-        with np.errstate(over="ignore"):
-            values = numbers(values, field).astype(np.float32)
-    return finite(values, field)
-
-
-def finite(values: NDArray[Any], field: str) -> NDArray[Any]:
-    """Return the values; HttpProblem if one is NaN or infinite."""
-    is_finite = np.isfinite(values)
-    if not is_finite.all():
-        raise HttpProblem(
-            "unusable-paths" if field.startswith(("primary", "secondary", "feedback")) else "invalid-field",
-            f"{field}: {int((~is_finite).sum())} values are NaN or infinite in float32, the first at index "
-            f"{int(np.argmin(is_finite))}; send finite numbers",
-            field,
-        )
-    return values
 
 
 def _with_both_parts(schema: dict[str, Any]) -> None:

@@ -16,9 +16,9 @@ from service.errors import HttpProblem
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths
 from synthesis.gain_curve import GainCurve
-from synthesis.level import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.methods import spectrum
 from synthesis.options import FilterFields, ProblemFields, Sign
+from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.predict import END_OF_RESPONSE
 from synthesis.profiles import PROFILES
 from synthesis.types import Complex64, DesignOptions, Float32, Path, Paths, Problem

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import zlib
 from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from itertools import pairwise
@@ -30,11 +31,11 @@ from starlette.responses import Response
 
 from service.admission.admission import MAX_JSON_BYTES, json_too_large
 from service.api.front import JSON, TENSORS, Visit
-from service.api.options import DECIMAL, FromText, ceiling, option_fields
+from service.api.options import CURVES, DECIMAL, FromText, option_fields
 from service.api.request_types import present
 from service.api.strict import shown
 from service.errors import HttpProblem
-from synthesis.gain_curve import GainCurve
+from synthesis.curve import Curve
 
 Document = dict[str, Any]
 
@@ -50,6 +51,8 @@ MAX_HEADER_BYTES = 2**20
 
 # 16 requests of 16 conditions with five tensors each.
 MAX_TENSORS = 2048
+
+GZIP = ("gzip",)
 
 _LENGTH_BYTES = 8
 _PLACE = re.compile(r"[a-z_0-9]{1,40}(\.[a-z_0-9]{1,40}){0,5}")
@@ -88,9 +91,11 @@ class ReadingRoute(APIRoute):
 
     async def read(self, request: Request, kind: type[BaseModel]) -> Document:
         """Read a body of JSON or tensors, with the options of the query string."""
-        media_type = refuse_type(request.headers, (JSON, TENSORS))
+        media_type = refuse_type(request.headers, (JSON, TENSORS), GZIP)
         options = query_options(request.scope["query_string"], kind)
         content = await receive_body(request)
+        if "content-encoding" in request.headers:
+            content = expanded(content, media_type)
         document = as_document(parse_json(content) if media_type == JSON else parse_tensors(content), kind)
         if options:
             items = document.get("items")
@@ -115,7 +120,7 @@ def as_document(document: object, kind: type[BaseModel]) -> Document:
     return fields
 
 
-def refuse_type(headers: Headers, accepted: tuple[str, ...]) -> str:
+def refuse_type(headers: Headers, accepted: tuple[str, ...], encodings: tuple[str, ...] = ()) -> str:
     """Read the media type of a body.
 
     Parameters
@@ -124,6 +129,8 @@ def refuse_type(headers: Headers, accepted: tuple[str, ...]) -> str:
         Headers of the request.
     accepted
         Media types; "" means a body without one.
+    encodings
+        Accepted values of `Content-Encoding`.
 
     Returns
     -------
@@ -133,9 +140,9 @@ def refuse_type(headers: Headers, accepted: tuple[str, ...]) -> str:
     Raises
     ------
     HttpProblem
-        The type is not accepted, or the body has a Content-Encoding.
+        The type or the encoding is not accepted.
     """
-    refuse_encoding(headers)
+    refuse_encoding(headers, encodings)
     given = headers.get("content-type", "")
     if given in accepted:
         return given
@@ -149,14 +156,34 @@ def refuse_type(headers: Headers, accepted: tuple[str, ...]) -> str:
     return media_type
 
 
-def refuse_encoding(headers: Headers) -> None:
-    """Raise HttpProblem for any Content-Encoding."""
+def refuse_encoding(headers: Headers, accepted: tuple[str, ...] = ()) -> None:
+    """Raise HttpProblem for a Content-Encoding that is not accepted."""
     encoding = headers.get("content-encoding")
-    if encoding is not None:
+    if encoding is not None and encoding.strip().lower() not in accepted:
+        remedy = "send the body uncompressed" + (", or JSON as gzip" if accepted else "")
+        raise HttpProblem("unsupported-encoding", f"Content-Encoding: {encoding[:40]!a} is not supported; {remedy}")
+
+
+def expanded(content: bytearray, media_type: str) -> bytearray:
+    """Expand a gzip body of JSON, up to what plain JSON may have; HttpProblem otherwise."""
+    if media_type != JSON:
         raise HttpProblem(
-            "unsupported-encoding",
-            f"Content-Encoding: {encoding[:40]!a} is not supported; send the body uncompressed",
+            "unsupported-encoding", f"{media_type} is not read compressed, which saves little; send it plain"
         )
+    reader = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    try:
+        found = reader.decompress(content, MAX_JSON_BYTES + 1)
+    except zlib.error as error:
+        raise HttpProblem(
+            "malformed-json", f"the body is not gzip ({error}); send it as Content-Encoding says"
+        ) from None
+    if len(found) > MAX_JSON_BYTES:
+        raise json_too_large(len(found), "more than ")
+    if not reader.eof or reader.unused_data:
+        raise HttpProblem(
+            "malformed-json", "the gzip body is cut short or has more behind it; send one whole member"
+        )
+    return bytearray(found)
 
 
 async def receive_body(request: Request) -> bytearray:
@@ -399,7 +426,7 @@ def _add(document: Document, options: dict[str, object]) -> None:
     """Add the query's options to a request, in place; HttpProblem for a different value."""
     for name, value in options.items():
         sent = document.setdefault(name, value)
-        if (ceiling(sent) if isinstance(value, GainCurve) else sent) != value:
+        if (CURVES[name].of_json(sent) if isinstance(value, Curve) else sent) != value:
             raise HttpProblem(
                 "invalid-field", f"{name}: the body has {shown(sent)}, the query another value; send it once", name
             )

@@ -1,7 +1,6 @@
-"""Bodies of designs, evaluations and exports, in all forms: types that validate them and make their schemas.
+"""Bodies of designs, evaluations and exports: types that validate all forms and make their schemas.
 
-The array of a tensor may replace a list of numbers. Every error is an HttpProblem that names the
-field at fault.
+Arrays of tensors may replace lists of numbers. Errors are HttpProblems that name the faulty field.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from hardware.filter_files import KINDS as FILE_KINDS
 from hardware.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Denominator, Target
 from hardware.second_order_sections import MAX_SECTIONS
 from hardware.short_fir import MAX_TAPS
-from service.api.options import CeilingOptions, FilterOptions, ModelOptions, RefineOptions, SynthesisOptions
+from hardware.targets import requested, targets
+from service.api.options import FilterOptions, ModelOptions, ObjectiveOptions, RefineOptions, SynthesisOptions
 from service.api.paths import (
     OptionalPath,
     PathField,
@@ -43,14 +43,17 @@ from synthesis.errors import InvalidOption
 from synthesis.options import DEFAULTS
 from synthesis.types import MAX_CONDITIONS
 
-# Of calibrations' and designs' answers: a request that has no use for them ignores them, so that both answers can be
-# sent on unchanged, alone or together.
+# Fields of calibrations' and designs' answers that requests ignore, so that clients can send answers on, alone or
+# merged.
 ANSWER_FIELDS = frozenset(
     {"spectra", "bands", "verdict", "method", "refinement", "prediction", "loop", "warnings", "timings_ms"}
 )
 
-# Of one object: ten times those of the largest request, since each unknown one would be an error of its own.
+# Largest number of members of an object, ten times that of the largest request: every unknown one is an error.
 MAX_MEMBERS = 256
+
+# Names of known devices, for `/export`.
+TARGET_NAMES = tuple(targets())
 
 # Largest number of requests in one body.
 MAX_ITEMS = 16
@@ -81,43 +84,43 @@ class Measured(StrictModel):
     """Optional measurements beside a pair of paths."""
 
     feedback: OptionalPath = None
-    """Loudspeaker to outer microphone, F; a spectrum lies on the grid of the other paths."""
+    """Path from loudspeaker to outer microphone, F; a spectrum has the grid of the other paths."""
     coherence: Series = None
-    """Magnitude-squared coherence of x and e with the loudspeaker silent, per bin, 0 to 1, on the same grid."""
+    """Magnitude-squared coherence of x and e with a silent loudspeaker, per bin of the same grid, 0 to 1."""
     uncertainty: Series = None
-    """Of `/calibrate`: unknown over known power of the primary path in 31 bands from 20 Hz to 20 kHz, then of the
-    secondary path; 62 numbers. Predictions use it in place of the coherence."""
+    """`uncertainty` of `/calibrate`: unknown over known power in 31 bands from 20 Hz to 20 kHz of the primary, then of
+    the secondary path. Predictions prefer it to the coherence."""
 
 
 class PathPairBody(Measured):
-    """Measurements in one state of the earphone."""
+    """Measurements in one condition."""
 
     primary: PathField
-    """Outer microphone to error microphone, P. A spectrum is one-sided, n_fft / 2 + 1 bins of a power-of-two grid
-    from 4096 to 65536, and is interpreted as the transform of a causal impulse response, which is zero-padded or
-    truncated to the design grid of 32768 points; at most -40 dB of its energy may be lost."""
+    """Path from outer microphone to error microphone, P. A spectrum is one-sided, n / 2 + 1 bins, n a power of two from
+    4096 to 65536, of a causal impulse response, which is zero-padded or cut to 32768 samples; cutting may lose at most
+    -40 dB of its energy."""
     secondary: PathField
-    """Loudspeaker to error microphone, S; a spectrum lies on the same grid as a primary spectrum."""
+    """Path from loudspeaker to error microphone, S; a spectrum has the grid of a primary spectrum."""
 
 
 class ConditionBody(PathPairBody):
     """One of several conditions of a filter: a seating, a direction, a way of wearing."""
 
     weight: Number = Field(1.0, gt=0, lt=1e6)
-    """Relative to the other conditions."""
+    """Weight relative to the other conditions."""
     label: str = Field("", max_length=80)
-    """Names the condition in the answer and in errors."""
+    """Name of the condition in answers and errors."""
 
 
 class PathsBody(CommonBody, PathPairBody):
-    """A request that is its only condition."""
+    """A request about one condition."""
 
     weight: ClassVar[float] = 1.0
     label: ClassVar[str] = ""
 
     @property
     def all_conditions(self) -> Sequence[SentCondition]:
-        """Return its only condition."""
+        """Return the only condition."""
         return (self,)
 
     def check(self) -> None:
@@ -156,22 +159,22 @@ _ConditionList = Annotated[list[ConditionBody], Field(min_length=1, max_length=M
 
 
 class JointBody(CommonBody, Measured):
-    """A request about one condition, or about one filter for several."""
+    """A request about one filter for one or several conditions."""
 
     primary: OptionalPath = None
-    """Outer microphone to error microphone, P: an impulse response, or a one-sided spectrum of n_fft / 2 + 1 bins
-    of a power-of-two grid from 4096 to 65536, which is interpreted as the transform of a causal impulse response
-    and brought to the design grid of 32768 points; at most -40 dB of its energy may be lost."""
+    """Path from outer microphone to error microphone, P: an impulse response, or a one-sided spectrum of n / 2 + 1
+    bins, n a power of two from 4096 to 65536, of a causal impulse response, which is zero-padded or cut to 32768
+    samples; cutting may lose at most -40 dB of its energy."""
     secondary: OptionalPath = None
-    """Loudspeaker to error microphone, S; a spectrum lies on the same grid as a primary spectrum."""
+    """Path from loudspeaker to error microphone, S; a spectrum has the grid of a primary spectrum."""
     conditions: Annotated[Any, PlainValidator(_conditions, json_schema_input_type=_ConditionList)] = None
-    """In place of `primary` and `secondary`."""
+    """Conditions for one filter, instead of `primary` and `secondary`."""
     weight: ClassVar[float] = 1.0
     label: ClassVar[str] = ""
 
     @property
     def all_conditions(self) -> Sequence[SentCondition]:
-        """Return its conditions: itself, or several."""
+        """Return the conditions: the request itself, or several."""
         return (self,) if self.conditions is None else self.conditions
 
     def check(self) -> None:
@@ -193,7 +196,7 @@ class JointBody(CommonBody, Measured):
 
 
 class SynthesisItem(JointBody, SynthesisOptions):
-    """One of several requests in a body of `/synthesize`."""
+    """A request to `/synthesize`, or one of its `items`."""
 
     def check(self) -> None:
         """Check conditions between fields, and that every option has an effect."""
@@ -211,7 +214,7 @@ class SynthesisItem(JointBody, SynthesisOptions):
 
 
 class DesignItem(SynthesisItem, RefineOptions):
-    """One of several requests in a body of `/refine`."""
+    """A request to `/refine`, or one of its `items`."""
 
 
 def _item(value: object, handler: Any) -> Any:
@@ -274,7 +277,7 @@ class FilterField(CommonBody):
     """An existing filter."""
 
     fir: Series
-    """2048 taps, with the sign given by `sign`."""
+    """2048 taps, in `sign`."""
 
     def check(self) -> None:
         """Check the other fields, and the filter."""
@@ -291,40 +294,45 @@ class EvaluateBody(FilterField, PathsBody, FilterOptions):
 class ExportTarget(StrictModel):
     """Form and format of the hardware's filter."""
 
+    name: Absent[Literal[TARGET_NAMES]] = None  # type: ignore[valid-type]
+    """A known device, whose values are the defaults of the other fields."""
     form: Literal["fir", "sos"] = "sos"
     """`sos`: a cascade of second-order sections. `fir`: taps."""
     n_taps: int = Field(N_TAPS, ge=1, le=MAX_TAPS)
-    """Of the form `fir`. With 2048 at 48 kHz the filter of the request is kept, otherwise a new one is designed."""
+    """Number of taps, for `fir`. With 2048 at 48 kHz the filter of the request is kept, else a new one is designed."""
     n_sections: int = Field(DEFAULT_SECTIONS, ge=1, le=MAX_SECTIONS)
-    """Of the form `sos`."""
+    """Number of sections, for `sos`."""
     sample_rate: Number = Field(float(SAMPLE_RATE_HZ), ge=SAMPLE_RATES_HZ[0], le=SAMPLE_RATES_HZ[1])
-    """Hz, at which the hardware runs the filter. It plays nothing above half of it."""
+    """Sample rate of the hardware, Hz, which plays nothing above half of it."""
     number_format: str = "float32"
-    """Of the coefficients: `float32`, `float64`, or `qI.F` with I integer bits, the sign among them, and F fraction
-    bits, such as `q1.15`, `q1.23`, `q1.31`, `q5.23`."""
+    """Format of the coefficients: `float32`, `float64`, or `qI.F` with I integer bits, including the sign, and F
+    fraction bits, such as `q1.15`, `q1.23`, `q1.31`, `q5.23`."""
     denominator: Denominator = "subtracted"
-    """Of the form `sos`: whether the hardware subtracts a1 and a2 times its past outputs or adds them. `added`, as by
-    SigmaDSP: `words`, and the files `c` and `csv`, have a1 and a2 negated."""
+    """Whether the hardware subtracts a1 and a2 times past outputs, for `sos`, or adds them, as SigmaDSP does. For
+    `added`, `words` and the files `c` and `csv` have a1 and a2 negated."""
 
     def as_target(self) -> Target:
         """Convert to the target of `realise`; HttpProblem for an unknown number format, or a size of the other form."""
-        unused: dict[str, object] = {"n_taps": N_TAPS}
-        if self.form == "fir":
-            unused = {"n_sections": DEFAULT_SECTIONS, "denominator": "subtracted"}
-        refuse_unused(self, unused, f"with the form {self.form}: send the other form", "target.")
-        size = self.n_taps, self.n_sections
+        sent = {name: getattr(self, name) for name in self.model_fields_set - {"name", "sample_rate"}}
+        if "sample_rate" in self.model_fields_set:
+            sent["sample_rate_hz"] = float(self.sample_rate)
         try:
-            return Target(self.form, *size, float(self.sample_rate), self.number_format, self.denominator)
+            found = requested(self.name, sent)
+            unused: dict[str, object] = {"n_taps": N_TAPS}
+            if found.form == "fir":
+                unused = {"n_sections": DEFAULT_SECTIONS, "denominator": "subtracted"}
+            refuse_unused(self, unused, f"with the form {found.form}: send the other form", "target.")
+            return found
         except InvalidOption as error:
             raise HttpProblem("invalid-field", str(error), error.field) from None
 
 
-class ExportBody(FilterField, JointBody, CeilingOptions):
+class ExportBody(FilterField, JointBody, ObjectiveOptions):
     """Body of `/export`."""
 
     target: ExportTarget
     file: Absent[Literal[FILE_KINDS]] = None  # type: ignore[valid-type]
-    """The answer is this file instead of JSON."""
+    """Kind of file to answer with instead of JSON."""
 
     def check(self) -> None:
         """Check the other fields, and that a filter to redesign is not zero."""
@@ -337,18 +345,18 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def refuse_unused(fields: object, defaults: Mapping[str, object], why: str, place: str = "") -> None:
-    """Refuse the first of some fields that have no effect, unless it has its default: some clients always send all.
+    """Refuse fields without effect, unless they have their defaults, which some clients always send.
 
     Parameters
     ----------
     fields
-        Object with these fields.
+        Object with the fields.
     defaults
-        Their values by name.
+        Default by name of field.
     why
-        They have no effect, and what to do.
+        Reason and remedy, for the message.
     place
-        Of the fields in the request.
+        Prefix of the fields' names in the request.
 
     Raises
     ------
@@ -362,24 +370,19 @@ def refuse_unused(fields: object, defaults: Mapping[str, object], why: str, plac
 
 
 def present(document: object, kind: type[BaseModel] | None = None) -> dict[str, Any]:
-    """Read an object's fields.
+    """Return the fields of an object that are not null.
 
     Parameters
     ----------
     document
-        Of a request.
+        A request, or a part of one.
     kind
-        Of the request: fields of answers that it has no use for are left out; None: of a part of a request.
-
-    Returns
-    -------
-    dict
-        The fields that are not null.
+        Type of the request, which ignores fields of answers that it does not have; None: a part of a request.
 
     Raises
     ------
     HttpProblem
-        It is no object, or has too many members.
+        It is not an object, or has too many members.
     """
     if not isinstance(document, dict):
         raise HttpProblem("invalid-field", f"{shown(document)} is not a JSON object; send one")

@@ -20,12 +20,12 @@ WARNINGS = {
     "that of the Wiener filter for the same paths, which is the answer (method `wmmse`, or `fir_wiener` with a "
     "latency).",
     "prediction_from_model": "No coherence was sent: paths like those of the model's support listeners are "
-    "predicted with their average uncertainty, all others as if they were exact.",
+    "predicted with their average uncertainty, all others with what the ends of their responses show.",
     "low_coherence": "This measurement is less certain than those of the model's support listeners, which takes "
     "more than 1 dB from the predicted mean noise reduction (1.5 dB where a coherence alone says so); or the mean "
     "coherence is below 0.5.",
     "implausible_coherence": "The coherence is 1 at nearly all frequencies, as that of a single window is, or the "
-    "uncertainty is 0: it says nothing of the measurement, and the prediction is too high.",
+    "uncertainty is 0: it does not describe the measurement, and the prediction is too high.",
     "resampled_grid": "A spectrum was resampled to the design grid of 32768 points.",
     "ceiling_binds": "max_gain_db binds: it costs more than 0.3 dB of predicted noise reduction, compared with a "
     "Wiener filter or with the default ceiling, or where the loudspeaker is too quiet for that, with one that is as "
@@ -152,7 +152,7 @@ def unlike_filter(sent: Prediction, realised: Prediction) -> tuple[Finding, ...]
         return ()
     detail = (
         f"`fir` is predicted to take away {was:.1f} dB on these paths, what was designed for them {now:.1f} dB: "
-        "check that filter and paths are of the same ear and have the same `sign`"
+        "check that filter and paths are of the same ear and have the same `sign`, and send its `risk_weight`"
     )
     return (Finding("unlike_filter", detail),)
 
@@ -202,7 +202,7 @@ def _coherence(used: Problem, prediction: Prediction) -> tuple[str | None, str |
     allowed_db = COSTLY_COHERENCE_DB if used.conditions[0].uncertainty is None else COSTLY_UNCERTAINTY_DB
     if low is None and prediction.basis == "coherence" and cost_db > allowed_db:
         low = (
-            f"{cost_db:.1f} dB of the predicted mean are missing for it: "
+            f"uncertainty of the measurement takes {cost_db:.1f} dB from the predicted mean: "
             "measure again with less noise at the error microphone, louder probes or longer recordings"
         )
     return low, perfect and f"{perfect}or send none; the prediction assumes an error-free measurement"
@@ -248,11 +248,15 @@ def _louder(prediction: Prediction, bands: Sequence[int]) -> str | None:
         return None
     if len(found) <= MAX_LISTED:
         return ", ".join(
-            f"{hz:g} Hz: {item:.1f} dB louder{' or more' if hz in _LOW_HZ else ''}" for hz, item in found.items()
+            f"{hz:g} Hz: {_amount(item)} louder{' or more' if hz in _LOW_HZ else ''}" for hz, item in found.items()
         )
     worst = max(found, key=lambda hz: found[hz])
     listed = f"{len(found)} bands from {min(found):g} to {max(found):g} Hz"
     return f"{listed}, most of all {worst:g} Hz: {found[worst]:.1f} dB louder"
+
+
+def _amount(level_db: float) -> str:
+    return f"{level_db:.1f} dB" if level_db >= NO_EFFECT_DB else "slightly"
 
 
 def _little(prediction: Prediction) -> str | None:

@@ -23,6 +23,9 @@ TIME_BUCKETS_S = tuple(50e-6 * 1.5**step for step in range(30))
 # 10 ms to 75 s, above any deadline, in the same steps.
 CALIBRATION_BUCKETS_S = tuple(0.01 * 1.5**step for step in range(23))
 
+# Names of keys that have series; later ones share `other`.
+MAX_KEY_NAMES = 100
+
 NOISE_REDUCTION_BUCKETS_DB = tuple(range(0, 51, 2))  # from 0: a histogram with negative bounds has no sum
 
 
@@ -63,6 +66,19 @@ class Metrics:
             "prime_requests_total",
             "Requests by endpoint, design method, status and outcome: `ok`, a problem's code or `client-gone`.",
             ["endpoint", "method", "status", "code"],
+            registry=self.registry,
+        )
+        self._key_names: set[str] = set()
+        self._key_requests = Counter(
+            "prime_key_requests_total",
+            "Requests by the key's name in its file, and outcome: `ok`, `refused` (4xx, 503) or `failed`.",
+            ["key", "outcome"],
+            registry=self.registry,
+        )
+        self._key_seconds = Counter(
+            "prime_key_seconds_total",
+            "Time from head to answer of requests, by the key's name.",
+            ["key"],
             registry=self.registry,
         )
         # Without labels, so it starts at 0 and the first defect is an increase.
@@ -141,6 +157,17 @@ class Metrics:
     def count(self, endpoint: str, method: str, status: int, code: str) -> None:
         """Count one answered request; method is empty if none was given."""
         self._child(self._requests, endpoint, method, status, code).inc()
+
+    def count_key(self, name: str, status: int, seconds: float) -> None:
+        """Count one request with a valid key; the first MAX_KEY_NAMES names have series of their own."""
+        if name not in self._key_names:
+            if len(self._key_names) < MAX_KEY_NAMES:
+                self._key_names.add(name)
+            else:
+                name = "other"
+        outcome = "ok" if status < 400 else "refused" if status < 499 or status == 503 else "failed"
+        self._child(self._key_requests, name, outcome).inc()
+        self._child(self._key_seconds, name).inc(seconds)
 
     def count_defect(self) -> None:
         """Count one failure inside the service."""

@@ -17,6 +17,7 @@ from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.methods import STARTS
 from synthesis.paths import AcousticPaths
 from synthesis.predict import band_sums, not_finite, predict
+from synthesis.profiles import PROFILES, RefinementProfile
 from synthesis.start.generator import Generator
 from synthesis.synthesizer import Synthesizer
 from synthesis.types import (
@@ -120,7 +121,12 @@ class ReferenceBackend:
             clock = StageClock(given.paths.primary.device)
             taps = _initial_filter(self.synthesizer, given, options.method, clock)
             refinement = self.synthesizer.refine(
-                given.paths, taps, options.n_updates, options.profile, given.max_gain_db, given.reference_psd
+                given.paths,
+                taps,
+                options.n_updates,
+                PROFILES[options.profile],
+                given.max_gain_db,
+                given.reference_psd,
             )
             clock.mark("refine")
             predictions = self._predictions(given, refinement.taps)
@@ -166,9 +172,10 @@ class ReferenceBackend:
         return results
 
 
-def is_simple(problem: Problem) -> bool:
-    """Return whether a problem is one condition without unknown bands, so that it can be batched."""
-    return len(problem.conditions) == 1 and problem.conditions[0].unknown is None
+def is_simple(problem: Problem, profile: RefinementProfile) -> bool:
+    """Return whether a problem is one condition without unknown bands or weights of its own in J: it can be batched."""
+    is_alone = len(problem.conditions) == 1 and problem.conditions[0].unknown is None
+    return is_alone and problem.weighted(profile) == profile
 
 
 def draft_all(
@@ -178,7 +185,7 @@ def draft_all(
     draft_batch: Callable[[list[Problem]], list[Draft | SynthesisError]],
 ) -> list[Draft | SynthesisError]:
     """Draft all `is_simple` problems as one batch and the others by `joint_draft`; results are in order."""
-    simple = [n for n, item in enumerate(problems) if is_simple(item)]
+    simple = [n for n, item in enumerate(problems) if is_simple(item, PROFILES[options.profile])]
     found = dict(zip(simple, draft_batch([problems[n] for n in simple]) if simple else [], strict=True))
     for n, problem in enumerate(problems):
         if n not in found:
@@ -217,7 +224,7 @@ def joint_draft(synthesizer: Synthesizer, problem: Problem, options: DesignOptio
             given.paths,
             taps,
             options.n_updates,
-            options.profile,
+            problem.weighted(PROFILES[options.profile]),
             max_gain_db,
             psd,
             weights,

@@ -22,7 +22,7 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.design import design_all, predict_all
 from synthesis.errors import answer_or_raise
 from synthesis.types import Complex64, Design, DesignOptions, Fallback, Float32, Paths, Problem
-from synthesis.unknown_bands import silent_bands
+from synthesis.unknown import silent_bands
 from tests.cases.conftest import Command, read_design
 
 Array = NDArray[np.float64]

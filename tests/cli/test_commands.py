@@ -104,6 +104,17 @@ def test_export_writes_sections_and_loss(folder: Path):
     assert (folder / "b.txt").read_text().startswith("biquad1,")
 
 
+def test_export_takes_options_of_design(folder: Path):
+    files = folder / "filter.json", folder / "ear.npz"
+    found = [
+        json.loads(run("export", *files, "--sections", 3, "--json", *more).stdout)["prediction"]
+        for more in ((), ("--risk-weight", 10), ("--max-gain-db", -10))
+    ]
+    usual_db, weighted_db, _ = (min(item["noise_reduction_db"]) for item in found)
+    assert weighted_db > usual_db
+    assert found[2]["max_gain_db"] < -9.9 < found[0]["max_gain_db"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
@@ -195,7 +206,7 @@ def test_feedback_path_joins_measurement(folder: Path, tmp_path: Path):
     assert (both.exit_code, "single measurement" in both.output) == (2, True)
 
 
-def test_several_measurements_have_weights_and_one_is_left_out(folder: Path, tmp_path: Path):
+def test_measurements_are_weighted_and_left_out(folder: Path, tmp_path: Path):
     again = dict(np.load(folder / "ear.npz"))
     np.savez(tmp_path / "again.npz", **again | {"secondary": 0.8 * again["secondary"]})
     ears = (folder / "ear.npz", tmp_path / "again.npz")
@@ -232,11 +243,15 @@ def test_noise_to_expect_is_recording_or_table(folder: Path, tmp_path: Path):
 
 
 def test_report_holds_plots(folder: Path, tmp_path: Path):
-    result = run("report", folder / "ear.npz", "-k", 0, "-o", tmp_path / "report.html")
+    report = "report", folder / "ear.npz", "-k", 0, "--listener", "<Ann>", "--ear", "left", "-o"
+    result = run(*report, tmp_path / "report.html")
     assert result.exit_code == 0, result.output
     text = (tmp_path / "report.html").read_text()
     assert text.count("<svg") == 3
-    assert "2048 taps, q1.15" in text
+    for part in ("2048 taps, q1.15", "Control filter, &lt;Ann&gt;, left ear", "ear.npz: ", "<td>50 Hz</td>", "20"):
+        assert part in text
+    assert "<Ann>" not in text
+    assert "let a browser save it as PDF" in run(*report, tmp_path / "report.pdf").output
 
 
 def test_trimmed_filter_is_predicted_as_it_was_verified(folder: Path):
@@ -257,3 +272,27 @@ def test_trimmed_filter_is_predicted_as_it_was_verified(folder: Path):
     predicted = json.loads(exported.stdout)["prediction"]["mean_noise_reduction_db"]
     assert predicted == pytest.approx(promised, abs=0.3)
     assert "predicted with the loudspeaker as it was verified" in exported.stderr
+
+
+def test_example_runs_through_the_chip_as_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The guide's commands, with neither an earphone nor a chip: integers agree with the prediction."""
+    monkeypatch.chdir(tmp_path)
+    commands = (
+        "example",
+        "calibrate off.wav on.wav --gain 0.35 -o ear.json",
+        "design ear.json -k 1 -o filter.json",
+        "export filter.json ear.json --target pinebuds-pro --sections 3 -o chip.json -o chip.txt",
+        "simulate listener.npz chip.json --seconds 4 -o quiet.wav -o running.wav",
+        "verify chip.json ear.json --off quiet.wav --on running.wav",
+    )
+    for command in commands:
+        found = run(*command.split())
+        assert found.exit_code == 0, found.output
+    assert "as_predicted" in found.output
+    assert "predicted dB  measured dB" in found.output
+    assert Path("chip.txt").read_text().count("coef_a") == 3
+    louder = run(*commands[4].split(), "--gain-db", 3)
+    assert louder.exit_code == 0, louder.output
+    found = run(*commands[5].split())
+    assert found.exit_code == 4
+    assert "level_off" in found.output

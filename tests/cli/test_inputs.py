@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cli.inputs import ear
+from cli.words import for_command
 from measurement.files.errors import FileError
 
 PATH = {"impulse_response": [1.0, 0.5]}
@@ -29,3 +30,10 @@ def test_failed_calibration_is_reported(tmp_path: Path) -> None:
     verdict = {"passed": False, "reasons": [{"code": "clipping"}]}
     (note,) = ear(written(tmp_path / "ear.json", verdict=verdict))[1]
     assert "did not pass (clipping)" in note
+
+
+def test_texts_name_flags_instead_of_fields():
+    assert for_command("lower max_gain_db there") == "lower --max-gain-db there"
+    assert (
+        for_command("prediction.max_gain_db; see GET /models") == "prediction.max_gain_db; see `prime-anc models`"
+    )

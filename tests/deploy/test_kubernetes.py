@@ -13,9 +13,9 @@ from service.app import create_app
 from service.settings import MAX_DEADLINE_MS, Settings
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
-MANIFESTS = list(yaml.safe_load_all((FOLDER / "prime-anc.yaml").read_text()))
+MANIFESTS = list(yaml.safe_load_all((FOLDER / "base" / "prime-anc.yaml").read_text()))
 VERSION = "1.31"
-PATCHES = ("gpu.yaml", "models-volume.yaml", "models-url.yaml")
+PATCHES = ("gpu/gpu.yaml", "models-volume.yaml", "models-url.yaml")
 
 
 def by_name(entries: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -90,9 +90,26 @@ def test_everything_selects_same_pods() -> None:
     assert service["spec"]["selector"] == labels
     for item in (deployment, budget):
         assert item["spec"]["selector"]["matchLabels"] == labels
-    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
-    for file in (*kustomization["resources"], *(item["path"] for item in kustomization["patches"])):
-        assert (FOLDER / file).is_file()
+
+
+def test_default_asks_for_no_gpu_and_overlay_does() -> None:
+    """`kubectl apply -k deploy/kubernetes` runs on any cluster."""
+    default, base, overlay = (
+        yaml.safe_load((FOLDER / part / "kustomization.yaml").read_text()) for part in (".", "base", "gpu")
+    )
+    # kustomize refuses a base that contains the overlay's folder.
+    assert (default["resources"], base["resources"], overlay["resources"]) == (
+        ["base"],
+        ["prime-anc.yaml"],
+        ["../base"],
+    )
+    assert not default.get("patches")
+    assert not base.get("patches")
+    assert "gpu" not in str(MANIFESTS)
+    (patch,) = overlay["patches"]
+    content = yaml.safe_load((FOLDER / "gpu" / patch["path"]).read_text())
+    (container,) = patched(MANIFESTS[0], content)["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
 
 
 def test_replicas_with_models_have_read_only_roots() -> None:

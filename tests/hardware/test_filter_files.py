@@ -1,6 +1,7 @@
 """Files of filters are read back by other programs: SciPy, soundfile, a C compiler."""
 
 import io
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import yaml
 
 from hardware.filter_files import write
 from hardware.realise import Realised, Target, realise
-from hardware.targets import target, targets
+from hardware.targets import requested, target, targets
 from synthesis.errors import InvalidOption
 from tests.hardware.conftest import simulated
 
@@ -81,7 +83,56 @@ def test_c_compiler_reads_same_numbers(tmp_path: Path, form: str, name: str):
 def test_targets_can_be_designed_for():
     for name, item in targets().items():
         assert item.source
-        Target(item.form, number_format=item.number_format, sample_rate_hz=item.sample_rate_hz)  # type: ignore[arg-type]
+        for rate in (item.sample_rate_hz, *item.other_sample_rates_hz):
+            requested(name, {"sample_rate_hz": rate})
         assert target(name) is item
     with pytest.raises(InvalidOption, match="does not exist"):
         target("none")
+
+
+def test_earbud_is_written_as_its_firmware_holds_it():
+    """Firmware's own arithmetic on the words gives W: standard signs in q5.27 after an explicit 1."""
+    found = realise([simulated()], PINK, requested("pinebuds-pro", {}))
+    assert found.sections is not None
+    text = write(found, "bes")[0].decode()
+    numerators, denominators = (
+        np.array([list(map(int, row.split(", "))) for row in re.findall(rf"coef_{part} = {{(.*?)}}", text)])
+        for part in "ba"
+    )
+    assert f".iir_counter = {len(numerators)}," in text
+    assert len(numerators) == 6
+    hz = np.geomspace(20, 20_000, 50)
+    delay = np.exp(-2j * np.pi * hz / 50_781.25)[:, None] ** np.arange(3)
+    response = ((delay @ numerators.T) / (delay @ denominators.T)).prod(1)
+    np.testing.assert_allclose(response, found.sections.response(hz), rtol=1e-9)
+
+
+def test_sigmadsp_words_are_added_and_unsigned():
+    found = realise([simulated()], PINK, requested("openearable-2", {"n_sections": 2}))
+    assert found.sections is not None
+    rows = [
+        [int(word, 16) for word in line.split()] for line in write(found, "sigmadsp")[0].decode().splitlines()[1:]
+    ]
+    signed = np.array(rows, np.uint32).astype(np.int32) / 2**27
+    np.testing.assert_array_equal(signed * [1, 1, 1, -1, -1], found.sections.rows[:, [0, 1, 2, 4, 5]])
+    with pytest.raises(InvalidOption, match="holds words in"):
+        write(realised(n_sections=2, number_format="q1.23", denominator="added"), "sigmadsp")
+    with pytest.raises(InvalidOption, match="holds 5 sections"):
+        requested("openearable-2", {"n_sections": 6})
+
+
+@pytest.mark.parametrize("form", ["fir", "sos"])
+def test_camilladsp_names_every_filter_in_its_pipeline(form: str):
+    found = realised(form=form, n_taps=32, n_sections=3)
+    document = yaml.safe_load(write(found, "camilladsp")[0])
+    names = document["pipeline"][0]["names"]
+    assert list(document["filters"]) == names
+    parameters = [document["filters"][name]["parameters"] for name in names]
+    if form == "fir":
+        np.testing.assert_array_equal(parameters[0]["values"], found.taps)
+    else:
+        rows = [
+            [1.0 if name == "a0" else item[name] for name in ("b0", "b1", "b2", "a0", "a1", "a2")]
+            for item in parameters
+        ]
+        np.testing.assert_array_equal(rows, found.sections.rows)

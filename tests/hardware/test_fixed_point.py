@@ -19,10 +19,10 @@ from hardware.fixed_point import (
     taps_scaling,
 )
 from hardware.realise import Realised, Target, realise
-from hardware.second_order_sections import Sections
 from synthesis.bands import NR_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption
+from synthesis.sections import Sections
 
 Q1_23 = NumberFormat(1, 23)
 

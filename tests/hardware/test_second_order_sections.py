@@ -1,5 +1,7 @@
 """Second-order sections: SciPy's response, derivatives, the ceiling, and noise reduction on measured ears."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.signal import sosfreqz
@@ -12,6 +14,8 @@ from hardware.second_order_sections import (
     largest_gain,
     objective,
 )
+from synthesis.band_weights import BandWeights
+from synthesis.profiles import FAST
 
 
 def test_response_matches_scipy(condition, pink):
@@ -38,7 +42,7 @@ def test_resonance_between_fit_points_is_penalised(condition, pink):
     fit = _Fit(ResidualPower.of([condition], pink), 1, 48_000.0, 0.0, 3.0)
     centres = centres_hz()
     peak_hz = centres[np.searchsorted(centres, 20_500) :][:2].mean()
-    warped = fit._warped(peak_hz)
+    warped = fit.warped(peak_hz)
     unknowns = np.log([[warped, 12, warped, 3, 1]])
     unknowns[0, -1] += np.log(1.02 / largest_excess(fit.realise(unknowns[0]), 0.0)[0])
     _, at_hz = largest_excess(fit.realise(unknowns[0]), 0.0)
@@ -63,7 +67,7 @@ def test_ceiling_holds_up_to_half_rate(condition, pink, ceiling_db):
     assert held.is_stable
 
 
-def test_on_measured_ears_eight_sections_leave_little_to_long_filter(measured):
+def test_eight_sections_nearly_match_taps(measured):
     """With recorded noises these ears reach 22.8 dB with 2048 taps and 20.3 dB with eight sections."""
     conditions, noise = measured
     reduction, louder = [], []
@@ -84,3 +88,17 @@ def test_more_sections_never_lose(condition, pink, ceiling_db):
     power = ResidualPower.of([condition], pink)
     left = [objective(power, design_sections(power, n, max_gain_db=ceiling_db)) for n in range(1, 9)]
     assert 10 / np.log(10) * np.diff(left).max() < 0.001
+
+
+def test_band_weights_lower_their_own_objective(condition, pink):
+    weighted = replace(FAST, band_weights=BandWeights([200, 215], [10, 0]).relative())
+    power = ResidualPower.of([condition], pink, weighted)
+    found, plain = (design_sections(item, 3) for item in (power, ResidualPower.of([condition], pink)))
+    assert objective(power, found) < objective(power, plain) - 0.1
+
+
+def test_band_weights_change_what_is_minimised(condition, pink):
+    weighted = replace(FAST, band_weights=BandWeights([200, 215], [10, 0]).relative())
+    power = ResidualPower.of([condition], pink, weighted)
+    found, plain = (design_sections(item, 3) for item in (power, ResidualPower.of([condition], pink)))
+    assert objective(power, found) < objective(power, plain) - 0.1

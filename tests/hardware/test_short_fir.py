@@ -1,5 +1,6 @@
 """Short filters: better than truncated ones, the same at other rates, within their ceiling."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,18 +13,22 @@ from hardware.short_fir import at_design_rate, design_fir
 from measurement.files.measurements import paths_at_48_khz
 from measurement.files.resampling import Response
 from service.errors import to_problem
+from synthesis.band_weights import BandWeights
 from synthesis.bands import NR_BANDS, band_membership, edges_hz
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidPaths
 from synthesis.methods import spectrum
+from synthesis.profiles import FAST
 from synthesis.types import Paths
-from synthesis.unknown_bands import with_silence
+from synthesis.unknown import with_silence
 from training.datasets.simulated_systems import simulate_system
 
 
-def reduction_db(condition: PathSpectra, psd: np.ndarray, taps: np.ndarray, rate: int = 48_000) -> float:
-    """Mean over the bands from 50 Hz to 5 kHz."""
-    membership = band_membership(NR_BANDS, DESIGN_N_FFT)
+def reduction_db(
+    condition: PathSpectra, psd: np.ndarray, taps: np.ndarray, rate: int = 48_000, bands: tuple[int, ...] = NR_BANDS
+) -> float:
+    """Mean over bands."""
+    membership = band_membership(bands, DESIGN_N_FFT)
     residual = condition.primary - condition.secondary * at_design_rate(taps, rate)
     powers = [(psd * np.abs(item) ** 2) @ membership for item in (condition.primary, residual)]
     return float(np.mean(10 * np.log10(powers[0] / powers[1])))
@@ -40,7 +45,7 @@ def test_short_design_beats_truncation(measured, n_taps):
 
 
 @pytest.mark.parametrize(("rate", "loss_db"), [(16_000, 5.0), (44_100, 1.5), (96_000, 1.5)])
-def test_taps_for_same_time_do_as_well_at_any_rate(condition, pink, rate, loss_db):
+def test_taps_of_equal_duration_suit_any_rate(condition, pink, rate, loss_db):
     """The loss is what W cannot play above half of a low rate."""
     expected_taps = design_fir([condition], pink, 240)
     other = design_fir([condition], pink, round(240 * rate / 48_000), sample_rate_hz=rate)
@@ -62,6 +67,16 @@ def test_ceiling_holds_between_bins(condition, pink, ceiling_db):
     assert 20 * np.log10(np.abs(np.fft.rfft(design_fir([condition], pink, 256), 1 << 18)).max()) > ceiling_db
     taps = design_fir([condition], pink, 256, max_gain_db=ceiling_db)
     assert 20 * np.log10(np.abs(np.fft.rfft(taps, 1 << 18)).max()) <= ceiling_db + 0.01
+
+
+def test_taps_gain_where_band_weights_are(condition, pink):
+    """64 taps are too few for all bands."""
+    weighted = replace(FAST, band_weights=BandWeights([200, 215], [10, 0]).relative())
+    found, plain = (
+        reduction_db(condition, pink, design_fir([condition], pink, 64, profile=item), bands=tuple(range(17, 24)))
+        for item in (weighted, FAST)
+    )
+    assert found > plain + 0.4
 
 
 def test_condition_without_sound_is_rejected(condition, pink):

@@ -153,7 +153,7 @@ def test_leak_another_fit_and_silence() -> None:
     assert {"as_predicted", *codes(elsewhere, 25.0)} <= set(CODES)
 
 
-def test_noise_that_outer_microphone_does_not_hear_is_no_change_of_paths() -> None:
+def test_uncorrelated_noise_is_no_refit() -> None:
     found = verify(recordings(SECONDARY, noise=0.3), TAPS, *GIVEN)
     (entry,) = diagnose(found, found.mean_noise_reduction_db + 5)
     assert entry.code == "as_predicted"

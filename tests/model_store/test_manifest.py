@@ -49,7 +49,7 @@ def test_bad_field_is_named(field: str, value: object) -> None:
         manifest(**{field: value})
 
 
-def test_model_of_every_listener_has_no_held_out_figures_of_own() -> None:
+def test_model_of_everybody_has_no_held_out_scores() -> None:
     table = {"k=0": {"noise_reduction_db": 22.0}}
     with pytest.raises(ValidationError, match="label them in_support"):
         manifest(split=None, scores={"held_out": table})
@@ -57,7 +57,7 @@ def test_model_of_every_listener_has_no_held_out_figures_of_own() -> None:
     assert everybody.scores.in_support == table
 
 
-def test_score_is_held_out_one_or_split_models_mean() -> None:
+def test_score_falls_back_to_split_mean() -> None:
     table = {"prime-log": {"noise_reduction_db": 22.0}, "prime-log + GN(1)": {"noise_reduction_db": 23.0}}
     other = {"k=0": {"noise_reduction_db": 20.0}, "k=1": {"control_rms": 0.1}, "wmmse": {"noise_reduction_db": 9.0}}
     assert Scores(held_out=table).noise_reduction_db("prime-log", 1) == 23.0

@@ -143,7 +143,7 @@ def test_copied_version_is_not_another(store: ModelStore, file: Path, name: str,
 # ----- odd entries ------------------------------------------------------------------------------------------
 
 
-def test_store_that_is_file_is_broken_and_packages_models_are_there(tmp_path: Path) -> None:
+def test_file_as_store_is_broken(tmp_path: Path) -> None:
     (tmp_path / "store").write_bytes(b"")
     store = ModelStore(tmp_path / "store")
     assert list(store.broken()) == ["store"]
@@ -374,9 +374,7 @@ def test_bundled_model_is_there_without_store(layered: ModelStore) -> None:
     assert not layered.root.exists()
 
 
-def test_model_comes_first_and_stays_so_when_package_brings_newer_one(
-    layered: ModelStore, checkpoint: Checkpoint
-) -> None:
+def test_stored_model_precedes_bundled_one(layered: ModelStore, checkpoint: Checkpoint) -> None:
     newest = layered.publish("default", checkpoint)
     assert (newest.version, newest.is_bundled) == (2, False)
     assert layered.resolve("default") == newest

@@ -157,6 +157,10 @@ def test_design_is_evaluated_and_exported_in_sign(client: Client, ear: Paths, si
         client.export(design, target, *paths, feedback=feedback),
     )
     assert all(item.loop and not item.loop.stable and "unstable_loop" in item.warnings for item in howling)
+    weighted, usual = (
+        client.export(design, {"n_sections": 2}, *paths, risk_weight=weight).prediction for weight in (10.0, None)
+    )
+    assert weighted.noise_reduction_db.min() > usual.noise_reduction_db.min()
     text = client.export(design, {"form": "fir"}, *paths, file="csv").decode()
     assert np.float32(text.split()[-2048:]).tobytes() == design.taps.tobytes()
     with pytest.raises(TypeError, match="coherense"):
@@ -212,7 +216,7 @@ def test_missing_service_is_reported_after_retries(tmp_path: Path) -> None:
     gc.collect()
 
 
-def test_service_that_does_not_listen_yet_is_waited_for(program: Program, ear: Paths) -> None:
+def test_client_waits_for_starting_service(program: Program, ear: Paths) -> None:
     port, started = free_port(), threading.Event()
 
     def start() -> None:

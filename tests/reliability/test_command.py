@@ -49,7 +49,7 @@ def test_verdict_is_printed_and_written(
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_two_signals_at_once_are_one_request_to_stop(tmp_path: Path) -> None:
+def test_two_signals_stop_once(tmp_path: Path) -> None:
     """`timeout` sends two; the second must not disturb the end."""
     outcome = command.Outcome()
 

@@ -89,9 +89,7 @@ def watched() -> Iterator[list[str]]:
         "s3://marker/x", "\\\\marker\\share", "marker\x00", "~/marker", "marker@../1", "Marker",
     ],
 )  # fmt: skip
-async def test_no_text_of_request_is_opened(
-    client: httpx.AsyncClient, ear: Paths, settings: Settings, text: str
-) -> None:
+async def test_request_opens_no_file(client: httpx.AsyncClient, ear: Paths, settings: Settings, text: str) -> None:
     """The text is neither opened as a model's name nor from any other field."""
     binary = wire.encode(ear.primary, ear.secondary)
     bodies = (as_responses(ear, model=text), as_responses(ear, sign=text), {"primary": text})

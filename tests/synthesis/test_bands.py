@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_matrix, centre_hz, edges_hz, nominal_hz
-from synthesis.grids import frequencies_hz
+from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_matrix, centre_hz, edges_hz, frequencies_hz, nominal_hz
 from tests.oracles import octave_bands as oracle
 
 # IEC 61260-1:2014, table E.1 (exact base-10 mid-band frequencies to the digits printed there) and nominal labels.
@@ -60,7 +59,7 @@ def test_edges_are_contiguous_and_geometric() -> None:
 
 
 @pytest.mark.parametrize("n_fft", [4096, 8192, 32_768])
-def test_bin_belongs_to_one_band_with_low_at_most_f_below_high(n_fft: int) -> None:
+def test_bin_belongs_to_one_band(n_fft: int) -> None:
     membership = band_matrix(WIDE_BANDS, n_fft, torch.ones(1)).bool()
     frequency = torch.from_numpy(frequencies_hz(n_fft))
     inside = (frequency >= edges_hz(WIDE_BANDS[0])[0]) & (frequency < edges_hz(WIDE_BANDS[-1])[1])
@@ -81,7 +80,7 @@ def test_matrix_sums_bands(dtype: torch.dtype) -> None:
         np.testing.assert_allclose(found[row].double().numpy(), expected, rtol=100 * torch.finfo(dtype).eps)
 
 
-def test_matrix_first_asked_for_while_serving_can_be_differentiated_through_later() -> None:
+def test_cached_matrix_is_differentiable_later() -> None:
     with torch.inference_mode():
         band_matrix((20, 21, 22), 4096, torch.ones(1, dtype=torch.float64))
     power = torch.rand(2, 2049, dtype=torch.float64, requires_grad=True)

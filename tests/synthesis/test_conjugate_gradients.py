@@ -80,7 +80,7 @@ def late_failure(n: int = 24) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("which", ["operator", "preconditioner"])
-def test_item_stops_where_matrix_shows_itself_not_to_be_positive(which: str) -> None:
+def test_indefinite_matrix_stops_item(which: str) -> None:
     indefinite, hidden = late_failure()
     good, unit = definite(24, 1, 50.0), torch.eye(24, dtype=torch.float64)[None]
     rhs = torch.cat((hidden, torch.randn(1, 24, dtype=torch.float64)))

@@ -57,6 +57,15 @@ def test_failing_filter_is_replaced(model: Model, reason: str, n_updates: int) -
         assert best.replaced_because is None
 
 
+def test_start_replaces_no_weighted_filter(model: Model) -> None:
+    """A large weight costs mean noise reduction, which is no reason for a filter that it does not reach."""
+    problems = [replace(models.problem(seed), risk_weight=10.0, max_gain_db=60.0) for seed in range(4)]
+    starts = list(map(nr_db, design_all(problems, DesignOptions("wmmse"), model)))
+    found = list(map(whole, design_all(problems, DesignOptions(n_updates=3), model, USUAL)))
+    assert any(start > nr_db(item) + USUAL.margin_db for start, item in zip(starts, found, strict=True))
+    assert all(item.refinement.applied for item in found)
+
+
 @pytest.mark.parametrize("margin_db", [0.0, 100.0])
 def test_better_of_two_answers(model: Model, margin_db: float) -> None:
     problems = [models.problem(1), models.problem(2)]
@@ -96,7 +105,7 @@ def test_error_stands_without_any_filter(model: Model) -> None:
     huge = Problem((replace(models.ear(1), primary=np.full(8, 3e38, np.float32)),))
     (answer,) = design_all([huge], K0, model, USUAL)
     assert isinstance(answer, SynthesisError)
-    assert not _is_doubtful(InvalidPaths("primary: too many bins", "primary"), USUAL)
+    assert not _is_doubtful(InvalidPaths("primary: too many bins", "primary"), USUAL, False)
 
 
 @pytest.mark.parametrize("n_updates", [0, 2])

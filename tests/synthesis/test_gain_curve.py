@@ -11,7 +11,7 @@ N_FFT = 8192
 FREQUENCY_HZ = np.arange(N_FFT // 2 + 1) * SAMPLE_RATE_HZ / N_FFT
 
 
-def test_it_is_linear_in_log_frequency_and_held_beyond_ends() -> None:
+def test_curve_is_interpolated_over_log_frequency() -> None:
     found = ceiling_db(GainCurve([100, 1000, 10_000], [6, 26, 20]), N_FFT)
     near = lambda hz: found[round(hz * N_FFT / SAMPLE_RATE_HZ)]  # noqa: E731
     # Within half a bin, 3 Hz, of the value at the bin.
@@ -22,7 +22,7 @@ def test_it_is_linear_in_log_frequency_and_held_beyond_ends() -> None:
 
 
 @pytest.mark.parametrize("n_fft", [8192, 32_768])
-def test_no_frequency_within_half_bin_is_below_bin_value(n_fft: int) -> None:
+def test_bin_holds_lowest_value_nearby(n_fft: int) -> None:
     points_hz, gain_db = [20, 55.5, 56, 500, 501, 23_999], [30, 30, -20, -20, 12, 40]
     found = GainCurve(points_hz, gain_db).least_db(n_fft)
     fine_hz = np.concatenate([np.geomspace(1, 24_000, 200_001), points_hz])
@@ -35,7 +35,7 @@ def test_no_frequency_within_half_bin_is_below_bin_value(n_fft: int) -> None:
     ("frequency_hz", "gain_db", "message"),
     [
         ([], [], "1 to 1024"),
-        ([100], [1, 2], "as many gains"),
+        ([100], [1, 2], "as many values"),
         ([0, 100], [1, 2], "above 0 Hz"),
         ([100, 100], [1, 2], "rise"),
         ([200, 100], [1, 2], "rise"),

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from synthesis.arrays import complex_exponential, squared_magnitude
-from synthesis.grids import collected
+from synthesis.bands import collected
 from tests.oracles import spectra as oracle
 
 
@@ -47,7 +47,7 @@ def test_collected_power_is_twins(stride: int, dtype: torch.dtype) -> None:
         np.testing.assert_allclose(found[row].numpy(), expected, rtol=20 * torch.finfo(dtype).eps)
 
 
-def test_rows_are_collected_each_by_itself_and_can_be_differentiated() -> None:
+def test_collected_rows_are_differentiable() -> None:
     power = torch.rand(2, 3, 33, dtype=torch.float64)
     torch.testing.assert_close(collected(power, 4)[1, 2], collected(power[1, 2], 4), rtol=0, atol=1e-15)
     assert torch.autograd.gradcheck(lambda item: collected(item, 4), (power.requires_grad_(),))

@@ -81,7 +81,7 @@ def test_long_delays_are_measured(cases: list[Case], late_by: int) -> None:
         assert found.delay_samples == pytest.approx(late_by, abs=0.5)
 
 
-def test_delay_of_primary_path_is_reported_from_one_of_secondary(cases: list[Case]) -> None:
+def test_delay_of_primary_path_is_found(cases: list[Case]) -> None:
     for prior, (primary, secondary), _ in cases[::3]:
         found = prior.explain(later(primary, 20), secondary)
         assert found.primary_delay_samples == pytest.approx(20, abs=7)

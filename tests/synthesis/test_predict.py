@@ -131,7 +131,7 @@ def test_model_bounds_what_coherence_may_cost(ear: OneEar) -> None:
     assert_equals_the_twin(deaf, oracle.predict(*paths, band_uncertainty=MODEL_BOUND * share))
 
 
-def test_uncertainty_of_secondary_path_is_heard_with_filter_only(ear: OneEar) -> None:
+def test_secondary_uncertainty_counts_with_filter(ear: OneEar) -> None:
     of_primary, of_secondary = np.full(31, 1e-3), np.full(31, 4e-3)
     found = ear.predicted(uncertainty=np.stack((of_primary, of_secondary)))
     played = ear.secondary * np.fft.rfft(ear.taps, N_FFT)
@@ -181,7 +181,7 @@ def test_weighting_has_values_of_standard() -> None:
     np.testing.assert_allclose(found_db, nominal_db, atol=0.05 + 1e-9)  # the table has one decimal
 
 
-def test_uncertainty_costs_what_more_than_natural_one_takes_away(ear: OneEar) -> None:
+def test_uncertainty_beyond_natural_one_costs(ear: OneEar) -> None:
     natural = 1 / (1 + NATURAL_SPREAD * LEARNED[0, 0] / COHERENCE_SHARE)
     unbounded = LEARNED * [[1], [1e9]]
     poor, good, better = (
@@ -193,6 +193,10 @@ def test_uncertainty_costs_what_more_than_natural_one_takes_away(ear: OneEar) ->
     missing = good.mean_noise_reduction_db - poor.mean_noise_reduction_db
     assert poor.uncertainty_cost_db == pytest.approx(missing, abs=1e-6)
     assert missing > 3
+
+
+def test_unknown_device_has_no_natural_uncertainty(ear: OneEar) -> None:
+    assert ear.predicted(0 * LEARNED).uncertainty_cost_db == 0
 
 
 def test_tail_is_not_measurement_fault(ear: OneEar) -> None:

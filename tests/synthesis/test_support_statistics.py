@@ -47,7 +47,7 @@ def test_traits_hold_for_any_level(pair: Pair, factor: float) -> None:
     np.testing.assert_allclose(moved, np.where(IS_PHASE, 0, np.log(factor)), atol=1e-4)
 
 
-def test_onset_and_delay_are_where_half_of_maximum_is_reached(pair: Pair) -> None:
+def test_onset_is_at_half_of_maximum(pair: Pair) -> None:
     pulse = np.zeros(2048)
     pulse[40:44] = 0.2, 0.4, 1.0, -0.5
     assert onset_samples(pulse) == 42

@@ -85,7 +85,7 @@ def test_the_projected_ratio_is_the_twins(design_case: Case) -> None:
 
 
 @pytest.mark.parametrize("kind", MINIMUM_PHASE)
-def test_the_correction_is_added_to_the_base_before_the_phase(kind: str, design_case: Case) -> None:
+def test_correction_precedes_phase(kind: str, design_case: Case) -> None:
     synthesizer, paths = synthesizer_for(design_case, kind, trained=True), design_case.paths()
     ratio = synthesizer.path_ratio(paths)
     correction = synthesizer.generate(ratio.features).detach()
@@ -98,9 +98,7 @@ def test_the_correction_is_added_to_the_base_before_the_phase(kind: str, design_
     assert relative_error(found, synthesizer.reconstruct(paths, ratio, None)) > 0.01
 
 
-def test_the_corrections_move_the_weight_and_the_penalty_of_the_finite_wiener_filter(
-    design_case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_corrections_change_weight_and_penalty(design_case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("synthesis.start.fir_wiener.N_ITERATIONS", 200)  # to the solution, which is the twin's too
     synthesizer, paths = synthesizer_for(design_case, trained=True), design_case.paths()
     ratio, grid = synthesizer.path_ratio(paths), synthesizer.generator.grid
@@ -125,7 +123,7 @@ def test_the_corrections_move_the_weight_and_the_penalty_of_the_finite_wiener_fi
     assert relative_error(found, untrained) > 0.01
 
 
-def test_the_ceiling_bends_the_magnitude_and_leaves_the_rest(design_case: Case) -> None:
+def test_ceiling_bends_magnitude_only(design_case: Case) -> None:
     synthesizer = synthesizer_for(design_case)
     log_base, unused = torch.zeros(1, 16_385, dtype=torch.float64), torch.zeros(1, 2, 128)
     for level_db, expected_db, why in (

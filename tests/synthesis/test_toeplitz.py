@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.grids import collected
-from synthesis.minimum_phase import minimum_phase_fir
+from synthesis.arrays import minimum_phase_fir
+from synthesis.bands import collected
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST
-from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
+from synthesis.start.features import log_base_magnitude, regularised_ratio
 from synthesis.tap_objective import TapObjective
 from synthesis.toeplitz import TAPER, GohbergSemencul, SymmetricToeplitz, solve_toeplitz
 from synthesis.update import damped
@@ -42,7 +42,7 @@ def dense(operator: SymmetricToeplitz | GohbergSemencul, n: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("n", [5, 64, 500])
-def test_gohberg_semencul_is_the_inverse_where_the_symbol_is_recursive(n: int, dtype: torch.dtype) -> None:
+def test_recursive_symbol_is_inverted_exactly(n: int, dtype: torch.dtype) -> None:
     """1 / F ends before the matrix does, so that nothing is cut: the formula is then exact, untapered."""
     symbol = recursive_symbol(4096)
     column, vector = torch.fft.irfft(symbol)[:, :n], torch.randn(2, n, dtype=torch.float64)
@@ -85,7 +85,7 @@ def first_column(inverse: GohbergSemencul, n: int, n_cases: int = 1) -> np.ndarr
     return (inverse @ torch.eye(1, n, dtype=torch.float64).expand(n_cases, n)).numpy()
 
 
-def test_on_measured_ears_the_taper_keeps_the_inverse_positive_definite(measured_symbols: torch.Tensor) -> None:
+def test_taper_keeps_inverse_positive_definite(measured_symbols: torch.Tensor) -> None:
     largest = {
         taper: [
             oracle.largest_reflection(column)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from synthesis import tap_objective, update
-from synthesis.minimum_phase import minimum_phase_fir
+from synthesis.arrays import minimum_phase_fir
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST, FINE, PAPER, VERDICTS, RefinementProfile, profile_for_resolution
-from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
+from synthesis.start.features import log_base_magnitude, regularised_ratio
 from synthesis.tap_objective import TapObjective
 from synthesis.toeplitz import Solution, solve_toeplitz
 from synthesis.update import GaussNewtonState, Refinement, refine
@@ -86,7 +86,7 @@ def value(objective: TapObjective, paths: AcousticPaths, taps: torch.Tensor) -> 
     return objective.value(objective.band_power(paths.primary - paths.secondary * response), response)
 
 
-def test_paths_of_more_samples_than_the_grid_has_points_are_updated_on_the_fine_one() -> None:
+def test_long_paths_use_fine_profile() -> None:
     assert [profile_for_resolution("fast", n) for n in (1, 8192, 8193, 65_536)] == ["fast", "fast", "fine", "fine"]
     assert [profile_for_resolution(name, n) for name in ("fine", "paper") for n in (1, 65_536)] == ["fine"] * 2 + [
         "paper"
@@ -146,7 +146,7 @@ def test_an_exact_update_is_the_twins(small_case: Case, profile: RefinementProfi
         assert found.objective[item, 1].item() == pytest.approx(oracle.objective(problem, expected), abs=1e-5)
 
 
-def test_the_objective_never_rises_and_falls_clearly_on_every_measured_ear(
+def test_updates_lower_objective_of_ears(
     measured_case: Case, profile: RefinementProfile, dtype: torch.dtype
 ) -> None:
     paths = measured_case.paths(dtype)
@@ -211,9 +211,7 @@ def exhausted(small_case: Case) -> Refinement:
     return refine(paths, base_taps(paths), small_case.psd(), n_updates=40, profile=exact)
 
 
-def test_converged_means_that_no_scale_of_the_next_step_gains_enough(
-    small_case: Case, exhausted: Refinement
-) -> None:
+def test_converged_if_no_scale_gains_enough(small_case: Case, exhausted: Refinement) -> None:
     converged = [item for item in range(3) if exhausted.verdict(item)["stopped"] == "converged"]
     assert converged, [exhausted.verdict(item)["stopped"] for item in range(3)]
     for item in converged:
@@ -228,7 +226,7 @@ def test_converged_means_that_no_scale_of_the_next_step_gains_enough(
         assert scale == 0
 
 
-def test_no_decrease_is_the_verdict_where_there_is_nothing_to_cancel(small_case: Case) -> None:
+def test_nothing_to_cancel_ends_without_decrease(small_case: Case) -> None:
     paths = small_case.paths()
     silence = torch.zeros_like(small_case.psd())
     found = refine(paths, 0.1 * base_taps(paths), silence, n_updates=2)
@@ -285,7 +283,7 @@ def test_levels_do_not_matter(small_case: Case, profile: RefinementProfile) -> N
     assert torch.equal(quieter.taps, plain.taps)
 
 
-def test_the_ceiling_is_the_twins_penalty_and_lowers_the_gain(measured_case: Case) -> None:
+def test_ceiling_penalty_equals_twin(measured_case: Case) -> None:
     few = measured_case
     paths, psd = few.paths(), few.psd()
     taps = base_taps(paths, 2048)

@@ -98,7 +98,7 @@ def test_late_part_of_long_secondary_path_is_exact(primary):
 
 
 @pytest.mark.parametrize("method", [FxLms, FxNlms])
-def test_too_large_step_is_halved_until_filter_is_of_use(method, primary, secondary):
+def test_step_size_is_halved_until_useful(method, primary, secondary):
     """Patience begins anew with each halving: it would otherwise end before the first useful second."""
     schedule = Schedule(step=400.0, interval_s=1, cap_s=30, patience=2)
     control_filter, (account,) = method(schedule, n_taps=N_TAPS).adapt(as_paths((primary, secondary)))
@@ -109,7 +109,7 @@ def test_too_large_step_is_halved_until_filter_is_of_use(method, primary, second
     assert white_noise_reduction_db(primary, secondary, control_filter.taps[0].numpy()) > 3
 
 
-def test_validation_runs_every_interval_on_separate_noise_and_best_filter_is_kept(primary, secondary):
+def test_best_validated_filter_is_kept(primary, secondary):
     """A large step scatters, so that the best filter is not the last."""
     chosen = FxLms(Schedule(step=0.6, interval_s=1, cap_s=9.5, patience=99), n_taps=N_TAPS, seed=5)
     control_filter, (account,) = chosen.adapt(as_paths((primary, secondary)))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from synthesis.arrays import minimum_phase_fir
 from synthesis.generator_config import GeneratorConfig
-from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.paths import AcousticPaths
 from synthesis.start.features import CHANNELS
 from synthesis.start.generator import Generator
@@ -171,7 +171,7 @@ def test_shuffling_changes_phase_channels_alone(generator, paths):
             assert torch.equal(shuffled[case, place], features[case, place]) is not is_phase, channel
 
 
-def test_donor_is_another_query_and_same_one_in_any_batch(generator, paths):
+def test_donor_is_fixed_other_query(generator, paths):
     control = ShuffledPhase(generator, pool=paths, seed=0)
     donors = control.donors(paths)
     assert all(donor != query for query, donor in enumerate(donors))

@@ -29,7 +29,7 @@ def opened(monkeypatch, tmp_path, noise):
 
     def opened(dataset=None, noises=noise, protocol="by-recording", calibration="prior"):
         chosen = dataset or simulate_listeners(4)
-        monkeypatch.setattr(data_module, "open_dataset", lambda *_: chosen)
+        monkeypatch.setattr(data_module, "open_dataset", lambda *_, **__: chosen)
         monkeypatch.setattr(data_module, "simulated_noise", lambda: noises)
         given = {
             "dataset": "simulated", "out": tmp_path, "protocol": protocol, "window": 4096, "splits": 2, "support": 2,

@@ -62,7 +62,7 @@ def test_query_gets_filter_that_estimates_predict_best(measurements, support, tr
     np.testing.assert_allclose(found, np.max(predicted, axis=0), atol=1e-3)
 
 
-def test_sub_filters_sum_to_filter_and_keep_to_bands(training_set, psd):
+def test_sub_filters_sum_to_filter(training_set, psd):
     broad = SupportSharedWmmse.fit(training_set, psd).taps[0].double()
     parts = sub_filters(broad)
     assert parts.shape == (15, 2048)
@@ -94,7 +94,7 @@ def test_network_reads_gain_that_broad_band_filter_lacks(psd):
     torch.testing.assert_close(scaled, expected, rtol=0, atol=1e-5)
 
 
-def test_training_beats_broad_band_filter_on_held_out_ears(measurements, support, training_set, psd):
+def test_training_beats_broad_band_filter(measurements, support, training_set, psd):
     queries = [i for i in range(len(measurements.pairs)) if i not in measurements.indices(support)]
     paths = measurements.paths(queries)
     trained = GenerativeFixedFilter.fit(training_set, psd, seed=0, n_updates=200)

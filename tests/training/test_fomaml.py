@@ -24,7 +24,7 @@ def loss_on(true, psd):
     return TapLoss(PAPER_OBJECTIVE, AcousticPaths.from_impulse_responses(true.primary, true.secondary), psd)
 
 
-def test_on_single_case_it_ends_where_iterative_optimisation_does(measurements, training_set):
+def test_single_case_reaches_iterative_optimum(measurements, training_set):
     psd = measurements.reference_psd.float()
     true = training_set.true
     alone = replace(training_set, true=TruePaths(true.primary[:1], true.secondary[:1]))
@@ -38,7 +38,7 @@ def test_on_single_case_it_ends_where_iterative_optimisation_does(measurements, 
     assert abs(found - reached) < 1
 
 
-def test_pooled_updates_lower_loss_and_meta_updates_adapted_loss(measurements, training_set):
+def test_meta_updates_lower_adapted_loss(measurements, training_set):
     psd = measurements.reference_psd.float()
     loss = loss_on(training_set.true, psd)
     n_cases = training_set.n_cases

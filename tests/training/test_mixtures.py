@@ -23,7 +23,7 @@ SUPPORT = ORIGINALS + [variant for original in ORIGINALS for variant in secondar
 ORDER = tuple(f"person-{number:02d}" for number in NUMBERS)
 
 
-def test_mixtures_join_adjacent_listeners_of_one_ear_and_condition_equally_often() -> None:
+def test_mixtures_join_adjacent_listeners() -> None:
     mixtures = draw_mixtures(SUPPORT, ORDER)
     assert len(mixtures) == 96
     for mixture in mixtures:
@@ -49,7 +49,7 @@ def test_mixture_weighs_second_by_alpha() -> None:
     np.testing.assert_array_equal(Mixture(0, 1, 0.0).of([np.ones(2), np.zeros(2)]), np.ones(2))
 
 
-def test_ten_paths_are_ordered_by_what_sets_them_apart() -> None:
+def test_ten_paths_are_ordered() -> None:
     # The listeners differ in level alone, so the first component is the level, whatever their numbers.
     gains = {1: 1.0, 2: 8.0, 3: 2.0, 4: 0.5, 5: 4.0}
     pairs = [replace(pair(1, "mono", gain), listener=f"path-{number:02d}") for number, gain in gains.items()]
@@ -58,7 +58,7 @@ def test_ten_paths_are_ordered_by_what_sets_them_apart() -> None:
     assert order_listeners(pairs, "pandar") == tuple(sorted(expected))
 
 
-def test_order_that_does_not_fit_and_empty_ranges_are_rejected() -> None:
+def test_invalid_order_and_ranges_are_rejected() -> None:
     with pytest.raises(DatasetError, match="expected all listeners of the pairs once"):
         draw_mixtures(SUPPORT, ORDER[:-1])
     with pytest.raises(DatasetError, match="found 0 mixtures"):

@@ -36,7 +36,7 @@ def decaying_taps(n_filters):
     return 0.3 * torch.randn(n_filters, 2048, generator=generator) * envelope
 
 
-def test_worst_tenth_of_23_bands_counts_third_by_fraction():
+def test_worst_tenth_weights_third_band_partly():
     values = torch.zeros(1, 23)
     values[0, [4, 7, 20, 21]] = torch.tensor([5.0, 1.0, 3.0, 2.0])
     expected = (5.0 + 3.0 + 0.3 * 2.0) / 2.3
@@ -82,7 +82,7 @@ def test_time_domain_loss_equals_direct_evaluation(noise, true_paths):
     assert found == pytest.approx(expected, abs=1e-3)
 
 
-def test_silent_filter_costs_risks_margin_and_bad_one_more(noise, true_paths):
+def test_silent_filter_costs_risk_margin(noise, true_paths):
     """On the reference spectrum; a silent filter reduces nothing in any band."""
     config = load_config("prime-log").objective
     frequency = FrequencyDomainObjective(config, torch.from_numpy(reference_psd(noise)).float())

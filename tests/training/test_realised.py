@@ -39,7 +39,7 @@ def test_each_ear_gets_realisation(measurements, name):
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_filter_for_all_serves_those_it_was_designed_for_and_loses_to_own(measurements, name):
+def test_shared_filter_serves_all_worse_than_individual(measurements, name):
     listeners = tuple(sorted({pair.listener for pair in measurements.pairs}))
     support, psd = listeners[:2], measurements.reference_psd.float()
     common = shared(measurements, support, TARGETS[name])

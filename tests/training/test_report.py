@@ -218,7 +218,7 @@ def test_windows_are_never_mixed(tmp_path, rows):
         ),
     ],
 )
-def test_rows_that_no_table_may_be_made_from_are_rejected(tmp_path, capsys, rows, change, message):
+def test_unusable_rows_are_rejected(tmp_path, capsys, rows, change, message):
     changed = change(rows)
     with pytest.raises(RunError, match=message):
         checked(changed)
@@ -304,7 +304,7 @@ def line(text: str, heading: str, probe: str) -> dict[str, str]:
     return dict(zip([f"{place} {name}" for place, name in enumerate(cells[0])], found, strict=True))
 
 
-def test_gains_are_those_of_rows_and_each_recording_alone_is_case(probed: pd.DataFrame) -> None:
+def test_gains_follow_rows_per_recording(probed: pd.DataFrame) -> None:
     heading = "prime-log against WMMSE"
     text = by_recording(checked(probed))
     single = list(line(text, heading, "single recording").values())

@@ -57,9 +57,7 @@ def test_only_windows_are_convolved_yet_nothing_changes(
     assert_equal(fast, whole_calibration(pairs[0], noise_set, range(8), window), atol=1e-9)
 
 
-def test_regularisation_is_estimator_and_shrinks_what_probes_leave_weak(
-    pairs: tuple[PathPair, ...], noise_set: NoiseSet
-) -> None:
+def test_regularisation_shrinks_weakly_probed_bins(pairs: tuple[PathPair, ...], noise_set: NoiseSet) -> None:
     fast = simulate_calibration(pairs[:1], noise_set, probes=[1, 5], regularisation=1e-3)
     assert_equal(fast, whole_calibration(pairs[0], noise_set, [1, 5], 8192, regularisation=1e-3), atol=1e-9)
     default = simulate_calibration(pairs[:1], noise_set, probes=[1, 5])
@@ -86,9 +84,7 @@ def _row(estimate: SimulatedEstimate, place: int) -> SimulatedEstimate:
     return SimulatedEstimate(estimate.primary[at], estimate.secondary[at], estimate.coherence[at])
 
 
-def test_measurement_noise_is_as_strong_as_asked_independent_and_seeded(
-    pairs: tuple[PathPair, ...], noise_set: NoiseSet
-) -> None:
+def test_measurement_noise_has_requested_level(pairs: tuple[PathPair, ...], noise_set: NoiseSet) -> None:
     clean = simulate_calibration(pairs[:1], noise_set)
     noisy = simulate_calibration(pairs[:1], noise_set, snr_db=20.0, seed=1)
     assert_equal(noisy, simulate_calibration(pairs[:1], noise_set, snr_db=20.0, seed=1))

@@ -4,15 +4,15 @@ from math import comb
 
 import pytest
 
+from training.data import Split, default_n_support, make_splits, with_recordings
 from training.datasets.path_pairs import DatasetError
-from training.datasets.splits import Split, default_n_support, make_splits, with_recordings
 
 PERSONS = tuple(f"person-{number:02d}" for number in range(1, 16))
 
 
 @pytest.mark.parametrize("n_listeners", [2, 3, 5, 13, 14, 15, 23])
 @pytest.mark.parametrize("dataset", ["pandar", "ten-path", "simulated"])
-def test_no_listener_is_on_both_sides_and_none_is_lost(n_listeners: int, dataset: str) -> None:
+def test_splits_partition_listeners(n_listeners: int, dataset: str) -> None:
     listeners = [f"person-{number:02d}" for number in range(n_listeners)]
     n_splits = min(10, comb(n_listeners, default_n_support(n_listeners, dataset)))  # type: ignore[arg-type]
     for split in make_splits(listeners, n_splits, dataset=dataset):  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ def test_papers_share_is_in_support(n_listeners: int, dataset: str, n_support: i
     assert default_n_support(n_listeners, dataset) == n_support  # type: ignore[arg-type]
 
 
-def test_splits_differ_among_themselves_and_by_seed_and_repeat() -> None:
+def test_splits_differ_and_repeat_by_seed() -> None:
     splits = make_splits(PERSONS, 10, seed=3)
     assert [split.index for split in splits] == list(range(10))
     assert len({split.support for split in splits}) == 10
@@ -54,7 +54,7 @@ def test_splits_differ_among_themselves_and_by_seed_and_repeat() -> None:
     assert make_splits(PERSONS, 4, seed=3) == splits[:4]
 
 
-def test_recordings_are_halved_and_every_two_splits_hold_out_each_once() -> None:
+def test_pairs_of_splits_hold_out_all_recordings() -> None:
     names = tuple(f"place{number}" for number in range(8))
     splits = with_recordings(make_splits(PERSONS, 4), names)
     assert splits == with_recordings(make_splits(PERSONS, 6), names)[:4]

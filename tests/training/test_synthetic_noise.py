@@ -21,7 +21,7 @@ def power(signals: np.ndarray) -> np.ndarray:
 FREQUENCY_HZ = np.fft.rfftfreq(N_SAMPLES, 1 / 48_000)
 
 
-def test_each_noise_is_recording_at_common_level_and_rests_on_seed_and_number(noises: NoiseSet) -> None:
+def test_noises_have_common_level_and_seed(noises: NoiseSet) -> None:
     assert noises.signals.shape == (N, N_SAMPLES)
     assert noises.n_recordings == N
     assert noises.names[0] == "synthetic_00"

@@ -20,7 +20,7 @@ def quadratic(paths, psd, taps):
     return fitted - 2 * (rhs * taps).sum(-1)
 
 
-def test_conjugate_gradients_reach_direct_solution_where_system_is_well_conditioned():
+def test_conjugate_gradients_reach_direct_solution():
     """Weights flat over the bands, secondary paths near an impulse: the condition is the regularisation's alone."""
     rng = np.random.default_rng(0)
     primary = np.pad(rng.standard_normal((2, 40)), ((0, 0), (6, 0)))
@@ -53,7 +53,7 @@ def test_each_budget_comes_closer_to_direct_solution(measurements):
     assert gaps[-1].max() < 1e-4
 
 
-def test_shared_filter_of_single_case_is_that_cases_own(measurements):
+def test_shared_filter_of_one_case(measurements):
     listener = (measurements.pairs[0].listener,)
     training_set = measurements.training_set(listener, load_config("prime-log", n_calibrations=1), CPU)
     alone = type(training_set)(

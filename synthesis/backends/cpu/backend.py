@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import byref
+from ctypes import byref, c_double
 from dataclasses import replace
 from time import perf_counter
 
@@ -22,7 +22,7 @@ from synthesis.backends.cpu.library import (
     core,
     core_parameters,
 )
-from synthesis.bands import WIDE_BANDS
+from synthesis.bands import NR_BANDS, WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.gain_curve import TOLERANCE_DB
@@ -49,6 +49,9 @@ from synthesis.types import (
 # The core's numbers for the methods that it computes itself, and for taps of `STARTS`, which it only refines.
 _NATIVE, _START_GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
 
+# Weights of the bands in J's mean.
+_ALIKE = tuple(float(band in NR_BANDS) for band in WIDE_BANDS)
+
 _STAGES = ("decode", "path_ratio", "generate", "reconstruct", "refine", "predict")
 
 
@@ -71,8 +74,6 @@ class CpuBackend:
         if not self._model:
             raise MemoryError("no memory for the model")
         self._workspaces: deque[int] = deque()
-        self._profiles = {name: _core_profile(profile) for name, profile in PROFILES.items()}
-        self._finest = {name: _core_profile(on_design_grid(profile)) for name, profile in PROFILES.items()}
 
     def __del__(self) -> None:
         for workspace in getattr(self, "_workspaces", ()):
@@ -100,13 +101,14 @@ class CpuBackend:
         margin_db = UPDATES_BRING_DB + WMMSE_TOLERANCE_DB if with_wmmse and is_single else math.nan
         try:
             given = _Given(problem)
-            profile = (self._finest if given.has_unknown else self._profiles)[options.profile]
+            profile = problem.weighted(PROFILES[options.profile])
+            chosen = _core_profile(on_design_grid(profile) if given.has_unknown else profile)
             if start := STARTS.get(options.method):
                 began = perf_counter()
                 starts = [start(condition.primary, condition.secondary) for condition in conditions]
                 _write_taps(result, np.tensordot(problem.shares, starts, 1))
                 start_ms = 1e3 * (perf_counter() - began)
-            arguments = len(conditions), method, byref(profile), options.n_updates, margin_db, byref(result)
+            arguments = len(conditions), method, byref(chosen), options.n_updates, margin_db, byref(result)
             with self._workspace(len(conditions)) as workspace:
                 fault = self._core.prime_design(self._model, workspace, given.inputs, *arguments)
                 _raise_if_unusable(fault, problem)
@@ -177,7 +179,8 @@ class CpuBackend:
         max_excess = 10 ** (TOLERANCE_DB / 2 / 20)
         with self._workspace(n_conditions) as workspace:
             name = FINE.name if given.has_unknown else profile
-            arguments = byref(self._profiles[name]), _address(inverse), max_excess, byref(result)
+            chosen = _core_profile(problem.weighted(PROFILES[name]))
+            arguments = byref(chosen), _address(inverse), max_excess, byref(result)
             fault = self._core.prime_limit_gain(self._model, workspace, given.inputs, n_conditions, *arguments)
             _raise_if_unusable(fault, problem)
             return _read_taps(result)
@@ -327,4 +330,5 @@ def _core_profile(profile: RefinementProfile) -> Profile:
         profile.step_cap or 0.0,
         profile.ceiling_weight,
         profile.tolerance,
+        (c_double * len(WIDE_BANDS))(*(profile.band_weights or _ALIKE)),
     )

@@ -68,7 +68,7 @@ class CudaBackend:
     ) -> list[Draft | SynthesisError]:
         """Draft as `Backend.draft`, up to 32 problems, without predicting WMMSE; DeviceLost if the GPU has failed.
 
-        Several conditions and unknown bands use operators that are not captured.
+        Several conditions, unknown bands and a problem's own weights in J use operators that are not captured.
         """
         with self._on_device():
             return draft_all(

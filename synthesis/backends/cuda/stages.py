@@ -12,7 +12,7 @@ from synthesis.backends.cuda.buffers import BatchInputs, BatchOutputs
 from synthesis.backends.reference import build_synthesizer
 from synthesis.conventions import N_TAPS
 from synthesis.predict import band_sums
-from synthesis.profiles import MAX_UPDATES
+from synthesis.profiles import MAX_UPDATES, PROFILES
 from synthesis.start.wiener import design_wmmse
 from synthesis.types import ModelParameters
 
@@ -47,7 +47,7 @@ class Stages:
     def begin_updates(self, profile: str, inputs: BatchInputs, start: Tensor, outputs: BatchOutputs) -> Update:
         """Write `start` and its objective to the outputs; returns the function that makes one update there."""
         updates = self.synthesizer.refining(
-            inputs.paths, start, profile, inputs.max_gain_db, inputs.reference_psd, MAX_UPDATES
+            inputs.paths, start, PROFILES[profile], inputs.max_gain_db, inputs.reference_psd, MAX_UPDATES
         )
 
         def publish() -> None:

@@ -63,8 +63,8 @@ async def test_loop_is_reported(client: httpx.AsyncClient, ear: Paths) -> None:
     shape = np.exp(-np.arange(64) / 6) * np.cos(np.arange(64) / 5)
     feedback = {"feedback": {"impulse_response": (0.3 * shape).tolist()}}
     found = await refined(client, as_responses(ear, **feedback))
-    assert set(found["loop"]) == {"stable", "gain_margin_db", "phase_margin_deg", "peak_db", "peak_hz", "loss_db"}
     assert found["loop"]["stable"] is True
+    assert found["loop"]["max_sensitivity_db"] < 6.1  # follows from the margins
     assert found["loop"]["gain_margin_db"] >= 6
     target = {"form": "fir", "number_format": "float64"}
     for path, more in (("evaluate", {}), ("export", {"target": target})):

@@ -57,7 +57,7 @@ async def ask_binary(client: httpx.AsyncClient, path: str, body: bytes) -> httpx
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("k", [0, 2])
-async def test_the_filter_is_the_library_s(
+async def test_filter_equals_library(
     client: httpx.AsyncClient, default_model: Synthesizer, ear: Paths, method: str, k: int
 ) -> None:
     answer = await ask(client, f"/refine?k={k}", as_responses(ear, method=method))
@@ -75,7 +75,7 @@ async def test_the_filter_is_the_library_s(
 
 
 @pytest.mark.parametrize(("n_samples", "profile"), [(4096, "fast"), (4097, "fine")])
-async def test_fast_updates_follow_the_responses_length(
+async def test_profile_follows_response_length(
     client: httpx.AsyncClient, default_model: Synthesizer, ear: Paths, n_samples: int, profile: str
 ) -> None:
     """Neither zeros at the end nor the grid of a spectrum count."""
@@ -93,9 +93,7 @@ async def test_fast_updates_follow_the_responses_length(
     assert (other - expected).abs().max() > 3 * SAME_FLOAT32 * expected.abs().max()  # or this test could not fail
 
 
-async def test_refine_makes_three_updates_unless_told_and_synthesize_none(
-    client: httpx.AsyncClient, ear: Paths
-) -> None:
+async def test_refine_makes_three_updates_by_default(client: httpx.AsyncClient, ear: Paths) -> None:
     assert (await ask(client, "/refine", as_responses(ear)))["refinement"]["requested"] == 3
     refinement = (await ask(client, "/synthesize", as_responses(ear)))["refinement"]
     assert refinement["requested"] == refinement["applied"] == 0
@@ -135,7 +133,7 @@ async def test_json_and_binary_agree_bit_by_bit(client: httpx.AsyncClient, ear: 
     assert float(answer.headers["x-predicted-amp-db"]) == pytest.approx(prediction["amplification_db"], abs=1e-3)
 
 
-async def test_every_form_of_the_same_paths_gives_one_filter(client: httpx.AsyncClient, ear: Paths) -> None:
+async def test_forms_of_paths_give_one_filter(client: httpx.AsyncClient, ear: Paths) -> None:
     reference = np.array((await ask(client, "/synthesize", as_responses(ear)))["fir"])
     bodies = [as_lists(ear), as_base64(ear), as_lists(ear, 4096), as_base64(ear, 65_536)]
     filters = [(await ask(client, "/synthesize", body))["fir"] for body in bodies]
@@ -168,7 +166,7 @@ async def test_evaluating_a_design_gives_its_prediction(client: httpx.AsyncClien
         ("wmmse", {"path_ratio", "reconstruct"}),
     ],
 )
-async def test_times_name_every_stage_and_make_none_up(
+async def test_times_name_timed_stages_only(
     client: httpx.AsyncClient, ear: Paths, method: str, absent: set[str]
 ) -> None:
     content = orjson.dumps(as_responses(ear, method=method))
@@ -185,7 +183,7 @@ async def test_times_name_every_stage_and_make_none_up(
         assert float(spent) == pytest.approx(times[name], abs=1e-4)
 
 
-async def test_replaced_generator_is_said(settings: Settings, ear: Paths) -> None:
+async def test_replaced_generator_is_reported(settings: Settings, ear: Paths) -> None:
     replacing = settings.model_copy(update={"fallback_below_db": math.inf})
     async with started(replacing) as app, connected(app) as client:
         answer = await ask(client, "/refine?k=0", as_responses(ear))

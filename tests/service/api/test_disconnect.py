@@ -68,7 +68,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_for_model_to_be_loaded(app: FastAPI, service: Service, ear: Paths) -> None:
+async def test_disconnect_ends_wait_for_model(app: FastAPI, service: Service, ear: Paths) -> None:
     models_, hindered = service.engine.models, threading.Event()
     models_._loader.submit(hindered.wait, LONG_S)
     clients = [Client(app, "/refine", orjson.dumps(as_responses(ear, model="other"))) for _ in range(2)]
@@ -81,7 +81,7 @@ async def test_for_model_to_be_loaded(app: FastAPI, service: Service, ear: Paths
     assert clients[1].messages[0]["status"] == 200  # the remaining client is answered
 
 
-async def test_behind_other_calibrations(app: FastAPI, service: Service) -> None:
+async def test_disconnect_frees_waiting_calibration(app: FastAPI, service: Service) -> None:
     calibrations, hindered = service.calibrations, threading.Event()
     memory = service.admission.policies[Gate.CALIBRATION].memory
     calibrations._worker.submit(hindered.wait, LONG_S)

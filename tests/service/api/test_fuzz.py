@@ -83,7 +83,7 @@ def read_tensors(body: bytes | bytearray) -> DesignBody:
     cut=st.integers(0, 9),
     flip=st.none() | st.integers(0, 3000),
 )
-def test_binary_of_any_numbers(primary: list[float], cut: int, flip: int | None) -> None:
+def test_binary_of_any_numbers_is_answered(primary: list[float], cut: int, flip: int | None) -> None:
     """Well-formed bodies of any float32, including NaN and infinity, shortened or with a flipped bit."""
     body = bytearray(wire.encode(np.array(primary, np.float32), np.ones(3, np.float32)))
     body = body[: len(body) - cut]
@@ -105,7 +105,7 @@ def test_binary_of_any_numbers(primary: list[float], cut: int, flip: int | None)
     cut=st.integers(0, 9),
     flip=st.none() | st.integers(0, 10**6),
 )
-def test_inference_requests_of_any_numbers(values: list[float], cut: int, flip: int | None) -> None:
+def test_inference_of_any_numbers_is_answered(values: list[float], cut: int, flip: int | None) -> None:
     """Well-formed requests of any float32 on a valid grid, shortened or with a flipped bit."""
     spectrum = np.resize(np.array(values, np.float32), (2049, 2))
     spectrum[[0, -1], 1] = 0

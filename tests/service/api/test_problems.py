@@ -91,7 +91,7 @@ async def assert_serving(client: httpx.AsyncClient, ear: Paths) -> None:
         ("/evaluate", {"fir": [3e38] * 2048}, "out-of-range", "fir"),
     ],
 )
-async def test_unusable_values(
+async def test_unusable_values_are_rejected(
     client: httpx.AsyncClient, ear: Paths, path: str, change: dict[str, Any], code: str, field: str | None
 ) -> None:
     content = orjson.dumps(as_responses(ear, **change))
@@ -148,7 +148,9 @@ async def test_long_response_is_rejected(client: httpx.AsyncClient, ear: Paths) 
         (b"[]", "invalid-field"),
     ],
 )
-async def test_unreadable_json(client: httpx.AsyncClient, ear: Paths, content: bytes, code: str) -> None:
+async def test_unreadable_json_is_rejected(
+    client: httpx.AsyncClient, ear: Paths, content: bytes, code: str
+) -> None:
     assert_problem(await client.post("/synthesize", content=content, headers=JSON_BODY), code)
     await assert_serving(client, ear)
 
@@ -168,7 +170,7 @@ async def test_unreadable_json(client: httpx.AsyncClient, ear: Paths, content: b
         lambda body: body.replace(b'"request"', b'"request'),
     ],
 )
-async def test_malformed_binary(client: httpx.AsyncClient, ear: Paths, damage: Any) -> None:
+async def test_malformed_binary_is_rejected(client: httpx.AsyncClient, ear: Paths, damage: Any) -> None:
     body = damage(wire.encode(ear.primary, ear.secondary))
     assert_problem(await client.post("/refine", content=body, headers=BINARY_BODY), "malformed-tensors")
     await assert_serving(client, ear)
@@ -181,7 +183,8 @@ async def test_malformed_binary(client: httpx.AsyncClient, ear: Paths, damage: A
         ({"Content-Type": ""}, "unsupported-media-type"),
         ({"Content-Type": "application/json; charset=latin-1"}, "unsupported-media-type"),
         ({"Content-Type": "application/json; charset = latin-1"}, "unsupported-media-type"),
-        (JSON_BODY | {"Content-Encoding": "gzip"}, "unsupported-encoding"),
+        (JSON_BODY | {"Content-Encoding": "gzip"}, "malformed-json"),
+        (JSON_BODY | {"Content-Encoding": "br"}, "unsupported-encoding"),
         (JSON_BODY | {"Content-Encoding": "identity"}, "unsupported-encoding"),
         (JSON_BODY | {"Accept": "text/html"}, "not-acceptable"),
         (JSON_BODY | {"Accept": "application/json;q=0"}, "not-acceptable"),
@@ -190,7 +193,9 @@ async def test_malformed_binary(client: httpx.AsyncClient, ear: Paths, damage: A
         (JSON_BODY | {"Content-Length": "-5"}, "malformed-request"),
     ],
 )
-async def test_unusable_headers(client: httpx.AsyncClient, ear: Paths, headers: dict[str, str], code: str) -> None:
+async def test_unusable_headers_are_rejected(
+    client: httpx.AsyncClient, ear: Paths, headers: dict[str, str], code: str
+) -> None:
     content = orjson.dumps(as_responses(ear))
     assert_problem(await client.post("/synthesize", content=content, headers=headers), code)
     await assert_serving(client, ear)
@@ -215,7 +220,7 @@ async def test_accept_chooses_preferred_form(
     assert answer.headers["content-type"] == media_type
 
 
-async def test_body_without_declared_length_is_not_read(client: httpx.AsyncClient, ear: Paths) -> None:
+async def test_undeclared_length_is_rejected_unread(client: httpx.AsyncClient, ear: Paths) -> None:
 
     async def chunked() -> AsyncIterator[bytes]:
         yield b"{}"
@@ -262,7 +267,7 @@ async def test_too_many_elements_are_rejected(client: httpx.AsyncClient, ear: Pa
         ("PUT", "/models/reload", "method-not-allowed", "GET, HEAD, POST"),
     ],
 )
-async def test_addresses_and_methods(
+async def test_unknown_addresses_and_methods_are_rejected(
     client: httpx.AsyncClient, method: str, path: str, code: str, allowed: str | None
 ) -> None:
     answer = await client.request(method, path)
@@ -317,7 +322,7 @@ async def test_impossible_deadline_is_shed_at_once(settings: Settings, ear: Path
         await assert_serving(client, ear)
 
 
-async def test_when_default_model_is_missing(
+async def test_missing_default_model_is_not_ready(
     settings: Settings, ear: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = create_app(settings.model_copy(update={"model": "missing"}))
@@ -334,7 +339,7 @@ async def test_when_default_model_is_missing(
     assert "ModelNotFound" in caplog.text
 
 
-async def test_before_default_model_is_loaded(settings: Settings, ear: Paths) -> None:
+async def test_loading_default_model_is_not_ready(settings: Settings, ear: Paths) -> None:
     """Without its lifespan the application stays in the state of loading."""
     app = create_app(settings)
     content = orjson.dumps(as_responses(ear))

@@ -56,7 +56,7 @@ async def verified(client: httpx.AsyncClient, body: Json) -> Json:
     return found
 
 
-async def test_a_filter_that_does_what_was_predicted(client: httpx.AsyncClient, ear: Paths, design: Json) -> None:
+async def test_unchanged_filter_is_as_predicted(client: httpx.AsyncClient, ear: Paths, design: Json) -> None:
     body = as_responses(ear, fir=design["fir"], takes=takes(ear, design["fir"]), prediction=design["prediction"])
     found = await verified(client, body)
     assert [each["code"] for each in found["diagnosis"]] == ["as_predicted"]
@@ -71,7 +71,7 @@ async def test_a_filter_that_does_what_was_predicted(client: httpx.AsyncClient, 
     assert again["predicted_noise_reduction_db"] == pytest.approx(predicted, abs=1e-3)
 
 
-async def test_the_outer_microphone_may_hear_the_loudspeaker(client: httpx.AsyncClient, ear: Paths) -> None:
+async def test_verify_allows_for_feedback_path(client: httpx.AsyncClient, ear: Paths) -> None:
     feedback = np.pad(0.2 * np.asarray(ear.secondary), (30, 0))[: len(ear.secondary)]
     body = as_responses(ear, feedback=feedback.tolist())
     body["feedback"] = {"impulse_response": body["feedback"]}
@@ -85,9 +85,7 @@ async def test_the_outer_microphone_may_hear_the_loudspeaker(client: httpx.Async
     assert found["trim"]["predicted_noise_reduction_db"] == pytest.approx(expected, abs=1.5)
 
 
-async def test_a_trimmed_filter_does_what_the_one_for_the_changed_path_does(
-    client: httpx.AsyncClient, ear: Paths, design: Json
-) -> None:
+async def test_trim_equals_design_for_changed_path(client: httpx.AsyncClient, ear: Paths, design: Json) -> None:
     changed = takes(ear, design["fir"], -1.2, 2)
     found = await verified(client, as_responses(ear, fir=design["fir"], takes=changed, snr_db=20))
     codes = {each["code"]: each.get("by") for each in found["diagnosis"]}
@@ -121,7 +119,9 @@ async def test_a_trimmed_filter_does_what_the_one_for_the_changed_path_does(
         ({"fir": [0.0] * 3}, "fir"),
     ],
 )
-async def test_what_is_wrong_is_named(client: httpx.AsyncClient, ear: Paths, change: Json, field: str) -> None:
+async def test_invalid_verification_names_field(
+    client: httpx.AsyncClient, ear: Paths, change: Json, field: str
+) -> None:
     one = {"x": signal(np.ones(40_000)), "e": signal(np.ones(40_000))}
     good = as_responses(ear, fir=[0.5] * 2048, takes=[one | {"state": state} for state in ("off", "on")])
     answer = await post(client, good | change)

@@ -48,7 +48,7 @@ def in_24_bits(values: np.ndarray, tag: int = 1) -> bytes:
     ],
     ids=["16 bits", "32 bits", "float32", "float64", "24 bits", "24 bits, extensible"],
 )
-def test_what_is_taken_comes_back_to_step(data: bytes, step: float) -> None:
+def test_samples_are_read_within_step(data: bytes, step: float) -> None:
     found = read_wav(data, "takes.0.x.wav")
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, SAMPLES, rtol=0, atol=1.5 * step)
@@ -70,7 +70,7 @@ GOOD = written(SAMPLES.astype(np.float32))
         (written((SAMPLES * 100 + 128).astype(np.uint8)), "invalid-field"),
     ],
 )
-def test_what_is_not_is_rejected_by_name(data: bytes, code: str) -> None:
+def test_other_wav_files_are_rejected(data: bytes, code: str) -> None:
     with pytest.raises(HttpProblem) as caught:
         read_wav(data, "takes.0.x.wav")
     assert caught.value.code == code

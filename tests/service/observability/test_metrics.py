@@ -43,7 +43,7 @@ def value(samples: dict[tuple[str, frozenset[tuple[str, str]]], float], name: st
     return samples.get((name, frozenset(labels.items())), 0.0)
 
 
-async def test_design_is_observed_once_everywhere(app: FastAPI, ear: Paths) -> None:
+async def test_metrics_count_design_once(app: FastAPI, ear: Paths) -> None:
     before = await scraped(app)
     async with connected(app) as client:
         content = orjson.dumps(as_responses(ear, method="ratio_base"))
@@ -101,7 +101,7 @@ async def test_state_is_read_at_each_scrape(app: FastAPI) -> None:
     assert [(model["name"], model["version"]) for model in models if model["default"] == "true"] == [("ears", "2")]
 
 
-async def test_predictions_stand_beside_scores_of_model(tmp_path: Path, ear: Paths) -> None:
+async def test_metrics_show_predictions_beside_scores(tmp_path: Path, ear: Paths) -> None:
     checkpoint = models.checkpoint(1)
     scores = Scores(held_out={"prime-log": {"noise_reduction_db": 20.0}, "k=1": {"noise_reduction_db": 21.0}})
     checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))

@@ -22,7 +22,7 @@ def test_design_is_dense_least_squares_solution(small_case: Case) -> None:
         assert relative_error(found[item], expected) < 1e-8
 
 
-def test_shared_design_is_dense_least_squares_solution_of_all_ears(small_case: Case) -> None:
+def test_shared_design_equals_dense_least_squares(small_case: Case) -> None:
     found = design_shared_wmmse(small_case.paths(), small_case.psd(), SMALL_N_TAPS)
     omega = oracle.weights(small_case.reference_psd)
     rows = toeplitz_oracle.fourier_rows(small_case.n_bins, SMALL_N_TAPS)

@@ -241,7 +241,7 @@ static double residual_where(const double *sums, int b, double missing_r, double
 /* Computes all figures of a filter from its sums. */
 static void figures_of(const double *sums, const knowledge *k, prediction_figures *found)
 {
-    enum { AS_PREDICTED, LOUDER, QUIETER, LATER, EARLIER, BETTER_MEASURED, N_CASES };
+    enum { AS_PREDICTED, LOUDER, QUIETER, LATER, EARLIER, BETTER_MEASURED, AS_SENT, N_CASES };
     double unknown[N_BANDS], in_mean[N_BANDS], in_amp[N_BANDS], in_wide[N_BANDS], mean[N_CASES] = {0}, before_level[4] = {0}, after_level[4] = {0};
     const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS;
     unknown_power(sums, k, unknown);
@@ -255,13 +255,15 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
     mean_weights(k->silent, AMP_FIRST, AMP_COUNT, in_amp);
     mean_weights(k->silent, 0, N_BANDS, in_wide);
     found->amplification = found->wide_amplification = 0;
-    int finite = 1;
+    int finite = 1, knows_device = 0;
     for (int n = 0; n < N_SUMS; n++)
         finite &= isfinite(sums[n]);
     for (int b = 0; b < N_BANDS; b++) {
         double after[N_CASES], missing_r = 1 - cos(one_sample[b]), missing_i = sin(one_sample[b]);
         double left = unknown[b] + control_error(k, b) * sums[POWER_CONTROL * N_BANDS + b] + silence;
-        double natural = k->uncertainty ? unknown[b] : fmin(unknown[b], constant.natural_spread * k->learned[b] * disturbance[b]);
+        /* For a model that knows no device, any uncertainty may be natural. */
+        double typical = k->learned[b] > 0 ? constant.natural_spread * k->learned[b] * disturbance[b] : INFINITY;
+        double natural = k->uncertainty ? unknown[b] : fmin(unknown[b], typical);
         double before = disturbance[b] + unknown[b] + silence, residual = sums[POWER_RESIDUAL * N_BANDS + b];
         after[AS_PREDICTED] = residual + left;
         after[LOUDER] = residual_where(sums, b, 1 - louder, 0) + left;
@@ -276,13 +278,19 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
             mean[AS_PREDICTED] += in_mean[b] * reduction;
             for (int n = LOUDER; n <= EARLIER; n++)
                 mean[n] += in_mean[b] * decibels(before / after[n]);
+            mean[AS_SENT] += in_mean[b] * decibels((disturbance[b] + silence) / (residual + silence));
             mean[BETTER_MEASURED] += in_mean[b] * decibels((disturbance[b] + natural + silence) / (residual + natural + silence));
         }
+        knows_device |= k->learned[b] != 0;
         double weights[4] = {b < AMP_FIRST, b >= AMP_FIRST + AMP_COUNT, 1, a_weights[b]};
         for (int n = 0; n < 4; n++)
             before_level[n] += weights[n] * before, after_level[n] += weights[n] * after[AS_PREDICTED];
     }
     found->mean = mean[AS_PREDICTED];
+    if (!k->is_true && !knows_device && (k->uncertainty || k->has_coherence)) {
+        double widest = k->uncertainty ? constant.widest_uncertainty_db : constant.widest_coherence_db;
+        found->interval = fmax(found->interval, fmin(constant.cost_share * (mean[AS_SENT] - found->mean), widest));
+    }
     found->low = -level_change(before_level[0], after_level[0]);
     found->high = -level_change(before_level[1], after_level[1]);
     found->level = level_change(before_level[2], after_level[2]);

@@ -12,6 +12,7 @@ enum { DIAGONAL, GOHBERG_SEMENCUL, EXACT }; /* preconditioners */
 typedef struct {
     int n_fft, first_band, n_bands, preconditioner, n_iterations, settles;
     double risk_weight, damping, step_cap /* 0: none */, ceiling_weight, tolerance;
+    double band_weights[N_BANDS]; /* in J's mean, of mean one over its bands; 0: in no other */
 } refinement_profile;
 
 /* One condition on the profile's grid; arrays are [bins]. */
@@ -57,10 +58,9 @@ static void residual_power(const refinement_profile *profile, const band_edges *
     }
 }
 
-static inline int is_target(const refinement_profile *profile, int band)
+static inline double mean_weight(const refinement_profile *profile, int band)
 {
-    int b = profile->first_band + band;
-    return b >= NR_FIRST && b < NR_FIRST + NR_COUNT;
+    return profile->band_weights[profile->first_band + band];
 }
 
 /* What is known of a band: UNKNOWN ones count only by what makes them louder, ABSENT ones, in which no
@@ -106,7 +106,8 @@ static double objective_of(const refinement_profile *profile, const refinement_s
         }
     }
     for (int b = 0; b < profile->n_bands; b++)
-        mean += is_target(profile, b) && amplitude[b] != 0 ? 2 * log(amplitude[b]) / NR_COUNT : 0;
+        if (mean_weight(profile, b) != 0 && amplitude[b] != 0)
+            mean += mean_weight(profile, b) * (2 * log(amplitude[b]) / NR_COUNT);
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++)
             if (knowledge_of(profile, &s->conditions[t], b) != UNKNOWN)
@@ -119,7 +120,8 @@ static double objective_of(const refinement_profile *profile, const refinement_s
                 slope[t][b] = known == UNKNOWN && log_ratio > 0 ? constant.unknown_weight * share : 0;
                 continue;
             }
-            double of_mean = is_target(profile, b) ? share * exp(log_ratio / 2) / amplitude[b] / NR_COUNT : 0;
+            double weight = mean_weight(profile, b);
+            double of_mean = weight != 0 ? weight * (share * exp(log_ratio / 2) / amplitude[b] / NR_COUNT) : 0;
             slope[t][b] = of_mean + profile->risk_weight * share * exp(log_ratio - largest) / sum;
         }
     double soft_maximum = sum == 0 ? 0 : largest + log(sum / profile->n_bands);

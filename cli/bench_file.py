@@ -1,0 +1,178 @@
+"""Files of the bench, as `workbench/bench_file.schema.json` declares them: measurements, filters, sessions.
+
+The page reads and writes the same files (`workbench/bench_file.js`). Numbers are float32, as lists or in base64, and
+come back bit by bit.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from measurement.files.errors import FileError
+
+Json = dict[str, Any]
+
+# Fields of a measurement that a request takes.
+PATH_FIELDS = ("primary", "secondary", "coherence", "feedback", "uncertainty", "sign")
+_PATHS = ("primary", "secondary", "feedback")
+# Controls of the page, by the option that they set.
+_SETTINGS = {"k": "k", "ceiling": "max_gain_db", "latency": "latency_samples", "method": "method"}
+
+
+def load(file: Path) -> Json:
+    """Read a JSON object; raises FileError."""
+    try:
+        document = orjson.loads(file.read_bytes())
+    except OSError as error:
+        raise FileError(f"{file}: it cannot be read ({error.strerror})") from error
+    except orjson.JSONDecodeError as error:
+        raise FileError(f"{file}: it is no JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise FileError(f"{file}: it holds no JSON object")
+    return document
+
+
+def measurements(file: Path, document: Json) -> list[Json]:
+    """Return the measurements in use: the one of the file, or the session's current one, or all of a joint filter.
+
+    Raises
+    ------
+    FileError
+        The file holds no measurement.
+    """
+    if "session" not in document:
+        missing = [name for name in ("primary", "secondary") if name not in document]
+        if missing:
+            raise FileError(
+                f"{file}: it has no {' and no '.join(missing)}; give the file that `prime-anc calibrate` wrote, or a "
+                "session of the page"
+            )
+        return [document]
+    every, current = document["session"], document.get("current", 0)
+    try:
+        found = [ear for ear in every if ear.get("used")] if document.get("joint") else [every[current]]
+        if not found or not all("primary" in ear and "secondary" in ear for ear in found):
+            raise KeyError
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise FileError(f"{file}: this session has no measurement in use; load one on the page") from error
+    return list(found)
+
+
+def path_fields(file: Path, measurement: Json) -> Json:
+    """Return the fields of a measurement as a request takes them; raises FileError."""
+    found = {name: measurement[name] for name in PATH_FIELDS if measurement.get(name) is not None}
+    for name, value in found.items():
+        if name in _PATHS:
+            inner = value.get("impulse_response", value) if isinstance(value, dict) else value
+            if not isinstance(inner, dict) or "float32" in inner:
+                found[name] = {"impulse_response": series(file, name, inner)}
+        elif name != "sign":
+            found[name] = series(file, name, value)
+    return found
+
+
+def series(file: Path, name: str, value: Any) -> Any:
+    """Return numbers: a list as it is, base64 as an array; raises FileError."""
+    if not (isinstance(value, dict) and isinstance(value.get("float32"), str)):
+        return value
+    try:
+        return np.frombuffer(base64.b64decode(value["float32"], validate=True), "<f4")
+    except (binascii.Error, ValueError) as error:
+        raise FileError(f"{file}: its {name} is no base64 of float32 ({error})") from error
+
+
+def settings(document: Json) -> Json:
+    """Return the options of a design that a session sets; values that are none are left out."""
+    found: Json = {}
+    for control, option in _SETTINGS.items():
+        value = Json(document.get("settings") or {}).get(control)
+        if option == "method":
+            found |= {option: value} if isinstance(value, str) and value else {}
+            continue
+        try:
+            number = float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            continue
+        found[option] = int(number) if option == "k" else number
+    return found
+
+
+def control_filter(file: Path, document: Json, name: str = "") -> Json:
+    """Return the filter of a file: its own, or one that a session keeps.
+
+    Parameters
+    ----------
+    file, document
+        The file and what it holds.
+    name
+        Name of the kept one; it may be left out if there is one only.
+
+    Raises
+    ------
+    FileError
+        The session keeps none, or several.
+    """
+    if "session" not in document:
+        return document
+    kept = {
+        str(item.get("name")): item.get("design") for item in document.get("kept") or () if isinstance(item, dict)
+    }
+    if not kept:
+        raise FileError(f"{file}: this session keeps no filter; keep one on the page")
+    if not name and len(kept) == 1:
+        (design,) = kept.values()
+    elif name in kept:
+        design = kept[name]
+    else:
+        names = ", ".join(f"{file}#{item}" for item in kept)
+        raise FileError(f"{file}: this session keeps several filters; give one of {names}")
+    if not isinstance(design, dict) or "fir" not in design:
+        raise FileError(f"{file}: the filter that this session keeps has no taps")
+    return design | {"fir": series(file, "fir", design["fir"])}
+
+
+def session(measured: Iterable[tuple[str, Json]], filters: Iterable[tuple[str, Json]], *, joint: bool) -> Json:
+    """Build a session for the page.
+
+    Parameters
+    ----------
+    measured
+        Label and fields of each measurement.
+    filters
+        Name and document of each filter with its prediction.
+    joint
+        Whether one filter is for all measurements.
+    """
+    ears = []
+    for label, fields in measured:
+        ear: Json = {"label": label, "used": True, "sign": fields.get("sign", "minus")}
+        for name in (*_PATHS, "coherence"):
+            value = fields.get(name)
+            if value is not None:
+                samples = value.get("impulse_response") if isinstance(value, Mapping) else value
+                if samples is None:
+                    raise FileError(f"{label}: the page reads impulse responses, no spectra")
+                ear[name] = {"float32": _base64(samples)}
+        if fields.get("uncertainty") is not None:
+            ear["uncertainty"] = np.asarray(fields["uncertainty"], np.float32).ravel().tolist()
+        ears.append(ear)
+    kept = [
+        {"name": name, "design": {field: found[field] for field in _KEPT_FIELDS if field in found}}
+        for name, found in filters
+    ]
+    return {"session": ears, "current": 0, "joint": joint, "settings": {}, "kept": kept}
+
+
+_KEPT_FIELDS = ("fir", "prediction", "sign", "latency_samples")
+
+
+def _base64(samples: NDArray[Any] | list[float]) -> str:
+    return base64.b64encode(np.asarray(samples, "<f4").tobytes()).decode()

@@ -1,0 +1,227 @@
+"""`prime-anc example` and `prime-anc simulate`: recordings without an earphone at hand."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from cli import inputs, tables
+from measurement.files import measurements
+from measurement.files.errors import FileError
+from synthesis.conventions import SAMPLE_RATE_HZ
+
+Json = dict[str, Any]
+Real = NDArray[np.floating]
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+# RMS of the sound at the outer microphone, of full scale: loud, and 26 dB below clipping.
+SOUND_RMS = 0.05
+EXAMPLE_GAIN = 0.35
+# Loudspeaker to outer microphone of the example listener: as to the error microphone, later and 40 dB quieter.
+FEEDBACK_LEVEL, FEEDBACK_DELAY = 0.01, 4
+SECONDS = click.FloatRange(1, 60)
+
+
+def seconds_option(default: float) -> Any:
+    """Make the flag for the length of recordings."""
+    return click.option(
+        "--seconds", type=SECONDS, default=default, show_default=True, help="Length of a recording."
+    )
+
+
+snr_option = click.option(
+    "--snr-db",
+    type=click.FloatRange(0, 120),
+    default=50.0,
+    show_default=True,
+    help="Sound at either microphone over the microphone's noise, which is white.",
+)
+seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Of the sound and the noise.")
+
+
+@click.command()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    show_default=True,
+    help="Folder for the recordings.",
+)
+@seconds_option(8.0)
+@snr_option
+@seed_option
+def example(output: Path, seconds: float, snr_db: float, seed: int) -> None:
+    """Write recordings of the example listener, to start without an earphone.
+
+    They are simulated: white noise through the true paths of a listener drawn from a model's prior. off.wav:
+    loudspeaker silent. on.wav: gain 0.35. drive.wav: loudspeaker alone. listener.npz: the true paths, which only
+    `prime-anc simulate` may know.
+    """
+    ear = np.load(str(files("cli") / "example_ear.npz"))
+    primary, secondary = ear["primary"].astype(float), ear["secondary"].astype(float)
+    feedback = FEEDBACK_LEVEL * np.concatenate((np.zeros(FEEDBACK_DELAY), secondary[:-FEEDBACK_DELAY]))
+    random = np.random.default_rng(seed)
+    n = round(seconds * SAMPLE_RATE_HZ)
+    output.mkdir(parents=True, exist_ok=True)
+    for name, gain in (("off.wav", 0.0), ("on.wav", EXAMPLE_GAIN)):
+        sound = SOUND_RMS * random.standard_normal(n)
+        outer = _through(sound, 1, gain * feedback)
+        error = _through(sound, primary) - gain * _through(outer, secondary)
+        _write(output / name, [outer, error], snr_db, random)
+    played = SOUND_RMS * random.standard_normal(n)
+    drive = [_through(played, feedback), _through(played, secondary)]
+    _write(output / "drive.wav", drive, snr_db, random, first=[played])
+    true = output / "listener.npz"
+    np.savez(true, primary=primary, secondary=secondary, feedback=feedback, sample_rate=SAMPLE_RATE_HZ)
+    tables.notes([f"written: {true}"], "")
+    off, on, ear_file = (output / name for name in ("off.wav", "on.wav", "ear.json"))
+    click.echo(f"next: prime-anc calibrate {off} {on} --gain {EXAMPLE_GAIN} -o {ear_file}")
+
+
+def _through(signal: Real, response: Any, loop: Real | None = None) -> Real:
+    """Filter a signal by response / (1 + loop), whose poles have decayed at the end."""
+    n_fft = 1 << (len(signal) + 2**15).bit_length()
+    spectrum = np.fft.rfft(signal, n_fft) * (np.fft.rfft(response, n_fft) if np.ndim(response) else response)
+    if loop is not None:
+        spectrum /= 1 + np.fft.rfft(loop, n_fft)
+    return np.asarray(np.fft.irfft(spectrum, n_fft)[: len(signal)])
+
+
+def _write(
+    file: Path, channels: list[Real], snr_db: float, random: np.random.Generator, first: list[Real] | None = None
+) -> None:
+    """Write channels with noise as WAV, after those without."""
+    import soundfile
+
+    noisy = [
+        channel + 10 ** (-snr_db / 20) * channel.std() * random.standard_normal(len(channel))
+        for channel in channels
+    ]
+    soundfile.write(file, np.stack([*(first or []), *noisy], 1), SAMPLE_RATE_HZ, subtype="FLOAT")
+    tables.notes([f"written: {file}"], "")
+
+
+@click.command()
+@click.argument("ear", type=FILE)
+@click.argument("control_filter", type=FILE)
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    type=FILE,
+    multiple=True,
+    help="File for the recording with the filter off, then for that with it on.",
+)
+@click.option(
+    "--sound", type=FILE, help="Recording whose first channel is the outside sound; default: white noise."
+)
+@click.option("--rounded-feedback", is_flag=True, help="Sections feed back outputs rounded to the data word.")
+@click.option("--gain-db", type=float, default=0.0, help="Loudspeaker louder than it was measured, to see a fault.")
+@seconds_option(10.0)
+@snr_option
+@seed_option
+def simulate(
+    ear: Path,
+    control_filter: Path,
+    outputs: tuple[Path, ...],
+    sound: Path | None,
+    rounded_feedback: bool,
+    gain_db: float,
+    seconds: float,
+    snr_db: float,
+    seed: int,
+) -> None:
+    """Record a filter as if it ran: off, and on.
+
+    EAR is a measurement, or the example's listener.npz; CONTROL_FILTER is what `prime-anc export` wrote as .json, or a
+    design. The filter runs sample by sample in the chip's number format and rate, with its saturation and round-off;
+    rate conversion costs no time.
+    `prime-anc verify` takes the two recordings.
+    """
+    if len(outputs) != 2:
+        raise click.UsageError("give two files: -o quiet.wav -o running.wav")
+    paths, notes = inputs.ear(ear)
+    tables.notes(notes)
+    document = inputs.running_filter(control_filter)
+    random = np.random.default_rng(seed)
+    n = round(seconds * SAMPLE_RATE_HZ)
+    for file, is_on in zip(outputs, (False, True), strict=True):
+        outside = _sound(sound) if sound else SOUND_RMS * random.standard_normal(n)
+        channels, clipped = recorded(
+            paths, document if is_on else None, outside, is_wide=not rounded_feedback, gain=10 ** (gain_db / 20)
+        )
+        _write(file, channels, snr_db, random)
+        if clipped > 1e-4:
+            tables.notes([f"the filter's output clips in {100 * clipped:.2g} % of samples; lower the ceiling"])
+
+
+def _sound(file: Path) -> Real:
+    """Read the first channel of a recording at 48 kHz."""
+    found = measurements.signals_at_48_khz(measurements.read(file))
+    samples = np.asarray(next(iter(found.channels.values())), np.float64)
+    if not samples.any():
+        raise FileError(f"{file}: it is silent; give a recording of the outside sound")
+    return samples
+
+
+def recorded(
+    paths: Json, document: Json | None, outside: Real, *, is_wide: bool = True, gain: float = 1.0
+) -> tuple[list[Real], float]:
+    """Simulate a recording of both microphones.
+
+    Parameters
+    ----------
+    paths
+        Fields of a measurement.
+    document
+        Export that runs; None: the filter is off.
+    outside
+        Outside sound at the outer microphone, real [n], 48 kHz.
+    is_wide, gain
+        Of the sections' feedback, and of the loudspeaker.
+
+    Returns
+    -------
+    tuple[list[Real], float]
+        x and e, real [n] each, and the share of the filter's output samples at full scale.
+    """
+    primary, secondary = (inputs.response_of(paths[name]) for name in ("primary", "secondary"))
+    if document is None:
+        return [outside, _through(outside, primary)], 0.0
+    from hardware.running import Machine, run_in_loop
+    from synthesis.errors import InvalidOption
+
+    coefficients = document["coefficients"]
+    sign = 1.0 if document.get("sign", "minus") == "minus" else -1.0
+    try:
+        machine = Machine(coefficients, is_wide=is_wide)
+    except InvalidOption as error:
+        raise click.UsageError(str(error)) from error
+    rate = machine.sample_rate_hz
+    feedback = None
+    if paths.get("feedback"):
+        feedback = sign * gain * _at_rate(inputs.response_of(paths["feedback"]), rate) * (SAMPLE_RATE_HZ / rate)
+    microphone, output = run_in_loop(machine, _at_rate(outside, rate), feedback)
+    clipped = float(np.mean(np.abs(output) >= 0.9999)) if coefficients.get("number_format") else 0.0
+    outer = _at_rate(microphone, SAMPLE_RATE_HZ, rate)[: len(outside)]
+    played = _at_rate(output, SAMPLE_RATE_HZ, rate)[: len(outside)]
+    if delay := document.get("latency_samples"):
+        spectrum = np.fft.rfft(played)
+        turns = np.arange(len(spectrum)) * (delay / len(played))
+        played = np.fft.irfft(spectrum * np.exp(-2j * np.pi * turns), len(played))
+    return [outer, _through(outside, primary) - sign * gain * _through(played, secondary)], clipped
+
+
+def _at_rate(signal: Real, rate_hz: float, given_hz: float = SAMPLE_RATE_HZ) -> Real:
+    """Convert a signal to another rate without delay, as if it were periodic."""
+    if rate_hz == given_hz:
+        return signal
+    from scipy.signal import resample
+
+    return np.asarray(resample(signal, round(len(signal) * rate_hz / given_hz)))

@@ -1,0 +1,231 @@
+"""Fit the sections of a feedback controller to its closed loop.
+
+With L = S K + W F, the residual of the filter is left times 1 / (1 + L). J is minimised over the sections' unknowns by
+Levenberg-Marquardt steps from several starts. Penalties keep every plant's L away from the real axis below -1, and |K|
+below its ceiling. A step that takes L across that ray is refused: 1 + L stays in the plane without the negative real
+axis and cannot encircle 0, so that the loop is stable for every gain from 0 to the present one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hardware.cascade import HIGHEST_SHARE, Cascade
+from hardware.residual_power import SUB_BANDS_PER_BAND, Complex, Real, spread, sub_bands
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.loop import crosses_below
+from synthesis.objective import objective
+from synthesis.profiles import FAST, SILENCE, RefinementProfile
+
+# Frequency range of poles and zeros (Hz), and range of their quality.
+LIMITS_HZ, QUALITIES = (15.0, 20_000.0), (0.25, 6.0)
+# Share of the disturbance that no reduction counts below: without it, the fit drives poles to 0 Hz.
+CAP = 1e-4
+# Weight of a squared violation (nepers) at one frequency of one plant.
+BARRIER_WEIGHT = 20.0
+# Starts: poles and zeros (Hz) of an earphone's controller with their qualities, jittered by SPREAD nepers, at a gain
+# with which no |L| exceeds START_GAIN. Controllers of persons' ears converge to such places.
+START_POLES = ((95, 1.2), (488, 0.5), (4750, 0.25), (153, 0.7), (1190, 1.2), (19, 0.8), (315, 0.7), (12_500, 0.7))
+START_ZEROS = ((60, 0.6), (1140, 1.1), (4260, 5.0), (140, 0.8), (2500, 1.4), (72, 0.55), (324, 0.65), (8930, 0.3))
+START_GAIN, SPREAD = 0.4, 0.2
+# Rows and steps: on half of the sub-bands, of the best on these, and of the best on all.
+N_STARTS, N_FIRST, N_TRIED, N_SECOND, N_KEPT, N_LAST = 10, 25, 4, 25, 2, 60
+# Step (nepers) by which a cascade is turned down.
+TURNED_DOWN = 0.1
+_TINY = 1e-30
+
+
+@dataclass(frozen=True, eq=False)
+class LoopProblem:
+    """What a controller is fitted to. Frequencies [n] are those of the sub-bands, then others outside."""
+
+    # Hz, up to half of the chip's rate.
+    frequency_hz: Real
+    # S of the scored conditions with the chip's delay, complex [n_conditions, n_sub_bands].
+    scored: Complex
+    # W F of the scored conditions, as `scored`.
+    scored_before: Complex
+    # S and W F of all plants that have to be stable, complex [n_plants, n]; 0 above the measured band.
+    plants: Complex
+    plants_before: Complex
+    # Power of |P (1 + W F) - S W|^2 per sub-band over the total disturbance, [n_conditions, n_sub_bands].
+    residual: Real
+    # Power of the disturbance per band over its total, [n_conditions, 31].
+    disturbance: Real
+    # Weights of the conditions, with sum one.
+    share: Real
+    # Largest |K|, [n].
+    ceiling: Real
+    # Least distance of L from the real axis below -1.
+    distance: float
+    sample_rate_hz: float
+    # Whose weights J has.
+    profile: RefinementProfile = FAST
+    per_band: int = SUB_BANDS_PER_BAND
+
+    def halved(self) -> LoopProblem:
+        """Join neighbouring sub-bands in pairs: coarser, and twice as fast."""
+        fine, coarse = sub_bands(self.per_band)[0], sub_bands(self.per_band // 2)[0]
+        first = np.searchsorted(fine, coarse[:-1])
+        kept = np.concatenate((first, np.arange(len(fine) - 1, len(self.frequency_hz))))
+        return replace(
+            self,
+            frequency_hz=self.frequency_hz[kept],
+            scored=self.scored[:, first],
+            scored_before=self.scored_before[:, first],
+            plants=self.plants[:, kept],
+            plants_before=self.plants_before[:, kept],
+            residual=np.add.reduceat(self.residual, first, axis=-1),
+            ceiling=self.ceiling[kept],
+            per_band=self.per_band // 2,
+        )
+
+
+def fit_bins(extra: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the bins of the design grid at which a loop is fitted: the sub-bands' middles, then bins outside."""
+    first, _ = sub_bands()
+    outside = [*range(first[0]), *(np.array([22_500, 23_200, 23_900]) * DESIGN_N_FFT // SAMPLE_RATE_HZ)]
+    return np.concatenate(((first[:-1] + first[1:] - 1) // 2, np.setdiff1d(np.append(extra, outside), first)))
+
+
+def frequencies_beyond_hz(sample_rate_hz: float) -> Real:
+    """Return frequencies above the design grid, up to nearly half of the chip's rate."""
+    highest_hz = HIGHEST_SHARE * sample_rate_hz
+    beyond: Real = np.geomspace(24_500, highest_hz, 8) if highest_hz > 24_500 else np.zeros(0)
+    return beyond
+
+
+class ControllerFit(Cascade):
+    """Fit of n sections to all plants."""
+
+    max_step = 0.7
+    # Near K = 0 most unknowns change nothing, and undamped steps in them would hide the others.
+    least_damping = 0.3
+
+    def __init__(self, problem: LoopProblem, n_sections: int) -> None:
+        rate = problem.sample_rate_hz
+        limits_hz = (LIMITS_HZ[0], min(LIMITS_HZ[1], 0.46 * rate))
+        super().__init__(n_sections, problem.frequency_hz, rate, limits_hz, QUALITIES)
+        self.problem, self.n_scored = problem, problem.residual.shape[-1]
+        self.ascending = np.argsort(problem.frequency_hz)
+        self.first_of_band = np.flatnonzero(np.diff(sub_bands(problem.per_band)[1], prepend=-1))
+
+    def starts(self, n_starts: int, random: np.random.Generator) -> Real:
+        """Return quiet cascades, [n_starts, 4 n + 1], and choose the sign of K with which they reduce J."""
+        parts = np.empty((n_starts, 4, self.n))
+        for n, roots in enumerate((START_POLES, START_ZEROS)):
+            chosen = np.log([roots[i % len(roots)] for i in range(self.n)])
+            parts[:, 2 * n : 2 * n + 2] = chosen.T + random.normal(0, SPREAD, (n_starts, 2, self.n))
+        parts[:, 0::2] = np.log(self.warped(np.exp(parts[:, 0::2]).clip(1.0, 0.46 * self.sample_rate_hz)))
+        unknowns = self.within(np.concatenate((parts.reshape(n_starts, -1), np.zeros((n_starts, 1))), 1))
+        size = np.abs(self.response(unknowns))
+        loudest = np.maximum(
+            (size * np.abs(self.problem.plants).max(0)).max(1), (size / self.problem.ceiling).max(1)
+        )
+        unknowns[:, -1] = np.log(START_GAIN / np.maximum(loudest, _TINY))
+        response = self.response(unknowns)
+        louder, quieter = (np.sort(self.objective(sign * response, BARRIER_WEIGHT)[0])[0] for sign in (-1, 1))
+        if louder < quieter:
+            self.sign = -self.sign
+        return unknowns
+
+    def loops(self, response: Complex) -> tuple[Complex, Complex]:
+        """Return S K and L of all plants, complex [n_starts, n_plants, n]."""
+        part = response[:, None] * self.problem.plants
+        return part, part + self.problem.plants_before
+
+    def inside(self, unknowns: Real) -> Real:
+        """Turn rows down until no loop crosses the ray, as on the plants or frequencies of another fit."""
+        while not (finite := np.isfinite(self.objective(self.response(unknowns), BARRIER_WEIGHT)[0])).all():
+            unknowns[~finite, -1] -= TURNED_DOWN
+        return unknowns
+
+    def objective(self, response: Complex, weight: float) -> tuple[Real, ...]:
+        """Compute J with the penalties, infinite where a loop crosses the ray; then band weights and violations."""
+        problem = self.problem
+        _, loop = self.loops(response)
+        closed = 1 + loop
+        distance = np.where(closed.real < 0, np.abs(loop.imag), np.abs(closed))
+        near = np.log(problem.distance / np.maximum(distance, _TINY)).clip(0)
+        excess = np.log(np.maximum(np.abs(response), _TINY) / problem.ceiling).clip(0)
+        of_scored = response[:, None, : self.n_scored] * problem.scored
+        closed = 1 + of_scored + problem.scored_before
+        fine = problem.residual / (closed.real**2 + closed.imag**2)
+        power = np.add.reduceat(fine, self.first_of_band, axis=-1) + CAP * problem.disturbance
+        log_ratio = np.log((power + SILENCE) / (problem.disturbance + SILENCE))
+        value, slope = objective(log_ratio, problem.share, problem.profile)
+        value = value + weight * ((near**2).sum((1, 2)) + (excess**2).sum(1))
+        crossed = crosses_below(loop[..., self.ascending]).any(-1)
+        weights = spread(slope / (power + 1e-12), problem.per_band) * fine
+        return np.where(crossed, np.inf, value), weights, near, excess
+
+    def normal_equations(
+        self, polynomials: tuple[Real, Real, Real], response: Complex, *details: Real
+    ) -> tuple[Real, Real]:
+        """Compute J^T J and J^T r.
+
+        With d ln K / d theta = phi, every residual changes by Re(c phi) or by c phi. At a frequency, conditions and
+        plants share phi, so that their sums are one quadratic form in its real and imaginary part.
+        """
+        weights, near, excess = details
+        problem, scored = self.problem, slice(self.n_scored)
+        of_scored = response[:, None, scored] * problem.scored
+        share = of_scored / (1 + of_scored + problem.scored_before)
+        gradient = (BARRIER_WEIGHT * excess).astype(complex)
+        real_real = BARRIER_WEIGHT * (excess > 0)
+        mixed, imag_imag = np.zeros_like(real_real), np.zeros_like(real_real)
+        gradient[:, scored] -= (weights * share).sum(1)
+        alike = (weights * (share.real**2 + share.imag**2)).sum(1)
+        real_real[:, scored] += alike
+        imag_imag[:, scored] += alike
+        if near.any():
+            part, loop = self.loops(response)
+            closed = 1 + loop
+            towards = part / np.where(closed.real < 0, 1j * loop.imag, closed)
+            counted = BARRIER_WEIGHT * (near > 0)
+            gradient -= BARRIER_WEIGHT * (near * towards).sum(1)
+            real_real += (counted * towards.real**2).sum(1)
+            mixed -= (counted * towards.real * towards.imag).sum(1)
+            imag_imag += (counted * towards.imag**2).sum(1)
+        slopes = self.slopes(polynomials)
+        flat = slopes.reshape(*slopes.shape[:2], -1)
+        away = np.concatenate((gradient.real, -gradient.imag), -1).astype(np.float32)
+        pulled = flat @ away[..., None]
+        # The root of the quadratic form.
+        first = np.sqrt(real_real + _TINY)
+        second = mixed / first
+        third = np.sqrt((imag_imag - second**2).clip(0))
+        first, second, third = (item[:, None].astype(np.float32) for item in (first, second, third))
+        slopes[:, :, 0] *= first
+        slopes[:, :, 0] += second * slopes[:, :, 1]
+        slopes[:, :, 1] *= third
+        return (flat @ flat.mT).astype(np.float64), pulled.astype(np.float64)
+
+
+def fit_controller(problem: LoopProblem, n_sections: int, rows: Real | None = None) -> tuple[ControllerFit, Real]:
+    """Fit a controller.
+
+    Parameters
+    ----------
+    problem
+        Loops and objective.
+    n_sections
+        Number of sections.
+    rows
+        Unknowns that an earlier fit of as many sections has found; None: from several starts.
+
+    Returns
+    -------
+    tuple[ControllerFit, Real]
+        The fit, and its rows of unknowns, the best first.
+    """
+    fit = ControllerFit(problem, n_sections)
+    if rows is None:
+        coarse = ControllerFit(problem.halved(), n_sections)
+        rows = coarse.steps(coarse.starts(N_STARTS, np.random.default_rng(0)), N_FIRST, BARRIER_WEIGHT)
+        rows = coarse.steps(rows[:N_TRIED], N_SECOND, BARRIER_WEIGHT)[:N_KEPT]
+        fit.sign = coarse.sign
+    return fit, fit.steps(fit.inside(rows), N_LAST, BARRIER_WEIGHT)

@@ -1,0 +1,305 @@
+"""A feedback controller K on the error microphone, beside the filter W.
+
+    y = W m + K e,   E = (P (1 + W F) - S W) X / (1 + L),   L = W F + S K                theory (23).
+
+The paths P / (1 + S K) and S / (1 + S K) have the residual of both together, so that W is designed on them as on any
+others. What K adds to the reduction of W in a bin is |1 + S K|^2, of W's residual as of what is unknown of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.bands import NR_BANDS, columns
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidOption
+from synthesis.loop import judge_loop, loop_gain
+from synthesis.methods import Path, spectrum
+from synthesis.predict import level_changes_db, secondary_errors
+from synthesis.sections import Sections
+from synthesis.types import Complex64, Float32, Loop, Paths, Prediction, Problem
+from synthesis.unknown import BAND_BINS
+
+Real = NDArray[np.float64]
+Complex = NDArray[np.complex128]
+
+_BINS_HZ = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
+# Largest share of the disturbance that is taken for unknown where W hardly changes a band.
+MOST_UNKNOWN = 10.0
+# Frequencies about a resonance at which a loop is judged, in half bandwidths.
+ABOUT_RESONANCE = np.linspace(-6, 6, 25)
+# Band whose largest |S| stands for the frequencies above it, where none was measured.
+HIGHEST_MEASURED_HZ = (10_000.0, 20_000.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Controller:
+    """A controller as it runs on a chip, in the units of the secondary path."""
+
+    sections: Sections
+    # Delay of the chip's loop, converters and computation, that the secondary path does not contain.
+    latency_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raise InvalidOption for sections that are not finite, or not stable themselves."""
+        if not np.isfinite(self.sections.rows).all():
+            raise InvalidOption(
+                "controller: a coefficient is NaN or infinite; send finite numbers", "controller.sos"
+            )
+        if not self.sections.is_stable:
+            raise InvalidOption(
+                "controller: a pole of its sections is not inside the unit circle; check the signs of a1 and a2",
+                "controller.sos",
+            )
+
+    def response(self, frequency_hz: Real) -> Complex:
+        """Evaluate K with its delay at frequencies up to half of the chip's rate, complex [n]."""
+        delay = np.exp(-2j * np.pi * self.latency_s * frequency_hz)
+        response: Complex = self.sections.response(frequency_hz) * delay
+        return response
+
+    @cached_property
+    def on_bins(self) -> Complex:
+        """K on the design grid, [16385]."""
+        return self.undelayed * np.exp(-2j * np.pi * self.latency_s * _BINS_HZ)
+
+    @cached_property
+    def undelayed(self) -> Complex:
+        """K without its delay on the design grid, 0 above half of the chip's rate, [16385]."""
+        return self.sections.at_design_rate()
+
+    @cached_property
+    def resonances_hz(self) -> Real:
+        """Frequencies between the bins at which a sharp or low resonance of K may turn a loop."""
+        poles = np.concatenate([np.roots(row) for row in self.sections.rows[:, 3:]] or [np.zeros(0)])
+        poles = poles[(poles.imag >= 0) & (np.abs(poles) > 0)]
+        rate = self.sections.sample_rate_hz / (2 * np.pi)
+        centre, half_width = np.angle(poles) * rate, -np.log(np.abs(poles)) * rate
+        near = centre[:, None] + half_width[:, None] * ABOUT_RESONANCE
+        found = np.concatenate((near.ravel(), np.geomspace(0.05, 60, 200)))
+        return np.sort(found[(found > 0) & (found < _BINS_HZ[-1])])
+
+    @cached_property
+    def at_resonances(self) -> Complex:
+        """K at these frequencies."""
+        return self.response(self.resonances_hz)
+
+    @cached_property
+    def loudest_beyond(self) -> float:
+        """Largest |K| from the design grid's end to half of the chip's rate; 0 if there is nothing beyond."""
+        half = self.sections.sample_rate_hz / 2
+        if half <= _BINS_HZ[-1]:
+            return 0.0
+        return float(np.abs(self.response(np.geomspace(_BINS_HZ[-1], half, 256))).max())
+
+
+def judge(controller: Controller, plant: Complex, before: Complex | None = None) -> Loop:
+    """Compute stability and margins of the loop that a controller closes.
+
+    Parameters
+    ----------
+    controller
+        K.
+    plant
+        S on the design grid, [16385].
+    before
+        W F on the design grid, [16385]; None without a feedback path.
+
+    Returns
+    -------
+    Loop
+        `stable` also requires |S K| < 1 above 24 kHz, where the largest |S| from 10 to 20 kHz stands for S.
+    """
+    loop = plant * controller.on_bins
+    between = _interpolated(plant, controller.resonances_hz) * controller.at_resonances
+    if before is not None:
+        loop, between = loop + before, between + _interpolated(before, controller.resonances_hz)
+    frequency_hz = np.concatenate((_BINS_HZ, controller.resonances_hz))
+    order = np.argsort(frequency_hz, kind="stable")
+    found = judge_loop(np.concatenate((loop, between))[order], frequency_hz[order])
+    measured = slice(*np.searchsorted(_BINS_HZ, HIGHEST_MEASURED_HZ))
+    if controller.loudest_beyond * np.abs(plant[measured]).max() >= 1:
+        return replace(found, stable=False)
+    return found
+
+
+def _interpolated(path: Complex, frequency_hz: Real) -> Complex:
+    """Interpolate a spectrum, whose response is much shorter than its transform, between bins."""
+    place = frequency_hz / (SAMPLE_RATE_HZ / DESIGN_N_FFT)
+    below = np.minimum(place.astype(np.intp), N_BINS - 2)
+    share = place - below
+    value: Complex = path[below] * (1 - share) + path[below + 1] * share
+    return value
+
+
+def controlled(problem: Problem) -> Problem:
+    """Set the plant of every condition, before the paths get another level and the delay of the filter's chain.
+
+    Raises
+    ------
+    InvalidOption
+        A loop is unstable.
+    """
+    controller = problem.controller
+    assert controller is not None
+    conditions = []
+    for n, paths in enumerate(problem.conditions):
+        if not paths.is_usable:  # which the backend refuses
+            conditions.append(paths)
+            continue
+        plant = spectrum(paths.secondary)
+        loop = judge(controller, plant)
+        if not loop.stable:
+            raise InvalidOption(
+                f"controller: its loop through the secondary path of {problem.name_of(n)} is unstable near "
+                f"{loop.nearest_hz:.0f} Hz; send a controller designed for this earphone, or a lower gain",
+                "controller",
+            )
+        conditions.append(replace(paths, plant=plant))
+    return replace(problem, conditions=tuple(conditions))
+
+
+def loops_of(problem: Problem, taps: Float32) -> list[Loop]:
+    """Compute the loops of a filter through all feedback paths, or of filter and controller in all conditions.
+
+    The paths have the filter's delay, and their plant, if there is a controller.
+    """
+    controller, conditions = problem.controller, problem.conditions
+    if controller is None:
+        return [judge_loop(loop_gain(taps, paths.feedback)) for paths in conditions if paths.feedback is not None]
+    response = spectrum(taps)
+    before = [None if paths.feedback is None else response * spectrum(paths.feedback) for paths in conditions]
+    return [judge(controller, _plant_of(paths), own) for paths, own in zip(conditions, before, strict=True)]
+
+
+def in_closed_loop(problem: Problem) -> Problem:
+    """Close the controller's loops: a problem whose paths are P, S and F over 1 + S K."""
+    controller = problem.controller
+    if controller is None:
+        return problem
+
+    def closed(paths: Paths) -> Paths:
+        if paths.plant is None:
+            return paths
+        left = 1 / (1 + paths.plant * controller.on_bins)
+
+        def through(path: Path) -> Complex64:
+            return (spectrum(path) * left).astype(np.complex64)
+
+        feedback = None if paths.feedback is None else through(paths.feedback)
+        return replace(
+            paths,
+            primary=through(paths.primary),
+            secondary=through(paths.secondary),
+            feedback=feedback,
+            plant=None,
+        )
+
+    return replace(problem, controller=None, conditions=tuple(map(closed, problem.conditions)))
+
+
+def predict_both(
+    found: Prediction, problem: Problem, n: int, taps: Float32 | Complex64, *, is_true: bool
+) -> Prediction:
+    """Add the controller's effect to the prediction of a filter alone: theory (24).
+
+    Parameters
+    ----------
+    found
+        Prediction of the filter in condition n, with what is unknown.
+    problem
+        Its paths have the filter's delay, and their plant. Without a controller, `found` is returned. Filter and
+        controller are taken to be equally late where they drive the loudspeaker together.
+    taps
+        Filter, taps [2048] or response [16385].
+    is_true
+        Whether nothing is unknown.
+
+    Returns
+    -------
+    Prediction
+        Of both together, with the shares of both and what happens to music.
+    """
+    controller, paths = problem.controller, problem.conditions[n]
+    if controller is None:
+        return found
+    primary, secondary, response = spectrum(paths.primary), spectrum(paths.secondary), spectrum(taps)
+    own = np.zeros_like(response) if paths.feedback is None else response * spectrum(paths.feedback)
+    loop, psd = _plant_of(paths) * controller.on_bins, np.asarray(problem.reference_psd, np.float64)
+    played, passed = secondary * response, primary * (1 + own)
+    alone, both = 1 / (1 + own), 1 / (1 + own + loop)
+    power = psd * _square(primary)
+    residual = psd * _square(passed - played)
+    before, after = _in_bands(power), _in_bands(residual * _square(alone))
+    before = before + max(1e-12 * before.max(), 1e-300)
+    # What is unknown of P follows from the prediction, and has the spectrum of P within a band.
+    ratio = 10 ** (np.asarray(found.band_reduction_db, np.float64) / 10)
+    unknown = np.zeros_like(before)
+    if not is_true:
+        unknown = (before - ratio * after) / np.where(np.abs(ratio - 1) > 1e-3, ratio - 1, np.inf)
+        unknown = unknown.clip(0, MOST_UNKNOWN * before)
+    share = unknown / before
+    left = _square(both / alone)
+    of_unknown = share * _in_bands(power * left)
+    reduction = 10 * np.log10(
+        (before + unknown) / np.maximum(_in_bands(residual * _square(both)) + of_unknown, 1e-300)
+    )
+    nominal = _mean_db(before, _in_bands(residual * _square(both)))
+
+    def off(change: Complex) -> float:
+        changed = _square(passed - change * played) * _square(1 / (1 + own + change * loop))
+        return _mean_db(before + unknown, _in_bands(psd * changed) + of_unknown)
+
+    louder, quieter, later, earlier = (off(change) for change in secondary_errors(_BINS_HZ))
+    mean = float(reduction[columns(NR_BANDS)].mean())
+    level = np.linalg.norm(_plant_of(paths)) / np.linalg.norm(
+        secondary
+    )  # the paths have another than the controller's
+    drive = psd * _square((response + level * primary * controller.undelayed) * both)
+    changes: dict[str, Any] = level_changes_db(reduction, before)
+    return replace(
+        found,
+        **changes,
+        band_reduction_db=reduction.astype(np.float32),
+        mean_noise_reduction_db=mean,
+        gain_sensitivity_db=mean - min(louder, quieter),
+        delay_sensitivity_db=mean - min(later, earlier),
+        control_rms=float(np.sqrt(drive.sum())),
+        nominal_noise_reduction_db=nominal,
+        feedforward_noise_reduction_db=found.band_reduction_db,
+        feedback_noise_reduction_db=(reduction - found.band_reduction_db).astype(np.float32),
+        playback_change_db=_playback_db(both),
+    )
+
+
+def _plant_of(paths: Paths) -> Complex:
+    assert paths.plant is not None  # set by `controlled`
+    return paths.plant
+
+
+def _playback_db(both: Complex) -> Float32:
+    """Change of what the loudspeaker plays, per band: [31]."""
+    n = np.diff(BAND_BINS)
+    change: Float32 = (10 * np.log10(_in_bands(_square(both)) / n)).astype(np.float32)
+    return change
+
+
+def _square(values: Complex) -> Real:
+    found: Real = values.real**2 + values.imag**2
+    return found
+
+
+def _in_bands(power: Real) -> Real:
+    """Sum over the 31 bands."""
+    return np.add.reduceat(power[: BAND_BINS[-1]], BAND_BINS[:-1])
+
+
+def _mean_db(before: Real, after: Real) -> float:
+    """Mean noise reduction from 50 Hz to 5 kHz."""
+    ratio = before / np.maximum(after, 1e-300)
+    return float(10 * np.log10(ratio[columns(NR_BANDS)]).mean())

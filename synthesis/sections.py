@@ -1,0 +1,49 @@
+"""Second-order sections: a cascade at any sample rate, and its response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+
+Complex = NDArray[np.complex128]
+
+
+@dataclass(frozen=True, eq=False)
+class Sections:
+    """A cascade of second-order sections."""
+
+    # B0, b1, b2, 1, a1, a2 per section, float64 [n, 6] (SciPy's `sos`).
+    rows: NDArray[np.float64]
+    sample_rate_hz: float
+
+    def response(self, frequency_hz: NDArray[np.floating]) -> Complex:
+        """Evaluate W at frequencies up to half the sample rate, complex [n]."""
+        return np.prod(section_responses(self.rows, frequency_hz, self.sample_rate_hz), axis=0)
+
+    def at_design_rate(self) -> Complex:
+        """Evaluate W on the design grid: zero above half the sample rate, complex [16385]."""
+        frequency_hz = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
+        audible = frequency_hz <= self.sample_rate_hz / 2
+        response = np.zeros(N_BINS, complex)
+        response[audible] = self.response(frequency_hz[audible])
+        return response
+
+    @property
+    def is_stable(self) -> bool:
+        """Return whether all poles lie inside the unit circle."""
+        a1, a2 = self.rows[:, 4], self.rows[:, 5]
+        return bool(((np.abs(a2) < 1) & (np.abs(a1) < 1 + a2)).all())
+
+
+def section_responses(
+    rows: NDArray[np.float64], frequency_hz: NDArray[np.floating], sample_rate_hz: float
+) -> Complex:
+    """Evaluate the response of each section, complex [n_sections, n_frequencies]."""
+    delay = np.exp(-2j * np.pi * np.asarray(frequency_hz, np.float64) / sample_rate_hz)
+    powers = np.stack([np.ones_like(delay), delay, delay**2])
+    responses: Complex = (rows[:, :3] @ powers) / (rows[:, 3:] @ powers)
+    return responses

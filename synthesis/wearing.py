@@ -1,0 +1,118 @@
+"""How the secondary path changes when an earphone is pressed, worn loosely or taken off, learnt from a support.
+
+A change is a smooth factor on the path of an ear, or, of an earphone that is taken off, a path that hardly depends on
+the ear. It is stated on POINTS_HZ and interpolated over log frequency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidOption
+
+Real = NDArray[np.float64]
+Complex = NDArray[np.complex128]
+
+# Twelve points per octave from 20 Hz to 20 kHz.
+N_POINTS = 121
+POINTS_HZ = np.geomspace(20.0, 20_000.0, N_POINTS)
+# Band in which the level of a path does not depend on how it is worn.
+LEVEL_HZ = (2000.0, 8000.0)
+MAX_GAIN_DB, MAX_PHASE_DEG = 200.0, 1e5
+
+_BINS_HZ = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
+_LOG_BINS = np.log(_BINS_HZ.clip(min=POINTS_HZ[0]))
+_LOG_POINTS = np.log(POINTS_HZ)
+# First bin within half a step of each point, and the bin after the last.
+_HALF_STEP = (POINTS_HZ[1] / POINTS_HZ[0]) ** 0.5
+_BOUNDS = [
+    (max(int(np.ceil(f / _HALF_STEP / _BINS_HZ[1])) - 1, 1), int(f * _HALF_STEP / _BINS_HZ[1]) + 2)
+    for f in POINTS_HZ
+]
+
+
+@dataclass(frozen=True)
+class WearingChange:
+    """A change of the secondary path."""
+
+    # Way of wearing: `pressed`, `slightly loose`, `loose`, `open`.
+    name: str
+    # Level of the support's paths (`path_level_db`) if this is a path; None: a factor.
+    level_db: float | None
+    # Gain, phase, and standard deviation of the gain over the support, [N_POINTS].
+    gain_db: tuple[float, ...]
+    phase_deg: tuple[float, ...]
+    spread_db: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Raise InvalidOption for values of a wrong number or out of range."""
+        limits = {"gain_db": MAX_GAIN_DB, "phase_deg": MAX_PHASE_DEG, "spread_db": MAX_GAIN_DB}
+        for name, limit in limits.items():
+            values = np.array(getattr(self, name))
+            if values.shape != (N_POINTS,) or not (np.abs(values) <= limit).all():
+                raise InvalidOption(f"wearing's {name}: out of range, or of the wrong length", name)
+
+    def applied(self, secondary: Complex) -> Complex:
+        """Return the secondary path of an ear worn so: complex [16385] -> [16385]."""
+        gain_db = np.interp(_LOG_BINS, _LOG_POINTS, self.gain_db)
+        phase = np.radians(np.interp(_LOG_BINS, _LOG_POINTS, self.phase_deg))
+        change: Complex = 10 ** (gain_db / 20) * np.exp(1j * phase)
+        if self.level_db is None:
+            return secondary * change
+        return change * 10 ** ((path_level_db(secondary) - self.level_db) / 20)
+
+
+def path_level_db(secondary: Complex) -> float:
+    """Compute the mean level of a path from 2 to 8 kHz, over log frequency."""
+    gain_db, _ = _on_points(secondary)
+    inside = (LEVEL_HZ[0] <= POINTS_HZ) & (LEVEL_HZ[1] > POINTS_HZ)
+    return float(gain_db[inside].mean())
+
+
+def learn_wearing(
+    normal: Sequence[Complex], factors: Mapping[str, Sequence[Complex]], paths: Mapping[str, Sequence[Complex]]
+) -> tuple[WearingChange, ...]:
+    """Learn changes from a support.
+
+    Parameters
+    ----------
+    normal
+        Secondary paths of earphones worn as they should be, complex [16385] each.
+    factors
+        By way of wearing: paths over those of the same ear worn as it should be, or over the mean of `normal`.
+    paths
+        By way of wearing: paths that depend little on the ear.
+
+    Returns
+    -------
+    tuple[WearingChange, ...]
+        Geometric means, with their spread.
+    """
+    level_db = float(np.mean([path_level_db(path) for path in normal]))
+    made = []
+    for given, level in ((factors, None), (paths, level_db)):
+        for name, found in given.items():
+            gain_db, phase_deg = np.stack([_on_points(item) for item in found], axis=1)
+            phase_deg = phase_deg - 360 * np.round((phase_deg - phase_deg[0]).mean(1, keepdims=True) / 360)
+            values = gain_db.mean(0), phase_deg.mean(0), gain_db.std(0)
+            made.append(WearingChange(name, level, *(tuple(np.round(item, 2).tolist()) for item in values)))
+    return tuple(made)
+
+
+def mean_path(paths: Sequence[Complex]) -> Complex:
+    """Return the geometric mean of secondary paths, as smooth as a change: complex [16385]."""
+    return learn_wearing(paths, {"mean": paths}, {})[0].applied(np.ones(N_BINS, complex))
+
+
+def _on_points(values: Complex) -> tuple[Real, Real]:
+    """Smooth a spectrum about every point: gain in dB and continuous phase in degrees, [N_POINTS]."""
+    log_size = np.log(np.maximum(np.abs(values), 1e-12))
+    turned = values / np.exp(log_size)
+    gain = np.array([log_size[low:high].mean() for low, high in _BOUNDS])
+    phase = np.array([np.angle(turned[low:high].mean()) for low, high in _BOUNDS])
+    return 20 / np.log(10) * gain, np.degrees(np.unwrap(phase))

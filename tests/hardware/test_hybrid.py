@@ -1,0 +1,111 @@
+"""Filter and controller of a measured ear: derivatives, margins on every plant, rates, formats, and stability."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hardware.controller_fit import ControllerFit, fit_controller
+from hardware.hybrid import GAINS_DB, _plant, design_hybrid, loop_problem
+from model_store.store import BUNDLED_ROOT, ModelStore
+from synthesis.band_weights import BandWeights
+from synthesis.bands import WIDE_BANDS
+from synthesis.controller import judge
+from synthesis.design import Model, design
+from synthesis.options import ControllerFields
+from synthesis.types import DesignOptions, Paths, Problem
+
+OPTIONS = DesignOptions(n_updates=1)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return Model.on("cpu", ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
+
+
+@pytest.fixture
+def ear(measured):
+    conditions, noise = measured
+    paths = (conditions[0].primary, conditions[0].secondary)
+    return Problem((Paths(*(np.fft.irfft(item).astype(np.float32) for item in paths)),), noise.astype(np.float32))
+
+
+@pytest.fixture
+def posed(ear, model):
+    plants = [_plant(ear, ear.conditions[0], "")]
+    none = np.zeros(0, np.intp)
+    return loop_problem(ear, design(ear, OPTIONS, model), plants, GAINS_DB, ControllerFields(), model, none)
+
+
+def test_derivatives_of_loops_match_differences(posed):
+    """Also where the loop is nearer to -1, and |K| larger, than they may be."""
+    fit = ControllerFit(replace(posed, distance=1.05), 3)
+    unknowns = fit.starts(1, np.random.default_rng(0))
+    fit.problem.ceiling[:] = 0.7 * np.abs(fit.response(unknowns)).max()
+    response = fit.response(unknowns)
+    value, *details = fit.objective(response, 20.0)
+    assert np.isfinite(value).all()
+    assert all(item.any() for item in details)
+    _, slope = fit.normal_equations(fit.polynomials(unknowns), response, *details)
+    step, found = 1e-5, []
+    for n in range(unknowns.shape[1]):
+        ends = []
+        for sign in (-1, 1):
+            moved = unknowns.copy()
+            moved[0, n] += sign * step
+            ends.append(fit.objective(fit.response(moved), 20.0)[0][0])
+        found.append((ends[1] - ends[0]) / (2 * step))
+    np.testing.assert_allclose(2 * slope[0, :, 0], found, rtol=2e-3, atol=2e-3 * np.abs(found).max())
+
+
+def test_fit_lowers_objective_stably(posed):
+    fit, rows = fit_controller(posed, 2)
+    value, *_ = fit.objective(fit.response(rows), 20.0)
+    silent, *_ = fit.objective(np.zeros_like(fit.response(rows)), 20.0)
+    assert value[0] < silent[0] - 1
+    assert np.isfinite(value[0])
+
+
+def test_controller_follows_band_weights(ear, model):
+    """A controller of two sections, for the bands from 50 to 200 Hz alone."""
+    weighted = replace(ear, band_weights=BandWeights([200, 215], [10, 0]))
+    low = slice(WIDE_BANDS.index(17), WIDE_BANDS.index(23) + 1)
+    made = design(ear, OPTIONS, model)
+    left = []
+    for problem in (ear, weighted):
+        plants = [_plant(problem, problem.conditions[0], "")]
+        posed = loop_problem(problem, made, plants, GAINS_DB, ControllerFields(), model, np.zeros(0, np.intp))
+        fit, rows = fit_controller(posed, 2)
+        closed = 1 + fit.response(rows[:1])[:, None, : fit.n_scored] * posed.scored + posed.scored_before
+        power = np.add.reduceat(posed.residual / np.abs(closed) ** 2, fit.first_of_band, axis=-1)
+        left.append(np.log(power[0, 0, low]).mean())
+    assert left[1] < left[0] - 0.1
+
+
+@pytest.mark.parametrize(("rate_hz", "latency_us"), [(48_000.0, 83.0), (384_000.0, 5.0)])
+def test_margins_hold_on_every_plant(ear, model, rate_hz, latency_us):
+    wanted = ControllerFields(n_sections=4, sample_rate=rate_hz, latency_us=latency_us)
+    pressed = Paths(ear.conditions[0].primary, 1.3 * ear.conditions[0].secondary, label="pressed")
+    found = design_hybrid(ear, OPTIONS, model, wanted, stability_only=[pressed])
+    alone = design(ear, OPTIONS, model)
+    gained_db = found.design.prediction.mean_noise_reduction_db - alone.prediction.mean_noise_reduction_db
+    assert gained_db > 2
+    assert [label for label, _ in found.loops] == ["conditions.0", "pressed"]
+    for _, loop in found.loops:
+        assert loop.stable
+        assert loop.max_sensitivity_db <= wanted.max_sensitivity_db
+        assert loop.gain_margin_db >= wanted.min_gain_margin_db
+        assert loop.phase_margin_deg >= wanted.min_phase_margin_deg
+
+
+def test_level_of_paths_changes_controller_alone(ear, model):
+    """A microphone with another unit scales K, and nothing else."""
+    paths = ear.conditions[0]
+    quiet = Problem((Paths(paths.primary, 0.5 * paths.secondary),), ear.reference_psd, max_gain_db=40)
+    ear = replace(ear, max_gain_db=40)
+    wanted = ControllerFields(n_sections=2)
+    first, second = (design_hybrid(item, OPTIONS, model, wanted, lend_wearing=False) for item in (ear, quiet))
+    np.testing.assert_allclose(second.controller.on_bins, 2 * first.controller.on_bins, rtol=0.05)
+    assert first.is_plant_unknown
+    plant = np.fft.rfft(quiet.conditions[0].secondary, 32_768)
+    assert judge(second.controller, plant).max_sensitivity_db <= wanted.max_sensitivity_db

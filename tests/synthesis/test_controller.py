@@ -1,0 +1,136 @@
+"""Filter and controller together: the equations against a loop that is run sample by sample, and what is refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.signal import sosfilt
+
+from model_store.store import BUNDLED_ROOT, ModelStore
+from synthesis.bands import WIDE_BANDS, band_membership
+from synthesis.controller import Controller, in_closed_loop, judge
+from synthesis.conventions import DESIGN_N_FFT, N_TAPS
+from synthesis.design import Model, design, predict_all
+from synthesis.errors import InvalidOption
+from synthesis.sections import Sections
+from synthesis.types import DesignOptions, Paths, Problem
+
+N_SAMPLES = 6000
+
+
+def decaying(random, n, delay, level):
+    """Draw an impulse response that starts after a delay, so that no loop is instantaneous."""
+    response = random.standard_normal(n) * np.exp(-np.arange(n) / 12)
+    return np.concatenate((np.zeros(delay), level * response / np.abs(np.fft.rfft(response, 4096)).max())).astype(
+        np.float32
+    )
+
+
+@pytest.fixture
+def system():
+    random = np.random.default_rng(3)
+    paths = Paths(
+        decaying(random, 200, 4, 1.0), decaying(random, 60, 2, 1.0), feedback=decaying(random, 60, 1, 0.3)
+    )
+    taps = np.zeros(N_TAPS, np.float32)
+    taps[:80] = decaying(random, 80, 0, 0.7)
+    rows = np.array([[0.4, -0.3, 0.05, 1, -1.6, 0.68], [0.6, -0.2, 0.1, 1, -0.4, 0.2]])
+    return paths, taps, Controller(Sections(rows, 48_000.0), 2 / 48_000)
+
+
+def run(paths, taps, controller):
+    """Run m = x - f y, y = w m + k e, e = p x - s y for an impulse x, and return e."""
+    primary, secondary, feedback = (item.astype(float) for item in (paths.primary, paths.secondary, paths.feedback))
+    disturbance = np.zeros(N_SAMPLES)
+    disturbance[: len(primary)] = primary
+    delay = round(controller.latency_s * 48_000)
+    state = np.zeros((len(controller.sections.rows), 2))
+    outer, played, inner, controlled = (np.zeros(N_SAMPLES) for _ in range(4))
+    outer[0] = 1.0
+    n_filter = 80
+    for n in range(N_SAMPLES):
+        for signal, path, sign in ((outer, feedback, -1), (inner, secondary, -1)):
+            recent = played[max(n - len(path) + 1, 0) : n + 1][::-1]
+            signal[n] += sign * (path[: len(recent)] @ recent)
+        inner[n] += disturbance[n]
+        (controlled[n],), state = sosfilt(
+            controller.sections.rows, [inner[n - delay] if n >= delay else 0.0], zi=state
+        )
+        recent = outer[max(n - n_filter + 1, 0) : n + 1][::-1]
+        played[n] = taps[: len(recent)].astype(float) @ recent + controlled[n]
+    return inner
+
+
+@pytest.fixture(scope="module")
+def model():
+    return Model.on("cpu", ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
+
+
+def test_prediction_matches_simulated_loop(system, model):
+    paths, taps, controller = system
+    psd = np.ones(DESIGN_N_FFT // 2 + 1, np.float32)
+    problem = Problem((paths,), psd, controller=controller)
+    (found,) = predict_all([problem], [taps], model, is_true=True)
+    residual = np.abs(np.fft.rfft(run(paths, taps, controller), DESIGN_N_FFT)) ** 2
+    before = np.abs(np.fft.rfft(paths.primary.astype(float), DESIGN_N_FFT)) ** 2
+    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    expected = 10 * np.log10((before @ membership) / (residual @ membership))
+    np.testing.assert_allclose(found.band_reduction_db, expected, atol=0.05)
+    assert np.abs(expected).max() > 3  # or this shows little
+    shares = found.feedforward_noise_reduction_db + found.feedback_noise_reduction_db
+    np.testing.assert_allclose(shares, expected, atol=0.05)
+
+
+def test_closed_paths_have_residual_of_both(system, model):
+    paths, taps, controller = system
+    plain = replace(paths, feedback=None, plant=np.fft.rfft(paths.secondary.astype(float), DESIGN_N_FFT))
+    closed = in_closed_loop(Problem((plain,), controller=controller)).conditions[0]
+    response = np.fft.rfft(taps.astype(float), DESIGN_N_FFT)
+    primary = np.fft.rfft(paths.primary.astype(float), DESIGN_N_FFT)
+    expected = (primary - plain.plant * response) / (1 + plain.plant * controller.on_bins)
+    np.testing.assert_allclose(closed.primary - closed.secondary * response, expected, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def ear(ears):
+    """True paths of a measured ear."""
+    return Paths(ears[0].primary.astype(np.float32), ears[0].secondary.astype(np.float32))
+
+
+def test_design_predicts_both(ear, model):
+    """W designed in the closed loop, its prediction is that of the same filter with the controller beside it."""
+    problem = Problem((ear,), controller=integrator(ear))
+    made = design(problem, DesignOptions(n_updates=3), model)
+    (again,) = predict_all([problem], [made.taps], model)
+    np.testing.assert_allclose(made.prediction.band_reduction_db, again.band_reduction_db, atol=0.01)
+    assert made.loop.stable
+    assert made.prediction.feedback_noise_reduction_db.max() > 1.5
+
+
+def integrator(paths, gain=0.5):
+    """A low-pass controller."""
+    level = gain / np.abs(np.fft.rfft(paths.secondary, DESIGN_N_FFT)).max()
+    pole = np.exp(-2 * np.pi * 80 / 48_000)
+    return Controller(Sections(np.array([[level * (1 - pole), 0, 0, 1, -pole, 0]]), 48_000.0))
+
+
+def test_unstable_loop_names_condition(ear, model):
+    problem = Problem((ear,), controller=integrator(ear, gain=-40.0))
+    with pytest.raises(InvalidOption, match=r"conditions\.0 is unstable near \d+ Hz"):
+        design(problem, DesignOptions(), model)
+
+
+@pytest.mark.parametrize("row", [[1, 0, 0, 1, 0, 1.1], [np.nan, 0, 0, 1, 0, 0]])
+def test_unusable_sections_are_refused(row):
+    with pytest.raises(InvalidOption, match="controller"):
+        Controller(Sections(np.array([row], float), 48_000.0))
+
+
+def test_gain_above_measured_band_counts(ear):
+    """At 192 kHz a controller that is loud above 24 kHz is not called stable."""
+    plant = np.fft.rfft(ear.secondary, DESIGN_N_FFT)
+    high_pass = np.array([[1.0, -2.0, 1.0, 1.0, 0.0, 0.0]]) / 4 * [1e3, 1e3, 1e3, 4, 4, 4]
+    quiet = Controller(Sections(np.array([[1e-3, 0, 0, 1, 0, 0]]), 192_000.0))
+    assert judge(quiet, plant).stable
+    loud = replace(quiet, sections=Sections(high_pass, 192_000.0))
+    assert not judge(loud, plant * (np.arange(len(plant)) > 13_000)).stable

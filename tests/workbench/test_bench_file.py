@@ -1,0 +1,84 @@
+"""Files of the bench: the page's module and the command read and write the same ones, bit by bit."""
+
+import base64
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from cli.__main__ import main
+from tests.service import models
+
+WORKBENCH = Path(__file__).parents[2] / "workbench"
+SCHEMA = json.loads((WORKBENCH / "bench_file.schema.json").read_text())
+# Reads documents as the page does when they are dropped, and writes its session.
+SCRIPT = """
+import { readFileSync } from "node:fs";
+import { readBench, sessionDocument } from "./bench_file.mjs";
+const state = { ears: [], kept: [], current: 0, joint: false, settings: { k: "1", ceiling: "25", method: "prime" } };
+for (const name of process.argv.slice(2)) {
+  const found = readBench(name, JSON.parse(readFileSync(name)));
+  state.ears.push(...found.ears);
+  state.kept.push(...found.kept);
+}
+process.stdout.write(JSON.stringify(sessionDocument(state)));
+"""
+
+
+def run(*arguments: object) -> None:
+    found = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert found.exit_code == 0, found.output
+
+
+def page_session(folder: Path, *files: Path) -> dict[str, Any]:
+    """The session that the page saves after loading files."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not on PATH")
+    (folder / "bench_file.mjs").write_text((WORKBENCH / "bench_file.js").read_text())
+    (folder / "script.mjs").write_text(SCRIPT)
+    done = subprocess.run([node, folder / "script.mjs", *files], capture_output=True, text=True, check=True)
+    document: dict[str, Any] = json.loads(done.stdout)
+    jsonschema.validate(document, SCHEMA)
+    return document
+
+
+def test_session_returns_same_taps_bit_by_bit(tmp_path: Path) -> None:
+    """A measurement and a design go page, file, command, file, page."""
+    primary, secondary = (np.float32(response) for response in models.responses(7))
+    coherence = np.float32(np.linspace(0.6, 0.99, 16385)).tolist()
+    measurement = {"primary": {"impulse_response": primary.tolist()}, "secondary": secondary.tolist()}
+    ear, filter_file, session = tmp_path / "ear.json", tmp_path / "filter.json", tmp_path / "session.json"
+    ear.write_text(json.dumps(measurement | {"coherence": coherence, "sign": "plus"}))
+    run("design", ear, "-k", 1, "--max-gain-db", 25, "-o", filter_file)
+    designed = json.loads(filter_file.read_text())
+    saved = page_session(tmp_path, ear, filter_file)
+    fir = np.frombuffer(base64.b64decode(saved["kept"][0]["design"]["fir"]["float32"]), "<f4")
+    np.testing.assert_array_equal(fir, np.float32(designed["fir"]))
+    assert saved["session"][0]["sign"] == saved["kept"][0]["design"]["sign"] == "plus"
+    session.write_text(json.dumps(saved))
+    run("design", session, "-o", tmp_path / "again.json")  # the session's options
+    again = json.loads((tmp_path / "again.json").read_text())
+    assert (again["fir"], again["sign"]) == (designed["fir"], "plus")
+    run("evaluate", f"{session}#{filter_file}", session)
+    run("session", ear, filter_file, "-o", session)
+    from_command = json.loads(session.read_text())
+    jsonschema.validate(from_command, SCHEMA)
+    back = page_session(tmp_path, session)
+    assert back["session"][0] == from_command["session"][0] == saved["session"][0] | {"label": "ear"}
+    assert back["kept"][0]["design"] == saved["kept"][0]["design"]
+
+
+def test_session_without_measurement_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text(json.dumps({"session": [{"label": "x"}], "kept": []}))
+    found = CliRunner().invoke(main, ["design", str(tmp_path / "s.json")])
+    assert found.exit_code == 2
+    assert "no measurement in use" in found.output
+    found = CliRunner().invoke(main, ["evaluate", str(tmp_path / "s.json"), str(tmp_path / "s.json")])
+    assert "keeps no filter" in found.output or "no measurement in use" in found.output

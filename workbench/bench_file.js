@@ -1,0 +1,92 @@
+// Files of the bench, as bench_file.schema.json declares them: measurements, filters and sessions that the page and
+// prime-anc read and write. Numbers are float32, lists or base64, and come back bit by bit.
+
+export const MAX_RESPONSE = 32768; // most samples of a response in a request
+const N_BINS = 16385, N_TAPS = 2048, N_UNCERTAINTY = 62;
+
+const floats = (text) => new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
+
+function base64(samples) {
+  const bytes = new Uint8Array(Float32Array.from(samples).buffer);
+  let text = "";
+  for (let i = 0; i < bytes.length; i += 8192) text += String.fromCharCode(...bytes.subarray(i, i + 8192));
+  return btoa(text);
+}
+
+// Read the numbers of a file, as a list or in base64.
+function numbersOf(name, given, most) {
+  const found = typeof given?.float32 === "string" ? floats(given.float32) : given;
+  if (!Array.isArray(found) && !(found instanceof Float32Array)) throw new Error(`${name}: send a list of numbers`);
+  if (!found.length || found.length > most) throw new Error(`${name}: it has ${found.length} numbers; send 1 to ${most}`);
+  const numbers = Float32Array.from(found);
+  if (!numbers.every(Number.isFinite)) throw new Error(`${name}: it contains a value that is not a number`);
+  return numbers;
+}
+
+const pathSamples = (name, path) => numbersOf(name, path?.impulse_response ?? path, MAX_RESPONSE);
+
+export function earFromDocument(label, found) {
+  const ear = { label: String(label), sign: found.sign === "plus" ? "plus" : "minus", primary: pathSamples("primary", found.primary), secondary: pathSamples("secondary", found.secondary) };
+  if (found.coherence) ear.coherence = upsampled(numbersOf("coherence", found.coherence, N_BINS));
+  if (found.feedback) ear.feedback = pathSamples("feedback", found.feedback);
+  if (found.uncertainty) ear.uncertainty = numbersOf("uncertainty", found.uncertainty.flat?.() ?? found.uncertainty, N_UNCERTAINTY);
+  if (found.verdict) ear.verdict = found.verdict;
+  return ear;
+}
+
+// Interpolate a coherence on a coarser grid to the design grid's bins.
+function upsampled(values) {
+  if (values.length === N_BINS) return values;
+  return Float32Array.from({ length: N_BINS }, (_, k) => {
+    const place = k * (values.length - 1) / (N_BINS - 1), i = Math.min(Math.floor(place), values.length - 2), t = place - i;
+    return values[i] * (1 - t) + values[i + 1] * t;
+  });
+}
+
+// Read a filter with its prediction.
+function designFromDocument(found) {
+  const { mean_noise_reduction_db, noise_reduction_db, band_centre_hz } = found.prediction ?? {};
+  const bands = Array.from(numbersOf("noise_reduction_db", noise_reduction_db, 64));
+  const centres = Array.from(numbersOf("band_centre_hz", band_centre_hz, 64));
+  if (!Number.isFinite(mean_noise_reduction_db) || bands.length !== centres.length) throw new Error("a kept design has no prediction");
+  const prediction = { ...found.prediction, noise_reduction_db: bands, band_centre_hz: centres };
+  const { sign, latency_samples } = found;
+  return { fir: Array.from(numbersOf("fir", found.fir, N_TAPS)), prediction, ...(sign === "plus" ? { sign } : {}), ...(Number.isFinite(latency_samples) ? { latency_samples } : {}) };
+}
+
+const keptFromDocument = ({ name, design }) => ({ name: String(name), design: designFromDocument(design) });
+
+// Read a document completely, or throw. `ears` and `kept` are lists; a session also has the rest.
+export function readBench(name, found) {
+  const one = { isSession: false, ears: [], kept: [] };
+  if (found.session) {
+    const ears = found.session.map((ear) => ({ used: !!ear.used, ...earFromDocument(ear.label, ear) }));
+    const kept = (found.kept ?? []).map(keptFromDocument), current = found.current ?? 0;
+    if (!Object.hasOwn(ears, current)) throw new Error("its current measurement is not among its measurements");
+    return { isSession: true, ears, kept, current, joint: !!found.joint, settings: Object(found.settings) };
+  }
+  if (found.primary) return { ...one, ears: [{ used: true, ...earFromDocument(found.label ?? name, found) }] };
+  if (found.fir) return { ...one, kept: [keptFromDocument({ name, design: found })] };
+  if (found.coefficients) throw new Error("it holds sections or taps for a chip; the page shows filters of `prime-anc design`");
+  throw new Error("it contains neither a measurement nor a filter nor a session");
+}
+
+export function measurementDocument(ear) {
+  const path = (samples) => ({ float32: base64(samples) });
+  return {
+    label: ear.label, sign: ear.sign, primary: path(ear.primary), secondary: path(ear.secondary),
+    ...(ear.coherence ? { coherence: path(ear.coherence) } : {}),
+    ...(ear.feedback ? { feedback: path(ear.feedback) } : {}),
+    ...(ear.uncertainty ? { uncertainty: Array.from(ear.uncertainty) } : {}),
+    ...(ear.verdict ? { verdict: ear.verdict } : {}),
+  };
+}
+
+export function sessionDocument({ ears, current, joint, settings, kept }) {
+  const stored = ({ fir, prediction, sign, latency_samples }) => ({ fir: { float32: base64(fir) }, prediction, ...(sign ? { sign } : {}), ...(latency_samples ? { latency_samples } : {}) });
+  return {
+    session: ears.map((ear) => ({ ...measurementDocument(ear), used: !!ear.used })),
+    current, joint, settings,
+    kept: kept.map(({ name, design }) => ({ name, design: stored(design) })),
+  };
+}
