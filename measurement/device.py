@@ -21,8 +21,8 @@ from synthesis.types import Float32, ModelParameters
 
 MIN_LISTENERS, PRIOR_LISTENERS, TRAINED_LISTENERS = 2, 5, 10
 
-# Weight of the prior's spread in ears. Of 15 persons, 2 to 10 of them known, with 1 ear 1 % of right measurements of the
-# others are refused, with 3 none; with 6 a level that is 6 dB off is missed on 14 % of ears.
+# Weight of the prior's spread in ears. Of 15 persons, 2 to 10 of them known, with 1 ear 1 % of right measurements of
+# the others are refused, with 3 none; with 6 a level that is 6 dB off is missed on 14 % of ears.
 PRIOR_EARS = 3.0
 
 
