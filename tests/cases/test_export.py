@@ -52,5 +52,5 @@ def test_export_serves_16_khz_system(in_case: Callable[[str], Command], score: M
     _, at_48_khz = truth.nr(np.array(json.loads(Path("f.json").read_text())["fir"]), 48_000)
     assert np.mean(found) > np.mean(at_48_khz) - (4.0 if "--sections" in size else 0.3)
     predicted = np.array(answer["prediction"]["noise_reduction_db"][: len(found)])
-    # The responses rise towards their ends, as estimates do, so that the prediction expects less than it would of exact ones.
+    # The responses rise towards their ends, as estimates do: more of them counts as unknown than of exact ones.
     assert abs(predicted.mean() - found.mean()) < answer["prediction"]["interval_db"]
