@@ -27,7 +27,7 @@ PRIOR_EARS = 3.0
 
 
 @dataclass(frozen=True, eq=False)
-class Ear:
+class ListenerEar:
     """One ear's calibration that passed: its estimates, and nothing of its recordings."""
 
     # Whose ear; two ears of a listener count as one.
@@ -39,7 +39,7 @@ class Ear:
     coherence: Float32
 
 
-def learn_device(ears: Sequence[Ear], base: ModelParameters) -> tuple[ModelParameters, SupportStatistics]:
+def learn_device(ears: Sequence[ListenerEar], base: ModelParameters) -> tuple[ModelParameters, SupportStatistics]:
     """Learn a device's statistics beside the generator of another model.
 
     Parameters

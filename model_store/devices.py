@@ -15,7 +15,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from measurement.device import MIN_LISTENERS, Ear, learn_device
+from measurement.device import MIN_LISTENERS, ListenerEar, learn_device
 from model_store.checkpoint import Checkpoint, sha256
 from model_store.errors import CorruptCheckpoint, InvalidName, ModelNotFound
 from model_store.manifest import Manifest
@@ -51,7 +51,7 @@ class Devices:
     def __init__(self, store: ModelStore) -> None:
         self.store = store
 
-    def add(self, name: str, ears: Sequence[Ear]) -> Device:
+    def add(self, name: str, ears: Sequence[ListenerEar]) -> Device:
         """Add ears and publish the device's model anew.
 
         An ear that is known already is left out, as are those beyond MAX_EARS.
@@ -141,7 +141,7 @@ class Devices:
         """List the names of the devices."""
         return sorted(folder for folder in self._root.folders() if FILE in self._root.files(folder))
 
-    def ears(self, name: str) -> list[Ear]:
+    def ears(self, name: str) -> list[ListenerEar]:
         """Read the ears of a device; none if there is no such device. CorruptCheckpoint for a damaged file."""
         data = self._root.read(f"{name}/{FILE}")
         return [] if data is None else _from_bytes(data, f"{name}/{FILE}")
@@ -177,15 +177,15 @@ class Devices:
         return self.store.load(versions[-1].reference if versions else BASE)
 
 
-def _listeners(ears: Sequence[Ear]) -> tuple[str, ...]:
+def _listeners(ears: Sequence[ListenerEar]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ear.listener for ear in ears))
 
 
-def _digest(ear: Ear) -> str:
+def _digest(ear: ListenerEar) -> str:
     return sha256(b"".join(np.ascontiguousarray(item).tobytes() for item in (ear.primary, ear.secondary)))
 
 
-def _to_bytes(ears: Sequence[Ear]) -> bytes:
+def _to_bytes(ears: Sequence[ListenerEar]) -> bytes:
     arrays = {
         f"{n}.{name}": np.ascontiguousarray(getattr(ear, name), np.float32)
         for n, ear in enumerate(ears)
@@ -194,13 +194,13 @@ def _to_bytes(ears: Sequence[Ear]) -> bytes:
     return safetensors.numpy.save(arrays, {"listeners": json.dumps([ear.listener for ear in ears])})
 
 
-def _from_bytes(data: bytes, file: str) -> list[Ear]:
+def _from_bytes(data: bytes, file: str) -> list[ListenerEar]:
     try:
         arrays = safetensors.numpy.load(data)
         size = int.from_bytes(data[:8], "little")
         listeners = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["listeners"])
         ears = [
-            Ear(listener, *(arrays[f"{n}.{name}"] for name in ("primary", "secondary", "coherence")))
+            ListenerEar(listener, *(arrays[f"{n}.{name}"] for name in ("primary", "secondary", "coherence")))
             for n, listener in enumerate(listeners)
         ]
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
