@@ -152,7 +152,10 @@ def design_all(
         fallback is not None
         and options.method == "prime"
         and fallback.below_db == math.inf
-        and all(is_plain(problem) and not _is_weighted(problem, options) for problem in problems)
+        and all(
+            is_plain(replace(problem, controller=None)) and not _is_weighted(problem, options)
+            for problem in problems
+        )
     )
     designs = _designed(problems, options, model, with_wmmse)
     if fallback is not None and options.method == "prime":
@@ -264,9 +267,14 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     if prediction is not draft.prediction:
         times_ms["predict"] = 1e3 * (perf_counter() - began)
     prediction = with_unknown(posed, prediction)
+    wmmse = draft.wmmse
+    if wmmse is not None and problem.controller is not None and draft.prediction is not None:
+        # The controller adds to it what it adds to the draft, whose prediction is of the closed loop's paths.
+        added_db = prediction.nominal_noise_reduction_db - draft.prediction.nominal_noise_reduction_db
+        wmmse = wmmse._replace(nominal_noise_reduction_db=wmmse.nominal_noise_reduction_db + added_db)
     # WMMSE equals its prediction only below the ceiling.
     surely_below_db = lowest_db(posed.max_gain_db) + TOLERANCE_DB - WMMSE_TOLERANCE_DB
-    is_below = draft.wmmse is not None and draft.wmmse.max_gain_db <= surely_below_db
+    is_below = wmmse is not None and wmmse.max_gain_db <= surely_below_db
     made = Design(
         taps,
         draft.refinement,
@@ -275,8 +283,8 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
         method=options.method,
         n_requested=options.n_updates,
         loop=loop,
-        wmmse=draft.wmmse if is_below else None,
-        wmmse_above_ceiling=None if is_below else draft.wmmse,
+        wmmse=wmmse if is_below else None,
+        wmmse_above_ceiling=None if is_below else wmmse,
         implausible=implausible(problem, model.parameters.support, comparison),
     )
     exceeds = is_above(posed.max_gain_db, made)
@@ -290,9 +298,9 @@ def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float3
 
     With a controller, the margins are those of the filter in the loop that the controller has closed.
     """
-    feedbacks = in_closed_loop(problem).feedbacks
-    if not feedbacks:
+    if not problem.feedbacks:
         return taps, _loop(problem, taps)
+    feedbacks = in_closed_loop(problem).feedbacks
     kept = with_margins(taps, feedbacks, problem.min_gain_margin_db, problem.min_phase_margin_deg)
     loss_db = 0.0
     if kept is not taps:
