@@ -332,6 +332,7 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, exceeds:
         prediction,
         conditions=tuple(replace(pair, left_out=before.left_out) for pair, before in pairs),
         unknown_bands=loose.prediction.unknown_bands,
+        counted_bands=loose.prediction.counted_bands,
         basis=loose.prediction.basis,
         interval_db=loose.prediction.interval_db,
     )
