@@ -105,9 +105,9 @@ class ControllerFit(Cascade):
     # Near K = 0 most unknowns change nothing, and undamped steps in them would hide the others.
     least_damping = 0.3
 
-    def __init__(self, problem: LoopProblem, n_sections: int) -> None:
+    def __init__(self, problem: LoopProblem, n_sections: int, lowest_hz: float = LIMITS_HZ[0]) -> None:
         rate = problem.sample_rate_hz
-        limits_hz = (LIMITS_HZ[0], min(LIMITS_HZ[1], 0.46 * rate))
+        limits_hz = (lowest_hz, min(LIMITS_HZ[1], 0.46 * rate))
         super().__init__(n_sections, problem.frequency_hz, rate, limits_hz, QUALITIES)
         self.problem, self.n_scored = problem, problem.residual.shape[-1]
         self.ascending = np.argsort(problem.frequency_hz)
@@ -205,7 +205,9 @@ class ControllerFit(Cascade):
         return (flat @ flat.mT).astype(np.float64), pulled.astype(np.float64)
 
 
-def fit_controller(problem: LoopProblem, n_sections: int, rows: Real | None = None) -> tuple[ControllerFit, Real]:
+def fit_controller(
+    problem: LoopProblem, n_sections: int, rows: Real | None = None, lowest_hz: float = LIMITS_HZ[0]
+) -> tuple[ControllerFit, Real]:
     """Fit a controller.
 
     Parameters
@@ -216,15 +218,17 @@ def fit_controller(problem: LoopProblem, n_sections: int, rows: Real | None = No
         Number of sections.
     rows
         Unknowns that an earlier fit of as many sections has found; None: from several starts.
+    lowest_hz
+        Lowest frequency of poles and zeros.
 
     Returns
     -------
     tuple[ControllerFit, Real]
         The fit, and its rows of unknowns, the best first.
     """
-    fit = ControllerFit(problem, n_sections)
+    fit = ControllerFit(problem, n_sections, lowest_hz)
     if rows is None:
-        coarse = ControllerFit(problem.halved(), n_sections)
+        coarse = ControllerFit(problem.halved(), n_sections, lowest_hz)
         rows = coarse.steps(coarse.starts(N_STARTS, np.random.default_rng(0)), N_FIRST, BARRIER_WEIGHT)
         rows = coarse.steps(rows[:N_TRIED], N_SECOND, BARRIER_WEIGHT)[:N_KEPT]
         fit.sign = coarse.sign

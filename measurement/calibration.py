@@ -28,13 +28,13 @@ from measurement.estimate import (
     paths_of_states,
     probe_states,
     secondary_transfer,
-    squared_magnitude,
     unexplained_power,
     window_starts,
 )
 from measurement.hum import find_hum
 from measurement.prior import PathPrior, held_power
 from measurement.tail_power import missing_share, tail_power
+from synthesis.arrays import squared_magnitude
 from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths

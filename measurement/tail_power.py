@@ -18,7 +18,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from measurement.estimate import GainTake, ProbeState, squared_magnitude
+from measurement.estimate import GainTake, ProbeState
+from synthesis.arrays import squared_magnitude
 from synthesis.bands import WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT
 

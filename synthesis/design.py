@@ -458,13 +458,14 @@ def _may_win(
 def _merit_db(made: Design, generated: Design | SynthesisError, problem: Problem, margin_db: float) -> float:
     """Compute the predicted noise reduction without the model's assumed unknown, which would hide differences.
 
-    The generator's filter has the margin in its favour; with a latency, the others bear the cost of a louder
-    loudest band.
+    The generator's filter has the margin in its favour; with a latency or a controller, the others bear the cost of a
+    louder loudest band.
     """
     mean_db = made.prediction.nominal_noise_reduction_db
     if made is generated:
         return mean_db + margin_db
-    if not problem.latency_samples or isinstance(generated, SynthesisError):
+    is_guarded = problem.latency_samples or problem.controller is not None
+    if not is_guarded or isinstance(generated, SynthesisError):
         return mean_db
     beyond_db = _loudest_db(made) - max(_loudest_db(generated), 0.0) - ALLOWED_LOUDER_DB
     return mean_db - LOUDER_COSTS_DB * max(beyond_db, 0.0)

@@ -231,6 +231,7 @@ def _phase_margin_deg(loop: Complex128) -> float:
     crosses = (size[1:] - 1) * (size[:-1] - 1) <= 0
     if not crosses.any():
         return FULL_CIRCLE_DEG
-    here, there = loop[:-1][crosses], loop[1:][crosses]
-    angles = np.abs(np.degrees(np.angle(-np.concatenate((here, there)))))
-    return float(angles.min())
+    here, there = (part[crosses] for part in (loop[:-1], loop[1:]))
+    rise = np.abs(there) - np.abs(here)
+    share = np.divide(1 - np.abs(here), rise, out=np.zeros_like(rise), where=rise != 0)
+    return float(np.abs(np.degrees(np.angle(-(here + share * (there - here))))).min())

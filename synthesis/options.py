@@ -91,15 +91,15 @@ class ModelFields:
         default=None,
     )
     sign: Sign = option(
-        "What the signal chain does with the filter's output. `minus`: it subtracts, e = d - s * w * x. `plus`: it "
-        "adds, and the filter is the negated one.",
+        "Whether the signal chain subtracts the filter's output, e = d - s * w * x, `minus`, or adds it, `plus`, which "
+        "negates the filter.",
         default="minus",
     )
 
 
 @declares
 class FilterFields:
-    """Options of every request about a filter: what its paths do not say."""
+    """Options of every request about a filter."""
 
     latency_samples: float = option(
         "Delay of the signal chain that `secondary` does not contain, in samples, fractions included.",
@@ -108,12 +108,12 @@ class FilterFields:
         high=MAX_LATENCY_SAMPLES,
     )
     exact: bool = option(
-        "Whether nothing about the paths is unknown, as of simulated ones. Without it, or `snr_db`, paths without "
-        "coherence and uncertainty have the noise and the missing tail that the ends of their responses show.",
+        "Whether the paths have no error, as simulated ones. Otherwise, without `snr_db`, coherence and uncertainty, "
+        "noise and missing tail are estimated from the ends of the responses.",
         default=False,
     )
     snr_db: float = option(
-        "Signal-to-noise ratio in dB of paths without coherence and uncertainty, alike in all bands; 0: not stated.",
+        "Signal-to-noise ratio in dB of paths without coherence and uncertainty, equal in all bands; 0: unknown.",
         default=0.0,
         low=0.0,
         high=200.0,
@@ -125,8 +125,8 @@ class ObjectiveFields:
     """Options of every request that designs a filter: what it is to minimise, and to keep."""
 
     max_gain_db: float | GainCurve = option(
-        "Ceiling on |W| in dB, which every filter keeps: a number, or a curve over frequency, linear in log frequency "
-        "between its points and held beyond its ends.",
+        "Ceiling on |W| in dB: a number, or a curve over frequency, linear in log frequency between its points and "
+        "held beyond its ends.",
         default=DEFAULT_MAX_GAIN_DB,
     )
     band_weights: BandWeights | None = option(
@@ -198,7 +198,7 @@ class MethodFields:
 
     method: Method = option("`prime`: the model's generator. The other methods need no training.", default="prime")
     leave_one_out: bool = option(
-        "Of several conditions, also predict for each what a filter designed on the others does there.",
+        "With several conditions, also predict per condition the effect of a filter designed on the others.",
         default=False,
     )
 
@@ -210,7 +210,7 @@ class UpdateFields:
     k: int = option("Largest number of Gauss-Newton updates.", default=3, low=0, high=MAX_UPDATES)
     profile: Profile = option(
         "`fast`: the default. `fine`: the same on a grid with twice the points, which replaces it for responses of "
-        "more than 4096 samples and spectra of more than 2049 bins. `paper`: as published.",
+        "more than 4096 samples. `paper`: as published.",
         default="fast",
     )
 

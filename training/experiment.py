@@ -134,11 +134,10 @@ def support_of(data: Data, task: Task) -> SupportSet:
 def score_task(data: Data, task: Task, support: SupportSet, designer: Designer) -> Iterator[Row]:
     """Yield rows of a fitted method for all calibrations of its held-out listeners."""
     labels: Row = {}
+    listeners: tuple[str, ...]
     if task.split is None:
-        listeners, fold = (
-            tuple(listener for listener in data.dataset.listeners if listener == task.listener),
-            data.everybody,
-        )
+        assert task.listener is not None
+        listeners, fold = (task.listener,), data.everybody
     else:
         split = data.splits[task.split]
         listeners, fold = data.queries(split), data.fold(split)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_double
 from dataclasses import replace
+from functools import lru_cache
 from time import perf_counter
 
 import numpy as np
@@ -316,6 +317,7 @@ def _float32(values: NDArray[np.floating], *shape: int) -> Float32:
     return np.ascontiguousarray(values, np.float32)
 
 
+@lru_cache(64)  # the core only reads it
 def _core_profile(profile: RefinementProfile) -> Profile:
     bands = profile.risk_bands
     return Profile(

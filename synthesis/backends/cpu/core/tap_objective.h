@@ -35,6 +35,7 @@ typedef struct {
     float *wr, *wi;                /* response of the filter */
     float *dr, *di, *lr, *li;      /* responses of a step, and of the step before */
     float *symbol, *descent_r, *descent_i, *power;
+    float *stiffness, *excess;     /* what the penalty adds to the symbol, and takes from the descent over W */
     float *step, *last, *gradient; /* [2048] */
     int has_last;                  /* whether there is a step before */
     float ratio_rms;               /* RMS of the regularised path ratio over the 23 bands, for a step cap */
@@ -82,22 +83,23 @@ static double power_at(const refinement_space *s, const condition_space *c, int 
     return power > constant.silence ? power : constant.silence;
 }
 
-/* Computes J at (x, y), given the penalty on |W| there, and the slopes: theory (13), (14). */
+/* Computes J at (x, y), given the penalty on |W| there, and the slopes: theory (13), (14). With E / D for exp(l), it needs
+   no exponential. */
 static double objective_of(const refinement_profile *profile, const refinement_space *s, double x, double y,
                            double penalty, slopes slope)
 {
-    double largest = -INFINITY, mean = 0, sum = 0, louder = 0, amplitude[N_BANDS] = {0};
+    double largest = 0, mean = 0, sum = 0, louder = 0, amplitude[N_BANDS] = {0};
     for (int t = 0; t < s->n_conditions; t++) {
         const condition_space *c = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
-            double log_ratio = slope[t][b] = log(power_at(s, c, b, x, y) / c->disturbance[b]);
+            double ratio = slope[t][b] = power_at(s, c, b, x, y) / c->disturbance[b];
             if (is_unknown(profile, c, b)) {
-                louder += constant.unknown_weight * c->share * fmax(log_ratio, 0);
+                louder += constant.unknown_weight * c->share * fmax(log(ratio), 0);
                 continue;
             }
-            amplitude[b] += c->share * exp(log_ratio / 2);
-            if (!(log_ratio <= largest))
-                largest = log_ratio;
+            amplitude[b] += c->share * sqrt(ratio);
+            if (!(ratio <= largest))
+                largest = ratio;
         }
     }
     for (int b = 0; b < profile->n_bands; b++)
@@ -106,19 +108,19 @@ static double objective_of(const refinement_profile *profile, const refinement_s
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++)
             if (!is_unknown(profile, &s->conditions[t], b))
-                sum += s->conditions[t].share * exp(slope[t][b] - largest);
+                sum += s->conditions[t].share * (slope[t][b] / largest);
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++) {
-            double share = s->conditions[t].share, log_ratio = slope[t][b];
+            double share = s->conditions[t].share, ratio = slope[t][b];
             if (is_unknown(profile, &s->conditions[t], b)) {
-                slope[t][b] = log_ratio > 0 ? constant.unknown_weight * share : 0;
+                slope[t][b] = ratio > 1 ? constant.unknown_weight * share : 0;
                 continue;
             }
             double weight = mean_weight(profile, b);
-            double of_mean = weight != 0 ? weight * (share * exp(log_ratio / 2) / amplitude[b] / NR_COUNT) : 0;
-            slope[t][b] = of_mean + profile->risk_weight * share * exp(log_ratio - largest) / sum;
+            double of_mean = weight != 0 ? weight * (share * sqrt(ratio) / amplitude[b] / NR_COUNT) : 0;
+            slope[t][b] = of_mean + profile->risk_weight * share * (ratio / largest) / sum;
         }
-    double soft_maximum = sum == 0 ? 0 : largest + log(sum / profile->n_bands);
+    double soft_maximum = sum == 0 ? 0 : log(largest) + log(sum / profile->n_bands);
     return mean + profile->risk_weight * soft_maximum + louder + penalty;
 }
 
@@ -151,18 +153,6 @@ static double penalty_of(const refinement_profile *profile, int n_bins, const re
     return profile->ceiling_weight * sum8(lanes);
 }
 
-/* What the penalty adds to the symbol, and what it takes from the descent over W, at bins k to k + 7. */
-static inline void penalty_terms(const refinement_profile *profile, const refinement_space *s, int k, v8 *stiffness,
-                                 v8 *excess)
-{
-    v8 zero = splat8(0), one = splat8(1);
-    v8 wr = load8(s->wr + k), wi = load8(s->wi + k), inverse = load8(s->inverse_ceiling + k);
-    v8 gain = sqrt8(squared8(wr, wi)), over = at_least8(gain * inverse - one, zero);
-    v8 pull = (float)profile->ceiling_weight * load8(s->penalty + k) * inverse;
-    *excess = pull * over / at_least8(gain, splat8(TINY));
-    *stiffness = pull * inverse * select8(over > zero, one, splat8((float)constant.guard));
-}
-
 /* Computes the damped symbol of the normal matrix and the spectrum of the negative gradient: theory (15), (16). */
 static void normal_equations(const refinement_profile *profile, const band_edges *bands, refinement_space *s,
                              slopes slope)
@@ -187,11 +177,16 @@ static void normal_equations(const refinement_profile *profile, const band_edges
     }
     if (profile->ceiling_weight > 0)
         for (int k = 0; k < n_bins; k += WIDTH) {
-            v8 stiffness, excess;
-            penalty_terms(profile, s, k, &stiffness, &excess);
+            v8 zero = splat8(0), one = splat8(1);
+            v8 wr = load8(s->wr + k), wi = load8(s->wi + k), inverse = load8(s->inverse_ceiling + k);
+            v8 gain = sqrt8(squared8(wr, wi)), over = at_least8(gain * inverse - one, zero);
+            v8 pull = (float)profile->ceiling_weight * load8(s->penalty + k) * inverse;
+            v8 excess = pull * over / at_least8(gain, splat8(TINY));
+            v8 stiffness = pull * inverse * select8(over > zero, one, splat8((float)constant.guard));
+            store8(s->excess + k, excess), store8(s->stiffness + k, stiffness);
             store8(s->symbol + k, load8(s->symbol + k) + stiffness);
-            store8(s->descent_r + k, load8(s->descent_r + k) - excess * load8(s->wr + k));
-            store8(s->descent_i + k, load8(s->descent_i + k) - excess * load8(s->wi + k));
+            store8(s->descent_r + k, load8(s->descent_r + k) - excess * wr);
+            store8(s->descent_i + k, load8(s->descent_i + k) - excess * wi);
         }
     /* First sample of the column: mean over all n_fft bins, times n_fft. */
     double level = 2 * (double)sum_of(s->symbol, n_bins) - s->symbol[0] - s->symbol[n_bins - 1];
