@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
-from synthesis.bands import AMP_BANDS, band_matrix, collected
+from synthesis.bands import AMP_BANDS, UNKNOWN, band_matrix, collected
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import (
     BUDGET,
@@ -192,7 +192,7 @@ class GaussNewtonState:
         if objective.unknown is None:
             return False
         log_ratio = torch.log(self._band_power / objective.disturbance)
-        return bool((log_ratio[objective.unknown.expand_as(log_ratio)] > LOUDEST_UNKNOWN).any())
+        return bool((log_ratio[(objective.unknown == UNKNOWN).expand_as(log_ratio)] > LOUDEST_UNKNOWN).any())
 
     def result(self) -> Refinement:
         """Return the updates so far: views that the next update overwrites.

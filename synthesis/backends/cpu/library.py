@@ -135,6 +135,7 @@ class Input(Structure):
     _fields_ = (
         *((name, _FloatPointer) for name in ("primary", "secondary", "coherence", "psd", "uncertainty")),
         ("unknown", c_void_p),
+        ("silent", c_void_p),
         ("n_primary", c_int32),
         ("n_secondary", c_int32),
         ("resembles", c_int32),
