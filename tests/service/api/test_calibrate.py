@@ -291,9 +291,10 @@ async def test_deadline_passed_in_queue_is_reported(
 
 
 async def test_long_queue_sheds_calibrations(
-    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake]
+    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Judge by the times of earlier calibrations before reading the body; an idle thread tries any."""
+    monkeypatch.setattr("service.engine.work_share.LONGEST_WAIT_S", LONGEST_WAIT_S)
     calibrations, body = app.state.service.calibrations, encoded(takes)
     calibrations._times = RecentTimes()
     calibrations._times.observe(100.0)
