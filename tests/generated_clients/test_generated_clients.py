@@ -128,7 +128,7 @@ JARS = [
 
 @pytest.mark.skipif(
     not (shutil.which("java") and KOTLIN.exists() and all(JARS) and (PYTHON / "openapi-generator-cli").exists()),
-    reason="Kotlin's compiler, OkHttp or Gson is missing: make generators",
+    reason="missing: npm install --prefix .generators kotlin-compiler@2.4.20, OkHttp and Gson of Maven",
 )
 def test_kotlin_example_designs(folder: Path, program: Program, body: str) -> None:
     """Generated code and example compile, and the program designs."""
