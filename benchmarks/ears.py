@@ -15,7 +15,7 @@ from prime_anc_client import wire
 from synthesis.design import Model, predict_all
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.types import Design, Float32, Paths, Problem
-from training.datasets import open_dataset
+from training.data import open_dataset
 from training.datasets.noise import read_noise, simulated_noise
 from training.measurements import Measurements
 

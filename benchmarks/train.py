@@ -14,7 +14,7 @@ from benchmarks import ears as ears_module
 from benchmarks import machine, results
 from benchmarks.results import Row
 from training.config import load_config
-from training.datasets.splits import make_splits
+from training.data import make_splits
 from training.measurements import Measurements
 from training.methods import RECIPES, objective
 from training.trainer import GroupTrainer

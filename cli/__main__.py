@@ -17,7 +17,7 @@ from cli.flags import option_flag, options_of
 from cli.service import ServiceClient, connect
 from cli.simulate import example, simulate
 from measurement.files.errors import FileError
-from synthesis.options import CeilingFields, DesignFields
+from synthesis.options import DesignFields, ObjectiveFields
 
 Json = dict[str, Any]
 
@@ -423,7 +423,7 @@ def verify(
 @click.option("--rate", type=float, help="Sample rate of the hardware, Hz.")
 @click.option("--format", "number_format", help="float32, float64, or qI.F such as q1.23.")
 @click.option("--target", "target_name", help="A known device: its form, rate and format (`prime-anc targets`).")
-@options_of(CeilingFields)
+@options_of(ObjectiveFields)
 @click.option(
     "--kind",
     type=click.Choice(FILE_KINDS),

@@ -10,19 +10,22 @@ from typing import Any
 import click
 
 from cli import inputs
-from synthesis.options import option_schemas
+from synthesis.curve import Curve
+from synthesis.options import curve_kinds, option_schemas
 
 Command = Callable[..., None]
 
 
-class GainLimit(click.ParamType):
-    """Ceiling on |W|: a number, or a file of two columns."""
+class CurveFile(click.ParamType):
+    """A curve over frequency: a file of two columns, or a number where the option may be one."""
 
-    name = "number or file"
+    def __init__(self, kind: type[Curve], or_number: bool) -> None:
+        self.kind, self.or_number = kind, or_number
+        self.name = "number or file" if or_number else "file"
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
-        """Read the ceiling; raises FileError for a file that is not a table."""
-        return inputs.gain_limit(value) if isinstance(value, str) else value
+        """Read the curve; raises FileError for a file that is not a table."""
+        return inputs.curve(value, self.kind, self.or_number) if isinstance(value, str) else value
 
 
 def flag_of(name: str) -> str:
@@ -43,11 +46,11 @@ def option_flag(name: str, default: str | None = None) -> Callable[[Command], Co
     schema = option_schemas()[name]
     text = schema["description"].replace("`", "")
     shown = schema.get("default") if default is None else default
-    more: dict[str, Any] = {"type": _type_of(schema)}
+    more: dict[str, Any] = {"type": _type_of(name, schema)}
     if schema.get("type") == "boolean":
         more, shown = {"is_flag": True}, None
-    if isinstance(more.get("type"), GainLimit):
-        text += " In a file: columns of frequency in Hz and gain in dB."
+    if kind := curve_kinds().get(name):
+        text += f" In a file: columns of frequency in Hz and {kind.column()}."
     return click.option(
         flag_of(name),
         name,
@@ -58,7 +61,7 @@ def option_flag(name: str, default: str | None = None) -> Callable[[Command], Co
     )
 
 
-def _type_of(schema: Mapping[str, Any]) -> click.ParamType:
+def _type_of(name: str, schema: Mapping[str, Any]) -> click.ParamType:
     """Return the type of a flag's value, with its range or choices."""
     if "enum" in schema:
         return click.Choice(schema["enum"])
@@ -66,8 +69,8 @@ def _type_of(schema: Mapping[str, Any]) -> click.ParamType:
         return click.IntRange(schema["minimum"], schema["maximum"])
     if schema.get("type") == "number":
         return click.FloatRange(schema["minimum"], schema["maximum"])
-    if any("$ref" in item for item in schema.get("anyOf", ())):
-        return GainLimit()
+    if kind := curve_kinds().get(name):
+        return CurveFile(kind, any(item.get("type") == "number" for item in schema.get("anyOf", ())))
     return click.STRING
 
 

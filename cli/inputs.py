@@ -20,6 +20,7 @@ from measurement.files.errors import FileError
 from measurement.files.resampling import MAX_CUT, Response, at_48_khz
 from measurement.files.text_tables import read_table
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.curve import Curve
 
 Json = dict[str, Any]
 
@@ -353,14 +354,13 @@ def exported_fields(document: Json, paths: Json) -> Json:
     return fields | {"fir": pulse} | given
 
 
-def gain_limit(text: str) -> float | Json:
-    """Read a ceiling: a number, or a file of two columns, frequency in Hz and gain in dB."""
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    table = _two_columns(text, "gain in dB")
-    return {"frequency_hz": table[:, 0].tolist(), "gain_db": table[:, 1].tolist()}
+def curve(text: str, kind: type[Curve], or_number: bool) -> float | Json:
+    """Read a curve from a file of two columns, frequency in Hz and values, or a number in its place."""
+    if or_number:
+        with suppress(ValueError):
+            return float(text)
+    table = _two_columns(text, kind.column())
+    return {"frequency_hz": table[:, 0].tolist(), kind.VALUES: table[:, 1].tolist()}
 
 
 def _two_columns(file: Path | str, second: str) -> NDArray[np.float64]:

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cli.service import ServiceClient
-from cli.tables import loop_text
+from cli.tables import loop_text, mean_of
 from cli.words import for_command
-from synthesis.options import CeilingFields
+from synthesis.options import ObjectiveFields
 
 Json = dict[str, Any]
 
@@ -223,7 +223,7 @@ def _figures(design: Json, rival: Json) -> str:
         return name, *(f"{item[key]:.2f} dB" for item in both)
 
     rows = [
-        row("mean noise reduction, 50 Hz to 5 kHz", "mean_noise_reduction_db"),
+        row(f"mean noise reduction, {mean_of(both[0])}", "mean_noise_reduction_db"),
         row("nine in ten true means lie within ±", "interval_db"),
         row("amplification", "amplification_db"),
         row("largest |W|", "max_gain_db"),
@@ -291,7 +291,7 @@ def _decibels(spectrum: NDArray[np.complexfloating]) -> NDArray[np.float64]:
 
 
 def _hardware(service: ServiceClient, paths: Json, options: Json, design: Json) -> str:
-    kept = ["model", *(field.name for field in fields(CeilingFields))]
+    kept = ["model", *(field.name for field in fields(ObjectiveFields))]
     chosen = {name: options[name] for name in kept if name in options}
     rows = [_realised(service, paths | chosen, design, target) for target in REALISATIONS]
     return table("On hardware", ("form", "noise reduction", "lost"), rows)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hardware.residual_power import Complex, Real
-from synthesis.interruption import check_interruption
+from synthesis.errors import check_interruption
 from synthesis.sections import Sections
 
 # Highest frequency of a fit over the sample rate; at one half the variable s is infinite.

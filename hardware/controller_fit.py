@@ -18,7 +18,7 @@ from hardware.residual_power import SUB_BANDS_PER_BAND, Complex, Real, spread, s
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.loop import crosses_below
 from synthesis.objective import objective
-from synthesis.profiles import SILENCE
+from synthesis.profiles import FAST, SILENCE, RefinementProfile
 
 # Frequency range of poles and zeros (Hz), and range of their quality.
 LIMITS_HZ, QUALITIES = (15.0, 20_000.0), (0.25, 6.0)
@@ -62,6 +62,8 @@ class LoopProblem:
     # Least distance of L from the real axis below -1.
     distance: float
     sample_rate_hz: float
+    # Whose weights J has.
+    profile: RefinementProfile = FAST
     per_band: int = SUB_BANDS_PER_BAND
 
     def halved(self) -> LoopProblem:
@@ -103,9 +105,9 @@ class ControllerFit(Cascade):
     # Near K = 0 most unknowns change nothing, and undamped steps in them would hide the others.
     least_damping = 0.3
 
-    def __init__(self, problem: LoopProblem, n_sections: int) -> None:
+    def __init__(self, problem: LoopProblem, n_sections: int, lowest_hz: float = LIMITS_HZ[0]) -> None:
         rate = problem.sample_rate_hz
-        limits_hz = (LIMITS_HZ[0], min(LIMITS_HZ[1], 0.46 * rate))
+        limits_hz = (lowest_hz, min(LIMITS_HZ[1], 0.46 * rate))
         super().__init__(n_sections, problem.frequency_hz, rate, limits_hz, QUALITIES)
         self.problem, self.n_scored = problem, problem.residual.shape[-1]
         self.ascending = np.argsort(problem.frequency_hz)
@@ -153,7 +155,8 @@ class ControllerFit(Cascade):
         closed = 1 + of_scored + problem.scored_before
         fine = problem.residual / (closed.real**2 + closed.imag**2)
         power = np.add.reduceat(fine, self.first_of_band, axis=-1) + CAP * problem.disturbance
-        value, slope = objective(np.log((power + SILENCE) / (problem.disturbance + SILENCE)), problem.share)
+        log_ratio = np.log((power + SILENCE) / (problem.disturbance + SILENCE))
+        value, slope = objective(log_ratio, problem.share, problem.profile)
         value = value + weight * ((near**2).sum((1, 2)) + (excess**2).sum(1))
         crossed = crosses_below(loop[..., self.ascending]).any(-1)
         weights = spread(slope / (power + 1e-12), problem.per_band) * fine
@@ -202,7 +205,14 @@ class ControllerFit(Cascade):
         return (flat @ flat.mT).astype(np.float64), pulled.astype(np.float64)
 
 
-def fit_controller(problem: LoopProblem, n_sections: int, rows: Real | None = None) -> tuple[ControllerFit, Real]:
+def fit_controller(
+    problem: LoopProblem,
+    n_sections: int,
+    rows: Real | None = None,
+    *,
+    lowest_hz: float = LIMITS_HZ[0],
+    effort: int = 1,
+) -> tuple[ControllerFit, Real]:
     """Fit a controller.
 
     Parameters
@@ -213,16 +223,20 @@ def fit_controller(problem: LoopProblem, n_sections: int, rows: Real | None = No
         Number of sections.
     rows
         Unknowns that an earlier fit of as many sections has found; None: from several starts.
+    lowest_hz
+        Lowest frequency of poles and zeros.
+    effort
+        Multiple of starts and last steps.
 
     Returns
     -------
     tuple[ControllerFit, Real]
         The fit, and its rows of unknowns, the best first.
     """
-    fit = ControllerFit(problem, n_sections)
+    fit = ControllerFit(problem, n_sections, lowest_hz)
     if rows is None:
-        coarse = ControllerFit(problem.halved(), n_sections)
-        rows = coarse.steps(coarse.starts(N_STARTS, np.random.default_rng(0)), N_FIRST, BARRIER_WEIGHT)
-        rows = coarse.steps(rows[:N_TRIED], N_SECOND, BARRIER_WEIGHT)[:N_KEPT]
+        coarse = ControllerFit(problem.halved(), n_sections, lowest_hz)
+        rows = coarse.steps(coarse.starts(effort * N_STARTS, np.random.default_rng(0)), N_FIRST, BARRIER_WEIGHT)
+        rows = coarse.steps(rows[: effort * N_TRIED], N_SECOND, BARRIER_WEIGHT)[: effort * N_KEPT]
         fit.sign = coarse.sign
-    return fit, fit.steps(fit.inside(rows), N_LAST, BARRIER_WEIGHT)
+    return fit, fit.steps(fit.inside(rows), effort * N_LAST, BARRIER_WEIGHT)

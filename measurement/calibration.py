@@ -28,18 +28,18 @@ from measurement.estimate import (
     paths_of_states,
     probe_states,
     secondary_transfer,
-    squared_magnitude,
     unexplained_power,
     window_starts,
 )
 from measurement.hum import find_hum
 from measurement.prior import PathPrior, held_power
-from measurement.tail_power import tail_power
+from measurement.tail_power import missing_share, tail_power
+from synthesis.arrays import squared_magnitude
 from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
-from synthesis.level import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.plausibility import SupportPrior
+from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.support_statistics import delay_samples
 
 Real = NDArray[np.floating]
@@ -58,9 +58,9 @@ MIN_SAMPLES = 3072
 # Longest take: a minute is fifteen times what training uses.
 MAX_SAMPLES = 60 * SAMPLE_RATE_HZ
 
-# Shares of the primary tail (without a prior) and of the secondary path's variance that add to the residual; right in
-# the mean over 15 persons (`studies/predictions`).
-TAIL_SHARE, SECONDARY_SHARE = 0.8, 0.7
+# Share of the secondary path's variance that adds to the residual; right in the mean over 15 persons
+# (`studies/predictions`).
+SECONDARY_SHARE = 0.7
 
 # Limit on unknown over known power of a band: where the probe has no energy, the quotients have no meaning.
 MAX_UNCERTAINTY = 1.0
@@ -154,8 +154,8 @@ class Calibration:
     window: int
     # Windows pooled in the state with fewest.
     n_frames: int
-    # Unknown over known power of primary (with sound that no filter cancels) and secondary path, [2, 31] from 20 Hz to
-    # 20 kHz; None if the probe does not repeat.
+    # Unknown over known power of primary and secondary path, [2, 31] from 20 Hz to 20 kHz; None if the probe does not
+    # repeat.
     uncertainty: Real | None
     # Path from loudspeaker to outer microphone, [2048], if there were drives.
     feedback: Real | None = None
@@ -263,7 +263,12 @@ def calibrate(
     tail = _tail_share(exact, states, cut, shortest, estimate)
     tail_share = (unexplained if tail is None else tail[scored]).clip(0, 1)
     primary_noise = unexplained if tail is None else np.maximum(unexplained - tail_share, 0)
-    missing = TAIL_SHARE if prior is None else _missing_share(prior)
+    uncertainty = None
+    if tail is not None:
+        missing = (
+            missing_share(estimate.primary, tail, cut.length) if prior is None else _missing_share(prior) * tail
+        )
+        uncertainty = np.stack((missing, SECONDARY_SHARE * variance_share)).clip(0, MAX_UNCERTAINTY)
     calibration = Calibration(
         measured=measured,
         estimate=estimate,
@@ -288,11 +293,7 @@ def calibrate(
         hum_hz=find_hum(exact),
         window=cut.length,
         n_frames=min(state.n_frames for state in states),
-        uncertainty=None
-        if tail is None
-        else np.stack(
-            (missing * tail + np.maximum(wide_unexplained - tail, 0), SECONDARY_SHARE * variance_share)
-        ).clip(0, MAX_UNCERTAINTY),
+        uncertainty=uncertainty,
         feedback=_feedback(exact_drives, cut, shortest) if drives else None,
     )
     return _checked(calibration)

@@ -90,6 +90,15 @@ _ROBUST = {"implausible_polarity", "implausible_level", "implausible_paths"}
 
 OTHER_DEVICE = "other_device"
 
+_OPPOSITE_SIGNS = (
+    "takes show secondary paths of opposite signs: check the sign of each declared gain, the wires of the "
+    "loudspeaker, and that a drive is what it plays, after any inversion of the chain (see `sign`)"
+)
+_EXCHANGED = (
+    "the channels look exchanged: e is heard before x; give the outer microphone's signal as x and the error "
+    "microphone's as e (first and second channel of a file)"
+)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -125,73 +134,30 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
     Verdict
         Reasons against the calibration, and what could not be judged.
     """
-    reasons: dict[str, str] = {}
-    not_judged: dict[str, str] = {}
     cost_db = noise_cost_db(calibration)
     if calibration.has_opposite_signs:
-        opposite = (
-            "takes show secondary paths of opposite signs: check the sign of each declared gain, the wires of the "
-            "loudspeaker, and that a drive is what it plays, after any inversion of the chain (see `sign`)"
-        )
-        hidden = dict.fromkeys(
-            REASONS.keys() - {"inconsistent_gains"}, "opposite signs cancel: see inconsistent_gains"
-        )
-        return Verdict((Finding("inconsistent_gains", opposite),), _in_order(hidden), cost_db, None)
+        return _alone({"inconsistent_gains": _OPPOSITE_SIGNS}, "opposite signs cancel", cost_db)
+    reasons: dict[str, str] = {}
+    not_judged: dict[str, str] = {}
     _judge_recordings(calibration, cost_db, reasons)
     share, other_share = calibration.acausal_shares
     if share > max(MIN_ACAUSAL_SHARE, ACAUSAL_RATIO * other_share):
-        found = {
-            "exchanged_channels": "the channels look exchanged: e is heard before x; give the outer microphone's "
-            "signal "
-            "as x and the error microphone's as e (first and second channel of a file)"
-        } | {code: reasons[code] for code in ("clipping", "silent_take") if code in reasons}
-        hidden = dict.fromkeys(REASONS.keys() - found.keys(), "the channels look exchanged: see exchanged_channels")
-        return Verdict(_in_order(found), _in_order(hidden), cost_db, None)
+        also = {code: reasons[code] for code in ("clipping", "silent_take") if code in reasons}
+        return _alone({"exchanged_channels": _EXCHANGED} | also, "the channels look exchanged", cost_db)
     explanation = None
     if np.median(calibration.secondary_snr_db) < MIN_TRAIT_SNR_DB:
         noisy = f"the secondary path must stand {MIN_TRAIT_SNR_DB:g} dB above its noise to be judged"
         not_judged |= dict.fromkeys(REASONS.keys() - _OF_RECORDINGS, noisy)
     else:
-        if calibration.secondary_peak_samples <= 0:
-            reasons["early_secondary"] = (
-                f"the secondary path is largest {-calibration.secondary_peak_samples} samples before the loudspeaker "
-                "plays, though sound needs time: start x and e (and a drive) with the same sample, and cut neither"
-            )
-        is_known = support is not None and any(
-            support.is_device(estimate.primary, estimate.secondary)
-            for estimate in (calibration.measured, calibration.estimate)
-        )
-        _judge_tail(calibration, reasons, not_judged, MAX_TAIL_DB if is_known else MAX_OTHER_TAIL_DB)
-        if not is_known and calibration.distortion_db <= MAX_OTHER_DISTORTION_DB:
-            reasons.pop("distortion", None)
-        _judge_gains(calibration, reasons)
-        if calibration.lead_samples < MIN_LEAD_SAMPLES:
-            reasons["late_secondary"] = (
-                f"the secondary path is {-calibration.lead_samples:g} samples later than the primary, more than "
-                f"{-MIN_LEAD_SAMPLES:g}: shorten the latency between x and the loudspeaker"
-            )
-        # As measured: where noise dominates, a prior or a denoised path looks more plausible than the takes are.
-        # Where a probe was silent, the measured paths are arbitrary.
-        paths = calibration.measured.primary, calibration.measured.secondary
-        if implausible := find_implausible(support, *paths):
-            paths = calibration.estimate.primary, calibration.estimate.secondary
-            implausible = find_implausible(support, *paths)
-        explanation = None if support is None else support.explain(*paths)
-        found = {finding.code: finding.detail for finding in implausible}
-        if cost_db > MAX_TRAIT_NOISE_COST_DB and OTHER_DEVICE not in found:  # noise hides small errors
-            if support is not None:
-                not_judged |= dict.fromkeys(PLAUSIBILITY.keys() - _ROBUST, "noise hides it: see low_snr")
-            found = {code: found[code] for code in _ROBUST & found.keys()}
-        if OTHER_DEVICE in found:
-            not_judged[OTHER_DEVICE] = _measured_well(calibration) + found.pop(OTHER_DEVICE)
-        reasons |= found
+        _judge_responses(calibration, support, reasons, not_judged)
+        explanation = _judge_plausibility(calibration, support, cost_db, reasons, not_judged)
     return Verdict(_in_order(reasons), _in_order(not_judged), cost_db, explanation)
 
 
-def _measured_well(calibration: Calibration) -> str:
-    """Say how well the paths were measured."""
-    coherence, snr_db = np.median(calibration.coherence), np.median(calibration.secondary_snr_db)
-    return f"measured with a coherence of {coherence:.3f} and an SNR of {snr_db:.0f} dB (medians over bands), but "
+def _alone(found: dict[str, str], cause: str, cost_db: float) -> Verdict:
+    """Return the verdict for a mistake that hides all others."""
+    hidden = dict.fromkeys(REASONS.keys() - found.keys(), f"{cause}: see {next(iter(found))}")
+    return Verdict(_in_order(found), _in_order(hidden), cost_db, None)
 
 
 def noise_cost_db(calibration: Calibration) -> float:
@@ -261,6 +227,61 @@ def _judge_recordings(calibration: Calibration, cost_db: float, reasons: dict[st
             f"one state has {calibration.n_frames} windows, fewer than {MIN_FRAMES}: "
             "record for longer or more often"
         )
+
+
+def _judge_responses(
+    calibration: Calibration, support: SupportPrior | None, reasons: dict[str, str], not_judged: dict[str, str]
+) -> None:
+    """Judge timing, tail and gains, with the limits of ears only if the paths are those of the support's device."""
+    is_known = support is not None and any(
+        support.is_device(estimate.primary, estimate.secondary)
+        for estimate in (calibration.measured, calibration.estimate)
+    )
+    _judge_tail(calibration, reasons, not_judged, MAX_TAIL_DB if is_known else MAX_OTHER_TAIL_DB)
+    if not is_known and calibration.distortion_db <= MAX_OTHER_DISTORTION_DB:
+        reasons.pop("distortion", None)
+    _judge_gains(calibration, reasons)
+    if calibration.secondary_peak_samples <= 0:
+        reasons["early_secondary"] = (
+            f"the secondary path is largest {-calibration.secondary_peak_samples} samples before the loudspeaker "
+            "plays, though sound needs time: start x and e (and a drive) with the same sample, and cut neither"
+        )
+    if calibration.lead_samples < MIN_LEAD_SAMPLES:
+        reasons["late_secondary"] = (
+            f"the secondary path is {-calibration.lead_samples:g} samples later than the primary, more than "
+            f"{-MIN_LEAD_SAMPLES:g}: shorten the latency between x and the loudspeaker"
+        )
+
+
+def _judge_plausibility(
+    calibration: Calibration,
+    support: SupportPrior | None,
+    cost_db: float,
+    reasons: dict[str, str],
+    not_judged: dict[str, str],
+) -> Explanation | None:
+    """Compare the paths with the support's.
+
+    The measured ones first: where noise dominates, a prior or a denoised path looks more plausible than the takes are.
+    The estimated ones if that finds anything: where a probe was silent, the measured ones are arbitrary.
+    """
+    paths = calibration.measured.primary, calibration.measured.secondary
+    if implausible := find_implausible(support, *paths):
+        paths = calibration.estimate.primary, calibration.estimate.secondary
+        implausible = find_implausible(support, *paths)
+    found = {finding.code: finding.detail for finding in implausible}
+    if cost_db > MAX_TRAIT_NOISE_COST_DB and OTHER_DEVICE not in found:  # noise hides small errors
+        if support is not None:
+            not_judged |= dict.fromkeys(PLAUSIBILITY.keys() - _ROBUST, "noise hides it: see low_snr")
+        found = {code: found[code] for code in _ROBUST & found.keys()}
+    if OTHER_DEVICE in found:
+        coherence, snr_db = np.median(calibration.coherence), np.median(calibration.secondary_snr_db)
+        measured = (
+            f"measured with a coherence of {coherence:.3f} and an SNR of {snr_db:.0f} dB (medians over bands), "
+        )
+        not_judged[OTHER_DEVICE] = f"{measured}but {found.pop(OTHER_DEVICE)}"
+    reasons |= found
+    return None if support is None else support.explain(*paths)
 
 
 def _judge_tail(

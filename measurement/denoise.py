@@ -71,15 +71,6 @@ def denoised(response: Real, noise: Real) -> Real:
     return denoise(response, noise).response
 
 
-def noise_lags(whole: Real) -> Real:
-    """Return the lags of a window's response, real [..., window], that hold only noise.
-
-    They run from half of the window to seven eighths: later than an ear rings, earlier than what precedes sample 0.
-    """
-    window = whole.shape[-1]
-    return whole[..., window // 2 : window * 7 // 8]
-
-
 def split_into_bands(responses: Real) -> Real:
     """Split real [..., n_taps] into zero-phase bands of two octaves that add up to it: [..., 5, 4 * n_taps].
 

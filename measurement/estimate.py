@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from measurement.denoise import noise_lags
 from measurement.prior import (
     TAIL_SHARE,
     PathPrior,
@@ -27,6 +26,7 @@ from measurement.prior import (
     secondary_noise,
     smoothed,
 )
+from synthesis.arrays import squared_magnitude
 from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption, InvalidPaths
 
@@ -203,11 +203,7 @@ def paths_of_states(
     noises = [primary_noise(state.reference_power, unexplained_power(state), state.n_frames) for state in states]
     gains = [state.gain for state in states[1:]]
     secondary = np.mean([(quotients[0] - q) / gain for q, gain in zip(quotients[1:], gains, strict=True)], axis=0)
-    # The silent state is part of every difference, any other of one.
-    silent_share, shares = np.mean([1 / gain for gain in gains]), [1 / (gain * len(gains)) for gain in gains]
-    bound = silent_share**2 * noises[0]
-    for share, noise in zip(shares, noises[1:], strict=True):
-        bound = bound + share**2 * noise
+    bound = _mean_difference_noise(noises, gains)
     window = 2 * (secondary.shape[-1] - 1)
     silent = states[0]
     per_frame = TAIL_SHARE * unexplained_power(silent) / np.maximum(silent.reference_power, _TINY)
@@ -234,6 +230,14 @@ def paths_of_states(
     )
 
 
+def _mean_difference_noise(noises: Sequence[Real], gains: Sequence[float]) -> Real:
+    """Compute the noise of the mean of (Q_0 - Q_g) / g: the silent state is in all differences, any other in one."""
+    bound: Real = np.mean([1 / gain for gain in gains]) ** 2 * noises[0]
+    for gain, noise in zip(gains, noises[1:], strict=True):
+        bound = bound + (1 / (gain * len(gains))) ** 2 * noise
+    return bound
+
+
 def secondary_transfer(states: Sequence[ProbeState]) -> Complex:
     """Average S over the states with a gain, on the window's grid, [..., window // 2 + 1] (eq. 2)."""
     silent, *driven = states
@@ -248,12 +252,6 @@ def onto_design_grid(spectrum: Real) -> Real:
     fraction = position - lower
     dense: Real = (1 - fraction) * spectrum[..., lower] + fraction * spectrum[..., lower + 1]
     return dense
-
-
-def squared_magnitude(spectrum: Complex) -> Real:
-    """Compute |X|^2 without the square root of `abs`: real, same shape."""
-    power: Real = spectrum.real**2 + spectrum.imag**2
-    return power
 
 
 def _offsets(
@@ -343,3 +341,12 @@ def _causal_response(transfer: Complex, n_taps: int) -> Real:
     response = np.zeros((*whole.shape[:-1], n_taps))
     response[..., : whole.shape[-1]] = whole
     return response
+
+
+def noise_lags(whole: Real) -> Real:
+    """Return the lags of a window's response, real [..., window], that hold only noise.
+
+    They run from half of the window to seven eighths: later than an ear rings, earlier than what precedes sample 0.
+    """
+    window = whole.shape[-1]
+    return whole[..., window // 2 : window * 7 // 8]

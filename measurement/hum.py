@@ -17,7 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from measurement.estimate import GainTake, squared_magnitude
+from measurement.estimate import GainTake
+from synthesis.arrays import squared_magnitude
 from synthesis.conventions import SAMPLE_RATE_HZ
 
 Real = NDArray[np.floating]

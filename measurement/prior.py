@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.arrays import squared_magnitude
 from synthesis.bands import AMP_BANDS, band_membership
 from synthesis.conventions import SAMPLE_RATE_HZ
 
@@ -270,7 +271,7 @@ def measurement_level(
     with its SNR.
     """
     membership = band_membership(AMP_BANDS, 2 * (measured.shape[-1] - 1))
-    power, floor = _power(measured) @ membership, (noise * is_excited) @ membership
+    power, floor = squared_magnitude(measured) @ membership, (noise * is_excited) @ membership
     is_known = is_excited.astype(float) @ membership == membership.sum(0)
     above = np.maximum(power - floor, 0.0)
     weight = np.where(is_known, above / np.maximum(power + NOISE_PENALTY * floor, _TINY), 0.0)
@@ -311,18 +312,18 @@ def secondary_noise(transfer: Complex, upper_bound: Real) -> Real:
     is_excited = np.isfinite(upper_bound)
     window = 2 * (transfer.shape[-1] - 1)
     squared = np.hanning(window + 1)[:-1] ** 2
-    over_lags = np.fft.irfft(_power(np.fft.rfft(squared)), window)
+    over_lags = np.fft.irfft(squared_magnitude(np.fft.rfft(squared)), window)
     lags = slice(window // 2, window * 7 // 8)
     taper = np.hanning(window * 3 // 8 + 2)[1:-1]
     late = np.fft.irfft(np.where(is_excited, transfer, 0.0))[..., lags]
     scale = over_lags.sum() / np.sum(taper**2 * over_lags[lags])
-    noise = scale * smoothed(_power(np.fft.rfft(late * taper, window)))
+    noise = scale * smoothed(squared_magnitude(np.fft.rfft(late * taper, window)))
     return np.where(is_excited, np.minimum(noise, upper_bound), np.inf)
 
 
 def kept_noise_share(window: int, n_taps: int) -> float:
     """Return the share of an estimate's noise in its first n_taps lags (`secondary_noise`)."""
-    over_lags = np.fft.irfft(_power(np.fft.rfft(np.hanning(window + 1)[:-1] ** 2)), window)
+    over_lags = np.fft.irfft(squared_magnitude(np.fft.rfft(np.hanning(window + 1)[:-1] ** 2)), window)
     return float(over_lags[:n_taps].sum() / over_lags.sum())
 
 
@@ -335,7 +336,7 @@ def held_power(distribution: PathDistribution) -> Real:
     weight = _lag_weight()
     held = np.sqrt(2 * weight * (1 - weight))
     responses = np.fft.irfft(np.concatenate((distribution.mean[None], distribution.directions)))
-    return _power(np.fft.rfft(held * responses)).sum(0)
+    return squared_magnitude(np.fft.rfft(held * responses)).sum(0)
 
 
 def smoothed(power: Real) -> Real:
@@ -360,10 +361,10 @@ def _learn(
         others = _principal(spectra[~known] if not known.all() else spectra, n_directions)
         cells = others[1] * _cells(PRIOR_BINS)
         fitted, _ = _fit_directions(others[0], others[2], spectra[known], nothing, everything, cells)
-        left.append(_power(spectra[known] - fitted))
+        left.append(squared_magnitude(spectra[known] - fitted))
     residual = smoothed(np.concatenate(left).mean(0))
     weight = np.where(np.arange(PRIOR_WINDOW) < n_taps, _lag_weight(), 0.0)
-    tail = smoothed(_power(np.fft.rfft((1 - weight) * responses)).mean(0))
+    tail = smoothed(squared_magnitude(np.fft.rfft((1 - weight) * responses)).mean(0))
     return PathDistribution(
         mean,
         variance,
@@ -379,7 +380,9 @@ def _learn(
 def _lag_weight() -> Real:
     """Return rho of the lags of PRIOR_WINDOW: the autocorrelation of its Hann window, [8192]."""
     window = np.hanning(PRIOR_WINDOW + 1)[:-1]
-    weight: Real = np.fft.irfft(_power(np.fft.rfft(window, 2 * PRIOR_WINDOW)))[:PRIOR_WINDOW] / np.sum(window**2)
+    weight: Real = np.fft.irfft(squared_magnitude(np.fft.rfft(window, 2 * PRIOR_WINDOW)))[:PRIOR_WINDOW] / np.sum(
+        window**2
+    )
     return weight
 
 
@@ -391,7 +394,7 @@ def _principal(spectra: Complex, n_directions: int) -> tuple[Complex, Real, Comp
     """
     n_ears, n_bins = spectra.shape
     mean = spectra.mean(0)
-    variance = smoothed(_power(spectra - mean).sum(0) / max(n_ears - 1, 1))
+    variance = smoothed(squared_magnitude(spectra - mean).sum(0) / max(n_ears - 1, 1))
     variance = np.maximum(variance, max(_FLOOR * variance.max(), _TINY))
     if n_directions == 0:
         return mean, variance, np.zeros((0, n_bins), complex)
@@ -432,7 +435,7 @@ def _misfit(
 ) -> NDArray[np.floating]:
     """Compute by what factor squared differences of well measured bins exceed expectation, [...], at least 1."""
     weight = np.where(is_excited, variance / (noise + variance), 0.0) / cells
-    excess = _power(difference) / (noise + variance)
+    excess = squared_magnitude(difference) / (noise + variance)
     ratio: Real = np.sum(weight * excess, -1) / np.maximum(weight.sum(-1), _TINY)
     return np.maximum(ratio, 1.0)
 
@@ -446,7 +449,7 @@ def _cells(n_bins: int) -> Real:
 
 def _band_level_db(spectra: Complex) -> Real:
     level: Real = 10 * np.log10(
-        np.maximum(_power(spectra) @ band_membership(AMP_BANDS, 2 * (spectra.shape[-1] - 1)), _TINY)
+        np.maximum(squared_magnitude(spectra) @ band_membership(AMP_BANDS, 2 * (spectra.shape[-1] - 1)), _TINY)
     )
     return level
 
@@ -481,8 +484,3 @@ def _padded(response: Real) -> Real:
     kept = response[:PRIOR_WINDOW]
     padded[: len(kept)] = kept
     return padded
-
-
-def _power(spectrum: Complex) -> Real:
-    power: Real = spectrum.real**2 + spectrum.imag**2
-    return power

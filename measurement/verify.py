@@ -29,8 +29,7 @@ from measurement.calibration import clipped_share, with_error_db
 from measurement.checks import MAX_CLIPPED_SHARE
 from synthesis.bands import AMP_BANDS, NR_BANDS, band_membership, nominal_hz
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.errors import InvalidOption
-from synthesis.interruption import check_interruption
+from synthesis.errors import InvalidOption, check_interruption
 from synthesis.methods import spectrum
 from synthesis.types import Complex64, Float32, Prediction
 
@@ -231,13 +230,12 @@ def verify(
     levels_on = np.array([_level_db(item, np.abs(1 + loop) ** 2) for item in blocks_on])
     reduction = np.median(levels_off, 0) - np.median(levels_on, 0)
     n_scored = len(NR_BANDS)
-    errors = [_median_error(item[:, :n_scored].mean(1)) for item in (levels_off, levels_on)]
-    interval_db = 1.2816 * np.hypot(errors[0], errors[1])
+    interval_db = interval_of_medians(*(item[:, :n_scored].mean(1) for item in (levels_off, levels_on)))
     return Verification(
         noise_reduction_db=reduction,
         mean_noise_reduction_db=float(reduction[:n_scored].mean()),
         amplification_db=float(np.maximum(-reduction, 0).mean()),
-        interval_db=float(interval_db),
+        interval_db=interval_db,
         gain_db=20 * float(np.log10(max(abs(gain), 1e-6))),
         delay_samples=delay,
         is_inverted=gain < 0,
@@ -576,6 +574,11 @@ def _median(values: Sequence[Any]) -> Any:
     if np.iscomplexobj(stacked):
         return np.median(stacked.real, 0) + 1j * np.median(stacked.imag, 0)
     return np.median(stacked, 0)
+
+
+def interval_of_medians(off: Real, on: Real) -> float:
+    """Return the half-width of the eight-in-ten interval of the difference between two samples' medians."""
+    return 1.2816 * float(np.hypot(_median_error(off), _median_error(on)))
 
 
 def _median_error(values: Real) -> float:

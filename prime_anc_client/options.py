@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from prime_anc_client.wire import ceiling
+from prime_anc_client.wire import curve
 from synthesis.options import (
-    CeilingFields,
     DesignFields,
     FilterFields,
     ModelFields,
+    ObjectiveFields,
     SynthesisFields,
     UpdateFields,
+    curve_kinds,
     option_schemas,
 )
 
@@ -29,7 +30,7 @@ SYNTHESIS = _names(SynthesisFields)
 REFINEMENT = _names(DesignFields)
 UPDATES = _names(UpdateFields)
 FILTER = _names(ModelFields, FilterFields)
-EXPORT = (*FILTER, *_names(CeilingFields))
+EXPORT = (*FILTER, *_names(ObjectiveFields))
 
 
 def takes_options(names: tuple[str, ...]) -> Callable[[_Method], _Method]:
@@ -76,6 +77,4 @@ def given(options: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     if unknown := options.keys() - set(names):
         raise TypeError(f"{', '.join(sorted(unknown))}: there is no such argument")
     found = {name: value for name, value in options.items() if value is not None}
-    if "max_gain_db" in found:
-        found["max_gain_db"] = ceiling(found["max_gain_db"])
-    return found
+    return found | {name: curve(found[name]) for name in curve_kinds() if name in found}

@@ -20,9 +20,6 @@ MEDIA_TYPE = "application/x-safetensors"
 # Sample rate (Hz), the only one that the service accepts.
 RATE_HZ = 48_000
 
-# Ceiling on |W| in dB: a number, or a curve {"frequency_hz": .., "gain_db": ..}.
-Ceiling = float | Mapping[str, ArrayLike]
-
 # Replaces NaN and infinity, which JSON lacks: infinite in float32, so the service refuses it.
 _TOO_LARGE = 1e39
 
@@ -133,11 +130,11 @@ def encode(
     return encode_request({"sample_rate": RATE_HZ, **options, **fields})
 
 
-def ceiling(max_gain_db: Ceiling | None) -> Any:
-    """Convert a ceiling to JSON numbers."""
-    if isinstance(max_gain_db, Mapping):
-        return {name: np.asarray(item, float).tolist() for name, item in max_gain_db.items()}
-    return None if max_gain_db is None else np.asarray(max_gain_db).tolist()
+def curve(value: float | Mapping[str, ArrayLike]) -> Any:
+    """Convert a curve such as {"frequency_hz": .., "gain_db": ..}, or a number in its place, to JSON numbers."""
+    if isinstance(value, Mapping):
+        return {name: np.asarray(item, float).tolist() for name, item in value.items()}
+    return np.asarray(value).tolist()
 
 
 def takes(given: Sequence[Take | DriveTake]) -> list[dict[str, Any]]:

@@ -98,7 +98,7 @@ FAULTS = [
         "tests/synthesis/test_toeplitz.py", SYNTHESIS,
     ),
     *_of(
-        "synthesis/", "latency.py",
+        "synthesis/", "posing.py",
         [("np.exp(-2j * np.pi * problem", "np.exp(2j * np.pi * problem")],
         "tests/synthesis/test_latency.py", SYNTHESIS,
     ),
@@ -113,7 +113,7 @@ FAULTS = [
         "tests/synthesis/test_support_statistics.py", SYNTHESIS,
     ),
     *_of(
-        "synthesis/", "unknown_bands.py",
+        "synthesis/", "unknown.py",
         [("ratio = MOST_PLAYED**2 * disturbance", "ratio = MOST_PLAYED * disturbance")],
         "tests/synthesis/test_unknown_bands.py", "tests/cases",
     ),
@@ -125,7 +125,7 @@ FAULTS = [
     *_of(
         CORE, "tap_objective.h",
         [("(x * c->square[0][b] - 2 * c->cross[0][b])", "(x * c->square[0][b] - c->cross[0][b])"),
-         ("share * exp(log_ratio / 2) / amplitude[b]", "share * exp(log_ratio) / amplitude[b]")],
+         ("share * sqrt(ratio) / amplitude[b]", "share * ratio / amplitude[b]")],
         *TESTS_OF_CORE,
     ),
     *_of(
@@ -169,7 +169,7 @@ FAULTS = [
     *_of(
         "measurement/", "verify.py",
         [("gain = 10 ** (-found.gain_db / 20)", "gain = 10 ** (found.gain_db / 20)"),
-         ("interval_db = 1.2816 * np.hypot", "interval_db = 1.9224 * np.hypot")],
+         ("return 1.2816 * float(np.hypot", "return 1.9224 * float(np.hypot")],
         "tests/measurement/test_verify.py", "tests/measurement",
     ),
     *_of(

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from synthesis.types import Paths, Problem
-from training.datasets import open_dataset
+from training.data import open_dataset
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.path_pairs import DatasetError, PathDataset
 

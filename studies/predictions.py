@@ -29,10 +29,9 @@ from synthesis.errors import answer_or_raise
 from synthesis.generator_config import GeneratorConfig
 from synthesis.start.generator import Generator
 from synthesis.types import DesignOptions, ModelParameters, Paths, Problem
-from training.data import SNRS_DB, support_noises
+from training.data import SNRS_DB, Split, support_noises, with_recordings
 from training.datasets.noise import NoiseSet, pink_noise, white_noise
 from training.datasets.path_pairs import PathDataset
-from training.datasets.splits import Split, with_recordings
 from training.measurements import Measurements, learn_prior, priors_of_others
 
 Row = dict[str, object]

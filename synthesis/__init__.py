@@ -10,7 +10,7 @@ their files. `design` is the method on one page, `synthesizer` joins its parts i
 batched in the first dimension and differentiable. `backends` runs them behind one interface of NumPy arrays:
 `reference` (this code), `cpu`, `cuda`. Beside it stand
 
-- `unknown_bands`: bands without measured data
+- `unknown`: bands without measured data
 - `plausibility`: which mistake explains paths that are unlike those of a model's support, the listeners that it was
   trained on (`support_statistics`)
 """

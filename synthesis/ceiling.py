@@ -7,14 +7,14 @@ import numpy as np
 from synthesis.backends.cpu import CpuBackend
 from synthesis.controller import in_closed_loop
 from synthesis.conventions import DESIGN_N_FFT
+from synthesis.errors import check_interruption
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db, highest_db, lowest_db
-from synthesis.interruption import check_interruption
-from synthesis.level import level_db
 from synthesis.loop import with_margins
 from synthesis.options import DEFAULT_MAX_GAIN_DB
+from synthesis.posing import level_db
 from synthesis.profiles import FAST, FINE
 from synthesis.types import Design, Float32, Problem
-from synthesis.unknown_bands import lowest_quiet_db
+from synthesis.unknown import lowest_quiet_db
 
 # Largest level of the primary over the secondary path of an ear: 30 measured ears have -12 to 5 dB.
 LOUDEST_PRIMARY_DB = 12.0

@@ -1,9 +1,20 @@
-"""Errors of a design."""
+"""Errors of a design, and how its caller interrupts it.
 
-from collections.abc import Callable, Sequence
+The caller sets `interruption_check`, or wraps the work in `interruptible`, with its criterion, for example a deadline:
+this package reads no clock. Long work calls `check_interruption` between its short steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 Answer = TypeVar("Answer")
+
+# Raises `Interrupted` if the result is no longer wanted; called often, so it must be fast.
+interruption_check: ContextVar[Callable[[], None] | None] = ContextVar("interruption_check", default=None)
 
 
 class SynthesisError(ValueError):
@@ -52,3 +63,26 @@ def map_or_error(step: Callable[..., Any], *items: Sequence[Any]) -> list[Any]:
         except SynthesisError as raised:
             results.append(raised)
     return results
+
+
+@contextmanager
+def interruptible(decide: Callable[[], None]) -> Iterator[None]:
+    """Make work in the block, and in this thread, interruptible.
+
+    Parameters
+    ----------
+    decide
+        Function as `interruption_check`.
+    """
+    token = interruption_check.set(decide)
+    try:
+        yield
+    finally:
+        interruption_check.reset(token)
+
+
+def check_interruption() -> None:
+    """Raise `Interrupted` if the caller's check does; do nothing outside `interruptible`."""
+    decide = interruption_check.get()
+    if decide is not None:
+        decide()

@@ -1,4 +1,4 @@
-"""Predictions for whole problems: all conditions, their closed loops, and what the ends of their responses show."""
+"""Predictions and J of whole problems: all conditions, their closed loops, what the responses' ends show."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from functools import partial
 
 import numpy as np
 
-from synthesis.bands import WIDE_BANDS
+from synthesis.bands import NR_BANDS, WIDE_BANDS, columns
 from synthesis.controller import predict_both
 from synthesis.errors import SynthesisError, answer_or_raise, map_or_error
 from synthesis.loop import closed_loop_secondary
-from synthesis.predict import mean_prediction
-from synthesis.types import Backend, Complex64, Float32, Prediction, Problem
+from synthesis.methods import spectrum
+from synthesis.objective import objective
+from synthesis.predict import band_sums, mean_prediction
+from synthesis.profiles import SILENCE, RefinementProfile
+from synthesis.types import Backend, Complex64, Float32, Paths, Prediction, Problem
 
 
 def predict_joint(posed: Problem, taps: Float32, backend: Backend) -> Prediction:
@@ -34,10 +37,7 @@ def predict_batch(
         if isinstance(problem, SynthesisError):
             continue
         for paths in problem.conditions:
-            if paths.feedback is not None:
-                secondary = closed_loop_secondary(paths.secondary, paths.feedback, control_filter)
-                paths = replace(paths, secondary=secondary, feedback=None)
-            single.append(Problem((paths,), problem.reference_psd))
+            single.append(Problem((_closed(paths, control_filter),), problem.reference_psd))
             filters.append(control_filter)
     found: list[Prediction | SynthesisError] = []
     for part in batches(len(single), backend):
@@ -45,6 +45,37 @@ def predict_batch(
     in_order = iter(found)
     parts = [[next(in_order) for _ in item.conditions] if isinstance(item, Problem) else [] for item in posed]
     return map_or_error(partial(_joined, is_true=is_true), posed, parts, taps)
+
+
+def joint_objective(posed: Problem, taps: Float32, profile: RefinementProfile, reference_psd: Float32) -> float:
+    """Evaluate J of one filter on the design grid, as its options have it, without the penalty on |W|.
+
+    Parameters
+    ----------
+    posed
+        Posed problem. Its feedback counts by its closed loops, its ceiling not at all.
+    taps
+        Filter, [2048].
+    profile
+        J before the problem's options.
+    reference_psd
+        Mean square of the reference per bin, [16385].
+    """
+    closed = [_closed(paths, taps) for paths in posed.conditions]
+    primary, secondary = (
+        np.stack([spectrum(getattr(paths, name)) for paths in closed]).astype(np.complex128)
+        for name in ("primary", "secondary")
+    )
+    filters = np.broadcast_to(taps.astype(np.float64), (len(closed), len(taps)))
+    sums = band_sums(primary, secondary, filters, reference_psd.astype(np.float64), is_true=True)
+    disturbance, residual = sums[:, : len(WIDE_BANDS)], sums[:, len(WIDE_BANDS) : 2 * len(WIDE_BANDS)]
+    silence = SILENCE * disturbance.sum(-1, keepdims=True)
+    log_ratio = np.log((residual + silence) / (disturbance + silence))
+    none = np.zeros(len(WIDE_BANDS), np.uint8)
+    unknown = np.stack([none if paths.unknown is None else paths.unknown for paths in closed])
+    chosen = columns(profile.risk_bands)
+    value, _ = objective(log_ratio[:, chosen], posed.shares, posed.weighted(profile), unknown[:, chosen])
+    return float(value)
 
 
 def with_responses(
@@ -61,21 +92,36 @@ def with_responses(
         )
         again = answer_or_raise(predict_batch([replace(posed, conditions=conditions)], [taps], backend)[0])
         prediction = replace(again, nominal_noise_reduction_db=prediction.nominal_noise_reduction_db)
-    return replace(prediction, basis="response", interval_db=max(interval_db for _, interval_db in known))
+    # Sent responses may as well be exact.
+    as_sent_db = prediction.nominal_noise_reduction_db - prediction.mean_noise_reduction_db
+    return replace(prediction, basis="response", interval_db=max(as_sent_db, *(item for _, item in known)))
 
 
 def with_unknown(posed: Problem, prediction: Prediction) -> Prediction:
-    """Add the unknown bands of all conditions to the prediction."""
+    """Add the unknown bands of all conditions to the prediction, and those that its means count."""
     unknown = [paths.unknown for paths in posed.conditions if paths.unknown is not None]
     if not unknown:
         return prediction
-    return replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[np.any(unknown, axis=0)].tolist()))
+    found = replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[np.any(unknown, axis=0)].tolist()))
+    silent = [paths.silent for paths in posed.conditions if paths.silent is not None]
+    if len(silent) < len(posed.conditions):
+        return found
+    is_silent = dict(zip(WIDE_BANDS, np.all(silent, axis=0).tolist(), strict=True))
+    return replace(found, counted_bands=tuple(n for n in NR_BANDS if not is_silent[n]) or NR_BANDS)
 
 
 def batches(n_items: int, backend: Backend) -> Iterator[slice]:
     """Yield slices as large as the backend takes."""
     for n in range(0, n_items, backend.max_batch):
         yield slice(n, n + backend.max_batch)
+
+
+def _closed(paths: Paths, taps: Float32 | Complex64) -> Paths:
+    """Return paths without feedback, with the secondary path of the closed loop."""
+    if paths.feedback is None:
+        return paths
+    secondary = closed_loop_secondary(paths.secondary, paths.feedback, taps)
+    return replace(paths, secondary=secondary, feedback=None)
 
 
 def _joined(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
-from synthesis.interruption import check_interruption
+from synthesis.errors import check_interruption
 from synthesis.methods import spectrum
 from synthesis.types import Complex64, Float32, Loop, Paths
 
@@ -231,6 +231,7 @@ def _phase_margin_deg(loop: Complex128) -> float:
     crosses = (size[1:] - 1) * (size[:-1] - 1) <= 0
     if not crosses.any():
         return FULL_CIRCLE_DEG
-    here, there = loop[:-1][crosses], loop[1:][crosses]
-    angles = np.abs(np.degrees(np.angle(-np.concatenate((here, there)))))
-    return float(angles.min())
+    here, there = (part[crosses] for part in (loop[:-1], loop[1:]))
+    rise = np.abs(there) - np.abs(here)
+    share = np.divide(1 - np.abs(here), rise, out=np.zeros_like(rise), where=rise != 0)
+    return float(np.abs(np.degrees(np.angle(-(here + share * (there - here))))).min())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from synthesis.arrays import Array
-from synthesis.bands import NR_BANDS, mean_weights
+from synthesis.bands import ABSENT, NR_BANDS, UNKNOWN, columns, mean_weights
 from synthesis.profiles import FAST, UNKNOWN_WEIGHT, RefinementProfile
 
 
@@ -22,6 +22,10 @@ def objective(
     serving one condition and giving up another. The second is a smooth maximum, the risk of the worst band. With
     one condition the first term is the mean of l_b (Section 3.2 of the paper). J is concave in E.
 
+    Weights of bands enter the first term alone, over their mean: it stays a mean of decibels, so that the weight of
+    the risk, the damping and the thresholds of the updates keep their meaning. The risk stays as it is. It keeps a
+    band of weight zero from becoming louder, and its slopes keep the normal equations regular there.
+
     Parameters
     ----------
     log_ratio
@@ -29,10 +33,9 @@ def objective(
     shares
         v_t, [n_conditions], of sum one.
     profile
-        Its bands and the weight of the risk.
+        Its bands, their weights and the weight of the risk.
     unknown
-        Bands of which nothing is known, bool [..., n_conditions, n_bands]; None: none. They count only by what
-        makes them louder.
+        0, UNKNOWN or ABSENT, uint8 [..., n_conditions, n_bands]; None: all bands are known.
 
     Returns
     -------
@@ -42,8 +45,13 @@ def objective(
     """
     xp = array_namespace(log_ratio, shares)
     share, in_target = shares[:, None], mean_weights(NR_BANDS, profile.risk_bands, log_ratio)
+    if profile.band_weights is not None:
+        weights = profile.band_weights[columns(profile.risk_bands)]
+        in_target = in_target * xp.asarray(weights, dtype=in_target.dtype, device=in_target.device)
     n_bands = log_ratio.shape[-1]
-    known = log_ratio if unknown is None else xp.where(unknown, -xp.inf, log_ratio)
+    known = log_ratio
+    if unknown is not None:
+        known = xp.where(unknown == UNKNOWN, -xp.inf, xp.where(unknown == ABSENT, 0.0, log_ratio))
     amplitude = share * xp.exp(known / 2)
     mean_amplitude = xp.sum(amplitude, axis=-2, keepdims=True)
     largest = xp.max(known, axis=(-2, -1), keepdims=True)
@@ -58,7 +66,8 @@ def objective(
     value = (2 * xp.log(mean_amplitude) @ in_target)[..., 0] + profile.risk_weight * risk[..., 0, 0]
     slope = amplitude / mean_amplitude * in_target + profile.risk_weight * excess / total
     if unknown is not None:
-        louder = xp.where(unknown, xp.clip(log_ratio, min=0.0), 0.0)
+        louder = xp.where(unknown == UNKNOWN, xp.clip(log_ratio, min=0.0), 0.0)
         value = value + UNKNOWN_WEIGHT * xp.sum(share * louder, axis=(-2, -1))
-        slope = xp.where(unknown, UNKNOWN_WEIGHT * share * (log_ratio > 0), slope)
+        is_louder = (log_ratio > 0) & (unknown == UNKNOWN)
+        slope = xp.where(unknown != 0, UNKNOWN_WEIGHT * share * is_louder, slope)
     return value, slope

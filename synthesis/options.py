@@ -25,6 +25,8 @@ from typing import (
 
 from pydantic import Field, create_model
 
+from synthesis.band_weights import BandWeights
+from synthesis.curve import Curve
 from synthesis.gain_curve import GainCurve
 from synthesis.methods import METHODS
 from synthesis.profiles import MAX_UPDATES, PROFILES, RefinementProfile
@@ -42,6 +44,7 @@ T = TypeVar("T")
 DEFAULT_MAX_GAIN_DB = 30.0
 # Range of a number, and of all points of a curve.
 MAX_GAIN_RANGE_DB = (-20.0, 60.0)
+BAND_WEIGHT_RANGE = (0.0, 10.0)
 MAX_LATENCY_SAMPLES = 1024.0
 
 
@@ -60,8 +63,7 @@ def option(text: str, *, default: T, low: float | None = None, high: float | Non
     # JSON numbers become single-precision floats in generated clients.
     extra: dict[str, Any] | None = {"format": "float"} if isinstance(low, float) else None
     declared = Field(default=default, description=text, ge=low, le=high, json_schema_extra=extra)
-    # A factory leaves no attribute in the class, which pydantic would take for a new default in a subclass.
-    return field(default_factory=lambda: default, metadata={"declared": declared})
+    return field(default=default, metadata={"declared": declared})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False, field_specifiers=(option,))
@@ -75,6 +77,7 @@ def declares(cls: type[T]) -> type[T]:
         if declared.default is None:  # an absent field has no null
             kind = reduce(or_, (item for item in get_args(kind) if item is not NoneType))
         made.__annotations__[name] = Annotated[kind, declared]
+        delattr(made, name)  # pydantic would take it for a new default in a subclass
     return made
 
 
@@ -88,15 +91,15 @@ class ModelFields:
         default=None,
     )
     sign: Sign = option(
-        "What the signal chain does with the filter's output. `minus`: it subtracts, e = d - s * w * x. `plus`: it "
-        "adds, and the filter is the negated one.",
+        "Whether the signal chain subtracts the filter's output, e = d - s * w * x, `minus`, or adds it, `plus`, which "
+        "negates the filter.",
         default="minus",
     )
 
 
 @declares
 class FilterFields:
-    """Options of every request about a filter: what its paths do not say."""
+    """Options of every request about a filter."""
 
     latency_samples: float = option(
         "Delay of the signal chain that `secondary` does not contain, in samples, fractions included.",
@@ -105,12 +108,12 @@ class FilterFields:
         high=MAX_LATENCY_SAMPLES,
     )
     exact: bool = option(
-        "Whether nothing about the paths is unknown, as of simulated ones. Without it, or `snr_db`, paths without "
-        "coherence and uncertainty have the noise and the missing tail that the ends of their responses show.",
+        "Whether the paths have no error, as simulated ones. Otherwise, without `snr_db`, coherence and uncertainty, "
+        "noise and missing tail are estimated from the ends of the responses.",
         default=False,
     )
     snr_db: float = option(
-        "Signal-to-noise ratio in dB of paths without coherence and uncertainty, alike in all bands; 0: not stated.",
+        "Signal-to-noise ratio in dB of paths without coherence and uncertainty, equal in all bands; 0: unknown.",
         default=0.0,
         low=0.0,
         high=200.0,
@@ -118,13 +121,18 @@ class FilterFields:
 
 
 @declares
-class CeilingFields:
-    """Options of every request that designs a filter."""
+class ObjectiveFields:
+    """Options of every request that designs a filter: what it is to minimise, and to keep."""
 
     max_gain_db: float | GainCurve = option(
-        "Ceiling on |W| in dB, which every filter keeps: a number, or a curve over frequency, linear in log frequency "
-        "between its points and held beyond its ends.",
+        "Ceiling on |W| in dB: a number, or a curve over frequency, linear in log frequency between its points and "
+        "held beyond its ends.",
         default=DEFAULT_MAX_GAIN_DB,
+    )
+    band_weights: BandWeights | None = option(
+        "Target curve: weights of the bands in the mean noise reduction from 50 Hz to 5 kHz that is optimised, a "
+        "curve over frequency as of `max_gain_db`, 0 to 10. Only their ratios matter; default: all alike.",
+        default=None,
     )
     risk_weight: float | None = option(
         "Weight of the worst band, against the mean of all, in the objective that updates, ceilings and exports "
@@ -136,11 +144,13 @@ class CeilingFields:
 
     def weighted(self, profile: RefinementProfile) -> RefinementProfile:
         """Return a profile with the weights in J that were chosen."""
-        return profile if self.risk_weight is None else replace(profile, risk_weight=self.risk_weight)
+        if self.risk_weight is not None:
+            profile = replace(profile, risk_weight=self.risk_weight)
+        return profile if self.band_weights is None else replace(profile, band_weights=self.band_weights.relative())
 
 
 @declares
-class ProblemFields(FilterFields, CeilingFields):
+class ProblemFields(FilterFields, ObjectiveFields):
     """Options that are part of a filter's problem."""
 
     min_gain_margin_db: float = option(
@@ -188,7 +198,7 @@ class MethodFields:
 
     method: Method = option("`prime`: the model's generator. The other methods need no training.", default="prime")
     leave_one_out: bool = option(
-        "Of several conditions, also predict for each what a filter designed on the others does there.",
+        "With several conditions, also predict per condition the effect of a filter designed on the others.",
         default=False,
     )
 
@@ -200,7 +210,7 @@ class UpdateFields:
     k: int = option("Largest number of Gauss-Newton updates.", default=3, low=0, high=MAX_UPDATES)
     profile: Profile = option(
         "`fast`: the default. `fine`: the same on a grid with twice the points, which replaces it for responses of "
-        "more than 4096 samples and spectra of more than 2049 bins. `paper`: as published.",
+        "more than 4096 samples. `paper`: as published.",
         default="fast",
     )
 
@@ -224,3 +234,11 @@ def option_schemas() -> dict[str, dict[str, Any]]:
     declared: dict[str, Any] = get_type_hints(DesignFields, include_extras=True)
     properties: dict[str, dict[str, Any]] = create_model("Declared", **declared).model_json_schema()["properties"]
     return properties
+
+
+@cache
+def curve_kinds() -> dict[str, type[Curve]]:
+    """Return the options that are curves, or may be, with their kinds of curve."""
+    hints = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(DesignFields).items()}
+    kinds = {name: [kind for kind in args if isinstance(kind, type)] for name, args in hints.items()}
+    return {name: kind for name, found in kinds.items() for kind in found if issubclass(kind, Curve)}

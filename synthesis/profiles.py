@@ -73,6 +73,8 @@ class RefinementProfile:
     finer: str | None = None
     # Whether steps are the best in the plane with the step before, and direct solutions continue far from the minimum.
     settles: bool = False
+    # Weights of the 31 bands in J's mean, from a problem's option (`BandWeights.relative`); None: all alike.
+    band_weights: tuple[float, ...] | None = None
 
 
 PAPER = RefinementProfile(

@@ -8,19 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from synthesis.arrays import floored_log
+from synthesis.arrays import floored_log, minimum_phase_fir
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import NEPER_PER_DB
 from synthesis.methods import METHODS, STARTS
-from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST, MAX_UPDATES, PROFILES, RefinementProfile, on_design_grid
-from synthesis.start.features import path_features
+from synthesis.start.features import log_base_magnitude, path_features, regularised_ratio
 from synthesis.start.fir_wiener import CEILING_SHARPNESS, drive_ceiling, fir_wiener, starting_weight
 from synthesis.start.generator import Generator
-from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.start.wiener import design_wmmse
 from synthesis.types import DesignOptions
 from synthesis.update import GaussNewtonState, Refinement, refine

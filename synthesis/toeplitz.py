@@ -13,8 +13,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
-from synthesis.arrays import Array
-from synthesis.minimum_phase import minimum_phase_response
+from synthesis.arrays import Array, minimum_phase_response
 
 # Damping of the generating polynomial over its length, nepers; see `GohbergSemencul`.
 TAPER = 4.0

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
-from synthesis.bands import AMP_BANDS, band_matrix
-from synthesis.grids import collected
+from synthesis.bands import AMP_BANDS, UNKNOWN, band_matrix, collected
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import (
     BUDGET,
@@ -38,7 +37,7 @@ from synthesis.profiles import (
     RefinementProfile,
     settling,
 )
-from synthesis.start.path_ratio import regularised_ratio
+from synthesis.start.features import regularised_ratio
 from synthesis.step_plane import StepPlane
 from synthesis.tap_objective import TapObjective
 from synthesis.toeplitz import solve_directly, solve_toeplitz
@@ -192,7 +191,7 @@ class GaussNewtonState:
         if objective.unknown is None:
             return False
         log_ratio = torch.log(self._band_power / objective.disturbance)
-        return bool((log_ratio[objective.unknown.expand_as(log_ratio)] > LOUDEST_UNKNOWN).any())
+        return bool((log_ratio[(objective.unknown == UNKNOWN).expand_as(log_ratio)] > LOUDEST_UNKNOWN).any())
 
     def result(self) -> Refinement:
         """Return the updates so far: views that the next update overwrites.

@@ -21,7 +21,7 @@ pytest_plugins = ["tests.measured_ears"]
 
 # Files, by how their names begin, that are begun first: one that begins last keeps the other workers idle.
 SLOW = (
-    "service/test_ray_serve.py", "training/test_experiment.py", "benchmarks/test_commands.py", "reliability/",
+    "training/test_experiment.py", "benchmarks/test_commands.py", "reliability/",
     "synthesis/backends/cuda/",
 )  # fmt: skip
 

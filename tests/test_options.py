@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import fields
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from cli.__main__ import main
 from model_store.store import ModelStore
 from prime_anc_client import Client, Condition, Refused, wire
 from synthesis.design import Model, design
-from synthesis.options import DEFAULTS, DesignFields, ProblemFields, option_schemas
+from synthesis.options import DEFAULTS, DesignFields, ProblemFields, curve_kinds, option_schemas
 from synthesis.types import Design, DesignOptions, Paths, Problem
 from tests.service import models
 from tests.service.conftest import program, store_folder
@@ -28,6 +27,10 @@ OPTIONS = sorted(option_schemas())
 VALUES = {
     "model": ("other", "nobody"),
     "max_gain_db": (-10.0, 61.0),
+    "band_weights": (
+        {"frequency_hz": [200.0, 215.0], "weight": [10.0, 0.0]},
+        {"frequency_hz": [20.0, 200.0], "weight": [1.0, 11.0]},
+    ),
     "leave_one_out": (True, "often"),
     "exact": (True, "often"),
 }
@@ -58,6 +61,13 @@ def values(name: str) -> tuple[Any, Any]:
     return least + (schema["maximum"] - least) / 8, schema["maximum"] + 1
 
 
+def as_text(value: Any) -> str:
+    """Write an option for a query string."""
+    if isinstance(value, dict):
+        return ",".join(f"{hz:g}:{item:g}" for hz, item in zip(*value.values(), strict=True))
+    return "true" if value is True else str(value)
+
+
 class Found(NamedTuple):
     """Answer of one interface: taps, and the noise reduction of filters for the other condition."""
 
@@ -79,8 +89,9 @@ class Found(NamedTuple):
 def core(store_folder: Path) -> Any:
     """The core, called with one option."""
 
-    @cache
     def called(**chosen: Any) -> Found:
+        kinds = curve_kinds()
+        chosen = {name: kinds[name](**item) if isinstance(item, dict) else item for name, item in chosen.items()}
         options = {field.name: getattr(DEFAULTS, field.name) for field in fields(DesignFields)} | chosen
         version = ModelStore(store_folder, include_bundled=False).load(options["model"] or "ears")
         problem = Problem(CONDITIONS, **{field.name: options[field.name] for field in fields(ProblemFields)})
@@ -118,7 +129,7 @@ class Ways:
 
     def query(self, options: dict[str, Any]) -> httpx.Response:
         """Send options in the query string."""
-        texts = {name: "true" if value is True else str(value) for name, value in options.items()}
+        texts = {name: as_text(value) for name, value in options.items()}
         return httpx.post(f"{self.address}/refine", params=texts, json=_body(as_json=True), timeout=60)
 
     def binary(self, options: dict[str, Any]) -> httpx.Response:
@@ -141,10 +152,14 @@ class Ways:
 
     def command(self, options: dict[str, Any]) -> Result:
         """Give options to the command."""
-        given = [
-            f"-k{value}" if name == "k" else f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
-            for name, value in options.items()
-        ]
+        given = []
+        for name, value in options.items():
+            if isinstance(value, dict):
+                file = self.folder / f"{name}.csv"
+                np.savetxt(file, np.transpose(list(value.values())), delimiter=",")
+                value = file
+            flag = f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
+            given.append(f"-k{value}" if name == "k" else flag)
         ears = [str(self.folder / f"{condition.label}.npz") for condition in CONDITIONS]
         return CliRunner().invoke(main, ["design", *ears, *given, "--url", self.address, "--json"])
 

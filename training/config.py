@@ -114,9 +114,7 @@ class Configuration(BaseModel):
         None, description="number of models to train together (default: all on a GPU, 1 on a CPU)"
     )
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    quick: bool = Field(
-        False, description="few updates and two held-out listeners: half a minute on simulated data"
-    )
+    quick: bool = Field(False, description="few updates, six simulated listeners, two held out: half a minute")
 
     @classmethod
     def load(cls, given: Mapping[str, Any]) -> Self:

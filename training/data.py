@@ -8,8 +8,11 @@ and scored on the held-out recordings, white and pink.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from math import comb
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,21 +20,62 @@ import torch
 
 from measurement.prior import PathPrior
 from training.config import Configuration, TrainingConfig
-from training.datasets import open_dataset
+from training.datasets.index import read_index
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
-from training.datasets.path_pairs import fingerprint
-from training.datasets.splits import Split, make_splits, with_recordings
+from training.datasets.pandar import read_pandar
+from training.datasets.path_pairs import DatasetError, DatasetKind, PathDataset, fingerprint
+from training.datasets.simulated import simulate_listeners, simulated_ten_path
 from training.datasets.synthetic_noise import AIRPLANE, airplane_noise, synthetic_noise
 from training.measurements import Measurements, learn_prior, priors_of_others
 from training.scoring import TimeDomainScore
 from training.training_set import TrainingSet
 
+N_SIMULATED_LISTENERS = 23  # as many as PANDAR has persons
+N_QUICK_LISTENERS = 6
+PAPER_SUPPORT = {"pandar": (7, 23), "simulated": (7, 23), "index": (7, 23), "ten-path": (3, 10)}
+FULL_SUPPORT_FROM = 14  # from this number of persons on, seven leave at least as many held out
 SPLIT_SEED = 0
 QUICK_QUERIES = 2
 # Synthetic noises for training beside the support's recordings.
 N_SYNTHETIC = 16
 AIRPLANE_SEED = 1
 SNRS_DB = (None, 40.0, 20.0)
+
+
+@dataclass(frozen=True)
+class Split:
+    """One partition of the listeners: `support` trains, `query` is held out; both ascending.
+
+    Raises
+    ------
+    DatasetError
+        A listener or a recording is on both sides, or a side is empty.
+    """
+
+    index: int
+    support: tuple[str, ...]
+    query: tuple[str, ...]
+    # Recordings for training; empty, with query_recordings, if all may train and score.
+    support_recordings: tuple[str, ...] = ()
+    query_recordings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        shared = sorted(
+            set(self.support).intersection(self.query)
+            | set(self.support_recordings).intersection(self.query_recordings)
+        )
+        if shared:
+            raise DatasetError(f"split {self.index}: found {', '.join(shared)} in support and in query")
+        if bool(self.support_recordings) != bool(self.query_recordings):
+            raise DatasetError(
+                f"split {self.index}: found {len(self.support_recordings)} support and "
+                f"{len(self.query_recordings)} query recordings, expected some of each or none"
+            )
+        if not self.support or not self.query:
+            raise DatasetError(
+                f"split {self.index}: found {len(self.support)} support and {len(self.query)} query "
+                "listeners, expected at least one of each"
+            )
 
 
 @dataclass(frozen=True)
@@ -61,7 +105,8 @@ class Data:
         """
         self.configuration = configuration
         self.device = choose_device(configuration.device)
-        self.dataset = open_dataset(configuration.dataset, configuration.data)
+        n_listeners = N_QUICK_LISTENERS if configuration.quick else N_SIMULATED_LISTENERS
+        self.dataset = open_dataset(configuration.dataset, configuration.data, n_listeners=n_listeners)
         self.noise = read_noise(configuration.noise) if configuration.noise else simulated_noise()
         self.splits = make_splits(
             self.dataset.listeners, configuration.splits, configuration.support, SPLIT_SEED, self.dataset.name
@@ -176,6 +221,141 @@ class Data:
 def open_data(configuration: Configuration) -> Data:
     """Open the data of an experiment; cached, so that they are read and calibrated once per process."""
     return Data(configuration)
+
+
+def open_dataset(
+    kind: DatasetKind,
+    folder: str | Path | None = None,
+    *,
+    n_listeners: int = N_SIMULATED_LISTENERS,
+) -> PathDataset:
+    """Open the data set of a command line.
+
+    Parameters
+    ----------
+    kind
+        ``pandar``, ``index`` (a folder is needed), ``ten-path`` (read as an index; without a folder: a simulated
+        stand-in, labelled by `is_simulated` and its notes) or ``simulated``.
+    folder
+        Folder of the measurements.
+    n_listeners
+        Number of simulated listeners (``simulated`` only).
+
+    Raises
+    ------
+    DatasetError
+        The kind is unknown, a folder is missing or superfluous, or the reader finds a fault.
+    """
+    if kind == "pandar":
+        if folder is None:
+            raise DatasetError("data set pandar: no folder is given; give any level of the PANDAR database")
+        return read_pandar(folder)
+    if kind == "index":
+        if folder is None:
+            raise DatasetError("data set index: no folder is given; give one with an index.csv")
+        return read_index(folder)
+    if kind == "ten-path":
+        return simulated_ten_path() if folder is None else read_index(folder, "ten-path")
+    if kind == "simulated":
+        if folder is not None:
+            raise DatasetError(f"data set simulated: the folder {folder} would not be read; give none")
+        return simulate_listeners(n_listeners, seed=0)
+    raise DatasetError(f"data set: {kind!r} does not exist; use pandar, ten-path, index or simulated")
+
+
+def default_n_support(n_listeners: int, dataset: DatasetKind) -> int:
+    """Return the default number of support listeners.
+
+    Persons: seven of at least fourteen, else the paper's share (7 of 23). Ten-path: the paper's share (3 of 10). At
+    least one.
+    """
+    n_support, n_all = PAPER_SUPPORT[dataset]
+    if dataset != "ten-path" and n_listeners >= FULL_SUPPORT_FROM:
+        return n_support
+    return max(1, round(n_listeners * n_support / n_all))
+
+
+def make_splits(
+    listeners: Iterable[str],
+    n_splits: int = 10,
+    n_support: int | None = None,
+    seed: int = 0,
+    dataset: DatasetKind = "pandar",
+) -> list[Split]:
+    """Draw different random splits of the listeners.
+
+    The draw is by listener, never by ear or condition. Split i depends on the listeners, the seed and i
+    only: more splits leave the first ones unchanged.
+
+    Parameters
+    ----------
+    listeners
+        Identities; order and repetitions do not matter.
+    n_splits
+        Number of splits, at least 1.
+    n_support
+        Support listeners per split, or None for `default_n_support`.
+    seed
+        Seed of the draw.
+    dataset
+        Decides the default of `n_support`.
+
+    Raises
+    ------
+    DatasetError
+        Fewer than two listeners, no room for `n_support`, or fewer different splits than requested.
+    """
+    names = tuple(sorted(set(listeners)))
+    if len(names) < 2:
+        raise DatasetError(f"splits: found {len(names)} listeners, expected at least 2 (one to hold out)")
+    if n_splits < 1:
+        raise DatasetError(f"splits: found n_splits = {n_splits}, expected at least 1")
+    if n_support is None:
+        n_support = default_n_support(len(names), dataset)
+    if not 1 <= n_support < len(names):
+        raise DatasetError(
+            f"splits: found n_support = {n_support}, expected 1 to {len(names) - 1} of {len(names)} listeners"
+        )
+    if n_splits > comb(len(names), n_support):
+        raise DatasetError(
+            f"splits: found n_splits = {n_splits}, expected at most {comb(len(names), n_support)}, "
+            f"the number of different splits of {len(names)} listeners with {n_support} in support"
+        )
+    generator = np.random.default_rng(seed)
+    supports: list[tuple[str, ...]] = []
+    while len(supports) < n_splits:
+        chosen = generator.permutation(len(names))[:n_support]
+        support = tuple(names[i] for i in sorted(chosen))
+        if support not in supports:
+            supports.append(support)
+    return [
+        Split(index, support, tuple(name for name in names if name not in support))
+        for index, support in enumerate(supports)
+    ]
+
+
+def with_recordings(splits: Sequence[Split], recordings: Sequence[str], seed: int = 0) -> list[Split]:
+    """Put half of the recordings on either side of the splits.
+
+    Splits 2 i and 2 i + 1 exchange the sides of one draw, so that every recording is held out once. The draw of a pair
+    depends only on the recordings, the seed and i.
+
+    Raises
+    ------
+    DatasetError
+        There are fewer than two recordings.
+    """
+    names = tuple(sorted(recordings))
+    if len(names) < 2:
+        raise DatasetError(f"splits: found {len(names)} recordings, expected at least 2 (one to hold out)")
+    folded = []
+    for split in splits:
+        order = np.random.default_rng([seed, split.index // 2]).permutation(len(names))
+        half = len(names) // 2
+        sides = [tuple(names[i] for i in sorted(part)) for part in (order[:half], order[half:])]
+        support, query = sides if split.index % 2 == 0 else sides[::-1]
+        folded.append(replace(split, support_recordings=support, query_recordings=query))
+    return folded
 
 
 def support_noises(noise: NoiseSet, recordings: tuple[str, ...], seed: int) -> NoiseSet:

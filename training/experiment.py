@@ -25,8 +25,7 @@ from synthesis.errors import SynthesisError
 from synthesis.types import Paths, Problem
 from training.checkpoints import make_checkpoint, mean_figures, model_name
 from training.config import Configuration
-from training.data import Data, open_data
-from training.datasets.splits import Split
+from training.data import Data, Split, open_data
 from training.measurements import Measurements
 from training.methods import (
     BY_RECORDING,
@@ -135,11 +134,10 @@ def support_of(data: Data, task: Task) -> SupportSet:
 def score_task(data: Data, task: Task, support: SupportSet, designer: Designer) -> Iterator[Row]:
     """Yield rows of a fitted method for all calibrations of its held-out listeners."""
     labels: Row = {}
+    listeners: tuple[str, ...]
     if task.split is None:
-        listeners, fold = (
-            tuple(listener for listener in data.dataset.listeners if listener == task.listener),
-            data.everybody,
-        )
+        assert task.listener is not None
+        listeners, fold = (task.listener,), data.everybody
     else:
         split = data.splits[task.split]
         listeners, fold = data.queries(split), data.fold(split)

@@ -145,7 +145,7 @@ class PredictionAnswer(TypedDict):
     noise_reduction_db: PerBand
     """Per band; positive is quieter."""
     mean_noise_reduction_db: Number
-    """Mean over the 21 bands from 50 Hz to 5 kHz."""
+    """Mean over the bands from 50 Hz to 5 kHz that the system has, `counted_bands_hz`."""
     interval_db: Annotated[Number, Field(ge=0)]
     """Half-width of the interval about that mean that contains the true mean nine times in ten."""
     amplification_db: Number
@@ -160,8 +160,12 @@ class PredictionAnswer(TypedDict):
     control_rms: Number
     """RMS of the loudspeaker signal, in the unit of the reference."""
     unknown_bands_hz: list[Number]
-    """Nominal centres of the bands from 20 Hz to 20 kHz that were not measured: their mean coherence is below 0.06, or
-    an uncertainty above 1. A design ignores them, but keeps them from becoming louder."""
+    """Nominal centres of the bands from 20 Hz to 20 kHz of which nothing is known: their mean coherence is below 0.06,
+    an uncertainty above 1, or the primary path 60 dB below its loudest band. A design ignores them, but keeps them
+    from becoming louder."""
+    counted_bands_hz: list[Number]
+    """Nominal centres of the bands of `mean_noise_reduction_db`: those from 50 Hz to 5 kHz in which the system is not
+    silent. `amplification_db` leaves silent bands out, too."""
     worst_noise_reduction_db: NotRequired[Number]
     """Lowest mean of several conditions, over which the other figures are weighted means."""
     conditions: NotRequired[list[ConditionAnswer]]

@@ -29,8 +29,8 @@ from service.api.request_types import (
 from service.api.warnings import collect_warnings, negated_filter
 from service.errors import HttpProblem, to_problem
 from synthesis.errors import SynthesisError, answer_or_raise
-from synthesis.latency import with_latency
 from synthesis.loop import loop_gain, loop_of
+from synthesis.posing import with_latency
 from synthesis.types import (
     Complex64,
     Design,

@@ -10,7 +10,7 @@ from service.admission.admission import DEADLINE_HEADER
 from service.api import reading
 from service.api.answer_types import ProblemDocument
 from service.api.front import TENSORS
-from service.api.options import option_fields
+from service.api.options import CURVES, option_fields
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, HttpProblem
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS
 
@@ -92,17 +92,17 @@ def option_parameters(body: type[BaseModel]) -> list[Json]:
             "name": name,
             "in": "query",
             "required": False,
-            "schema": _single(properties[name]),
+            "schema": _of_query(name, properties[name]),
             "description": f"As the field of the body. {properties[name].get('description', '')}",
         }
         for name in option_fields(body)
     ]
 
 
-def _single(schema: Json) -> Json:
-    """Return the schema of a query parameter; a value of two forms is text."""
-    if "anyOf" in schema:
-        return {"type": "string", "description": "A number, or frequency:gain pairs such as 100:12,1000:24"}
+def _of_query(name: str, schema: Json) -> Json:
+    """Return the schema of a query parameter; a curve is text."""
+    if name in CURVES:
+        return {"type": "string", "description": CURVES[name].text_form.capitalize()}
     return {key: value for key, value in schema.items() if key not in ("description", "title", "default")}
 
 

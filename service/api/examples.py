@@ -8,6 +8,7 @@ import orjson
 
 from measurement.calibration import PRIMARY_TAPS, SECONDARY_TAPS
 from service.api.answer_types import BAND_CENTRE_HZ, N_BANDS
+from synthesis.bands import NR_BANDS, nominal_hz
 from synthesis.conventions import N_BINS, N_TAPS, STAGES
 
 Json = dict[str, Any]
@@ -42,6 +43,7 @@ EVALUATION: Json = {
         "max_gain_db": 27.9,
         "control_rms": 0.071,
         "unknown_bands_hz": [],
+        "counted_bands_hz": [nominal_hz(band) for band in NR_BANDS],
     },
     "warnings": [{"code": "prediction_from_model", "detail": "no coherence was sent"}],
     "timings_ms": dict.fromkeys(STAGES, 0.0)

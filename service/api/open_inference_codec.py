@@ -35,7 +35,7 @@ from typing_extensions import TypedDict
 from service.api.answer_types import Taps
 from service.api.front import Times, Visit
 from service.api.json_answers import Answered, dumped, prediction_document, refinement_document
-from service.api.options import RefineOptions, ceiling, curve_of_text
+from service.api.options import CURVES, RefineOptions
 from service.api.problem import DesignRequest, design_request
 from service.api.request_types import DesignItem, validated
 from service.api.strict import Absent, StrictModel, floats
@@ -60,12 +60,13 @@ _DATA = {
 }
 
 
-_CEILING = {"anyOf": [{"type": "number", "format": "float"}, {"type": "string"}]}
+_NUMBER_OR_TEXT = {"anyOf": [{"type": "number", "format": "float"}, {"type": "string"}]}
 
 
-def _ceiling(value: object) -> object:
-    """Parse a ceiling: a parameter of this protocol is a single value, so a curve is text."""
-    return curve_of_text(value) if isinstance(value, str) else ceiling(value)
+def _curve_of(name: str) -> BeforeValidator:
+    """Return the validator of a curve: a parameter of this protocol is a single value, so it is text."""
+    reader = CURVES[name]
+    return BeforeValidator(lambda value: (reader.of_text if isinstance(value, str) else reader.of_json)(value))
 
 
 class InputParameters(StrictModel):
@@ -103,8 +104,10 @@ class InferenceOutput(StrictModel):
 class InferenceParameters(RefineOptions):
     """Parameters of the request: the options of `/refine` but the model, which the URL names."""
 
-    max_gain_db: Annotated[Any, BeforeValidator(_ceiling), WithJsonSchema(_CEILING)] = DEFAULT_MAX_GAIN_DB
+    max_gain_db: Annotated[Any, _curve_of("max_gain_db"), WithJsonSchema(_NUMBER_OR_TEXT)] = DEFAULT_MAX_GAIN_DB
     """Ceiling on |W| in dB: a number, or a curve as text, `frequency:gain` pairs such as `100:12,1000:24`."""
+    band_weights: Annotated[Any, _curve_of("band_weights"), WithJsonSchema({"type": "string"})] = None
+    """Weights of bands in the mean noise reduction, a curve as text."""
     binary_data_output: bool = False
     """Whether the taps follow the JSON object in binary."""
 
@@ -259,7 +262,8 @@ def read_inference(request: InferenceRequest, attached: memoryview, model: str) 
     for name in REQUIRED:
         if name not in tensors:
             raise HttpProblem("missing-field", f"inputs: {name} is missing; send it", "inputs")
-    document: dict[str, Any] = request.parameters.model_dump(exclude={"binary_data_output"}, exclude_unset=True)
+    names = request.parameters.model_fields_set - {"binary_data_output"}
+    document: dict[str, Any] = {name: getattr(request.parameters, name) for name in names}
     document |= {"sample_rate": SAMPLE_RATE_HZ, "model": model}
     if "reference_psd" in tensors:
         document["reference_psd"] = tensors["reference_psd"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,13 +19,16 @@ from pydantic.fields import FieldInfo
 from measurement.calibration import MAX_N_WINDOWS
 from service.api.strict import Absent, Number, StrictModel, floats, shown, shown_name
 from service.errors import HttpProblem
-from synthesis.gain_curve import MAX_POINTS, GainCurve, highest_db, lowest_db
+from synthesis.band_weights import BandWeights
+from synthesis.curve import MAX_POINTS, Curve
+from synthesis.gain_curve import GainCurve
 from synthesis.options import (
+    BAND_WEIGHT_RANGE,
     DEFAULT_MAX_GAIN_DB,
     MAX_GAIN_RANGE_DB,
-    CeilingFields,
     FilterFields,
     ModelFields,
+    ObjectiveFields,
     SynthesisFields,
     UpdateFields,
     option_schemas,
@@ -44,77 +48,101 @@ class FromText:
     read: Callable[[str], object]
 
 
-def ceiling(value: object) -> float | GainCurve:
-    """Read a ceiling: a number, or an object of two lists.
+@dataclass(frozen=True)
+class CurveReader:
+    """Reads an option that is a curve, or may be."""
 
-    Raises
-    ------
-    HttpProblem
-        It is neither, or out of range.
-    """
-    if isinstance(value, GainCurve):
+    kind: type[Curve]
+    # Range of its values.
+    limits: tuple[float, float]
+    # As text.
+    example: str
+    # Whether a number of that range may stand for all frequencies.
+    or_number: bool = False
+
+    @property
+    def text_form(self) -> str:
+        """Return what `of_text` reads, in words."""
+        number = "a number, or " if self.or_number else ""
+        return f"{number}frequency:{self.kind.VALUES.removesuffix('_db')} pairs such as {self.example}"
+
+    def of_json(self, value: object) -> float | Curve:
+        """Read an object of two lists, or a number.
+
+        Raises
+        ------
+        HttpProblem
+            It is neither, or out of range.
+        InvalidOption
+            It is no curve.
+        """
+        name, parts = self.kind.OPTION, ("frequency_hz", self.kind.VALUES)
+        if isinstance(value, self.kind):
+            return value
+        if self.or_number and type(value) in (int, float):
+            return self._in_range(float(value))  # type: ignore[arg-type]
+        expected = f'{"a number, or " if self.or_number else ""}{{"frequency_hz": [..], "{parts[1]}": [..]}}'
+        if not isinstance(value, dict):
+            raise HttpProblem("invalid-field", f"{name}: {shown(value)} cannot be read; send {expected}", name)
+        if value.keys() != set(parts):
+            unknown = sorted(value.keys() - set(parts))
+            field = f"{name}.{shown_name(unknown[0])}" if unknown else name
+            code = "unknown-field" if unknown else "missing-field"
+            raise HttpProblem(code, f"{name}: send {expected} and nothing else", field)
+        return self._curve(*(floats(value[part], f"{name}.{part}", np.float64).tolist() for part in parts))
+
+    def of_text(self, text: str) -> float | Curve:
+        """Read `frequency:value` pairs with commas between them, such as `100:12,1000:24`, or a number.
+
+        Raises
+        ------
+        HttpProblem
+            It is neither, or out of range.
+        InvalidOption
+            It is no curve.
+        """
+        pairs = [pair.split(":") for pair in text.split(",")]
+        is_number = self.or_number and len(pairs) == len(pairs[0]) == 1
+        if all(map(DECIMAL.fullmatch, chain.from_iterable(pairs))):
+            if is_number:
+                return self._in_range(float(text))
+            if all(len(pair) == 2 for pair in pairs):
+                return self._curve(*([float(item) for item in part] for part in zip(*pairs, strict=True)))
+        raise HttpProblem(
+            "out-of-range" if is_number else "invalid-field",
+            f"{self.kind.OPTION}: {text[:40]!a} cannot be read; send {self.text_form}",
+            self.kind.OPTION,
+        )
+
+    def _curve(self, frequency_hz: list[float], values: list[float]) -> Curve:
+        """Make a curve; HttpProblem if it leaves the limits, or ends below any sound."""
+        for value in values:
+            self._in_range(value)
+        kind: Callable[..., Curve] = self.kind
+        found = kind(tuple(frequency_hz), tuple(values))
+        if frequency_hz[-1] < MIN_CURVE_END_HZ:
+            name = self.kind.OPTION
+            raise HttpProblem(
+                "out-of-range",
+                f"{name}: the curve ends at {frequency_hz[-1]:g} Hz and would be held from there on; "
+                f"send frequencies in Hz, not kHz, up to {MIN_CURVE_END_HZ:g} Hz at least",
+                name,
+            )
+        return found
+
+    def _in_range(self, value: float) -> float:
+        """Return the value; HttpProblem if it leaves the limits. NaN makes no curve."""
+        (low, high), name = self.limits, self.kind.OPTION
+        if value < low or value > high:
+            unit = f" {self.kind.UNIT}".rstrip()
+            raise HttpProblem("out-of-range", f"{name}: {value:g}{unit}; send {low:g} to {high:g}{unit}", name)
         return value
-    if isinstance(value, dict):
-        if value.keys() != {"frequency_hz", "gain_db"}:
-            unknown = sorted(value.keys() - {"frequency_hz", "gain_db"})
-            field = f"max_gain_db.{shown_name(unknown[0])}" if unknown else "max_gain_db"
-            raise HttpProblem(
-                "unknown-field" if unknown else "missing-field",
-                'max_gain_db: send a number, or {"frequency_hz": [..], "gain_db": [..]} and nothing else',
-                field,
-            )
-        names = ("frequency_hz", "gain_db")
-        points = (floats(value[name], f"max_gain_db.{name}", np.float64).tolist() for name in names)
-        return _in_range(GainCurve(*map(tuple, points)))
-    if type(value) not in (int, float):
-        raise HttpProblem(
-            "invalid-field",
-            f'max_gain_db: {shown(value)} is neither a number nor {{"frequency_hz": [..], "gain_db": [..]}}; send '
-            "one of them",
-            "max_gain_db",
-        )
-    return _in_range(float(value))  # type: ignore[arg-type]
 
 
-def _in_range(max_gain_db: float | GainCurve) -> float | GainCurve:
-    """Check a ceiling; HttpProblem for values outside MAX_GAIN_RANGE_DB, and for a curve in kHz."""
-    if isinstance(max_gain_db, GainCurve) and max_gain_db.frequency_hz[-1] < MIN_CURVE_END_HZ:
-        raise HttpProblem(
-            "out-of-range",
-            f"max_gain_db: the curve ends at {max_gain_db.frequency_hz[-1]:g} Hz and would be held from there on; "
-            f"send frequencies in Hz, not kHz, up to {MIN_CURVE_END_HZ:g} Hz at least",
-            "max_gain_db",
-        )
-    low, high = MAX_GAIN_RANGE_DB
-    for value in (lowest_db(max_gain_db), highest_db(max_gain_db)):
-        if not low <= value <= high:
-            raise HttpProblem(
-                "out-of-range", f"max_gain_db: {value:g} dB; send {low:g} to {high:g} dB", "max_gain_db"
-            )
-    return max_gain_db
-
-
-def curve_of_text(text: str) -> float | GainCurve:
-    """Read a ceiling from text: a number, or `frequency:gain` pairs such as `100:12,1000:24`.
-
-    Raises
-    ------
-    HttpProblem
-        It is neither, or out of range.
-    """
-    pairs = [pair.split(":") for pair in text.split(",")]
-    if not all(len(pair) == len(pairs[0]) <= 2 and all(map(DECIMAL.fullmatch, pair)) for pair in pairs) or (
-        len(pairs[0]) == 1 and len(pairs) > 1
-    ):
-        raise HttpProblem(
-            "out-of-range" if len(pairs) == 1 == len(pairs[0]) else "invalid-field",
-            f"max_gain_db: {text[:40]!a} is neither a number of dB nor pairs of Hz and dB such as 100:12,1000:24; "
-            "send one of them",
-            "max_gain_db",
-        )
-    if len(pairs[0]) == 1:
-        return _in_range(float(text))
-    return _in_range(GainCurve(*zip(*((float(hz), float(db)) for hz, db in pairs), strict=True)))
+_CEILING = CurveReader(GainCurve, MAX_GAIN_RANGE_DB, "100:12,1000:24", or_number=True)
+_WEIGHTS = CurveReader(BandWeights, BAND_WEIGHT_RANGE, "100:2,1000:1")
+# By the option's name.
+CURVES = {reader.kind.OPTION: reader for reader in (_CEILING, _WEIGHTS)}
 
 
 def _model(value: object) -> object:
@@ -140,10 +168,24 @@ class GainCurveBody(StrictModel):
     """Equally many values."""
 
 
+class BandWeightsBody(StrictModel):
+    """Weights of bands over frequency, linear in log frequency between its points and held beyond its ends."""
+
+    frequency_hz: list[Number] = Field(min_length=1, max_length=MAX_POINTS)
+    """Rising; the last at 20 Hz or above."""
+    weight: list[Number] = Field(min_length=1, max_length=MAX_POINTS)
+    """As many, 0 to 10."""
+
+
 _LIMITS = dict(zip(("minimum", "maximum"), MAX_GAIN_RANGE_DB, strict=True))
 _Level = Annotated[float, WithJsonSchema({"type": "number", "format": "float", **_LIMITS})]
 CeilingField = Annotated[
-    Any, BeforeValidator(ceiling, json_schema_input_type=_Level | GainCurveBody), FromText(curve_of_text)
+    Any,
+    BeforeValidator(_CEILING.of_json, json_schema_input_type=_Level | GainCurveBody),
+    FromText(_CEILING.of_text),
+]
+WeightsField = Annotated[
+    Any, BeforeValidator(_WEIGHTS.of_json, json_schema_input_type=BandWeightsBody), FromText(_WEIGHTS.of_text)
 ]
 
 
@@ -161,13 +203,14 @@ class FilterOptions(ModelOptions, FilterFields):
     """Options of every request about a filter."""
 
 
-class CeilingOptions(FilterOptions, CeilingFields):
+class ObjectiveOptions(FilterOptions, ObjectiveFields):
     """Options of every request that designs a filter."""
 
     max_gain_db: Annotated[CeilingField, _text("max_gain_db")] = DEFAULT_MAX_GAIN_DB
+    band_weights: Annotated[WeightsField, _text("band_weights")] = None
 
 
-class SynthesisOptions(CeilingOptions, SynthesisFields):
+class SynthesisOptions(ObjectiveOptions, SynthesisFields):
     """Options of a design without updates."""
 
 

@@ -16,12 +16,12 @@ from service.errors import HttpProblem
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths
 from synthesis.gain_curve import GainCurve
-from synthesis.level import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.methods import spectrum
 from synthesis.options import FilterFields, ProblemFields, Sign
-from synthesis.predict import END_OF_RESPONSE
+from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.profiles import PROFILES
 from synthesis.types import Complex64, DesignOptions, Float32, Path, Paths, Problem
+from synthesis.unknown import length_of
 
 # Largest share of an impulse response's energy that resampling may discard: -40 dB.
 MAX_DISCARDED_ENERGY = 1e-4
@@ -170,12 +170,9 @@ def resolved_profile(name: str, paths: Sequence[Path]) -> str:
 
 
 def _outlasts(path: Path, n_samples: int) -> bool:
-    """Return whether a response exceeds END_OF_RESPONSE of its maximum after a number of samples."""
-    response = np.fft.irfft(path.astype(np.complex128)) if np.iscomplexobj(path) else path
-    if len(response) <= n_samples:
-        return False
-    magnitude = np.abs(response)
-    return bool(magnitude[n_samples:].max() > END_OF_RESPONSE * magnitude.max())
+    """Return whether a response is longer than a number of samples."""
+    response: Any = np.fft.irfft(path.astype(np.complex128)) if np.iscomplexobj(path) else path
+    return len(response) > n_samples and length_of(response) > n_samples
 
 
 def _path(path: Path, name: str) -> Path:

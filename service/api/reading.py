@@ -31,11 +31,11 @@ from starlette.responses import Response
 
 from service.admission.admission import MAX_JSON_BYTES, json_too_large
 from service.api.front import JSON, TENSORS, Visit
-from service.api.options import DECIMAL, FromText, ceiling, option_fields
+from service.api.options import CURVES, DECIMAL, FromText, option_fields
 from service.api.request_types import present
 from service.api.strict import shown
 from service.errors import HttpProblem
-from synthesis.gain_curve import GainCurve
+from synthesis.curve import Curve
 
 Document = dict[str, Any]
 
@@ -426,7 +426,7 @@ def _add(document: Document, options: dict[str, object]) -> None:
     """Add the query's options to a request, in place; HttpProblem for a different value."""
     for name, value in options.items():
         sent = document.setdefault(name, value)
-        if (ceiling(sent) if isinstance(value, GainCurve) else sent) != value:
+        if (CURVES[name].of_json(sent) if isinstance(value, Curve) else sent) != value:
             raise HttpProblem(
                 "invalid-field", f"{name}: the body has {shown(sent)}, the query another value; send it once", name
             )

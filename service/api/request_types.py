@@ -25,7 +25,7 @@ from hardware.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Denominator, Tar
 from hardware.second_order_sections import MAX_SECTIONS
 from hardware.short_fir import MAX_TAPS
 from hardware.targets import requested, targets
-from service.api.options import CeilingOptions, FilterOptions, ModelOptions, RefineOptions, SynthesisOptions
+from service.api.options import FilterOptions, ModelOptions, ObjectiveOptions, RefineOptions, SynthesisOptions
 from service.api.paths import (
     OptionalPath,
     PathField,
@@ -327,7 +327,7 @@ class ExportTarget(StrictModel):
             raise HttpProblem("invalid-field", str(error), error.field) from None
 
 
-class ExportBody(FilterField, JointBody, CeilingOptions):
+class ExportBody(FilterField, JointBody, ObjectiveOptions):
     """Body of `/export`."""
 
     target: ExportTarget

@@ -31,7 +31,7 @@ from service.calibration.verify_body import VerifyBody
 from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import answer_or_raise
-from synthesis.latency import with_latency
+from synthesis.posing import with_latency
 from synthesis.profiles import FAST
 from synthesis.types import DesignOptions, Float32, Problem
 

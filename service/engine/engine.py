@@ -22,9 +22,8 @@ from service.engine.resident_model import ResidentModel
 from service.engine.resident_models import ResidentModels
 from service.engine.types import Designs, Disconnected, RefusedJob
 from service.engine.waiting import GRACE_S, done_in_time
-from synthesis import interruption
-from synthesis.backends import backend_class
-from synthesis.errors import DeviceLost, Interrupted, SynthesisError
+from synthesis.design import backend_class
+from synthesis.errors import DeviceLost, Interrupted, SynthesisError, interruption_check
 from synthesis.methods import METHODS
 from synthesis.profiles import PROFILES
 from synthesis.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Problem
@@ -365,7 +364,7 @@ class Engine:
             try:
                 if batch.has_waited:
                     batch.check()
-                interruption.check.set(batch.check)
+                interruption_check.set(batch.check)
                 answers = batch.run(batch.problems, batch.options)
             except Interrupted as error:
                 answers = [error] * len(batch.places)
@@ -376,7 +375,7 @@ class Engine:
                 self._lose_device(error)
             except Exception as error:
                 answers = error
-            interruption.check.set(None)  # or the batch would stay in memory
+            interruption_check.set(None)  # or the batch would stay in memory
             if not isinstance(answers, Exception) and any(isinstance(answer, Interrupted) for answer in answers):
                 self._queue.interrupted(batch)
             else:

@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 from service.engine.job_queue import PLANNED, RecentTimes
 from service.engine.types import Disconnected, RefusedJob
 from service.engine.waiting import GRACE_S, LONGEST_WAIT_S, Budget, done_in_time, raise_if_unwanted
-from synthesis.errors import Interrupted
-from synthesis.interruption import interruptible
+from synthesis.errors import Interrupted, interruptible
 
 Result = TypeVar("Result")
 

@@ -16,9 +16,8 @@ from dataclasses import replace
 
 from array_api_compat import array_namespace
 
-from synthesis.arrays import Array, softplus, squared_magnitude
+from synthesis.arrays import Array, minimum_phase_response, softplus, squared_magnitude
 from synthesis.conventions import N_TAPS
-from synthesis.minimum_phase import minimum_phase_response
 from synthesis.toeplitz import Solution, solve_toeplitz
 
 # Beyond these frequencies the starting weight falls, by this power of f: 12 dB in an octave.

@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from synthesis.bands import frequencies_hz, log_grid
 from synthesis.generator_config import N_OUTPUTS, NEPER_PER_DB, GeneratorConfig
-from synthesis.grids import frequencies_hz, log_grid
 from synthesis.start.features import N_CHANNELS
 
 

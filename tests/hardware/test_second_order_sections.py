@@ -1,5 +1,7 @@
 """Second-order sections: SciPy's response, derivatives, the ceiling, and noise reduction on measured ears."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.signal import sosfreqz
@@ -12,6 +14,8 @@ from hardware.second_order_sections import (
     largest_gain,
     objective,
 )
+from synthesis.band_weights import BandWeights
+from synthesis.profiles import FAST
 
 
 def test_response_matches_scipy(condition, pink):
@@ -84,3 +88,17 @@ def test_more_sections_never_lose(condition, pink, ceiling_db):
     power = ResidualPower.of([condition], pink)
     left = [objective(power, design_sections(power, n, max_gain_db=ceiling_db)) for n in range(1, 9)]
     assert 10 / np.log(10) * np.diff(left).max() < 0.001
+
+
+def test_band_weights_lower_their_own_objective(condition, pink):
+    weighted = replace(FAST, band_weights=BandWeights([200, 215], [10, 0]).relative())
+    power = ResidualPower.of([condition], pink, weighted)
+    found, plain = (design_sections(item, 3) for item in (power, ResidualPower.of([condition], pink)))
+    assert objective(power, found) < objective(power, plain) - 0.1
+
+
+def test_band_weights_change_what_is_minimised(condition, pink):
+    weighted = replace(FAST, band_weights=BandWeights([200, 215], [10, 0]).relative())
+    power = ResidualPower.of([condition], pink, weighted)
+    found, plain = (design_sections(item, 3) for item in (power, ResidualPower.of([condition], pink)))
+    assert objective(power, found) < objective(power, plain) - 0.1

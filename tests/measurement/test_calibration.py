@@ -210,15 +210,13 @@ def test_window_leakage_is_separated_from_tail() -> None:
         for gain in (0.0, GAIN)
     ]
     found, unaware = calibrate(takes, prior=prior), calibrate(takes)
-    assert found.uncertainty is not None
-    assert unaware.uncertainty is not None
     membership = band_membership((24, 34), DESIGN_N_FFT)
     known, lacked = (
         np.abs(np.fft.rfft(item, DESIGN_N_FFT)) ** 2 @ membership
         for item in (found.estimate.primary, primary - found.estimate.primary)
     )
-    at_250_hz, at_2500_hz = found.uncertainty[0, [24 - 13, 34 - 13]] / (lacked / known)
     # The band at 250 Hz has ten bins of 116 overlapping windows: its power scatters by 1 dB.
-    assert 0.5 < at_250_hz < 2
-    assert 0.8 < at_2500_hz < 1.25
-    assert unaware.uncertainty[0, 24 - 13] > 2 * lacked[0] / known[0]
+    for item, least in ((found, 0.8), (unaware, 0.6)):
+        at_250_hz, at_2500_hz = item.uncertainty[0, [24 - 13, 34 - 13]] / (lacked / known)
+        assert 0.5 < at_250_hz < 2
+        assert least < at_2500_hz < 1 / least

@@ -105,7 +105,7 @@ def test_error_stands_without_any_filter(model: Model) -> None:
     huge = Problem((replace(models.ear(1), primary=np.full(8, 3e38, np.float32)),))
     (answer,) = design_all([huge], K0, model, USUAL)
     assert isinstance(answer, SynthesisError)
-    assert not _is_doubtful(InvalidPaths("primary: too many bins", "primary"), USUAL)
+    assert not _is_doubtful(InvalidPaths("primary: too many bins", "primary"), USUAL, False)
 
 
 @pytest.mark.parametrize("n_updates", [0, 2])

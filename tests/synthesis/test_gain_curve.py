@@ -35,7 +35,7 @@ def test_bin_holds_lowest_value_nearby(n_fft: int) -> None:
     ("frequency_hz", "gain_db", "message"),
     [
         ([], [], "1 to 1024"),
-        ([100], [1, 2], "as many gains"),
+        ([100], [1, 2], "as many values"),
         ([0, 100], [1, 2], "above 0 Hz"),
         ([100, 100], [1, 2], "rise"),
         ([200, 100], [1, 2], "rise"),

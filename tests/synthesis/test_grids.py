@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from synthesis.arrays import complex_exponential, squared_magnitude
-from synthesis.grids import collected
+from synthesis.bands import collected
 from tests.oracles import spectra as oracle
 
 

@@ -9,8 +9,7 @@ from hardware.realise import Target, realise
 from hardware.residual_power import PathSpectra
 from measurement.verify import StateTake, verify
 from synthesis.design import Model, design_all
-from synthesis.errors import Interrupted
-from synthesis.interruption import check_interruption, interruptible
+from synthesis.errors import Interrupted, check_interruption, interruptible
 from synthesis.loop import with_margins
 from synthesis.methods import spectrum
 from synthesis.types import DesignOptions, Problem

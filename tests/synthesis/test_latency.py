@@ -7,7 +7,7 @@ import pytest
 
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption
-from synthesis.latency import with_latency
+from synthesis.posing import with_latency
 from synthesis.types import Paths, Problem
 from tests.model_store import cases
 

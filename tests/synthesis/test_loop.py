@@ -5,7 +5,7 @@ import pytest
 
 from synthesis import loop as feedback_module
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
-from synthesis.interruption import interruptible
+from synthesis.errors import interruptible
 from synthesis.loop import (
     closed_loop_secondary,
     is_stable,

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from synthesis.minimum_phase import minimum_phase_fir, minimum_phase_response
+from synthesis.arrays import minimum_phase_fir, minimum_phase_response
 from tests.oracles import minimum_phase as oracle
 from tests.synthesis.cases import relative_error
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from synthesis.bands import NR_BANDS, WIDE_BANDS
-from synthesis.response_noise import response_uncertainty
+from synthesis.unknown import response_uncertainty
 
 SCORED = slice(WIDE_BANDS.index(NR_BANDS[0]) + 6, WIDE_BANDS.index(NR_BANDS[-1]) + 1)  # bands of many bins
 RNG = np.random.default_rng(3)
@@ -50,9 +50,11 @@ def test_nothing_is_unknown_of_short_or_long(response: np.ndarray) -> None:
     assert not uncertainty.any()
 
 
-def test_rising_end_widens_interval() -> None:
+def test_rising_end_shows_missing_windows() -> None:
     falling = decaying(8192, 1500)
     rising = falling + 0.3 * decaying(8192, 1500)[::-1]
-    _, narrow_db = response_uncertainty(falling, falling, 1.0)
-    _, wide_db = response_uncertainty(rising, falling, 1.0)
-    assert wide_db > narrow_db + 5
+    none, narrow_db = response_uncertainty(falling, falling, 1.0)
+    lacked, wide_db = response_uncertainty(rising, falling, 1.0)
+    assert wide_db > narrow_db
+    assert not none.any()
+    assert lacked[0].all()

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.grids import collected
-from synthesis.minimum_phase import minimum_phase_fir
+from synthesis.arrays import minimum_phase_fir
+from synthesis.bands import collected
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST
-from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
+from synthesis.start.features import log_base_magnitude, regularised_ratio
 from synthesis.tap_objective import TapObjective
 from synthesis.toeplitz import TAPER, GohbergSemencul, SymmetricToeplitz, solve_toeplitz
 from synthesis.update import damped

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from synthesis.errors import InvalidPaths
-from synthesis.level import MAX_LEVEL_DIFFERENCE_DB, at_unit_level, level_db
+from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, at_unit_level, level_db
 from synthesis.types import Paths, Problem
 from tests.problems import one
 

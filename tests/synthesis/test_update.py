@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from synthesis import tap_objective, update
-from synthesis.minimum_phase import minimum_phase_fir
+from synthesis.arrays import minimum_phase_fir
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST, FINE, PAPER, VERDICTS, RefinementProfile, profile_for_resolution
-from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
+from synthesis.start.features import log_base_magnitude, regularised_ratio
 from synthesis.tap_objective import TapObjective
 from synthesis.toeplitz import Solution, solve_toeplitz
 from synthesis.update import GaussNewtonState, Refinement, refine

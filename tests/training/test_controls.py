@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from synthesis.arrays import minimum_phase_fir
 from synthesis.generator_config import GeneratorConfig
-from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.paths import AcousticPaths
 from synthesis.start.features import CHANNELS
 from synthesis.start.generator import Generator

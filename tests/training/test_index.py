@@ -7,7 +7,7 @@ import pytest
 import soundfile
 from scipy.io import savemat
 
-from training.datasets import open_dataset
+from training.data import open_dataset
 from training.datasets.index import read_index
 from training.datasets.path_pairs import DatasetError, PathPair
 

@@ -4,8 +4,8 @@ from math import comb
 
 import pytest
 
+from training.data import Split, default_n_support, make_splits, with_recordings
 from training.datasets.path_pairs import DatasetError
-from training.datasets.splits import Split, default_n_support, make_splits, with_recordings
 
 PERSONS = tuple(f"person-{number:02d}" for number in range(1, 16))
 

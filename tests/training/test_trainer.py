@@ -9,7 +9,7 @@ import torch
 from synthesis.generator_config import GeneratorConfig
 from training import trainer as trainer_module
 from training.config import load_config
-from training.datasets.splits import make_splits
+from training.data import make_splits
 from training.objective import FrequencyDomainObjective
 from training.trainer import GroupTrainer, learning_rate
 from training.training_set import TrainingSet

@@ -28,10 +28,9 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.signal import fftconvolve, oaconvolve, welch
 from torch import Tensor
 
-from synthesis.bands import NR_BANDS, band_membership, centre_hz, edges_hz
+from synthesis.arrays import minimum_phase_fir
+from synthesis.bands import NR_BANDS, band_membership, centre_hz, edges_hz, frequencies_hz
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
-from synthesis.grids import frequencies_hz
-from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.paths import AcousticPaths, ControlFilter
 
 Array = NDArray[np.float64]

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from synthesis.minimum_phase import minimum_phase_fir
+from synthesis.arrays import minimum_phase_fir
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.start.features import CHANNELS
 from synthesis.start.generator import Generator

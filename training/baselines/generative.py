@@ -23,9 +23,8 @@ from scipy.signal import butter, sosfilt
 from torch import Tensor, nn
 
 from synthesis.arrays import squared_magnitude
-from synthesis.bands import AMP_BANDS, edges_hz
+from synthesis.bands import AMP_BANDS, edges_hz, frequencies_hz
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.grids import frequencies_hz
 from synthesis.paths import AcousticPaths
 from synthesis.start.wiener import design_shared_wmmse
 from training.baselines.iterative_fir import PAPER_OBJECTIVE

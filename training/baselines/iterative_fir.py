@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from synthesis.minimum_phase import minimum_phase_fir
+from synthesis.arrays import minimum_phase_fir
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
+from synthesis.start.features import log_base_magnitude, regularised_ratio
 from training.config import ObjectiveConfig, load_config
 from training.objective import FrequencyDomainObjective, TruePaths
 

@@ -18,8 +18,7 @@ from synthesis.arrays import floored_log
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.generator_config import Base
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.start.features import path_features
-from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
+from synthesis.start.features import log_base_magnitude, path_features, regularised_ratio
 from training.config import TrainingConfig
 from training.objective import Objective
 from training.trainer import STATE_EVERY_UPDATES, ReportUpdate, learning_rate, network_precision, save_state

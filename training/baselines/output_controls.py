@@ -17,10 +17,9 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from synthesis.arrays import floored_log
+from synthesis.arrays import floored_log, minimum_phase_response
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
-from synthesis.minimum_phase import minimum_phase_response
 from synthesis.paths import AcousticPaths
 from synthesis.start.generator import Generator
 from training.baselines.network_training import (

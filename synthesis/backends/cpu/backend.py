@@ -6,8 +6,9 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import byref
+from ctypes import byref, c_double
 from dataclasses import replace
+from functools import lru_cache
 from time import perf_counter
 
 import numpy as np
@@ -22,7 +23,7 @@ from synthesis.backends.cpu.library import (
     core,
     core_parameters,
 )
-from synthesis.bands import WIDE_BANDS
+from synthesis.bands import NR_BANDS, WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.gain_curve import TOLERANCE_DB
@@ -48,6 +49,9 @@ from synthesis.types import (
 
 # The core's numbers for the methods that it computes itself, and for taps of `STARTS`, which it only refines.
 _NATIVE, _START_GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
+
+# Weights of the bands in J's mean.
+_ALIKE = tuple(float(band in NR_BANDS) for band in WIDE_BANDS)
 
 _STAGES = ("decode", "path_ratio", "generate", "reconstruct", "refine", "predict")
 
@@ -229,7 +233,7 @@ class _Given:
             coherence = None if paths.coherence is None else _float32(paths.coherence, N_BINS)
             uncertainty = None if paths.uncertainty is None else _float32(paths.uncertainty, 2, len(WIDE_BANDS))
             self.has_unknown |= paths.unknown is not None
-            arrays = primary, secondary, coherence, psd, uncertainty, paths.unknown
+            arrays = primary, secondary, coherence, psd, uncertainty, paths.unknown, paths.silent
             self._arrays += arrays
             resembles = -1 if paths.resembles is None else paths.resembles
             numbers = n_primary, n_secondary, resembles, problem.max_gain_db, shares[n]
@@ -313,6 +317,7 @@ def _float32(values: NDArray[np.floating], *shape: int) -> Float32:
     return np.ascontiguousarray(values, np.float32)
 
 
+@lru_cache(64)  # the core only reads it
 def _core_profile(profile: RefinementProfile) -> Profile:
     bands = profile.risk_bands
     return Profile(
@@ -327,4 +332,5 @@ def _core_profile(profile: RefinementProfile) -> Profile:
         profile.step_cap or 0.0,
         profile.ceiling_weight,
         profile.tolerance,
+        (c_double * len(WIDE_BANDS))(*(profile.band_weights or _ALIKE)),
     )

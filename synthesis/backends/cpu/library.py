@@ -16,20 +16,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from synthesis import arrays, conventions, generator_config, methods, plausibility, predict, profiles, toeplitz
 from synthesis.backends.cpu.build import LEVELS, compile_core, library_file, machine
-from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
+from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, LogGrid, columns, log_grid
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
-from synthesis.grids import LogGrid, log_grid
 from synthesis.plausibility import LATER, SupportPrior
 from synthesis.predict import N_SUMS
 from synthesis.profiles import MAX_UPDATES
-from synthesis.start import features, fir_wiener, path_ratio
+from synthesis.start import features, fir_wiener
 from synthesis.start.fir_wiener import between_edges, drive_ceiling, starting_weight
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 from synthesis.types import MAX_CONDITIONS, ModelParameters
 
-ABI = 13
+ABI = 14
 N_STAGES = 6
 # Numbers of `Prediction` from `mean_noise_reduction_db` on.
 N_FIGURES = 14
@@ -53,8 +52,8 @@ _WHOLE = {
 }
 _SINGLE = {"ceiling_sharpness": fir_wiener, "coherence_floor": conventions, "end_of_response": predict}
 _DOUBLE = {
-    "ratio_regularisation": path_ratio.REGULARISATION,
-    **dict.fromkeys(("held_low_hz", "held_high_hz"), path_ratio),
+    "ratio_regularisation": features.REGULARISATION,
+    **dict.fromkeys(("held_low_hz", "held_high_hz"), features),
     "magnitude_floor": arrays,
     **dict.fromkeys(("phase_floor", "audible_hz"), features),
     "neper_per_db": generator_config,
@@ -67,6 +66,8 @@ _DOUBLE = {
     **dict.fromkeys(("large_decrease", "small_decrease", "most_residual", "direct_damping"), profiles),
     **dict.fromkeys(("coherence_share", "model_bound", "natural_spread", "plausible_range"), predict),
     **{f"interval_{name}_db": predict.INTERVAL_DB[name] for name in ("uncertainty", "coherence")},
+    **{f"widest_{name}_db": predict.WIDEST_DB[name] for name in ("uncertainty", "coherence")},
+    "cost_share": predict,
     "cut_db": predict.CUT_DB,
     "model_interval_db": predict.MODEL_INTERVAL_DB,
     **dict.fromkeys(("surprise", "convincing", "max_distance"), plausibility),
@@ -133,6 +134,7 @@ class Input(Structure):
     _fields_ = (
         *((name, _FloatPointer) for name in ("primary", "secondary", "coherence", "psd", "uncertainty")),
         ("unknown", c_void_p),
+        ("silent", c_void_p),
         ("n_primary", c_int32),
         ("n_secondary", c_int32),
         ("resembles", c_int32),
@@ -142,7 +144,7 @@ class Input(Structure):
 
 
 class Profile(Structure):
-    """refinement_profile of update.h."""
+    """refinement_profile of tap_objective.h."""
 
     _fields_ = (
         *(
@@ -150,6 +152,7 @@ class Profile(Structure):
             for name in ("n_fft", "first_band", "n_bands", "preconditioner", "n_iterations", "settles")
         ),
         *((name, c_double) for name in ("risk_weight", "damping", "step_cap", "ceiling_weight", "tolerance")),
+        ("band_weights", c_double * len(WIDE_BANDS)),
     )
 
 

@@ -157,6 +157,7 @@ class CudaBackend:
             self._band_uncertainty,
             has_coherence=basis == "coherence",
             uncertainty=paths.uncertainty,
+            silent=paths.silent,
             resembles=paths.resembles is not False,
             is_true=basis == "exact",
         )

@@ -40,6 +40,14 @@ async def test_sections_in_fixed_point_are_words_with_shifts(client, body):
     assert np.isfinite(answer["loss_db"])
 
 
+@pytest.mark.parametrize("target", [{"n_sections": 3}, {"form": "fir", "n_taps": 64}])
+async def test_band_weights_reach_new_coefficients(client, body, target):
+    plain = await ask(client, "/export", body | {"target": target})
+    weighted = await ask(client, "/export?band_weights=200:10,215:0", body | {"target": target})
+    low_db = [np.mean(item["prediction"]["noise_reduction_db"][:7]) for item in (plain, weighted)]
+    assert low_db[1] > low_db[0] + 0.2
+
+
 @pytest.mark.parametrize("kind", ["wav", "csv", "c", "mat", "minidsp"])
 async def test_file_is_attachment(client, body, kind):
     content = orjson.dumps(body | {"target": {"n_sections": 2}, "file": kind})

@@ -99,6 +99,16 @@ async def test_filter_equals_refine(client: httpx.AsyncClient, ear: Paths) -> No
     assert all(isinstance(parameter, str | int | float | bool) for parameter in parameters.values())
 
 
+async def test_curves_are_text(client: httpx.AsyncClient, ear: Paths) -> None:
+    curves = {
+        "max_gain_db": ("100:12,1000:-6", {"frequency_hz": [100, 1000], "gain_db": [12, -6]}),
+        "band_weights": ("100:2,1000:0.5", {"frequency_hz": [100, 1000], "weight": [2, 0.5]}),
+    }
+    texts, bodies = ({name: item[n] for name, item in curves.items()} for n in (0, 1))
+    expected = await ask(client, "/refine?k=1", as_base64(ear, 4096, **bodies))
+    assert (await infer(client, as_json(ear, k=1, **texts)))["outputs"][0]["data"] == expected["fir"]
+
+
 async def test_rows_and_bytes_give_same_filter(client: httpx.AsyncClient, ear: Paths) -> None:
     expected = (await infer(client, as_json(ear, k=1)))["outputs"][0]["data"]
     rows = as_json(ear, k=1)

@@ -7,6 +7,8 @@ from synthesis.types import Paths
 from tests.service.api.test_problems import assert_problem
 from tests.service.bodies import as_responses
 
+LOW = {"frequency_hz": [200.0, 215.0], "weight": [1.0, 0.0]}
+
 
 async def test_query_options_apply_to_every_item(client: httpx.AsyncClient, ear: Paths) -> None:
     alone = (await client.post("/refine", json=as_responses(ear, k=1, sign="plus"))).json()
@@ -20,6 +22,8 @@ async def test_query_options_apply_to_every_item(client: httpx.AsyncClient, ear:
     [
         ("k=2", {"k": 1}, "invalid-field", "k"),
         ("max_gain_db=100:12,1000:24", {"max_gain_db": 20.0}, "invalid-field", "max_gain_db"),
+        ("band_weights=1", {}, "invalid-field", "band_weights"),
+        ("band_weights=100:2,1000:1", {"band_weights": LOW}, "invalid-field", "band_weights"),
         ("k=1&k=1", {}, "invalid-field", "k"),
         ("gain=3", {}, "unknown-field", "gain"),
         ("primary=1", {}, "unknown-field", "primary"),
@@ -33,10 +37,11 @@ async def test_faulty_query_is_rejected(
     assert_problem(answer, code, field)
 
 
-async def test_query_may_repeat_body(client: httpx.AsyncClient, ear: Paths) -> None:
-    curve = {"frequency_hz": [100.0, 1000.0], "gain_db": [12.0, 24.0]}
-    body = as_responses(ear, k=1, max_gain_db=curve)
-    answer = await client.post("/refine?k=1&max_gain_db=100:12,1000:24", json=body)
+@pytest.mark.parametrize(("option", "values"), [("max_gain_db", "gain_db"), ("band_weights", "weight")])
+async def test_query_may_repeat_body(client: httpx.AsyncClient, ear: Paths, option: str, values: str) -> None:
+    curve = {"frequency_hz": [100.0, 1000.0], values: [10.0, 4.5]}
+    body = as_responses(ear, k=1, **{option: curve})
+    answer = await client.post(f"/refine?k=1&{option}=100:10,1000:4.5", json=body)
     assert answer.status_code == 200
 
 

@@ -17,8 +17,7 @@ from service.engine.job_queue import Job, LatencyEstimator
 from service.engine.resident_model import ResidentModel
 from service.engine.types import ClientDisconnected, RefusedJob
 from service.errors import to_problem
-from synthesis.errors import DeviceLost, Interrupted
-from synthesis.interruption import check_interruption
+from synthesis.errors import DeviceLost, Interrupted, check_interruption
 from synthesis.methods import METHODS
 from synthesis.profiles import PROFILES
 from synthesis.types import Design, DesignOptions

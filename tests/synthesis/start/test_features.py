@@ -5,8 +5,14 @@ import pytest
 import torch
 
 from synthesis.paths import AcousticPaths
-from synthesis.start.features import N_CHANNELS, path_features, standardised, unit_phase
-from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
+from synthesis.start.features import (
+    N_CHANNELS,
+    log_base_magnitude,
+    path_features,
+    regularised_ratio,
+    standardised,
+    unit_phase,
+)
 from tests.oracles import features as oracle
 from tests.oracles import path_ratio as ratio_oracle
 from tests.synthesis.cases import Case

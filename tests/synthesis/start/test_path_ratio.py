@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from synthesis.arrays import floored_log
-from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
+from synthesis.start.features import log_base_magnitude, regularised_ratio
 from tests.oracles import path_ratio as oracle
 from tests.synthesis.cases import Case
 

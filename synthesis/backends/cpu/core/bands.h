@@ -1,4 +1,4 @@
-/* Sums over one-third octaves and onto coarser grids (synthesis/bands.py, synthesis/grids.py). */
+/* Sums over one-third octaves and onto coarser grids (synthesis/bands.py). */
 #ifndef PRIME_BANDS_H
 #define PRIME_BANDS_H
 

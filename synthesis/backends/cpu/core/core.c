@@ -289,7 +289,8 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
         &ws->wiener.matched_r, &ws->wiener.matched_i, &ws->wiener.log_ceiling, &ws->wiener.log_gain,
         &ws->refinement.inverse_ceiling, &ws->refinement.wr, &ws->refinement.wi, &ws->refinement.dr, &ws->refinement.di,
         &ws->refinement.lr, &ws->refinement.li, &ws->refinement.symbol,
-        &ws->refinement.descent_r, &ws->refinement.descent_i, &ws->refinement.power, &ws->prediction.power,
+        &ws->refinement.descent_r, &ws->refinement.descent_i, &ws->refinement.power, &ws->refinement.stiffness,
+        &ws->refinement.excess, &ws->prediction.power,
         &ws->prediction.wr, &ws->prediction.wi, &ws->prediction.second, &ws->prediction.third, &ws->prediction.fourth,
         /* per point of the generator's grid, at most one point per bin */
         &ws->features.log_primary, &ws->features.log_secondary, &ws->features.log_ratio, &ws->wiener.terms[0],
@@ -486,7 +487,8 @@ static void initial_filter(const prime_model *model, prime_workspace *ws, int me
 
 static knowledge known_of(const prime_model *model, const prime_input *input, int is_true, int resembles)
 {
-    knowledge known = {model->band_uncertainty, input->uncertainty, input->coherence != NULL, is_true, resembles};
+    knowledge known = {model->band_uncertainty, input->uncertainty, input->silent,
+                       input->coherence != NULL,  is_true,            resembles};
     return known;
 }
 

@@ -1,5 +1,5 @@
 /* The generator's inputs from the paths of one ear: the magnitude base, theory (3), and twelve channels
-   (synthesis/start/path_ratio.py, features.py). */
+   (synthesis/start/features.py). */
 #ifndef PRIME_FEATURES_H
 #define PRIME_FEATURES_H
 

@@ -1,4 +1,4 @@
-/* The phase of a minimum-phase response from its log magnitude, by the real cepstrum (synthesis/minimum_phase.py). */
+/* The phase of a minimum-phase response from its log magnitude, by the real cepstrum (synthesis/arrays.py). */
 #ifndef PRIME_MINIMUM_PHASE_H
 #define PRIME_MINIMUM_PHASE_H
 

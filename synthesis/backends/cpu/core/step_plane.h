@@ -6,10 +6,11 @@
 
 #define RIDGE 1e-6 /* relative regularisation of the 2 x 2 matrices, for parallel steps */
 
-/* Prepares the band powers in the plane of the two steps whose responses are in s. */
+/* Prepares the band powers in the plane of the two steps whose responses are in s; those of the step before are known
+   (`move_to`). */
 static void begin_plane(const refinement_profile *profile, const band_edges *bands, refinement_space *s)
 {
-    float *cross = s->descent_r, *square = s->descent_i, *other = s->symbol, *product = s->power;
+    float *cross = s->descent_r, *square = s->descent_i, *product = s->power;
     for (int t = 0; t < s->n_conditions; t++) {
         condition_space *c = &s->conditions[t];
         for (int k = 0; k < bands->n_bins; k += WIDTH) {
@@ -25,26 +26,18 @@ static void begin_plane(const refinement_profile *profile, const band_edges *ban
         }
         band_sums(bands, profile->first_band, profile->n_bands, cross, c->cross[0]);
         band_sums(bands, profile->first_band, profile->n_bands, square, c->square[0]);
-        if (!s->has_last)
-            continue;
-        band_sums(bands, profile->first_band, profile->n_bands, product, c->product);
-        for (int k = 0; k < bands->n_bins; k += WIDTH) {
-            v8 lr = load8(c->lr + k), li = load8(c->li + k), w = load8(c->weight + k);
-            store8(cross + k, w * (load8(c->er + k) * lr + load8(c->ei + k) * li));
-            store8(other + k, w * squared8(lr, li));
-        }
-        band_sums(bands, profile->first_band, profile->n_bands, cross, c->cross[1]);
-        band_sums(bands, profile->first_band, profile->n_bands, other, c->square[1]);
+        if (s->has_last)
+            band_sums(bands, profile->first_band, profile->n_bands, product, c->product);
     }
 }
 
 /* What the penalty adds to the squares, the product and the cross terms. */
-static void penalty_in_plane(const refinement_profile *profile, int n_bins, const refinement_space *s, double share[5])
+static void penalty_in_plane(int n_bins, const refinement_space *s, double share[5])
 {
     v8 sums[5] = {splat8(0), splat8(0), splat8(0), splat8(0), splat8(0)};
     for (int k = 0; k < n_bins; k += WIDTH) {
-        v8 stiffness, excess, dr = load8(s->dr + k), di = load8(s->di + k);
-        penalty_terms(profile, s, k, &stiffness, &excess);
+        v8 stiffness = load8(s->stiffness + k), excess = load8(s->excess + k);
+        v8 dr = load8(s->dr + k), di = load8(s->di + k);
         v8 er = excess * load8(s->wr + k), ei = excess * load8(s->wi + k);
         sums[0] += stiffness * squared8(dr, di), sums[3] -= er * dr + ei * di;
         if (s->has_last) {
@@ -64,7 +57,7 @@ static void lowest_in_plane(const refinement_profile *profile, int n_bins, const
     double penalty[5] = {0};
     slopes slope;
     if (profile->ceiling_weight > 0)
-        penalty_in_plane(profile, n_bins, s, penalty);
+        penalty_in_plane(n_bins, s, penalty);
     *x = 1, *y = 0;
     for (int i = 0; i < constant.plane_iterations; i++) {
         double a = penalty[0], b = penalty[1], c = penalty[2], p = penalty[3], q = penalty[4];

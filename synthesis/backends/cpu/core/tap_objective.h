@@ -12,6 +12,7 @@ enum { DIAGONAL, GOHBERG_SEMENCUL, EXACT }; /* preconditioners */
 typedef struct {
     int n_fft, first_band, n_bands, preconditioner, n_iterations, settles;
     double risk_weight, damping, step_cap /* 0: none */, ceiling_weight, tolerance;
+    double band_weights[N_BANDS]; /* in J's mean, of mean one over its bands; 0: in no other */
 } refinement_profile;
 
 /* One condition on the profile's grid; arrays are [bins]. */
@@ -21,7 +22,7 @@ typedef struct {
     float *er, *ei;                 /* residual P - S W */
     float *cr, *ci, *lr, *li;       /* S D of a step, and of the step before */
     double share;                   /* weight in J; all add up to one */
-    const unsigned char *unknown;   /* unknown bands, [31]; NULL: none */
+    const unsigned char *unknown;   /* knowledge of the bands, [31]; NULL: all known */
     double disturbance[N_BANDS], band_power[N_BANDS];
     double cross[2][N_BANDS], square[2][N_BANDS], product[N_BANDS]; /* of both steps, as in step_plane.py */
 } condition_space;
@@ -34,6 +35,7 @@ typedef struct {
     float *wr, *wi;                /* response of the filter */
     float *dr, *di, *lr, *li;      /* responses of a step, and of the step before */
     float *symbol, *descent_r, *descent_i, *power;
+    float *stiffness, *excess;     /* what the penalty adds to the symbol, and takes from the descent over W */
     float *step, *last, *gradient; /* [2048] */
     int has_last;                  /* whether there is a step before */
     float ratio_rms;               /* RMS of the regularised path ratio over the 23 bands, for a step cap */
@@ -57,15 +59,18 @@ static void residual_power(const refinement_profile *profile, const band_edges *
     }
 }
 
-static inline int is_target(const refinement_profile *profile, int band)
+static inline double mean_weight(const refinement_profile *profile, int band)
 {
-    int b = profile->first_band + band;
-    return b >= NR_FIRST && b < NR_FIRST + NR_COUNT;
+    return profile->band_weights[profile->first_band + band];
 }
 
-static inline int is_unknown(const refinement_profile *profile, const condition_space *c, int band)
+/* What is known of a band: UNKNOWN ones count only by what makes them louder, ABSENT ones, in which no
+   filter changes anything, have E = D. */
+enum { KNOWN, UNKNOWN, ABSENT };
+
+static inline int knowledge_of(const refinement_profile *profile, const condition_space *c, int band)
 {
-    return c->unknown && c->unknown[profile->first_band + band];
+    return c->unknown ? c->unknown[profile->first_band + band] : KNOWN;
 }
 
 /* dJ/dl per condition and band. */
@@ -82,41 +87,46 @@ static double power_at(const refinement_space *s, const condition_space *c, int 
     return power > constant.silence ? power : constant.silence;
 }
 
-/* Computes J at (x, y), given the penalty on |W| there, and the slopes: theory (13), (14). */
+/* Computes J at (x, y), given the penalty on |W| there, and the slopes: theory (13), (14). With E / D for exp(l), it needs
+   no exponential. */
 static double objective_of(const refinement_profile *profile, const refinement_space *s, double x, double y,
                            double penalty, slopes slope)
 {
-    double largest = -INFINITY, mean = 0, sum = 0, louder = 0, amplitude[N_BANDS] = {0};
+    double largest = 0, mean = 0, sum = 0, louder = 0, amplitude[N_BANDS] = {0};
     for (int t = 0; t < s->n_conditions; t++) {
         const condition_space *c = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
-            double log_ratio = slope[t][b] = log(power_at(s, c, b, x, y) / c->disturbance[b]);
-            if (is_unknown(profile, c, b)) {
-                louder += constant.unknown_weight * c->share * fmax(log_ratio, 0);
+            int known = knowledge_of(profile, c, b);
+            double ratio = slope[t][b] = known == ABSENT ? 1 : power_at(s, c, b, x, y) / c->disturbance[b];
+            if (known == UNKNOWN) {
+                louder += constant.unknown_weight * c->share * fmax(log(ratio), 0);
                 continue;
             }
-            amplitude[b] += c->share * exp(log_ratio / 2);
-            if (!(log_ratio <= largest))
-                largest = log_ratio;
+            amplitude[b] += c->share * sqrt(ratio);
+            if (!(ratio <= largest))
+                largest = ratio;
         }
     }
     for (int b = 0; b < profile->n_bands; b++)
-        mean += is_target(profile, b) && amplitude[b] != 0 ? 2 * log(amplitude[b]) / NR_COUNT : 0;
+        if (mean_weight(profile, b) != 0 && amplitude[b] != 0)
+            mean += mean_weight(profile, b) * (2 * log(amplitude[b]) / NR_COUNT);
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++)
-            if (!is_unknown(profile, &s->conditions[t], b))
-                sum += s->conditions[t].share * exp(slope[t][b] - largest);
+            if (knowledge_of(profile, &s->conditions[t], b) != UNKNOWN)
+                sum += s->conditions[t].share * (slope[t][b] / largest);
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++) {
-            double share = s->conditions[t].share, log_ratio = slope[t][b];
-            if (is_unknown(profile, &s->conditions[t], b)) {
-                slope[t][b] = log_ratio > 0 ? constant.unknown_weight * share : 0;
+            double share = s->conditions[t].share, ratio = slope[t][b];
+            int known = knowledge_of(profile, &s->conditions[t], b);
+            if (known != KNOWN) {
+                slope[t][b] = known == UNKNOWN && ratio > 1 ? constant.unknown_weight * share : 0;
                 continue;
             }
-            double of_mean = is_target(profile, b) ? share * exp(log_ratio / 2) / amplitude[b] / NR_COUNT : 0;
-            slope[t][b] = of_mean + profile->risk_weight * share * exp(log_ratio - largest) / sum;
+            double weight = mean_weight(profile, b);
+            double of_mean = weight != 0 ? weight * (share * sqrt(ratio) / amplitude[b] / NR_COUNT) : 0;
+            slope[t][b] = of_mean + profile->risk_weight * share * (ratio / largest) / sum;
         }
-    double soft_maximum = sum == 0 ? 0 : largest + log(sum / profile->n_bands);
+    double soft_maximum = sum == 0 ? 0 : log(largest) + log(sum / profile->n_bands);
     return mean + profile->risk_weight * soft_maximum + louder + penalty;
 }
 
@@ -126,7 +136,7 @@ static double loudest_unknown(const refinement_profile *profile, const refinemen
     double loudest = -INFINITY;
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++)
-            if (is_unknown(profile, &s->conditions[t], b))
+            if (knowledge_of(profile, &s->conditions[t], b) == UNKNOWN)
                 loudest = fmax(loudest, log(s->conditions[t].band_power[b] / s->conditions[t].disturbance[b]));
     return loudest;
 }
@@ -149,18 +159,6 @@ static double penalty_of(const refinement_profile *profile, int n_bins, const re
     return profile->ceiling_weight * sum8(lanes);
 }
 
-/* What the penalty adds to the symbol, and what it takes from the descent over W, at bins k to k + 7. */
-static inline void penalty_terms(const refinement_profile *profile, const refinement_space *s, int k, v8 *stiffness,
-                                 v8 *excess)
-{
-    v8 zero = splat8(0), one = splat8(1);
-    v8 wr = load8(s->wr + k), wi = load8(s->wi + k), inverse = load8(s->inverse_ceiling + k);
-    v8 gain = sqrt8(squared8(wr, wi)), over = at_least8(gain * inverse - one, zero);
-    v8 pull = (float)profile->ceiling_weight * load8(s->penalty + k) * inverse;
-    *excess = pull * over / at_least8(gain, splat8(TINY));
-    *stiffness = pull * inverse * select8(over > zero, one, splat8((float)constant.guard));
-}
-
 /* Computes the damped symbol of the normal matrix and the spectrum of the negative gradient: theory (15), (16). */
 static void normal_equations(const refinement_profile *profile, const band_edges *bands, refinement_space *s,
                              slopes slope)
@@ -173,7 +171,7 @@ static void normal_equations(const refinement_profile *profile, const band_edges
         const condition_space *c = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
             float per_power = (float)(slope[t][b] / c->band_power[b]), held = per_power;
-            if (is_unknown(profile, c, b)) /* so that no step makes it louder unseen */
+            if (knowledge_of(profile, c, b) == UNKNOWN) /* so that no step makes it louder unseen */
                 held = (float)(c->share / fmax(c->band_power[b], c->disturbance[b]));
             for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
                 float w = c->weight[k] * per_power;
@@ -185,11 +183,16 @@ static void normal_equations(const refinement_profile *profile, const band_edges
     }
     if (profile->ceiling_weight > 0)
         for (int k = 0; k < n_bins; k += WIDTH) {
-            v8 stiffness, excess;
-            penalty_terms(profile, s, k, &stiffness, &excess);
+            v8 zero = splat8(0), one = splat8(1);
+            v8 wr = load8(s->wr + k), wi = load8(s->wi + k), inverse = load8(s->inverse_ceiling + k);
+            v8 gain = sqrt8(squared8(wr, wi)), over = at_least8(gain * inverse - one, zero);
+            v8 pull = (float)profile->ceiling_weight * load8(s->penalty + k) * inverse;
+            v8 excess = pull * over / at_least8(gain, splat8(TINY));
+            v8 stiffness = pull * inverse * select8(over > zero, one, splat8((float)constant.guard));
+            store8(s->excess + k, excess), store8(s->stiffness + k, stiffness);
             store8(s->symbol + k, load8(s->symbol + k) + stiffness);
-            store8(s->descent_r + k, load8(s->descent_r + k) - excess * load8(s->wr + k));
-            store8(s->descent_i + k, load8(s->descent_i + k) - excess * load8(s->wi + k));
+            store8(s->descent_r + k, load8(s->descent_r + k) - excess * wr);
+            store8(s->descent_i + k, load8(s->descent_i + k) - excess * wi);
         }
     /* First sample of the column: mean over all n_fft bins, times n_fft. */
     double level = 2 * (double)sum_of(s->symbol, n_bins) - s->symbol[0] - s->symbol[n_bins - 1];

@@ -69,6 +69,20 @@ static float solve_step(const refinement_profile *profile, const band_edges *ban
     return residual;
 }
 
+/* L <- f D + g L, and then sign L is added to R. */
+static void combine(int n_bins, float f, const float *dr, const float *di, float g, float *lr, float *li, float sign,
+                    float *rr, float *ri)
+{
+    for (int k = 0; k < n_bins; k += WIDTH) {
+        v8 re = f * load8(dr + k), im = f * load8(di + k);
+        if (g != 0)
+            re += g * load8(lr + k), im += g * load8(li + k);
+        store8(lr + k, re), store8(li + k, im);
+        store8(rr + k, load8(rr + k) + sign * re), store8(ri + k, load8(ri + k) + sign * im);
+    }
+    end_with_zeros(lr, n_bins), end_with_zeros(li, n_bins);
+}
+
 /* Moves the filter to a place in the plane; the move is then the last step. */
 static void move_to(const refinement_profile *profile, const band_edges *bands, refinement_space *s, double x, double y,
                     float *taps)
@@ -78,20 +92,18 @@ static void move_to(const refinement_profile *profile, const band_edges *bands, 
         s->last[k] = g != 0 ? f * s->step[k] + g * s->last[k] : f * s->step[k];
         taps[k] += s->last[k];
     }
-    for (int k = 0; k < bands->n_bins; k++) {
-        s->lr[k] = g != 0 ? f * s->dr[k] + g * s->lr[k] : f * s->dr[k];
-        s->li[k] = g != 0 ? f * s->di[k] + g * s->li[k] : f * s->di[k];
-        s->wr[k] += s->lr[k], s->wi[k] += s->li[k];
-    }
-    end_with_zeros(s->lr, bands->n_bins), end_with_zeros(s->li, bands->n_bins);
+    combine(bands->n_bins, f, s->dr, s->di, g, s->lr, s->li, 1, s->wr, s->wi);
     for (int t = 0; t < s->n_conditions; t++) {
         condition_space *c = &s->conditions[t];
-        for (int k = 0; k < bands->n_bins; k++) {
-            c->lr[k] = g != 0 ? f * c->cr[k] + g * c->lr[k] : f * c->cr[k];
-            c->li[k] = g != 0 ? f * c->ci[k] + g * c->li[k] : f * c->ci[k];
-            c->er[k] -= c->lr[k], c->ei[k] -= c->li[k];
+        combine(bands->n_bins, f, c->cr, c->ci, g, c->lr, c->li, -1, c->er, c->ei);
+        for (int b = 0; b < profile->n_bands; b++) {
+            double square = (double)f * f * c->square[0][b], cross = f * c->cross[0][b];
+            if (g != 0) {
+                square += g * (2 * f * c->product[b] + g * c->square[1][b]);
+                cross += g * c->cross[1][b];
+            }
+            c->square[1][b] = square, c->cross[1][b] = cross - square;
         }
-        end_with_zeros(c->lr, bands->n_bins), end_with_zeros(c->li, bands->n_bins);
     }
     s->has_last = profile->settles;
     residual_power(profile, bands, s);
@@ -126,13 +138,15 @@ static int take_step(const refinement_profile *profile, const band_edges *bands,
     double scale = 1, enough = constant.sufficient_decrease * (fabs(now->value) > 1 ? fabs(now->value) : 1);
     for (int t = 0; t < N_STEP_SCALES; t++, scale /= 2) {
         double x = scale, y = 0;
-        double found = objective_of(profile, s, x, y, penalty_of(profile, n_bins, s, (float)x, 0), trial);
+        double penalty = penalty_of(profile, n_bins, s, (float)x, 0);
+        double found = objective_of(profile, s, x, y, penalty, trial);
         if (t == 0 && profile->settles) {
             double a, b;
             lowest_in_plane(profile, n_bins, s, &a, &b);
-            double lower = objective_of(profile, s, a, b, penalty_of(profile, n_bins, s, (float)a, (float)b), trial);
+            double other = penalty_of(profile, n_bins, s, (float)a, (float)b);
+            double lower = objective_of(profile, s, a, b, other, trial);
             if (lower <= found)
-                x = a, y = b, found = lower;
+                x = a, y = b, found = lower, penalty = other;
         }
         double gained = now->value - found;
         if (isnan(gained))
@@ -141,7 +155,7 @@ static int take_step(const refinement_profile *profile, const band_edges *bands,
         if (gained >= enough) {
             double before = now->value;
             move_to(profile, bands, s, x, y, taps);
-            now->value = objective_of(profile, s, 0, 0, penalty_of(profile, n_bins, s, 0, 0), now->slope);
+            now->value = objective_of(profile, s, 0, 0, penalty, now->slope);
             now->decrease = before - now->value, now->scale = (float)scale;
             now->is_far = settles && now->decrease > constant.large_decrease;
             return 1;

@@ -1,0 +1,229 @@
+"""Plants of a controller: loops that have to be stable, the fit's problem, and controllers that keep all margins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hardware.cascade import HIGHEST_SHARE
+from hardware.controller_fit import LoopProblem, fit_bins, frequencies_beyond_hz
+from hardware.residual_power import Complex, Real, sub_bands
+from synthesis.controller import HIGHEST_MEASURED_HZ, Controller, judge
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidPaths, check_interruption
+from synthesis.loop import worst_loop
+from synthesis.methods import spectrum
+from synthesis.options import ControllerFields
+from synthesis.posing import level_db
+from synthesis.profiles import FAST
+from synthesis.sections import Sections
+from synthesis.types import Design, Loop, ModelParameters, Paths, Problem
+from synthesis.unknown import BAND_BINS
+
+# Levels at which every plant has to be stable, and where only one seating is known.
+GAINS_DB, WIDE_GAINS_DB = (-3.0, 0.0, 3.0), (-6.0, 0.0, 6.0)
+# Above this frequency |S K| is below the limit on all plants.
+QUIET_FROM_HZ, QUIETEST_LOOP = 6000.0, 0.5
+# Default ceiling on |K| over the inverse of the secondary path's level.
+DEFAULT_CEILING_DB = 40.0
+# Largest least distance of L from -1 that a fit is given, since L = 0 has one.
+MOST_DISTANCE = 0.9
+
+_BIN_HZ = SAMPLE_RATE_HZ / DESIGN_N_FFT
+
+
+@dataclass(frozen=True, eq=False)
+class Plant:
+    """A loop that has to be stable: S, and F if it is known."""
+
+    label: str
+    # Loudspeaker to error microphone, complex [16385].
+    secondary: Complex
+    # Loudspeaker to outer microphone with the delay of the filter's chain, complex [16385].
+    feedback: Complex | None = None
+
+    def before(self, made: Design) -> Complex | None:
+        """Compute W F of a filter, complex [16385]; None without a feedback path."""
+        return None if self.feedback is None else spectrum(made.taps) * self.feedback
+
+
+@dataclass(frozen=True, eq=False)
+class Ear:
+    """An ear for which a controller is designed, with its filter so far; the plants begin with the conditions'."""
+
+    problem: Problem
+    made: Design
+    plants: Sequence[Plant]
+    gains_db: tuple[float, ...] = GAINS_DB
+
+    @property
+    def loops(self) -> list[tuple[Complex, Complex | None]]:
+        """Return S at all levels, and W F, of all plants."""
+        return [
+            (10 ** (gain_db / 20) * plant.secondary, plant.before(self.made))
+            for plant in self.plants
+            for gain_db in self.gains_db
+        ]
+
+
+def late(problem: Problem) -> Complex:
+    """Return the delay of the filter's chain on the design grid."""
+    delay: Complex = np.exp(-2j * np.pi * problem.latency_samples / DESIGN_N_FFT * np.arange(N_BINS))
+    return delay
+
+
+def plant_of(problem: Problem, paths: Paths, label: str) -> Plant:
+    """Return the plant of a condition."""
+    feedback = None if paths.feedback is None else spectrum(paths.feedback) * late(problem)
+    return Plant(label, spectrum(paths.secondary), feedback)
+
+
+def lent_plants(problem: Problem, parameters: ModelParameters) -> list[Plant]:
+    """Return the first condition's plant worn otherwise, if its paths are of the model's device."""
+    paths, support = problem.conditions[0], parameters.support
+    if support is None or not paths.is_usable or not support.resembles(paths.primary, paths.secondary):
+        return []
+    own = plant_of(problem, paths, "")
+    return [
+        replace(own, label=change.name, secondary=change.applied(own.secondary)) for change in parameters.wearing
+    ]
+
+
+def distance(wanted: ControllerFields) -> float:
+    """Return the least distance of L from the real axis below -1 that keeps sensitivity and both margins."""
+    needed = (
+        10 ** (-wanted.max_sensitivity_db / 20),
+        1 - 10 ** (-wanted.min_gain_margin_db / 20),
+        2 * np.sin(np.radians(wanted.min_phase_margin_deg) / 2),
+    )
+    return float(min(max(needed), MOST_DISTANCE))
+
+
+def loop_problem(
+    ears: Sequence[Ear], wanted: ControllerFields, reference_psd: NDArray[np.floating], extra: NDArray[np.intp]
+) -> LoopProblem:
+    """Pose the fit of a controller to what the ears' filters leave.
+
+    Parameters
+    ----------
+    ears
+        One or several, with equal weights; the first one's weights in J.
+    wanted
+        Options of the controller.
+    reference_psd
+        Of problems without one, [16385].
+    extra
+        Bins at which the loops are judged besides.
+    """
+    bins, beyond_hz = fit_bins(extra), frequencies_beyond_hz(wanted.sample_rate)
+    frequency_hz = np.concatenate((bins * _BIN_HZ, beyond_hz)).clip(max=HIGHEST_SHARE * wanted.sample_rate)
+    delay = np.exp(-2j * np.pi * 1e-6 * wanted.latency_us * frequency_hz)
+    first, _ = sub_bands()
+
+    def at_bins(values: Complex | None) -> Complex:
+        found = np.zeros(len(frequency_hz), complex)
+        if values is not None:
+            found[: len(bins)] = values[bins]
+        return found
+
+    scored, plants, residual, disturbance, share = [], [], [], [], []
+    for ear in ears:
+        pairs = [(at_bins(plant.secondary), at_bins(plant.before(ear.made))) for plant in ear.plants]
+        plants += [(10 ** (gain_db / 20) * path, own) for path, own in pairs for gain_db in ear.gains_db]
+        scored += pairs[: len(ear.problem.conditions)]
+        share += list(ear.problem.shares / len(ears))
+        for paths, plant in zip(ear.problem.conditions, ear.plants, strict=False):
+            before, left = _powers(ear, paths, plant, reference_psd)
+            disturbance.append(before)
+            residual.append(np.add.reduceat(left, first)[:-1])
+    total = np.sum(disturbance, -1, keepdims=True)
+    if not (total > 0).all():
+        raise InvalidPaths("primary: it has no power where the reference has any; measure it again", "primary")
+    of_plants, of_filters = np.array(plants).swapaxes(0, 1)
+    n_scored = len(first) - 1
+    paths_at, own_at = np.array(scored)[:, :, :n_scored].swapaxes(0, 1)
+    return LoopProblem(
+        frequency_hz=frequency_hz,
+        scored=paths_at * delay[:n_scored],
+        scored_before=own_at,
+        plants=of_plants * delay,
+        plants_before=of_filters,
+        residual=np.stack(residual) / total,
+        disturbance=np.stack(disturbance) / total,
+        share=np.array(share),
+        ceiling=_ceiling(ears, wanted, frequency_hz, np.abs(of_plants).max(0)),
+        distance=distance(wanted),
+        sample_rate_hz=wanted.sample_rate,
+        profile=ears[0].problem.weighted(FAST),
+    )
+
+
+def _powers(ear: Ear, paths: Paths, plant: Plant, reference_psd: NDArray[np.floating]) -> tuple[Real, Real]:
+    """Compute the disturbance per band, and the power that the filter leaves per bin."""
+    problem, response, own = ear.problem, spectrum(ear.made.taps), plant.before(ear.made)
+    psd = np.asarray(reference_psd if problem.reference_psd is None else problem.reference_psd, np.float64)
+    primary = spectrum(paths.primary)
+    passed = primary if own is None else primary * (1 + own)
+    power, left = psd * np.abs(primary) ** 2, psd * np.abs(passed - plant.secondary * late(problem) * response) ** 2
+    return np.add.reduceat(power[: BAND_BINS[-1]], BAND_BINS[:-1]), left
+
+
+def _ceiling(ears: Sequence[Ear], wanted: ControllerFields, frequency_hz: Real, loudest: Real) -> Real:
+    """Return the ceiling on |K|, given the largest |S| of all plants."""
+    lowest, highest = HIGHEST_MEASURED_HZ
+    measured = (frequency_hz > lowest) & (frequency_hz < highest)
+    loudest = np.where(frequency_hz > highest, loudest[measured].max(), loudest)
+    ceiling_db = wanted.max_gain_db
+    if ceiling_db is None:
+        levels_db = [level_db(paths.secondary) for ear in ears for paths in ear.problem.conditions]
+        ceiling_db = DEFAULT_CEILING_DB - float(np.mean(levels_db))
+    ceiling = np.full(len(frequency_hz), 10 ** (ceiling_db / 20))
+    quiet = frequency_hz > QUIET_FROM_HZ
+    ceiling[quiet] = np.minimum(ceiling[quiet], QUIETEST_LOOP / loudest[quiet])
+    return ceiling
+
+
+def narrow_bins(controller: Controller, ears: Sequence[Ear], least: float) -> NDArray[np.intp]:
+    """Return bins where a loop comes closest to -1 between the frequencies of a fit."""
+    found = [np.zeros(0, np.intp)]
+    for ear in ears:
+        for path, own in ear.loops:
+            closed = 1 + path * controller.on_bins
+            size = np.abs(closed if own is None else closed + own)
+            lowest = (size[1:-1] < least) & (size[1:-1] <= size[:-2]) & (size[1:-1] < size[2:])
+            found.append(1 + np.flatnonzero(lowest))
+    return np.unique(np.concatenate(found))
+
+
+def holds(controller: Controller, ears: Sequence[Ear], wanted: ControllerFields) -> bool:
+    """Return whether the loops of all plants keep all margins, between the frequencies of a fit as well."""
+    check_interruption()
+    return all(keeps(judge(controller, *loop), wanted) for ear in ears for loop in ear.loops)
+
+
+def turned_down(sections: Sections, gain: float) -> Sections:
+    """Multiply a cascade by a gain."""
+    rows = sections.rows.copy()
+    rows[0, :3] *= gain
+    return Sections(rows, sections.sample_rate_hz)
+
+
+def keeps(loop: Loop, wanted: ControllerFields) -> bool:
+    """Return whether a loop is stable with all margins."""
+    return (
+        loop.stable
+        and loop.max_sensitivity_db <= wanted.max_sensitivity_db
+        and loop.gain_margin_db >= wanted.min_gain_margin_db
+        and loop.phase_margin_deg >= wanted.min_phase_margin_deg
+    )
+
+
+def worst_of(controller: Controller, ear: Ear, plant: Plant) -> Loop:
+    """Judge the loop of filter and controller on a plant at all levels."""
+    before = plant.before(ear.made)
+    return worst_loop(
+        [judge(controller, 10 ** (gain_db / 20) * plant.secondary, before) for gain_db in ear.gains_db]
+    )

@@ -1,0 +1,152 @@
+"""Design for systems that are no earphone of ours: `python -m studies.foreign --out FILE [--data DIR] [--foreign DIR]`.
+
+Simulated ducts, rooms, windows, headrests and headsets, the pairs of paths in DIR (`.npz` with `primary`, `secondary`
+and `sample_rate`, both ways) and the directions of PANDAR's dummy head are sent as responses to the model that knows no
+device. Its filters are scored in float64 on the paths that were sent, beside exact WMMSE and the filter to which
+J converges. FILE has a row per system, way and number of updates; systems that it holds already are not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy.signal import resample_poly
+
+from model_store.store import BUNDLED_ROOT, ModelStore
+from studies import problem
+from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.design import Model, design
+from synthesis.paths import AcousticPaths
+from synthesis.predict import SILENCE
+from synthesis.profiles import FAST, MAX_UPDATES, settling
+from synthesis.start.wiener import design_wmmse
+from synthesis.types import Design, DesignOptions, Fallback
+from synthesis.update import refine
+from training.datasets.pandar import read_directions
+from training.datasets.simulated_systems import simulate_system
+
+Row = dict[str, object]
+Float64 = NDArray[np.float64]
+MODEL = Model.on("cpu", ModelStore(BUNDLED_ROOT).load("generic").parameters)
+PSD = torch.from_numpy(MODEL.parameters.reference_psd).double()
+MEMBERSHIP = band_membership(WIDE_BANDS, DESIGN_N_FFT)
+SCORED = columns(NR_BANDS)
+UPDATES = (1, 3, MAX_UPDATES)
+# Power of a band over the loudest one's below which a louder band is not heard.
+SILENT = 1e-6
+BEHIND_DB, OPTIMISTIC_DB, LOUDER_DB, TOLD_DB = 0.3, 3.0, 1.0, 0.2
+
+
+def systems(
+    n_simulated: int, foreign: Path | None, data: Path | None
+) -> Iterator[tuple[str, str, Float64, Float64]]:
+    """Yield kind, name and both paths of all systems."""
+    for n in range(n_simulated):
+        system = simulate_system(n)
+        yield system.kind, f"{system.kind} {n}", system.primary, system.secondary
+    for file in sorted(foreign.glob("*.npz")) if foreign else []:
+        held = np.load(file)
+        ratio = Fraction(SAMPLE_RATE_HZ, int(held.get("sample_rate", 44_100)))
+        pair = [resample_poly(held[name], ratio.numerator, ratio.denominator) for name in ("primary", "secondary")]
+        yield "measured", file.stem, pair[0], pair[1]
+        yield "measured", f"{file.stem}, exchanged", pair[1], pair[0]
+    for n, worn in enumerate(read_directions(data).pairs if data else []):
+        yield "dummy head", f"dummy head {n}", worn.primary, worn.secondary
+
+
+def rows_of(kind: str, name: str, primary: Float64, secondary: Float64) -> list[Row]:
+    """Design for a system as sent and as exact, and compare."""
+    sent = problem(primary, secondary)
+    p, s = (torch.from_numpy(path.astype(np.float32)).double()[None] for path in (primary, secondary))
+    paths = AcousticPaths.from_impulse_responses(p, s)
+    wmmse, rows = design_wmmse(paths, PSD), []
+    wmmse_db = bands_db(paths, wmmse[0].numpy())[0][SCORED].mean()
+    for way, posed in {"bare": sent, "exact": replace(sent, exact=True)}.items():
+        made = [design(posed, DesignOptions("prime", k, FAST.name), MODEL, Fallback()) for k in UPDATES]
+        if way == "bare":
+            starts = [wmmse, torch.from_numpy(made[-1].taps)[None].double()]
+            converged_db = max(bands_db(paths, converged(paths, taps))[0][SCORED].mean() for taps in starts)
+        for k, item in zip(UPDATES, made, strict=True):
+            case: Row = {"kind": kind, "system": name, "way": way, "k": k, "wmmse_db": wmmse_db}
+            rows.append(case | {"converged_db": converged_db} | scored(paths, item))
+    return rows
+
+
+def converged(paths: AcousticPaths, taps: torch.Tensor) -> Float64:
+    """Return the filter at which J no longer falls, in float64 from the given one."""
+    found = refine(paths, taps, PSD, n_updates=3 * MAX_UPDATES, profile=settling(FAST))
+    return np.asarray(found.taps[0])
+
+
+def bands_db(paths: AcousticPaths, taps: NDArray[np.floating]) -> tuple[Float64, NDArray[np.bool_]]:
+    """Return the noise reduction in 31 bands, and whether the system is heard in them."""
+    p, s = (item[0].numpy() for item in (paths.primary, paths.secondary))
+    left = p - s * np.fft.rfft(taps.astype(float), DESIGN_N_FFT)
+    before, after = ((PSD.numpy() * np.abs(item) ** 2) @ MEMBERSHIP for item in (p, left))
+    silence = SILENCE * before.max()
+    return 10 * np.log10((before + silence) / (after + silence)), before > SILENT * before.max()
+
+
+def scored(paths: AcousticPaths, made: Design) -> Row:
+    """Compare a design's prediction with its score."""
+    (found, is_heard), told = bands_db(paths, made.taps), made.prediction
+    is_unsaid = (told.band_reduction_db > -TOLD_DB) & ~np.isin(WIDE_BANDS, told.unknown_bands)
+    louder = (found < -LOUDER_DB) & is_heard & is_unsaid
+    return {
+        "true_db": found[SCORED].mean(),
+        "predicted_db": told.mean_noise_reduction_db,
+        "interval_db": told.interval_db,
+        "ceiling_cost_db": made.ceiling_cost_db or 0.0,
+        "method": made.method,
+        "louder_unsaid_db": -found[louder].min() if louder.any() else 0.0,
+    }
+
+
+def table_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Count what must hold, per way and number of updates."""
+    error = rows.predicted_db - rows.true_db
+    is_free = rows.ceiling_cost_db <= BEHIND_DB
+    counted = rows.assign(
+        systems=1,
+        below_wmmse_unsaid=is_free & (rows.wmmse_db - rows.true_db > BEHIND_DB),
+        louder_unsaid=rows.louder_unsaid_db > 0,
+        within_interval=error.abs() <= rows.interval_db,
+        too_optimistic=error > OPTIMISTIC_DB,
+        bias_db=error,
+        to_converged_db=(rows.converged_db - rows.true_db)[is_free],  # others state what the ceiling costs
+    )
+    by = counted.groupby(["way", "k"])
+    sums = by[["systems", "below_wmmse_unsaid", "louder_unsaid", "too_optimistic"]].sum()
+    means = by[["within_interval", "bias_db"]].mean()
+    return sums.join(means).join(by.to_converged_db.agg(["median", "max"]).add_prefix("to_converged_db "))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the study and return its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="CSV file of the rows")
+    parser.add_argument("--n", type=int, default=200, help="simulated systems")
+    parser.add_argument("--foreign", type=Path, help="folder of measured pairs (default: none)")
+    parser.add_argument("--data", type=Path, help="any level of the PANDAR database (default: no dummy head)")
+    request = parser.parse_args(arguments)
+    rows = pd.read_csv(request.out) if request.out.exists() else pd.DataFrame({"system": []})
+    for kind, name, *paths in systems(request.n, request.foreign, request.data):
+        if name not in set(rows.system):
+            rows = pd.concat([rows, pd.DataFrame(rows_of(kind, name, *paths))]).round(3)
+            rows.to_csv(request.out, index=False)
+    print(table_of(rows).to_string(float_format="%.2f"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

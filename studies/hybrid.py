@@ -1,0 +1,180 @@
+"""Measure a controller beside the filter: `python -m studies.hybrid --data DIR --out FILE`.
+
+Filters of the bundled model and controllers of eight sections, for persons' ears at several latencies of the chip, for
+one controller for all, for directions and for ways of wearing, designed and scored on true paths. Changes by wearing,
+and the controller for all, are learnt from other persons. Finished rows are kept in the file: the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache, partial
+
+import numpy as np
+import pandas as pd
+
+from hardware.hybrid import design_for_all, design_hybrid
+from model_store.store import BUNDLED_ROOT, ModelStore
+from studies import problem, run
+from synthesis.bands import NR_BANDS, columns
+from synthesis.controller import Controller, judge
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.design import Model, design, predict_all
+from synthesis.errors import answer_or_raise
+from synthesis.options import ControllerFields
+from synthesis.types import DesignOptions, Fallback, Float32, Paths, Problem
+from synthesis.wearing import WearingChange
+from training.datasets.noise import NoiseSet
+from training.datasets.pandar import read_directions, read_handling
+from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
+from training.wearing import CLOSED, PRESSED, changes
+
+Row = dict[str, object]
+OPTIONS, PARAMETERS = DesignOptions("prime", 3, "fine"), ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters
+LATENCIES, N_FOLDS, N_STARTS = (0, 2, 4), 5, 3
+LEVELS_DB = (-3.0, 0.0, 3.0)
+WAYS = ("pressed", "open")  # `loose` is of persons
+LOW_BANDS = columns(tuple(range(17, 25)))  # 50 to 250 Hz
+
+
+def model_with(wearing: Sequence[WearingChange]) -> Model:
+    """Return the bundled model with other changes by wearing."""
+    return Model.on("cpu", replace(PARAMETERS, wearing=tuple(wearing)))
+
+
+def options_at(latency: float) -> ControllerFields:
+    """Return the options of a controller whose chip is as late as the filter's."""
+    return ControllerFields(latency_us=1e6 * latency / SAMPLE_RATE_HZ)
+
+
+def bands_db(posed: Problem, taps: Float32, controller: Controller | None, level_db: float = 0.0) -> Float32:
+    """Compute the noise reduction on true paths, [31], with the secondary path at another level."""
+    (paths,) = posed.conditions
+    louder = replace(paths, secondary=(paths.secondary * 10 ** (level_db / 20)).real.astype(np.float32))
+    changed = replace(posed, conditions=(louder,), controller=controller)
+    return answer_or_raise(predict_all([changed], [taps], MODEL, is_true=True)[0]).band_reduction_db
+
+
+def mean_db(bands: Float32) -> float:
+    """Average from 50 Hz to 5 kHz."""
+    return float(bands[columns(NR_BANDS)].mean())
+
+
+def scores(posed: Problem, taps: Float32, controller: Controller) -> Row:
+    """Score filter and controller on one ear, beside the filter alone."""
+    alone = design(posed, OPTIONS, MODEL, Fallback()).taps
+    both, feedback = bands_db(posed, taps, controller), bands_db(posed, np.zeros_like(taps), controller)
+    row: Row = {"w_db": mean_db(bands_db(posed, alone, None)), "k_db": mean_db(feedback), "both_db": mean_db(both)}
+    row |= {
+        "k_low_db": float(feedback[LOW_BANDS].mean()),
+        "at_20_hz_db": float(both[0]),
+        "worst_db": float(both.min()),
+    }
+    row["w_worst_db"] = float(bands_db(posed, alone, None).min())
+    for level in (3.0, -3.0):
+        row[f"w_{level:+g}_db"] = mean_db(bands_db(posed, alone, None, level))
+        row[f"both_{level:+g}_db"] = mean_db(bands_db(posed, taps, controller, level))
+    return row
+
+
+class Cases:
+    """Measured ears and handling cases."""
+
+    def __init__(self, dataset: PathDataset, request: argparse.Namespace) -> None:
+        if request.data is None:
+            raise DatasetError("--data: handling is measured; give a folder of the PANDAR database")
+        self.persons, self.folder, self.learnt = dataset.pairs, request.data, cache(self._learnt)
+        self.handled = read_handling(request.data).pairs
+
+    def _learnt(self, left_out: tuple[str, ...] = (), ear: str = "") -> tuple[WearingChange, ...]:
+        others = [pair for pair in self.persons if pair.listener not in left_out]
+        return changes(others, [pair for pair in self.handled if ear in ("", pair.ear)])
+
+    def is_stable(self, controller: Controller, pair: PathPair) -> bool:
+        """Return whether the loop is stable as measured, and worn as the handling of either ear, at all levels."""
+        own = np.fft.rfft(pair.secondary, DESIGN_N_FFT)
+        tried = [change for ear in ("left", "right") for change in self.learnt((), ear) if change.name in WAYS]
+        plants = [own, *(change.applied(own) for change in tried)]
+        return all(judge(controller, 10 ** (level / 20) * plant).stable for plant in plants for level in LEVELS_DB)
+
+    def of_ear(self, pair: PathPair, latency: int) -> list[Row]:
+        """Design filter and controller for an ear."""
+        posed = problem(pair.primary, pair.secondary, latency_samples=latency)
+        model = model_with(self.learnt((pair.listener,)))
+        found = design_hybrid(posed, OPTIONS, model, options_at(latency), fallback=Fallback())
+        row = scores(posed, found.design.taps, found.controller)
+        return [row | {"stable": self.is_stable(found.controller, pair)}]
+
+    def for_all(self, fold: int, latency: int) -> list[Row]:
+        """Design one controller for other persons, and a filter around it for those left out."""
+        left_out = tuple(sorted({pair.listener for pair in self.persons})[fold::N_FOLDS])
+        model = model_with(self.learnt(left_out))
+        posed = [(pair, problem(pair.primary, pair.secondary, latency_samples=latency)) for pair in self.persons]
+        others = [item for pair, item in posed if pair.listener not in left_out]
+        controller = design_for_all(others, OPTIONS, model, options_at(latency))
+        rows = []
+        for pair, item in posed:
+            if pair.listener in left_out:
+                taps = design(replace(item, controller=controller), OPTIONS, model, Fallback()).taps
+                rows.append(scores(item, taps, controller) | {"stable": self.is_stable(controller, pair)})
+        return rows
+
+    def joint(self, given: Sequence[PathPair], scored: Sequence[PathPair]) -> list[Row]:
+        """Design for several conditions, stably when pressed and open, and score in others."""
+        posed = Problem(tuple(problem(pair.primary, pair.secondary).conditions[0] for pair in given))
+        own = np.fft.rfft(given[0].secondary, DESIGN_N_FFT)
+        worn = [change.applied(own).astype(np.complex64) for change in self.learnt() if change.name in WAYS]
+        only = [Paths(np.ones(1, np.float32), path) for path in worn]
+        found, alone = design_hybrid(posed, OPTIONS, MODEL, stability_only=only), design(posed, OPTIONS, MODEL)
+        each = [problem(pair.primary, pair.secondary) for pair in scored]
+        both = [mean_db(bands_db(item, found.design.taps, found.controller)) for item in each]
+        single = [mean_db(bands_db(item, alone.taps, None)) for item in each]
+        row: Row = {
+            "w_db": np.mean(single),
+            "w_worst_db": min(single),
+            "both_db": np.mean(both),
+            "worst_db": min(both),
+        }
+        return [row | {"stable": all(loop.stable for _, loop in found.loops)}]
+
+    def all(self) -> Iterator[tuple[str, Callable[[], list[Row]]]]:
+        """Yield names of the cases, and what computes them."""
+        for latency in LATENCIES:
+            for pair in self.persons:
+                yield f"ears, {latency} samples/{pair.name}", partial(self.of_ear, pair, latency)
+            for fold in range(N_FOLDS):
+                yield f"one controller, {latency} samples/{fold}", partial(self.for_all, fold, latency)
+        for ear in ("left", "right"):
+            worn = [
+                item for fit in (CLOSED, PRESSED) for item in self.handled if (item.ear, item.fit) == (ear, fit)
+            ]
+            for name, scored in zip(("closed", "pressed"), worn, strict=True):
+                yield f"joint, {ear}, {name}/0", partial(self.joint, worn, [scored])
+            around = [pair for pair in read_directions(self.folder).pairs if pair.ear == ear]
+            for n_given in (4, 1):
+                step = len(around) // n_given
+                for start in range(0, step, max(step // N_STARTS, 1)):
+                    given = around[start::step][:n_given]
+                    rest = [pair for pair in around if pair not in given]
+                    yield f"{n_given} directions, {ear}/{start}", partial(self.joint, given, rest)
+
+
+def study(dataset: PathDataset, _: NoiseSet, request: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Compute the rows that the file lacks, and the means over ears, folds and starts."""
+    table = pd.read_csv(request.out) if request.out.exists() else pd.DataFrame({"name": []})
+    for name, compute in Cases(dataset, request).all():
+        if name not in set(table.name) and (not request.quick or "person-01/left" in name):
+            rows = pd.DataFrame([{"name": name} | row for row in compute()]).round(3)
+            table = pd.concat([table, rows], ignore_index=True)
+            table.to_csv(request.out, index=False)
+            print(name, rows[["w_db", "both_db", "stable"]].mean().round(2).to_dict(), flush=True)
+    cases = table.name.str.split("/").str[0]
+    return table, table.assign(stable=table.stable.astype(float)).groupby(cases, sort=False).mean(numeric_only=True)
+
+
+MODEL = model_with(())
+if __name__ == "__main__":
+    sys.exit(run(__doc__, study))

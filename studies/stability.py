@@ -1,0 +1,172 @@
+"""Try to make the stability of loops wrong: `python -m studies.stability --out FILE [--data DIR] [--number N]`.
+
+Random plants of measured ears, with random gains, delays, leaks and resonances, and random chips. Each controller that
+is designed, and it again at a random gain, is run in time, sample by sample at the chip's rate, on a random plant:
+nothing called stable may grow, nothing called unstable decay. Finished rows are kept in the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.signal import firwin, lfilter, sosfilt
+
+from hardware.hybrid import design_hybrid
+from hardware.plants import GAINS_DB, turned_down
+from model_store.store import BUNDLED_ROOT, ModelStore
+from synthesis.controller import Controller, judge
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from synthesis.design import Model
+from synthesis.options import ControllerFields
+from synthesis.types import DesignOptions, Paths, Problem
+from training.data import open_dataset
+
+RATES = (1, 1, 1, 2, 4, 8, 16)  # over 48 kHz
+FORMATS = ("float32", "float64", "q1.31", "q5.27")
+N_PLANT = 1024  # samples of a plant at 48 kHz
+DURATION_S = 0.4
+# A loop this close to the limit grows or decays too slowly to tell.
+CRITICAL_DB = 30.0
+N_LOWPASS = 8  # zero crossings of the resampling filter on either side
+LOUD = 1e12
+
+
+def simulated(plant: np.ndarray, controller: Controller, random: np.random.Generator) -> float:
+    """Run e = d - s y, y = k e for a burst of noise, and return the level's growth in dB at the end of the run.
+
+    Parameters
+    ----------
+    plant
+        Impulse response at the chip's rate; begins with zeros, which let the run proceed in blocks.
+    controller
+        Its delay is a whole number of samples.
+    """
+    rate = controller.sections.sample_rate_hz
+    plant = np.concatenate((np.zeros(round(controller.latency_s * rate)), plant))
+    block, n = int(np.flatnonzero(plant)[0]), len(plant)
+    n_blocks = int(DURATION_S * rate) // block
+    played = np.zeros(n - 1 + block * n_blocks)  # from n - 1 samples before the start
+    state, levels = np.zeros((len(controller.sections.rows), 2)), np.zeros(n_blocks)
+    for i in range(n_blocks):
+        start = i * block
+        # Samples of this block, still zero, meet the zeros at the plant's beginning.
+        error = -np.convolve(played[start : start + n - 1 + block], plant, "valid")
+        if i < 0.1 * n_blocks:
+            error += random.standard_normal(block)
+        output, state = sosfilt(controller.sections.rows, error, zi=state)
+        played[start + n - 1 : start + n - 1 + block] = output
+        levels[i] = np.abs(error).max()
+        if levels[i] > LOUD:
+            return np.inf
+    first, second = (levels[int(a * n_blocks) : int(b * n_blocks)].max() for a, b in ((0.4, 0.7), (0.7, 1.0)))
+    return 20 * float(np.log10(max(second, 1e-300) / max(first, 1e-300)))
+
+
+def random_plants(secondary: np.ndarray, rate: float, random: np.random.Generator) -> list[np.ndarray]:
+    """Change an ear's response, and sample it at the chip's rate: one to four plants."""
+    up, plants = round(rate / SAMPLE_RATE_HZ), []
+    ear = secondary[:N_PLANT] * np.hanning(2 * N_PLANT)[N_PLANT:]
+    for _ in range(random.integers(1, 5)):
+        plant = 10 ** (random.uniform(-9, 9) / 20) * ear
+        if random.random() < 0.4:  # a leak
+            pole = np.exp(-2 * np.pi * random.uniform(20, 400) / SAMPLE_RATE_HZ)
+            plant = lfilter([(1 + pole) / 2, -(1 + pole) / 2], [1, -pole], plant)
+        if random.random() < 0.4:
+            plant = sosfilt(resonance(random), plant)
+        plant = np.concatenate((np.zeros(random.integers(1, 4)), plant))
+        if up > 1:
+            spread = np.zeros(up * len(plant))
+            spread[::up] = plant
+            plant = np.convolve(spread, up * firwin(2 * N_LOWPASS * up + 1, 0.9 / up))
+        plants.append(plant)
+    return plants
+
+
+def resonance(random: np.random.Generator) -> np.ndarray:
+    """Draw a peak or notch of up to 10 dB with a quality of up to 10, [1, 6]."""
+    omega, gain = (
+        2 * np.pi * np.exp(random.uniform(np.log(50), np.log(8000))) / SAMPLE_RATE_HZ,
+        10 ** random.uniform(-0.25, 0.25),
+    )
+    alpha = np.sin(omega) / (2 * random.uniform(0.5, 10))
+    numerator, denominator = ([1 + alpha * g, -2 * np.cos(omega), 1 - alpha * g] for g in (gain, 1 / gain))
+    row: np.ndarray = np.array([*numerator, *denominator])[None] / denominator[0]
+    return row
+
+
+def at_bins(plant: np.ndarray, rate: float) -> np.ndarray:
+    """Evaluate a response at the chip's rate on the design grid, complex64 [16385]."""
+    spectrum = np.fft.rfft(plant, DESIGN_N_FFT * round(rate / SAMPLE_RATE_HZ))[:N_BINS]
+    return spectrum.astype(np.complex64)
+
+
+def one(seed: int, ears: Sequence[tuple[np.ndarray, np.ndarray]], model: Model) -> dict[Hashable, Any]:
+    """Design and run one random problem."""
+    random = np.random.default_rng(seed)
+    rate = float(SAMPLE_RATE_HZ * random.choice(RATES))
+    primary, secondary = ears[int(random.integers(len(ears)))]
+    plants = random_plants(secondary, rate, random)
+    late = round(rate * random.uniform(0, 60e-6))
+    wanted = ControllerFields(
+        n_sections=int(random.integers(1, 9)),
+        sample_rate=rate,
+        latency_us=1e6 * late / rate,
+        number_format=str(random.choice(FORMATS)),
+        max_sensitivity_db=float(random.uniform(3, 12)),
+        min_gain_margin_db=float(random.uniform(1, 12)),
+        min_phase_margin_deg=float(random.uniform(5, 45)),
+    )
+    spectra = [at_bins(plant, rate) for plant in plants]
+    problem = Problem((Paths(primary.astype(np.float32), spectra[0]),))
+    only = [Paths(np.ones(1, np.float32), spectrum) for spectrum in spectra[1:]]
+    found = design_hybrid(
+        problem, DesignOptions(n_updates=1), model, wanted, stability_only=only, lend_wearing=False
+    )
+    n = int(random.integers(len(plants)))
+    row: dict[Hashable, Any] = {"seed": seed, "rate": rate, "format": wanted.number_format, "plants": len(plants)}
+    assert found.design.loop is not None
+    row |= {"gained_db": found.design.prediction.mean_noise_reduction_db, "stable": found.design.loop.stable}
+    gain_db = float(random.choice(GAINS_DB))
+    row["growth_db"] = simulated(10 ** (gain_db / 20) * plants[n], found.controller, random)
+    # Again, louder or quieter, or inverted.
+    gain = random.choice([1, 1, 1, -1]) * 10 ** (random.uniform(-6, 24) / 20)
+    other = replace(found.controller, sections=turned_down(found.controller.sections, gain))
+    loop = judge(other, spectra[n].astype(complex))
+    row |= {"other_stable": loop.stable, "other_db": loop.max_sensitivity_db}
+    row["other_growth_db"] = simulated(plants[n], other, random)
+    row["wrong"] = row["growth_db"] > 0 or not row["stable"]
+    if loop.max_sensitivity_db < CRITICAL_DB:
+        row["wrong"] |= (row["other_growth_db"] < 0) != loop.stable
+    return row
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the problems that the file lacks; the status is 1 if one was judged wrongly."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="CSV file of the rows")
+    parser.add_argument("--data", type=Path, help="any level of the PANDAR database (default: simulated ears)")
+    parser.add_argument("--number", type=int, default=10_000, help="of problems")
+    request = parser.parse_args(arguments)
+    dataset = open_dataset("pandar" if request.data else "simulated", request.data)
+    ears = [(pair.primary, pair.secondary) for pair in dataset.pairs]
+    model = Model.on("cpu", ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
+    rows = pd.read_csv(request.out).to_dict("records") if request.out.exists() else []
+    for seed in range(len(rows), request.number):
+        rows.append(one(seed, ears, model))
+        if seed % 20 == 19 or rows[-1]["wrong"]:
+            pd.DataFrame(rows).to_csv(request.out, index=False)
+            print(seed + 1, "wrong:", [row["seed"] for row in rows if row["wrong"]], flush=True)
+    table = pd.DataFrame(rows)
+    print(table.groupby(["rate", "format"])[["gained_db", "wrong"]].agg(["mean", "count"]).to_string())
+    return int(table.wrong.any())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

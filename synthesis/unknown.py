@@ -1,0 +1,265 @@
+"""What is unknown of paths: bands without measured data or sound, and what the ends of impulse responses do not show.
+
+If a response has decayed into noise, its last quarter has the power of the quarter before, and all lags hold that much
+noise. If it still decays, the decay shows what was cut off. A filter of 2048 taps can match the noise of 2048 lags;
+noise beyond them makes a prediction too low, not too high.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.bands import ABSENT, NR_BANDS, UNKNOWN, WIDE_BANDS, band_membership, edges_hz
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.methods import Path, spectrum
+from synthesis.predict import END_OF_RESPONSE, RESPONSE_LENGTHS
+from synthesis.support_statistics import first_bins
+from synthesis.types import Paths, Problem
+
+Float64 = NDArray[np.float64]
+
+# Mean coherence of a band below which its estimate is noise. Of 73 bands that single recordings at 20 to 40 dB SNR
+# leave 3 dB louder all are below; of white noise at these SNRs none is.
+UNHEARD = 0.06
+
+# Largest `uncertainty` of a band that is known in part; `/calibrate` answers no larger one.
+MOST_UNCERTAIN = 1.0
+
+# Mean |P|^2 of a band over that of the loudest below which the system is silent: 60 dB, as above half the rate of a
+# converter. The quietest bands of 30 measured ears are at -38 dB.
+SILENT = 1e-6
+
+# Allowed increase of an unknown band's level (dB).
+LOUDEST_DB = 0.9
+
+# Loudspeaker's share of |P| in an unknown band without another limit: added in phase 0.8 dB.
+MOST_PLAYED = 0.1
+
+LEAST_GAIN_DB = -60.0
+
+# First bins of the bands from 20 Hz to 20 kHz on the design grid, and the bin after the last.
+BAND_BINS = first_bins((*(edges_hz(n)[0] for n in WIDE_BANDS), edges_hz(WIDE_BANDS[-1])[1]))
+LEAST_COHERENCE_SUM = UNHEARD * np.diff(BAND_BINS)
+
+# BAND_BINS on the grid of responses of up to this many samples; a band without a bin has that above it.
+_SHORT = 8192
+_SHORT_BINS = BAND_BINS * _SHORT // DESIGN_N_FFT
+
+# Length from which a filter matches the noise of less than half of the lags, and little tail is missing.
+LONG_SAMPLES = 6144
+
+_N_FFT = 8192
+
+# Length below which noise cannot be told from the response.
+LEAST_SAMPLES = 64
+
+# Power of the last quarter over that of the quarter before, above which the end is noise: -3 dB.
+STATIONARY = 0.5
+
+# Half-widths of nine-in-ten intervals of the mean noise reduction, for responses of RESPONSE_LENGTHS samples: of 60
+# simulated ducts, rooms, windows, headrests and headsets that were cut to each length; the longest's are those of
+# estimates by windows of 8192 samples, which need not rise.
+INTERVAL_DB = (12.0, 10.0, 9.0, 10.0, 6.0, 5.0, 5.0)
+
+# Level of the last two eighths over the quietest of the middle, mean over bands, above which a response rises towards
+# its end, as division of spectra leaves it: circular lags make its noise loud at both ends. Exact responses of 200
+# simulated systems reach 2 dB, estimates of measured ears have 3 to 9.
+RISING_DB = 3.0
+# Such an estimate lacks what its windows did not hold: of measured ears 25 times the sound after N_TAPS.
+LACKED = 25.0
+RISING_INTERVAL_DB = 8.0
+
+# Bands of many bins.
+_RISING_BANDS = tuple(n for n in NR_BANDS if n >= 26)
+
+_EDGES_HZ = [edges_hz(n)[0] for n in WIDE_BANDS] + [edges_hz(WIDE_BANDS[-1])[1]]
+_FIRST = np.searchsorted(np.arange(_N_FFT // 2 + 1) * (SAMPLE_RATE_HZ / _N_FFT), _EDGES_HZ)
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+def silent_bands(path: Path) -> NDArray[np.bool_] | None:
+    """Find the bands in which nothing passes a path.
+
+    Parameters
+    ----------
+    path
+        Of usable shape and values.
+
+    Returns
+    -------
+    NDArray[np.bool_] or None
+        Per band from 20 Hz to 20 kHz, [31]; None if there is none.
+    """
+    is_short = not np.iscomplexobj(path) and len(path) <= _SHORT
+    n_fft, bins = (_SHORT, _SHORT_BINS) if is_short else (DESIGN_N_FFT, BAND_BINS)
+    values = path if np.iscomplexobj(path) else np.fft.rfft(path, n_fft)
+    power = np.add.reduceat(np.square(values.real) + np.square(values.imag), bins)[:-1]
+    power /= np.maximum(np.diff(bins), 1)
+    silent: NDArray[np.bool_] = power < SILENT * power.max()
+    return silent if silent.any() else None
+
+
+def with_silence(paths: Paths) -> Paths:
+    """Add the bands in which the primary path is silent, as unknown, or as absent if the secondary is, too."""
+    silent = silent_bands(paths.primary)
+    if silent is None:
+        return paths
+    unplayed = silent_bands(paths.secondary)
+    known = np.zeros(len(WIDE_BANDS), np.uint8) if paths.unknown is None else paths.unknown.copy()
+    known[silent] = UNKNOWN
+    if unplayed is not None:
+        known[silent & unplayed] = ABSENT
+    return replace(paths, silent=silent, unknown=known)
+
+
+def unknown_bands(paths: Paths) -> NDArray[np.uint8]:
+    """Find the bands that a coherence or an uncertainty shows as not measured: 0 or UNKNOWN, [31]."""
+    unknown = np.zeros(len(WIDE_BANDS), bool)
+    if paths.coherence is not None:
+        unknown |= _band_sums(paths.coherence) < LEAST_COHERENCE_SUM
+    if paths.uncertainty is not None:
+        unknown |= (paths.uncertainty > MOST_UNCERTAIN).any(0)
+    return unknown.astype(np.uint8)
+
+
+def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
+    """Compute a ceiling on |W| that keeps unknown bands from becoming louder.
+
+    Parameters
+    ----------
+    condition
+        Paths of usable shapes, with their unknown bands.
+    taps
+        The filter that may make some of them louder, [2048].
+
+    Returns
+    -------
+    NDArray[np.float64] or None
+        Per bin of the design grid, dB, [16385]: in unknown bands in which sum |P - S W|^2 is more than
+        `LOUDEST_DB` above sum |P|^2, that of `MOST_PLAYED` sqrt(sum |P|^2 / sum |S|^2); infinite elsewhere. None if
+        there is no such band.
+    """
+    if condition.unknown is None:
+        return None
+    unknown = condition.unknown == UNKNOWN
+    primary, secondary = spectrum(condition.primary), spectrum(condition.secondary)
+    left = primary - secondary * np.fft.rfft(taps, DESIGN_N_FFT)
+    disturbance, control, residual = (_band_sums(np.abs(item) ** 2) for item in (primary, secondary, left))
+    louder = unknown & (residual > 10 ** (LOUDEST_DB / 10) * disturbance)
+    if not louder.any():
+        return None
+    ratio = MOST_PLAYED**2 * disturbance[louder] / control[louder]
+    band_db = np.full(len(louder), np.inf)
+    band_db[louder] = np.maximum(10 * np.log10(np.maximum(ratio, 1e-30)), LEAST_GAIN_DB)
+    limit_db = np.full(N_BINS, np.inf)
+    limit_db[BAND_BINS[0] : BAND_BINS[-1]] = np.repeat(band_db, np.diff(BAND_BINS))
+    return limit_db
+
+
+def lowest_quiet_db(problem: Problem, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
+    """Return the lowest `quiet_db` of all conditions; None if there is none."""
+    found = [limit_db for paths in problem.conditions if (limit_db := quiet_db(paths, taps)) is not None]
+    return np.min(found, axis=0) if found else None
+
+
+def _band_sums(values: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Sum over the bins of the bands: [16385] -> [31]."""
+    sums: NDArray[np.floating] = np.add.reduceat(values[: BAND_BINS[-1]], BAND_BINS[:-1])
+    return sums
+
+
+def response_uncertainty(primary: Path, secondary: Path, largest: float) -> tuple[NDArray[np.float32], float]:
+    """Estimate what two paths leave unknown, by the ends of their impulse responses.
+
+    Parameters
+    ----------
+    primary, secondary
+        Causal responses, real [n], or their spectra on the design grid; zeros appended change nothing.
+    largest
+        Bound on the uncertainty.
+
+    Returns
+    -------
+    NDArray[np.float32]
+        Per band from 20 Hz to 20 kHz, unknown over known power of the primary (row 0) and the secondary path (row 1),
+        [2, 31]. Zero for responses of LONG_SAMPLES and more that do not rise, and of less than LEAST_SAMPLES.
+    float
+        Half-width of the nine-in-ten interval of a prediction from a primary response of this length, dB.
+    """
+    first, second = _response(primary), _response(secondary)
+    shares = np.stack((_unknown_share(first, N_TAPS), _unknown_share(second, LONG_SAMPLES)))
+    interval_db = float(np.interp(np.log2(max(length_of(first), 1)), np.log2(RESPONSE_LENGTHS), INTERVAL_DB))
+    if _rises(first):
+        shares[0] = LACKED * _late_share(first)
+        interval_db = max(interval_db, RISING_INTERVAL_DB)
+    return shares.clip(0, largest).astype(np.float32), interval_db
+
+
+def _response(path: Path) -> Float64:
+    real: Float64 = np.fft.irfft(path, DESIGN_N_FFT) if np.iscomplexobj(path) else np.asarray(path, float)
+    return real
+
+
+def _unknown_share(response: Float64, n_matched: int) -> Float64:
+    """Compute unknown over known power per band, [31]; a filter matches, or plays, the noise of n_matched lags."""
+    n = length_of(response)
+    if not LEAST_SAMPLES <= n < LONG_SAMPLES:
+        return np.zeros(len(WIDE_BANDS))
+    whole = response[:n]
+    before, last = (whole[n // 4 * k : n // 4 * (k + 1)] for k in (2, 3))
+    powers = [_band_powers(part * np.hanning(len(part))) for part in (before, last)]
+    ratio = _smooth(np.maximum(powers[1], _TINY) / np.maximum(powers[0], _TINY))
+    end = powers[1] / np.mean(np.hanning(len(last)) ** 2)
+    noise = end / len(last) * (min(n, n_matched) - max(n - n_matched, 0))
+    tail = end * ratio / np.maximum(1 - ratio, STATIONARY)
+    known = _band_powers(whole)
+    share: Float64 = np.where(ratio > STATIONARY, noise, tail) / np.maximum(known, _TINY)
+    return share
+
+
+def _rises(response: Float64) -> bool:
+    """Judge whether a long response is louder in its last quarter than in its middle."""
+    n = length_of(response) // 8
+    if 8 * n < LONG_SAMPLES:
+        return False
+    n_fft = _N_FFT // 8 if n <= _N_FFT // 8 else _N_FFT
+    parts = np.fft.rfft(response[3 * n : 8 * n].reshape(5, n) * np.hanning(n), n_fft)
+    bands = (parts.real**2 + parts.imag**2) @ band_membership(_RISING_BANDS, n_fft)
+    level_db = 10 * np.log10(np.maximum(bands, 1e-12 * bands.max(0) + _TINY)).mean(1)
+    return bool(level_db[3:].mean() - level_db[:3].min() > RISING_DB)
+
+
+def _late_share(response: Float64) -> Float64:
+    """Power after N_TAPS over the whole, per band, [31], without noise: the same in circular lags from either end."""
+    n = length_of(response) // 8
+    eighths = [_band_powers(response[k * n : (k + 1) * n] * np.hanning(n)) for k in range(2, 8)]
+    early, middle, all_late = (np.sum(eighths[part], 0) for part in (slice(2), slice(2, 4), slice(6)))
+    signal = np.maximum(early - middle, 0) / np.maximum(all_late, _TINY)
+    signal = np.convolve(np.pad(signal, 2, mode="edge"), np.full(5, 0.2), mode="valid")
+    late = _band_powers(np.pad(response[N_TAPS:], (N_TAPS, 0)))
+    share: Float64 = signal * late / np.maximum(_band_powers(response), _TINY)
+    return share
+
+
+def _smooth(ratio: Float64) -> Float64:
+    """Return geometric means over five adjacent bands, since one has few independent bins."""
+    padded = np.pad(np.log(ratio), 2, mode="edge")
+    smooth: Float64 = np.exp(np.convolve(padded, np.full(5, 0.2), mode="valid"))
+    return smooth
+
+
+def length_of(response: NDArray[np.floating]) -> int:
+    """Return the number of samples up to the last above END_OF_RESPONSE of the largest."""
+    magnitude = np.abs(response)
+    above = np.flatnonzero(magnitude > END_OF_RESPONSE * magnitude.max())
+    return int(above[-1]) + 1 if above.size else 0
+
+
+def _band_powers(response: Float64) -> Float64:
+    """Compute the power of a response per band, of the next bin where a band has none: [31]."""
+    power = np.abs(np.fft.rfft(response, _N_FFT)) ** 2
+    sums: Float64 = np.add.reduceat(power[: _FIRST[-1]], _FIRST[:-1])
+    return sums
