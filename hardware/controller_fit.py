@@ -206,7 +206,12 @@ class ControllerFit(Cascade):
 
 
 def fit_controller(
-    problem: LoopProblem, n_sections: int, rows: Real | None = None, lowest_hz: float = LIMITS_HZ[0]
+    problem: LoopProblem,
+    n_sections: int,
+    rows: Real | None = None,
+    *,
+    lowest_hz: float = LIMITS_HZ[0],
+    effort: int = 1,
 ) -> tuple[ControllerFit, Real]:
     """Fit a controller.
 
@@ -220,6 +225,8 @@ def fit_controller(
         Unknowns that an earlier fit of as many sections has found; None: from several starts.
     lowest_hz
         Lowest frequency of poles and zeros.
+    effort
+        Multiple of starts and last steps.
 
     Returns
     -------
@@ -229,7 +236,7 @@ def fit_controller(
     fit = ControllerFit(problem, n_sections, lowest_hz)
     if rows is None:
         coarse = ControllerFit(problem.halved(), n_sections, lowest_hz)
-        rows = coarse.steps(coarse.starts(N_STARTS, np.random.default_rng(0)), N_FIRST, BARRIER_WEIGHT)
-        rows = coarse.steps(rows[:N_TRIED], N_SECOND, BARRIER_WEIGHT)[:N_KEPT]
+        rows = coarse.steps(coarse.starts(effort * N_STARTS, np.random.default_rng(0)), N_FIRST, BARRIER_WEIGHT)
+        rows = coarse.steps(rows[: effort * N_TRIED], N_SECOND, BARRIER_WEIGHT)[: effort * N_KEPT]
         fit.sign = coarse.sign
-    return fit, fit.steps(fit.inside(rows), N_LAST, BARRIER_WEIGHT)
+    return fit, fit.steps(fit.inside(rows), effort * N_LAST, BARRIER_WEIGHT)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hardware.controller_fit import LIMITS_HZ, fit_controller
 from hardware.fixed_point import (
@@ -47,6 +48,8 @@ from synthesis.sections import Sections
 from synthesis.types import Design, DesignOptions, Fallback, Loop, Paths, Problem
 
 ROUNDS = 2
+# A maker's controller for all may take seconds.
+EFFORT_FOR_ALL = 4
 # Factors on the least distance of L from -1 in a fit, tried until all margins hold between its frequencies as well;
 # then K is turned down by this factor, its square, and so on.
 RESERVES, FIRST_STEP = (1.02, 1.05, 1.12, 1.25), 0.9
@@ -173,18 +176,22 @@ def design_for_all(
         plants = [plant_of(problem, paths, problem.name_of(n)) for n, paths in enumerate(problem.conditions)]
         plants += lent_plants(problem, model.parameters) if lend_wearing else []
         ears.append(Ear(problem, answer_or_raise(made), plants))
-    _, rows, extra = _fitted(ears, wanted, model, None, np.zeros(0, np.intp))
-    return _fitted(ears, wanted, model, rows, extra)[0]
+    return _fitted(ears, wanted, model, None, np.zeros(0, np.intp), EFFORT_FOR_ALL)[0]
 
 
 def _fitted(
-    ears: Sequence[Ear], wanted: ControllerFields, model: Model, rows: Real | None, extra: np.ndarray
-) -> tuple[Controller, Real, np.ndarray]:
+    ears: Sequence[Ear],
+    wanted: ControllerFields,
+    model: Model,
+    rows: Real | None,
+    extra: NDArray[np.intp],
+    effort: int = 1,
+) -> tuple[Controller, Real, NDArray[np.intp]]:
     """Fit, quantise and turn down; also return the unknowns, and the bins at which the next fit judges besides."""
     for reserve in RESERVES:
         posed = loop_problem(ears, wanted, model.parameters.reference_psd, extra)
         posed = replace(posed, distance=min(reserve * posed.distance, MOST_DISTANCE))
-        fit, found = fit_controller(posed, wanted.n_sections, rows, lowest_hz=_lowest_hz(wanted))
+        fit, found = fit_controller(posed, wanted.n_sections, rows, lowest_hz=_lowest_hz(wanted), effort=effort)
         exact = fit.realise(found[0])
         rows = found
         controller = Controller(_held(exact, wanted), 1e-6 * wanted.latency_us)

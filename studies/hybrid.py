@@ -33,7 +33,7 @@ from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
 from training.wearing import CLOSED, PRESSED, changes
 
 Row = dict[str, object]
-OPTIONS, PARAMETERS = DesignOptions(n_updates=3), ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters
+OPTIONS, PARAMETERS = DesignOptions("prime", 3, "fine"), ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters
 LATENCIES, N_FOLDS, N_STARTS = (0, 2, 4), 5, 3
 LEVELS_DB = (-3.0, 0.0, 3.0)
 WAYS = ("pressed", "open")  # `loose` is of persons

@@ -1,6 +1,6 @@
 """A feedback controller K on the error microphone, beside the filter W.
 
-    y = W m + K e,   E = (P (1 + W F) - S W) X / (1 + L),   L = W F + S K                theory (23).
+    y = W m + K e,   E = (P (1 + W F) - S W) X / (1 + L),   L = W F + S K                theory (19).
 
 The paths P / (1 + S K) and S / (1 + S K) have the residual of both together, so that W is designed on them as on any
 others. What K adds to the reduction of W in a bin is |1 + S K|^2, of W's residual as of what is unknown of it.
@@ -28,7 +28,9 @@ from synthesis.unknown import BAND_BINS
 Real = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
+NR_COLUMNS = columns(NR_BANDS)
 _BINS_HZ = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
+SECONDARY_ERRORS = secondary_errors(_BINS_HZ)
 # Largest share of the disturbance that is taken for unknown where W hardly changes a band.
 MOST_UNKNOWN = 10.0
 # Frequencies about a resonance at which a loop is judged, in half bandwidths.
@@ -160,7 +162,7 @@ def controlled(problem: Problem) -> Problem:
                 f"{loop.nearest_hz:.0f} Hz; send a controller designed for this earphone, or a lower gain",
                 "controller",
             )
-        conditions.append(replace(paths, plant=plant))
+        conditions.append(replace(paths, plant=(plant, loop)))
     return replace(problem, conditions=tuple(conditions))
 
 
@@ -172,9 +174,13 @@ def loops_of(problem: Problem, taps: Float32) -> list[Loop]:
     controller, conditions = problem.controller, problem.conditions
     if controller is None:
         return [judge_loop(loop_gain(taps, paths.feedback)) for paths in conditions if paths.feedback is not None]
-    response = spectrum(taps)
-    before = [None if paths.feedback is None else response * spectrum(paths.feedback) for paths in conditions]
-    return [judge(controller, _plant_of(paths), own) for paths, own in zip(conditions, before, strict=True)]
+    found = []
+    for paths in conditions:
+        plant, loop = _plant_of(paths)
+        if paths.feedback is not None:
+            loop = judge(controller, plant, spectrum(taps) * spectrum(paths.feedback))
+        found.append(loop)
+    return found
 
 
 def in_closed_loop(problem: Problem) -> Problem:
@@ -186,7 +192,7 @@ def in_closed_loop(problem: Problem) -> Problem:
     def closed(paths: Paths) -> Paths:
         if paths.plant is None:
             return paths
-        left = 1 / (1 + paths.plant * controller.on_bins)
+        left = 1 / (1 + paths.plant[0] * controller.on_bins)
 
         def through(path: Path) -> Complex64:
             return (spectrum(path) * left).astype(np.complex64)
@@ -206,7 +212,7 @@ def in_closed_loop(problem: Problem) -> Problem:
 def predict_both(
     found: Prediction, problem: Problem, n: int, taps: Float32 | Complex64, *, is_true: bool
 ) -> Prediction:
-    """Add the controller's effect to the prediction of a filter alone: theory (24).
+    """Add the controller's effect to the prediction of a filter alone: theory (19), (20).
 
     Parameters
     ----------
@@ -230,7 +236,8 @@ def predict_both(
         return found
     primary, secondary, response = spectrum(paths.primary), spectrum(paths.secondary), spectrum(taps)
     own = np.zeros_like(response) if paths.feedback is None else response * spectrum(paths.feedback)
-    loop, psd = _plant_of(paths) * controller.on_bins, np.asarray(problem.reference_psd, np.float64)
+    plant, _ = _plant_of(paths)
+    loop, psd = plant * controller.on_bins, np.asarray(problem.reference_psd, np.float64)
     played, passed = secondary * response, primary * (1 + own)
     alone, both = 1 / (1 + own), 1 / (1 + own + loop)
     power = psd * _square(primary)
@@ -251,15 +258,16 @@ def predict_both(
     )
     nominal = _mean_db(before, _in_bands(residual * _square(both)))
 
-    def off(change: Complex) -> float:
-        changed = _square(passed - change * played) * _square(1 / (1 + own + change * loop))
-        return _mean_db(before + unknown, _in_bands(psd * changed) + of_unknown)
-
-    louder, quieter, later, earlier = (off(change) for change in secondary_errors(_BINS_HZ))
-    mean = float(reduction[columns(NR_BANDS)].mean())
-    level = np.linalg.norm(_plant_of(paths)) / np.linalg.norm(
-        secondary
-    )  # the paths have another than the controller's
+    # The secondary path off in level or delay, in the bands of the mean alone.
+    first, *_, last = BAND_BINS[NR_COLUMNS.start : NR_COLUMNS.stop + 1]
+    changed = _square(passed[first:last] - SECONDARY_ERRORS[:, first:last] * played[first:last])
+    changed /= _square(1 + own[first:last] + SECONDARY_ERRORS[:, first:last] * loop[first:last])
+    starts = BAND_BINS[NR_COLUMNS] - first
+    off = np.add.reduceat(psd[first:last] * changed, starts, axis=-1) + of_unknown[NR_COLUMNS]
+    off_db = (10 * np.log10((before + unknown)[NR_COLUMNS] / np.maximum(off, 1e-300))).mean(-1)
+    louder, quieter, later, earlier = off_db.tolist()
+    mean = float(reduction[NR_COLUMNS].mean())
+    level = np.linalg.norm(plant) / np.linalg.norm(secondary)  # the paths have another than the controller's
     drive = psd * _square((response + level * primary * controller.undelayed) * both)
     changes: dict[str, Any] = level_changes_db(reduction, before)
     return replace(
@@ -277,7 +285,7 @@ def predict_both(
     )
 
 
-def _plant_of(paths: Paths) -> Complex:
+def _plant_of(paths: Paths) -> tuple[Complex, Loop]:
     assert paths.plant is not None  # set by `controlled`
     return paths.plant
 
@@ -302,4 +310,4 @@ def _in_bands(power: Real) -> Real:
 def _mean_db(before: Real, after: Real) -> float:
     """Mean noise reduction from 50 Hz to 5 kHz."""
     ratio = before / np.maximum(after, 1e-300)
-    return float(10 * np.log10(ratio[columns(NR_BANDS)]).mean())
+    return float(10 * np.log10(ratio[NR_COLUMNS]).mean())

@@ -80,6 +80,47 @@ export function sectionsResponse(rows, hz, rate) {
   return [re, im];
 }
 
+// Spectrum on the design grid of what a chip runs, as /export describes it: zero above half its rate.
+export function responseOf({ sos, taps, sample_rate: rate }) {
+  const nBins = N_FFT / 2 + 1, re = new Float64Array(nBins), im = new Float64Array(nBins), isMultiple = taps && rate >= RATE && Number.isInteger(Math.log2(rate / RATE));
+  const W = isMultiple ? rfft(Float64Array.from(taps), rate / RATE * N_FFT) : null; // the design grid's bins come first
+  for (let k = 0; k < nBins && k * RATE / N_FFT <= rate / 2; k++) {
+    [re[k], im[k]] = W ? [W.re[k], W.im[k]] : (sos ? sectionsResponse : tapsResponse)(sos ?? taps, k * RATE / N_FFT, rate);
+  }
+  return { re, im };
+}
+
+function tapsResponse(taps, hz, rate) {
+  const angle = -2 * Math.PI * hz / rate, c = Math.cos(angle), s = Math.sin(angle);
+  let re = 0, im = 0;
+  for (let n = taps.length - 1; n >= 0; n--) [re, im] = [taps[n] + re * c - im * s, re * s + im * c]; // Horner
+  return [re, im];
+}
+
+// Mean of values over 1 / `fraction` octave around each bin; `fraction` 0: as they are.
+export function smoother(values, fraction) {
+  if (!fraction) return (k) => values[k];
+  const sums = new Float64Array(values.length + 1);
+  for (let k = 0; k < values.length; k++) sums[k + 1] = sums[k] + values[k];
+  const half = 2 ** (0.5 / fraction);
+  return (k) => {
+    const low = Math.max(0, Math.round(k / half)), high = Math.min(values.length - 1, Math.round(k * half));
+    return (sums[high + 1] - sums[low]) / (high + 1 - low);
+  };
+}
+
+export const powers = ({ re, im }) => re.map((value, k) => value ** 2 + im[k] ** 2);
+
+// Phase in degrees, continuous from the first bin on.
+export function unwrappedPhase({ re, im }) {
+  const found = new Float64Array(re.length);
+  for (let k = 1; k < re.length; k++) {
+    const turn = Math.atan2(im[k] * re[k - 1] - re[k] * im[k - 1], re[k] * re[k - 1] + im[k] * im[k - 1]);
+    found[k] = k === 1 ? Math.atan2(im[k], re[k]) * 180 / Math.PI : found[k - 1] + turn * 180 / Math.PI;
+  }
+  return found;
+}
+
 // Group delay in ms at each bin: -dphi/dw from the product with the conjugate of the next bin.
 export function groupDelay(spectrum, k) {
   const { re, im } = spectrum, j = Math.min(k + 4, re.length - 1), i = Math.max(k - 4, 0);

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 
+import orjson
 from fastapi import FastAPI
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, Response
 
-from service.api.options import RefineOptions
+from hardware.filter_files import KINDS as FILE_KINDS
+from hardware.targets import targets
+from service.api.options import RefineOptions, option_fields
+from service.api.request_types import DesignItem, ExportBody
+from service.calibration.verify_body import VerifyBody
 
 FOLDER = Path(str(files("workbench")))
 KINDS = (".html", ".js", ".css", ".json")
@@ -22,27 +29,32 @@ HEADERS = {
 }
 
 
-def with_options(page: str) -> str:
-    """Fill the page's controls from the option model: choices, ranges and defaults."""
-    for name, schema in RefineOptions.model_json_schema()["properties"].items():
-        choices = "".join(f'<option value="{item}">{item}</option>' for item in schema.get("enum", ()))
-        value = schema.get("default", "")
-        default = f'value="{value:g}"' if isinstance(value, float) else f'value="{value}"'
-        bounds = f'min="{schema.get("minimum", "")}" max="{schema.get("maximum", "")}" {default}'
-        page = page.replace(f"<!-- {name} -->", choices)
-        page = page.replace(f'data-option="{name}"', bounds).replace(f'data-default="{name}"', default)
-    return page
+def options_document() -> bytes:
+    """Return what the page makes its controls from: the option model, the kinds of requests, devices and files."""
+    bodies: dict[str, type[BaseModel]] = {"refine": DesignItem, "export": ExportBody, "verify": VerifyBody}
+    return orjson.dumps(
+        {
+            "design": RefineOptions.model_json_schema(),
+            "of": {kind: sorted(option_fields(body)) for kind, body in bodies.items()},
+            "targets": [asdict(target) for target in targets().values()],
+            "files": FILE_KINDS,
+        }
+    )
 
 
 def add_workbench(app: FastAPI) -> None:
     """Add the page and its files, which are public; the page's requests need keys like any client's."""
 
     served = {path.name: path for path in FOLDER.iterdir() if path.suffix in KINDS}
-    text = with_options((FOLDER / "index.html").read_text(encoding="utf-8"))
+    text, options = (FOLDER / "index.html").read_bytes(), options_document()
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
         return HTMLResponse(text, headers=HEADERS)
+
+    @app.get("/workbench/options.json", include_in_schema=False)
+    async def option_model() -> Response:
+        return Response(options, headers=HEADERS, media_type="application/json")
 
     @app.get("/workbench/{name}", include_in_schema=False)
     async def file(name: str) -> Response:

@@ -7,8 +7,9 @@ import pytest
 
 from hardware.controller_fit import ControllerFit, fit_controller
 from hardware.hybrid import design_hybrid
-from hardware.plants import Ear, loop_problem, plant_of
+from hardware.plants import Ear, loop_problem, plant_of, turned_down
 from model_store.store import BUNDLED_ROOT, ModelStore
+from studies.stability import simulated
 from synthesis.band_weights import BandWeights
 from synthesis.bands import WIDE_BANDS
 from synthesis.controller import judge
@@ -97,6 +98,21 @@ def test_margins_hold_on_every_plant(ear, model, rate_hz, latency_us):
         assert loop.max_sensitivity_db <= wanted.max_sensitivity_db
         assert loop.gain_margin_db >= wanted.min_gain_margin_db
         assert loop.phase_margin_deg >= wanted.min_phase_margin_deg
+
+
+def test_stability_agrees_with_time(ear, model):
+    """The designed controller, louder, quieter and inverted, runs in time as its loop is judged."""
+    wanted = ControllerFields(n_sections=3, latency_us=500.0, number_format="q1.23")
+    found = design_hybrid(ear, OPTIONS, model, wanted).controller
+    plant = np.array(ear.conditions[0].secondary[:800], float)
+    plant[: np.flatnonzero(np.abs(plant) > 1e-3 * np.abs(plant).max())[0]] = 0  # what comes before the sound
+    random, judged = np.random.default_rng(0), []
+    for gain in (1.0, 2.0, 8.0, -0.3, -4.0):
+        tried = replace(found, sections=turned_down(found.sections, gain))
+        judged.append(judge(tried, np.fft.rfft(plant, 32_768)).stable)
+        assert (simulated(plant, tried, random) < 0) == judged[-1]
+    assert judged[0]
+    assert not all(judged)
 
 
 def test_level_of_paths_changes_controller_alone(ear, model):

@@ -83,11 +83,12 @@ def test_prediction_matches_simulated_loop(system, model):
 
 def test_closed_paths_have_residual_of_both(system, model):
     paths, taps, controller = system
-    plain = replace(paths, feedback=None, plant=np.fft.rfft(paths.secondary.astype(float), DESIGN_N_FFT))
+    secondary = np.fft.rfft(paths.secondary.astype(float), DESIGN_N_FFT)
+    plain = replace(paths, feedback=None, plant=(secondary, judge(controller, secondary)))
     closed = in_closed_loop(Problem((plain,), controller=controller)).conditions[0]
     response = np.fft.rfft(taps.astype(float), DESIGN_N_FFT)
     primary = np.fft.rfft(paths.primary.astype(float), DESIGN_N_FFT)
-    expected = (primary - plain.plant * response) / (1 + plain.plant * controller.on_bins)
+    expected = (primary - secondary * response) / (1 + secondary * controller.on_bins)
     np.testing.assert_allclose(closed.primary - closed.secondary * response, expected, atol=1e-5)
 
 

@@ -1,0 +1,103 @@
+// Step 4: the filter as hardware runs it, and its files.
+
+import { $, changed, newest, on, state } from "./state.js";
+import { note, say } from "./messages.js";
+import { SUFFIXES, model, optionsFor } from "./options.js";
+import { ask, requestOf } from "./requests.js";
+import { saveFile, saveJson } from "./save.js";
+
+export const formOf = ({ coefficients: { sos, taps } }) => (sos ? `${sos.length} section${sos.length === 1 ? "" : "s"}` : `${taps.length} taps`);
+
+const target = () => ({
+  ...($("target").value ? { name: $("target").value } : {}), form: $("form").value,
+  ...($("form").value === "sos" ? { n_sections: +$("sections").value } : { n_taps: +$("taps").value }),
+  sample_rate: +$("rate").value, number_format: $("format").value,
+});
+
+const exportRequest = (more = {}) => requestOf({ ...optionsFor("export"), fir: Float32Array.from(state.design.fir), target: target(), ...more });
+
+// Settings of the last export; sections and fewer taps do not depend on the design's taps.
+let realisedFor = "";
+
+export const realise = newest(async () => {
+  if (!state.design) { changed("realised"); return; }
+  try {
+    const requested = JSON.stringify([target(), { ...optionsFor("export"), reference_psd: state.noise?.name }]);
+    if (!state.realised || requested !== realisedFor || state.realised.coefficients.taps?.length === state.design.fir.length) {
+      state.realised = await ask("export", exportRequest());
+      realisedFor = requested;
+    }
+    showLoss();
+  } catch (error) {
+    state.realised = null;
+    $("realised").textContent = `The export failed: ${error.message}`;
+  }
+  changed("realised");
+});
+
+function showLoss() {
+  const { design, realised: { coefficients, prediction, warnings } } = state, scaling = coefficients.scaling;
+  const reduction = prediction.mean_noise_reduction_db, loss = design.prediction.mean_noise_reduction_db - reduction;
+  const parts = [`${formOf(state.realised)}: ${reduction.toFixed(1)} dB, ${Math.abs(loss).toFixed(1)} dB ${loss < 0 ? "more" : "less"} than the taps`];
+  if (scaling) parts.push(`headroom ${scaling.headroom_bits} bit${scaling.headroom_bits === 1 ? "" : "s"}, round-off noise ${scaling.noise_db.toFixed(0)} dB (${scaling.wide_noise_db.toFixed(0)} dB with double-precision feedback)`);
+  if (warnings.length) parts.push(`warnings: ${warnings.map(({ code }) => code).join(", ")}`);
+  $("realised").textContent = `${parts.join("; ")}.`;
+}
+
+// Fill in what a known device needs; everything may be changed after that.
+function takeTarget() {
+  const device = model.targets.find(({ name }) => name === $("target").value);
+  $("target-notes").textContent = "";
+  if (device) {
+    $("form").value = device.form;
+    for (const rate of [device.sample_rate_hz, ...device.other_sample_rates_hz]) addChoice($("rate"), rate);
+    addChoice($("format"), device.number_format);
+    $("rate").value = device.sample_rate_hz;
+    $("format").value = device.number_format;
+    if (device.max_sections) $("sections").value = Math.min($("sections").value, device.max_sections);
+    if (device.max_taps) addChoice($("taps"), Math.min(2048, device.max_taps));
+    if (device.max_taps) $("taps").value = Math.min(2048, device.max_taps);
+    document.querySelector("output[for=sections]").textContent = $("sections").value;
+    const most = device.form === "sos" ? device.max_sections && `at most ${device.max_sections} sections` : device.max_taps && `at most ${device.max_taps} taps`;
+    const rates = device.other_sample_rates_hz.length ? `also at ${device.other_sample_rates_hz.join(" and ")} Hz: export each` : "";
+    $("target-notes").textContent = [most, rates, device.latency && `latency: ${device.latency}`].filter(Boolean).join("; ");
+    if (device.file) $("file").value = device.file;
+  }
+  realise();
+}
+
+function addChoice(select, value) {
+  if (![...select.options].some((option) => option.value === String(value))) select.append(new Option(value, value));
+}
+
+// Whether the export is the designed filter itself: 2048 taps at 48 kHz in floating point.
+const isAsDesigned = () => !state.realised || ($("form").value === "fir" && $("taps").value === "2048" && $("rate").value === "48000" && $("format").value === "float32");
+
+async function download() {
+  const kind = $("file").value, ear = state.design.name.split(",")[0], what = state.realised ? formOf(state.realised) : "2048 taps";
+  const name = `${ear} ${what} ${$("format").value}`;
+  if (kind === "json") { saveJson(isAsDesigned() ? state.design : state.realised, `${name}.json`); say(`Saved ${name}.json.`); return; }
+  const suffix = SUFFIXES[kind] ?? kind;
+  try {
+    saveFile(await ask("export", exportRequest({ file: kind }), "blob"), `${name}.${suffix}`);
+    say(`Saved ${name}.${suffix}.`);
+  } catch (error) {
+    note("Export", error.message);
+  }
+}
+
+// Whether a control has an effect in the chosen form.
+function showForm() {
+  const isTaps = $("form").value === "fir";
+  for (const [id, isUsed] of [["taps", isTaps], ["sections", !isTaps]]) $(id).disabled = !isUsed;
+}
+
+export function startLoading() {
+  on(["design"], realise);
+  for (const id of ["form", "taps", "format", "rate"]) $(id).addEventListener("change", () => { showForm(); realise(); });
+  $("target").addEventListener("change", () => { takeTarget(); showForm(); });
+  $("sections").addEventListener("input", realise);
+  $("download").onclick = download;
+  on(["settings"], showForm);
+  showForm();
+}

@@ -1,0 +1,39 @@
+// What the page tells its user: a status line for what passes, and messages that stay until dismissed.
+
+import { $, element } from "./state.js";
+
+const MOST = 30;
+
+export function say(text, isBad = false) {
+  $("status").textContent = text;
+  $("status").className = isBad ? "warning" : "";
+}
+
+// Add a message about a file or a step; `action` is {label, run}. One that is already there moves to the end.
+export function note(subject, text, { isBad = true, action = null } = {}) {
+  const list = $("messages");
+  for (const item of [...list.children]) if (item.dataset.text === `${subject}: ${text}`) item.remove();
+  const item = element("li", { className: isBad ? "warning" : "" });
+  item.dataset.text = `${subject}: ${text}`;
+  const close = element("button", { type: "button", textContent: "×", className: "plain", ariaLabel: `Dismiss: ${subject}` });
+  close.onclick = () => { item.remove(); showClear(); };
+  item.append(element("span", {}, element("strong", { textContent: `${subject}: ` }), text));
+  if (action) {
+    const button = element("button", { type: "button", textContent: action.label });
+    button.onclick = () => { item.remove(); showClear(); action.run(); };
+    item.append(button);
+  }
+  item.append(close);
+  list.append(item);
+  while (list.children.length > MOST) list.firstChild.remove();
+  showClear();
+}
+
+function showClear() {
+  $("messages-head").hidden = $("messages").children.length < 2;
+}
+
+export function clearMessages() {
+  $("messages").replaceChildren();
+  showClear();
+}

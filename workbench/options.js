@@ -1,0 +1,139 @@
+// Controls of the page and what they say to the service. The options, their ranges, defaults and texts are those of the
+// service's option model, in workbench/options.json.
+
+import { $, chosenEars, element, state } from "./state.js";
+
+export const SLIDERS = ["k", "ceiling", "latency", "sections", "volume"];
+// Controls of their own for options; all others are made from the option model.
+const CONTROLS = { k: "k", method: "method", max_gain_db: "ceiling", latency_samples: "latency" };
+const ELSEWHERE = ["sign"]; // it belongs to a measurement
+const UNITS = { db: "dB", deg: "degrees", samples: "samples", hz: "Hz" };
+
+export const model = await (await fetch("workbench/options.json")).json();
+const properties = model.design.properties;
+const made = Object.keys(properties).filter((name) => !(name in CONTROLS) && !ELSEWHERE.includes(name));
+
+function labelOf(name) {
+  const words = name.split("_"), unit = UNITS[words.at(-1)];
+  const text = (unit ? words.slice(0, -1) : words).join(" ").replace(/^snr/, "SNR").replace(/^min/, "smallest");
+  return `${text[0].toUpperCase()}${text.slice(1)}${unit ? `, ${unit}` : ""}`;
+}
+
+// Name of a curve's values, such as `gain_db`, or null for an option that is none.
+function curveOf(schema) {
+  const reference = [schema, ...(schema.anyOf ?? [])].map((item) => item.$ref).find(Boolean);
+  const found = reference && model.design.$defs[reference.split("/").at(-1)];
+  return found?.properties?.frequency_hz ? Object.keys(found.properties).find((name) => name !== "frequency_hz") : null;
+}
+
+function inputOf(name, schema) {
+  const id = `option-${name}`, values = curveOf(schema);
+  if (schema.enum) return element("select", { id }, ...schema.enum.map((item) => element("option", { textContent: item, selected: item === schema.default })));
+  if (schema.type === "boolean") return element("input", { id, type: "checkbox", checked: !!schema.default });
+  if (values) return element("input", { id, type: "text", placeholder: "100:1,1000:2", title: "frequency:value pairs" });
+  if (["number", "integer"].includes(schema.type)) {
+    return element("input", { id, type: "number", min: schema.minimum ?? "", max: schema.maximum ?? "", step: schema.type === "integer" ? 1 : "any", placeholder: schema.default ?? "default" });
+  }
+  return element("input", { id, type: "text", placeholder: schema.default ?? "default" });
+}
+
+// Make the controls; called once, before any other use.
+export function makeControls() {
+  for (const [name, id] of Object.entries(CONTROLS)) {
+    const schema = properties[name], control = $(id);
+    if (schema.enum) control.replaceChildren(...schema.enum.map((item) => element("option", { textContent: item })));
+    if (id === "k") Object.assign(control, { min: schema.minimum, max: schema.maximum });
+    control.value = schema.default;
+  }
+  for (const name of made) {
+    const input = inputOf(name, properties[name]), id = `help-${name}`;
+    input.setAttribute("aria-describedby", id);
+    $("more-options").append(element("label", { htmlFor: input.id, textContent: labelOf(name) }), input,
+      element("p", { id, className: "help", textContent: properties[name].description.replaceAll("`", "'") }));
+  }
+  $("ceiling-curve").title = properties.max_gain_db.description;
+  $("target").append(...model.targets.map(({ name, title }) => element("option", { value: name, textContent: title })));
+  $("file").replaceChildren(element("option", { value: "json", textContent: "JSON, for prime-anc and this page" }),
+    ...model.files.map((kind) => element("option", { value: kind, textContent: FILE_NAMES[kind] ?? kind })));
+  $("file").value = "c";
+}
+
+const FILE_NAMES = { c: "C header", wav: "WAV", csv: "CSV", mat: "MATLAB", minidsp: "miniDSP", apo: "Equalizer APO", camilladsp: "CamillaDSP", bes: "BES", sigmadsp: "SigmaDSP" };
+export const SUFFIXES = { c: "h", minidsp: "txt", apo: "txt", camilladsp: "yml", bes: "txt", sigmadsp: "txt" };
+
+// ---- settings: the text of every control, as sessions, links and undo hold it ----
+
+const CHOICES = ["method", "target", "form", "taps", "format", "rate"];
+const settingInputs = () => [...SLIDERS, ...CHOICES, "ceiling-curve", ...made.map((name) => `option-${name}`)].map($);
+const isDefault = (input) => (input.type === "checkbox" ? input.checked === input.defaultChecked : input.value === "" || input.value === input.defaultValue);
+
+export function settings() {
+  return Object.fromEntries(settingInputs().filter((input) => !input.id.startsWith("option-") || input.tagName === "SELECT" || !isDefault(input))
+    .map((input) => [input.id, input.type === "checkbox" ? String(input.checked) : input.value]));
+}
+
+export function restoreSettings(values) {
+  for (const input of settingInputs()) {
+    if (!Object.hasOwn(values, input.id)) {
+      if (input.id.startsWith("option-") && input.tagName !== "SELECT") { input.value = input.type === "checkbox" ? "on" : ""; input.checked = input.defaultChecked; }
+      continue;
+    }
+    const before = input.value, value = String(values[input.id]);
+    if (input.type === "checkbox") { input.checked = value === "true"; continue; }
+    input.value = value;
+    if (!input.value && value) input.value = before; // unknown choice
+  }
+  showOutputs();
+}
+
+export function showOutputs() {
+  for (const id of SLIDERS) document.querySelector(`output[for=${id}]`).textContent = $(id).value;
+}
+
+// ---- what requests say ----
+
+// Read `frequency:value` pairs; null for an empty text.
+function curveFromText(text, name, values) {
+  if (!text.trim()) return null;
+  const pairs = text.split(",").map((pair) => pair.split(":").map(Number));
+  if (pairs.some((pair) => pair.length !== 2 || !pair.every(Number.isFinite))) throw new Error(`${name}: write pairs of Hz and value such as 100:12,1000:24`);
+  return { frequency_hz: pairs.map(([hz]) => hz), [values]: pairs.map(([, value]) => value) };
+}
+
+// Points of the ceiling, dB over Hz; a single one for a number, and for text that is no curve, which no request takes.
+export function ceilingPoints() {
+  let curve = null;
+  try { curve = curveFromText($("ceiling-curve").value, "ceiling", "gain_db"); } catch { /* said when a design is requested */ }
+  return curve ? curve.frequency_hz.map((hz, i) => [hz, curve.gain_db[i]]) : [[1000, +$("ceiling").value]];
+}
+
+function valueOf(name) {
+  const schema = properties[name], input = $(`option-${name}`), values = curveOf(schema);
+  if (input.type === "checkbox") return input.checked;
+  if (input.value === "") return null;
+  if (values) return curveFromText(input.value, labelOf(name), values);
+  return input.type === "number" ? +input.value : input.value;
+}
+
+// Whether the chosen measurements give an option an effect; the service refuses one without.
+function hasEffect(name) {
+  const ears = chosenEars();
+  if (/^min_.*_margin/.test(name)) return ears.some((ear) => ear.feedback);
+  if (name === "exact" || name === "snr_db") return ears.some((ear) => !ear.coherence && !ear.uncertainty);
+  return name !== "leave_one_out" || ears.length > 1;
+}
+
+// Options that differ from their defaults, for a request of one kind: refine, export or verify.
+export function optionsFor(kind) {
+  const options = { k: +$("k").value, method: $("method").value };
+  options.max_gain_db = curveFromText($("ceiling-curve").value, "ceiling", "gain_db") ?? +$("ceiling").value;
+  if (+$("latency").value) options.latency_samples = +$("latency").value;
+  for (const name of made) {
+    const value = valueOf(name);
+    if (value !== null && value !== properties[name].default && hasEffect(name)) options[name] = value;
+  }
+  if (state.noise) options.reference_psd = state.noise.psd;
+  const known = [...model.of[kind], "reference_psd"];
+  return Object.fromEntries(Object.entries(options).filter(([name]) => known.includes(name)));
+}
+

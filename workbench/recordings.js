@@ -1,0 +1,59 @@
+// Lists of recordings, for a calibration and for a verification: what the loudspeaker did in each, names, removal.
+
+import { $, changed, element, state } from "./state.js";
+import { note } from "./messages.js";
+import { MAX_SECONDS, checkNotSilent } from "./read_files.js";
+
+// Signals of the first channels, by what the loudspeaker did.
+export const CHANNELS = { off: ["x", "e"], on: ["x", "e"], drive: ["drive", "x", "e"] };
+const TEXTS = {
+  takes: { off: "off", on: "on, with the gain", drive: "alone (drive, x, e)" },
+  runs: { off: "filter off", on: "filter on" },
+};
+const CLUES = { on: "on|running|active", drive: "drive" };
+
+// Add a recording to `takes` or `runs`, or replace the one of the same name.
+export function addRecording(list, name, { channels, clippedShares, rate }) {
+  const roles = Object.keys(TEXTS[list]).filter((role) => CHANNELS[role].length <= channels.length);
+  const role = roles.find((role) => CLUES[role] && new RegExp(`(^|[^a-z])(${CLUES[role]})([^a-z]|$)`, "i").test(name)) ?? "off";
+  checkNotSilent(channels, CHANNELS[role].length);
+  const seconds = channels[0].length / 48000;
+  if (seconds < 4) note(name, `it lasts only ${seconds.toFixed(1)} s; record 4 to ${MAX_SECONDS} s for low frequencies and less noise.`);
+  const take = { name, role, channels: channels.slice(0, 3), clippedShares, rate }, at = state[list].findIndex((other) => other.name === name);
+  if (at >= 0) {
+    state[list][at] = { ...take, role: state[list][at].role };
+    note(name, "it replaces the recording of the same name.", { isBad: false });
+  } else state[list].push(take);
+  changed(list);
+}
+
+export function showRecordings(list, body) {
+  $(body).replaceChildren(...state[list].map((take) => {
+    const roles = Object.entries(TEXTS[list]).filter(([role]) => CHANNELS[role].length <= take.channels.length);
+    const select = element("select", { ariaLabel: `loudspeaker during ${take.name}` },
+      ...roles.map(([value, textContent]) => element("option", { value, textContent, selected: value === take.role })));
+    select.onchange = () => { take.role = select.value; changed(list); };
+    const remove = element("button", { type: "button", textContent: "Remove", ariaLabel: `Remove ${take.name}` });
+    remove.onclick = () => removeItem(list, take, take.name);
+    const name = element("input", { type: "text", value: take.name, maxLength: 120, ariaLabel: `name of recording ${take.name}` });
+    name.title = `${take.name}: ${(take.channels[0].length / 48000).toFixed(1)} s, ${take.channels.length} channels, recorded at ${take.rate} Hz`;
+    name.onchange = () => { take.name = name.value.trim() || take.name; changed(list); };
+    const cells = [name, select, remove];
+    return element("tr", {}, ...cells.map((cell) => element("td", {}, cell)));
+  }));
+}
+
+// Remove an item of a list of the bench, with a way back.
+export function removeItem(list, item, name) {
+  const at = state[list].indexOf(item);
+  state[list].splice(at, 1);
+  changed(list);
+  note(name, "removed.", { isBad: false, action: { label: "Put back", run: () => { state[list].splice(at, 0, item); changed(list); } } });
+}
+
+// Fields of a request's take.
+export function signalsOf({ role, channels, clippedShares }) {
+  const names = CHANNELS[role], fields = Object.fromEntries(names.map((name, i) => [name, channels[i]]));
+  if (clippedShares.length) fields.clipped_share = Object.fromEntries(names.map((name, i) => [name, clippedShares[i]]));
+  return fields;
+}

@@ -1,0 +1,28 @@
+// Requests to the service.
+
+import { $, chosenEars } from "./state.js";
+import { encoded } from "./tensors.js";
+
+export async function ask(path, request, kind = "json") {
+  const headers = { "Content-Type": "application/x-safetensors" };
+  if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
+  const answer = await fetch(path, { method: "POST", headers, body: new Blob(encoded({ sample_rate: 48000, ...request })) });
+  if (answer.status === 401) { $("key-row").hidden = false; }
+  if (!answer.ok) {
+    let detail = `status ${answer.status}`;
+    try { detail = (await answer.json()).detail; } catch { /* not a problem document */ }
+    throw new Error(detail);
+  }
+  return kind === "blob" ? answer.blob() : answer.json();
+}
+
+const PARTS = ["primary", "secondary", "coherence", "feedback", "uncertainty"];
+export const fieldsOf = (ear) => Object.fromEntries(PARTS.filter((part) => ear[part]).map((part) => [part, ear[part]]));
+
+// A request about the chosen measurements.
+export function requestOf(options, ears = chosenEars()) {
+  const [{ sign }] = ears;
+  if (ears.some((ear) => ear.sign !== sign)) throw new Error("the measurements have different signs; calibrate all with the same sign");
+  if (ears.length === 1) return { sign, ...options, ...fieldsOf(ears[0]) };
+  return { sign, ...options, conditions: ears.map((ear) => ({ ...fieldsOf(ear), label: ear.label.slice(0, 80) })) };
+}

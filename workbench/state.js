@@ -1,0 +1,57 @@
+// What lies on the bench, and who reacts when a part of it changes.
+
+export const $ = (id) => document.getElementById(id);
+
+export const state = {
+  ears: [], // measurements: {id, label, used, primary, secondary, coherence?, feedback?, uncertainty?, sign, verdict?}
+  current: 0,
+  takes: [], // recordings for a calibration: {name, role, channels, rate, clippedShares}
+  runs: [], // recordings for a verification, likewise
+  kept: [], // designs to compare with: {name, color, design}
+  chip: null, // filter of a file that a chip runs: {name, document}
+  noise: null, // expected noise: {name, psd}
+  verification: null, // {answer, earId, filter}
+  design: null, rival: null, realised: null, latencyCurve: null,
+};
+
+const reactions = new Map();
+
+// Call `react` whenever one of these parts has changed.
+export function on(parts, react) {
+  for (const part of parts) reactions.set(part, [...(reactions.get(part) ?? []), react]);
+}
+
+export function changed(...parts) {
+  for (const react of new Set(parts.flatMap((part) => reactions.get(part) ?? []))) react(parts);
+}
+
+export const isJoint = () => $("joint").checked;
+export const currentEar = () => state.ears[state.current];
+
+// The measurements that a filter is designed for.
+export function chosenEars() {
+  return isJoint() ? state.ears.filter((ear) => ear.used) : [currentEar()].filter(Boolean);
+}
+
+export function element(tag, fields = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), fields);
+  made.append(...children);
+  return made;
+}
+
+export const newId = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`; // absent without TLS
+
+// Run `work` once at a time, and again if requested meanwhile: always with the newest settings, without a queue.
+export function newest(work) {
+  let isBusy = false, isRequested = false;
+  return async () => {
+    isRequested = true;
+    if (isBusy) return;
+    isBusy = true;
+    try {
+      while (isRequested) { isRequested = false; await work(); }
+    } finally {
+      isBusy = false;
+    }
+  };
+}

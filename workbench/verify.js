@@ -1,0 +1,108 @@
+// Step 5: what the filter does on the ear, from recordings with it off and on.
+
+import { $, changed, currentEar, element, on, state } from "./state.js";
+import { note, say } from "./messages.js";
+import { irfft, responseOf, rfft, times } from "./dsp.js";
+import { formOf } from "./load.js";
+import { optionsFor } from "./options.js";
+import { showRecordings, signalsOf } from "./recordings.js";
+import { ask, fieldsOf } from "./requests.js";
+import { saveJson } from "./save.js";
+
+// Filters that may have run: [value, text].
+function candidates() {
+  return [
+    ...(state.chip ? [["chip", `of the file ${state.chip.name}`]] : []),
+    ...(state.realised ? [["realised", `as exported: ${formOf(state.realised)}`]] : []),
+    ...(state.design ? [["design", "as designed: 2048 taps"]] : []),
+    ...state.kept.map(({ name }, i) => [`kept-${i}`, `kept: ${name}`]),
+  ];
+}
+
+function showCandidates() {
+  const chosen = $("ran").dataset.chosen, found = candidates();
+  $("ran").replaceChildren(...found.map(([value, textContent]) => element("option", { value, textContent })));
+  if (found.some(([value]) => value === chosen)) $("ran").value = chosen;
+  $("verify").disabled = !found.length || !["off", "on"].every((role) => state.runs.some((run) => run.role === role));
+}
+
+function filterThatRan() {
+  const chosen = $("ran").value;
+  if (chosen === "chip") return state.chip.document;
+  if (chosen.startsWith("kept-")) return state.kept[+chosen.slice(5)].design;
+  return state[chosen];
+}
+
+// Sections or taps as a chip runs them: a pulse as filter, with the chip's filter included in the paths, since 2048 taps
+// could not represent low poles.
+function throughChip(ear, coefficients) {
+  const response = responseOf(coefficients), pulse = new Float32Array(2048);
+  pulse[0] = 1;
+  const through = (samples) => Float32Array.from(irfft(times(rfft(samples), response)));
+  return { fir: pulse, secondary: through(ear.secondary), ...(ear.feedback ? { feedback: through(ear.feedback) } : {}) };
+}
+
+function requestFor(ear, filter) {
+  const { latency_samples, ...options } = optionsFor("verify"), late = filter.latency_samples ?? latency_samples;
+  const common = { ...options, ...(late ? { latency_samples: late } : {}), sign: filter.sign ?? ear.sign, ...fieldsOf(ear) };
+  const takes = state.runs.map((run) => ({ state: run.role, ...signalsOf(run) }));
+  if (filter.coefficients) return { ...common, ...throughChip(ear, filter.coefficients), takes };
+  return { ...common, fir: Float32Array.from(filter.fir), prediction: filter.prediction, takes };
+}
+
+async function verify() {
+  const ear = currentEar(), filter = filterThatRan(), text = $("ran").selectedOptions[0].textContent;
+  say("Comparing the recordings ...");
+  $("verify").disabled = true;
+  try {
+    const answer = await ask("verify", requestFor(ear, filter));
+    state.verification = { answer, earId: ear.id, filter: text, isTaps: !filter.coefficients };
+    changed("verification");
+    say(`Verified: ${answer.measured.mean_noise_reduction_db.toFixed(1)} dB measured, ${answer.predicted_noise_reduction_db.toFixed(1)} dB predicted.`);
+  } catch (error) {
+    note("Verification", error.message);
+    say("The verification failed.", true);
+  } finally {
+    showCandidates();
+  }
+}
+
+// The verification of the present ear, or null.
+export const verified = () => (state.verification && state.verification.earId === currentEar()?.id ? state.verification : null);
+
+const row = (kind, ...cells) => element("tr", {}, ...cells.map((textContent) => element(kind, { textContent })));
+
+function showVerification() {
+  const found = verified();
+  $("verification").hidden = !found;
+  if (!found) return;
+  const { answer: { measured, predicted_noise_reduction_db: predicted, band_deviation_db: deviations, deviation_db, diagnosis, trim }, filter, isTaps } = found;
+  const isGood = diagnosis.every(({ code }) => code === "as_predicted");
+  const head = `${measured.mean_noise_reduction_db.toFixed(1)} ± ${measured.interval_db.toFixed(1)} dB measured, ${predicted.toFixed(1)} dB predicted (${deviation_db >= 0 ? "+" : ""}${deviation_db.toFixed(1)} dB); filter ${filter}.`;
+  const findings = diagnosis.map(({ code, detail }) => element("p", { className: isGood ? "good" : "warning", textContent: `${code.replaceAll("_", " ")}: ${detail}` }));
+  const parts = [element("p", { textContent: head }), ...findings];
+  if (trim) {
+    const delay = `delay ${trim.delay_samples.toFixed(2)} samples${trim.invert ? ", inverted" : ""}`;
+    const promise = isTaps ? `; ${trim.predicted_noise_reduction_db.toFixed(1)} dB to expect` : "";
+    parts.push(element("p", { textContent: `Trim: gain ${trim.gain_db >= 0 ? "+" : ""}${trim.gain_db.toFixed(1)} dB, ${delay}${promise}.` }));
+    if (isTaps) {
+      const save = element("button", { type: "button", textContent: "Save trimmed filter" });
+      save.onclick = () => saveJson(found.answer, "trim.json");
+      parts.push(element("p", { className: "buttons" }, save));
+    }
+  } else parts.push(element("p", { textContent: "No trim of gain and delay corrects this: follow the advice and measure again." }));
+  const rows = measured.band_centre_hz.map((hz, i) => row("td", hz, ...[measured.noise_reduction_db[i], measured.noise_reduction_db[i] - deviations[i], deviations[i]].map((db) => db.toFixed(1))));
+  parts.push(element("details", {}, element("summary", { textContent: "Bands" }),
+    element("table", { id: "verify-table" }, element("thead", {}, row("th", "Hz", "measured, dB", "predicted, dB", "difference, dB")), element("tbody", {}, ...rows))));
+  $("verification").replaceChildren(...parts);
+}
+
+export function startVerifying() {
+  on(["chip"], () => { if (state.chip) $("ran").dataset.chosen = "chip"; });
+  on(["runs"], () => showRecordings("runs", "run-rows"));
+  on(["runs", "design", "realised", "kept", "chip"], showCandidates);
+  on(["verification", "ears"], showVerification);
+  $("verify").onclick = verify;
+  $("ran").onchange = () => { $("ran").dataset.chosen = $("ran").value; };
+  $("clear-runs").onclick = () => { state.runs = []; changed("runs"); };
+}

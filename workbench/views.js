@@ -1,0 +1,217 @@
+// What the page draws: the figures and the noise reduction, always in view, and one further plot.
+
+import { $, changed, currentEar, element, on, state } from "./state.js";
+import { curve, decibel, groupDelay, powers, responseOf, rfft, smoother, unwrappedPhase } from "./dsp.js";
+import { formOf } from "./load.js";
+import { ceilingPoints } from "./options.js";
+import { Plot, forgetColors } from "./plot.js";
+import { verified } from "./verify.js";
+
+const N_GAIN = 16384; // transform length for drawing 2048 taps
+const HZ = { name: "Frequency", unit: "Hz", isLog: true };
+const WIDE = { ...HZ, range: [15, 22000] }, BANDS = { ...HZ, name: "Band", range: [40, 9500] };
+
+const reduction = new Plot($("plot-nr"), $("readout-nr"));
+const detail = new Plot($("plot-detail"), $("readout-detail"));
+
+function bandEdges(hz) {
+  const centre = 10 ** (Math.round(10 * Math.log10(hz)) / 10);
+  return [centre * 10 ** -0.05, centre * 10 ** 0.05];
+}
+
+// A line of steps over the bands.
+function stepsOf(name, color, centres, values, dash) {
+  return { name, color, dash, isStep: true, points: centres.flatMap((hz, i) => bandEdges(hz).map((edge) => [edge, values[i]])) };
+}
+
+const predicted = (name, color, { band_centre_hz, noise_reduction_db }, dash) => stepsOf(name, color, band_centre_hz, noise_reduction_db, dash);
+
+function barsOf(name, centres, values, half) {
+  return values.map((y, i) => { const [x0, x1] = bandEdges(centres[i]); return { name, x0, x1, y, half, color: y < -1 ? "--b" : "--a" }; });
+}
+
+function around(values, low, high, margin) {
+  const finite = values.filter(Number.isFinite);
+  return [Math.min(low, ...finite) - margin, Math.max(high, ...finite) + margin];
+}
+
+// ---- figures and noise reduction ----
+
+function showReduction() {
+  const { design, rival, realised } = state;
+  $("welcome").hidden = !!state.ears.length;
+  $("results").hidden = $("detail").hidden = !state.ears.length;
+  if (!design) return;
+  const found = design.prediction, nr = found.noise_reduction_db, seen = verified()?.answer.measured;
+  const lines = [
+    ...(rival ? [predicted("Wiener", "--b", rival.prediction)] : []),
+    ...(realised ? [predicted(formOf(realised), "--c", realised.prediction)] : []),
+    ...(seen ? [stepsOf("measured", "--m", seen.band_centre_hz, seen.noise_reduction_db)] : []),
+    ...state.kept.map((kept) => predicted(kept.name, kept.color, kept.design.prediction, [5, 3])),
+  ];
+  reduction.show({
+    x: BANDS, y: { name: "Reduction", unit: "dB", range: around([...nr, ...(seen?.noise_reduction_db ?? [])], -5, 30, 2) },
+    bars: barsOf("designed", found.band_centre_hz, nr, found.interval_db), lines,
+  });
+  $("plot-nr").setAttribute("aria-label", `Noise reduction per band: ${found.band_centre_hz.map((hz, i) => `${hz} Hz ${nr[i].toFixed(1)} dB`).join(", ")}`);
+  showFigures();
+  if ($("bands").open) showTable();
+}
+
+function showFigures() {
+  const { design: { prediction: found, method, loop }, rival } = state, seen = verified()?.answer.measured;
+  const counted = found.counted_bands_hz, range = counted ? `${counted[0]} Hz to ${counted.at(-1)} Hz` : "50 Hz to 5 kHz";
+  const level = found.level_reduction_db, loss = found.sensitivity_db, db = (value, digits = 1) => `${value.toFixed(digits)} dB`;
+  const figures = [
+    ["Noise reduction", `${found.mean_noise_reduction_db.toFixed(1)}${found.interval_db ? ` ± ${found.interval_db.toFixed(1)}` : ""} dB`, `predicted mean, ${range}`],
+    ...(seen ? [["Measured", `${seen.mean_noise_reduction_db.toFixed(1)} ± ${seen.interval_db.toFixed(1)} dB`, "from the last verification"]] : []),
+    ...(rival ? [["Wiener filter", db(rival.prediction.mean_noise_reduction_db), "a design without training"]] : []),
+    ["Amplification", db(found.amplification_db, 2), "mean over bands that become louder"],
+    ["Largest |W|", db(found.max_gain_db), ""],
+    ...(level ? [["Level, A-weighted", db(level.a_weighted), `unweighted ${db(level.unweighted)}`]] : []),
+    ...(loss ? [["1 dB of gain error costs", db(loss.gain_1_db), `one sample of delay ${db(loss.delay_1_sample)}`]] : []),
+    ...(found.conditions ?? []).map((condition) => [condition.label, db(condition.mean_noise_reduction_db), "left_out_noise_reduction_db" in condition ? `left out: ${db(condition.left_out_noise_reduction_db)}` : ""]),
+    ...(loop ? [["Feedback loop", loop.stable ? "stable" : "UNSTABLE", `margins ${db(loop.gain_margin_db)}, ${loop.phase_margin_deg.toFixed(0)} degrees`]] : []),
+    ...(method === $("method").value ? [] : [["Method used", method, ""]]),
+  ];
+  $("figures").replaceChildren(...figures.map(([name, value, title]) => element("div", { title }, element("dt", { textContent: name }), element("dd", { textContent: value }))));
+  $("warnings").replaceChildren(...state.design.warnings.map(({ code, detail: text }) => element("p", { className: "warning", textContent: `${code}: ${text}` })));
+}
+
+function row(kind, ...cells) {
+  return element("tr", {}, ...cells.map((textContent) => element(kind, { textContent })));
+}
+
+function showTable() {
+  const { design, rival, realised } = state;
+  if (!design) return;
+  const found = design.prediction, seen = verified()?.answer.measured;
+  const columns = [["designed", found], ["Wiener", rival?.prediction], ["on hardware", realised?.prediction], ["measured", seen],
+    ...state.kept.map(({ name, design: { prediction } }) => [name, prediction])].filter(([, values]) => values);
+  const rows = found.band_centre_hz.map((hz, i) => row("td", hz, ...columns.map(([, values]) => values.noise_reduction_db[i]?.toFixed(1) ?? "")));
+  $("band-table").replaceChildren(element("thead", {}, row("th", "Hz", ...columns.map(([name]) => `${name}, dB`))), element("tbody", {}, ...rows));
+}
+
+// ---- the other plot ----
+
+const smoothing = () => +$("smoothing").value;
+
+function levels(power, perOctave = 48) {
+  const mean = smoother(power, smoothing());
+  return curve(power.length, (k) => decibel(mean(k)), perOctave);
+}
+
+// Spectrum of a filter of 2048 taps, computed once.
+function gainLine(name, color, filter, dash) {
+  filter.gain ??= powers(rfft(Float64Array.from(filter.fir), N_GAIN));
+  return { name, color, dash, points: levels(filter.gain) };
+}
+
+function ceilingLine() {
+  const points = ceilingPoints(), name = points.length > 1 ? "ceiling" : `ceiling ${points[0][1]} dB`;
+  return { name, color: "--b", dash: [6, 4], points: [[15, points[0][1]], ...points, [22000, points.at(-1)[1]]] };
+}
+
+function gainFigure(isRealised) {
+  const { design, realised } = state, handle = ceilingPoints().length > 1 || isRealised ? null : { y: +$("ceiling").value, move: moveCeiling, done: () => $("ceiling").dispatchEvent(new Event("change")) };
+  const lines = design ? [gainLine(isRealised ? "2048 taps" : "|W|", "--a", design)] : [];
+  if (isRealised && realised) {
+    realised.gain ??= powers(responseOf(realised.coefficients));
+    lines.push({ name: formOf(realised), color: "--c", points: levels(realised.gain) });
+  }
+  if (!isRealised) lines.push(ceilingLine(), ...state.kept.map((kept) => gainLine(kept.name, kept.color, kept.design, [5, 3])));
+  return { x: WIDE, y: { name: "|W|", unit: "dB", range: [-50, 45] }, lines, handle };
+}
+
+function moveCeiling(value) {
+  $("ceiling").value = Math.min(40, Math.max(-10, Math.round(2 * value) / 2));
+  $("ceiling").dispatchEvent(new Event("input"));
+}
+
+function pathsFigure(view) {
+  const ear = currentEar();
+  if (!ear) return { x: WIDE, y: { name: "", range: [0, 1] } };
+  ear.spectra ??= Object.fromEntries(["primary", "secondary", "feedback"].filter((part) => ear[part]).map((part) => [part, rfft(ear[part])]));
+  const colors = { primary: "--a", secondary: "--b", feedback: "--c" };
+  const linesOf = (points) => Object.entries(ear.spectra).map(([name, spectrum]) => ({ name, color: colors[name], points: points(spectrum) }));
+  if (view === "coherence") {
+    const mean = ear.coherence && smoother(ear.coherence, smoothing());
+    const lines = mean ? [{ name: "coherence", color: "--a", points: curve(ear.coherence.length, mean) }] : [];
+    return { x: WIDE, y: { name: mean ? "Coherence" : "No coherence in this measurement", unit: "", range: [0, 1.05], digits: 3 }, lines };
+  }
+  if (view === "magnitude") {
+    const lines = linesOf((spectrum) => levels(powers(spectrum))), top = around(lines.flatMap((line) => line.points.map(([, y]) => y)), -200, -100, 3)[1];
+    return { x: WIDE, y: { name: "Magnitude", unit: "dB", range: [top - 80, top] }, lines };
+  }
+  if (view === "delay") return { x: WIDE, y: { name: "Group delay", unit: "ms", range: [-5, 15], digits: 2 }, lines: linesOf((spectrum) => curve(spectrum.re.length, (k) => groupDelay(spectrum, k))) };
+  const isUnwrapped = view === "unwrapped";
+  const lines = linesOf((spectrum) => {
+    const phase = isUnwrapped ? unwrappedPhase(spectrum) : null;
+    return curve(spectrum.re.length, (k) => (phase ? phase[k] : Math.atan2(spectrum.im[k], spectrum.re[k]) * 180 / Math.PI));
+  });
+  const range = isUnwrapped ? around(lines.flatMap((line) => line.points.map(([, y]) => y)), 0, 0, 90) : [-190, 190];
+  return { x: WIDE, y: { name: isUnwrapped ? "Phase, unwrapped" : "Phase", unit: "degrees", range, digits: 0 }, lines };
+}
+
+function latencyFigure() {
+  const points = state.latencyCurve ?? [], { design } = state;
+  const here = design ? [{ name: "this design", x0: +$("latency").value - 0.2, x1: +$("latency").value + 0.2, y: design.prediction.mean_noise_reduction_db, color: "--b" }] : [];
+  return { x: { name: "Latency", unit: "samples", range: [-0.5, 33] }, y: { name: "Mean reduction", unit: "dB", range: [0, 32] }, lines: [{ name: "mean noise reduction", color: "--a", points }], bars: here };
+}
+
+function differenceFigure(name, centres, values) {
+  return { x: BANDS, y: { name: "Difference", unit: "dB", range: around(values, -3, 3, 1) }, bars: barsOf(name, centres, values) };
+}
+
+function detailFigure(view) {
+  if (view === "gain" || view === "realised") return gainFigure(view === "realised");
+  if (view === "latency") return latencyFigure();
+  if (view === "deviation" && verified()) {
+    const { measured } = verified().answer;
+    return differenceFigure("measured less predicted", measured.band_centre_hz, verified().answer.band_deviation_db);
+  }
+  if (view.startsWith("kept-")) {
+    const kept = state.kept[+view.slice(5)], mine = state.design?.prediction;
+    if (kept && mine) return differenceFigure(`present design less ${kept.name}`, mine.band_centre_hz, mine.noise_reduction_db.map((db, i) => db - kept.design.prediction.noise_reduction_db[i]));
+  }
+  return pathsFigure(["magnitude", "phase", "unwrapped", "delay", "coherence"].includes(view) ? view : "magnitude");
+}
+
+function showDetail() {
+  if (!state.ears.length) return;
+  const view = $("detail-view").value;
+  $("latency-curve").hidden = view !== "latency";
+  detail.show(detailFigure(view));
+  $("plot-detail").setAttribute("aria-label", $("detail-view").selectedOptions[0].textContent);
+}
+
+// Views that exist only with a kept design or a verification.
+function showChoices() {
+  const chosen = $("detail-view").value, fixed = [...$("detail-view").options].filter((option) => !option.dataset.made);
+  const made = [...(verified() ? [["deviation", "Measured less predicted"]] : []), ...state.kept.map(({ name }, i) => [`kept-${i}`, `Difference from ${name}`])];
+  $("detail-view").replaceChildren(...fixed, ...made.map(([value, textContent]) => { const option = element("option", { value, textContent }); option.dataset.made = "yes"; return option; }));
+  $("detail-view").value = chosen;
+  if (!$("detail-view").value) $("detail-view").value = "gain";
+}
+
+export function showView(view) {
+  if ([...$("detail-view").options].some((option) => option.value === view)) $("detail-view").value = view;
+  showDetail();
+}
+
+export function redraw() { showReduction(); showDetail(); }
+
+export function startViewing() {
+  on(["design", "rival", "realised", "kept", "verification", "ears"], () => { showChoices(); redraw(); });
+  on(["latency"], showDetail);
+  on(["verification"], () => showView("deviation"));
+  $("detail-view").onchange = showDetail;
+  $("smoothing").onchange = showDetail;
+  $("bands").ontoggle = showTable;
+  new ResizeObserver(redraw).observe($("plots"));
+  const recolor = () => { forgetColors(); redraw(); };
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolor);
+  for (const [event, isPrinting] of [["beforeprint", true], ["afterprint", false]]) {
+    addEventListener(event, () => { document.documentElement.classList.toggle("printing", isPrinting); if (isPrinting) { $("bands").open = true; changed("print"); } recolor(); });
+  }
+}
