@@ -77,7 +77,8 @@ async def app(
     knowing.manifest = knowing.manifest.model_copy(update={"support_traits": traits})
     store.publish("knowing", knowing)
     store.publish("older", models.checkpoint(2))
-    settings = Settings(store=folder, model="knowing", device="cpu", threads=1, max_calibration_bytes=LIMIT)
+    options = {"device": "cpu", "threads": 1, "deadline_ms": 60_000, "max_calibration_bytes": LIMIT}
+    settings = Settings(store=folder, model="knowing", **options)
     async with started(settings) as app:
         yield app
 
