@@ -255,7 +255,7 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[P
 async def test_calibration_needs_no_store(tmp_path: Path, takes: list[ProbeTake]) -> None:
     folder = tmp_path / "store"
     ModelStore(folder, include_bundled=False).publish("ears", models.checkpoint(1))
-    async with started(Settings(store=folder, model="ears", device="cpu", threads=1)) as app:
+    async with started(Settings(store=folder, model="ears", device="cpu", threads=1, deadline_ms=60_000)) as app:
         shutil.rmtree(folder)
         async with connected(app) as client:
             for query in ("", "?model=ears"):
