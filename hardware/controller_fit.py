@@ -147,9 +147,7 @@ class ControllerFit(Cascade):
             A loop of the filter crosses it by itself.
         """
         if crosses_below(self.problem.plants_before[:, self.ascending]).any():
-            raise InvalidOption(
-                "feedback: the filter's loop is unstable on a plant; measure again", "feedback"
-            )
+            raise InvalidOption("feedback: the filter's loop is unstable on a plant; measure again", "feedback")
         while not (finite := np.isfinite(self.objective(self.response(unknowns), BARRIER_WEIGHT)[0])).all():
             unknowns[~finite, -1] -= TURNED_DOWN
         return unknowns
