@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cli.service import ServiceClient
-from cli.tables import loop_text
+from cli.tables import loop_text, mean_of
 from cli.words import for_command
 from synthesis.options import ObjectiveFields
 
@@ -223,7 +223,7 @@ def _figures(design: Json, rival: Json) -> str:
         return name, *(f"{item[key]:.2f} dB" for item in both)
 
     rows = [
-        row("mean noise reduction, 50 Hz to 5 kHz", "mean_noise_reduction_db"),
+        row(f"mean noise reduction, {mean_of(both[0])}", "mean_noise_reduction_db"),
         row("nine in ten true means lie within ±", "interval_db"),
         row("amplification", "amplification_db"),
         row("largest |W|", "max_gain_db"),

@@ -8,9 +8,12 @@ from typing import Any
 import click
 
 from cli.words import for_command
+from synthesis.bands import NR_BANDS
 
 _BAR_DB = 30.0
 _BAR_WIDTH = 30
+
+MEAN_OF = "50 Hz to 5 kHz"
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -33,18 +36,28 @@ def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None
         click.echo(f"{hz:7g} Hz {db:6.1f} dB  {bar}{louder}")
     interval = f" +- {found['interval_db']:.1f}" if found.get("interval_db") is not None else ""
     click.echo(
-        f"mean noise reduction, 50 Hz to 5 kHz: {found['mean_noise_reduction_db']:.1f}{interval} dB; amplification "
+        f"mean noise reduction, {mean_of(found)}: {found['mean_noise_reduction_db']:.1f}{interval} dB; amplification "
         f"{found['amplification_db']:.2f} dB; largest |W| {found['max_gain_db']:.1f} dB"
     )
     if found.get("unknown_bands_hz"):
         bands = ", ".join(f"{hz:g}" for hz in found["unknown_bands_hz"])
-        click.echo(f"the measurement has no data at {bands} Hz: use a broader or louder probe")
+        click.echo(
+            f"nothing is known at {bands} Hz: the system is silent there, or needs a broader or louder probe"
+        )
     for item in found.get("conditions", ()):
         left_out = item.get("left_out_noise_reduction_db")
         more = "" if left_out is None else f"; {left_out:.1f} dB from a filter for the others"
         click.echo(f"  {item['label']}: {item['mean_noise_reduction_db']:.1f} dB{more}")
     if beside is not None:
         click.echo(f"Wiener filter (wmmse) on the same paths: {beside['mean_noise_reduction_db']:.1f} dB")
+
+
+def mean_of(found: Mapping[str, Any]) -> str:
+    """Name the bands of the mean noise reduction."""
+    counted = found.get("counted_bands_hz")
+    if not counted or len(counted) == len(NR_BANDS):
+        return MEAN_OF
+    return f"{len(counted)} bands that the system has, {counted[0]:g} to {counted[-1]:g} Hz"
 
 
 def comparison(found: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ from hardware.second_order_sections import (
     largest_gain,
 )
 from hardware.short_fir import BIN_HZ, MAX_TAPS, at_design_rate, design_fir
-from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
+from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.gain_curve import GainCurve
 from synthesis.profiles import FAST, RefinementProfile
@@ -128,7 +128,7 @@ def realise(
     target
         Form and number format.
     taps
-        Existing filter at 48 kHz; kept if the target has as many taps and that rate.
+        Existing filter at 48 kHz; kept if the target has as many taps and that rate, else the first weights' source.
     max_gain_db
         Ceiling on |W|.
 
@@ -217,6 +217,7 @@ def _fir(
             target.n_taps,
             sample_rate_hz=target.sample_rate_hz,
             max_gain_db=max_gain_db,
+            start=None if taps is None else np.fft.rfft(taps, DESIGN_N_FFT),
             profile=profile,
         )
     quantised = scaling = None

@@ -46,6 +46,8 @@ class PathSpectra:
     secondary: Complex
     # Weight in J, above 0.
     weight: float = 1.0
+    # 0, UNKNOWN or ABSENT per band, uint8 [31]; None: all are known.
+    unknown: NDArray[np.uint8] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +67,8 @@ class ResidualPower:
     disturbance: Real
     # Weights of the conditions, with sum one.
     share: Real
+    # 0, UNKNOWN or ABSENT, uint8 [n_conditions, 31]; None: all are known.
+    unknown: NDArray[np.uint8] | None = None
     # Sub-bands per band.
     per_band: int = SUB_BANDS_PER_BAND
     # Whose weights J has.
@@ -123,6 +127,7 @@ class ResidualPower:
             least=np.maximum(a - np.abs(optimum) ** 2 * d, 0),
             disturbance=(power @ band_membership(WIDE_BANDS, DESIGN_N_FFT)) / total,
             share=weights / weights.sum(),
+            unknown=_unknown(conditions),
             profile=profile,
         )
 
@@ -161,7 +166,8 @@ class ResidualPower:
 
     def objective(self, power: Real) -> tuple[Real, Real]:
         """Compute J of band powers [..., n_conditions, 31], and its slopes dJ / dl."""
-        return objective(np.log((power + SILENCE) / (self.disturbance + SILENCE)), self.share, self.profile)
+        log_ratio = np.log((power + SILENCE) / (self.disturbance + SILENCE))
+        return objective(log_ratio, self.share, self.profile, self.unknown)
 
     def noise_reduction_db(self, power: Real) -> Real:
         """Average the noise reduction (dB) over the conditions and, by J's weights, from 50 Hz to 5 kHz."""
@@ -169,6 +175,12 @@ class ResidualPower:
         weights = 1.0 if self.profile.band_weights is None else np.array(self.profile.band_weights)[_IN_TARGET]
         mean: Real = (self.share * (weights * reduction[..., _IN_TARGET]).mean(-1)).sum(-1)
         return mean
+
+
+def _unknown(conditions: Sequence[PathSpectra]) -> NDArray[np.uint8] | None:
+    none = np.zeros(len(WIDE_BANDS), np.uint8)
+    unknown = np.stack([none if item.unknown is None else item.unknown for item in conditions])
+    return unknown if unknown.any() else None
 
 
 @cache

@@ -93,9 +93,16 @@ class ModelStore:
         self._bundled: Storage | None = FolderStorage(BUNDLED_ROOT) if include_bundled else None
         self._manifests: dict[str, Manifest] = {}  # sound versions by digest; immutable
 
+    @property
+    def storage(self) -> Storage:
+        """Return the root's storage."""
+        return self._root
+
     # ----- publishing -----------------------------------------------------------------------------------------
 
-    def publish(self, name: str, checkpoint: Checkpoint, created: datetime | None = None) -> ModelVersion:
+    def publish(
+        self, name: str, checkpoint: Checkpoint, created: datetime | None = None, backend: str = "reference"
+    ) -> ModelVersion:
         """Add a checkpoint as the next version of a name, all of it or nothing.
 
         The file is loaded before it is written, so that nothing is published that `load` would refuse.
@@ -108,6 +115,8 @@ class ModelStore:
             A copy gets the manifest's fields name, version, created, generator and n_parameters.
         created
             An aware time; None for now.
+        backend
+            Designs the golden case: `reference`, or `cpu`, which needs no torch.
 
         Raises
         ------
@@ -124,7 +133,7 @@ class ModelStore:
         if name in self._read_aliases():
             raise InvalidName(f"model name: {name!r} is an alias; choose a name that is free")
         stamp = created or datetime.now(UTC)
-        self._check(name, checkpoint.to_bytes(name, 1, stamp))
+        self._check(name, checkpoint.to_bytes(name, 1, stamp), backend)
         try:
             with self._root.locked():
                 while True:
@@ -140,9 +149,9 @@ class ModelStore:
             reason = error.strerror or type(error).__name__
             raise PublishFailed(f"{name}: not published ({reason}); the store is as it was") from error
 
-    def _check(self, name: str, data: bytes) -> None:
+    def _check(self, name: str, data: bytes, backend: str) -> None:
         loaded = Checkpoint.from_bytes(data, name)
-        loaded.golden.check(Model.on("reference", loaded.parameters))
+        loaded.golden.check(Model.on(backend, loaded.parameters))
 
     def _next_version(self, name: str) -> int:
         taken = [item.version for bundled in (False, True) for item in self._versions(name, bundled)]
@@ -255,6 +264,10 @@ class ModelStore:
     def list(self) -> list[ModelVersion]:
         """List the sound versions by name, ascending; `broken` has the others."""
         return [version for version in self._all_layers() if self._fault(version) is None]
+
+    def versions(self, name: str) -> builtins.list[ModelVersion]:
+        """List the root's versions of a name, ascending, sound or not."""
+        return self._versions(name)
 
     def broken(self) -> dict[str, str]:
         """List faults by reference; of the aliases' file as ``aliases.json``, of the root as ``store``."""

@@ -41,6 +41,8 @@ class PredictionResult:
     control_rms: float | None = None
     # Nominal centres of the bands without measured data.
     unknown_bands_hz: tuple[float, ...] = ()
+    # Centres of the bands that the mean noise reduction counts.
+    counted_bands_hz: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,7 @@ def read_prediction(found: Json) -> PredictionResult:
         max_gain_db=found.get("max_gain_db"),
         control_rms=found.get("control_rms"),
         unknown_bands_hz=tuple(found.get("unknown_bands_hz", ())),
+        counted_bands_hz=tuple(found.get("counted_bands_hz", ())),
     )
 
 

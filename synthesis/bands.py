@@ -28,6 +28,10 @@ AMP_BANDS = tuple(range(17, 40))
 # The audible range: 20 Hz to 20 kHz, 31 bands.
 WIDE_BANDS = tuple(range(13, 44))
 
+# What is known of a band of a path that is not known: UNKNOWN ones count in J only by what makes them louder; ABSENT
+# ones, in which nothing is heard or played, have E = D whatever the filter.
+UNKNOWN, ABSENT = 1, 2
+
 # IEC 61260-1 labels: the decade of nominal values for the exact frequencies.
 _NOMINAL_DECADE = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from synthesis.bands import WIDE_BANDS, columns
+from synthesis.bands import NR_BANDS, WIDE_BANDS, columns
 from synthesis.controller import predict_both
 from synthesis.errors import SynthesisError, answer_or_raise, map_or_error
 from synthesis.loop import closed_loop_secondary
@@ -71,7 +71,7 @@ def joint_objective(posed: Problem, taps: Float32, profile: RefinementProfile, r
     disturbance, residual = sums[:, : len(WIDE_BANDS)], sums[:, len(WIDE_BANDS) : 2 * len(WIDE_BANDS)]
     silence = SILENCE * disturbance.sum(-1, keepdims=True)
     log_ratio = np.log((residual + silence) / (disturbance + silence))
-    none = np.zeros(len(WIDE_BANDS), bool)
+    none = np.zeros(len(WIDE_BANDS), np.uint8)
     unknown = np.stack([none if paths.unknown is None else paths.unknown for paths in closed])
     chosen = columns(profile.risk_bands)
     value, _ = objective(log_ratio[:, chosen], posed.shares, posed.weighted(profile), unknown[:, chosen])
@@ -98,11 +98,16 @@ def with_responses(
 
 
 def with_unknown(posed: Problem, prediction: Prediction) -> Prediction:
-    """Add the unknown bands of all conditions to the prediction."""
+    """Add the unknown bands of all conditions to the prediction, and those that its means count."""
     unknown = [paths.unknown for paths in posed.conditions if paths.unknown is not None]
     if not unknown:
         return prediction
-    return replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[np.any(unknown, axis=0)].tolist()))
+    found = replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[np.any(unknown, axis=0)].tolist()))
+    silent = [paths.silent for paths in posed.conditions if paths.silent is not None]
+    if len(silent) < len(posed.conditions):
+        return found
+    is_silent = dict(zip(WIDE_BANDS, np.all(silent, axis=0).tolist(), strict=True))
+    return replace(found, counted_bands=tuple(n for n in NR_BANDS if not is_silent[n]) or NR_BANDS)
 
 
 def batches(n_items: int, backend: Backend) -> Iterator[slice]:

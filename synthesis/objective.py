@@ -9,7 +9,7 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from synthesis.arrays import Array
-from synthesis.bands import NR_BANDS, columns, mean_weights
+from synthesis.bands import ABSENT, NR_BANDS, UNKNOWN, columns, mean_weights
 from synthesis.profiles import FAST, UNKNOWN_WEIGHT, RefinementProfile
 
 
@@ -35,8 +35,7 @@ def objective(
     profile
         Its bands, their weights and the weight of the risk.
     unknown
-        Bands of which nothing is known, bool [..., n_conditions, n_bands]; None: none. They count only by what
-        makes them louder.
+        0, UNKNOWN or ABSENT, uint8 [..., n_conditions, n_bands]; None: all bands are known.
 
     Returns
     -------
@@ -50,7 +49,9 @@ def objective(
         weights = profile.band_weights[columns(profile.risk_bands)]
         in_target = in_target * xp.asarray(weights, dtype=in_target.dtype, device=in_target.device)
     n_bands = log_ratio.shape[-1]
-    known = log_ratio if unknown is None else xp.where(unknown, -xp.inf, log_ratio)
+    known = log_ratio
+    if unknown is not None:
+        known = xp.where(unknown == UNKNOWN, -xp.inf, xp.where(unknown == ABSENT, 0.0, log_ratio))
     amplitude = share * xp.exp(known / 2)
     mean_amplitude = xp.sum(amplitude, axis=-2, keepdims=True)
     largest = xp.max(known, axis=(-2, -1), keepdims=True)
@@ -65,7 +66,8 @@ def objective(
     value = (2 * xp.log(mean_amplitude) @ in_target)[..., 0] + profile.risk_weight * risk[..., 0, 0]
     slope = amplitude / mean_amplitude * in_target + profile.risk_weight * excess / total
     if unknown is not None:
-        louder = xp.where(unknown, xp.clip(log_ratio, min=0.0), 0.0)
+        louder = xp.where(unknown == UNKNOWN, xp.clip(log_ratio, min=0.0), 0.0)
         value = value + UNKNOWN_WEIGHT * xp.sum(share * louder, axis=(-2, -1))
-        slope = xp.where(unknown, UNKNOWN_WEIGHT * share * (log_ratio > 0), slope)
+        is_louder = (log_ratio > 0) & (unknown == UNKNOWN)
+        slope = xp.where(unknown != 0, UNKNOWN_WEIGHT * share * is_louder, slope)
     return value, slope

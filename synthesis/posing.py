@@ -15,7 +15,7 @@ from synthesis.methods import spectrum
 from synthesis.options import MAX_LATENCY_SAMPLES
 from synthesis.plausibility import SupportPrior
 from synthesis.types import MAX_CONDITIONS, Complex64, Float32, ModelParameters, Path, Paths, Problem
-from synthesis.unknown import MOST_UNCERTAIN, response_uncertainty, unknown_bands
+from synthesis.unknown import MOST_UNCERTAIN, response_uncertainty, unknown_bands, with_silence
 
 # Largest level difference of primary and secondary path. Measured ears have both within 20 dB; an amplifier or a
 # converter before the loudspeaker may change it by 60.
@@ -80,7 +80,13 @@ def by_response(paths: Paths) -> Paths:
 
 
 def _with_unknown(paths: Paths, problem: Problem, support: SupportPrior | None, compares_itself: bool) -> Paths:
-    """Return the paths with what is unknown of them: as sent, of the model's device, or by their responses' ends."""
+    """Return the paths with what is unknown of them; bands in which the system is silent are, whatever was sent."""
+    known = _with_uncertainty(paths, problem, support, compares_itself)
+    return with_silence(known) if paths.is_usable else known
+
+
+def _with_uncertainty(paths: Paths, problem: Problem, support: SupportPrior | None, compares_itself: bool) -> Paths:
+    """Return the paths with their uncertainty: as sent, of the model's device, or by their responses' ends."""
     if paths.coherence is not None or paths.uncertainty is not None:
         unknown = unknown_bands(paths)
         return replace(paths, unknown=unknown) if unknown.any() else paths

@@ -116,7 +116,15 @@ def _membership(bands: tuple[int, ...]) -> Real:
     return np.isin(WIDE_BANDS, bands).astype(float)
 
 
-_NR_MEAN, _AMP_MEAN = (_membership(bands) / len(bands) for bands in (NR_BANDS, AMP_BANDS))
+def _mean_over(bands: tuple[int, ...], silent: NDArray[np.bool_] | None) -> Real:
+    """Return the weights of the mean over those of the bands that are not silent, or over all if none is left, [31]."""
+    chosen = _membership(bands)
+    kept = chosen if silent is None or silent[chosen > 0].all() else chosen * ~silent
+    weights: Real = kept / kept.sum()
+    return weights
+
+
+_MEANS = tuple(_mean_over(bands, None) for bands in (NR_BANDS, AMP_BANDS, WIDE_BANDS))
 # Weights of the bands in four levels: below and above the scored bands, overall and A-weighted.
 _LEVELS = np.stack((_membership(LOW_BANDS), _membership(HIGH_BANDS), np.ones(len(WIDE_BANDS)), _A_WEIGHT), axis=-1)
 
@@ -128,6 +136,7 @@ def predict(
     *,
     has_coherence: bool,
     uncertainty: Real | None = None,
+    silent: NDArray[np.bool_] | None = None,
     is_true: bool = False,
     resembles: bool = True,
 ) -> Prediction | NonFiniteFilter:
@@ -143,6 +152,8 @@ def predict(
         Whether the sums include the unexplained power of a coherence.
     uncertainty
         u_p and u_s, [2, 31], in place of a coherence.
+    silent
+        Bands that no mean counts, bool [31]; None: none.
     is_true
         Whether the paths are exact.
     resembles
@@ -179,13 +190,14 @@ def predict(
     before, after = powers
     reduction = 10 * np.log10(np.maximum(before / after, _TINY))
     bands = reduction[0]
-    mean, louder = (reduction * _NR_MEAN).sum(1).tolist(), np.maximum(-bands, 0)  # equal rows have equal means
+    means = _MEANS if silent is None else [_mean_over(item, silent) for item in (NR_BANDS, AMP_BANDS, WIDE_BANDS)]
+    mean, louder = (reduction * means[0]).sum(1).tolist(), np.maximum(-bands, 0)  # equal rows have equal means
     low, high, overall, weighted = (
         _level_db(x, y) for x, y in zip(*(powers[:, 0] @ _LEVELS).tolist(), strict=True)
     )
 
     if basis and not np.any(learned[0]):
-        cost_db = _without_unknown(disturbance, residual) - mean[0]
+        cost_db = _without_unknown(disturbance, residual, means[0]) - mean[0]
         interval_db = max(interval_db, min(COST_SHARE * cost_db, WIDEST_DB[basis]))
 
     found = Prediction(
@@ -193,8 +205,8 @@ def predict(
         band_reduction_db=bands.astype(np.float32),
         mean_noise_reduction_db=mean[0],
         interval_db=interval_db,
-        amplification_db=float(louder @ _AMP_MEAN),
-        wide_amplification_db=float(louder.mean()),
+        amplification_db=float(louder @ means[1]),
+        wide_amplification_db=float(louder @ means[2]),
         out_of_band_low_db=-low,
         out_of_band_high_db=-high,
         level_reduction_db=overall,
@@ -204,7 +216,7 @@ def predict(
         uncertainty_cost_db=max(mean[5] - mean[0], 0.0),
         max_gain_db=_level_db(float(sums[-3]), 1.0),
         control_rms=float(np.sqrt(sums[-2])),
-        nominal_noise_reduction_db=mean[0] if is_measured else _without_unknown(disturbance, residual),
+        nominal_noise_reduction_db=mean[0] if is_measured else _without_unknown(disturbance, residual, means[0]),
     )
     return found if np.isfinite(sums).all() and np.isfinite(bands).all() else not_finite()
 
@@ -229,10 +241,10 @@ def _unknown(
     return np.minimum(COHERENCE_SHARE * unexplained, bound)
 
 
-def _without_unknown(disturbance: Real, residual: Real) -> float:
+def _without_unknown(disturbance: Real, residual: Real, weights: Real) -> float:
     """Compute the mean noise reduction on the paths as sent."""
     before, after = np.stack((disturbance, residual)) + _silence(disturbance)
-    return float(_NR_MEAN @ (10 * np.log10(np.maximum(before / after, _TINY))))
+    return float(weights @ (10 * np.log10(np.maximum(before / after, _TINY))))
 
 
 def _silence(before: Real) -> float:
@@ -303,7 +315,7 @@ def level_changes_db(reduction_db: Real, before: Real) -> dict[str, float]:
     powers = np.stack((before, before * 10 ** (-reduction_db / 10)))
     low, high, overall, weighted = (_level_db(x, y) for x, y in zip(*(powers @ _LEVELS).tolist(), strict=True))
     return {
-        "amplification_db": float(louder @ _AMP_MEAN),
+        "amplification_db": float(louder @ _MEANS[1]),
         "wide_amplification_db": float(louder.mean()),
         "out_of_band_low_db": -low,
         "out_of_band_high_db": -high,

@@ -39,8 +39,7 @@ IS_PHASE = np.repeat([False, True, False, True], [N_SECONDARY, N_SECONDARY, N_PR
 # Rate of recordings taken for SAMPLE_RATE_HZ, recognised by the change of their traits.
 OTHER_RATE_HZ = 44_100
 
-_PRIOR_EARS = 1.0
-# Prior standard deviation: 14 degrees and 3 dB. It counts as one ear, so that few ears cannot claim certainty.
+# Prior standard deviation: 14 degrees and 3 dB, so that few ears cannot claim certainty.
 _PRIOR_SD = np.where(IS_PHASE, 0.25, 0.35)
 
 # Limit on a mean or a change: 870 dB, or sixteen turns.
@@ -160,8 +159,16 @@ def wrapped(traits: Real) -> Real:
     return np.where(IS_PHASE, turned, traits)
 
 
-def learn_support_statistics(primary: Real, secondary: Real) -> SupportStatistics:
-    """Learn the statistics of the support's ears from calibrated causal responses [n_ears, taps]."""
+def learn_support_statistics(primary: Real, secondary: Real, prior_ears: float = 1.0) -> SupportStatistics:
+    """Learn the statistics of the support's ears.
+
+    Parameters
+    ----------
+    primary, secondary
+        Calibrated causal responses, [n_ears, taps].
+    prior_ears
+        Ears as many as which the prior's spread counts.
+    """
     delay = int(np.median([onset_samples(item) for item in secondary]))
     pairs = list(zip(primary.astype(float), secondary.astype(float), strict=True))
     traits = np.array([path_traits(*pair, delay) for pair in pairs])
@@ -169,8 +176,8 @@ def learn_support_statistics(primary: Real, secondary: Real) -> SupportStatistic
     centre = np.where(IS_PHASE, np.angle(np.exp(1j * np.where(IS_PHASE, traits, 0)).mean(0)), traits.mean(0))
     deviations = wrapped(traits - centre)
     mean = deviations.mean(0)
-    scatter = (deviations - mean).T @ (deviations - mean) + _PRIOR_EARS * np.diag(_PRIOR_SD**2)
-    covariance = scatter / (len(pairs) + _PRIOR_EARS)
+    scatter = (deviations - mean).T @ (deviations - mean) + prior_ears * np.diag(_PRIOR_SD**2)
+    covariance = scatter / (len(pairs) + prior_ears)
     changes = [
         wrapped(path_traits(_as_other_rate(p), _as_other_rate(s), delay) - ear_traits)
         for (p, s), ear_traits in zip(pairs, traits, strict=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
-from synthesis.bands import band_matrix, columns
+from synthesis.bands import UNKNOWN, band_matrix, columns
 from synthesis.objective import objective
 from synthesis.paths import AcousticPaths
 from synthesis.predict import HIGH_BANDS
@@ -46,7 +46,7 @@ class TapObjective:
         shares
             Weights of the conditions, of sum one, [n_conditions]; responses and J then have a batch of one.
         unknown
-            Unknown bands of the paths, bool [batch or conditions, 31]; None: none.
+            0, UNKNOWN or ABSENT per band, uint8 [batch or conditions, 31]; None: all are known.
         """
         self.shares = shares
         bands = profile.risk_bands
@@ -129,7 +129,7 @@ class TapObjective:
         weight = held = self.weight * (per_band @ self.membership.T)
         if self.unknown is not None:
             still = self._share() / torch.maximum(band_power, self.disturbance)
-            held = self.weight * (torch.where(self.unknown, still, per_band) @ self.membership.T)
+            held = self.weight * (torch.where(self.unknown == UNKNOWN, still, per_band) @ self.membership.T)
         symbol = held * squared_magnitude(paths.secondary)
         descent = weight * paths.secondary.conj() * residual
         if self.shares is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.bands import AMP_BANDS, columns
+from synthesis.bands import AMP_BANDS, NR_BANDS, columns
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.generator_config import GeneratorConfig
@@ -83,8 +83,10 @@ class Paths:
     # Uncertainty that the ends of the responses show, and half-width in dB of the prediction's interval; None where
     # more is known. Set by a design.
     response: tuple[Float32, float] | None = field(default=None, kw_only=True)
-    # Bands without measured data, bool [31]; None: none. Set by a design.
-    unknown: NDArray[np.bool_] | None = field(default=None, kw_only=True)
+    # 0, UNKNOWN or ABSENT per band, uint8 [31]; None: all are known. Set by a design.
+    unknown: NDArray[np.uint8] | None = field(default=None, kw_only=True)
+    # Bands in which the system is silent, which no mean counts, bool [31]; None: none. Set by a design.
+    silent: NDArray[np.bool_] | None = field(default=None, kw_only=True)
     # S in the controller's loop, without the delay of the filter's chain, complex128 [16385], and that loop without a
     # filter. Set by a design.
     plant: tuple[NDArray[np.complex128], Loop] | None = field(default=None, kw_only=True)
@@ -260,6 +262,8 @@ class Prediction:
     playback_change_db: Float32 | None = None
     # Bands without measured data in a condition.
     unknown_bands: tuple[int, ...] = ()
+    # Bands from 50 Hz to 5 kHz that the means count: those in which the system is not silent.
+    counted_bands: tuple[int, ...] = NR_BANDS
     # Predictions per condition, if several.
     conditions: tuple[ConditionPrediction, ...] = ()
 

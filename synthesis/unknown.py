@@ -1,4 +1,4 @@
-"""What is unknown of paths: bands without measured data, and what the ends of impulse responses do not show.
+"""What is unknown of paths: bands without measured data or sound, and what the ends of impulse responses do not show.
 
 If a response has decayed into noise, its last quarter has the power of the quarter before, and all lags hold that much
 noise. If it still decays, the decay shows what was cut off. A filter of 2048 taps can match the noise of 2048 lags;
@@ -7,10 +7,12 @@ noise beyond them makes a prediction too low, not too high.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, edges_hz
+from synthesis.bands import ABSENT, NR_BANDS, UNKNOWN, WIDE_BANDS, band_membership, edges_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.methods import Path, spectrum
 from synthesis.predict import END_OF_RESPONSE, RESPONSE_LENGTHS
@@ -26,6 +28,10 @@ UNHEARD = 0.06
 # Largest `uncertainty` of a band that is known in part; `/calibrate` answers no larger one.
 MOST_UNCERTAIN = 1.0
 
+# Mean |P|^2 of a band over that of the loudest below which the system is silent: 60 dB, as above half the rate of a
+# converter. The quietest bands of 30 measured ears are at -38 dB.
+SILENT = 1e-6
+
 # Allowed increase of an unknown band's level (dB).
 LOUDEST_DB = 0.9
 
@@ -37,6 +43,10 @@ LEAST_GAIN_DB = -60.0
 # First bins of the bands from 20 Hz to 20 kHz on the design grid, and the bin after the last.
 BAND_BINS = first_bins((*(edges_hz(n)[0] for n in WIDE_BANDS), edges_hz(WIDE_BANDS[-1])[1]))
 LEAST_COHERENCE_SUM = UNHEARD * np.diff(BAND_BINS)
+
+# BAND_BINS on the grid of responses of up to this many samples; a band without a bin has that above it.
+_SHORT = 8192
+_SHORT_BINS = BAND_BINS * _SHORT // DESIGN_N_FFT
 
 # Length from which a filter matches the noise of less than half of the lags, and little tail is missing.
 LONG_SAMPLES = 6144
@@ -70,14 +80,49 @@ _FIRST = np.searchsorted(np.arange(_N_FFT // 2 + 1) * (SAMPLE_RATE_HZ / _N_FFT),
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-def unknown_bands(paths: Paths) -> NDArray[np.bool_]:
-    """Find the bands from 20 Hz to 20 kHz that a coherence or an uncertainty shows as not measured: [31]."""
+def silent_bands(path: Path) -> NDArray[np.bool_] | None:
+    """Find the bands in which nothing passes a path.
+
+    Parameters
+    ----------
+    path
+        Of usable shape and values.
+
+    Returns
+    -------
+    NDArray[np.bool_] or None
+        Per band from 20 Hz to 20 kHz, [31]; None if there is none.
+    """
+    is_short = not np.iscomplexobj(path) and len(path) <= _SHORT
+    n_fft, bins = (_SHORT, _SHORT_BINS) if is_short else (DESIGN_N_FFT, BAND_BINS)
+    values = path if np.iscomplexobj(path) else np.fft.rfft(path, n_fft)
+    power = np.add.reduceat(np.square(values.real) + np.square(values.imag), bins)[:-1]
+    power /= np.maximum(np.diff(bins), 1)
+    silent: NDArray[np.bool_] = power < SILENT * power.max()
+    return silent if silent.any() else None
+
+
+def with_silence(paths: Paths) -> Paths:
+    """Add the bands in which the primary path is silent, as unknown, or as absent if the secondary is, too."""
+    silent = silent_bands(paths.primary)
+    if silent is None:
+        return paths
+    unplayed = silent_bands(paths.secondary)
+    known = np.zeros(len(WIDE_BANDS), np.uint8) if paths.unknown is None else paths.unknown.copy()
+    known[silent] = UNKNOWN
+    if unplayed is not None:
+        known[silent & unplayed] = ABSENT
+    return replace(paths, silent=silent, unknown=known)
+
+
+def unknown_bands(paths: Paths) -> NDArray[np.uint8]:
+    """Find the bands that a coherence or an uncertainty shows as not measured: 0 or UNKNOWN, [31]."""
     unknown = np.zeros(len(WIDE_BANDS), bool)
     if paths.coherence is not None:
         unknown |= _band_sums(paths.coherence) < LEAST_COHERENCE_SUM
     if paths.uncertainty is not None:
         unknown |= (paths.uncertainty > MOST_UNCERTAIN).any(0)
-    return unknown
+    return unknown.astype(np.uint8)
 
 
 def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
@@ -97,9 +142,9 @@ def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64
         `LOUDEST_DB` above sum |P|^2, that of `MOST_PLAYED` sqrt(sum |P|^2 / sum |S|^2); infinite elsewhere. None if
         there is no such band.
     """
-    unknown = condition.unknown
-    if unknown is None:
+    if condition.unknown is None:
         return None
+    unknown = condition.unknown == UNKNOWN
     primary, secondary = spectrum(condition.primary), spectrum(condition.secondary)
     left = primary - secondary * np.fft.rfft(taps, DESIGN_N_FFT)
     disturbance, control, residual = (_band_sums(np.abs(item) ** 2) for item in (primary, secondary, left))

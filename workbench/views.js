@@ -60,9 +60,10 @@ function showReduction() {
 
 function showFigures() {
   const { design: { prediction: found, method, loop }, rival } = state, seen = verified()?.answer.measured;
+  const counted = found.counted_bands_hz, range = counted ? `${counted[0]} Hz to ${counted.at(-1)} Hz` : "50 Hz to 5 kHz";
   const level = found.level_reduction_db, loss = found.sensitivity_db, db = (value, digits = 1) => `${value.toFixed(digits)} dB`;
   const figures = [
-    ["Noise reduction", `${found.mean_noise_reduction_db.toFixed(1)}${found.interval_db ? ` ± ${found.interval_db.toFixed(1)}` : ""} dB`, "predicted mean, 50 Hz to 5 kHz"],
+    ["Noise reduction", `${found.mean_noise_reduction_db.toFixed(1)}${found.interval_db ? ` ± ${found.interval_db.toFixed(1)}` : ""} dB`, `predicted mean, ${range}`],
     ...(seen ? [["Measured", `${seen.mean_noise_reduction_db.toFixed(1)} ± ${seen.interval_db.toFixed(1)} dB`, "from the last verification"]] : []),
     ...(rival ? [["Wiener filter", db(rival.prediction.mean_noise_reduction_db), "a design without training"]] : []),
     ["Amplification", db(found.amplification_db, 2), "mean over bands that become louder"],

@@ -8,7 +8,9 @@ with a windowed sinc k that cuts off at the lower of both Nyquist frequencies. T
 function: without it a response at 44.1 kHz comes out 0.7 dB too loud, one at 192 kHz 12 dB too quiet.
 
 The sinc is symmetric, so a response that begins with large samples acquires others before zero. A filter cannot have
-them, and in a loop they cannot be delayed: there the causal response with the nearest transfer function is used.
+them, and in a loop they cannot be delayed: there the causal response with the nearest transfer function is used. Of
+a rate whose band ends below the audible one, that leaves up to 1 % of the response above it, which would be taken for
+sound: primary and secondary path are delayed instead.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ Float64 = NDArray[np.float64]
 RATES_HZ = (4000.0, 768_000.0)
 # Zero crossings of the sinc on either side.
 N_CROSSINGS = 32
+# Rates below which primary and secondary path are delayed until the sinc's beginning is kept: the audible bands end at
+# 22.4 kHz.
+DELAYED_BELOW_HZ = 44_000.0
 # Shape of the sinc's window: 70 dB of stop-band attenuation.
 _KAISER_BETA = 7.0
 # Largest delay (samples) applied to paths measured from before zero.
@@ -75,7 +80,18 @@ def common_delay(paths: Sequence[Response]) -> int:
     FileError
         More of a path than noise lies further than `MAX_DELAY` samples before zero.
     """
-    return max(_needed_delay(path) for path in paths)
+    needed = max(_needed_delay(path) for path in paths)
+    return max(needed, *(_sinc_delay(path, needed) for path in paths))
+
+
+def _sinc_delay(path: Response, delay: int) -> int:
+    """Return the samples at 48 kHz that the sinc of a low rate reaches before zero, where it holds energy there."""
+    late = replace(path, start_s=path.start_s + delay / SAMPLE_RATE_HZ)
+    if path.rate_hz >= DELAYED_BELOW_HZ:
+        return delay
+    shifted = _resampled(late, MAX_DELAY)
+    reach = int(np.ceil(N_CROSSINGS * SAMPLE_RATE_HZ / path.rate_hz))
+    return delay + reach if _lost(shifted[:MAX_DELAY], shifted) > MAX_LOST else delay
 
 
 def at_48_khz(response: Response, delay: int = 0) -> Float64:

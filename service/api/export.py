@@ -31,6 +31,7 @@ from synthesis.loop import loop_of
 from synthesis.methods import spectrum
 from synthesis.posing import with_latency
 from synthesis.profiles import FAST
+from synthesis.unknown import with_silence
 
 router = APIRouter(route_class=ReadingRoute)
 
@@ -73,7 +74,12 @@ async def export(
             raise HttpProblem("invalid-field", f"{found}; {what}", "max_gain_db")
     visit.decoded()
     spectra = [
-        PathSpectra(spectrum(condition.primary), spectrum(condition.secondary), condition.weight)
+        PathSpectra(
+            spectrum(condition.primary),
+            spectrum(condition.secondary),
+            condition.weight,
+            with_silence(condition).unknown,
+        )
         for condition in with_latency(given).conditions
     ]
 

@@ -164,6 +164,7 @@ class ReferenceBackend:
                     self._band_uncertainty,
                     has_coherence=coherence is not None,
                     uncertainty=given.uncertainty[item],
+                    silent=given.silent[item],
                     resembles=given.resembles[item] is not False,
                     is_true=is_true,
                 )
@@ -215,7 +216,7 @@ def joint_draft(synthesizer: Synthesizer, problem: Problem, options: DesignOptio
         weights = torch.tensor(problem.shares).to(psd)
         clock = StageClock(psd.device)
         taps = _initial_filter(synthesizer, given, options.method, clock, weights)
-        none = np.zeros(len(WIDE_BANDS), bool)
+        none = np.zeros(len(WIDE_BANDS), np.uint8)
         unknown = np.stack(
             [none if condition.unknown is None else condition.unknown for condition in problem.conditions]
         )
@@ -297,6 +298,7 @@ class _Conditions:
             for condition in conditions
         ]
         self.uncertainty = [condition.uncertainty for condition in conditions]
+        self.silent = [condition.silent for condition in conditions]
         self.resembles = [condition.resembles for condition in conditions]
         self.max_gain_db = psd.new_tensor([[item.max_gain_db] for item in left])
         self.reference_psd = torch.stack(

@@ -46,10 +46,11 @@ def test_export_serves_16_khz_system(in_case: Callable[[str], Command], score: M
         pulse = np.zeros(len(taps))
         pulse[0] = 1
         np.testing.assert_allclose(sosfilt(answer["coefficients"]["sos"], pulse), taps, atol=1e-5)
+    assert {10_000, 12_500, 16_000, 20_000} <= set(answer["prediction"]["unknown_bands_hz"])
     truth = score.Truth(path("P.npz"), path("S.npz"), 16_000)
     _, found = truth.nr(taps, rate)
     _, at_48_khz = truth.nr(np.array(json.loads(Path("f.json").read_text())["fir"]), 48_000)
-    assert np.mean(found) > np.mean(at_48_khz) - (4.0 if "--sections" in size else 1.0)
+    assert np.mean(found) > np.mean(at_48_khz) - (4.0 if "--sections" in size else 0.3)
     predicted = np.array(answer["prediction"]["noise_reduction_db"][: len(found)])
-    # The score takes pink noise, the prediction the model's reference: they differ where a band is uneven.
-    assert np.abs(predicted - found).max() < 2
+    # The responses rise towards their ends, as estimates do: more of them counts as unknown than of exact ones.
+    assert abs(predicted.mean() - found.mean()) < answer["prediction"]["interval_db"]

@@ -1,11 +1,13 @@
 """The ceiling that keeps bands quiet of which nothing is known."""
 
 import numpy as np
+import pytest
+from scipy.signal import firwin
 
-from synthesis.bands import WIDE_BANDS, band_membership
+from synthesis.bands import ABSENT, UNKNOWN, WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.types import Paths
-from synthesis.unknown import quiet_db
+from synthesis.unknown import quiet_db, with_silence
 
 
 def test_unknown_band_gets_at_most_a_decibel_louder() -> None:
@@ -22,3 +24,19 @@ def test_unknown_band_gets_at_most_a_decibel_louder() -> None:
     louder_db = 20 * np.log10(in_phase[unknown] / np.abs(primary[unknown]))
     assert 0 < louder_db.min() <= louder_db.max() < 1
     assert np.isinf(limit_db[frequency_hz > 1000]).all()
+
+
+@pytest.mark.parametrize("as_spectrum", [False, True])
+def test_silence_is_unknown_or_absent(as_spectrum: bool) -> None:
+    """A cup that lets nothing through above 2 kHz, in front of a loudspeaker that plays up to 6 kHz."""
+    ends_hz = (2000, 6000)
+    pair = [firwin(1023, end, window=("kaiser", 9), fs=48_000).astype(np.float32) for end in ends_hz]
+    if as_spectrum:
+        pair = [np.fft.rfft(item, DESIGN_N_FFT).astype(np.complex64) for item in pair]
+    found = with_silence(Paths(*pair))
+    known, n = found.unknown, np.array(WIDE_BANDS)
+    assert known is not None
+    assert not known[n <= 32].any()  # up to 1.6 kHz
+    assert (known[(n >= 34) & (n <= 37)] == UNKNOWN).all()  # 2.5 to 5 kHz
+    assert (known[n >= 39] == ABSENT).all()  # from 8 kHz
+    np.testing.assert_array_equal(found.silent, known > 0)

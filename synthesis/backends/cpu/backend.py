@@ -233,7 +233,7 @@ class _Given:
             coherence = None if paths.coherence is None else _float32(paths.coherence, N_BINS)
             uncertainty = None if paths.uncertainty is None else _float32(paths.uncertainty, 2, len(WIDE_BANDS))
             self.has_unknown |= paths.unknown is not None
-            arrays = primary, secondary, coherence, psd, uncertainty, paths.unknown
+            arrays = primary, secondary, coherence, psd, uncertainty, paths.unknown, paths.silent
             self._arrays += arrays
             resembles = -1 if paths.resembles is None else paths.resembles
             numbers = n_primary, n_secondary, resembles, problem.max_gain_db, shares[n]

@@ -63,7 +63,8 @@ _DOUBLE = {
     "wmmse_regularisation": methods,
     **dict.fromkeys(("sufficient_decrease", "damping_floor", "least_ceiling", "most_ceiling"), profiles),
     **dict.fromkeys(("silence", "unknown_weight", "loudest_unknown", "guard"), profiles),
-    **dict.fromkeys(("large_decrease", "small_decrease", "most_residual", "direct_damping"), profiles),
+    **dict.fromkeys(("large_decrease", "slow_decrease", "slow_share"), profiles),
+    **dict.fromkeys(("small_decrease", "most_residual", "direct_damping"), profiles),
     **dict.fromkeys(("coherence_share", "model_bound", "natural_spread", "plausible_range"), predict),
     **{f"interval_{name}_db": predict.INTERVAL_DB[name] for name in ("uncertainty", "coherence")},
     **{f"widest_{name}_db": predict.WIDEST_DB[name] for name in ("uncertainty", "coherence")},
@@ -134,6 +135,7 @@ class Input(Structure):
     _fields_ = (
         *((name, _FloatPointer) for name in ("primary", "secondary", "coherence", "psd", "uncertainty")),
         ("unknown", c_void_p),
+        ("silent", c_void_p),
         ("n_primary", c_int32),
         ("n_secondary", c_int32),
         ("resembles", c_int32),

@@ -487,7 +487,8 @@ static void initial_filter(const prime_model *model, prime_workspace *ws, int me
 
 static knowledge known_of(const prime_model *model, const prime_input *input, int is_true, int resembles)
 {
-    knowledge known = {model->band_uncertainty, input->uncertainty, input->coherence != NULL, is_true, resembles};
+    knowledge known = {model->band_uncertainty, input->uncertainty, input->silent,
+                       input->coherence != NULL,  is_true,            resembles};
     return known;
 }
 

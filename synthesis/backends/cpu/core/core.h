@@ -32,10 +32,10 @@ typedef struct {
 /* One pair of paths. n_primary: samples of an impulse response; 0: an interleaved spectrum of 16385 bins. coherence, psd
    and uncertainty, [2][31], may be NULL; max_gain_db NAN: no ceiling. With several conditions, psd and max_gain_db are
    those of the first. resembles: the support has such paths, so that the model's uncertainty holds; -1: judge it here.
-   unknown: bands without information in the measurement, [31], or NULL. */
+   unknown: knowledge of the bands (tap_objective.h), [31], or NULL; silent: bands that no mean counts, [31], or NULL. */
 typedef struct {
     const float *primary, *secondary, *coherence, *psd, *uncertainty;
-    const unsigned char *unknown;
+    const unsigned char *unknown, *silent;
     int32_t n_primary, n_secondary, resembles;
     float max_gain_db;
     double share; /* weight of the condition; the shares of one filter add up to one */

@@ -117,10 +117,11 @@ static void predict_residual(const band_edges *bands, const real_plan_f *plan, p
 
 /* Uncertainty of an estimate. has_coherence: the sums hold the unexplained power. uncertainty: u_p and u_s of a
    calibration, [2][31], or NULL. is_true: the paths are exact. learned: the model's T and r, [2][31]; resembles: they
-   hold for these paths. */
+   hold for these paths. silent: bands that no mean counts, [31], or NULL. */
 typedef struct {
     const double *learned;
     const float *uncertainty;
+    const unsigned char *silent;
     int has_coherence, is_true, resembles;
 } knowledge;
 
@@ -200,20 +201,32 @@ static double silence_of(const double *disturbance, const double *unknown)
 
 static double control_error(const knowledge *k, int b) { return k->uncertainty && !k->is_true ? k->uncertainty[N_BANDS + b] : 0; }
 
+/* Fills the weight of each band in the mean over `count` bands from `first` on: of those that are not silent, if any. */
+static void mean_weights(const unsigned char *silent, int first, int count, double *weight)
+{
+    int n = 0;
+    memset(weight, 0, N_BANDS * sizeof(double));
+    for (int b = first; b < first + count; b++)
+        n += !(silent && silent[b]);
+    for (int b = first; b < first + count; b++)
+        weight[b] = n ? !(silent && silent[b]) / (double)n : 1.0 / count;
+}
+
 /* Returns the mean noise reduction for a filter's residual and control powers, without the model's uncertainty. */
 static double nominal_reduction(const double *sums, const knowledge *k, const double *residual, const double *control)
 {
-    double unknown[N_BANDS], sum = 0;
+    double unknown[N_BANDS], weight[N_BANDS], sum = 0;
     const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS;
     knowledge measured = *k;
     measured.resembles = 0;
     unknown_power(sums, &measured, unknown);
     double silence = silence_of(disturbance, unknown);
+    mean_weights(k->silent, NR_FIRST, NR_COUNT, weight);
     for (int b = NR_FIRST; b < NR_FIRST + NR_COUNT; b++) {
         double before = disturbance[b] + unknown[b] + silence;
-        sum += decibels(before / (residual[b] + unknown[b] + control_error(k, b) * control[b] + silence));
+        sum += weight[b] * decibels(before / (residual[b] + unknown[b] + control_error(k, b) * control[b] + silence));
     }
-    return sum / NR_COUNT;
+    return sum;
 }
 
 /* Returns a band's |P - c Y|^2 for a secondary path that turns Y into c Y; missing: 1 - c. */
@@ -229,7 +242,7 @@ static double residual_where(const double *sums, int b, double missing_r, double
 static void figures_of(const double *sums, const knowledge *k, prediction_figures *found)
 {
     enum { AS_PREDICTED, LOUDER, QUIETER, LATER, EARLIER, BETTER_MEASURED, AS_SENT, N_CASES };
-    double unknown[N_BANDS], mean[N_CASES] = {0}, before_level[4] = {0}, after_level[4] = {0};
+    double unknown[N_BANDS], in_mean[N_BANDS], in_amp[N_BANDS], in_wide[N_BANDS], mean[N_CASES] = {0}, before_level[4] = {0}, after_level[4] = {0};
     const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS;
     unknown_power(sums, k, unknown);
     double silence = silence_of(disturbance, unknown);
@@ -238,6 +251,9 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
                       : k->uncertainty   ? constant.interval_uncertainty_db
                       : k->has_coherence ? constant.interval_coherence_db
                                          : at_length(length, constant.model_interval_db);
+    mean_weights(k->silent, NR_FIRST, NR_COUNT, in_mean);
+    mean_weights(k->silent, AMP_FIRST, AMP_COUNT, in_amp);
+    mean_weights(k->silent, 0, N_BANDS, in_wide);
     found->amplification = found->wide_amplification = 0;
     int finite = 1, knows_device = 0;
     for (int n = 0; n < N_SUMS; n++)
@@ -256,15 +272,14 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
         after[EARLIER] = residual_where(sums, b, missing_r, -missing_i) + left;
         double reduction = found->band_reduction[b] = decibels(before / after[AS_PREDICTED]);
         finite &= isfinite(reduction);
-        found->wide_amplification += fmax(-reduction, 0) / N_BANDS;
-        if (b >= AMP_FIRST && b < AMP_FIRST + AMP_COUNT)
-            found->amplification += fmax(-reduction, 0) / AMP_COUNT;
-        if (b >= NR_FIRST && b < NR_FIRST + NR_COUNT) {
-            mean[AS_PREDICTED] += reduction / NR_COUNT;
+        found->wide_amplification += in_wide[b] * fmax(-reduction, 0);
+        found->amplification += in_amp[b] * fmax(-reduction, 0);
+        if (in_mean[b] > 0) {
+            mean[AS_PREDICTED] += in_mean[b] * reduction;
             for (int n = LOUDER; n <= EARLIER; n++)
-                mean[n] += decibels(before / after[n]) / NR_COUNT;
-            mean[AS_SENT] += decibels((disturbance[b] + silence) / (residual + silence)) / NR_COUNT;
-            mean[BETTER_MEASURED] += decibels((disturbance[b] + natural + silence) / (residual + natural + silence)) / NR_COUNT;
+                mean[n] += in_mean[b] * decibels(before / after[n]);
+            mean[AS_SENT] += in_mean[b] * decibels((disturbance[b] + silence) / (residual + silence));
+            mean[BETTER_MEASURED] += in_mean[b] * decibels((disturbance[b] + natural + silence) / (residual + natural + silence));
         }
         knows_device |= k->learned[b] != 0;
         double weights[4] = {b < AMP_FIRST, b >= AMP_FIRST + AMP_COUNT, 1, a_weights[b]};

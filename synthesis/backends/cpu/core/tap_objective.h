@@ -22,7 +22,7 @@ typedef struct {
     float *er, *ei;                 /* residual P - S W */
     float *cr, *ci, *lr, *li;       /* S D of a step, and of the step before */
     double share;                   /* weight in J; all add up to one */
-    const unsigned char *unknown;   /* unknown bands, [31]; NULL: none */
+    const unsigned char *unknown;   /* knowledge of the bands, [31]; NULL: all known */
     double disturbance[N_BANDS], band_power[N_BANDS];
     double cross[2][N_BANDS], square[2][N_BANDS], product[N_BANDS]; /* of both steps, as in step_plane.py */
 } condition_space;
@@ -64,9 +64,13 @@ static inline double mean_weight(const refinement_profile *profile, int band)
     return profile->band_weights[profile->first_band + band];
 }
 
-static inline int is_unknown(const refinement_profile *profile, const condition_space *c, int band)
+/* What is known of a band: UNKNOWN ones count only by what makes them louder, ABSENT ones, in which no
+   filter changes anything, have E = D. */
+enum { KNOWN, UNKNOWN, ABSENT };
+
+static inline int knowledge_of(const refinement_profile *profile, const condition_space *c, int band)
 {
-    return c->unknown && c->unknown[profile->first_band + band];
+    return c->unknown ? c->unknown[profile->first_band + band] : KNOWN;
 }
 
 /* dJ/dl per condition and band. */
@@ -92,8 +96,9 @@ static double objective_of(const refinement_profile *profile, const refinement_s
     for (int t = 0; t < s->n_conditions; t++) {
         const condition_space *c = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
-            double ratio = slope[t][b] = power_at(s, c, b, x, y) / c->disturbance[b];
-            if (is_unknown(profile, c, b)) {
+            int known = knowledge_of(profile, c, b);
+            double ratio = slope[t][b] = known == ABSENT ? 1 : power_at(s, c, b, x, y) / c->disturbance[b];
+            if (known == UNKNOWN) {
                 louder += constant.unknown_weight * c->share * fmax(log(ratio), 0);
                 continue;
             }
@@ -107,13 +112,14 @@ static double objective_of(const refinement_profile *profile, const refinement_s
             mean += mean_weight(profile, b) * (2 * log(amplitude[b]) / NR_COUNT);
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++)
-            if (!is_unknown(profile, &s->conditions[t], b))
+            if (knowledge_of(profile, &s->conditions[t], b) != UNKNOWN)
                 sum += s->conditions[t].share * (slope[t][b] / largest);
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++) {
             double share = s->conditions[t].share, ratio = slope[t][b];
-            if (is_unknown(profile, &s->conditions[t], b)) {
-                slope[t][b] = ratio > 1 ? constant.unknown_weight * share : 0;
+            int known = knowledge_of(profile, &s->conditions[t], b);
+            if (known != KNOWN) {
+                slope[t][b] = known == UNKNOWN && ratio > 1 ? constant.unknown_weight * share : 0;
                 continue;
             }
             double weight = mean_weight(profile, b);
@@ -130,7 +136,7 @@ static double loudest_unknown(const refinement_profile *profile, const refinemen
     double loudest = -INFINITY;
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++)
-            if (is_unknown(profile, &s->conditions[t], b))
+            if (knowledge_of(profile, &s->conditions[t], b) == UNKNOWN)
                 loudest = fmax(loudest, log(s->conditions[t].band_power[b] / s->conditions[t].disturbance[b]));
     return loudest;
 }
@@ -165,7 +171,7 @@ static void normal_equations(const refinement_profile *profile, const band_edges
         const condition_space *c = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
             float per_power = (float)(slope[t][b] / c->band_power[b]), held = per_power;
-            if (is_unknown(profile, c, b)) /* so that no step makes it louder unseen */
+            if (knowledge_of(profile, c, b) == UNKNOWN) /* so that no step makes it louder unseen */
                 held = (float)(c->share / fmax(c->band_power[b], c->disturbance[b]));
             for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
                 float w = c->weight[k] * per_power;

@@ -1,0 +1,214 @@
+"""Devices that learn themselves: their listeners' calibrations, and the models made from them.
+
+A device NAME is a model of that name. Beside its versions lies NAME/listeners.safetensors, with the estimated paths of
+the ears added so far; the model is published anew when that file changes. It has the generator of `generic` until one
+is trained on the listeners (`training.train_device`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from measurement.device import MIN_LISTENERS, ListenerEar, learn_device
+from model_store.checkpoint import Checkpoint, sha256
+from model_store.errors import CorruptCheckpoint, InvalidName, ModelNotFound
+from model_store.manifest import Manifest
+from model_store.names import check_name
+from model_store.storage import Storage
+from model_store.store import ModelStore, ModelVersion
+from synthesis.conventions import N_BINS
+
+FILE = "listeners.safetensors"
+# Ears of a device; further ones change hardly anything.
+MAX_EARS = 64
+# Versions kept of a device: a service may still load the one before the latest.
+KEPT_VERSIONS = 2
+BASE = "generic"
+LICENCE = "not for distribution: measurements of the operator's own listeners"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device and what is known of it."""
+
+    name: str
+    # Its listeners, in the order in which they were added.
+    listeners: tuple[str, ...]
+    n_ears: int
+    # Its latest model; None below MIN_LISTENERS.
+    model: ModelVersion | None
+
+
+class Devices:
+    """The devices of a store."""
+
+    def __init__(self, store: ModelStore) -> None:
+        self.store = store
+
+    def add(self, name: str, ears: Sequence[ListenerEar]) -> Device:
+        """Add ears and publish the device's model anew.
+
+        An ear that is known already is left out, as are those beyond MAX_EARS.
+
+        Parameters
+        ----------
+        name
+            Name of the device, no bundled model's.
+        ears
+            Estimates of calibrations that passed.
+
+        Returns
+        -------
+        Device
+            The device with the ears.
+
+        Raises
+        ------
+        InvalidName
+            The name is malformed or that of a bundled model.
+        CorruptCheckpoint
+            The device's file is damaged.
+        """
+        check_name(name)
+        if any(item.name == name and item.is_bundled for item in self.store.list()):
+            raise InvalidName(f"device: {name!r} is a model of the package; choose a name that is free")
+        with self._root.locked():
+            known = self.ears(name)
+            taken = {_digest(ear) for ear in known}
+            new = [ear for ear in ears if _digest(ear) not in taken][: MAX_EARS - len(known)]
+            if new:
+                self._root.write(f"{name}/{FILE}", _to_bytes([*known, *new]))
+        if new and len({ear.listener for ear in (*known, *new)}) >= MIN_LISTENERS:
+            self.publish(name)
+        return self.device(name)
+
+    def publish(self, name: str, trained: Checkpoint | None = None) -> ModelVersion:
+        """Publish a device's model with the statistics of its listeners.
+
+        Parameters
+        ----------
+        name
+            Name of the device.
+        trained
+            Model with a generator trained on the listeners; None keeps the generator that the device has.
+
+        Returns
+        -------
+        ModelVersion
+            The version; all but the latest KEPT_VERSIONS are deleted.
+
+        Raises
+        ------
+        ModelNotFound
+            There is no such device.
+        """
+        ears, base = self.ears(name), trained or self._base(name)
+        if not ears:
+            raise ModelNotFound(f"device: there is no {name!r}; add a listener first")
+        parameters, statistics = learn_device(ears, base.parameters)
+        manifest = Manifest(
+            device=name,
+            dataset="device",
+            split=None,
+            seed=base.manifest.seed,
+            support=_listeners(ears),
+            training=base.manifest.training,
+            data_fingerprint=sha256(_to_bytes(ears)),
+            support_traits=statistics,
+            licence=LICENCE,
+            attribution=f"{len(ears)} ears of {len(_listeners(ears))} listeners with {name}",
+        )
+        # Generator and reference noise are the base's, and with them its golden case.
+        made = self.store.publish(name, Checkpoint(manifest, parameters, base.golden), backend="cpu")
+        for old in self._versions(name)[:-KEPT_VERSIONS]:
+            self._root.remove(old.file)
+        return made
+
+    def device(self, name: str) -> Device:
+        """Return a device; ModelNotFound if there is none."""
+        ears, versions = self.ears(name), self._versions(name)
+        if not ears:
+            raise ModelNotFound(f"device: there is no {name!r}; there are: {', '.join(self.names()) or 'none'}")
+        return Device(name, _listeners(ears), len(ears), versions[-1] if versions else None)
+
+    def names(self) -> list[str]:
+        """List the names of the devices."""
+        return sorted(folder for folder in self._root.folders() if FILE in self._root.files(folder))
+
+    def ears(self, name: str) -> list[ListenerEar]:
+        """Read the ears of a device; none if there is no such device. CorruptCheckpoint for a damaged file."""
+        data = self._root.read(f"{name}/{FILE}")
+        return [] if data is None else _from_bytes(data, f"{name}/{FILE}")
+
+    def remove(self, name: str, listener: str | None = None) -> None:
+        """Delete a device with its models, or one of its listeners; ModelNotFound if there is none."""
+        device = self.device(name)
+        rest = [ear for ear in self.ears(name) if listener is not None and ear.listener != listener]
+        if listener is not None and listener not in device.listeners:
+            raise ModelNotFound(f"device: {name} has no listener {listener!r}")
+        with self._root.locked():
+            if rest:
+                self._root.write(f"{name}/{FILE}", _to_bytes(rest))
+            else:
+                self._root.remove(f"{name}/{FILE}")
+            # Their statistics hold the listener's paths.
+            base = self._base(name)
+            for version in self._versions(name):
+                self._root.remove(version.file)
+        if len(_listeners(rest)) >= MIN_LISTENERS:
+            self.publish(name, base)
+
+    @property
+    def _root(self) -> Storage:
+        return self.store.storage
+
+    def _versions(self, name: str) -> list[ModelVersion]:
+        return self.store.versions(name)
+
+    def _base(self, name: str) -> Checkpoint:
+        """Return the model whose generator a device has: its latest, else `generic`."""
+        versions = self._versions(name)
+        return self.store.load(versions[-1].reference if versions else BASE)
+
+
+def _listeners(ears: Sequence[ListenerEar]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(ear.listener for ear in ears))
+
+
+def _digest(ear: ListenerEar) -> str:
+    return sha256(b"".join(np.ascontiguousarray(item).tobytes() for item in (ear.primary, ear.secondary)))
+
+
+def _to_bytes(ears: Sequence[ListenerEar]) -> bytes:
+    arrays = {
+        f"{n}.{name}": np.ascontiguousarray(getattr(ear, name), np.float32)
+        for n, ear in enumerate(ears)
+        for name in ("primary", "secondary", "coherence")
+    }
+    return safetensors.numpy.save(arrays, {"listeners": json.dumps([ear.listener for ear in ears])})
+
+
+def _from_bytes(data: bytes, file: str) -> list[ListenerEar]:
+    try:
+        arrays = safetensors.numpy.load(data)
+        size = int.from_bytes(data[:8], "little")
+        listeners = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["listeners"])
+        ears = [
+            ListenerEar(listener, *(arrays[f"{n}.{name}"] for name in ("primary", "secondary", "coherence")))
+            for n, listener in enumerate(listeners)
+        ]
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CorruptCheckpoint(file, f"no listeners ({str(error)[:100]})", "a file of `device add`") from error
+    for ear in ears:
+        paths = ear.primary, ear.secondary, ear.coherence
+        if ear.coherence.shape != (N_BINS,) or not all(
+            item.ndim == 1 and np.isfinite(item).all() for item in paths
+        ):
+            raise CorruptCheckpoint(file, f"an unusable ear of {ear.listener!r}", "responses and a coherence")
+    return ears
