@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import ConfigDict, Field, WithJsonSchema, with_config
@@ -31,6 +32,11 @@ def _numbers(low: int, high: int | None = None) -> Any:
     """Return the JSON schema of a list of numbers, which is a NumPy array until it is encoded."""
     limits = {"minItems": low, "maxItems": low if high is None else high}
     return WithJsonSchema({"type": "array", "items": {"type": "number", "format": "float"}, **limits})
+
+
+def _codes(names: Iterable[str]) -> Any:
+    """Return the JSON schema of codes that may be added to, which an enumeration would keep clients from reading."""
+    return WithJsonSchema({"type": "string", "examples": list(names)})
 
 
 Taps = Annotated[Any, _numbers(N_TAPS)]
@@ -190,7 +196,7 @@ class PredictionAnswer(TypedDict):
 class Warning_(TypedDict):
     """A limitation of an otherwise valid answer."""
 
-    code: Annotated[str, WithJsonSchema({"enum": list(WARNINGS)})]
+    code: Annotated[str, _codes(WARNINGS)]
     detail: str
 
 
@@ -278,9 +284,9 @@ class HybridAnswer(DesignedFilter, total=False):
 class ProblemDocument(TypedDict):
     """A problem document (RFC 9457)."""
 
-    type: Annotated[str, WithJsonSchema({"enum": [TYPE_PREFIX + code for code in PROBLEMS]})]
+    type: Annotated[str, _codes([TYPE_PREFIX + code for code in PROBLEMS])]
     title: str
-    status: Annotated[int, WithJsonSchema({"enum": sorted({status for status, _ in PROBLEMS.values()})})]
+    status: int
     detail: str
     """What is wrong and what to do."""
     field: NotRequired[str]
@@ -335,7 +341,7 @@ class MeasuredAnswer(TypedDict):
 class DiagnosisEntry(TypedDict):
     """A deviation from the prediction, or `as_predicted`."""
 
-    code: Annotated[str, WithJsonSchema({"enum": list(CODES)})]
+    code: Annotated[str, _codes(CODES)]
     detail: str
     by: NotRequired[Number]
     """Size: samples for `delay_off`, dB for `level_off`, `leak`, `refit`, `howling`, `implausible_reduction` and
@@ -513,7 +519,7 @@ class CalibrationBands(TypedDict):
 class FindingAnswer(TypedDict):
     """A fault, or a check that was impossible."""
 
-    code: Annotated[str, WithJsonSchema({"enum": list(REASONS)})]
+    code: Annotated[str, _codes(REASONS)]
     detail: str
 
 
