@@ -142,7 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
     rows = pd.read_csv(request.out) if request.out.exists() else pd.DataFrame({"system": []})
     for kind, name, *paths in systems(request.n, request.foreign, request.data):
         if name not in set(rows.system):
-            rows = pd.concat([rows, pd.DataFrame(rows_of(kind, name, *paths))]).round(3)
+            rows = pd.concat([rows, pd.DataFrame(rows_of(kind, name, *paths))], ignore_index=True).round(3)
             rows.to_csv(request.out, index=False)
     print(table_of(rows).to_string(float_format="%.2f"))
     return 0

@@ -6,7 +6,7 @@
 2. `_drafted`: first taps and Gauss-Newton updates, by the model's backend
 3. `_finished`: margins of the loop, prediction, and for a filter above its ceiling or one that makes an unknown band
 louder, `_limited`: the best filter that keeps them
-4. `_replace_doubtful`: the better of the generator's filter and Wiener filters
+4. `replace_doubtful`: the better of the generator's filter and Wiener filters
 
 An error replaces its problem's result and affects no other.
 """
@@ -14,7 +14,7 @@ An error replaces its problem's result and affects no other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from time import perf_counter
@@ -22,12 +22,10 @@ from time import perf_counter
 import numpy as np
 
 from synthesis.backends.cpu import CpuBackend
-from synthesis.bands import AMP_BANDS, columns
+from synthesis.candidates import is_weighted, replace_doubtful
 from synthesis.ceiling import is_above, limit, loose_db
 from synthesis.controller import in_closed_loop, loops_of
 from synthesis.errors import (
-    Interrupted,
-    NonFiniteFilter,
     SynthesisError,
     answer_or_raise,
     check_interruption,
@@ -36,7 +34,6 @@ from synthesis.errors import (
 from synthesis.gain_curve import TOLERANCE_DB, lowest_db
 from synthesis.joint_prediction import (
     batches,
-    joint_objective,
     predict_batch,
     predict_joint,
     with_responses,
@@ -45,9 +42,7 @@ from synthesis.joint_prediction import (
 from synthesis.loop import with_margins, worst_loop
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import by_response, is_plain, pose
-from synthesis.profiles import PROFILES, RefinementProfile
 from synthesis.types import (
-    UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
     Backend,
     Complex64,
@@ -60,14 +55,8 @@ from synthesis.types import (
     ModelParameters,
     Prediction,
     Problem,
-    Replaced,
 )
 from synthesis.unknown import lowest_quiet_db
-
-# With a latency, `wmmse` amplifies bands without enough time by up to 36 dB (`studies/wearing`). A Wiener filter's
-# loudest band may exceed the generator's by the first; a dB beyond costs the second in noise reduction.
-ALLOWED_LOUDER_DB = 3.0
-LOUDER_COSTS_DB = 0.3
 
 
 def backend_class(device: str) -> type[Backend]:
@@ -153,13 +142,13 @@ def design_all(
         and options.method == "prime"
         and fallback.below_db == math.inf
         and all(
-            is_plain(replace(problem, controller=None)) and not _is_weighted(problem, options)
+            is_plain(replace(problem, controller=None)) and not is_weighted(problem, options)
             for problem in problems
         )
     )
     designs = _designed(problems, options, model, with_wmmse)
     if fallback is not None and options.method == "prime":
-        _replace_doubtful(designs, problems, options, model, fallback)
+        replace_doubtful(designs, problems, options, fallback, model.parameters, partial(_designed, model=model))
     return designs
 
 
@@ -352,150 +341,3 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, exceeds:
     spent_ms = 1e3 * (perf_counter() - began)
     times_ms = loose.times_ms | {"reconstruct": loose.times_ms.get("reconstruct", 0.0) + spent_ms}
     return replace(loose, taps=taps, prediction=prediction, times_ms=times_ms, loop=loop, ceiling_cost_db=cost_db)
-
-
-def _replace_doubtful(
-    designs: list[Design | SynthesisError],
-    problems: Sequence[Problem],
-    options: DesignOptions,
-    model: Model,
-    fallback: Fallback,
-) -> None:
-    """Replace generator's filters that are not finite, or predicted to be clearly worse than a Wiener filter.
-
-    There is no cheaper test: over 24 probes and 30 measured ears, the gain of the first update misses a third of the
-    cases if it selects half of the ears for comparison.
-    """
-    weighted = [_is_weighted(problem, options) for problem in problems]
-    rivals: dict[int, list[Design]] = {
-        n: []
-        for n, (generated, is_weighted) in enumerate(zip(designs, weighted, strict=True))
-        if _is_doubtful(generated, fallback, is_weighted)
-    }
-    reached_db = [_above_ceiling_db(design) for design in designs]
-    times_ms = _times_ms(designs)
-    contenders = [("wmmse", 0)]
-    if options.n_updates:
-        contenders += [("wmmse", options.n_updates), ("fir_wiener", options.n_updates)]
-    for method, n_updates in contenders:
-        places = [
-            n
-            for n, found in rivals.items()
-            if _may_win(method, n_updates, problems[n], designs[n], found, weighted[n])
-        ]
-        if not places:
-            continue
-        made = _designed([problems[n] for n in places], replace(options, method=method, n_updates=n_updates), model)
-        for n, rival in zip(places, made, strict=True):
-            if isinstance(rival, Interrupted):
-                raise rival
-            if isinstance(rival, Design):
-                rivals[n].append(rival)
-                reached_db[n] = max(reached_db[n], _above_ceiling_db(rival))
-        for stage, spent_ms in _times_ms(made).items():
-            times_ms[stage] = times_ms.get(stage, 0.0) + spent_ms
-    for n, found in rivals.items():
-        generated = designs[n]
-        candidates = [generated, *found] if isinstance(generated, Design) else found
-        merit: Callable[[Design], float] = partial(
-            _merit_db, generated=generated, problem=problems[n], margin_db=fallback.margin_db
-        )
-        if weighted[n]:
-            posed, profile = pose(problems[n], model.parameters), PROFILES[options.profile]
-            merit = partial(_weighted_merit, posed=posed, profile=profile, model=model)
-        best = max(candidates, key=merit, default=generated)
-        if isinstance(best, Design) and best is not generated:
-            reason: Replaced = "predicted_worse" if isinstance(generated, Design) else "not_finite"
-            designs[n] = replace(best, n_requested=options.n_updates, replaced_because=reason)
-    for n, item in enumerate(designs):
-        if isinstance(item, Design):
-            item.times_ms.update(times_ms)
-            cost_db = reached_db[n] - item.prediction.nominal_noise_reduction_db
-            # With weights in J, a Wiener filter's higher mean need not come of its gain.
-            if not weighted[n] and cost_db > max(fallback.margin_db, item.ceiling_cost_db or 0.0):
-                designs[n] = replace(item, ceiling_cost_db=cost_db)
-
-
-def _above_ceiling_db(made: Design | SynthesisError) -> float:
-    """Return the noise reduction that is predicted for a Wiener filter, if it exceeds the ceiling."""
-    if not isinstance(made, Design):
-        return -math.inf
-    if made.method == "wmmse":
-        return made.prediction.nominal_noise_reduction_db + (made.ceiling_cost_db or 0.0)
-    beyond = made.wmmse_above_ceiling
-    return -math.inf if beyond is None else beyond.nominal_noise_reduction_db
-
-
-def _is_doubtful(generated: Design | SynthesisError, fallback: Fallback, is_weighted: bool) -> bool:
-    """Return whether to design Wiener filters too, and compare.
-
-    Not for unusable paths, which have no filter, nor under the request's ceiling, where all starts lead to the same
-    filter. With weights in J, neither the mean noise reduction nor the ceiling says which start is better.
-    """
-    if isinstance(generated, SynthesisError):
-        return isinstance(generated, NonFiniteFilter)
-    generated_db = generated.prediction.nominal_noise_reduction_db
-    if generated_db >= fallback.below_db:
-        return False
-    if is_weighted:
-        return True
-    if generated.ceiling_cost_db is not None:
-        return False
-    return (
-        generated.wmmse is None
-        or generated.wmmse.nominal_noise_reduction_db - generated_db > fallback.margin_db - WMMSE_TOLERANCE_DB
-    )
-
-
-def _may_win(
-    method: str,
-    n_updates: int,
-    problem: Problem,
-    generated: Design | SynthesisError,
-    found: Sequence[Design],
-    is_weighted: bool,
-) -> bool:
-    """Return whether a Wiener filter may be the best; found are those before it."""
-    if method == "fir_wiener":
-        return problem.latency_samples > 0
-    if not n_updates or not found or isinstance(generated, SynthesisError) or is_weighted:
-        return True
-    behind_db = generated.prediction.nominal_noise_reduction_db - found[-1].prediction.nominal_noise_reduction_db
-    return behind_db < UPDATES_BRING_DB
-
-
-def _merit_db(made: Design, generated: Design | SynthesisError, problem: Problem, margin_db: float) -> float:
-    """Compute the predicted noise reduction without the model's assumed unknown, which would hide differences.
-
-    The generator's filter has the margin in its favour; with a latency or a controller, the others bear the cost of a
-    louder loudest band.
-    """
-    mean_db = made.prediction.nominal_noise_reduction_db
-    if made is generated:
-        return mean_db + margin_db
-    is_guarded = problem.latency_samples or problem.controller is not None
-    if not is_guarded or isinstance(generated, SynthesisError):
-        return mean_db
-    beyond_db = _loudest_db(made) - max(_loudest_db(generated), 0.0) - ALLOWED_LOUDER_DB
-    return mean_db - LOUDER_COSTS_DB * max(beyond_db, 0.0)
-
-
-def _weighted_merit(made: Design, posed: Problem, profile: RefinementProfile, model: Model) -> float:
-    """Compute -J with the problem's weights, so that the lowest J wins, by which louder bands count, too."""
-    reference_psd = model.parameters.reference_psd if posed.reference_psd is None else posed.reference_psd
-    return -joint_objective(posed, made.taps, profile, reference_psd)
-
-
-def _loudest_db(made: Design) -> float:
-    return -float(made.prediction.band_reduction_db[columns(AMP_BANDS)].min())
-
-
-def _times_ms(designs: Sequence[Design | SynthesisError]) -> dict[str, float]:
-    """Return the times of a batch, which are those of any of its designs."""
-    return next((dict(item.times_ms) for item in designs if isinstance(item, Design)), {})
-
-
-def _is_weighted(problem: Problem, options: DesignOptions) -> bool:
-    """Return whether a problem has weights of its own in J, which then compares its candidates."""
-    profile = PROFILES[options.profile]
-    return problem.weighted(profile) != profile

@@ -24,7 +24,6 @@ from synthesis.profiles import (
     DAMPING_FLOOR,
     FAST,
     FIRST_UPDATES,
-    LARGE_DECREASE,
     LOUDEST_UNKNOWN,
     MAX_UPDATES,
     MOST_RESIDUAL,
@@ -36,6 +35,7 @@ from synthesis.profiles import (
     VERDICTS,
     RefinementProfile,
     settling,
+    shows_far,
 )
 from synthesis.start.features import regularised_ratio
 from synthesis.step_plane import StepPlane
@@ -179,7 +179,8 @@ class GaussNewtonState:
         self._band_power.copy_(objective.band_power(self._residual))
         value = objective.value(self._band_power, self._response)
         if profile.settles and profile.preconditioner != "exact":
-            self.is_far |= accepted & (self._value - value > LARGE_DECREASE)
+            before = self._history[:, 0, -2] - self._value if self._history.shape[-1] > 1 else torch.nan
+            self.is_far |= accepted & shows_far(self._value - value, before)
         self._value.copy_(torch.where(accepted, value, self._value))
         scale = torch.pow(0.5, first[:, 0].to(value.dtype))
         latest = torch.where(chosen, torch.stack((value, scale, residual), -1), torch.nan)
@@ -275,7 +276,8 @@ def _settle(found: Refinement, item: int, n_updates: int, state: GaussNewtonStat
     update has shown that J is far from its minimum, that update continues first.
     """
     applied = int(found.n_applied[item])
-    is_open = applied > 0 and bool(-found.objective[item, : applied + 1].diff()[-1] > LARGE_DECREASE)
+    before, *decreases = (torch.nan, *-found.objective[item, : applied + 1].diff())
+    is_open = applied > 0 and bool(shows_far(decreases[-1], (before, *decreases)[-2]))
     value = state.result().objective[0, -1].clone()
     for number in range(applied if is_open else applied + 1, n_updates + 1):
         for _ in range(1 if number == applied else 0, N_ROUNDS):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from model_store.store import BUNDLED_ROOT, ModelStore
-from synthesis.design import LOUDER_COSTS_DB, Model, _is_doubtful, _merit_db, design_all
+from synthesis.candidates import LOUDER_COSTS_DB, Contest, merit_db
+from synthesis.design import Model, design_all
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.types import Design, DesignOptions, Draft, Fallback, Problem
 from tests.oracles import measured
@@ -105,7 +106,7 @@ def test_error_stands_without_any_filter(model: Model) -> None:
     huge = Problem((replace(models.ear(1), primary=np.full(8, 3e38, np.float32)),))
     (answer,) = design_all([huge], K0, model, USUAL)
     assert isinstance(answer, SynthesisError)
-    assert not _is_doubtful(InvalidPaths("primary: too many bins", "primary"), USUAL, False)
+    assert not Contest(huge, InvalidPaths("primary: too many bins", "primary"), False).is_doubtful(USUAL)
 
 
 @pytest.mark.parametrize("n_updates", [0, 2])
@@ -142,15 +143,15 @@ def test_merit_counts_louder_band(model: Model) -> None:
     mean_db = generated.prediction.mean_noise_reduction_db
     for band in (4, 26):  # 50 Hz, 8 kHz
         for generated_db, nr_db, beyond_db in ((5, -2.9, 0), (5, -8, 5), (-6, -8, 0), (-6, -19, 10)):
-            found_db = _merit_db(with_band(nr_db, band), with_band(generated_db, band), late, 0.5)
+            found_db = merit_db(late, with_band(generated_db, band), 0.5, with_band(nr_db, band))
             # Bands are float32.
             assert found_db == pytest.approx(mean_db - LOUDER_COSTS_DB * beyond_db, abs=1e-5)
     roaring = with_band(-30, 4)
-    assert _merit_db(roaring, with_band(5, 4), late, 0.5) < mean_db
+    assert merit_db(late, with_band(5, 4), 0.5, roaring) < mean_db
     for other, problem in ((NonFiniteFilter(""), late), (generated, models.problem(1))):
-        assert _merit_db(roaring, other, problem, 0.5) == mean_db
-    assert _merit_db(with_band(-30, 27), generated, late, 0.5) == mean_db  # 10 kHz
-    assert _merit_db(generated, generated, late, 0.5) == mean_db + 0.5
+        assert merit_db(problem, other, 0.5, roaring) == mean_db
+    assert merit_db(late, generated, 0.5, with_band(-30, 27)) == mean_db  # 10 kHz
+    assert merit_db(late, generated, 0.5, generated) == mean_db + 0.5
 
 
 @pytest.mark.measured

@@ -16,7 +16,7 @@ from synthesis.backends.stage_clock import StageClock
 from synthesis.errors import DeviceLost, NonFiniteFilter, SynthesisError
 from synthesis.methods import STARTS
 from synthesis.predict import not_finite, predict
-from synthesis.profiles import BUDGET, FIRST_UPDATES, LARGE_DECREASE, MAX_UPDATES, PROFILES, VERDICTS
+from synthesis.profiles import BUDGET, FIRST_UPDATES, MAX_UPDATES, PROFILES, VERDICTS, shows_far
 from synthesis.types import (
     Complex64,
     DesignOptions,
@@ -214,7 +214,8 @@ def _is_far(record: RefinementRecord, options: DesignOptions) -> bool:
     """Whether updates go on by steps that no graph records (`synthesis.update.refine`)."""
     if not PROFILES[options.profile].settles or record.stopped != VERDICTS[BUDGET]:
         return False
-    return record.applied < options.n_updates or bool((-np.diff(record.objective) > LARGE_DECREASE).any())
+    decreases = -np.diff(record.objective)
+    return record.applied < options.n_updates or bool(shows_far(decreases, np.append(np.nan, decreases[:-1])).any())
 
 
 def _bases(problems: Sequence[Problem]) -> list[str]:

@@ -95,7 +95,7 @@ def test_draft_equals_synthesizer(model: Model, method: str, n_updates: int) -> 
 def same_figures(found: Prediction, expected: Prediction) -> None:
     assert found.basis == expected.basis
     for field in fields(expected):
-        if field.name not in ("basis", "conditions"):
+        if field.name not in ("basis", "conditions") and getattr(expected, field.name) is not None:
             # Figures are compared in dB and in RMS, the filters' rounding to float32 between them.
             np.testing.assert_allclose(
                 getattr(found, field.name), getattr(expected, field.name), rtol=1e-5, atol=1e-5

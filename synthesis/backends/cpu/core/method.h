@@ -34,7 +34,7 @@ typedef struct {
     double ratio_regularisation, held_low_hz, held_high_hz, magnitude_floor, phase_floor, audible_hz, neper_per_db;
     double taper, symbol_damping, drive_limit, wmmse_regularisation;
     double sufficient_decrease, damping_floor, least_ceiling, most_ceiling, silence, unknown_weight, loudest_unknown;
-    double guard, large_decrease, small_decrease, most_residual, direct_damping;
+    double guard, large_decrease, slow_decrease, slow_share, small_decrease, most_residual, direct_damping;
     double coherence_share, model_bound, natural_spread, plausible_range;
     double interval_uncertainty_db, interval_coherence_db, widest_uncertainty_db, widest_coherence_db, cost_share, cut_db[N_LENGTHS], model_interval_db[N_LENGTHS];
     double surprise, convincing, max_distance;

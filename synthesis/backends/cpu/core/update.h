@@ -14,12 +14,19 @@ typedef struct {
 
 /* How the updates go. */
 typedef struct {
-    double value, decrease; /* J, and by how much the last step lowered it */
+    double value, decrease; /* J, and by how much the last step lowered it; infinite without one */
     double best;            /* by how much the best trial would have */
     slopes slope;
     int is_far;             /* whether J is so far from its minimum that `settle` goes on */
     float scale, residual;  /* of the last step */
 } progress;
+
+/* Judges by a step's decrease of J, and the one before, whether J is far from its minimum. */
+static int shows_far(double decrease, double previous)
+{
+    int is_slow = decrease > constant.slow_decrease && decrease > constant.slow_share * previous;
+    return decrease > constant.large_decrease || is_slow;
+}
 
 static float response_rms(const band_edges *bands, const float *re, const float *im)
 {
@@ -134,7 +141,7 @@ static int take_step(const refinement_profile *profile, const band_edges *bands,
         }
     }
     begin_plane(profile, bands, s);
-    now->best = -INFINITY, now->decrease = 0;
+    now->best = -INFINITY;
     double scale = 1, enough = constant.sufficient_decrease * (fabs(now->value) > 1 ? fabs(now->value) : 1);
     for (int t = 0; t < N_STEP_SCALES; t++, scale /= 2) {
         double x = scale, y = 0;
@@ -156,8 +163,9 @@ static int take_step(const refinement_profile *profile, const band_edges *bands,
             double before = now->value;
             move_to(profile, bands, s, x, y, taps);
             now->value = objective_of(profile, s, 0, 0, penalty, now->slope);
+            double previous = now->decrease;
             now->decrease = before - now->value, now->scale = (float)scale;
-            now->is_far = settles && now->decrease > constant.large_decrease;
+            now->is_far = settles && shows_far(now->decrease, previous);
             return 1;
         }
     }
@@ -167,7 +175,7 @@ static int take_step(const refinement_profile *profile, const band_edges *bands,
 /* Begins at the filter whose response and residuals are in s. */
 static progress begin_progress(const refinement_profile *profile, const band_edges *bands, refinement_space *s)
 {
-    progress now = {0};
+    progress now = {.decrease = INFINITY};
     s->has_last = 0;
     now.value = objective_of(profile, s, 0, 0, penalty_of(profile, bands->n_bins, s, 0, 0), now.slope);
     return now;
@@ -211,7 +219,8 @@ static void settle(const refinement_profile *profile, const band_edges *bands, c
 {
     progress now = begin_progress(profile, bands, s);
     int applied = record->applied;
-    int is_open = applied && record->objective[applied - 1] - record->objective[applied] > (float)constant.large_decrease;
+    const float *last = record->objective + applied;
+    int is_open = applied && shows_far(last[-1] - last[0], applied > 1 ? last[-2] - last[-1] : INFINITY);
     for (int update = is_open ? applied - 1 : applied; update < n_updates; update++) {
         for (int n = update < applied ? 1 : 0; n < constant.n_rounds; n++) {
             if (!take_step(profile, bands, grid, plan, solver, phase, s, &now, taps))

@@ -1,0 +1,193 @@
+"""Candidates for one answer: the generator's filter and Wiener filters, and the best of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from synthesis.bands import AMP_BANDS, columns
+from synthesis.errors import Interrupted, NonFiniteFilter, SynthesisError
+from synthesis.joint_prediction import joint_objective
+from synthesis.posing import pose
+from synthesis.profiles import PROFILES
+from synthesis.types import (
+    UPDATES_BRING_DB,
+    WMMSE_TOLERANCE_DB,
+    Design,
+    DesignOptions,
+    Fallback,
+    ModelParameters,
+    Problem,
+    Replaced,
+)
+
+# With a latency, `wmmse` amplifies bands without enough time by up to 36 dB (`studies/wearing`). A Wiener filter's
+# loudest band may exceed the generator's by the first; a dB beyond costs the second in noise reduction.
+ALLOWED_LOUDER_DB = 3.0
+LOUDER_COSTS_DB = 0.3
+
+Redesign = Callable[[list[Problem], DesignOptions], "list[Design | SynthesisError]"]
+
+
+@dataclass(eq=False)
+class Contest:
+    """The candidates for one problem."""
+
+    problem: Problem
+    generated: Design | SynthesisError
+    # Whether the problem has weights of its own in J, which then compares the candidates.
+    is_weighted: bool
+    # Wiener filters, in the order in which they were designed.
+    rivals: list[Design] = field(default_factory=list)
+
+    def is_doubtful(self, fallback: Fallback) -> bool:
+        """Return whether to design Wiener filters too, and compare.
+
+        Not for unusable paths, which have no filter, nor under the request's ceiling, where all starts lead to the same
+        filter. With weights in J, neither the mean noise reduction nor the ceiling says which start is better.
+        """
+        generated = self.generated
+        if isinstance(generated, SynthesisError):
+            return isinstance(generated, NonFiniteFilter)
+        generated_db = generated.prediction.nominal_noise_reduction_db
+        if generated_db >= fallback.below_db:
+            return False
+        if self.is_weighted:
+            return True
+        if generated.ceiling_cost_db is not None:
+            return False
+        return (
+            generated.wmmse is None
+            or generated.wmmse.nominal_noise_reduction_db - generated_db > fallback.margin_db - WMMSE_TOLERANCE_DB
+        )
+
+    def may_be_won_by(self, method: str, n_updates: int) -> bool:
+        """Return whether another Wiener filter may be the best."""
+        if method == "fir_wiener":
+            return self.problem.latency_samples > 0
+        if not n_updates or not self.rivals or isinstance(self.generated, SynthesisError) or self.is_weighted:
+            return True
+        generated, last = (item.prediction.nominal_noise_reduction_db for item in (self.generated, self.rivals[-1]))
+        return generated - last < UPDATES_BRING_DB
+
+    def best(self, margin_db: float, profile: str, parameters: ModelParameters) -> Design | SynthesisError:
+        """Return the best candidate; margin_db favours the generator's filter."""
+        if not self.rivals:
+            return self.generated
+        candidates = [*([self.generated] if isinstance(self.generated, Design) else []), *self.rivals]
+        if self.is_weighted:
+            return max(candidates, key=partial(weighted_merit, self.problem, profile, parameters))
+        return max(candidates, key=partial(merit_db, self.problem, self.generated, margin_db))
+
+
+def is_weighted(problem: Problem, options: DesignOptions) -> bool:
+    """Return whether a problem has weights of its own in J."""
+    profile = PROFILES[options.profile]
+    return problem.weighted(profile) != profile
+
+
+def replace_doubtful(
+    designs: list[Design | SynthesisError],
+    problems: Sequence[Problem],
+    options: DesignOptions,
+    fallback: Fallback,
+    parameters: ModelParameters,
+    redesign: Redesign,
+) -> None:
+    """Replace generator's filters that are not finite, or predicted to be clearly worse than a Wiener filter.
+
+    There is no cheaper test: over 24 probes and 30 measured ears, the gain of the first update misses a third of the
+    cases if it selects half of the ears for comparison.
+
+    Parameters
+    ----------
+    designs
+        Generator's filters, replaced in place; all get the times of all designs, and the cost of the ceiling that a
+        Wiener filter above it shows.
+    problems, options
+        What they were designed for.
+    fallback
+        When to compare, and the least advantage of a Wiener filter.
+    parameters
+        Numbers of the model.
+    redesign
+        Designs filters for some of the problems with other options.
+    """
+    contests = [Contest(*pair, is_weighted(pair[0], options)) for pair in zip(problems, designs, strict=True)]
+    doubtful = [contest for contest in contests if contest.is_doubtful(fallback)]
+    times_ms = _times_ms(designs)
+    contenders = [("wmmse", 0)]
+    if options.n_updates:
+        contenders += [("wmmse", options.n_updates), ("fir_wiener", options.n_updates)]
+    for method, n_updates in contenders:
+        undecided = [contest for contest in doubtful if contest.may_be_won_by(method, n_updates)]
+        if not undecided:
+            continue
+        made = redesign(
+            [contest.problem for contest in undecided], replace(options, method=method, n_updates=n_updates)
+        )
+        for contest, rival in zip(undecided, made, strict=True):
+            if isinstance(rival, Interrupted):
+                raise rival
+            if isinstance(rival, Design):
+                contest.rivals.append(rival)
+        for stage, spent_ms in _times_ms(made).items():
+            times_ms[stage] = times_ms.get(stage, 0.0) + spent_ms
+    for n, contest in enumerate(contests):
+        best = contest.best(fallback.margin_db, options.profile, parameters)
+        if not isinstance(best, Design):
+            continue
+        if best is not contest.generated:
+            reason: Replaced = "predicted_worse" if isinstance(contest.generated, Design) else "not_finite"
+            best = replace(best, n_requested=options.n_updates, replaced_because=reason)
+        best.times_ms.update(times_ms)
+        reached_db = max(map(_above_ceiling_db, (contest.generated, *contest.rivals)))
+        cost_db = reached_db - best.prediction.nominal_noise_reduction_db
+        # With weights in J, a Wiener filter's higher mean need not come of its gain.
+        if not contest.is_weighted and cost_db > max(fallback.margin_db, best.ceiling_cost_db or 0.0):
+            best = replace(best, ceiling_cost_db=cost_db)
+        designs[n] = best
+
+
+def merit_db(problem: Problem, generated: Design | SynthesisError, margin_db: float, made: Design) -> float:
+    """Compute the predicted noise reduction without the model's assumed unknown, which would hide differences.
+
+    The generator's filter has the margin in its favour; with a latency or a controller, the others bear the cost of a
+    louder loudest band.
+    """
+    mean_db = made.prediction.nominal_noise_reduction_db
+    if made is generated:
+        return mean_db + margin_db
+    is_guarded = problem.latency_samples or problem.controller is not None
+    if not is_guarded or isinstance(generated, SynthesisError):
+        return mean_db
+    beyond_db = _loudest_db(made) - max(_loudest_db(generated), 0.0) - ALLOWED_LOUDER_DB
+    return mean_db - LOUDER_COSTS_DB * max(beyond_db, 0.0)
+
+
+def weighted_merit(problem: Problem, profile: str, parameters: ModelParameters, made: Design) -> float:
+    """Compute -J with the problem's weights, so that the lowest J wins, by which louder bands count, too."""
+    posed = pose(problem, parameters)
+    reference_psd = parameters.reference_psd if posed.reference_psd is None else posed.reference_psd
+    return -joint_objective(posed, made.taps, PROFILES[profile], reference_psd)
+
+
+def _above_ceiling_db(made: Design | SynthesisError) -> float:
+    """Return the noise reduction that is predicted for a Wiener filter, if it exceeds the ceiling."""
+    if not isinstance(made, Design):
+        return -math.inf
+    if made.method == "wmmse":
+        return made.prediction.nominal_noise_reduction_db + (made.ceiling_cost_db or 0.0)
+    beyond = made.wmmse_above_ceiling
+    return -math.inf if beyond is None else beyond.nominal_noise_reduction_db
+
+
+def _loudest_db(made: Design) -> float:
+    return -float(made.prediction.band_reduction_db[columns(AMP_BANDS)].min())
+
+
+def _times_ms(designs: Sequence[Design | SynthesisError]) -> dict[str, float]:
+    """Return the times of a batch, which are those of any of its designs."""
+    return next((dict(item.times_ms) for item in designs if isinstance(item, Design)), {})
