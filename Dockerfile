@@ -1,12 +1,14 @@
 # syntax=docker/dockerfile:1
 
-FROM python:3.11-slim-bookworm AS build
+# By digest: --build-arg BASE=python:3.11-slim-bookworm@sha256:...
+ARG BASE=python:3.11-slim-bookworm
+FROM ${BASE} AS build
 # Extras of pyproject.toml in brackets, for example --build-arg EXTRAS=[s3] for a store on object storage, or
 # --build-arg EXTRAS=[gpu] --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130 for a GPU.
 ARG EXTRAS=
 ARG TORCH_INDEX=
 WORKDIR /build
-COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
+COPY pyproject.toml setup.py constraints.txt requirements.txt README.md LICENSE ./
 COPY scripts/install.sh scripts/
 COPY synthesis synthesis/
 COPY model_store model_store/
@@ -16,11 +18,11 @@ COPY cli cli/
 COPY workbench workbench/
 COPY service service/
 # Also compiles the CPU core, for every level of the processor architecture.
-RUN scripts/install.sh /opt/prime-anc --no-cache-dir \
+RUN PIP_NO_CACHE_DIR=1 scripts/install.sh /opt/prime-anc \
         ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} ".$EXTRAS" \
     && mkdir -p /opt/checkpoints
 
-FROM python:3.11-slim-bookworm
+FROM ${BASE}
 LABEL org.opencontainers.image.title="PRIME-ANC" org.opencontainers.image.licenses="MIT"
 COPY --from=build /opt/prime-anc /opt/prime-anc/
 COPY --from=build --chown=10001:10001 /opt/checkpoints /var/lib/prime-anc/

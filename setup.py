@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 from setuptools import Distribution, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 BUILD = Path(__file__).parent / "synthesis" / "backends" / "cpu" / "build.py"
@@ -28,4 +29,11 @@ class PlatformDistribution(Distribution):
         return True
 
 
-setup(cmdclass={"build_py": BuildWithCore}, distclass=PlatformDistribution)
+class WheelOfAnyInterpreter(bdist_wheel):
+    """A wheel without extension modules: ctypes loads the core."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(cmdclass={"bdist_wheel": WheelOfAnyInterpreter, "build_py": BuildWithCore}, distclass=PlatformDistribution)

@@ -17,14 +17,16 @@ import orjson
 from numpy.typing import NDArray
 
 from measurement.files.errors import FileError
+from synthesis.curve import Curve
+from synthesis.options import curve_kinds, option_schemas
 
 Json = dict[str, Any]
 
 # Fields of a measurement that a request takes.
 PATH_FIELDS = ("primary", "secondary", "coherence", "feedback", "uncertainty", "sign")
 _PATHS = ("primary", "secondary", "feedback")
-# Controls of the page, by the option that they set.
-_SETTINGS = {"k": "k", "ceiling": "max_gain_db", "latency": "latency_samples", "method": "method"}
+# Settings of the page that are not named as the option; a ceiling that is a curve is, and counts before the number.
+_SETTINGS = {"max_gain_db": "ceiling", "latency_samples": "latency"}
 
 
 def load(file: Path) -> Json:
@@ -89,20 +91,34 @@ def series(file: Path, name: str, value: Any) -> Any:
         raise FileError(f"{file}: its {name} is no base64 of float32 ({error})") from error
 
 
-def settings(document: Json) -> Json:
-    """Return the options of a design that a session sets; values that are none are left out."""
-    found: Json = {}
-    for control, option in _SETTINGS.items():
-        value = Json(document.get("settings") or {}).get(control)
-        if option == "method":
-            found |= {option: value} if isinstance(value, str) and value else {}
-            continue
-        try:
-            number = float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
-            continue
-        found[option] = int(number) if option == "k" else number
+def settings(file: Path, document: Json) -> Json:
+    """Return the options of a design that a session sets, and its `reference_psd`; what cannot be read is left out."""
+    chosen, found = Json(document.get("settings") or {}), Json()
+    for name, schema in option_schemas().items():
+        for text in (chosen.get(name), chosen.get(_SETTINGS.get(name, name))):
+            value = _setting(text, schema, curve_kinds().get(name)) if isinstance(text, str) and text else None
+            if value is not None:
+                found[name] = value
+                break
+    noise = document.get("noise")
+    if isinstance(noise, dict) and "psd" in noise:
+        found["reference_psd"] = series(file, "noise", noise["psd"])
     return found
+
+
+def _setting(text: str, schema: Json, kind: type[Curve] | None) -> Any:
+    """Read the text of a setting: a word, a number, or a curve as `frequency:value` pairs; None if it is none."""
+    if schema.get("type") == "boolean":
+        return text == "true" or None
+    if schema.get("type") == "string":
+        return text
+    try:
+        if kind is not None and ":" in text:
+            hz, values = zip(*(map(float, pair.split(":")) for pair in text.split(",")), strict=True)
+            return {"frequency_hz": list(hz), kind.VALUES: list(values)}
+        return int(text) if schema.get("type") == "integer" else float(text)
+    except ValueError:
+        return None
 
 
 def control_filter(file: Path, document: Json, name: str = "") -> Json:

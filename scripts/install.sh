@@ -15,6 +15,8 @@ python="${PYTHON:-python3}"
 }
 echo "Installing into $folder and compiling the CPU core, once; this takes a minute or more ..."
 "$python" -m venv "$folder"
+# Served packages first, by digest: what the index or a proxy sends in their place is refused.
+"$folder/bin/python" -m pip install --disable-pip-version-check --no-compile --require-hashes -r requirements.txt
 # The constraints apply to pip's isolated build environments too: PIP_CONSTRAINT up to pip 25.2, PIP_BUILD_CONSTRAINT
 # from 25.3 on.
 PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \

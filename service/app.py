@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.admission import DEADLINE_HEADER, Admission, Gate
-from service.api import calibrate, design, export, models, open_inference, verify
+from service.api import calibrate, design, export, hybrid, models, open_inference, verify
 from service.api.front import Front, Service
 from service.api.openapi import TITLE, add_document, description
 from service.api.workbench import add_workbench
@@ -65,17 +65,21 @@ def create_app(settings: Settings) -> FastAPI:
         ready_budget_s=settings.ready_budget_ms / 1e3,
         recheck_s=settings.recheck_s,
     )
-    shares = {kind: WorkShare(kind) for kind in ("calibrations", "exports", "verifications")}
+    shares = {kind: WorkShare(kind) for kind in ("calibrations", "exports", "hybrids", "verifications")}
 
-    def reject_export(due: float) -> None:
-        engine.require_model()
-        shares["exports"].reject_if_overloaded(due)
+    def with_model(kind: str) -> Callable[[float], None]:
+        def reject(due: float) -> None:
+            engine.require_model()
+            shares[kind].reject_if_overloaded(due)
+
+        return reject
 
     admission = Admission(
         settings,
         {
             Gate.DESIGN: engine.reject_if_overloaded,
-            Gate.EXPORT: reject_export,
+            Gate.EXPORT: with_model("exports"),
+            Gate.HYBRID: with_model("hybrids"),
             Gate.CALIBRATION: shares["calibrations"].reject_if_overloaded,
             Gate.VERIFICATION: shares["verifications"].reject_if_overloaded,
         },
@@ -113,7 +117,7 @@ def create_app(settings: Settings) -> FastAPI:
         metrics=Metrics(engine, settings.commit),
         tracing=tracing,
     )
-    for item in (design, calibrate, export, verify, models, open_inference):
+    for item in (design, hybrid, calibrate, export, verify, models, open_inference):
         app.include_router(item.router)
     app.include_router(open_inference.infer_router)
     add_workbench(app)

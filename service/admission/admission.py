@@ -50,6 +50,7 @@ class Gate(Enum):
     CLIENT = "API key"
     DESIGN = "the same, then deadline, load and memory for a body of designs"
     EXPORT = "the same for a body of one filter, by the load of exports"
+    HYBRID = "the same, by the load of designs with a controller, which take as long as recordings"
     CALIBRATION = "the same for a body of recordings, by the load of calibrations"
     VERIFICATION = "the same, by the load of verifications"
     OPERATOR = "management key, or the management listener"
@@ -125,9 +126,11 @@ class Admission:
             settings.calibration_deadline_ms,
             BodyMemoryLimit(N_LARGEST_CALIBRATIONS * settings.max_calibration_bytes),
         )
+        # Bodies of filters, with the time of recordings.
+        hybrids = (filters[0], settings.calibration_deadline_ms, filters[2])
+        kinds = {Gate.CALIBRATION: recordings, Gate.VERIFICATION: recordings, Gate.HYBRID: hybrids}
         self.policies: Mapping[Gate, BodyPolicy] = {
-            gate: BodyPolicy(*(recordings if gate in (Gate.CALIBRATION, Gate.VERIFICATION) else filters), reject)
-            for gate, reject in reject_if_overloaded.items()
+            gate: BodyPolicy(*kinds.get(gate, filters), reject) for gate, reject in reject_if_overloaded.items()
         }
 
     def admit(self, scope: Scope, headers: Headers, gate: Gate, began: float) -> Admitted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import ConfigDict, Field, WithJsonSchema, with_config
@@ -31,6 +32,11 @@ def _numbers(low: int, high: int | None = None) -> Any:
     """Return the JSON schema of a list of numbers, which is a NumPy array until it is encoded."""
     limits = {"minItems": low, "maxItems": low if high is None else high}
     return WithJsonSchema({"type": "array", "items": {"type": "number", "format": "float"}, **limits})
+
+
+def _codes(names: Iterable[str]) -> Any:
+    """Return the JSON schema of codes that may be added to, which an enumeration would keep clients from reading."""
+    return WithJsonSchema({"type": "string", "examples": list(names)})
 
 
 Taps = Annotated[Any, _numbers(N_TAPS)]
@@ -128,6 +134,21 @@ class LoopAnswer(TypedDict):
 
 
 @_documented
+class PlantLoop(LoopAnswer):
+    """Loop of one plant, at the level at which it is worst."""
+
+    label: str
+
+
+@_documented
+class HybridLoop(LoopAnswer):
+    """Loop of filter and controller: the worst of each figure on all plants."""
+
+    conditions: Annotated[list[PlantLoop], Field(min_length=1)]
+    """Conditions, then changes by wearing that the model lends."""
+
+
+@_documented
 class PredictionAnswer(TypedDict):
     """Predicted effect of a filter."""
 
@@ -160,6 +181,12 @@ class PredictionAnswer(TypedDict):
     counted_bands_hz: list[Number]
     """Nominal centres of the bands of `mean_noise_reduction_db`: those from 50 Hz to 5 kHz in which the system is not
     silent. `amplification_db` leaves silent bands out, too."""
+    feedforward_noise_reduction_db: NotRequired[PerBand]
+    """With a controller: the filter's share of `noise_reduction_db`."""
+    feedback_noise_reduction_db: NotRequired[PerBand]
+    """With a controller: its share."""
+    playback_change_db: NotRequired[PerBand]
+    """With a controller: by how much the loop makes what the loudspeaker plays besides, as music, louder."""
     worst_noise_reduction_db: NotRequired[Number]
     """Lowest mean of several conditions, over which the other figures are weighted means."""
     conditions: NotRequired[list[ConditionAnswer]]
@@ -169,7 +196,7 @@ class PredictionAnswer(TypedDict):
 class Warning_(TypedDict):
     """A limitation of an otherwise valid answer."""
 
-    code: Annotated[str, WithJsonSchema({"enum": list(WARNINGS)})]
+    code: Annotated[str, _codes(WARNINGS)]
     detail: str
 
 
@@ -212,12 +239,54 @@ class DesignedFilter(TypedDict, total=False):
 
 
 @_documented
+class ScalingAnswer(TypedDict):
+    """Scaling of a full-scale input for data words of as many bits as the coefficients."""
+
+    headroom_bits: int
+    """Bits by which to shift the input down so that no node overflows."""
+    overflow_db: Number
+    """Largest possible value of a node over a full-scale input."""
+    noise_db: Number
+    """RMS round-off noise at the output over full scale, with that headroom."""
+    wide_noise_db: Number
+    """The same for sections that feed back double-precision outputs."""
+
+
+@_documented
+class ControllerAnswer(TypedDict):
+    """A feedback controller, y = W x + K e; a valid `controller` of other requests."""
+
+    sos: Annotated[list[Annotated[list[Number], Field(min_length=6, max_length=6)]], Field(min_length=1)]
+    """Rows b0, b1, b2, 1, a1, a2 in `sign`, as its number format holds them."""
+    sample_rate: Number
+    latency_us: Number
+    number_format: str
+    max_gain_db: Number
+    """Largest |K|."""
+    words: NotRequired[list[Any]]
+    """Integers for the hardware, in units of the last bit: rows b0, b1, b2, a1, a2."""
+    shift: NotRequired[list[int]]
+    """Exponent of the power of two by which to multiply the words, per section."""
+    scaling: NotRequired[ScalingAnswer]
+    needed_number_format: NotRequired[str]
+    """Least format that resolves poles as low as the controller may need, if `number_format` does not."""
+
+
+@_documented
+class HybridAnswer(DesignedFilter, total=False):
+    """A filter and the controller beside it; prediction and loop are of both."""
+
+    controller: ControllerAnswer
+    loop: HybridLoop  # type: ignore[misc]
+
+
+@_documented
 class ProblemDocument(TypedDict):
     """A problem document (RFC 9457)."""
 
-    type: Annotated[str, WithJsonSchema({"enum": [TYPE_PREFIX + code for code in PROBLEMS]})]
+    type: Annotated[str, _codes([TYPE_PREFIX + code for code in PROBLEMS])]
     title: str
-    status: Annotated[int, WithJsonSchema({"enum": sorted({status for status, _ in PROBLEMS.values()})})]
+    status: int
     detail: str
     """What is wrong and what to do."""
     field: NotRequired[str]
@@ -272,7 +341,7 @@ class MeasuredAnswer(TypedDict):
 class DiagnosisEntry(TypedDict):
     """A deviation from the prediction, or `as_predicted`."""
 
-    code: Annotated[str, WithJsonSchema({"enum": list(CODES)})]
+    code: Annotated[str, _codes(CODES)]
     detail: str
     by: NotRequired[Number]
     """Size: samples for `delay_off`, dB for `level_off`, `leak`, `refit`, `howling`, `implausible_reduction` and
@@ -366,20 +435,6 @@ class Ready(TypedDict):
 
 
 @_documented
-class ScalingAnswer(TypedDict):
-    """Scaling of a full-scale input for data words of as many bits as the coefficients."""
-
-    headroom_bits: int
-    """Bits by which to shift the input down so that no node overflows."""
-    overflow_db: Number
-    """Largest possible value of a node over a full-scale input."""
-    noise_db: Number
-    """RMS round-off noise at the output over full scale, with that headroom."""
-    wide_noise_db: Number
-    """The same for sections that feed back double-precision outputs."""
-
-
-@_documented
 class Coefficients(TypedDict):
     """A realised filter: `taps`, or rows b0, b1, b2, 1, a1, a2 in `sos`."""
 
@@ -405,8 +460,10 @@ class ExportAnswer(TypedDict):
     coefficients: Coefficients
     prediction: PredictionAnswer
     """Prediction of the realised filter, number format included."""
+    controller: NotRequired[ControllerAnswer]
+    """That of the request, with its words."""
     loop: NotRequired[LoopAnswer]
-    """Loop of the realised filter, as in a design."""
+    """Loop of the realised filter, and of the controller, as in a design."""
     loss_db: Number
     """Predicted mean noise reduction of the filter of the request less that of the realised one."""
     warnings: list[Warning_]
@@ -462,7 +519,7 @@ class CalibrationBands(TypedDict):
 class FindingAnswer(TypedDict):
     """A fault, or a check that was impossible."""
 
-    code: Annotated[str, WithJsonSchema({"enum": list(REASONS)})]
+    code: Annotated[str, _codes(REASONS)]
     detail: str
 
 

@@ -18,7 +18,7 @@ from service.api import json_answers as answers
 from service.api.documentation import BODY_CODES, DESIGN_CODES, described
 from service.api.front import JSON, TAPS, Visit, disconnected
 from service.api.json_answers import Answered, accepted
-from service.api.problem import DesignRequest, check_effect, design_request, filter_problem, sent_paths
+from service.api.problem import DesignRequest, check_effect, design_request, filter_problem, loop_in, sent_paths
 from service.api.reading import ReadingRoute
 from service.api.request_types import (
     DesignBody,
@@ -29,8 +29,6 @@ from service.api.request_types import (
 from service.api.warnings import collect_warnings, negated_filter
 from service.errors import HttpProblem, to_problem
 from synthesis.errors import SynthesisError, answer_or_raise
-from synthesis.loop import loop_gain, loop_of
-from synthesis.posing import with_latency
 from synthesis.types import (
     Complex64,
     Design,
@@ -54,10 +52,10 @@ async def designed(request: Request, requested: DesignRequest) -> Answered:
     )
     if isinstance(design, SynthesisError):
         raise design
-    return _answered(requested, model, design)
+    return answered(requested, model, design)
 
 
-def _answered(requested: DesignRequest, model: ModelVersion, design: Design) -> Answered:
+def answered(requested: DesignRequest, model: ModelVersion, design: Design) -> Answered:
     """Add the request's sign and the warnings to the engine's design."""
     warnings = collect_warnings(
         requested.sent,
@@ -121,28 +119,28 @@ async def _design(request: Request, body: SynthesisBody | DesignBody) -> Respons
     media_type = accepted(visit.accept, _ANSWERS)
     requested = design_request(body)
     visit.decoded()
-    answered = await designed(request, requested)
+    made = await designed(request, requested)
     if media_type == TAPS:
-        return _taps_alone(visit, answered)
-    content, times = answers.design_json(answered, visit)
-    return visit.response(content, times, designs=[(answered.model, answered.design)])
+        return _taps_alone(visit, made)
+    content, times = answers.design_json(made, visit)
+    return visit.response(content, times, designs=[(made.model, made.design)])
 
 
-def _taps_alone(visit: Visit, answered: Answered) -> Response:
+def _taps_alone(visit: Visit, made: Answered) -> Response:
     """Answer with the taps, and headers with some fields of the JSON answer."""
     began = perf_counter()
-    design, prediction = answered.design, answered.design.prediction
-    content = answered.taps.astype("<f4", copy=False).tobytes()
+    design, prediction = made.design, made.design.prediction
+    content = made.taps.astype("<f4", copy=False).tobytes()
     headers = {
-        "X-Model-Digest": answered.model.digest,
+        "X-Model-Digest": made.model.digest,
         "X-Refine-Applied": str(design.refinement.applied),
         "X-Predicted-NR-dB": f"{prediction.mean_noise_reduction_db:.4f}",
         "X-Predicted-AMP-dB": f"{prediction.amplification_db:.4f}",
     }
-    if answered.warnings:
-        headers["X-Warnings"] = ", ".join([warning["code"] for warning in answered.warnings])
+    if made.warnings:
+        headers["X-Warnings"] = ", ".join([warning["code"] for warning in made.warnings])
     times = visit.spent_ms(design.times_ms, began)
-    return visit.response(content, times, TAPS, headers, [(answered.model, design)])
+    return visit.response(content, times, TAPS, headers, [(made.model, design)])
 
 
 async def _design_items(request: Request, items: Sequence[SynthesisItem | HttpProblem]) -> Response:
@@ -203,7 +201,7 @@ async def _all_items(
             return
         for place, item, answer in zip(places, group, found, strict=True):
             outcomes[place] = (
-                _known_problem(answer) if isinstance(answer, SynthesisError) else _answered(item, used, answer)
+                _known_problem(answer) if isinstance(answer, SynthesisError) else answered(item, used, answer)
             )
 
     try:
@@ -264,7 +262,7 @@ async def evaluate(
     if answer.prediction.mean_noise_reduction_db < 0:
         (other,) = await evaluated(request, body.model, [problem], [np.negative(taps)])
         implausible += negated_filter(other.prediction)
-    loop = loop_of(with_latency(problem).conditions, partial(loop_gain, taps))
+    loop = loop_in(problem, taps)
     warnings = collect_warnings(
         sent_paths(conditions), problem, answer.prediction, implausible=implausible, loop=loop
     )

@@ -71,12 +71,43 @@ DESIGN: Json = {
 EVALUATE_BODY: Json = PATHS | {"fir": DESIGN["fir"]}
 
 
+_ROW = [0.8, -1.2, 0.5, 1.0, -1.6, 0.7]
+_LOOP: Json = {
+    "stable": True,
+    "gain_margin_db": 7.2,
+    "phase_margin_deg": 38.0,
+    "peak_db": 21.4,
+    "peak_hz": 98.0,
+    "max_sensitivity_db": 5.6,
+    "nearest_hz": 2150.0,
+    "loss_db": 0.0,
+}
+HYBRID_BODY: Json = PATHS | {"k": 1, "controller": {"n_sections": 4, "sample_rate": 192_000.0, "latency_us": 10.0}}
+HYBRID: Json = DESIGN | {
+    "prediction": EVALUATION["prediction"]
+    | {
+        "feedforward_noise_reduction_db": [14.0] * N_BANDS,
+        "feedback_noise_reduction_db": [7.5] * N_BANDS,
+        "playback_change_db": [-7.5] * N_BANDS,
+    },
+    "controller": {
+        "sos": [_ROW] * 4,
+        "sample_rate": 192_000.0,
+        "latency_us": 10.0,
+        "number_format": "float32",
+        "max_gain_db": 24.1,
+    },
+    "loop": _LOOP | {"conditions": [_LOOP | {"label": "conditions.0"}, _LOOP | {"label": "pressed"}]},
+}
+
+
 def _named(**values: Json) -> Json:
     """Examples as FastAPI takes them."""
     return {name.replace("_", " "): {"value": value} for name, value in values.items()}
 
 
 DESIGN_BODIES = _named(impulse_responses=PATHS, both_ears={"items": [PATHS, PATHS]}, two_conditions=CONDITIONS)
+HYBRID_BODIES = _named(both=HYBRID_BODY)
 EVALUATE_BODIES = _named(a_filter=EVALUATE_BODY)
 
 VERIFY_BODY: Json = EVALUATE_BODY | {

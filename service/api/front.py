@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model_store.store import ModelStore, ModelVersion
 from service.admission.admission import KEY_NAME, MANAGEMENT, Admission, Admitted, Gate
-from service.api.request_types import as_problem
+from service.api.validation import as_problem
 from service.engine.engine import Engine
 from service.engine.types import ClientDisconnected, RefusedJob
 from service.engine.work_share import WorkShare
@@ -52,6 +52,7 @@ _BODY_GATES = {
     "/synthesize": Gate.DESIGN,
     "/refine": Gate.DESIGN,
     "/evaluate": Gate.DESIGN,
+    "/hybrid": Gate.HYBRID,
     "/export": Gate.EXPORT,
     "/calibrate": Gate.CALIBRATION,
     "/verify": Gate.VERIFICATION,
@@ -73,6 +74,7 @@ class Service:
     engine: Engine
     calibrations: WorkShare
     exports: WorkShare
+    hybrids: WorkShare
     verifications: WorkShare
     admission: Admission
     metrics: Metrics

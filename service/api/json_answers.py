@@ -16,7 +16,7 @@ from service.api import answer_types
 from service.api.answer_types import BAND_CENTRE_HZ
 from service.api.front import JSON, Times, Visit
 from service.errors import HttpProblem
-from synthesis.bands import nominal_hz
+from synthesis.bands import AMP_BANDS, columns, nominal_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
 from synthesis.options import Sign
@@ -199,6 +199,9 @@ def prediction_document(prediction: Prediction) -> answer_types.PredictionAnswer
         "unknown_bands_hz": [nominal_hz(band) for band in prediction.unknown_bands],
         "counted_bands_hz": [nominal_hz(band) for band in prediction.counted_bands],
     }
+    if prediction.feedback_noise_reduction_db is not None:
+        for name in ("feedforward_noise_reduction_db", "feedback_noise_reduction_db", "playback_change_db"):
+            document[name] = getattr(prediction, name)[columns(AMP_BANDS)]
     if prediction.conditions:
         conditions = prediction.conditions
         document["worst_noise_reduction_db"] = min(

@@ -37,8 +37,9 @@ from service.api.front import Times, Visit
 from service.api.json_answers import Answered, dumped, prediction_document, refinement_document
 from service.api.options import CURVES, RefineOptions
 from service.api.problem import DesignRequest, design_request
-from service.api.request_types import DesignItem, validated
+from service.api.request_types import DesignItem
 from service.api.strict import Absent, StrictModel, floats
+from service.api.validation import validated
 from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.options import DEFAULT_MAX_GAIN_DB

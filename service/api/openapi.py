@@ -53,6 +53,7 @@ def add_document(app: FastAPI, settings: Settings) -> None:
                 schemas[kind.__name__] = TypeAdapter(kind).json_schema()
             for unused in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(unused, None)
+            _replace_number_constants(found)
             found["components"]["securitySchemes"] = {
                 "key": {"type": "http", "scheme": "bearer", "description": "An API key."},
                 "management": {"type": "http", "scheme": "bearer", "description": "A management key."},
@@ -98,6 +99,18 @@ def add_document(app: FastAPI, settings: Settings) -> None:
             "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         )
         return page
+
+
+def _replace_number_constants(schema: Any) -> None:
+    """Replace constant integers by ranges of one, in place: generators for Kotlin make texts of them."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "integer" and "const" in schema:
+            schema["minimum"] = schema["maximum"] = schema.pop("const")
+        for inner in schema.values():
+            _replace_number_constants(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            _replace_number_constants(inner)
 
 
 def description(settings: Settings) -> str:

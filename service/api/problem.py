@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.api.controllers import RunningController, in_sign
 from service.api.paths import SentCondition
 from service.api.request_types import DesignItem, SynthesisItem
 from service.errors import HttpProblem
+from synthesis.controller import Controller, controlled, loops_of
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths
 from synthesis.gain_curve import GainCurve
+from synthesis.loop import loop_gain, loop_of, worst_loop
 from synthesis.methods import spectrum
 from synthesis.options import FilterFields, ProblemFields, Sign
-from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, level_db
+from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, level_db, with_latency
 from synthesis.profiles import PROFILES
-from synthesis.types import Complex64, DesignOptions, Float32, Path, Paths, Problem
+from synthesis.types import Complex64, DesignOptions, Float32, Loop, Path, Paths, Problem
 from synthesis.unknown import length_of
 
 # Largest share of an impulse response's energy that resampling may discard: -40 dB.
@@ -64,19 +67,43 @@ def design_request(body: SynthesisItem) -> DesignRequest:
         A path is too long for the design grid.
     """
     conditions = body.all_conditions
-    problem = joint_problem(conditions, body.reference_psd, **{name: getattr(body, name) for name in _OF_PROBLEM})
+    options = {name: getattr(body, name) for name in _OF_PROBLEM}
+    problem = joint_problem(conditions, body.reference_psd, controller=running(body), **options)
     sent, n_feedbacks = sent_paths(conditions), sum([condition.feedback is not None for condition in conditions])
     k, profile = (body.k, body.profile) if isinstance(body, DesignItem) else (0, "fast")
-    options = _design_options(
+    how = _design_options(
         body.method, k, resolved_profile(profile, sent), body.leave_one_out, len(conditions), n_feedbacks
     )
-    return DesignRequest(body.model, options, body.sign, sent, problem)
+    return DesignRequest(body.model, how, body.sign, sent, problem)
 
 
 def filter_problem(body: Any) -> Problem:
     """Return the problem, without a ceiling, of a request about an existing filter."""
     options = {name: getattr(body, name) for name in _OF_FILTER if hasattr(body, name)}
-    return joint_problem(body.all_conditions, body.reference_psd, float("inf"), **options)
+    return joint_problem(body.all_conditions, body.reference_psd, float("inf"), controller=running(body), **options)
+
+
+def running(body: Any) -> Controller | None:
+    """Return the controller that runs in a request, for e = d - s * y."""
+    found = getattr(body, "controller", None)
+    return in_sign(found.controller, body.sign) if isinstance(found, RunningController) else None
+
+
+def loop_in(problem: Problem, taps: NDArray[Any]) -> Loop | None:
+    """Return the worst loop of a filter, and of its controller, in all conditions; None if there is no loop.
+
+    Parameters
+    ----------
+    problem
+        As sent.
+    taps
+        Filter, taps [2048] or response [16385].
+    """
+    if problem.controller is not None:
+        return worst_loop(loops_of(with_latency(controlled(problem)), taps))
+    if np.iscomplexobj(taps):
+        return loop_of(with_latency(problem).conditions, lambda feedback: spectrum(feedback) * taps)
+    return loop_of(with_latency(problem).conditions, partial(loop_gain, taps))
 
 
 def check_effect(taps: Float32, problem: Problem, *, may_be_none: bool = False) -> None:

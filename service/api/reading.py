@@ -32,8 +32,8 @@ from starlette.responses import Response
 from service.admission.admission import MAX_JSON_BYTES, json_too_large
 from service.api.front import JSON, TENSORS, Visit
 from service.api.options import CURVES, DECIMAL, FromText, option_fields
-from service.api.request_types import present
 from service.api.strict import shown
+from service.api.validation import present
 from service.errors import HttpProblem
 from synthesis.curve import Curve
 

@@ -5,26 +5,24 @@ Arrays of tensors may replace lists of numbers. Errors are HttpProblems that nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from difflib import get_close_matches
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
-    BaseModel,
     Field,
     PlainValidator,
     ValidationError,
     WrapValidator,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
 from hardware.filter_files import KINDS as FILE_KINDS
 from hardware.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Denominator, Target
 from hardware.second_order_sections import MAX_SECTIONS
 from hardware.short_fir import MAX_TAPS
 from hardware.targets import requested, targets
+from service.api.controllers import ControllerField, ControllerWishes, WishesField
 from service.api.options import FilterOptions, ModelOptions, ObjectiveOptions, RefineOptions, SynthesisOptions
 from service.api.paths import (
     OptionalPath,
@@ -36,21 +34,13 @@ from service.api.paths import (
     check_some_taps,
     check_taps,
 )
-from service.api.strict import Absent, Number, StrictModel, shown, shown_name
+from service.api.strict import Absent, Number, StrictModel, shown
+from service.api.validation import as_problem, naming, present, refuse_unused, validated
 from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.options import DEFAULTS
 from synthesis.types import MAX_CONDITIONS
-
-# Fields of calibrations' and designs' answers that requests ignore, so that clients can send answers on, alone or
-# merged.
-ANSWER_FIELDS = frozenset(
-    {"spectra", "bands", "verdict", "method", "refinement", "prediction", "loop", "warnings", "timings_ms"}
-)
-
-# Largest number of members of an object, ten times that of the largest request: every unknown one is an error.
-MAX_MEMBERS = 256
 
 # Names of known devices, for `/export`.
 TARGET_NAMES = tuple(targets())
@@ -58,7 +48,6 @@ TARGET_NAMES = tuple(targets())
 # Largest number of requests in one body.
 MAX_ITEMS = 16
 
-_RANGE_ERRORS = {"greater_than_equal", "less_than_equal", "greater_than", "less_than", "too_short", "too_long"}
 DEFAULT_MARGINS = {name: getattr(DEFAULTS, name) for name in ("min_gain_margin_db", "min_phase_margin_deg")}
 
 
@@ -112,7 +101,15 @@ class ConditionBody(PathPairBody):
     """Name of the condition in answers and errors."""
 
 
-class PathsBody(CommonBody, PathPairBody):
+class Controlled(StrictModel):
+    """A request about a filter, beside which a controller may run."""
+
+    controller: ControllerField = None
+    """Feedback controller that runs beside the filter, as `/hybrid` answers it: predictions, designs and loops are of
+    both."""
+
+
+class PathsBody(CommonBody, PathPairBody, Controlled):
     """A request about one condition."""
 
     weight: ClassVar[float] = 1.0
@@ -128,18 +125,7 @@ class PathsBody(CommonBody, PathPairBody):
         check_condition(self, self.reference_psd)
 
 
-@contextmanager
-def naming(prefix: str, label: object = None) -> Iterator[None]:
-    """Prefix every HttpProblem raised inside with the name of a condition."""
-    try:
-        yield
-    except HttpProblem as problem:
-        name = prefix + (f" ({shown_name(label)})" if isinstance(label, str) and label else "")
-        field = prefix if problem.field is None else f"{prefix}.{problem.field}"
-        raise HttpProblem(problem.code, f"{name}: {problem.detail}", field) from None
-
-
-def _conditions(value: object) -> list[ConditionBody] | None:
+def _conditions(value: object, kind: type[ConditionBody] = ConditionBody) -> list[ConditionBody] | None:
     """Read 1 to 16 conditions; HttpProblem names the faulty one."""
     if value is None:
         return None
@@ -151,14 +137,14 @@ def _conditions(value: object) -> list[ConditionBody] | None:
     read = []
     for n, item in enumerate(value):
         with naming(f"conditions.{n}", item.get("label") if isinstance(item, dict) else None):
-            read.append(validated(ConditionBody, item))
+            read.append(validated(kind, item))
     return read
 
 
 _ConditionList = Annotated[list[ConditionBody], Field(min_length=1, max_length=MAX_CONDITIONS)]
 
 
-class JointBody(CommonBody, Measured):
+class JointBody(CommonBody, Measured, Controlled):
     """A request about one filter for one or several conditions."""
 
     primary: OptionalPath = None
@@ -215,6 +201,48 @@ class SynthesisItem(JointBody, SynthesisOptions):
 
 class DesignItem(SynthesisItem, RefineOptions):
     """A request to `/refine`, or one of its `items`."""
+
+
+class HybridCondition(ConditionBody):
+    """A condition of a filter and a controller."""
+
+    stability_only: bool = False
+    """Whether the loop only has to be stable in it, and nothing else counts."""
+
+
+_HybridConditions = Annotated[list[HybridCondition], Field(min_length=1, max_length=MAX_CONDITIONS)]
+
+
+class HybridBody(DesignItem):
+    """Body of `/hybrid`."""
+
+    conditions: Annotated[
+        Any,
+        PlainValidator(partial(_conditions, kind=HybridCondition), json_schema_input_type=_HybridConditions),
+    ] = None
+    """Conditions for one filter and one controller, instead of `primary` and `secondary`."""
+    controller: WishesField = ControllerWishes()
+    """What the controller has to be."""
+    lend_wearing: bool = True
+    """Whether the loop must also be stable with the changes that pressing and loosening the earphone make to the
+    secondary path of the model's listeners, where this ear's was measured once."""
+
+    @property
+    def stability_only(self) -> Sequence[SentCondition]:
+        """Return the conditions in which the loop only has to be stable."""
+        return [item for item in self.conditions or () if item.stability_only]
+
+    @property
+    def all_conditions(self) -> Sequence[SentCondition]:
+        """Return the conditions that count."""
+        return (self,) if self.conditions is None else [item for item in self.conditions if not item.stability_only]
+
+    def check(self) -> None:
+        """Check the other fields, and that a condition counts."""
+        if not self.all_conditions:
+            found = "conditions: all of them are stability_only; let at least one count"
+            raise HttpProblem("invalid-field", found, "conditions")
+        super().check()
 
 
 def _item(value: object, handler: Any) -> Any:
@@ -339,83 +367,3 @@ class ExportBody(FilterField, JointBody, ObjectiveOptions):
         super().check()
         if not self.target.as_target().keeps(N_TAPS):
             check_some_taps(self.fir)
-
-
-Model = TypeVar("Model", bound=BaseModel)
-
-
-def refuse_unused(fields: object, defaults: Mapping[str, object], why: str, place: str = "") -> None:
-    """Refuse fields without effect, unless they have their defaults, which some clients always send.
-
-    Parameters
-    ----------
-    fields
-        Object with the fields.
-    defaults
-        Default by name of field.
-    why
-        Reason and remedy, for the message.
-    place
-        Prefix of the fields' names in the request.
-
-    Raises
-    ------
-    HttpProblem
-        `invalid-field`.
-    """
-    for name, default in defaults.items():
-        if getattr(fields, name) != default:
-            name = place + name
-            raise HttpProblem("invalid-field", f"{name}: it has no effect {why}, or leave {name} out", name)
-
-
-def present(document: object, kind: type[BaseModel] | None = None) -> dict[str, Any]:
-    """Return the fields of an object that are not null.
-
-    Parameters
-    ----------
-    document
-        A request, or a part of one.
-    kind
-        Type of the request, which ignores fields of answers that it does not have; None: a part of a request.
-
-    Raises
-    ------
-    HttpProblem
-        It is not an object, or has too many members.
-    """
-    if not isinstance(document, dict):
-        raise HttpProblem("invalid-field", f"{shown(document)} is not a JSON object; send one")
-    if len(document) > MAX_MEMBERS:
-        found = f"an object has {len(document)} members; no request has more than {MAX_MEMBERS}"
-        raise HttpProblem("invalid-field", found)
-    ignored = frozenset() if kind is None else ANSWER_FIELDS - kind.model_fields.keys()
-    return {name: value for name, value in document.items() if value is not None and name not in ignored}
-
-
-def validated(kind: type[Model], document: object) -> Model:
-    """Validate an object; raise the first of pydantic's errors as an HttpProblem."""
-    try:
-        return kind.model_validate(present(document))
-    except ValidationError as error:
-        raise as_problem(error.errors(include_url=False)[0], kind) from None
-
-
-def as_problem(error: ErrorDetails | Mapping[str, Any], kind: type[BaseModel] | None = None) -> HttpProblem:
-    """Convert one of pydantic's errors to a problem; kind is the body's type, for advice."""
-    field = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "missing":
-        return HttpProblem("missing-field", f"{field}: the field is missing; send it", field)
-    if error["type"] == "extra_forbidden":
-        name = shown_name(field)
-        near = get_close_matches(field[:80], kind.model_fields, 1) if kind else []
-        remedy = f"remove it, or write {near[0]}" if near else "remove it"
-        return HttpProblem("unknown-field", f"{name}: the field is unknown; {remedy}", name)
-    code = "out-of-range" if error["type"] in _RANGE_ERRORS else "invalid-field"
-    message = error["msg"].removeprefix("Value error, ")
-    if message.startswith(f"{field}: "):  # of a SynthesisError, which names its field and the remedy
-        return HttpProblem(code, message, field)
-    # Lower only the first letter: the rest may quote a value.
-    return HttpProblem(
-        code, f"{field}: {shown(error['input'])} is invalid: {message[:1].lower()}{message[1:]}", field
-    )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hardware.hybrid import HybridDesign
 from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_membership, columns, nominal_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.plausibility import PLAUSIBILITY, Finding
@@ -30,9 +31,14 @@ WARNINGS = {
     "ceiling_binds": "max_gain_db binds: it costs more than 0.3 dB of predicted noise reduction, compared with a "
     "Wiener filter or with the default ceiling, or where the loudspeaker is too quiet for that, with one that is as "
     "much higher.",
-    "unstable_loop": "The loop of filter and `feedback` is unstable: it howls, and the prediction does not hold.",
+    "unstable_loop": "The loop of filter and `feedback`, or of a controller, is unstable: it howls, and the "
+    "prediction does not hold.",
     "margins_bind": "The margins of the loop through `feedback` cost more than 0.3 dB of predicted noise "
     "reduction.",
+    "controller_amplifies": "With filter and controller a band from 20 Hz to 20 kHz is predicted to become louder by "
+    "more than 1 dB.",
+    "plant_unknown": "How wearing changes the secondary path was neither measured nor lent by the model: the "
+    "controller's margins hold for this seating alone, with 6 dB of level to spare.",
     "amplification": "A band from 50 Hz to 8 kHz is predicted to become louder by more than 1 dB.",
     "outer_band_louder": "A band from 20 to 40 Hz or from 10 to 20 kHz is predicted to become louder; by more than "
     "1 dB, or, below 50 Hz, at all.",
@@ -134,6 +140,19 @@ def collect_warnings(
     return warnings
 
 
+def controller_warnings(made: HybridDesign) -> list[dict[str, str]]:
+    """Collect the warnings on a controller."""
+    found = {}
+    if louder := _of_conditions(made.design.prediction, _louder, WIDE_BANDS, LOUDER_DB):
+        found["controller_amplifies"] = louder + "; lower controller.max_sensitivity_db, or allow less latency"
+    if made.is_plant_unknown:
+        found["plant_unknown"] = (
+            "measure the earphone pressed and loose too, and send these as conditions with stability_only, or use a "
+            "model of this earphone"
+        )
+    return [{"code": code, "detail": detail} for code, detail in found.items()]
+
+
 def negated_filter(negated: Prediction) -> tuple[Finding, ...]:
     """Return the finding for a filter that amplifies, from the prediction of its negative."""
     mean = negated.mean_noise_reduction_db
@@ -221,8 +240,8 @@ def _ceiling_binds(cost_db: float) -> str:
 
 def _unstable(loop: Loop) -> str:
     return (
-        f"the loop through `feedback` howls, its gain is {loop.peak_db:.1f} dB at {loop.peak_hz:.0f} Hz: do not "
-        "load this filter; design one with `feedback` in the request, or improve the seal"
+        f"the loop howls, its gain is {loop.peak_db:.1f} dB at {loop.peak_hz:.0f} Hz: do not load this; design with "
+        "`feedback` in the request, with a quieter `controller`, or improve the seal"
     )
 
 
@@ -234,7 +253,7 @@ def _margins_bind(cost_db: float) -> str:
     )
 
 
-def _louder(prediction: Prediction, bands: Sequence[int]) -> str | None:
+def _louder(prediction: Prediction, bands: Sequence[int], least_db: float = 0.0) -> str | None:
     """List the bands louder by more than LOUDER_DB or LOW_LOUDER_DB or, if many, their number and the worst."""
     louder_db = (-prediction.band_reduction_db).tolist()
     if max(louder_db) <= LOW_LOUDER_DB:
@@ -242,7 +261,7 @@ def _louder(prediction: Prediction, bands: Sequence[int]) -> str | None:
     found = {}
     for n in bands:
         hz, limit_db = _LOUDER_LIMITS[n]
-        if (level_db := louder_db[n - WIDE_BANDS[0]]) > limit_db:
+        if (level_db := louder_db[n - WIDE_BANDS[0]]) > max(limit_db, least_db):
             found[hz] = level_db
     if not found:
         return None

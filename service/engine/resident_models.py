@@ -50,7 +50,8 @@ class ResidentModels:
         """Set the number of resident models, at least 2; one more is in memory during a load."""
         self._store = store
         self._device = device
-        self._fallback = fallback
+        # When a Wiener filter replaces the generator's.
+        self.fallback = fallback
         self.default_model = default_model
         self.n_loads: Counter[str] = Counter(loaded=0, failed=0)
         self.last_load_s = 0.0
@@ -286,7 +287,7 @@ class ResidentModels:
     async def _load(self, version: ModelVersion) -> ResidentModel:
         def load() -> tuple[ResidentModel, float]:
             began = perf_counter()
-            model = ResidentModel.load(self._store, version, self._device, self._fallback)
+            model = ResidentModel.load(self._store, version, self._device, self.fallback)
             return model, perf_counter() - began
 
         try:

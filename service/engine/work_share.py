@@ -1,4 +1,4 @@
-"""Work beside the designs: calibrations, exports and verifications, in one thread per kind.
+"""Work beside the designs: calibrations, exports, hybrid designs and verifications, in one thread per kind.
 
 So no kind waits for another one's queue. Their priority is above that of the design workers: they are few, and take as
 long as a hundred designs. Neither the event loop nor the designs wait for them: NumPy releases Python's lock during

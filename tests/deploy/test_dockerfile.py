@@ -16,6 +16,7 @@ from service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "Dockerfile"
+LOCK = (ROOT / "requirements.txt").read_text()
 TEXT = re.sub(r"\\\n", " ", DOCKERFILE.read_text())
 
 
@@ -55,6 +56,17 @@ def test_health_check_prefers_management_port(answering: str) -> None:
         environment = {"PRIME_PORT": str(silent.getsockname()[1])} | {answering: str(server.server_port)}
         threading.Thread(target=server.handle_request, daemon=True).start()
         assert subprocess.run(check, env=environment, timeout=20, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def test_served_packages_have_digests_of_pinned_versions() -> None:
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    blocks = re.findall(r"^([\w.-]+)==(\S+)(.*\n(?:    --hash=sha256:[0-9a-f]{64}.*\n?)+)", LOCK, re.MULTILINE)
+    assert len(blocks) == len(re.findall(r"^[\w.-]+==", LOCK, re.MULTILINE))
+    normalised = {re.sub(r"[_.]", "-", name).lower(): version for name, version in pins.items()}
+    for name, version, _ in blocks:
+        assert normalised.get(name, version) == version
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {re.match(r"[\w-]+", item)[0] for item in needed} <= {name for name, *_ in blocks}  # type: ignore[index]
 
 
 def test_every_dependency_is_pinned() -> None:

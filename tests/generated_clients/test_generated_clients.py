@@ -17,6 +17,7 @@ from tests.service.program import Program
 __all__ = ["default_model", "ear", "program", "store_folder"]
 
 HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples" / "clients"
 # Where `make generators` installs them.
 GENERATORS = HERE.parents[1] / ".generators"
 PYTHON = GENERATORS / "python" / "bin"
@@ -30,7 +31,6 @@ design = refine.sync(client=Client(sys.argv[1]), body=DesignBody.from_dict(json.
 print(json.dumps(design.fir))
 """
 IN_TYPESCRIPT = {
-    "openapi_fetch": ["openapi-typescript", "openapi.json", "-o", "openapi_typescript/schema.d.ts"],
     "hey_api": ["openapi-ts", "-i", "openapi.json", "-o", "hey_api"],
     "orval": ["orval", "--config", "orval.config.mjs"],
 }
@@ -96,6 +96,51 @@ def test_typescript_client_designs(name: str, folder: Path, program: Program, bo
     run(NPM / "esbuild", f"{name}.ts", "--bundle", "--format=esm", f"--outfile={name}.mjs", folder=folder)
     output = run("node", f"{name}.mjs", program.address, body, folder=folder)
     assert_designed(output, program, body)
+
+
+@pytest.mark.skipif(not NPM.is_dir(), reason="the generators for TypeScript are missing: make generators")
+def test_typescript_example_designs(folder: Path, program: Program, body: str) -> None:
+    """The example of the documentation, with the commands that it states."""
+    example = folder / "example"
+    example.mkdir()
+    (example / "package.json").write_text('{"type": "module"}')
+    (example / "node_modules").symlink_to(GENERATORS / "node_modules")
+    (example / "ear.json").write_text(body)
+    shutil.copy(EXAMPLES / "typescript" / "design.ts", example)
+    run(NPM / "openapi-typescript", "../openapi.json", "-o", "schema.d.ts", folder=example)
+    options = ("--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck")
+    run(NPM / "tsc", *options, "design.ts", folder=example)
+    assert "predicted noise reduction" in run("node", "design.js", program.address, "ear.json", folder=example)
+    assert_designed(json.dumps(json.loads((example / "control_filter.json").read_text())["fir"]), program, body)
+
+
+KOTLIN = NPM.parent / "kotlin-compiler" / "bin" / "kotlinc"
+# What the generated code needs, where Maven keeps what it has fetched.
+JARS = [
+    next((Path.home() / ".m2" / "repository").glob(pattern), None)
+    for pattern in (
+        "com/google/code/gson/gson/2.1*/gson-*.jar",
+        "com/squareup/okhttp3/okhttp/4.12*/okhttp-*.jar",
+        "com/squareup/okio/okio-jvm/3.*/okio-jvm-*.jar",
+    )
+]
+
+
+@pytest.mark.skipif(
+    not (shutil.which("java") and KOTLIN.exists() and all(JARS) and (PYTHON / "openapi-generator-cli").exists()),
+    reason="missing: npm install --prefix .generators kotlin-compiler@2.4.20, OkHttp and Gson of Maven",
+)
+def test_kotlin_example_designs(folder: Path, program: Program, body: str) -> None:
+    """Generated code and example compile, and the program designs."""
+    options = ("-g", "kotlin", "--additional-properties", "serializationLibrary=gson", "-o", "gson")
+    run(PYTHON / "openapi-generator-cli", "generate", "-i", "openapi.json", *options, folder=folder)
+    (folder / "ear.json").write_text(body)
+    jars = ":".join(map(str, JARS))
+    sources = ("gson/src/main/kotlin", EXAMPLES / "kotlin" / "Design.kt")
+    run("bash", KOTLIN, *sources, "-cp", jars, "-nowarn", "-include-runtime", "-d", "design.jar", folder=folder)
+    found = run("java", "-cp", f"design.jar:{jars}", "DesignKt", program.address, "ear.json", folder=folder)
+    assert "predicted noise reduction" in found
+    assert_designed(json.dumps(json.loads((folder / "control_filter.json").read_text())["fir"]), program, body)
 
 
 @pytest.mark.skipif(

@@ -8,7 +8,8 @@ import safetensors.numpy
 
 from prime_anc_client import DriveTake, Take, wire
 from service.api.reading import parse_tensors
-from service.api.request_types import DesignBody, validated
+from service.api.request_types import DesignBody
+from service.api.validation import validated
 from synthesis.conventions import N_BINS
 
 

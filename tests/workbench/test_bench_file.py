@@ -21,7 +21,8 @@ SCHEMA = json.loads((WORKBENCH / "bench_file.schema.json").read_text())
 SCRIPT = """
 import { readFileSync } from "node:fs";
 import { readBench, sessionDocument } from "./bench_file.mjs";
-const state = { ears: [], kept: [], current: 0, joint: false, settings: { k: "1", ceiling: "25", method: "prime" } };
+const settings = { k: "1", ceiling: "30", max_gain_db: "100:20,1000:25", risk_weight: "2", method: "prime" };
+const state = { ears: [], kept: [], current: 0, joint: false, settings };
 for (const name of process.argv.slice(2)) {
   const found = readBench(name, JSON.parse(readFileSync(name)));
   state.ears.push(...found.ears);
@@ -56,7 +57,10 @@ def test_session_returns_same_taps_bit_by_bit(tmp_path: Path) -> None:
     measurement = {"primary": {"impulse_response": primary.tolist()}, "secondary": secondary.tolist()}
     ear, filter_file, session = tmp_path / "ear.json", tmp_path / "filter.json", tmp_path / "session.json"
     ear.write_text(json.dumps(measurement | {"coherence": coherence, "sign": "plus"}))
-    run("design", ear, "-k", 1, "--max-gain-db", 25, "-o", filter_file)
+    curve = tmp_path / "curve.csv"
+    curve.write_text("100 20\n1000 25\n")
+    flags = ("-k", 1, "--max-gain-db", curve, "--risk-weight", 2)
+    run("design", ear, *flags, "-o", filter_file)
     designed = json.loads(filter_file.read_text())
     saved = page_session(tmp_path, ear, filter_file)
     fir = np.frombuffer(base64.b64decode(saved["kept"][0]["design"]["fir"]["float32"]), "<f4")
@@ -66,6 +70,13 @@ def test_session_returns_same_taps_bit_by_bit(tmp_path: Path) -> None:
     run("design", session, "-o", tmp_path / "again.json")  # the session's options
     again = json.loads((tmp_path / "again.json").read_text())
     assert (again["fir"], again["sign"]) == (designed["fir"], "plus")
+    noise = {
+        "name": "hum.wav",
+        "psd": {"float32": base64.b64encode(np.eye(1, 16385, 80, dtype="<f4") + 1e-6).decode()},
+    }
+    session.write_text(json.dumps(saved | {"noise": noise}))
+    run("design", session, "-o", tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_text())["fir"] != designed["fir"]
     run("evaluate", f"{session}#{filter_file}", session)
     run("session", ear, filter_file, "-o", session)
     from_command = json.loads(session.read_text())

@@ -1,0 +1,31 @@
+// Design a filter through types that openapi-typescript makes of the service's document; see ../README.md.
+
+import { readFile, writeFile } from "node:fs/promises";
+import process from "node:process";
+import createClient from "openapi-fetch";
+import type { components, paths } from "./schema.js";
+
+const [address, file] = process.argv.slice(2);
+if (!address || !file) throw new Error("usage: design.js ADDRESS MEASUREMENT.json");
+const measured = JSON.parse(await readFile(file, "utf8")) as components["schemas"]["DesignBody"];
+
+const key = process.env.PRIME_API_KEY;
+const client = createClient<paths>({ baseUrl: address, headers: key ? { Authorization: `Bearer ${key}` } : {} });
+
+// A 503 says when to ask again; nothing is stored, so that repeating is safe.
+async function design() {
+  for (let attempt = 0; ; attempt++) {
+    const { data, error, response } = await client.POST("/refine", { body: measured, params: { query: { k: 1 } } });
+    if (data !== undefined && typeof data !== "string") return data;
+    if (response.status !== 503 || attempt === 3) {
+      throw new Error(`${JSON.stringify(error)} (request ${response.headers.get("x-request-id")})`);
+    }
+    await new Promise((resume) => setTimeout(resume, 1e3 * Number(response.headers.get("retry-after") ?? 1)));
+  }
+}
+
+const found = await design();
+const { mean_noise_reduction_db: reduction, interval_db: interval } = found.prediction!;
+console.log(`predicted noise reduction: ${reduction.toFixed(1)} ± ${interval?.toFixed(1)} dB`);
+for (const { code, detail } of found.warnings ?? []) console.error(`warning: ${code}: ${detail}`);
+await writeFile("control_filter.json", JSON.stringify(found));

@@ -1,0 +1,172 @@
+"""Feedback controllers in requests and answers: one that runs beside the filter, or the wishes for a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from functools import lru_cache
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PlainValidator
+
+from hardware.fixed_point import parse_format, quantise_sections
+from hardware.realise import realised_sections
+from service.api.strict import Number, StrictModel, shown
+from service.api.validation import naming, validated
+from service.errors import HttpProblem
+from synthesis.controller import Controller
+from synthesis.errors import InvalidOption
+from synthesis.options import ControllerFields, Sign
+from synthesis.sections import Sections
+
+MAX_SECTIONS = 16
+RATES_HZ = (48_000.0, 768_000.0)
+MAX_LATENCY_US = 10_000.0
+# Of a coefficient.
+LARGEST = 1e12
+# Members of an answer's controller that a request ignores: they follow from the others.
+DERIVED = frozenset({"words", "shift", "scaling", "max_gain_db", "needed_number_format"})
+
+_Row = Annotated[list[Number], Field(min_length=6, max_length=6)]
+_Rows = Annotated[list[_Row], Field(min_length=1, max_length=MAX_SECTIONS)]
+
+
+def _sos(value: object) -> NDArray[np.float64]:
+    """Read rows b0, b1, b2, 1, a1, a2."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if not isinstance(value, list) or not all(isinstance(row, list) and len(row) == 6 for row in value):
+        raise HttpProblem("invalid-field", "sos: send rows of six numbers, b0, b1, b2, 1, a1, a2", "sos")
+    if not 1 <= len(value) <= MAX_SECTIONS:
+        raise HttpProblem("out-of-range", f"sos: {len(value)} sections; send 1 to {MAX_SECTIONS}", "sos")
+    for n, row in enumerate(value):
+        for item in row:
+            if type(item) not in (int, float) or not abs(item) <= LARGEST:
+                found = f"sos: {shown(item)} in section {n} is not a finite number; send numbers"
+                raise HttpProblem("invalid-field", found, "sos")
+    rows = np.array(value, np.float64)
+    if (rows[:, 3] != 1).any():
+        n = int((rows[:, 3] != 1).argmax())
+        found = f"sos: a0 of section {n} is {rows[n, 3]:g}; divide the section by it, so that it is 1"
+        raise HttpProblem("invalid-field", found, "sos")
+    if not rows[:, :3].any(1).all():
+        n = int((~rows[:, :3].any(1)).argmax())
+        found = f"sos: section {n} has a gain of zero; send the sections that run, or leave `controller` out"
+        raise HttpProblem("invalid-field", found, "sos")
+    return rows
+
+
+class RunningController(StrictModel):
+    """A feedback controller K that runs beside the filter, y = W x + K e, as `/hybrid` answers it."""
+
+    sos: Annotated[Any, PlainValidator(_sos, json_schema_input_type=_Rows)]
+    """Second-order sections in `sign`, rows b0, b1, b2, 1, a1, a2."""
+    sample_rate: Number = Field(ge=RATES_HZ[0], le=RATES_HZ[1])
+    """Rate of the chip that runs it, Hz."""
+    latency_us: Number = Field(0.0, ge=0, le=MAX_LATENCY_US)
+    """Delay of the chip's loop, converters and computation, that `secondary` does not contain."""
+    number_format: str = "float64"
+    """Format in which the chip holds its coefficients: `float32`, `float64` or `qI.F`."""
+
+    @property
+    def controller(self) -> Controller:
+        """Return the controller in its number format; HttpProblem if it is unstable."""
+        try:
+            return _held(self.sos.tobytes(), float(self.sample_rate), float(self.latency_us), self.number_format)
+        except InvalidOption as error:
+            is_format = str(error).startswith("number_format")
+            field = "number_format" if is_format else "sos"
+            detail = str(error) if is_format else f"sos: {str(error).partition(': ')[2]}"
+            raise HttpProblem("invalid-field", detail, field) from None
+
+
+@lru_cache(64)  # clients repeat one controller, whose response takes longer than a design
+def _held(sos: bytes, sample_rate_hz: float, latency_us: float, number_format: str) -> Controller:
+    """Return a controller as its number format holds it."""
+    sections = Sections(np.frombuffer(sos).reshape(-1, 6), sample_rate_hz)
+    # Before the format moves its poles.
+    exact = Controller(sections, 1e-6 * latency_us)
+    words = parse_format(number_format)
+    if words is not None:
+        return Controller(quantise_sections(sections, words)[0], exact.latency_s)
+    if number_format == "float32":
+        return Controller(
+            Sections(sections.rows.astype(np.float32).astype(np.float64), sample_rate_hz), exact.latency_s
+        )
+    return exact
+
+
+@lru_cache(64)
+def _negated(controller: Controller) -> Controller:
+    rows = controller.sections.rows.copy()
+    rows[0, :3] *= -1
+    return Controller(Sections(rows, controller.sections.sample_rate_hz), controller.latency_s)
+
+
+def _running(value: object) -> RunningController | None:
+    """Read a controller that runs; HttpProblem names the faulty field."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        value = {name: item for name, item in value.items() if name not in DERIVED}
+    with naming("controller"):
+        found = validated(RunningController, value)
+        _ = found.controller
+    return found
+
+
+ControllerField = Annotated[Any, PlainValidator(_running, json_schema_input_type=RunningController)]
+
+
+class ControllerWishes(StrictModel, ControllerFields):
+    """What a new controller has to be."""
+
+
+def _wishes(value: object) -> ControllerWishes:
+    """Read the wishes for a controller; HttpProblem names the faulty field."""
+    with naming("controller"):
+        found = validated(ControllerWishes, value)
+        try:
+            parse_format(found.number_format)
+        except InvalidOption as error:
+            raise HttpProblem("invalid-field", str(error), "number_format") from None
+    return found
+
+
+WishesField = Annotated[Any, PlainValidator(_wishes, json_schema_input_type=ControllerWishes)]
+
+
+def wanted(wishes: ControllerWishes) -> ControllerFields:
+    """Return the wishes as the method takes them."""
+    return ControllerFields(**{item.name: getattr(wishes, item.name) for item in fields(ControllerFields)})
+
+
+def in_sign(controller: Controller, sign: Sign) -> Controller:
+    """Return a controller of a request as the method takes it, for e = d - s * y, or the other way round."""
+    return controller if sign == "minus" else _negated(controller)
+
+
+def controller_document(
+    controller: Controller, number_format: str, sign: Sign, needed_format: str | None = None
+) -> Mapping[str, Any]:
+    """Return the `controller` of an answer, in the request's sign."""
+    realised = realised_sections(in_sign(controller, sign).sections, number_format)
+    assert realised.sections is not None
+    document: dict[str, Any] = {
+        "sos": realised.sections.rows.tolist(),
+        "sample_rate": realised.sample_rate_hz,
+        "latency_us": 1e6 * controller.latency_s,
+        "number_format": number_format,
+        "max_gain_db": realised.max_gain_db,
+    }
+    if realised.quantised is not None and realised.scaling is not None:
+        document |= {
+            "words": realised.quantised.words.tolist(),
+            "shift": realised.quantised.shift.tolist(),
+            "scaling": asdict(realised.scaling),
+        }
+    if needed_format is not None:
+        document["needed_number_format"] = needed_format
+    return document

@@ -1,0 +1,89 @@
+"""POST /hybrid: a control filter and a feedback controller, designed together."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Request
+from starlette.responses import Response
+
+from hardware.hybrid import HybridDesign, design_hybrid
+from service.api import answer_types, examples
+from service.api.controllers import controller_document, wanted
+from service.api.design import answered
+from service.api.documentation import DESIGN_CODES, described
+from service.api.front import Visit, disconnected
+from service.api.json_answers import accepted, design_document, with_times
+from service.api.problem import DesignRequest, design_request, joint_problem
+from service.api.reading import ReadingRoute
+from service.api.request_types import HybridBody
+from service.api.warnings import controller_warnings
+from service.engine.work import HybridWork, work_of
+from synthesis.design import Model
+
+router = APIRouter(route_class=ReadingRoute)
+
+
+@router.post(
+    "/hybrid",
+    response_model=answer_types.HybridAnswer,
+    **described(
+        "Paths in, filter and feedback controller out",
+        DESIGN_CODES,
+        examples.HYBRID,
+        HybridBody,
+        ("Server-Timing",),
+    ),
+)
+async def hybrid(
+    request: Request, body: Annotated[HybridBody, Body(openapi_examples=examples.HYBRID_BODIES)]
+) -> Response:
+    """Design a controller on the error microphone, y = W x + K e, and the filter in the loop that it closes. The loop
+    is stable, with all margins, in all conditions, as the earphone is worn otherwise, and at -3 to 3 dB."""
+    visit: Visit = request.state.visit
+    visit.design_method = body.method
+    accepted(visit.accept)
+    requested = design_request(body)
+    wishes = wanted(body.controller)
+    others = [joint_problem([item], None, float("inf")).conditions[0] for item in body.stability_only]
+    watch = partial(disconnected, request)
+    resident = await visit.service.engine.models.model(body.model, visit.due, watch)
+    n_lent = len(resident.parameters.wearing) if body.lend_wearing else 0
+    work = HybridWork(
+        requested.options, wishes.n_sections, len(requested.problem.conditions) + len(others) + n_lent
+    )
+    visit.decoded()
+
+    def run() -> HybridDesign:
+        # The core, since other backends belong to their threads.
+        model = resident.model
+        on_core = model if model.backend is model.core else Model(model.parameters, model.core)
+        return design_hybrid(
+            requested.problem,
+            requested.options,
+            on_core,
+            wishes,
+            stability_only=others,
+            lend_wearing=body.lend_wearing,
+            fallback=visit.service.engine.models.fallback,
+        )
+
+    made = await visit.service.hybrids.run(run, visit.due, watch, work_of(work))
+    design = made.design
+    found = answered(requested, resident.version, design)
+    found = replace(found, warnings=[*found.warnings, *controller_warnings(made)])
+    document = design_document(found) | _of_both(made, requested, wishes.number_format)
+    content, times = with_times(document, design.times_ms, visit)
+    return visit.response(content, times, designs=[(resident.version, design)])
+
+
+def _of_both(made: HybridDesign, requested: DesignRequest, number_format: str) -> dict[str, Any]:
+    """Return what the answer has besides that of a filter."""
+    assert made.design.loop is not None
+    loops = [{"label": label, **asdict(loop)} for label, loop in made.loops]
+    return {
+        "controller": controller_document(made.controller, number_format, requested.sign, made.needed_format),
+        "loop": asdict(made.design.loop) | {"conditions": loops},
+    }

@@ -1,0 +1,138 @@
+"""Filter and controller by HTTP: the answer, its use in other requests, and controllers that are refused."""
+
+import numpy as np
+import pytest
+
+from service.engine.work import HybridWork, work_of
+from synthesis.types import DesignOptions
+from tests.data.six_ears import FILE
+from tests.service.api.test_design import ask
+from tests.service.bodies import post_packed
+from tests.service.conftest import connected
+
+pytestmark = pytest.mark.anyio
+WISHES = {"n_sections": 3, "sample_rate": 96_000.0, "latency_us": 10.0, "number_format": "q5.27"}
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """A measured ear, as a request."""
+    with np.load(FILE) as stored:
+        secondary, primary = stored["013"][:1024, 0], stored["013"][:1024, 4]
+    paths = {"primary": primary, "secondary": secondary}
+    fields = {name: {"impulse_response": path.tolist()} for name, path in paths.items()}
+    return fields | {"sample_rate": 48_000, "model": "bose-qc20", "sign": "plus"}
+
+
+@pytest.fixture(scope="module")
+async def made(app, measured):
+    """Filter and controller for it."""
+    async with connected(app) as client:
+        return await ask(client, "/hybrid", measured | {"k": 1, "controller": WISHES})
+
+
+@pytest.fixture
+def running(measured, made):
+    """A request about both."""
+    return measured | {name: made[name] for name in ("fir", "controller")}
+
+
+async def test_answer_has_both(made):
+    prediction = made["prediction"]
+    shares = [np.array(prediction[f"{name}_noise_reduction_db"]) for name in ("feedforward", "feedback")]
+    np.testing.assert_allclose(sum(shares), prediction["noise_reduction_db"], atol=1e-3)
+    assert shares[1][0] > 5
+    controller = made["controller"]
+    words = np.array(controller["words"]) * 2.0 ** (np.array(controller["shift"])[:, None] - 27)
+    np.testing.assert_array_equal(np.array(controller["sos"])[:, [0, 1, 2, 4, 5]], words)
+    labels = [item["label"] for item in made["loop"]["conditions"]]
+    assert labels[0] == "conditions.0"
+    assert len(labels) > 3
+    assert made["loop"]["max_sensitivity_db"] == max(
+        item["max_sensitivity_db"] for item in made["loop"]["conditions"]
+    )
+
+
+async def test_evaluation_equals_prediction(client, running, made):
+    found = await ask(client, "/evaluate", running)
+    for name in ("noise_reduction_db", "feedback_noise_reduction_db", "playback_change_db"):
+        np.testing.assert_allclose(found["prediction"][name], made["prediction"][name], atol=1e-3)
+
+
+async def test_filter_is_designed_around_controller(client, measured, running, made):
+    body = measured | {"controller": made["controller"], "k": 1}
+    found = await ask(client, "/refine", body)
+    np.testing.assert_allclose(found["fir"], made["fir"], atol=1e-4 * np.abs(made["fir"]).max())
+    packed = await post_packed(client, "/refine", body)
+    np.testing.assert_array_equal(packed.json()["fir"], found["fir"])
+
+
+async def test_stability_only_condition_has_loop(client, measured):
+    paths = {name: measured[name] for name in ("primary", "secondary")}
+    rest = {name: item for name, item in measured.items() if name not in paths}
+    conditions = [paths | {"label": "loose", "stability_only": True}, paths | {"label": "worn"}]
+    body = rest | {"conditions": conditions, "controller": {"n_sections": 1}, "lend_wearing": False, "k": 0}
+    found = await ask(client, "/hybrid", body)
+    assert [item["label"] for item in found["loop"]["conditions"]] == ["conditions.0 (worn)", "loose"]
+    assert "plant_unknown" in [item["code"] for item in found["warnings"]]
+
+
+ROW = [0.1, 0.0, 0.0, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"sample_rate": 44_100.0}, "controller.sample_rate"),
+        ({"sos": [ROW] * 17}, "controller.sos"),
+        ({"sos": [[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]]}, "controller.sos"),
+        ({"sos": [[1e300, 0.0, 0.0, 1.0, 0.0, 0.0]]}, "controller.sos"),
+        ({"sos": [[0.1, 0.0, 0.0, 1.0, -2.1, 1.0]]}, "controller.sos"),
+        ({"number_format": "int"}, "controller.number_format"),
+        ({"colour": "red"}, "controller.colour"),
+    ],
+)
+async def test_unusable_controller_is_named(client, running, change, field):
+    controller = {"sos": [ROW], "sample_rate": 48_000, "number_format": "q5.27"} | change
+    answer = await client.post("/evaluate", json=running | {"controller": controller})
+    assert (answer.status_code, answer.json()["field"]) == (422, field), answer.text
+
+
+async def test_howling_controller_is_refused(client, running, made):
+    sos = np.array(made["controller"]["sos"])
+    sos[0, :3] *= -1
+    controller = made["controller"] | {"sos": sos.tolist()}
+    answer = await client.post("/refine", json={**running, "fir": None, "controller": controller})
+    assert (answer.status_code, answer.json()["field"]) == (422, "controller")
+    assert "Hz" in answer.json()["detail"]
+    assert "conditions.0" in answer.json()["detail"]
+
+
+async def test_wish_out_of_range_is_named(client, measured):
+    answer = await client.post("/hybrid", json=measured | {"controller": {"n_sections": 17}})
+    assert (answer.status_code, answer.json()["field"]) == (422, "controller.n_sections")
+
+
+async def test_hybrid_is_refused_past_deadline(client, measured):
+    answer = await client.post("/hybrid", json=measured, headers={"X-Deadline-Ms": "5"})
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:prime-anc:problem:deadline-passed")
+
+
+def test_work_grows_with_sections_and_plants():
+    works = [work_of(HybridWork(DesignOptions(), *size)) for size in ((8, 3), (16, 3), (16, 9))]
+    assert sorted(set(works)) == works
+
+
+async def test_export_is_designed_in_closed_loop(client, running, made):
+    body = running | {"target": {"n_sections": 4, "sample_rate": 96_000.0, "number_format": "q5.27"}}
+    found = await ask(client, "/export", body)
+    assert found["controller"]["words"] == made["controller"]["words"]
+    full = made["prediction"]["mean_noise_reduction_db"]
+    assert found["prediction"]["mean_noise_reduction_db"] == pytest.approx(full - found["loss_db"], abs=0.01)
+    alone = await ask(client, "/export", {**body, "controller": None})
+    evaluated = await ask(client, "/evaluate", running)
+    assert found["loop"]["max_sensitivity_db"] == pytest.approx(evaluated["loop"]["max_sensitivity_db"], abs=1e-6)
+    assert alone["coefficients"]["sos"] != found["coefficients"]["sos"]
+    header = await client.post("/export", json=body | {"file": "c"})
+    assert "hybrid_step" in header.text
+    assert str(made["controller"]["words"][0][0]) in header.text
