@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,21 @@ import orjson
 from numpy.typing import NDArray
 
 from measurement.files.errors import FileError
+from synthesis.options import curve_kinds, option_schemas
 
 Json = dict[str, Any]
 
 # Fields of a measurement that a request takes.
 PATH_FIELDS = ("primary", "secondary", "coherence", "feedback", "uncertainty", "sign")
 _PATHS = ("primary", "secondary", "feedback")
-# Controls of the page, by the option that they set.
-_SETTINGS = {"k": "k", "ceiling": "max_gain_db", "latency": "latency_samples", "method": "method"}
+# Options by the page's control, the later before the earlier; the control of any other is option-NAME.
+_CONTROLS = {
+    "k": "k",
+    "method": "method",
+    "ceiling": "max_gain_db",
+    "ceiling-curve": "max_gain_db",
+    "latency": "latency_samples",
+}
 
 
 def load(file: Path) -> Json:
@@ -89,20 +97,46 @@ def series(file: Path, name: str, value: Any) -> Any:
         raise FileError(f"{file}: its {name} is no base64 of float32 ({error})") from error
 
 
-def settings(document: Json) -> Json:
-    """Return the options of a design that a session sets; values that are none are left out."""
+def settings(document: Json, measured: Sequence[Json]) -> Json:
+    """Return the options of a design that a session sets.
+
+    Defaults are left out, texts that are no value, and, as on the page, options that these measurements give no effect.
+    """
+    texts = {control: str(text) for control, text in Json(document.get("settings") or {}).items()}
+    chosen = {option: texts[control] for control, option in _CONTROLS.items() if texts.get(control)}
+    prefix = "option-"
+    chosen |= {name.removeprefix(prefix): text for name, text in texts.items() if name.startswith(prefix) and text}
     found: Json = {}
-    for control, option in _SETTINGS.items():
-        value = Json(document.get("settings") or {}).get(control)
-        if option == "method":
-            found |= {option: value} if isinstance(value, str) and value else {}
+    for option, text in chosen.items():
+        schema = option_schemas().get(option)
+        if schema is None or not _has_effect(option, measured):
             continue
-        try:
-            number = float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
-            continue
-        found[option] = int(number) if option == "k" else number
+        with suppress(ValueError):
+            value = _value(option, schema, text)
+            if value != schema.get("default"):
+                found[option] = value
     return found
+
+
+def _has_effect(option: str, measured: Sequence[Json]) -> bool:
+    if option.startswith("min_"):
+        return any("feedback" in ear for ear in measured)
+    if option in ("exact", "snr_db"):
+        return any("coherence" not in ear and "uncertainty" not in ear for ear in measured)
+    return option != "leave_one_out" or len(measured) > 1
+
+
+def _value(option: str, schema: Json, text: str) -> Any:
+    """Convert a control's text to a value; raises ValueError."""
+    if schema.get("type") == "boolean":
+        return text == "true"
+    if schema.get("type") == "integer":
+        return int(text)
+    if (kind := curve_kinds().get(option)) and ":" in text:
+        pairs = [tuple(map(float, pair.split(":"))) for pair in text.split(",")]
+        hz, values = zip(*pairs, strict=True)
+        return {"frequency_hz": list(hz), kind.VALUES: list(values)}
+    return text if schema.get("type") == "string" else float(text)
 
 
 def control_filter(file: Path, document: Json, name: str = "") -> Json:

@@ -59,7 +59,9 @@ def ears(
         remarks += _remarks(file, found)
         label = str(found.get("label", "")) if "session" in document else file.stem
         measured.append((label, bench_file.path_fields(file, found)))
-    settings = bench_file.settings(document) if "session" in document else {}
+    settings: Json = {}
+    if "session" in document:
+        settings = bench_file.settings(document, [fields for _, fields in measured])
     if settings:
         said = ", ".join(f"{name} {value}" for name, value in settings.items())
         remarks += (f"options of this session unless you give others: {said}",)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from cli import bench_file
 from cli.__main__ import main
 from tests.service import models
 
@@ -82,3 +83,25 @@ def test_session_without_measurement_is_refused(tmp_path: Path) -> None:
     assert "no measurement in use" in found.output
     found = CliRunner().invoke(main, ["evaluate", str(tmp_path / "s.json"), str(tmp_path / "s.json")])
     assert "keeps no filter" in found.output or "no measurement in use" in found.output
+
+
+def test_every_control_of_a_session_is_an_option(tmp_path: Path) -> None:
+    """As the page does: defaults, texts without a value and options without an effect are left out."""
+    settings = {
+        "k": "1", "method": "wmmse", "ceiling": "25", "ceiling-curve": "100:12,1000:24", "latency": "0",
+        "volume": "-20", "option-risk_weight": "2.5", "option-exact": "true", "option-profile": "fast", "option-snr_db": "",
+        "option-band_weights": "50:1,1000:2", "option-min_gain_margin_db": "9", "option-unknown": "1",
+    }  # fmt: skip
+    expected = {
+        "k": 1,
+        "method": "wmmse",
+        "max_gain_db": {"frequency_hz": [100, 1000], "gain_db": [12, 24]},
+        "risk_weight": 2.5,
+        "exact": True,
+        "band_weights": {"frequency_hz": [50, 1000], "weight": [1, 2]},
+    }
+    bare = {"primary": [0.0, 1.0], "secondary": [1.0]}
+    assert bench_file.settings({"settings": settings}, [bare]) == expected
+    del expected["exact"]
+    with_loop = bare | {"coherence": [0.5], "feedback": [0.0, 0.1]}
+    assert bench_file.settings({"settings": settings}, [with_loop]) == expected | {"min_gain_margin_db": 9}
