@@ -89,8 +89,9 @@ def test_every_control_of_a_session_is_an_option(tmp_path: Path) -> None:
     """As the page does: defaults, texts without a value and options without an effect are left out."""
     settings = {
         "k": "1", "method": "wmmse", "ceiling": "25", "ceiling-curve": "100:12,1000:24", "latency": "0",
-        "volume": "-20", "option-risk_weight": "2.5", "option-exact": "true", "option-profile": "fast", "option-snr_db": "",
-        "option-band_weights": "50:1,1000:2", "option-min_gain_margin_db": "9", "option-unknown": "1",
+        "volume": "-20", "option-risk_weight": "2.5", "option-exact": "true",
+        "option-profile": "fast", "option-snr_db": "", "option-band_weights": "50:1,1000:2",
+        "option-min_gain_margin_db": "9", "option-unknown": "1",
     }  # fmt: skip
     expected = {
         "k": 1,
