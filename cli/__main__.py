@@ -149,6 +149,8 @@ def with_paths(command: Command) -> Command:
             psd, notes = inputs.reference_psd(noise, inputs.n_bins(paths.get("conditions", [paths])[0]))
             tables.notes(notes)
             paths["reference_psd"] = psd
+        elif "reference_psd" in settings:
+            paths["reference_psd"] = settings["reference_psd"]
         given |= {"file_rate": file_rate} if takes_filter else {}
         given |= {"files": (*ears, *(file for file in (primary, secondary) if file))} if takes_files else {}
         command(paths=paths, **given)

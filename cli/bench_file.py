@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import orjson
 from numpy.typing import NDArray
 
 from measurement.files.errors import FileError
+from synthesis.curve import Curve
 from synthesis.options import curve_kinds, option_schemas
 
 Json = dict[str, Any]
@@ -25,14 +25,8 @@ Json = dict[str, Any]
 # Fields of a measurement that a request takes.
 PATH_FIELDS = ("primary", "secondary", "coherence", "feedback", "uncertainty", "sign")
 _PATHS = ("primary", "secondary", "feedback")
-# Options by the page's control, the later before the earlier; the control of any other is option-NAME.
-_CONTROLS = {
-    "k": "k",
-    "method": "method",
-    "ceiling": "max_gain_db",
-    "ceiling-curve": "max_gain_db",
-    "latency": "latency_samples",
-}
+# Settings of the page that are not named as the option; a ceiling that is a curve is, and counts before the number.
+_SETTINGS = {"max_gain_db": "ceiling", "latency_samples": "latency"}
 
 
 def load(file: Path) -> Json:
@@ -97,24 +91,23 @@ def series(file: Path, name: str, value: Any) -> Any:
         raise FileError(f"{file}: its {name} is no base64 of float32 ({error})") from error
 
 
-def settings(document: Json, measured: Sequence[Json]) -> Json:
-    """Return the options of a design that a session sets.
+def settings(file: Path, document: Json, measured: Sequence[Json]) -> Json:
+    """Return the options of a design that a session sets, and its `reference_psd`.
 
-    Defaults are left out, texts that are no value, and, as on the page, options that these measurements give no effect.
+    What cannot be read is left out and, as on the page, options that these measurements give no effect.
     """
-    texts = {control: str(text) for control, text in Json(document.get("settings") or {}).items()}
-    chosen = {option: texts[control] for control, option in _CONTROLS.items() if texts.get(control)}
-    prefix = "option-"
-    chosen |= {name.removeprefix(prefix): text for name, text in texts.items() if name.startswith(prefix) and text}
-    found: Json = {}
-    for option, text in chosen.items():
-        schema = option_schemas().get(option)
-        if schema is None or not _has_effect(option, measured):
+    chosen, found = Json(document.get("settings") or {}), Json()
+    for name, schema in option_schemas().items():
+        if not _has_effect(name, measured):
             continue
-        with suppress(ValueError):
-            value = _value(option, schema, text)
-            if value != schema.get("default"):
-                found[option] = value
+        for text in (chosen.get(name), chosen.get(_SETTINGS.get(name, name))):
+            value = _setting(text, schema, curve_kinds().get(name)) if isinstance(text, str) and text else None
+            if value is not None:
+                found[name] = value
+                break
+    noise = document.get("noise")
+    if isinstance(noise, dict) and "psd" in noise:
+        found["reference_psd"] = series(file, "noise", noise["psd"])
     return found
 
 
@@ -126,17 +119,19 @@ def _has_effect(option: str, measured: Sequence[Json]) -> bool:
     return option != "leave_one_out" or len(measured) > 1
 
 
-def _value(option: str, schema: Json, text: str) -> Any:
-    """Convert a control's text to a value; raises ValueError."""
+def _setting(text: str, schema: Json, kind: type[Curve] | None) -> Any:
+    """Read the text of a setting: a word, a number, or a curve as `frequency:value` pairs; None if it is none."""
     if schema.get("type") == "boolean":
-        return text == "true"
-    if schema.get("type") == "integer":
-        return int(text)
-    if (kind := curve_kinds().get(option)) and ":" in text:
-        pairs = [tuple(map(float, pair.split(":"))) for pair in text.split(",")]
-        hz, values = zip(*pairs, strict=True)
-        return {"frequency_hz": list(hz), kind.VALUES: list(values)}
-    return text if schema.get("type") == "string" else float(text)
+        return text == "true" or None
+    if schema.get("type") == "string":
+        return text
+    try:
+        if kind is not None and ":" in text:
+            hz, values = zip(*(map(float, pair.split(":")) for pair in text.split(",")), strict=True)
+            return {"frequency_hz": list(hz), kind.VALUES: list(values)}
+        return int(text) if schema.get("type") == "integer" else float(text)
+    except ValueError:
+        return None
 
 
 def control_filter(file: Path, document: Json, name: str = "") -> Json:

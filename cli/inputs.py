@@ -59,11 +59,14 @@ def ears(
         remarks += _remarks(file, found)
         label = str(found.get("label", "")) if "session" in document else file.stem
         measured.append((label, bench_file.path_fields(file, found)))
-    settings: Json = {}
-    if "session" in document:
-        settings = bench_file.settings(document, [fields for _, fields in measured])
+    settings = (
+        bench_file.settings(file, document, [fields for _, fields in measured]) if "session" in document else {}
+    )
     if settings:
-        said = ", ".join(f"{name} {value}" for name, value in settings.items())
+        shown = settings | (
+            {"reference_psd": document["noise"].get("name", "")} if "reference_psd" in settings else {}
+        )
+        said = ", ".join(f"{name} {value}" for name, value in shown.items())
         remarks += (f"options of this session unless you give others: {said}",)
     return measured, remarks, settings
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hardware.cascade import HIGHEST_SHARE, Cascade
 from hardware.residual_power import SUB_BANDS_PER_BAND, Complex, Real, spread, sub_bands
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidOption
 from synthesis.loop import crosses_below
 from synthesis.objective import objective
 from synthesis.profiles import FAST, SILENCE, RefinementProfile
@@ -138,7 +139,15 @@ class ControllerFit(Cascade):
         return part, part + self.problem.plants_before
 
     def inside(self, unknowns: Real) -> Real:
-        """Turn rows down until no loop crosses the ray, as on the plants or frequencies of another fit."""
+        """Turn rows down until no loop crosses the ray, as on the plants or frequencies of another fit.
+
+        Raises
+        ------
+        InvalidOption
+            A loop of the filter crosses it by itself.
+        """
+        if crosses_below(self.problem.plants_before[:, self.ascending]).any():
+            raise InvalidOption("feedback: the filter's loop is unstable on a plant; measure again", "feedback")
         while not (finite := np.isfinite(self.objective(self.response(unknowns), BARRIER_WEIGHT)[0])).all():
             unknowns[~finite, -1] -= TURNED_DOWN
         return unknowns

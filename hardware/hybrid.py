@@ -40,7 +40,7 @@ from hardware.plants import (
 from hardware.realise import FLOAT32_WORDS
 from hardware.residual_power import Real
 from synthesis.controller import Controller
-from synthesis.design import Model, design, design_all
+from synthesis.design import Model, design, design_all, predict_all
 from synthesis.errors import InvalidOption, answer_or_raise, check_interruption
 from synthesis.loop import worst_loop
 from synthesis.options import ControllerFields
@@ -52,7 +52,9 @@ ROUNDS = 2
 EFFORT_FOR_ALL = 4
 # Factors on the least distance of L from -1 in a fit, tried until all margins hold between its frequencies as well;
 # then K is turned down by this factor, its square, and so on.
-RESERVES, FIRST_STEP = (1.02, 1.05, 1.12, 1.25), 0.9
+RESERVES, FIRST_STEP, LEAST_STEP = (1.02, 1.05, 1.12, 1.25), 0.9, 1e-4
+# Gains at which a filter is tried that brings a joint loop out of its margins.
+TURNED_DOWN = (1.0, 0.9, 0.8, 0.7, 0.5, 0.3, 0.1, 0.0)
 # Change of K by rounding to float32, above which coefficients are rounded jointly.
 MOST_CHANGED = 0.01
 # Least fraction bits that resolve poles at the lowest frequency of a fit are tried up to this number.
@@ -125,14 +127,16 @@ def design_hybrid(
         lent = lent_plants(problem, model.parameters) if lend_wearing else []
         plants += lent
         is_unknown = not lent
-    ear = Ear(problem, made, plants, WIDE_GAINS_DB if is_unknown else GAINS_DB)
+    silent = Controller(Sections(np.array([[0.0, 0, 0, 1, 0, 0]]), wanted.sample_rate))
+    ear = _settled(Ear(problem, made, plants, WIDE_GAINS_DB if is_unknown else GAINS_DB), silent, wanted, model)
     rows, extra = None, np.zeros(0, np.intp)
     for n in range(ROUNDS):
         check_interruption()
         controller, rows, extra = _fitted([ear], wanted, model, rows, extra)
         last = n == ROUNDS - 1
         made = design(replace(problem, controller=controller), options, model, fallback if last else None)
-        ear = replace(ear, made=made)
+        ear = _settled(replace(ear, made=made), controller, wanted, model)
+    made = ear.made
     loops = tuple((plant.label, worst_of(controller, ear, plant)) for plant in plants)
     worst = worst_loop([loop for _, loop in loops], made.loop.loss_db if made.loop else 0.0)
     words = parse_format(wanted.number_format)
@@ -145,6 +149,24 @@ def design_hybrid(
         None if words is None else sections_scaling(controller.sections, words),
         _needed_format(wanted),
     )
+
+
+def _settled(ear: Ear, controller: Controller, wanted: ControllerFields, model: Model) -> Ear:
+    """Turn the filter down until the loops of both keep all margins, where feedback paths join them."""
+    if all(plant.feedback is None for plant in ear.plants):
+        return ear
+    for gain in TURNED_DOWN:
+        taps = ear.made.taps * np.float32(gain)
+        turned = replace(ear, made=replace(ear.made, taps=taps))
+        if holds(controller, [turned], wanted):
+            break
+    if gain == 1.0:
+        return ear
+    (found,) = predict_all([replace(ear.problem, controller=controller)], [taps], model)
+    prediction = answer_or_raise(found)
+    loss_db = ear.made.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db
+    loop = None if ear.made.loop is None else replace(ear.made.loop, loss_db=ear.made.loop.loss_db + loss_db)
+    return replace(turned, made=replace(turned.made, prediction=prediction, loop=loop))
 
 
 def design_for_all(
@@ -199,7 +221,7 @@ def _fitted(
             return controller, found, extra
         extra = np.union1d(extra, narrow_bins(controller, ears, posed.distance))
     step = FIRST_STEP
-    while not holds(controller, ears, wanted):
+    while not holds(controller, ears, wanted) and step > LEAST_STEP:
         exact, step = turned_down(exact, step), step**2
         controller = replace(controller, sections=_held(exact, wanted))
     return controller, found, extra

@@ -166,6 +166,17 @@ def controlled(problem: Problem) -> Problem:
     return replace(problem, conditions=tuple(conditions))
 
 
+def with_spectra(problem: Problem) -> Problem:
+    """Transform the paths once, of which the controller's computations need the spectra several times."""
+    conditions = []
+    for paths in problem.conditions:
+        if paths.is_usable:
+            primary, secondary = (spectrum(path).astype(np.complex64) for path in (paths.primary, paths.secondary))
+            paths = replace(paths, primary=primary, secondary=secondary)
+        conditions.append(paths)
+    return replace(problem, conditions=tuple(conditions))
+
+
 def loops_of(problem: Problem, taps: Float32) -> list[Loop]:
     """Compute the loops of a filter through all feedback paths, or of filter and controller in all conditions.
 

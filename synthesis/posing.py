@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from synthesis.bands import WIDE_BANDS
-from synthesis.controller import controlled
+from synthesis.controller import controlled, with_spectra
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, InvalidPaths
 from synthesis.methods import spectrum
@@ -62,7 +62,8 @@ def pose(problem: Problem, parameters: ModelParameters, *, compares_itself: bool
     conditions = tuple(
         _with_unknown(paths, problem, parameters.support, compares_itself) for paths in problem.conditions
     )
-    return with_latency(replace(problem, conditions=conditions))
+    posed = with_latency(replace(problem, conditions=conditions))
+    return posed if problem.controller is None else with_spectra(posed)
 
 
 def is_plain(problem: Problem) -> bool:

@@ -1,6 +1,6 @@
 // The bench: its steps, files that are dropped on it, sessions, and work that stays in this browser.
 
-import { $, changed, currentEar, on, state } from "./state.js";
+import { $, changed, currentEar, element, on, state } from "./state.js";
 import { clearMessages, note, say } from "./messages.js";
 import { earFromDocument, readBench, sessionDocument } from "./bench_file.js";
 import { keep, redesign, remember, startDesigning, takeNoise } from "./design.js";
@@ -37,12 +37,13 @@ function takeDocument(name, document) {
   }
   const found = readBench(name, document); // before anything changes
   if (found.isSession) {
-    Object.assign(state, { ears: [], kept: [], current: 0 });
+    Object.assign(state, { ears: [], kept: [], current: 0, noise: found.noise });
     restoreSettings(found.settings);
     $("joint").checked = found.joint;
   }
   for (const { name: label, design } of found.kept) keep(label, design);
   if (found.ears.length) addEars(found.ears, found.isSession ? found.current : undefined);
+  if (found.isSession) changed("noise");
   remember();
 }
 
@@ -147,8 +148,8 @@ async function throwAway() {
 }
 
 function saveSession() {
-  const { ears, current, kept } = state;
-  saveJson(sessionDocument({ ears, current, kept, joint: $("joint").checked, settings: settings() }), "session.json");
+  const { ears, current, kept, noise } = state;
+  saveJson(sessionDocument({ ears, current, kept, noise, joint: $("joint").checked, settings: settings() }), "session.json");
   isUnsaved = false;
 }
 
@@ -175,12 +176,16 @@ function showSteps() {
 }
 
 function fillReport() {
-  const { ears, design } = state, model = design?.model;
+  const { ears, design, verification } = state, model = design?.model, verdict = (ear) => (ear.verdict ? ` (calibration ${ear.verdict.passed ? "passed" : "NOT passed"})` : "");
   const rows = [
-    ["Date", new Date().toLocaleString()], ["Measurements", ears.map(({ label, verdict }) => `${label}${verdict ? (verdict.passed ? " (calibration passed)" : " (calibration NOT passed)") : ""}`).join(", ")],
-    ["Design", design?.name ?? ""], ["Model", model ? `${model.name}@${model.version} (${model.digest.slice(0, 12)})` : ""],
-  ];
-  $("report-head").replaceChildren(...rows.map(([name, value]) => { const p = document.createElement("p"); p.append(`${name}: ${value}`); return p; }));
+    ["Date", new Date().toISOString().slice(0, 16).replace("T", " ")], ["Measurements", ears.map((ear) => ear.label + verdict(ear)).join(", ")],
+    ["Recordings", [...state.takes, ...state.runs].map(({ name }) => name).join(", ")], ["Design", design?.name ?? ""],
+    ["Model", model ? `${model.name}@${model.version} (${model.digest.slice(0, 19)})` : ""], ["Hardware", $("realised").textContent],
+    ["Verified", verification ? verification.answer.diagnosis.map(({ detail }) => detail).join("; ") : "not yet"],
+  ].filter(([, value]) => value);
+  $("report-head").replaceChildren(...rows.map(([name, value]) => element("p", { textContent: `${name}: ${value}` })));
+  const bands = element("table", {}, ...[...$("band-table").children].map((part) => part.cloneNode(true)));
+  $("report-tables").replaceChildren(bands, ...[...$("warnings").children].map((warning) => warning.cloneNode(true)));
 }
 
 function start() {

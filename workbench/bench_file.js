@@ -63,7 +63,9 @@ export function readBench(name, found) {
     const ears = found.session.map((ear) => ({ used: !!ear.used, ...earFromDocument(ear.label, ear) }));
     const kept = (found.kept ?? []).map(keptFromDocument), current = found.current ?? 0;
     if (!Object.hasOwn(ears, current)) throw new Error("its current measurement is not among its measurements");
-    return { isSession: true, ears, kept, current, joint: !!found.joint, settings: Object(found.settings) };
+    const noise = found.noise ? { name: String(found.noise.name), psd: numbersOf("noise", found.noise.psd, N_BINS) } : null;
+    if (noise && noise.psd.length !== N_BINS) throw new Error(`noise: it has ${noise.psd.length} bins; send ${N_BINS}`);
+    return { isSession: true, ears, kept, current, noise, joint: !!found.joint, settings: Object(found.settings) };
   }
   if (found.primary) return { ...one, ears: [{ used: true, ...earFromDocument(found.label ?? name, found) }] };
   if (found.fir) return { ...one, kept: [keptFromDocument({ name, design: found })] };
@@ -82,11 +84,11 @@ export function measurementDocument(ear) {
   };
 }
 
-export function sessionDocument({ ears, current, joint, settings, kept }) {
+export function sessionDocument({ ears, current, joint, settings, kept, noise }) {
   const stored = ({ fir, prediction, sign, latency_samples }) => ({ fir: { float32: base64(fir) }, prediction, ...(sign ? { sign } : {}), ...(latency_samples ? { latency_samples } : {}) });
   return {
     session: ears.map((ear) => ({ ...measurementDocument(ear), used: !!ear.used })),
-    current, joint, settings,
+    current, joint, settings, ...(noise ? { noise: { name: noise.name, psd: { float32: base64(noise.psd) } } } : {}),
     kept: kept.map(({ name, design }) => ({ name, design: stored(design) })),
   };
 }

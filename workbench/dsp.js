@@ -111,14 +111,20 @@ export function smoother(values, fraction) {
 
 export const powers = ({ re, im }) => re.map((value, k) => value ** 2 + im[k] ** 2);
 
-// Phase in degrees, continuous from the first bin on.
-export function unwrappedPhase({ re, im }) {
-  const found = new Float64Array(re.length);
-  for (let k = 1; k < re.length; k++) {
-    const turn = Math.atan2(im[k] * re[k - 1] - re[k] * im[k - 1], re[k] * re[k - 1] + im[k] * im[k - 1]);
-    found[k] = k === 1 ? Math.atan2(im[k], re[k]) * 180 / Math.PI : found[k - 1] + turn * 180 / Math.PI;
-  }
-  return found;
+// Phase in degrees, continuous over frequency: [[hz, degrees], ...]. The delay of the largest sample is taken out while the
+// phase is unwrapped, and the spectrum averaged over 1 / `fraction` octave, so that noise makes no turns.
+export function unwrappedPhase({ re, im }, samples, fraction) {
+  let late = 0;
+  for (let n = 1; n < samples.length; n++) if (Math.abs(samples[n]) > Math.abs(samples[late])) late = n;
+  const step = 2 * Math.PI * late / (2 * (re.length - 1)), c = re.map((_, k) => Math.cos(step * k)), s = re.map((_, k) => Math.sin(step * k));
+  const [a, b] = [re.map((value, k) => value * c[k] - im[k] * s[k]), re.map((value, k) => value * s[k] + im[k] * c[k])].map((part) => smoother(part, fraction || 24));
+  let before = null, turns = 0;
+  return curve(re.length, (k) => {
+    const phase = Math.atan2(b(k), a(k)) / (2 * Math.PI);
+    if (before !== null) turns -= Math.round(phase - before);
+    before = phase;
+    return 360 * (phase + turns) - step * k * 180 / Math.PI;
+  });
 }
 
 // Group delay in ms at each bin: -dphi/dw from the product with the conjugate of the next bin.

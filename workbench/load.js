@@ -50,13 +50,11 @@ function takeTarget() {
   $("target-notes").textContent = "";
   if (device) {
     $("form").value = device.form;
-    for (const rate of [device.sample_rate_hz, ...device.other_sample_rates_hz]) addChoice($("rate"), rate);
-    addChoice($("format"), device.number_format);
     $("rate").value = device.sample_rate_hz;
     $("format").value = device.number_format;
     if (device.max_sections) $("sections").value = Math.min($("sections").value, device.max_sections);
-    if (device.max_taps) addChoice($("taps"), Math.min(2048, device.max_taps));
-    if (device.max_taps) $("taps").value = Math.min(2048, device.max_taps);
+    if (device.max_taps) $("taps").value = Math.min(device.max_taps, $("taps").value);
+    if (!$("taps").value) $("taps").value = device.max_taps;
     document.querySelector("output[for=sections]").textContent = $("sections").value;
     const most = device.form === "sos" ? device.max_sections && `at most ${device.max_sections} sections` : device.max_taps && `at most ${device.max_taps} taps`;
     const rates = device.other_sample_rates_hz.length ? `also at ${device.other_sample_rates_hz.join(" and ")} Hz: export each` : "";
@@ -64,10 +62,6 @@ function takeTarget() {
     if (device.file) $("file").value = device.file;
   }
   realise();
-}
-
-function addChoice(select, value) {
-  if (![...select.options].some((option) => option.value === String(value))) select.append(new Option(value, value));
 }
 
 // Whether the export is the designed filter itself: 2048 taps at 48 kHz in floating point.

@@ -37,6 +37,13 @@ function inputOf(name, schema) {
   return element("input", { id, type: "text", placeholder: schema.default ?? "default" });
 }
 
+function addChoices(select, values) {
+  const chosen = select.value, all = new Set([...[...select.options].map((option) => option.value), ...values.map(String)]);
+  const sorted = [...all].sort((a, b) => (Number.isFinite(+a) ? a - b : 0));
+  select.replaceChildren(...sorted.map((textContent) => element("option", { textContent })));
+  select.value = chosen;
+}
+
 // Make the controls; called once, before any other use.
 export function makeControls() {
   for (const [name, id] of Object.entries(CONTROLS)) {
@@ -53,6 +60,10 @@ export function makeControls() {
   }
   $("ceiling-curve").title = properties.max_gain_db.description;
   $("target").append(...model.targets.map(({ name, title }) => element("option", { value: name, textContent: title })));
+  const rates = model.targets.flatMap((device) => [device.sample_rate_hz, ...device.other_sample_rates_hz]);
+  addChoices($("rate"), rates);
+  addChoices($("format"), model.targets.map((device) => device.number_format));
+  addChoices($("taps"), model.targets.map((device) => device.max_taps).filter((taps) => taps && taps <= 4096));
   $("file").replaceChildren(element("option", { value: "json", textContent: "JSON, for prime-anc and this page" }),
     ...model.files.map((kind) => element("option", { value: kind, textContent: FILE_NAMES[kind] ?? kind })));
   $("file").value = "c";
@@ -64,24 +75,23 @@ export const SUFFIXES = { c: "h", minidsp: "txt", apo: "txt", camilladsp: "yml",
 // ---- settings: the text of every control, as sessions, links and undo hold it ----
 
 const CHOICES = ["method", "target", "form", "taps", "format", "rate"];
-const settingInputs = () => [...SLIDERS, ...CHOICES, "ceiling-curve", ...made.map((name) => `option-${name}`)].map($);
-const isDefault = (input) => (input.type === "checkbox" ? input.checked === input.defaultChecked : input.value === "" || input.value === input.defaultValue);
+// Controls by the name of their setting: that of the option, where there is one for the option alone.
+const settingInputs = () => ({
+  ...Object.fromEntries([...SLIDERS, ...CHOICES].map((id) => [id, $(id)])), max_gain_db: $("ceiling-curve"),
+  ...Object.fromEntries(made.map((name) => [name, $(`option-${name}`)])),
+});
+const textOf = (input) => (input.type === "checkbox" ? (input.checked ? "true" : "") : input.value);
 
 export function settings() {
-  return Object.fromEntries(settingInputs().filter((input) => !input.id.startsWith("option-") || input.tagName === "SELECT" || !isDefault(input))
-    .map((input) => [input.id, input.type === "checkbox" ? String(input.checked) : input.value]));
+  return Object.fromEntries(Object.entries(settingInputs()).map(([name, input]) => [name, textOf(input)]).filter(([, text]) => text));
 }
 
 export function restoreSettings(values) {
-  for (const input of settingInputs()) {
-    if (!Object.hasOwn(values, input.id)) {
-      if (input.id.startsWith("option-") && input.tagName !== "SELECT") { input.value = input.type === "checkbox" ? "on" : ""; input.checked = input.defaultChecked; }
-      continue;
-    }
-    const before = input.value, value = String(values[input.id]);
-    if (input.type === "checkbox") { input.checked = value === "true"; continue; }
-    input.value = value;
-    if (!input.value && value) input.value = before; // unknown choice
+  for (const [name, input] of Object.entries(settingInputs())) {
+    const text = String(values[name] ?? ""), before = input.value;
+    if (input.type === "checkbox") input.checked = text === "true";
+    else if (text || ["text", "number"].includes(input.type) || input.id === "target") input.value = text;
+    if (!input.value && text) input.value = before; // unknown choice
   }
   showOutputs();
 }

@@ -1,7 +1,7 @@
 // Plots on a canvas: lines, bars, a cursor with readout, zoom.
 //
 // A figure is {x, y, lines, bars, handle}: x = {name, unit, range, isLog}, y = {name, unit, range, digits};
-// lines: [{name, color, points: [[x, y], ..], dash?, isStep?}]; bars: [{x0, x1, y, half?, color, name}];
+// lines: [{name, color, points: [[x, y], ..], dash?, isStep?}]; bars: [{x0, x1, y, color, name}];
 // handle: {y, move(value), done()}, a horizontal line that can be dragged.
 
 const colors = new Map(); // cached, because a style query makes the browser compute all styles
@@ -20,7 +20,7 @@ const GRIP = 10; // pixels around a handle
 const LEAST_DRAG = 12; // pixels that a zoom spans at least
 const LOG_TICKS = [1, 2, 5].flatMap((digit) => [1, 10, 100, 1000, 10000].map((decade) => digit * decade)).sort((a, b) => a - b);
 
-const short = (value) => (value >= 1000 ? `${+(value / 1000).toPrecision(3)}k` : `${+value.toPrecision(3)}`);
+const short = (value) => (Math.abs(value) >= 1000 ? `${+(value / 1000).toPrecision(3)}k` : `${+value.toPrecision(3)}`);
 
 function ticks([low, high], count) {
   const rough = (high - low) / count, base = 10 ** Math.floor(Math.log10(rough));
@@ -178,7 +178,7 @@ export class Plot {
     for (const value of ticks(y.range, Math.max(2, Math.min(6, scale.height / 35)))) {
       const at = scale.toY(value);
       pen.beginPath(); pen.moveTo(MARGIN.left, at); pen.lineTo(scale.width - MARGIN.right, at); pen.stroke();
-      pen.fillText(`${+value.toPrecision(3)}`, MARGIN.left - 5, at + 4);
+      pen.fillText(short(value), MARGIN.left - 5, at + 4);
     }
     pen.save();
     pen.translate(11, (scale.top + bottom) / 2);
@@ -237,8 +237,4 @@ function drawBar(pen, scale, bar) {
   pen.fillRect(x, Math.min(y, zero), width, Math.abs(zero - y));
   pen.globalAlpha = 1;
   pen.fillRect(x, y - 1, width, 2);
-  if (!bar.half) return;
-  pen.strokeStyle = color("--ink");
-  pen.beginPath(); pen.moveTo(x + width / 2, scale.toY(bar.y - bar.half)); pen.lineTo(x + width / 2, scale.toY(bar.y + bar.half));
-  pen.stroke();
 }

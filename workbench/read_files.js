@@ -64,7 +64,8 @@ export function responsesOf(recorded) {
 
 // Read rows of two numbers, such as frequency and level; heads and comments are skipped.
 export function readTable(text) {
-  const rows = text.split(/\r?\n/).map((line) => line.trim().split(/[\s,;]+/).map(Number));
+  const cells = (line) => (line.includes(";") ? line.replaceAll(",", ".") : line).trim().split(/[\s,;]+/).map(Number); // decimal commas
+  const rows = text.split(/\r?\n/).map(cells);
   const found = rows.filter((row) => row.length >= 2 && row.slice(0, 2).every(Number.isFinite) && row[0] > 0).map((row) => row.slice(0, 2));
   if (!found.length) throw new Error("it has no rows of frequency in Hz and another number");
   if (found.some(([hz], i) => i && hz <= found[i - 1][0])) throw new Error("its frequencies do not rise");

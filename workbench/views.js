@@ -26,8 +26,8 @@ function stepsOf(name, color, centres, values, dash) {
 
 const predicted = (name, color, { band_centre_hz, noise_reduction_db }, dash) => stepsOf(name, color, band_centre_hz, noise_reduction_db, dash);
 
-function barsOf(name, centres, values, half) {
-  return values.map((y, i) => { const [x0, x1] = bandEdges(centres[i]); return { name, x0, x1, y, half, color: y < -1 ? "--b" : "--a" }; });
+function barsOf(name, centres, values) {
+  return values.map((y, i) => { const [x0, x1] = bandEdges(centres[i]); return { name, x0, x1, y, color: y < -1 ? "--b" : "--a" }; });
 }
 
 function around(values, low, high, margin) {
@@ -51,7 +51,7 @@ function showReduction() {
   ];
   reduction.show({
     x: BANDS, y: { name: "Reduction", unit: "dB", range: around([...nr, ...(seen?.noise_reduction_db ?? [])], -5, 30, 2) },
-    bars: barsOf("designed", found.band_centre_hz, nr, found.interval_db), lines,
+    bars: barsOf("designed", found.band_centre_hz, nr), lines,
   });
   $("plot-nr").setAttribute("aria-label", `Noise reduction per band: ${found.band_centre_hz.map((hz, i) => `${hz} Hz ${nr[i].toFixed(1)} dB`).join(", ")}`);
   showFigures();
@@ -133,7 +133,7 @@ function pathsFigure(view) {
   if (!ear) return { x: WIDE, y: { name: "", range: [0, 1] } };
   ear.spectra ??= Object.fromEntries(["primary", "secondary", "feedback"].filter((part) => ear[part]).map((part) => [part, rfft(ear[part])]));
   const colors = { primary: "--a", secondary: "--b", feedback: "--c" };
-  const linesOf = (points) => Object.entries(ear.spectra).map(([name, spectrum]) => ({ name, color: colors[name], points: points(spectrum) }));
+  const linesOf = (points) => Object.entries(ear.spectra).map(([name, spectrum]) => ({ name, color: colors[name], points: points(spectrum, name) }));
   if (view === "coherence") {
     const mean = ear.coherence && smoother(ear.coherence, smoothing());
     const lines = mean ? [{ name: "coherence", color: "--a", points: curve(ear.coherence.length, mean) }] : [];
@@ -145,10 +145,8 @@ function pathsFigure(view) {
   }
   if (view === "delay") return { x: WIDE, y: { name: "Group delay", unit: "ms", range: [-5, 15], digits: 2 }, lines: linesOf((spectrum) => curve(spectrum.re.length, (k) => groupDelay(spectrum, k))) };
   const isUnwrapped = view === "unwrapped";
-  const lines = linesOf((spectrum) => {
-    const phase = isUnwrapped ? unwrappedPhase(spectrum) : null;
-    return curve(spectrum.re.length, (k) => (phase ? phase[k] : Math.atan2(spectrum.im[k], spectrum.re[k]) * 180 / Math.PI));
-  });
+  const phase = (spectrum) => curve(spectrum.re.length, (k) => Math.atan2(spectrum.im[k], spectrum.re[k]) * 180 / Math.PI);
+  const lines = linesOf((spectrum, name) => (isUnwrapped ? unwrappedPhase(spectrum, ear[name], smoothing()) : phase(spectrum)));
   const range = isUnwrapped ? around(lines.flatMap((line) => line.points.map(([, y]) => y)), 0, 0, 90) : [-190, 190];
   return { x: WIDE, y: { name: isUnwrapped ? "Phase, unwrapped" : "Phase", unit: "degrees", range, digits: 0 }, lines };
 }
@@ -181,6 +179,7 @@ function showDetail() {
   if (!state.ears.length) return;
   const view = $("detail-view").value;
   $("latency-curve").hidden = view !== "latency";
+  $("ceiling-help").hidden = view !== "gain";
   detail.show(detailFigure(view));
   $("plot-detail").setAttribute("aria-label", $("detail-view").selectedOptions[0].textContent);
 }
@@ -212,6 +211,6 @@ export function startViewing() {
   const recolor = () => { forgetColors(); redraw(); };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolor);
   for (const [event, isPrinting] of [["beforeprint", true], ["afterprint", false]]) {
-    addEventListener(event, () => { document.documentElement.classList.toggle("printing", isPrinting); if (isPrinting) { $("bands").open = true; changed("print"); } recolor(); });
+    addEventListener(event, () => { document.documentElement.classList.toggle("printing", isPrinting); if (isPrinting) { showTable(); changed("print"); } recolor(); });
   }
 }

@@ -7,13 +7,13 @@ import pytest
 
 from hardware.controller_fit import ControllerFit, fit_controller
 from hardware.hybrid import design_hybrid
-from hardware.plants import Ear, loop_problem, plant_of, turned_down
+from hardware.plants import Ear, keeps, loop_problem, plant_of, turned_down
 from model_store.store import BUNDLED_ROOT, ModelStore
 from studies.stability import simulated
 from synthesis.band_weights import BandWeights
 from synthesis.bands import WIDE_BANDS
 from synthesis.controller import judge
-from synthesis.design import Model, design
+from synthesis.design import Model, design, predict_all
 from synthesis.options import ControllerFields
 from synthesis.types import DesignOptions, Paths, Problem
 
@@ -98,6 +98,22 @@ def test_margins_hold_on_every_plant(ear, model, rate_hz, latency_us):
         assert loop.max_sensitivity_db <= wanted.max_sensitivity_db
         assert loop.gain_margin_db >= wanted.min_gain_margin_db
         assert loop.phase_margin_deg >= wanted.min_phase_margin_deg
+
+
+def test_margins_hold_with_feedback_path(ear, model):
+    """The loudspeaker, loud at the outer microphone, joins both loops; so it does where only stability counts."""
+    shape = np.exp(-np.arange(64) / 6) * np.cos(np.arange(64) / 5)
+    feedback = np.concatenate(([0.0, 0.0], 0.5 * shape)).astype(np.float32)
+    paths = replace(ear.conditions[0], feedback=feedback)
+    louder = replace(paths, feedback=1.4 * feedback, label="louder")
+    wanted = ControllerFields(n_sections=3)
+    found = design_hybrid(replace(ear, conditions=(paths,)), OPTIONS, model, wanted, stability_only=[louder])
+    assert all(keeps(loop, wanted) for _, loop in found.loops)
+    (again,) = predict_all(
+        [replace(ear, conditions=(paths,), controller=found.controller)], [found.design.taps], model
+    )
+    mean_db = found.design.prediction.mean_noise_reduction_db
+    assert again.mean_noise_reduction_db == pytest.approx(mean_db, abs=0.01)
 
 
 def test_stability_agrees_with_time(ear, model):

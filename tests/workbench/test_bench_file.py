@@ -22,7 +22,8 @@ SCHEMA = json.loads((WORKBENCH / "bench_file.schema.json").read_text())
 SCRIPT = """
 import { readFileSync } from "node:fs";
 import { readBench, sessionDocument } from "./bench_file.mjs";
-const state = { ears: [], kept: [], current: 0, joint: false, settings: { k: "1", ceiling: "25", method: "prime" } };
+const settings = { k: "1", ceiling: "30", max_gain_db: "100:20,1000:25", risk_weight: "2", method: "prime" };
+const state = { ears: [], kept: [], current: 0, joint: false, settings };
 for (const name of process.argv.slice(2)) {
   const found = readBench(name, JSON.parse(readFileSync(name)));
   state.ears.push(...found.ears);
@@ -57,7 +58,10 @@ def test_session_returns_same_taps_bit_by_bit(tmp_path: Path) -> None:
     measurement = {"primary": {"impulse_response": primary.tolist()}, "secondary": secondary.tolist()}
     ear, filter_file, session = tmp_path / "ear.json", tmp_path / "filter.json", tmp_path / "session.json"
     ear.write_text(json.dumps(measurement | {"coherence": coherence, "sign": "plus"}))
-    run("design", ear, "-k", 1, "--max-gain-db", 25, "-o", filter_file)
+    curve = tmp_path / "curve.csv"
+    curve.write_text("100 20\n1000 25\n")
+    flags = ("-k", 1, "--max-gain-db", curve, "--risk-weight", 2)
+    run("design", ear, *flags, "-o", filter_file)
     designed = json.loads(filter_file.read_text())
     saved = page_session(tmp_path, ear, filter_file)
     fir = np.frombuffer(base64.b64decode(saved["kept"][0]["design"]["fir"]["float32"]), "<f4")
@@ -67,6 +71,13 @@ def test_session_returns_same_taps_bit_by_bit(tmp_path: Path) -> None:
     run("design", session, "-o", tmp_path / "again.json")  # the session's options
     again = json.loads((tmp_path / "again.json").read_text())
     assert (again["fir"], again["sign"]) == (designed["fir"], "plus")
+    noise = {
+        "name": "hum.wav",
+        "psd": {"float32": base64.b64encode(np.eye(1, 16385, 80, dtype="<f4") + 1e-6).decode()},
+    }
+    session.write_text(json.dumps(saved | {"noise": noise}))
+    run("design", session, "-o", tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_text())["fir"] != designed["fir"]
     run("evaluate", f"{session}#{filter_file}", session)
     run("session", ear, filter_file, "-o", session)
     from_command = json.loads(session.read_text())
@@ -85,24 +96,19 @@ def test_session_without_measurement_is_refused(tmp_path: Path) -> None:
     assert "keeps no filter" in found.output or "no measurement in use" in found.output
 
 
-def test_every_control_of_a_session_is_an_option(tmp_path: Path) -> None:
-    """As the page does: defaults, texts without a value and options without an effect are left out."""
+def test_session_sets_only_options_with_an_effect() -> None:
+    """As the page does: texts without a value, and options that no measurement gives an effect, are left out."""
     settings = {
-        "k": "1", "method": "wmmse", "ceiling": "25", "ceiling-curve": "100:12,1000:24", "latency": "0",
-        "volume": "-20", "option-risk_weight": "2.5", "option-exact": "true",
-        "option-profile": "fast", "option-snr_db": "", "option-band_weights": "50:1,1000:2",
-        "option-min_gain_margin_db": "9", "option-unknown": "1",
-    }  # fmt: skip
-    expected = {
-        "k": 1,
-        "method": "wmmse",
-        "max_gain_db": {"frequency_hz": [100, 1000], "gain_db": [12, 24]},
-        "risk_weight": 2.5,
-        "exact": True,
-        "band_weights": {"frequency_hz": [50, 1000], "weight": [1, 2]},
+        "k": "1",
+        "ceiling": "25",
+        "volume": "-20",
+        "exact": "true",
+        "snr_db": "",
+        "min_gain_margin_db": "9",
     }
     bare = {"primary": [0.0, 1.0], "secondary": [1.0]}
-    assert bench_file.settings({"settings": settings}, [bare]) == expected
-    del expected["exact"]
+    both = {"k": 1, "max_gain_db": 25.0}
+    assert bench_file.settings(Path("s.json"), {"settings": settings}, [bare]) == both | {"exact": True}
     with_loop = bare | {"coherence": [0.5], "feedback": [0.0, 0.1]}
-    assert bench_file.settings({"settings": settings}, [with_loop]) == expected | {"min_gain_margin_db": 9}
+    found = bench_file.settings(Path("s.json"), {"settings": settings}, [with_loop])
+    assert found == both | {"min_gain_margin_db": 9}
