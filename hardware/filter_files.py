@@ -17,12 +17,14 @@ In csv and c, a1 and a2 have the sign that the target's sections use.
 from __future__ import annotations
 
 import io
+import zipfile
 from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hardware import c_header
 from hardware.realise import Realised
 from synthesis.errors import InvalidOption
 
@@ -31,6 +33,8 @@ from synthesis.errors import InvalidOption
 WAV_S = 32768 / 48000
 # Signal at the error microphone, by the sign of the signal chain.
 EQUATIONS = {"minus": "e = d - s * w * x", "plus": "e = d + s * w * x"}
+# Names of the files of both.
+_PARTS = ("control_filter", "controller")
 _COLUMNS = ("b0", "b1", "b2", "a0", "a1", "a2")
 
 
@@ -62,6 +66,38 @@ def write(realised: Realised, kind: str, sign: Literal["minus", "plus"] = "minus
     return make(realised, sign), media_type, f"control_filter.{suffix}"
 
 
+def write_both(
+    control_filter: Realised, controller: Realised, kind: str, sign: Literal["minus", "plus"] = "minus"
+) -> tuple[bytes, str, str]:
+    """Write a filter and the controller beside it: one file for `c` and `apo`, a ZIP of two for others.
+
+    Parameters
+    ----------
+    control_filter, controller
+        Both; parameters, results and errors are otherwise those of `write`.
+
+    Returns
+    -------
+    tuple[bytes, str, str]
+        One file for `c`, with functions that run both, and `apo`; for other kinds a ZIP of two.
+    """
+    parts = {name: write(item, kind, sign) for name, item in zip(_PARTS, (control_filter, controller), strict=True)}
+    if kind == "c":
+        both = c_header.of_both(control_filter, controller, EQUATIONS[sign].replace("w * x", "(w * x + k * e)"))
+        return both.encode(), _KINDS[kind][1], "hybrid.h"
+    if kind == "apo":
+        text = b"# x is channel 1, e is channel 2; the loudspeaker plays channel 1\n"
+        for n, (content, _, _) in enumerate(parts.values(), 1):
+            text += b"Channel: %d\n" % n + content
+        return text + b"Channel: all\nCopy: 1=1+2\n", _KINDS[kind][1], "hybrid.txt"
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as folder:
+        for name, (content, _, _) in parts.items():
+            # A fixed date: equal requests have equal answers.
+            folder.writestr(zipfile.ZipInfo(f"{name}.{_KINDS[kind][2]}"), content)
+    return stream.getvalue(), "application/zip", "hybrid.zip"
+
+
 def _rows(realised: Realised, kind: str) -> NDArray[np.float64]:
     if realised.sections is None:
         raise InvalidOption(f"file: {kind} holds sections, not taps; set target.form to sos", "file")
@@ -91,13 +127,8 @@ def _csv(realised: Realised, sign: str) -> bytes:
         return (head + "\ntap\n" + "".join(f"{tap!r}\n" for tap in realised.taps.tolist())).encode()
     held = np.insert(realised.held, 3, 1.0, axis=1)
     lines = (",".join(repr(value) for value in row) for row in held.tolist())
-    return (f"{head}, y = {_recursion(realised)}\n" + ",".join(_COLUMNS) + "\n" + "\n".join(lines) + "\n").encode()
-
-
-def _recursion(realised: Realised) -> str:
-    """Write the recursion of one section with the signs that the file uses."""
-    sign = "+" if realised.denominator == "added" else "-"
-    return f"b0 x + b1 x' + b2 x'' {sign} a1 y' {sign} a2 y''"
+    head += f", y = {c_header.recursion(realised)}\n" + ",".join(_COLUMNS) + "\n"
+    return (head + "\n".join(lines) + "\n").encode()
 
 
 def _mat(realised: Realised, sign: str) -> bytes:
@@ -184,83 +215,7 @@ def _sigmadsp(realised: Realised, sign: str) -> bytes:
 
 
 def _c(realised: Realised, sign: str) -> bytes:
-    quantised = realised.quantised
-    is_fir = realised.taps is not None
-    values: NDArray[np.generic]
-    if quantised is not None:
-        bits = next(size for size in (8, 16, 32, 64) if size >= quantised.format.n_bits)
-        values, kind = quantised.words, f"int{bits}_t"
-        unit = f"units of 2^-{quantised.format.fraction_bits} ({quantised.format})"
-    else:
-        values = realised.taps if is_fir and realised.taps is not None else realised.held
-        # Single precision where that is exact.
-        is_single = bool((values == values.astype(np.float32)).all())
-        kind, unit = ("float", "single precision") if is_single else ("double", "double precision")
-        values = values.astype(np.float32 if is_single else np.float64)
-    n = len(values)
-    headroom = []
-    if realised.scaling is not None:
-        n_bits = realised.scaling.headroom_bits
-        headroom = [
-            f"#define CONTROL_FILTER_HEADROOM {n_bits} /* divide the input by 2^{n_bits}, or it may overflow */"
-        ]
-    lines = [
-        f"/* Control filter for {EQUATIONS[sign]}. */",
-        "#ifndef CONTROL_FILTER_H",
-        "#define CONTROL_FILTER_H",
-        "#include <stdint.h>",
-        "",
-        f"#define CONTROL_FILTER_SAMPLE_RATE {realised.sample_rate_hz:.0f}",
-        *headroom,
-    ]
-    if is_fir:
-        lines += [f"#define CONTROL_FILTER_TAPS {n}", f"/* {unit} */"]
-        if quantised is not None:
-            lines += [f"#define CONTROL_FILTER_SHIFT {int(quantised.shift)} /* multiply the sum by 2^shift */"]
-        lines += [f"static const {kind} control_filter[{n}] = {{", *_c_lines(values), "};"]
-    else:
-        lines += [
-            f"#define CONTROL_FILTER_SECTIONS {n}",
-            f"/* y = ({_recursion(realised)}) 2^shift; per section b0, b1, b2, a1, a2;",
-            f"   {unit} */",
-        ]
-        if realised.denominator == "added":
-            lines += ["/* a1 and a2 are negated, for hardware that adds them. */"]
-        if quantised is not None:
-            shifts = ", ".join(str(int(item)) for item in quantised.shift)
-            lines += [f"static const int control_filter_shift[{n}] = {{{shifts}}};"]
-            if realised.scaling is not None:
-                noise_db, wide_noise_db = realised.scaling.noise_db, realised.scaling.wide_noise_db
-                lines += [
-                    "/* Keep y' and y'' as wide as the sum, or round-off adds noise at the output: "
-                    f"{noise_db:.0f} dB re full",
-                    f"   scale in place of {wide_noise_db:.0f} dB. */",
-                ]
-        lines += [f"static const {kind} control_filter[{n}][5] = {{"]
-        lines += [f"    {{{', '.join(_c_number(item) for item in row)}}}," for row in values]
-        lines += ["};"]
-    return ("\n".join([*lines, "", "#endif", ""])).encode()
-
-
-def _c_lines(values: NDArray[np.generic]) -> list[str]:
-    return [
-        "    " + ", ".join(_c_number(value) for value in values[start : start + 8]) + ","
-        for start in range(0, len(values), 8)
-    ]
-
-
-def _c_number(value: np.generic) -> str:
-    if isinstance(value, np.integer):
-        number = int(value)
-        # C has no literal for the least 64-bit integer.
-        return (
-            f"(-{-number - 1}LL - 1)"
-            if number == -(2**63)
-            else f"{number}LL"
-            if abs(number) >= 2**31
-            else str(number)
-        )
-    return f"{value}f" if isinstance(value, np.float32) else str(value)
+    return c_header.of_filter(realised, EQUATIONS[sign]).encode()
 
 
 _KINDS: dict[str, tuple[Callable[[Realised, str], bytes], str, str]] = {

@@ -232,3 +232,23 @@ def _fir(
     largest = np.abs(np.fft.rfft(found, round(target.sample_rate_hz / BIN_HZ))).max()
     gain_db = 20 * float(np.log10(max(largest, 1e-30)))
     return Realised(target.sample_rate_hz, found, None, quantised, scaling, response, gain_db)
+
+
+def realised_sections(sections: Sections, number_format: str, denominator: Denominator = "subtracted") -> Realised:
+    """Return given sections, which the number format holds, as a realised filter."""
+    words, quantised, scaling = parse_format(number_format), None, None
+    if words is not None:
+        sections, quantised = quantise_sections(sections, words)
+        scaling = fixed_point.sections_scaling(sections, words)
+        quantised = quantised.times(HELD_SIGNS[denominator])
+    loudest_db = 20 * float(np.log10(max(largest_gain(sections), 1e-10)))
+    return Realised(
+        sections.sample_rate_hz,
+        None,
+        sections,
+        quantised,
+        scaling,
+        sections.at_design_rate(),
+        loudest_db,
+        denominator,
+    )

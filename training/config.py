@@ -21,6 +21,7 @@ Calibration = Literal["paper", "prior"]
 Conditions = Literal["original", "all"]
 
 QUICK_UPDATES = {"prime": 12, "prime-log": 120}
+QUICK_CALIBRATIONS = 2
 
 
 class ObjectiveConfig(BaseModel):
@@ -157,6 +158,7 @@ class Configuration(BaseModel):
             "regularisation": self.regularisation,
             "calibration": self.calibration,
             "n_updates": self.updates or (QUICK_UPDATES[generator] if self.quick else None),
+            "n_calibrations": QUICK_CALIBRATIONS if self.quick else None,
             "conditions": "original" if self.conditions == "original" else None,
         }
         return load_config(generator, **config | changes)

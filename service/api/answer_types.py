@@ -460,8 +460,10 @@ class ExportAnswer(TypedDict):
     coefficients: Coefficients
     prediction: PredictionAnswer
     """Prediction of the realised filter, number format included."""
+    controller: NotRequired[ControllerAnswer]
+    """That of the request, with its words."""
     loop: NotRequired[LoopAnswer]
-    """Loop of the realised filter, as in a design."""
+    """Loop of the realised filter, and of the controller, as in a design."""
     loss_db: Number
     """Predicted mean noise reduction of the filter of the request less that of the realised one."""
     warnings: list[Warning_]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PlainValidator
 
-from hardware.fixed_point import Quantised, SignalScaling, parse_format, quantise_sections, sections_scaling
-from hardware.realise import Realised
+from hardware.fixed_point import parse_format, quantise_sections
+from hardware.realise import realised_sections
 from service.api.strict import Number, StrictModel, shown
 from service.api.validation import naming, validated
 from service.errors import HttpProblem
@@ -148,37 +148,11 @@ def in_sign(controller: Controller, sign: Sign) -> Controller:
     return controller if sign == "minus" else _negated(controller)
 
 
-def as_realised(
-    controller: Controller, number_format: str, denominator: Literal["subtracted", "added"] = "subtracted"
-) -> Realised:
-    """Return a controller whose coefficients its number format holds, as the writers of files take filters."""
-    sections, words = controller.sections, parse_format(number_format)
-    quantised: Quantised | None = None
-    scaling: SignalScaling | None = None
-    if words is not None:
-        sections, quantised = quantise_sections(sections, words)
-        scaling = sections_scaling(sections, words)
-        if denominator == "added":
-            quantised = quantised.times(np.array([1, 1, 1, -1, -1]))
-    frequency_hz = np.geomspace(1.0, sections.sample_rate_hz / 2, 4096)
-    loudest_db = 20 * float(np.log10(max(np.abs(sections.response(frequency_hz)).max(), 1e-10)))
-    return Realised(
-        sections.sample_rate_hz,
-        None,
-        sections,
-        quantised,
-        scaling,
-        sections.at_design_rate(),
-        loudest_db,
-        denominator,
-    )
-
-
 def controller_document(
     controller: Controller, number_format: str, sign: Sign, needed_format: str | None = None
 ) -> Mapping[str, Any]:
     """Return the `controller` of an answer, in the request's sign."""
-    realised = as_realised(in_sign(controller, sign), number_format)
+    realised = realised_sections(in_sign(controller, sign).sections, number_format)
     assert realised.sections is not None
     document: dict[str, Any] = {
         "sos": realised.sections.rows.tolist(),

@@ -12,22 +12,23 @@ from fastapi import APIRouter, Body, Request
 from starlette.responses import Response
 
 from hardware import filter_files
-from hardware.realise import Realised, realise
+from hardware.realise import Realised, realise, realised_sections
 from hardware.residual_power import PathSpectra
 from service.api import answer_types, examples
+from service.api.controllers import controller_document, in_sign
 from service.api.design import evaluated
 from service.api.documentation import BODY_CODES, described
 from service.api.front import TAPS, Visit, disconnected
 from service.api.json_answers import accepted, loop_document, prediction_document, with_times
-from service.api.problem import check_effect, filter_problem, sent_paths
+from service.api.problem import check_effect, filter_problem, loop_in, sent_paths
 from service.api.reading import ReadingRoute
 from service.api.request_types import ExportBody
 from service.api.warnings import collect_warnings, unlike_filter
 from service.engine.work import work_of
 from service.errors import HttpProblem
+from synthesis.controller import controlled, in_closed_loop
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
-from synthesis.loop import loop_of
 from synthesis.methods import spectrum
 from synthesis.posing import with_latency
 from synthesis.profiles import FAST
@@ -73,17 +74,16 @@ async def export(
             what = "design the filter under this ceiling, or leave max_gain_db out"
             raise HttpProblem("invalid-field", f"{found}; {what}", "max_gain_db")
     visit.decoded()
-    spectra = [
-        PathSpectra(
-            spectrum(condition.primary),
-            spectrum(condition.secondary),
-            condition.weight,
-            with_silence(condition).unknown,
-        )
-        for condition in with_latency(given).conditions
-    ]
 
     def run() -> Realised:
+        sent = with_latency(given)
+        posed = sent if given.controller is None else in_closed_loop(with_latency(controlled(given)))
+        spectra = [
+            PathSpectra(
+                spectrum(paths.primary), spectrum(paths.secondary), paths.weight, with_silence(condition).unknown
+            )
+            for paths, condition in zip(posed.conditions, sent.conditions, strict=True)
+        ]
         return realise(spectra, psd, target, taps=taps, max_gain_db=body.max_gain_db, profile=body.weighted(FAST))
 
     realised = await visit.service.exports.run(run, visit.due, watch, work)
@@ -92,20 +92,23 @@ async def export(
             f"fir: {target.number_format} rounds all taps to zero; use more fraction bits, or send a louder filter"
         )
         raise HttpProblem("invalid-field", found, "fir")
-    loop = loop_of(with_latency(given).conditions, lambda feedback: spectrum(feedback) * realised.response)
     response = realised.response.astype(np.complex64)
     full, exported = await evaluated(request, body.model, [given, given], [taps, response], is_continued=True)
     # The largest |W| is that over all frequencies at the hardware's rate, not only the design grid.
     prediction = replace(exported.prediction, max_gain_db=realised.max_gain_db)
+    loop = loop_in(given, realised.response)
+    signed, running = _signed(realised, body.sign), body.controller
     if body.file is not None:
-        content, media_type, name = await asyncio.to_thread(
-            filter_files.write, _signed(realised, body.sign), body.file, body.sign
-        )
+        write = partial(filter_files.write, signed)
+        if running is not None:
+            beside = realised_sections(running.controller.sections, running.number_format, target.denominator)
+            write = partial(filter_files.write_both, signed, beside)
+        content, media_type, name = await asyncio.to_thread(write, body.file, body.sign)
         return Response(
             content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'}
         )
     document = {
-        "coefficients": coefficients_document(_signed(realised, body.sign)),
+        "coefficients": coefficients_document(signed),
         "prediction": prediction_document(prediction),
         "loss_db": full.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db,
         "warnings": collect_warnings(
@@ -118,6 +121,9 @@ async def export(
         "sign": body.sign,
         "latency_samples": body.latency_samples,
     } | loop_document(loop)
+    if running is not None:
+        controller = in_sign(running.controller, body.sign)
+        document["controller"] = controller_document(controller, running.number_format, body.sign)
     content, times = with_times(document, exported.times_ms, visit)
     return visit.response(content, times)
 

@@ -4,6 +4,7 @@ import io
 import re
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,13 @@ import pytest
 import soundfile
 import yaml
 
-from hardware.filter_files import write
-from hardware.realise import Realised, Target, realise
+from hardware.filter_files import write, write_both
+from hardware.realise import Realised, Target, realise, realised_sections
+from hardware.running import Machine
 from hardware.targets import requested, target, targets
+from service.api.export import coefficients_document
 from synthesis.errors import InvalidOption
+from synthesis.sections import Sections
 from tests.hardware.conftest import simulated
 
 PINK = 1 / np.maximum(np.arange(16385), 10.0)
@@ -136,3 +140,66 @@ def test_camilladsp_names_every_filter_in_its_pipeline(form: str):
             for item in parameters
         ]
         np.testing.assert_array_equal(rows, found.sections.rows)
+
+
+RUN_BOTH = """#include <stdio.h>
+#include "hybrid.h"
+int main(void) {
+    static hybrid_state state;
+    double x, e;
+    while (scanf("%%lf %%lf", &x, &e) == 2) printf("%%.17g\\n", (double)hybrid_step(&state, (%s)x, (%s)e));
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("form", "name"), [("sos", "float32"), ("sos", "q1.23"), ("sos", "q5.27"), ("fir", "q1.15")]
+)
+def test_compiled_header_runs_both(tmp_path: Path, form: str, name: str):
+    """The header's functions are the simulation's, but for a unit where states are narrower."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    control_filter = realised(form=form, n_taps=40, n_sections=3, number_format=name)
+    poles = np.array([[0.02, -0.0399, 0.0199, 1, -1.9979, 0.9980], [0.3, -0.2, 0.05, 1, -1.3, 0.5]])
+    controller = realised_sections(Sections(poles, 48_000.0), name)
+    (tmp_path / "hybrid.h").write_bytes(write_both(control_filter, controller, "c")[0])
+    kind = "double" if name == "float32" else "int32_t"
+    (tmp_path / "main.c").write_text(RUN_BOTH % (kind, kind))
+    strict = (
+        "-std=c99",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pedantic",
+        "-fsanitize=undefined",
+        "-fno-sanitize-recover",
+    )
+    built = subprocess.run([compiler, *strict, "-o", tmp_path / "main", tmp_path / "main.c"], check=False)
+    if built.returncode:
+        pytest.skip("the compiler has no sanitizer")
+    signals = 0.2 * np.random.default_rng(1).standard_normal((500, 2)).clip(-4, 4)
+    unit = 1.0 if controller.quantised is None else 2.0 ** (controller.quantised.format.n_bits - 1)
+    text = "\n".join(f"{x!r} {e!r}" for x, e in (np.rint(signals * unit) if unit > 1 else signals).tolist())
+    ran = subprocess.run([tmp_path / "main"], input=text, capture_output=True, text=True, check=True)
+    machines = [Machine(coefficients_document(item)) for item in (control_filter, controller)]
+    expected = sum(machine.run(signal) for machine, signal in zip(machines, signals.T, strict=True))
+    expected = expected if unit == 1 else expected.clip(-1, 1)
+    found = np.array(ran.stdout.split(), float) / unit
+    headroom = max(
+        0 if item.scaling is None else item.scaling.headroom_bits for item in (control_filter, controller)
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-6 if unit == 1 else 2 * 2**headroom / unit)
+    assert np.abs(expected).max() > 0.05
+
+
+def test_both_are_in_files_of_all_kinds():
+    control_filter = realised(n_sections=2)
+    controller = realised_sections(Sections(np.array([[0.3, -0.2, 0.05, 1, -1.3, 0.5]]), 48_000.0), "float32")
+    text = write_both(control_filter, controller, "apo")[0].decode()
+    assert [line for line in text.splitlines() if "Channel" in line] == ["Channel: 1", "Channel: 2", "Channel: all"]
+    content, media_type, _ = write_both(control_filter, controller, "minidsp")
+    assert media_type == "application/zip"
+    with zipfile.ZipFile(io.BytesIO(content)) as folder:
+        assert folder.read("controller.txt") == write(controller, "minidsp")[0]

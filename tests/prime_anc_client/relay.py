@@ -26,7 +26,7 @@ def relayed(
     """
     listening = socket.create_server(("127.0.0.1", at))
     accepted: list[socket.socket] = []
-    sockets = [listening]
+    sockets: list[socket.socket] = []
 
     def pass_on(source: socket.socket, sink: socket.socket, change: Change) -> None:
         with suppress(OSError):
@@ -39,9 +39,10 @@ def relayed(
         with suppress(OSError):
             while True:
                 taken, _ = listening.accept()
+                sockets.append(taken)
                 onward = socket.create_connection(("127.0.0.1", port))
+                sockets.append(onward)
                 accepted.append(taken)
-                sockets.extend((taken, onward))
                 for source, sink, change in ((taken, onward, request), (onward, taken, answer)):
                     threads.append(threading.Thread(target=pass_on, args=(source, sink, change)))
                     threads[-1].start()
@@ -51,12 +52,23 @@ def relayed(
     try:
         yield listening.getsockname()[1], accepted
     finally:
-        for item in sockets:
-            with suppress(OSError):
-                item.shutdown(socket.SHUT_RDWR)
-            item.close()
-        for thread in threads:
-            thread.join()
+        _end(listening, sockets, threads)
+
+
+def _end(listening: socket.socket, sockets: list[socket.socket], threads: list[threading.Thread]) -> None:
+    """Close all sockets: first the listening one, or its thread might accept another, which nobody closes."""
+    _close(listening)
+    threads[0].join()
+    for item in sockets:
+        _close(item)
+    for thread in threads:
+        thread.join()
+
+
+def _close(item: socket.socket) -> None:
+    with suppress(OSError):
+        item.shutdown(socket.SHUT_RDWR)
+    item.close()
 
 
 @contextmanager
@@ -106,9 +118,4 @@ def answering(
         yield listening.getsockname()[1], accepted
     finally:
         is_over.set()
-        for item in (listening, *accepted):
-            with suppress(OSError):
-                item.shutdown(socket.SHUT_RDWR)
-            item.close()
-        for thread in threads:
-            thread.join()
+        _end(listening, accepted, threads)

@@ -24,6 +24,15 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def patient_queues() -> Iterator[None]:
+    """Let tests queue more than half a second of work, which a busy machine takes for little."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("job_queue", "work_share"):
+            patch.setattr(f"service.engine.{module}.LONGEST_WAIT_S", 60.0)
+        yield
+
+
 @pytest.fixture(scope="session")
 def store_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with `ears` in two versions and `other` in one."""

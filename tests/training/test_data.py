@@ -30,6 +30,7 @@ def opened(monkeypatch, tmp_path, noise):
     def opened(dataset=None, noises=noise, protocol="by-recording"):
         chosen = dataset or simulate_listeners(4)
         monkeypatch.setattr(data_module, "SNRS_DB", (None,))
+        monkeypatch.setattr(data_module, "N_SYNTHETIC", 2)
         monkeypatch.setattr(data_module, "open_dataset", lambda *_, **__: chosen)
         monkeypatch.setattr(data_module, "simulated_noise", lambda: noises)
         given = {

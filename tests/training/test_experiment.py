@@ -255,6 +255,7 @@ def test_every_trained_method_scores_split(tmp_path, monkeypatch, capsys):
 
 def test_protocol_by_recording_holds_out_both(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(data_module, "SNRS_DB", (None,))
+    monkeypatch.setattr(data_module, "N_SYNTHETIC", 2)
     monkeypatch.setattr(data_module, "QUICK_QUERIES", 1)
     options = ("--protocol", "by-recording", "--methods", "wmmse,prime-log", "--updates", "2")
     assert main(command(tmp_path, *options)) == 0

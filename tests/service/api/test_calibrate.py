@@ -77,7 +77,8 @@ async def app(
     knowing.manifest = knowing.manifest.model_copy(update={"support_traits": traits})
     store.publish("knowing", knowing)
     store.publish("older", models.checkpoint(2))
-    settings = Settings(store=folder, model="knowing", device="cpu", threads=1, max_calibration_bytes=LIMIT)
+    options = {"device": "cpu", "threads": 1, "deadline_ms": 60_000, "max_calibration_bytes": LIMIT}
+    settings = Settings(store=folder, model="knowing", **options)
     async with started(settings) as app:
         yield app
 
@@ -254,7 +255,7 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[P
 async def test_calibration_needs_no_store(tmp_path: Path, takes: list[ProbeTake]) -> None:
     folder = tmp_path / "store"
     ModelStore(folder, include_bundled=False).publish("ears", models.checkpoint(1))
-    async with started(Settings(store=folder, model="ears", device="cpu", threads=1)) as app:
+    async with started(Settings(store=folder, model="ears", device="cpu", threads=1, deadline_ms=60_000)) as app:
         shutil.rmtree(folder)
         async with connected(app) as client:
             for query in ("", "?model=ears"):
@@ -291,9 +292,10 @@ async def test_deadline_passed_in_queue_is_reported(
 
 
 async def test_long_queue_sheds_calibrations(
-    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake]
+    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Judge by the times of earlier calibrations before reading the body; an idle thread tries any."""
+    monkeypatch.setattr("service.engine.work_share.LONGEST_WAIT_S", LONGEST_WAIT_S)
     calibrations, body = app.state.service.calibrations, encoded(takes)
     calibrations._times = RecentTimes()
     calibrations._times.observe(100.0)

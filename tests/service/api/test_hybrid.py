@@ -121,3 +121,18 @@ async def test_hybrid_is_refused_past_deadline(client, measured):
 def test_work_grows_with_sections_and_plants():
     works = [work_of(HybridWork(DesignOptions(), *size)) for size in ((8, 3), (16, 3), (16, 9))]
     assert sorted(set(works)) == works
+
+
+async def test_export_is_designed_in_closed_loop(client, running, made):
+    body = running | {"target": {"n_sections": 4, "sample_rate": 96_000.0, "number_format": "q5.27"}}
+    found = await ask(client, "/export", body)
+    assert found["controller"]["words"] == made["controller"]["words"]
+    full = made["prediction"]["mean_noise_reduction_db"]
+    assert found["prediction"]["mean_noise_reduction_db"] == pytest.approx(full - found["loss_db"], abs=0.01)
+    alone = await ask(client, "/export", {**body, "controller": None})
+    evaluated = await ask(client, "/evaluate", running)
+    assert found["loop"]["max_sensitivity_db"] == pytest.approx(evaluated["loop"]["max_sensitivity_db"], abs=1e-6)
+    assert alone["coefficients"]["sos"] != found["coefficients"]["sos"]
+    header = await client.post("/export", json=body | {"file": "c"})
+    assert "hybrid_step" in header.text
+    assert str(made["controller"]["words"][0][0]) in header.text

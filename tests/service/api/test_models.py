@@ -38,7 +38,9 @@ def store(tmp_path: Path) -> ModelStore:
 async def app(store: ModelStore, anyio_backend: str) -> AsyncIterator[FastAPI]:
     """A service over that store, with a client key and a management key."""
     keys = {"api_keys": (_digest("client"),), "management_keys": (_digest("operator"),)}
-    async with started(Settings(store=store.root, model="ears", device="cpu", threads=1, **keys)) as app:
+    async with started(
+        Settings(store=store.root, model="ears", device="cpu", threads=1, deadline_ms=60_000, **keys)
+    ) as app:
         yield app
 
 

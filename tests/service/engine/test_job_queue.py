@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from service.engine import job_queue
-from service.engine.job_queue import BUSY_LOOP_S, N_REMEMBERED, PLANNED, Batch, Job, JobQueue, LatencyEstimator
+from service.engine.job_queue import N_REMEMBERED, PLANNED, Batch, Job, JobQueue, LatencyEstimator
 from service.engine.types import RefusedJob
 from service.engine.work import work_of
 from synthesis.types import DesignOptions
@@ -17,7 +17,7 @@ from synthesis.types import DesignOptions
 pytestmark = pytest.mark.anyio
 
 # Long against what a test takes, so that no machine is too slow for these.
-START_S, UPDATE_S = 1.0, 0.5
+START_S, UPDATE_S = 20.0, 10.0  # no machine is so slow that its own delays count
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,7 @@ async def test_equal_jobs_fill_batch() -> None:
         queue.done(batch, None)
 
 
-@pytest.mark.parametrize(("due_in_s", "n_updates"), [(1.4, 0), (1.9, 1), (2.4, 2), (9.0, 8)])
+@pytest.mark.parametrize(("due_in_s", "n_updates"), [(28, 0), (38, 1), (48, 2), (180, 8)])
 async def test_deadline_decides_on_updates(due_in_s: float, n_updates: int) -> None:
     queue, new = knowing(), job(8, due_in_s)
     queue.put(new)
@@ -111,9 +111,9 @@ async def test_idle_queue_refuses_impossible_jobs_and_retries() -> None:
     """Otherwise the times of one bad moment would reject all jobs for good."""
     queue = knowing()
     with pytest.raises(RefusedJob) as refused:
-        queue.put(job(due_in_s=0.9))
+        queue.put(job(due_in_s=0.9 * START_S))
     assert refused.value.code == "overloaded"
-    queue.put(job(due_in_s=0.9))
+    queue.put(job(due_in_s=0.9 * START_S))
     with pytest.raises(RefusedJob):  # an overdue job is never tried
         JobQueue(1, 1).put(job(due_in_s=-0.01))
 
@@ -140,9 +140,9 @@ async def test_backlog_counts_running_and_waiting_jobs() -> None:
     expected_s = START_S + (START_S + 2 * UPDATE_S) / 2
     assert queue.backlog_s() == pytest.approx(expected_s, rel=0.1)
     with pytest.raises(RefusedJob, match=f"{PLANNED:.0%} of") as refused:
-        queue.put(job(due_in_s=(expected_s + START_S) / PLANNED - 0.3))
+        queue.put(job(due_in_s=(expected_s + START_S) / PLANNED - 0.3 * START_S))
     assert refused.value.retry_after_s == pytest.approx(expected_s, rel=0.1)
-    queue.put(job(due_in_s=(expected_s + START_S + 2 * BUSY_LOOP_S) / PLANNED))
+    queue.put(job(due_in_s=(expected_s + 1.1 * START_S) / PLANNED))
     with pytest.raises(RefusedJob):
         queue.reject_if_overloaded(perf_counter() + 2 * expected_s)
     queue.reject_if_overloaded(perf_counter() + 3 * expected_s / PLANNED)

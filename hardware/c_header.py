@@ -1,0 +1,249 @@
+"""C99 headers: a filter's coefficients, or those of filter and controller with functions that run both.
+
+The functions are `hardware.running` in portable C: direct form I; in fixed point one rounding per section, with
+fed-back outputs of at most 62 bits in two parts, so that no product has more than 64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hardware.realise import Realised
+
+# Widest data words that the functions run.
+MAX_RUN_BITS = 32
+# Bits of a fed-back output.
+STATE_BITS = 62
+
+
+def recursion(realised: Realised) -> str:
+    """Write the recursion of one section with the signs that the file uses."""
+    sign = "+" if realised.denominator == "added" else "-"
+    return f"b0 x + b1 x' + b2 x'' {sign} a1 y' {sign} a2 y''"
+
+
+def of_filter(realised: Realised, equation: str) -> str:
+    """Write the header of a filter for a signal chain with this equation."""
+    return _guarded(
+        "CONTROL_FILTER_H", f"Control filter for {equation}.", _declarations(realised, "control_filter")
+    )
+
+
+def of_both(control_filter: Realised, controller: Realised, equation: str) -> str:
+    """Write the header of filter and controller, each with a state and a function per sample."""
+    lines = [*_declarations(control_filter, "control_filter"), "", *_declarations(controller, "controller")]
+    parts = {"control_filter": control_filter, "controller": controller}
+    kinds = {_data_type(item) for item in parts.values()}
+    if None in kinds:
+        lines += [
+            "",
+            "/* No functions: such words do not fit into products of 64 bits. */",
+        ]
+        return _guarded("HYBRID_H", f"Filter and controller for {equation}.", lines)
+    for name, item in parts.items():
+        lines += ["", *_run(item, name)]
+    formats = {None if item.quantised is None else item.quantised.format.n_bits for item in parts.values()}
+    rates = {item.sample_rate_hz for item in parts.values()}
+    if len(rates) > 1 or len(formats) > 1:
+        lines += [
+            "",
+            "/* The loudspeaker plays the sum of both outputs, after the slower or narrower one was brought to the",
+            "   rate and the word of the other. The delay of doing so counts. */",
+        ]
+        return _guarded("HYBRID_H", f"Filter and controller for {equation}.", lines)
+    (kind,) = kinds
+    (n_bits,) = formats
+    total = "control_filter_step(&s->control_filter, x) + controller_step(&s->controller, e)"
+    if n_bits is not None:
+        top = (1 << (n_bits - 1)) - 1
+        total = f"(int64_t){total}"
+        body = [
+            f"    int64_t y = {total};",
+            f"    return y > {top} ? {top} : y < -{top} - 1 ? -{top} - 1 : ({kind})y;",
+        ]
+    else:
+        body = [f"    return {total};"]
+    lines += [
+        "",
+        "/* Zero this state at first; then call hybrid_step per sample with outer microphone x and error microphone e.",
+        "   It returns what the loudspeaker plays. */",
+        "typedef struct { control_filter_state control_filter; controller_state controller; } hybrid_state;",
+        f"static inline {kind} hybrid_step(hybrid_state *s, {kind} x, {kind} e) {{",
+        *body,
+        "}",
+    ]
+    return _guarded("HYBRID_H", f"Filter and controller for {equation}.", lines)
+
+
+def _guarded(guard: str, title: str, lines: list[str]) -> str:
+    head = [f"/* {title} */", f"#ifndef {guard}", f"#define {guard}", "#include <stdint.h>", ""]
+    return "\n".join([*head, *lines, "", "#endif", ""])
+
+
+def _declarations(realised: Realised, name: str) -> list[str]:
+    """Return a filter's constants and coefficients."""
+    quantised = realised.quantised
+    is_fir = realised.taps is not None
+    values, kind, unit = _held(realised)
+    n, upper = len(values), name.upper()
+    lines = [f"#define {upper}_SAMPLE_RATE {realised.sample_rate_hz:.0f}"]
+    if realised.scaling is not None:
+        n_bits = realised.scaling.headroom_bits
+        lines += [f"#define {upper}_HEADROOM {n_bits} /* divide the input by 2^{n_bits}, or it may overflow */"]
+    if is_fir:
+        lines += [f"#define {upper}_TAPS {n}", f"/* {unit} */"]
+        if quantised is not None:
+            lines += [f"#define {upper}_SHIFT {int(quantised.shift)} /* multiply the sum by 2^shift */"]
+        return [*lines, f"static const {kind} {name}[{n}] = {{", *_c_lines(values), "};"]
+    lines += [
+        f"#define {upper}_SECTIONS {n}",
+        f"/* y = ({recursion(realised)}) 2^shift; per section b0, b1, b2, a1, a2;",
+        f"   {unit} */",
+    ]
+    if realised.denominator == "added":
+        lines += ["/* a1 and a2 are negated, for hardware that adds them. */"]
+    if quantised is not None:
+        shifts = ", ".join(str(int(item)) for item in quantised.shift)
+        lines += [f"static const int {name}_shift[{n}] = {{{shifts}}};"]
+        if realised.scaling is not None:
+            noise_db, wide_noise_db = realised.scaling.noise_db, realised.scaling.wide_noise_db
+            lines += [
+                "/* Keep y' and y'' as wide as the sum, or round-off adds noise at the output: "
+                f"{noise_db:.0f} dB re full",
+                f"   scale in place of {wide_noise_db:.0f} dB. */",
+            ]
+    rows = [f"    {{{', '.join(_c_number(item) for item in row)}}}," for row in values]
+    return [*lines, f"static const {kind} {name}[{n}][5] = {{", *rows, "};"]
+
+
+def _held(realised: Realised) -> tuple[NDArray[np.generic], str, str]:
+    """Return a filter's numbers, their C type and their unit."""
+    if (quantised := realised.quantised) is not None:
+        bits = next(size for size in (8, 16, 32, 64) if size >= quantised.format.n_bits)
+        unit = f"units of 2^-{quantised.format.fraction_bits} ({quantised.format})"
+        return quantised.words, f"int{bits}_t", unit
+    values = realised.held if realised.taps is None else realised.taps
+    # Single precision where that is exact.
+    if bool((values == values.astype(np.float32)).all()):
+        return values.astype(np.float32), "float", "single precision"
+    return values.astype(np.float64), "double", "double precision"
+
+
+def _data_type(realised: Realised) -> str | None:
+    """Return the C type of samples; None if none can be run."""
+    if realised.quantised is None:
+        return "double"
+    words = realised.quantised.format
+    fits = words.n_bits <= MAX_RUN_BITS and int(np.max(realised.quantised.shift)) <= words.fraction_bits
+    return "int32_t" if fits else None
+
+
+def _run(realised: Realised, name: str) -> list[str]:
+    """Return the state of a filter and its function per sample."""
+    upper, is_fir = name.upper(), realised.taps is not None
+    n = f"{upper}_{'TAPS' if is_fir else 'SECTIONS'}"
+    sign = "+" if realised.denominator == "added" else "-"
+    if realised.quantised is None:
+        if is_fir:
+            return [
+                f"typedef struct {{ double x[{n}]; int at; }} {name}_state;",
+                f"static inline double {name}_step({name}_state *s, double x) {{",
+                "    double y = 0;",
+                f"    s->at = (s->at + {n} - 1) % {n};",
+                "    s->x[s->at] = x;",
+                f"    for (int i = 0; i < {n}; i++) y += {name}[i] * s->x[(s->at + i) % {n}];",
+                "    return y;",
+                "}",
+            ]
+        return [
+            "/* Samples and states in double: in float, round-off adds noise in the bass. */",
+            f"typedef struct {{ double z[{n}][4]; }} {name}_state;",
+            f"static inline double {name}_step({name}_state *s, double x) {{",
+            f"    for (int i = 0; i < {n}; i++) {{",
+            f"        const {_held(realised)[1]} *c = {name}[i];",
+            "        double *z = s->z[i];",
+            f"        double y = c[0] * x + c[1] * z[0] + c[2] * z[1] {sign} c[3] * z[2] {sign} c[4] * z[3];",
+            "        z[1] = z[0], z[0] = x, z[3] = z[2], z[2] = y, x = y;",
+            "    }",
+            "    return x;",
+            "}",
+        ]
+    return _run_words(realised, name, n, sign)
+
+
+def _run_words(realised: Realised, name: str, n: str, sign: str) -> list[str]:
+    """Return the same in fixed point: samples are words of as many bits as the coefficients."""
+    assert realised.quantised is not None
+    words, upper = realised.quantised.format, name.upper()
+    top, extra = (1 << (words.n_bits - 1)) - 1, min(words.n_bits, STATE_BITS - words.n_bits)
+    kind = _held(realised)[1]
+    begin = [
+        f"static inline int32_t {name}_step({name}_state *s, int32_t sample) {{",
+        f"    int32_t x = (int32_t)(((int64_t)sample + (((int64_t)1 << {upper}_HEADROOM) >> 1)) >> {upper}_HEADROOM);",
+    ]
+    end = [
+        f"    int64_t out = (int64_t)x * ((int64_t)1 << {upper}_HEADROOM);",
+        f"    return out > {top} ? {top} : out < -{top} - 1 ? -{top} - 1 : (int32_t)out;",
+        "}",
+    ]
+    if realised.taps is not None:
+        return [
+            f"typedef struct {{ int32_t x[{n}]; int at; }} {name}_state;",
+            *begin,
+            "    uint64_t sum = 0; /* sums may wrap, since their end fits */",
+            f"    const int down = {words.fraction_bits} - {upper}_SHIFT;",
+            f"    s->at = (s->at + {n} - 1) % {n};",
+            "    s->x[s->at] = x;",
+            f"    for (int i = 0; i < {n}; i++)",
+            f"        sum += (uint64_t)((int64_t){name}[i] * s->x[(s->at + i) % {n}]);",
+            "    x = (int32_t)(((int64_t)sum + (((int64_t)1 << down) >> 1)) >> down);",
+            *end,
+        ]
+    return [
+        f"/* Fed-back outputs have {words.n_bits + extra} bits, {extra} below the last bit of a sample. */",
+        f"typedef struct {{ int32_t x[{n}][2]; int64_t y[{n}][2]; }} {name}_state;",
+        *begin,
+        f"    for (int i = 0; i < {n}; i++) {{",
+        f"        const {kind} *c = {name}[i];",
+        f"        const int down = {words.fraction_bits} - {name}_shift[i];",
+        "        int32_t *u = s->x[i];",
+        "        int64_t *v = s->y[i];",
+        f"        const int64_t low_mask = ((int64_t)1 << {extra}) - 1;",
+        "        /* Outputs fed back: bits of a sample, and below. Sums may wrap, since their end fits. */",
+        "        uint64_t sum = (uint64_t)((int64_t)c[0] * x) + (uint64_t)((int64_t)c[1] * u[0])",
+        "            + (uint64_t)((int64_t)c[2] * u[1])",
+        f"            {sign} (uint64_t)(c[3] * (v[0] >> {extra})) {sign} (uint64_t)(c[4] * (v[1] >> {extra}));",
+        f"        int64_t low = 0 {sign} c[3] * (v[0] & low_mask) {sign} c[4] * (v[1] & low_mask);",
+        "        int64_t high = (int64_t)sum, rest = high & (((int64_t)1 << down) - 1);",
+        f"        int64_t y = (high >> down) * ((int64_t)1 << {extra})",
+        f"            + ((rest * ((int64_t)1 << {extra}) + low + (((int64_t)1 << down) >> 1)) >> down);",
+        f"        const int64_t most = {top << extra}LL;",
+        "        y = y > most ? most : y < -most ? -most : y;",
+        "        u[1] = u[0], u[0] = x, v[1] = v[0], v[0] = y;",
+        f"        y = (y + (((int64_t)1 << {extra}) >> 1)) >> {extra};",
+        f"        x = y > {top} ? {top} : y < -{top} - 1 ? -{top} - 1 : (int32_t)y;",
+        "    }",
+        *end,
+    ]
+
+
+def _c_lines(values: NDArray[np.generic]) -> list[str]:
+    return [
+        "    " + ", ".join(_c_number(value) for value in values[start : start + 8]) + ","
+        for start in range(0, len(values), 8)
+    ]
+
+
+def _c_number(value: np.generic) -> str:
+    if isinstance(value, np.integer):
+        number = int(value)
+        # C has no literal for the least 64-bit integer.
+        return (
+            f"(-{-number - 1}LL - 1)"
+            if number == -(2**63)
+            else f"{number}LL"
+            if abs(number) >= 2**31
+            else str(number)
+        )
+    return f"{value}f" if isinstance(value, np.float32) else str(value)
