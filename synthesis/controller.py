@@ -20,6 +20,7 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.loop import judge_loop, loop_gain
 from synthesis.methods import Path, spectrum
+from synthesis.options import CONTROLLER_RATES_HZ, MAX_CONTROLLER_LATENCY_US, MAX_CONTROLLER_SECTIONS
 from synthesis.predict import level_changes_db, secondary_errors
 from synthesis.sections import Sections
 from synthesis.types import Complex64, Float32, Loop, Paths, Prediction, Problem
@@ -48,7 +49,24 @@ class Controller:
     latency_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raise InvalidOption for sections that are not finite, or not stable themselves."""
+        """Raise InvalidOption for values out of range, and sections that are not stable themselves."""
+        shape, rate = self.sections.rows.shape, self.sections.sample_rate_hz
+        if len(shape) != 2 or shape[1] != 6 or not 1 <= shape[0] <= MAX_CONTROLLER_SECTIONS:
+            raise InvalidOption(
+                f"controller: its sections are numbers of shape {shape}; send 1 to {MAX_CONTROLLER_SECTIONS} rows of "
+                "b0, b1, b2, 1, a1, a2",
+                "controller.sos",
+            )
+        low, high = CONTROLLER_RATES_HZ
+        if not low <= rate <= high:
+            raise InvalidOption(
+                f"controller: its rate is {rate:g} Hz; use {low:g} to {high:g}", "controller.sample_rate"
+            )
+        if not 0 <= self.latency_s <= 1e-6 * MAX_CONTROLLER_LATENCY_US:
+            raise InvalidOption(
+                f"controller: its latency is {1e6 * self.latency_s:g} us; use 0 to {MAX_CONTROLLER_LATENCY_US:g}",
+                "controller.latency_us",
+            )
         if not np.isfinite(self.sections.rows).all():
             raise InvalidOption(
                 "controller: a coefficient is NaN or infinite; send finite numbers", "controller.sos"

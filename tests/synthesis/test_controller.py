@@ -121,10 +121,20 @@ def test_unstable_loop_names_condition(ear, model):
         design(problem, DesignOptions(), model)
 
 
-@pytest.mark.parametrize("row", [[1, 0, 0, 1, 0, 1.1], [np.nan, 0, 0, 1, 0, 0]])
-def test_unusable_sections_are_refused(row):
-    with pytest.raises(InvalidOption, match="controller"):
-        Controller(Sections(np.array([row], float), 48_000.0))
+@pytest.mark.parametrize(
+    ("row", "n", "rate_hz", "latency_s", "field"),
+    [
+        ([1, 0, 0, 1, 0, 1.1], 1, 48_000, 0, "sos"),
+        ([np.nan, 0, 0, 1, 0, 0], 1, 48_000, 0, "sos"),
+        ([1, 0, 0, 1, 0, 0], 17, 48_000, 0, "sos"),
+        ([1, 0, 0, 1, 0, 0], 1, 44_100, 0, "sample_rate"),
+        ([1, 0, 0, 1, 0, 0], 1, 48_000, np.nan, "latency_us"),
+    ],
+)
+def test_unusable_controllers_are_refused(row, n, rate_hz, latency_s, field):
+    with pytest.raises(InvalidOption) as found:
+        Controller(Sections(np.array([row] * n, float), rate_hz), latency_s)
+    assert found.value.field == f"controller.{field}"
 
 
 def test_gain_above_measured_band_counts(ear):
