@@ -14,6 +14,7 @@ import click
 import orjson
 
 from cli import bench_file, inputs, tables
+from cli.device import device
 from cli.exit_status import EPILOG, ExitStatus
 from cli.flags import option_flag, options_of, with_controller
 from cli.service import ServiceClient, connect
@@ -64,6 +65,7 @@ def main() -> None:
 
 main.add_command(example)
 main.add_command(simulate)
+main.add_command(device)
 
 
 def with_service(command: Command) -> Command:

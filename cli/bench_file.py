@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +91,15 @@ def series(file: Path, name: str, value: Any) -> Any:
         raise FileError(f"{file}: its {name} is no base64 of float32 ({error})") from error
 
 
-def settings(file: Path, document: Json) -> Json:
-    """Return the options of a design that a session sets, and its `reference_psd`; what cannot be read is left out."""
+def settings(file: Path, document: Json, measured: Sequence[Json]) -> Json:
+    """Return the options of a design that a session sets, and its `reference_psd`.
+
+    What cannot be read is left out and, as on the page, options that these measurements give no effect.
+    """
     chosen, found = Json(document.get("settings") or {}), Json()
     for name, schema in option_schemas().items():
+        if not _has_effect(name, measured):
+            continue
         for text in (chosen.get(name), chosen.get(_SETTINGS.get(name, name))):
             value = _setting(text, schema, curve_kinds().get(name)) if isinstance(text, str) and text else None
             if value is not None:
@@ -104,6 +109,14 @@ def settings(file: Path, document: Json) -> Json:
     if isinstance(noise, dict) and "psd" in noise:
         found["reference_psd"] = series(file, "noise", noise["psd"])
     return found
+
+
+def _has_effect(option: str, measured: Sequence[Json]) -> bool:
+    if option.startswith("min_"):
+        return any("feedback" in ear for ear in measured)
+    if option in ("exact", "snr_db"):
+        return any("coherence" not in ear and "uncertainty" not in ear for ear in measured)
+    return option != "leave_one_out" or len(measured) > 1
 
 
 def _setting(text: str, schema: Json, kind: type[Curve] | None) -> Any:

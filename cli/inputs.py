@@ -59,7 +59,9 @@ def ears(
         remarks += _remarks(file, found)
         label = str(found.get("label", "")) if "session" in document else file.stem
         measured.append((label, bench_file.path_fields(file, found)))
-    settings = bench_file.settings(file, document) if "session" in document else {}
+    settings = (
+        bench_file.settings(file, document, [fields for _, fields in measured]) if "session" in document else {}
+    )
     if settings:
         shown = settings | (
             {"reference_psd": document["noise"].get("name", "")} if "reference_psd" in settings else {}
@@ -278,7 +280,7 @@ def as_verified(paths: Json, control_filter: Path) -> tuple[Json, tuple[str, ...
     def changed(fields: Json) -> Json:
         changed_fields = dict(fields)
         for name in {"secondary", "feedback"} & fields.keys():
-            path = changed_path(_samples(fields[name]), -trim["gain_db"], -trim["delay_samples"], trim["invert"])
+            path = changed_path(samples(fields[name]), -trim["gain_db"], -trim["delay_samples"], trim["invert"])
             changed_fields[name] = {"impulse_response": np.fft.irfft(path).astype(np.float32)}
         return changed_fields
 
@@ -291,13 +293,13 @@ def as_verified(paths: Json, control_filter: Path) -> tuple[Json, tuple[str, ...
     )
 
 
-def _samples(path: Json) -> NDArray[Any]:
+def samples(path: Json) -> NDArray[Any]:
     """Return a path's samples or spectrum from a request's field."""
     if "complex64" in path:
         return np.frombuffer(base64.b64decode(path["complex64"]), "<c8")
     if "impulse_response" in path:
         return np.asarray(path["impulse_response"], np.float32)
-    raise FileError("a trimmed filter needs paths as impulse responses, or as complex64")
+    raise FileError("paths are needed as impulse responses, or as complex64")
 
 
 def response_of(path: Json) -> NDArray[np.float64]:
@@ -305,7 +307,7 @@ def response_of(path: Json) -> NDArray[np.float64]:
     if "real" in path:
         spectrum = np.asarray(path["real"]) + 1j * np.asarray(path["imag"])
     else:
-        spectrum = _samples(path)
+        spectrum = samples(path)
         if not np.iscomplexobj(spectrum):
             return np.asarray(spectrum, np.float64)
     return np.fft.irfft(spectrum)

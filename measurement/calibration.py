@@ -266,7 +266,9 @@ def calibrate(
     uncertainty = None
     if tail is not None:
         missing = (
-            missing_share(estimate.primary, tail, cut.length) if prior is None else _missing_share(prior) * tail
+            _missing_share(prior) * tail
+            if prior is not None and prior.knows_tails
+            else missing_share(estimate.primary, tail, cut.length)
         )
         uncertainty = np.stack((missing, SECONDARY_SHARE * variance_share)).clip(0, MAX_UNCERTAINTY)
     calibration = Calibration(

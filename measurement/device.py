@@ -63,7 +63,7 @@ def learn_device(ears: Sequence[ListenerEar], base: ModelParameters) -> tuple[Mo
     uncertainty = learn_uncertainty(np.fft.rfft(primary, DESIGN_N_FFT), coherence, base.reference_psd.astype(float))
     prior = None
     if len(set(listeners)) >= PRIOR_LISTENERS:
-        prior = learn_path_prior(list(primary), list(secondary), listeners)
+        prior = learn_path_prior(list(primary), list(secondary), listeners).without_tails()
     learnt = replace(
         base,
         band_uncertainty=uncertainty.astype(np.float32),

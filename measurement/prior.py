@@ -22,7 +22,7 @@ support's responses give the size of this tail; a measurement that explains more
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -113,6 +113,16 @@ class PathPrior:
     n_ears: int
     primary: PathDistribution
     secondary: PathDistribution
+
+    @property
+    def knows_tails(self) -> bool:
+        """Return whether the power beyond windows is known; estimates, from which a device learns, do not hold it."""
+        return bool(self.primary.tail_variance.any())
+
+    def without_tails(self) -> PathPrior:
+        """Return the prior with the power beyond windows unknown."""
+        paths = (replace(path, tail_variance=np.zeros(PRIOR_BINS)) for path in (self.primary, self.secondary))
+        return PathPrior(self.n_ears, *paths)
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """Return float32 arrays by name; complex ones have real and imaginary part in a last axis of two."""

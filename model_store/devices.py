@@ -137,6 +137,11 @@ class Devices:
             raise ModelNotFound(f"device: there is no {name!r}; there are: {', '.join(self.names()) or 'none'}")
         return Device(name, _listeners(ears), len(ears), versions[-1] if versions else None)
 
+    def model_of(self, name: str) -> Checkpoint | None:
+        """Load a device's latest model; None if there is none yet."""
+        versions = self._versions(name)
+        return self.store.load(versions[-1].reference) if versions else None
+
     def names(self) -> list[str]:
         """List the names of the devices."""
         return sorted(folder for folder in self._root.folders() if FILE in self._root.files(folder))
@@ -173,8 +178,7 @@ class Devices:
 
     def _base(self, name: str) -> Checkpoint:
         """Return the model whose generator a device has: its latest, else `generic`."""
-        versions = self._versions(name)
-        return self.store.load(versions[-1].reference if versions else BASE)
+        return self.model_of(name) or self.store.load(BASE)
 
 
 def _listeners(ears: Sequence[ListenerEar]) -> tuple[str, ...]:

@@ -51,6 +51,8 @@ class Settings(BaseSettings):
     """Folder or URL (s3://bucket/models) of further models."""
     model: str = "generic"
     """Default model: name, name@version or alias."""
+    device_name: str | None = None
+    """Device that learns from calibrations that passed: their paths are stored in `store`."""
     threads: int | None = Field(None, ge=1, le=1024)
     """Design threads on a CPU; default: one per physical core."""
     fallback_below_db: float = float("inf")

@@ -20,6 +20,7 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.loop import judge_loop, loop_gain
 from synthesis.methods import Path, spectrum
+from synthesis.options import CONTROLLER_RATES_HZ, MAX_CONTROLLER_LATENCY_US, MAX_CONTROLLER_SECTIONS
 from synthesis.predict import level_changes_db, secondary_errors
 from synthesis.sections import Sections
 from synthesis.types import Complex64, Float32, Loop, Paths, Prediction, Problem
@@ -48,7 +49,24 @@ class Controller:
     latency_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raise InvalidOption for sections that are not finite, or not stable themselves."""
+        """Raise InvalidOption for values out of range, and sections that are not stable themselves."""
+        shape, rate = self.sections.rows.shape, self.sections.sample_rate_hz
+        if len(shape) != 2 or shape[1] != 6 or not 1 <= shape[0] <= MAX_CONTROLLER_SECTIONS:
+            raise InvalidOption(
+                f"controller: its sections are numbers of shape {shape}; send 1 to {MAX_CONTROLLER_SECTIONS} rows of "
+                "b0, b1, b2, 1, a1, a2",
+                "controller.sos",
+            )
+        low, high = CONTROLLER_RATES_HZ
+        if not low <= rate <= high:
+            raise InvalidOption(
+                f"controller: its rate is {rate:g} Hz; use {low:g} to {high:g}", "controller.sample_rate"
+            )
+        if not 0 <= self.latency_s <= 1e-6 * MAX_CONTROLLER_LATENCY_US:
+            raise InvalidOption(
+                f"controller: its latency is {1e6 * self.latency_s:g} us; use 0 to {MAX_CONTROLLER_LATENCY_US:g}",
+                "controller.latency_us",
+            )
         if not np.isfinite(self.sections.rows).all():
             raise InvalidOption(
                 "controller: a coefficient is NaN or infinite; send finite numbers", "controller.sos"
@@ -115,7 +133,7 @@ def judge(controller: Controller, plant: Complex, before: Complex | None = None)
     Returns
     -------
     Loop
-        `stable` also requires |S K| < 1 above 24 kHz, where the largest |S| from 10 to 20 kHz stands for S.
+        Of frequencies up to 24 kHz: it says all if the loop `is_quiet_beyond`.
     """
     loop = plant * controller.on_bins
     between = _interpolated(plant, controller.resonances_hz) * controller.at_resonances
@@ -123,11 +141,13 @@ def judge(controller: Controller, plant: Complex, before: Complex | None = None)
         loop, between = loop + before, between + _interpolated(before, controller.resonances_hz)
     frequency_hz = np.concatenate((_BINS_HZ, controller.resonances_hz))
     order = np.argsort(frequency_hz, kind="stable")
-    found = judge_loop(np.concatenate((loop, between))[order], frequency_hz[order])
+    return judge_loop(np.concatenate((loop, between))[order], frequency_hz[order])
+
+
+def is_quiet_beyond(controller: Controller, plant: Complex) -> bool:
+    """Return whether |S K| < 1 above 24 kHz, where the largest |S| from 10 to 20 kHz stands for S."""
     measured = slice(*np.searchsorted(_BINS_HZ, HIGHEST_MEASURED_HZ))
-    if controller.loudest_beyond * np.abs(plant[measured]).max() >= 1:
-        return replace(found, stable=False)
-    return found
+    return bool(controller.loudest_beyond * np.abs(plant[measured]).max() < 1)
 
 
 def _interpolated(path: Complex, frequency_hz: Real) -> Complex:
@@ -145,7 +165,7 @@ def controlled(problem: Problem) -> Problem:
     Raises
     ------
     InvalidOption
-        A loop is unstable.
+        A loop is unstable, or may be so above 24 kHz.
     """
     controller = problem.controller
     assert controller is not None
@@ -160,6 +180,12 @@ def controlled(problem: Problem) -> Problem:
             raise InvalidOption(
                 f"controller: its loop through the secondary path of {problem.name_of(n)} is unstable near "
                 f"{loop.nearest_hz:.0f} Hz; send a controller designed for this earphone, or a lower gain",
+                "controller",
+            )
+        if not is_quiet_beyond(controller, plant):
+            raise InvalidOption(
+                f"controller: above 24 kHz, where the secondary path of {problem.name_of(n)} is not known, its loop's "
+                "gain may exceed one; lower its gain there",
                 "controller",
             )
         conditions.append(replace(paths, plant=(plant, loop)))

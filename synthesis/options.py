@@ -46,6 +46,7 @@ DEFAULT_MAX_GAIN_DB = 30.0
 MAX_GAIN_RANGE_DB = (-20.0, 60.0)
 BAND_WEIGHT_RANGE = (0.0, 10.0)
 MAX_LATENCY_SAMPLES = 1024.0
+MAX_CONTROLLER_SECTIONS, CONTROLLER_RATES_HZ, MAX_CONTROLLER_LATENCY_US = 16, (48_000.0, 768_000.0), 10_000.0
 
 
 def option(text: str, *, default: T, low: float | None = None, high: float | None = None) -> T:
@@ -166,15 +167,20 @@ class ProblemFields(FilterFields, ObjectiveFields):
 class ControllerFields:
     """Options of a feedback controller that is designed."""
 
-    n_sections: int = option("Second-order sections of the controller.", default=8, low=1, high=16)
+    n_sections: int = option(
+        "Second-order sections of the controller.", default=8, low=1, high=MAX_CONTROLLER_SECTIONS
+    )
     sample_rate: float = option(
-        "Rate of the chip that runs the controller, in Hz.", default=48_000.0, low=48_000.0, high=768_000.0
+        "Rate of the chip that runs the controller, in Hz.",
+        default=48_000.0,
+        low=CONTROLLER_RATES_HZ[0],
+        high=CONTROLLER_RATES_HZ[1],
     )
     latency_us: float = option(
         "Delay in microseconds of the chip's loop, converters and computation, that `secondary` does not contain.",
         default=0.0,
         low=0.0,
-        high=10_000.0,
+        high=MAX_CONTROLLER_LATENCY_US,
     )
     number_format: str = option(
         "Format of the coefficients: `float32`, `float64` or `qI.F`, as `q5.27`.", default="float32"

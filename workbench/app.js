@@ -25,8 +25,8 @@ function open(step) {
 
 // ---- files ----
 
-// Where a recording goes: to a verification if that step is open.
-const recordingList = () => (openStep() === "verify" ? "runs" : "takes");
+// Where a recording goes: to a verification if that step is open, or if it has a name of `prime-anc simulate`'s.
+const recordingList = (name) => (openStep() === "verify" || /(^|[^a-z])(quiet|running)([^a-z]|$)/i.test(name) ? "runs" : "takes");
 
 function takeDocument(name, document) {
   if (document.coefficients && !document.session) {
@@ -52,11 +52,17 @@ async function takeFiles(files) {
   for (const file of files) {
     try {
       if (/\.json$/i.test(file.name)) takeDocument(file.name, JSON.parse(await file.text()));
-      else if (/\.(csv|txt|frd)$/i.test(file.name)) await takeNoise(file);
+      else if (/\.(csv|txt|frd)$/i.test(file.name)) {
+        if (/primary|secondary|feedback/i.test(file.name)) throw new Error("this page reads impulse responses as WAV or FLAC; prime-anc also as tables");
+        await takeNoise(file);
+      }
       else {
         const sound = await decoded(file);
-        if (sound.channels.length >= 2) addRecording(recordingList(), file.name, sound);
-        else {
+        if (sound.channels.length >= 2) {
+          const list = recordingList(file.name);
+          addRecording(list, file.name, sound);
+          open(list === "runs" ? "verify" : "measure");
+        } else {
           checkNotSilent(sound.recorded, 1);
           const kind = ["primary", "secondary", "feedback"].find((name) => file.name.toLowerCase().includes(name));
           if (!kind) throw new Error("it has one channel: record outer and error microphone in one stereo file, or name an impulse response primary or secondary");
@@ -105,11 +111,10 @@ function acceptDrops() {
 
 let isUnsaved = false, isRestoring = true;
 
-const without = ({ spectra, ...ear }) => ear;
 const PARTS = {
-  ears: () => ({ ears: state.ears.map(without), current: state.current, joint: $("joint").checked }),
+  ears: () => ({ ears: state.ears, current: state.current, joint: $("joint").checked }),
   takes: () => state.takes, runs: () => state.runs, chip: () => state.chip, noise: () => state.noise,
-  kept: () => state.kept.map(({ name, color, design: { gain, ...design } }) => ({ name, color, design })),
+  kept: () => state.kept,
   settings, verification: () => state.verification,
 };
 

@@ -87,6 +87,7 @@ export async function takeNoise(file) {
   try {
     state.noise = { name: file.name, psd: await noiseSpectrum(file) };
     changed("noise");
+    note(file.name, "the noise to expect; remove it under More options of step 2.", { isBad: false });
   } catch (error) { note(file.name, error.message); }
 }
 

@@ -80,6 +80,17 @@ async function download() {
   }
 }
 
+// Save 2048 taps as they are, in the number format and kind of file that are chosen here.
+export async function downloadTaps(fir, name) {
+  const kind = ["c", "wav", "csv", "mat"].includes($("file").value) ? $("file").value : "c";
+  const target = { form: "fir", n_taps: 2048, sample_rate: 48000, number_format: $("format").value };
+  try {
+    saveFile(await ask("export", exportRequest({ fir: Float32Array.from(fir), target, file: kind }), "blob"), `${name}.${SUFFIXES[kind] ?? kind}`);
+  } catch (error) {
+    note("Export", error.message);
+  }
+}
+
 // Whether a control has an effect in the chosen form.
 function showForm() {
   const isTaps = $("form").value === "fir";

@@ -24,7 +24,7 @@ async function calibrate() {
     const label = $("ear-name").value.trim() || state.takes.map((take) => take.name).join(" + ");
     const old = state.ears.find((ear) => ear.label === label), ear = earFromDocument(label, found);
     if (old) { // measured again
-      Object.assign(old, { coherence: undefined, feedback: undefined, uncertainty: undefined, spectra: undefined }, ear);
+      Object.assign(old, { coherence: undefined, feedback: undefined, uncertainty: undefined }, ear);
       state.current = state.ears.indexOf(old);
       note(label, "measured again; the new measurement replaces the old one.", { isBad: false });
       changed("ears");

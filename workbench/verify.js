@@ -3,7 +3,7 @@
 import { $, changed, currentEar, element, on, state } from "./state.js";
 import { note, say } from "./messages.js";
 import { irfft, responseOf, rfft, times } from "./dsp.js";
-import { formOf } from "./load.js";
+import { downloadTaps, formOf } from "./load.js";
 import { optionsFor } from "./options.js";
 import { showRecordings, signalsOf } from "./recordings.js";
 import { ask, fieldsOf } from "./requests.js";
@@ -86,9 +86,10 @@ function showVerification() {
     const promise = isTaps ? `; ${trim.predicted_noise_reduction_db.toFixed(1)} dB to expect` : "";
     parts.push(element("p", { textContent: `Trim: gain ${trim.gain_db >= 0 ? "+" : ""}${trim.gain_db.toFixed(1)} dB, ${delay}${promise}.` }));
     if (isTaps) {
-      const save = element("button", { type: "button", textContent: "Save trimmed filter" });
+      const save = element("button", { type: "button", textContent: "Save trimmed filter" }), chip = element("button", { type: "button", textContent: "Save it for hardware" });
       save.onclick = () => saveJson(found.answer, "trim.json");
-      parts.push(element("p", { className: "buttons" }, save));
+      chip.onclick = () => downloadTaps(trim.fir, "trimmed filter");
+      parts.push(element("p", { className: "buttons" }, save, chip));
     }
   } else parts.push(element("p", { textContent: "No trim of gain and delay corrects this: follow the advice and measure again." }));
   const rows = measured.band_centre_hz.map((hz, i) => row("td", hz, ...[measured.noise_reduction_db[i], measured.noise_reduction_db[i] - deviations[i], deviations[i]].map((db) => db.toFixed(1))));

@@ -101,10 +101,15 @@ function levels(power, perOctave = 48) {
   return curve(power.length, (k) => decibel(mean(k)), perOctave);
 }
 
-// Spectrum of a filter of 2048 taps, computed once.
-function gainLine(name, color, filter, dash) {
-  filter.gain ??= powers(rfft(Float64Array.from(filter.fir), N_GAIN));
-  return { name, color, dash, points: levels(filter.gain) };
+const computed = new WeakMap(); // what was computed from a list of numbers, by that list
+
+function once(numbers, compute) {
+  if (!computed.has(numbers)) computed.set(numbers, compute());
+  return computed.get(numbers);
+}
+
+function gainLine(name, color, { fir }, dash) {
+  return { name, color, dash, points: levels(once(fir, () => powers(rfft(Float64Array.from(fir), N_GAIN)))) };
 }
 
 function ceilingLine() {
@@ -116,8 +121,8 @@ function gainFigure(isRealised) {
   const { design, realised } = state, handle = ceilingPoints().length > 1 || isRealised ? null : { y: +$("ceiling").value, move: moveCeiling, done: () => $("ceiling").dispatchEvent(new Event("change")) };
   const lines = design ? [gainLine(isRealised ? "2048 taps" : "|W|", "--a", design)] : [];
   if (isRealised && realised) {
-    realised.gain ??= powers(responseOf(realised.coefficients));
-    lines.push({ name: formOf(realised), color: "--c", points: levels(realised.gain) });
+    const { coefficients } = realised;
+    lines.push({ name: formOf(realised), color: "--c", points: levels(once(coefficients, () => powers(responseOf(coefficients)))) });
   }
   if (!isRealised) lines.push(ceilingLine(), ...state.kept.map((kept) => gainLine(kept.name, kept.color, kept.design, [5, 3])));
   return { x: WIDE, y: { name: "|W|", unit: "dB", range: [-50, 45] }, lines, handle };
@@ -131,9 +136,8 @@ function moveCeiling(value) {
 function pathsFigure(view) {
   const ear = currentEar();
   if (!ear) return { x: WIDE, y: { name: "", range: [0, 1] } };
-  ear.spectra ??= Object.fromEntries(["primary", "secondary", "feedback"].filter((part) => ear[part]).map((part) => [part, rfft(ear[part])]));
-  const colors = { primary: "--a", secondary: "--b", feedback: "--c" };
-  const linesOf = (points) => Object.entries(ear.spectra).map(([name, spectrum]) => ({ name, color: colors[name], points: points(spectrum, name) }));
+  const colors = { primary: "--a", secondary: "--b", feedback: "--c" }, measured = Object.keys(colors).filter((name) => ear[name]);
+  const linesOf = (points) => measured.map((name) => ({ name, color: colors[name], points: points(once(ear[name], () => rfft(ear[name])), name) }));
   if (view === "coherence") {
     const mean = ear.coherence && smoother(ear.coherence, smoothing());
     const lines = mean ? [{ name: "coherence", color: "--a", points: curve(ear.coherence.length, mean) }] : [];
@@ -201,7 +205,8 @@ export function showView(view) {
 export function redraw() { showReduction(); showDetail(); }
 
 export function startViewing() {
-  on(["design", "rival", "realised", "kept", "verification", "ears"], () => { showChoices(); redraw(); });
+  on(["kept", "verification", "ears"], showChoices);
+  on(["design", "rival", "realised", "kept", "verification", "ears"], redraw);
   on(["latency"], showDetail);
   on(["verification"], () => showView("deviation"));
   $("detail-view").onchange = showDetail;

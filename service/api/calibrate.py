@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from itertools import pairwise
 from time import perf_counter
 from typing import Annotated
+from uuid import uuid4
 
 from fastapi import APIRouter, Body, Request
 from starlette.responses import Response
 
+from measurement.device import ListenerEar
+from model_store.devices import Devices
+from model_store.errors import ModelStoreError
 from service.api import answer_types, examples
 from service.api.documentation import BODY_CODES, described
 from service.api.front import JSON, TENSORS, Service, Times, Visit, disconnected
 from service.api.json_answers import accepted, joined
 from service.api.reading import ReadingRoute
-from service.calibration.calibration_answer import Judge, as_json, as_tensors, calibrate_recordings
+from service.calibration.calibration_answer import (
+    Judge,
+    JudgedCalibration,
+    as_json,
+    as_tensors,
+    calibrate_recordings,
+)
 from service.calibration.takes import CalibrationBody
+from synthesis.errors import SynthesisError
 
+logger = logging.getLogger(__name__)
 router = APIRouter(route_class=ReadingRoute)
 
 
@@ -51,6 +64,8 @@ async def calibrate(
         """Return the answer's body, without its times, and its headers."""
         marks.append(perf_counter())
         judged = calibrate_recordings(body, partial(_model, service))
+        if service.settings.device_name is not None and body.model is None and judged.verdict.passed:
+            learn(service, judged)
         marks.append(perf_counter())
         answer = as_tensors(judged, body) if media_type == TENSORS else (as_json(judged, body), {})
         marks.append(perf_counter())
@@ -67,8 +82,24 @@ async def calibrate(
     return visit.response(content, times, media_type, headers)
 
 
+def learn(service: Service, judged: JudgedCalibration) -> None:
+    """Add a calibration that passed to the device of the service; a full or broken store spoils no answer."""
+    assert service.settings.device_name is not None
+    ear = ListenerEar(f"calibration-{uuid4().hex[:12]}", judged.primary, judged.secondary, judged.coherence)
+    try:
+        Devices(service.store).add(service.settings.device_name, [ear])
+    except (ModelStoreError, SynthesisError, OSError) as error:
+        logger.warning("device %s learnt nothing: %s", service.settings.device_name, error)
+
+
 def _model(service: Service, reference: str | None) -> Judge:
-    """Return the resident model, as for a design, even if the store has a newer version or none; else the store's."""
+    """Return the resident model, as for a design, even if the store has a newer version or none; else the store's.
+
+    Without a reference, a device that learns itself is compared with as soon as it has a model.
+    """
+    name = service.settings.device_name
+    if reference is None and name is not None and (versions := service.store.versions(name)):
+        return versions[-1], service.store.load(versions[-1].reference).parameters
     models = service.engine.models
     resident = models.default if reference is None else models.find(reference)
     if resident is not None:

@@ -1,4 +1,4 @@
-"""`docs/http-api.md` names the endpoints, fields, warnings and problems, and no others."""
+"""`docs/http-api.md` and `open-inference.md` name the endpoints, fields, warnings and problems, and no others."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,9 @@ from synthesis.conventions import STAGES
 from synthesis.methods import METHODS
 from synthesis.plausibility import PLAUSIBILITY
 
-TEXT = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "http-api.md").read_text(encoding="utf-8")
+INFERENCE = (DOCS / "open-inference.md").read_text(encoding="utf-8")
 
 DOCUMENT = create_app(Settings(device="cpu")).openapi()
 SCHEMAS = DOCUMENT["components"]["schemas"]
@@ -37,7 +39,7 @@ def codes(text: str) -> set[str]:
 def test_addresses_are_documented() -> None:
     for path, operations in DOCUMENT["paths"].items():
         for method in operations:
-            assert f"{method.upper()} {path}" in TEXT
+            assert f"{method.upper()} {path}" in TEXT + INFERENCE
 
 
 def test_request_fields_are_documented() -> None:
@@ -98,7 +100,7 @@ def test_calibration_is_documented() -> None:
 
 def test_inference_parameters_are_documented() -> None:
     for name in {*INPUT_RANK, *InferenceParameters.model_fields}:
-        assert f"`{name}`" in section("Open Inference Protocol") + section("Options")
+        assert f"`{name}`" in INFERENCE + section("Options")
 
 
 def test_codes_of_warnings_and_problems_agree() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from cli import bench_file
 from cli.__main__ import main
 from tests.service import models
 
@@ -93,3 +94,21 @@ def test_session_without_measurement_is_refused(tmp_path: Path) -> None:
     assert "no measurement in use" in found.output
     found = CliRunner().invoke(main, ["evaluate", str(tmp_path / "s.json"), str(tmp_path / "s.json")])
     assert "keeps no filter" in found.output or "no measurement in use" in found.output
+
+
+def test_session_sets_only_options_with_an_effect() -> None:
+    """As the page does: texts without a value, and options that no measurement gives an effect, are left out."""
+    settings = {
+        "k": "1",
+        "ceiling": "25",
+        "volume": "-20",
+        "exact": "true",
+        "snr_db": "",
+        "min_gain_margin_db": "9",
+    }
+    bare = {"primary": [0.0, 1.0], "secondary": [1.0]}
+    both = {"k": 1, "max_gain_db": 25.0}
+    assert bench_file.settings(Path("s.json"), {"settings": settings}, [bare]) == both | {"exact": True}
+    with_loop = bare | {"coherence": [0.5], "feedback": [0.0, 0.1]}
+    found = bench_file.settings(Path("s.json"), {"settings": settings}, [with_loop])
+    assert found == both | {"min_gain_margin_db": 9}

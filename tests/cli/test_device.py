@@ -1,0 +1,75 @@
+"""`prime-anc device`, the service that learns a device, and the training of its generator."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.__main__ import main
+from model_store.devices import Devices
+from model_store.store import ModelStore
+from prime_anc_client import wire
+from service.settings import Settings
+from synthesis.conventions import N_BINS
+from tests.model_store.test_devices import ears
+from tests.service.conftest import connected, started
+from tests.service.recordings import encoded, recordings
+from training.data import open_dataset
+from training.train_device import write_index
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Calibrations of four ears that passed, and one that did not."""
+    found = []
+    for n, ear in enumerate(ears()[:5]):
+        paths = {name: {"impulse_response": getattr(ear, name).tolist()} for name in ("primary", "secondary")}
+        document = paths | {"coherence": [0.99] * N_BINS, "verdict": {"passed": n < 4, "reasons": []}}
+        found.append(tmp_path / f"{n}.json")
+        found[-1].write_text(json.dumps(document))
+    return found
+
+
+def test_device_is_added_listed_and_removed(files: list[Path], tmp_path: Path) -> None:
+    store = ("--store", tmp_path / "store")
+    found = run("device", "add", "mine", *files[:4], *store)
+    assert found.exit_code == 0, found.output
+    assert "mine@1" in run("device", "list", *store).output
+    refused = run("device", "add", "mine", files[4], *store)
+    assert refused.exit_code == 2
+    assert "no calibration that passed" in refused.output
+    assert run("device", "train", "mine", *store).exit_code == 2
+    assert run("device", "remove", "mine", *store).exit_code == 0
+    assert "mine" not in run("device", "list", *store).output
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_service_learns_from_calibrations_that_passed(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    noise = np.random.default_rng(3).standard_normal(96_000)
+    async with (
+        started(Settings(store=store, device="cpu", threads=1, device_name="mine")) as app,
+        connected(app) as client,
+    ):
+        for ear in (*ears()[:3], ears()[4]):
+            body = encoded(recordings([noise], ear.primary.astype(float), ear.secondary.astype(float), snr_db=50.0))
+            answer = await client.post("/calibrate", content=body, headers={"Content-Type": wire.MEDIA_TYPE})
+            assert answer.status_code == 200
+        assert answer.json()["verdict"]["model"]["name"] == "mine"
+    device = Devices(ModelStore(store)).device("mine")
+    assert device.n_ears == len(device.listeners) == 4
+
+
+def test_listeners_become_training_data(tmp_path: Path) -> None:
+    write_index(tmp_path / "data", ears())
+    found = open_dataset("index", tmp_path / "data")
+    assert [pair.listener for pair in found.pairs] == ["001", "001", "013", "013", "023", "023"]
+    np.testing.assert_allclose(found.pairs[0].primary, ears()[0].primary)
