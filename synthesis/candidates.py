@@ -70,8 +70,9 @@ class Contest:
         if not n_updates or not self.rivals or isinstance(self.generated, SynthesisError) or self.is_weighted:
             return True
         # A filter that had to be quietened in unknown bands says little of an updated one.
-        known = [self.rivals[-1].prediction, *([self.generated.wmmse] if self.generated.wmmse else [])]
-        reached_db = max(item.nominal_noise_reduction_db for item in known)
+        reached_db = self.rivals[-1].prediction.nominal_noise_reduction_db
+        if self.generated.wmmse is not None:
+            reached_db = max(reached_db, self.generated.wmmse.nominal_noise_reduction_db)
         return self.generated.prediction.nominal_noise_reduction_db - reached_db < UPDATES_BRING_DB
 
     def best(self, margin_db: float, profile: str, parameters: ModelParameters) -> Design | SynthesisError:
