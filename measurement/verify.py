@@ -343,7 +343,8 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
         text += "explains: check that no microphone's gain changed between the takes, and record again"
         return [Deviation("implausible_reduction", text, -found.error_gain_db)]
     is_known = found.primary_share <= REFIT_SHARE and (_is_as_sent(found) or found.unexplained_share <= REFIT_SHARE)
-    most_db = possible_db + found.interval_db + BETTER_DB if is_known else MOST_DB
+    known_db = possible_db + found.interval_db + BETTER_DB
+    most_db = known_db if is_known else max(known_db, MOST_DB)
     if found.mean_noise_reduction_db > most_db:
         text = f"{found.mean_noise_reduction_db:.1f} dB are measured where these paths allow {possible_db:.1f} dB: "
         text += "check that no gain and no channel changed between the takes, and record again"

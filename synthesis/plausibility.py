@@ -52,7 +52,8 @@ PLAUSIBILITY = {
     "samples, or the primary path by more than 8.",
     "implausible_leak": "The secondary path lacks low frequencies like that of an earphone that does not seal.",
     "implausible_sample_rate": "The paths look like recordings at another sample rate than was stated.",
-    "implausible_paths": "A path holds nothing at audible frequencies.",
+    "implausible_paths": "A path holds nothing at audible frequencies, or its spectrum is not that of a causal "
+    "response.",
     "other_device": "The paths are those of another device than the model's: no single mistake explains how they "
     "differ from the support listeners'. The model's prior, uncertainty and checks are left out.",
 }
@@ -84,6 +85,10 @@ MAX_DIFFERENCES = 1
 # Largest cosine between both responses as vectors; ears reach 0.8.
 MAX_LIKENESS = 0.98
 
+# Largest share of a secondary path's energy in the second half of its response, if that has at least so many samples:
+# 30 ears and 100 simulated systems reach 0.03, without their phases 0.5.
+MAX_LATE_SHARE, LEAST_JUDGED_SAMPLES = 0.2, 4000
+
 # Order and cut-off (Hz) of the high-passes that model a leak.
 _LEAKS = tuple(product((1, 2), (100.0, 150.0, 200.0, 300.0, 450.0)))
 
@@ -91,6 +96,9 @@ _DELAYS = np.arange(-4.0, 5.0)
 REALIGN_BEYOND = 3
 # Distance below which delays by more than half a turn of the phases are not tried.
 CONVINCING = 60.0
+
+# -120 dB.
+_AUDIBLE = 1e-12
 
 _DB = 20 / math.log(10)
 _SURPRISING_SDS = math.sqrt(SURPRISE)
@@ -400,7 +408,7 @@ def find_implausible(
     Parameters
     ----------
     prior
-        Support's prior; without it only `identical_paths` can be found.
+        Support's prior; without it only `identical_paths` and spectra that are not causal can be found.
     primary, secondary
         As for `SupportPrior.explain`.
     feedback
@@ -423,9 +431,9 @@ def find_implausible(
 def _compared(
     prior: SupportPrior | None, primary: Path, secondary: Path, comparison: Comparison | None
 ) -> tuple[Finding, ...]:
-    """Compare with the support's paths."""
+    """Compare with the support's paths; without them, judge causality."""
     if prior is None:
-        return ()
+        return (_ACAUSAL,) if np.iscomplexobj(secondary) and _is_acausal(secondary) else ()
     explanation = None if comparison is None else prior.explanation(*comparison.explained)
     if explanation is None or explanation.is_primary_delay_off:
         # A late primary path is rare, and no backend checks it.
@@ -451,6 +459,11 @@ _SILENT = Finding(
     "implausible_paths",
     "the primary or the secondary path holds nothing at the frequencies where an ear hears, like a constant: send "
     "the impulse response or the spectrum that was measured",
+)
+_ACAUSAL = Finding(
+    "implausible_paths",
+    "the secondary path is heard before it is played: its spectrum lacks its phase, or is that of a response reversed "
+    "in time or delayed by most of its length; send the impulse response or the complex spectrum that was measured",
 )
 _SWAPPED = Finding(
     "swapped_paths",
@@ -535,6 +548,15 @@ def _are_alike(primary: Path, secondary: Path) -> bool:
     n = min(one.shape[-1], other.shape[-1])
     norms = np.vdot(one, one).real * np.vdot(other, other).real
     return bool(np.abs(np.vdot(one[:n], other[:n])) ** 2 > MAX_LIKENESS**2 * norms)
+
+
+def _is_acausal(secondary: Path) -> bool:
+    """Judge whether much of a spectrum's response, from every eighth bin, comes before zero, which follows its end."""
+    energy = np.square(np.fft.irfft(secondary[::8]))
+    energy[0] = 0  # most of a response without phases
+    audible = np.flatnonzero(energy > _AUDIBLE * energy.max())
+    n = int(audible[-1]) + 1 if audible.size else 0
+    return n >= LEAST_JUDGED_SAMPLES and bool(energy[n // 2 : n].sum() > MAX_LATE_SHARE * energy.sum())
 
 
 def _onset(secondary: Path) -> int:

@@ -12,6 +12,7 @@ from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.design import Model, design
 from synthesis.paths import AcousticPaths
+from synthesis.plausibility import find_implausible
 from synthesis.profiles import FINE
 from synthesis.start.wiener import design_wmmse
 from synthesis.types import Design, DesignOptions, Fallback, Problem
@@ -23,7 +24,7 @@ MEMBERSHIP = band_membership(WIDE_BANDS, DESIGN_N_FFT)[:, columns(NR_BANDS)]
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return Model.on("cpu", ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
+    return Model.on("cpu", ModelStore(BUNDLED_ROOT).load("generic").parameters)
 
 
 def problem_of(number: int) -> Problem:
@@ -69,8 +70,7 @@ def test_updates_end_where_any_start_leads(number: int, model: Model) -> None:
 @pytest.mark.parametrize("number", range(5))
 @pytest.mark.parametrize("k", [1, 3])
 def test_design_does_not_depend_on_form_of_paths(number: int, k: int, model: Model) -> None:
-    """Not on zeros at the end, a common factor, or whether a response or its spectrum is sent; float32 rounds a
-    spectrum, of which far updates make up to 0.05 dB."""
+    """Not on zeros at the end or at the beginning of both, a factor, or whether a response or its spectrum is sent."""
     problem = problem_of(number)
     (paths,) = problem.conditions
     plain = designed(problem, model, k)
@@ -78,21 +78,22 @@ def test_design_does_not_depend_on_form_of_paths(number: int, k: int, model: Mod
     pair = [path.real for path in (paths.primary, paths.secondary)]
     forms = {
         "padded": [np.pad(path, (0, 4000)) for path in pair],
+        "delayed": [np.pad(path, (100, 0)) for path in pair],
         "scaled": [np.float32(1000) * path for path in pair],
         "spectra": [np.fft.rfft(path.astype(float), DESIGN_N_FFT).astype(np.complex64) for path in pair],
     }
     for name, form in forms.items():
         made = designed(one(*form), model, k)
-        assert reduction_db(problem, made.taps, model) == pytest.approx(expected, abs=0.05), name
-        told = made.prediction.mean_noise_reduction_db
-        assert told == pytest.approx(plain.prediction.mean_noise_reduction_db, abs=0.06), name
+        assert reduction_db(problem, made.taps, model) == pytest.approx(expected, abs=0.01), name
+        predicted_db = made.prediction.mean_noise_reduction_db
+        assert predicted_db == pytest.approx(plain.prediction.mean_noise_reduction_db, abs=0.01), name
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_common_delay_changes_nothing(number: int, model: Model) -> None:
-    """Of both paths, which cancels in their ratio. The tolerance is that of a start which looks at phases."""
+def test_spectrum_without_causal_response_is_named(number: int) -> None:
     problem = problem_of(number)
     (paths,) = problem.conditions
-    late = one(*(np.pad(path.real, (100, 0)) for path in (paths.primary, paths.secondary)))
-    plain, delayed = (reduction_db(problem, designed(each, model, 8).taps, model) for each in (problem, late))
-    assert delayed == pytest.approx(plain, abs=0.3)
+    spectra = [np.fft.rfft(path.real.astype(float), 8192) for path in (paths.primary, paths.secondary)]
+    for change, n_findings in ((np.array, 0), (np.abs, 1), (np.conj, 1)):
+        sent = [np.fft.rfft(np.fft.irfft(change(item)), DESIGN_N_FFT).astype(np.complex64) for item in spectra]
+        assert len(find_implausible(None, *sent)) == n_findings
