@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import zipfile
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -14,7 +16,7 @@ import orjson
 from cli import bench_file, inputs, tables
 from cli.device import device
 from cli.exit_status import EPILOG, ExitStatus
-from cli.flags import option_flag, options_of
+from cli.flags import option_flag, options_of, with_controller
 from cli.service import ServiceClient, connect
 from cli.simulate import example, simulate
 from measurement.files.errors import FileError
@@ -54,6 +56,7 @@ def main() -> None:
     prime-anc example                                   # recordings to start with
     prime-anc calibrate off.wav on.wav --gain 0.35 -o ear.json
     prime-anc design ear.json -o filter.json
+    prime-anc hybrid ear.json --controller-latency-us 10 -o hybrid.json    # with a feedback controller
     prime-anc export filter.json ear.json --sections 6 --format q1.23 -o chip.h -o chip.json
     prime-anc simulate ear.json chip.json -o quiet.wav -o running.wav
     prime-anc verify chip.json ear.json --off quiet.wav --on running.wav
@@ -318,6 +321,56 @@ def design(
 
 
 @main.command()
+@with_paths
+@options_of(DesignFields)
+@with_controller
+@click.option(
+    "--stability-only",
+    "others",
+    type=FILE,
+    multiple=True,
+    help="Measurement in which the loop only has to be stable, as pressed or loose; may be given again.",
+)
+@click.option("--lend-wearing/--no-lend-wearing", default=True, help="Also as the model's listeners wear it.")
+@click.option("-o", "--output", type=FILE, help="File of both (JSON), which export, evaluate and verify take.")
+@with_service
+def hybrid(
+    service: ServiceClient,
+    paths: Json,
+    options: Json,
+    wishes: Json,
+    others: Sequence[Path],
+    lend_wearing: bool,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Design a filter and a feedback controller for the chip beside it.
+
+    EARS: as of `prime-anc design`.
+    """
+    body = paths | options | {"controller": wishes, "lend_wearing": lend_wearing}
+    if others:
+        names = ("primary", "secondary", "coherence", "uncertainty", "feedback")
+        conditions = body.pop("conditions", None) or [{name: body.pop(name) for name in names if name in body}]
+        for file in others:
+            fields, notes = inputs.ear(file)
+            tables.notes(notes)
+            used = {name: fields[name] for name in names if name in fields}
+            conditions.append(used | {"label": file.stem, "stability_only": True})
+        body["conditions"] = conditions
+    answer = _answer(service.ask("/hybrid", body), output, as_json)
+    if not as_json:
+        tables.prediction(answer["prediction"])
+        tables.loop(answer["loop"])
+        found = answer["controller"]
+        click.echo(
+            f"controller: {len(found['sos'])} sections at {found['sample_rate']:g} Hz in {found['number_format']}, "
+            f"largest |K| {found['max_gain_db']:.1f} dB"
+        )
+    tables.findings(answer["warnings"])
+
+
+@main.command()
 @click.argument("control_filter", type=FILE)
 @with_paths
 @with_service
@@ -474,7 +527,11 @@ def export(
             _save(output, answered.content)
             continue
         file = kind or (text if output.suffix.lower() == ".txt" else _file_kind(output))
-        _save(output, service.ask("/export", body | {"file": file}).content)
+        written = service.ask("/export", body | {"file": file})
+        if written.headers["content-type"] == "application/zip":
+            _save_parts(output, written.content)
+        else:
+            _save(output, written.content)
     if as_json:
         return
     coefficients, loss_db = answer["coefficients"], answer["loss_db"]
@@ -664,6 +721,14 @@ def _answer(response: Any, output: Path | None, as_json: bool) -> Json:
 def _save(output: Path, content: bytes) -> None:
     output.write_bytes(content)
     tables.notes([f"written: {output}"], "")
+
+
+def _save_parts(output: Path, content: bytes) -> None:
+    """Write filter and controller, which come in a ZIP, to two files."""
+    with zipfile.ZipFile(io.BytesIO(content)) as parts:
+        for name in parts.namelist():
+            stem = output.stem if name.startswith("control_filter") else f"{output.stem}_controller"
+            _save(output.with_stem(stem), parts.read(name))
 
 
 def _print_json(value: object) -> None:

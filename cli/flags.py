@@ -11,7 +11,7 @@ import click
 
 from cli import inputs
 from synthesis.curve import Curve
-from synthesis.options import curve_kinds, option_schemas
+from synthesis.options import controller_schemas, curve_kinds, option_schemas
 
 Command = Callable[..., None]
 
@@ -59,6 +59,27 @@ def option_flag(name: str, default: str | None = None) -> Callable[[Command], Co
         show_default=False if shown is None else str(shown),
         **more,
     )
+
+
+def with_controller(command: Command) -> Command:
+    """Add flags for the options of a controller; the command gets `wishes`, fields of `controller`."""
+    schemas = controller_schemas()
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        found = {name: value for name in schemas if (value := given.pop(f"controller_{name}")) is not None}
+        command(wishes=found, **given)
+
+    flagged: Command = run
+    for name, schema in reversed(schemas.items()):
+        flagged = click.option(
+            f"--controller-{name.replace('_', '-')}",
+            default=None,
+            type=_type_of(name, schema),
+            help=schema["description"].replace("`", ""),
+            show_default=str(schema["default"]) if schema.get("default") is not None else False,
+        )(flagged)
+    return flagged
 
 
 def _type_of(name: str, schema: Mapping[str, Any]) -> click.ParamType:

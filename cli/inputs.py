@@ -226,7 +226,7 @@ def filter_fields(file: Path, rate_hz: float | None = None) -> Json:
     Returns
     -------
     dict
-        `fir` at 48 kHz, and `sign` and `latency_samples` if the file states them.
+        `fir` at 48 kHz, and `sign`, `latency_samples` and `controller` if the file states them.
 
     Raises
     ------
@@ -242,7 +242,9 @@ def filter_fields(file: Path, rate_hz: float | None = None) -> Json:
             document = document | {"fir": _taps_at_48_khz(taps)}
         if "fir" not in document:
             raise FileError(f"{file}: it has no filter; give the file that `prime-anc design` wrote")
-        return {name: document[name] for name in ("fir", "sign", "latency_samples") if name in document}
+        return {
+            name: document[name] for name in ("fir", "sign", "latency_samples", "controller") if name in document
+        }
     taps, _ = measurements.response(file, "taps", "fir", "w", rate_hz=rate_hz)
     return {"fir": _taps_at_48_khz(taps)}
 
@@ -340,6 +342,8 @@ def exported_fields(document: Json, paths: Json) -> Json:
     from synthesis.sections import Sections
 
     coefficients = document["coefficients"]
+    if "controller" in document:
+        raise FileError("a controller runs beside this filter: give the file that `prime-anc hybrid` wrote")
     played = {name: paths[name].get("impulse_response") for name in ("secondary", "feedback") if paths.get(name)}
     if spectra := [name for name, item in played.items() if item is None]:
         raise FileError(f"{spectra[0]}: give an impulse response, not a spectrum, to verify what was exported")

@@ -34,6 +34,12 @@ def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None
         bar = "#" * round(max(0.0, min(db, _BAR_DB)) / _BAR_DB * _BAR_WIDTH)
         louder = "  louder" if db < -1 else ""
         click.echo(f"{hz:7g} Hz {db:6.1f} dB  {bar}{louder}")
+    if shares := found.get("feedback_noise_reduction_db"):
+        parts = ", ".join(
+            f"{hz:g} Hz {db - part:.0f} + {part:.0f} dB"
+            for hz, db, part in zip(found["band_centre_hz"], found["noise_reduction_db"], shares, strict=True)
+        )
+        click.echo(f"filter + controller: {parts}")
     interval = f" +- {found['interval_db']:.1f}" if found.get("interval_db") is not None else ""
     click.echo(
         f"mean noise reduction, {mean_of(found)}: {found['mean_noise_reduction_db']:.1f}{interval} dB; amplification "
@@ -76,9 +82,11 @@ def comparison(found: Mapping[str, Any]) -> None:
 
 
 def loop(found: Mapping[str, Any] | None) -> None:
-    """Print the loop through a feedback path, if there is one."""
+    """Print the loop, if there is one, on all plants."""
     if found is not None:
-        click.echo(f"loop through the feedback path: {loop_text(found)}")
+        click.echo(f"loop: {loop_text(found)}")
+        for item in found.get("conditions", ()):
+            click.echo(f"  {item['label']}: {loop_text(item)}")
 
 
 def loop_text(found: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hardware.cascade import HIGHEST_SHARE
 from hardware.controller_fit import LoopProblem, fit_bins, frequencies_beyond_hz
 from hardware.residual_power import Complex, Real, sub_bands
-from synthesis.controller import HIGHEST_MEASURED_HZ, Controller, judge
+from synthesis.controller import HIGHEST_MEASURED_HZ, Controller, is_quiet_beyond, judge
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths, check_interruption
 from synthesis.loop import worst_loop
@@ -201,7 +201,11 @@ def narrow_bins(controller: Controller, ears: Sequence[Ear], least: float) -> ND
 def holds(controller: Controller, ears: Sequence[Ear], wanted: ControllerFields) -> bool:
     """Return whether the loops of all plants keep all margins, between the frequencies of a fit as well."""
     check_interruption()
-    return all(keeps(judge(controller, *loop), wanted) for ear in ears for loop in ear.loops)
+    return all(
+        is_quiet_beyond(controller, plant) and keeps(judge(controller, plant, before), wanted)
+        for ear in ears
+        for plant, before in ear.loops
+    )
 
 
 def turned_down(sections: Sections, gain: float) -> Sections:

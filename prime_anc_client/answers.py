@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from prime_anc_client.calibration import Sign
 from prime_anc_client.errors import Refused, from_document
 
 _N_TAPS = 2048
+_SHARES = ("feedforward_noise_reduction_db", "feedback_noise_reduction_db", "playback_change_db")
 
 Json = Mapping[str, Any]
 
@@ -43,6 +44,10 @@ class PredictionResult:
     unknown_bands_hz: tuple[float, ...] = ()
     # Centres of the bands that the mean noise reduction counts.
     counted_bands_hz: tuple[float, ...] = ()
+    # With a controller, per band, float32 [23]: shares of filter and controller, and the change of played music.
+    feedforward_noise_reduction_db: NDArray[np.float32] | None = None
+    feedback_noise_reduction_db: NDArray[np.float32] | None = None
+    playback_change_db: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,12 @@ class DesignResult:
     timings_ms: dict[str, float]
     # Effect per condition, from `Client.refine_conditions`.
     conditions: tuple[ConditionEffect, ...] = ()
-    # Loop, with a feedback path.
+    # Loop, with a feedback path or a controller.
     loop: LoopResult | None = None
+    # Controller beside the filter, of `Client.hybrid`, as requests take it.
+    controller: Mapping[str, Any] | None = None
+    # Loops of all plants by label, of `Client.hybrid`.
+    plants: Mapping[str, LoopResult] = field(default_factory=dict)
 
     @property
     def noise_reduction_db(self) -> float:
@@ -148,6 +157,7 @@ def read_prediction(found: Json) -> PredictionResult:
         control_rms=found.get("control_rms"),
         unknown_bands_hz=tuple(found.get("unknown_bands_hz", ())),
         counted_bands_hz=tuple(found.get("counted_bands_hz", ())),
+        **{name: _array(found[name], np.float32) for name in _SHARES if name in found},
     )
 
 
@@ -163,6 +173,8 @@ def read_design(found: Json) -> DesignResult:
         timings_ms={name: spent for name, spent in found["timings_ms"].items() if spent is not None},
         conditions=tuple(map(_read_condition, found["prediction"].get("conditions", ()))),
         loop=_read_loop(found),
+        controller=found.get("controller"),
+        plants={item["label"]: _loop_of(item) for item in found.get("loop", {}).get("conditions", ())},
     )
 
 
@@ -196,11 +208,11 @@ def _read_condition(found: Json) -> ConditionEffect:
 
 
 def _read_loop(found: Json) -> LoopResult | None:
-    return (
-        LoopResult(**{name: found["loop"][name] for name in LoopResult.__dataclass_fields__})
-        if "loop" in found
-        else None
-    )
+    return _loop_of(found["loop"]) if "loop" in found else None
+
+
+def _loop_of(found: Json) -> LoopResult:
+    return LoopResult(**{name: found[name] for name in LoopResult.__dataclass_fields__})
 
 
 def _read_problem(found: Json) -> Refused:

@@ -35,8 +35,9 @@ _DEFAULT_RETRY_S = 1.0
 _KEY = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]+")
 
 _MAX_DEADLINE_MS = 60_000.0
-# The service's default for recordings (`/calibrate`, `/verify`).
+# The service's default for recordings, and for designs with a controller.
 _RECORDINGS_DEADLINE_MS = 30_000.0
+_LONG = ("/calibrate", "/hybrid", "/verify")
 
 _Read = TypeVar("_Read")
 
@@ -69,10 +70,11 @@ class Item:
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
+        controller: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         self.condition = Condition(primary, secondary, coherence, feedback)
-        self.fields = given(options, SYNTHESIS) | _psd(reference_psd)
+        self.fields = given(options, SYNTHESIS) | _psd(reference_psd) | _running(controller)
 
 
 class Client:
@@ -158,6 +160,7 @@ class Client:
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
+        controller: Mapping[str, Any] | None = None,
         deadline_ms: float | None = None,
         **options: Any,
     ) -> DesignResult:
@@ -174,6 +177,8 @@ class Client:
             Loudspeaker to outer microphone, of the same kind as the other paths.
         reference_psd
             Spectrum of the expected noise, mean square per bin; default: the model's.
+        controller
+            Feedback controller that runs beside the filter, as `hybrid` returns it.
         deadline_ms
             Time after which the answer is no longer needed.
         **options
@@ -189,7 +194,7 @@ class Client:
             The service does not answer, or refuses.
         """
         one = Condition(primary, secondary, coherence, feedback)
-        body = _alone(one, given(options, SYNTHESIS) | _psd(reference_psd))
+        body = _alone(one, given(options, SYNTHESIS) | _psd(reference_psd) | _running(controller))
         return self._design("/synthesize", body, deadline_ms)
 
     @takes_options(REFINEMENT)
@@ -201,13 +206,58 @@ class Client:
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
+        controller: Mapping[str, Any] | None = None,
         deadline_ms: float | None = None,
         **options: Any,
     ) -> DesignResult:
         """Design a filter with up to `k` Gauss-Newton updates; arguments and errors as in `synthesize`."""
         one = Condition(primary, secondary, coherence, feedback)
-        body = _alone(one, given(options, REFINEMENT) | _psd(reference_psd))
+        body = _alone(one, given(options, REFINEMENT) | _psd(reference_psd) | _running(controller))
         return self._design("/refine", body, deadline_ms)
+
+    @takes_options(REFINEMENT)
+    def hybrid(
+        self,
+        primary: ArrayLike | CalibrationResult,
+        secondary: ArrayLike | None = None,
+        *,
+        coherence: ArrayLike | None = None,
+        feedback: ArrayLike | None = None,
+        reference_psd: ArrayLike | None = None,
+        controller: Mapping[str, Any] | None = None,
+        stability_only: Sequence[Condition] = (),
+        lend_wearing: bool = True,
+        deadline_ms: float | None = None,
+        **options: Any,
+    ) -> DesignResult:
+        """Design a filter and a feedback controller beside it.
+
+        Parameters
+        ----------
+        primary, secondary, coherence, feedback, reference_psd, deadline_ms, options
+            As in `synthesize`.
+        controller
+            What the controller has to be: `n_sections`, `sample_rate`, `latency_us`, `number_format`, ...
+        stability_only
+            Seatings in which the loop only has to be stable.
+        lend_wearing
+            Whether it must also be stable as the model's listeners wear the earphone otherwise.
+
+        Returns
+        -------
+        DesignResult
+            With its `controller`; requests about the filter include it.
+        """
+        one = Condition(primary, secondary, coherence, feedback)
+        body = _alone(one, given(options, REFINEMENT) | _psd(reference_psd) | _running(controller))
+        if stability_only:
+            names = ("primary", "secondary", "coherence", "uncertainty", "feedback")
+            conditions = [{name: body.pop(name) for name in names if name in body}]
+            for other in stability_only:
+                fields, _ = _paths_of(other, body.get("sign"))
+                conditions.append(fields | {"label": other.label, "stability_only": True})
+            body["conditions"] = conditions
+        return self._design("/hybrid", body | {"lend_wearing": lend_wearing}, deadline_ms)
 
     @takes_options(REFINEMENT)
     def refine_conditions(
@@ -215,6 +265,7 @@ class Client:
         conditions: Sequence[Condition],
         *,
         reference_psd: ArrayLike | None = None,
+        controller: Mapping[str, Any] | None = None,
         deadline_ms: float | None = None,
         **options: Any,
     ) -> DesignResult:
@@ -235,7 +286,9 @@ class Client:
             ],
             "sign": next(iter(signs), None),
         }
-        return self._design("/refine", given(options, REFINEMENT) | _psd(reference_psd) | body, deadline_ms)
+        return self._design(
+            "/refine", given(options, REFINEMENT) | _psd(reference_psd) | _running(controller) | body, deadline_ms
+        )
 
     def synthesize_items(
         self, items: Sequence[Item], *, deadline_ms: float | None = None
@@ -315,6 +368,7 @@ class Client:
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
+        controller: Mapping[str, Any] | None = None,
         deadline_ms: float | None = None,
         **options: Any,
     ) -> EvaluationResult:
@@ -324,11 +378,11 @@ class Client:
         ----------
         taps
             Taps, float32 [2048], in the sign of the signal chain, or a design, which includes the sign.
-        primary, secondary, coherence, feedback, reference_psd, deadline_ms, options
-            As in `synthesize`; `latency_samples` is that of the filter's design.
+        primary, secondary, coherence, feedback, reference_psd, controller, deadline_ms, options
+            As in `synthesize`; `latency_samples` is that of the filter's design, `controller` by default too.
         """
         one = Condition(primary, secondary, coherence, feedback)
-        body = _with_filter(taps, one, given(options, FILTER) | _psd(reference_psd))
+        body = _with_filter(taps, one, given(options, FILTER) | _psd(reference_psd) | _running(controller))
         return _parse(answers.read_evaluation, self._post("/evaluate", body, deadline_ms))
 
     @takes_options(FILTER)
@@ -343,6 +397,7 @@ class Client:
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
+        controller: Mapping[str, Any] | None = None,
         deadline_ms: float | None = None,
         **options: Any,
     ) -> VerificationResult:
@@ -365,7 +420,7 @@ class Client:
             The service does not answer, or refuses.
         """
         one = Condition(primary, secondary, coherence, feedback)
-        body = _with_filter(taps, one, given(options, FILTER) | _psd(reference_psd))
+        body = _with_filter(taps, one, given(options, FILTER) | _psd(reference_psd) | _running(controller))
         body["takes"] = [
             {"state": state} | signals(state, x=item.x, e=item.e)
             for state, part in (("off", off), ("on", on))
@@ -391,6 +446,7 @@ class Client:
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
+        controller: Mapping[str, Any] | None = None,
         deadline_ms: float | None = None,
         **options: Any,
     ) -> Realisation: ...
@@ -407,6 +463,7 @@ class Client:
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
+        controller: Mapping[str, Any] | None = None,
         deadline_ms: float | None = None,
         **options: Any,
     ) -> bytes: ...
@@ -423,6 +480,7 @@ class Client:
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
+        controller: Mapping[str, Any] | None = None,
         deadline_ms: float | None = None,
         **options: Any,
     ) -> Realisation | bytes:
@@ -437,7 +495,7 @@ class Client:
             As in `evaluate`.
         """
         one = Condition(primary, secondary, coherence, feedback)
-        body = _with_filter(taps, one, given(options, EXPORT) | _psd(reference_psd))
+        body = _with_filter(taps, one, given(options, EXPORT) | _psd(reference_psd) | _running(controller))
         body |= {"target": dict(target), "file": file}
         answer = self._post("/export", body, deadline_ms, accept="*/*")
         return _parse(answers.read_realisation, answer) if file is None else answer.content
@@ -465,7 +523,7 @@ class Client:
         if deadline_ms is not None:  # without an exponent, which the service refuses
             headers["X-Deadline-Ms"] = np.format_float_positional(float(deadline_ms), trim="-")
         if deadline_ms is None:
-            deadline_ms = _RECORDINGS_DEADLINE_MS if path in ("/calibrate", "/verify") else 0.0
+            deadline_ms = _RECORDINGS_DEADLINE_MS if path in _LONG else 0.0
         timeout_s = self._timeout_s + min(max(0.0, float(deadline_ms)), _MAX_DEADLINE_MS) / 1e3
         return self._send(self._http.build_request("POST", path, content=body, headers=headers, timeout=timeout_s))
 
@@ -514,6 +572,11 @@ def _psd(reference_psd: ArrayLike | None) -> dict[str, Any]:
     return {} if reference_psd is None else {"reference_psd": np.asarray(reference_psd)}
 
 
+def _running(controller: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Build the field of a controller that runs."""
+    return {} if controller is None else {"controller": dict(controller)}
+
+
 def _alone(condition: Condition, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Build a request for one condition."""
     paths_fields, sign = _paths_of(condition, fields.get("sign"))
@@ -523,7 +586,8 @@ def _alone(condition: Condition, fields: Mapping[str, Any]) -> dict[str, Any]:
 def _with_filter(taps: ArrayLike | DesignResult, condition: Condition, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Build a request for a filter on an ear."""
     fir, sign = (taps.taps, taps.sign) if isinstance(taps, DesignResult) else (taps, None)
-    return _alone(condition, {"sign": sign, **fields}) | {"fir": np.asarray(fir)}
+    beside = _running(taps.controller if isinstance(taps, DesignResult) else None)
+    return _alone(condition, {"sign": sign, **beside, **fields}) | {"fir": np.asarray(fir)}
 
 
 def _is_permanent(error: httpx.TransportError) -> bool:

@@ -21,7 +21,7 @@ from scipy.signal import firwin, lfilter, sosfilt
 from hardware.hybrid import design_hybrid
 from hardware.plants import GAINS_DB, turned_down
 from model_store.store import BUNDLED_ROOT, ModelStore
-from synthesis.controller import Controller, judge
+from synthesis.controller import Controller, is_quiet_beyond, judge
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.design import Model
 from synthesis.options import ControllerFields
@@ -142,7 +142,7 @@ def one(seed: int, ears: Sequence[tuple[np.ndarray, np.ndarray]], model: Model) 
     row |= {"other_stable": loop.stable, "other_db": loop.max_sensitivity_db}
     row["other_growth_db"] = simulated(plants[n], other, random)
     row["wrong"] = row["growth_db"] > 0 or not row["stable"]
-    if loop.max_sensitivity_db < CRITICAL_DB:
+    if loop.max_sensitivity_db < CRITICAL_DB and is_quiet_beyond(other, spectra[n]):
         row["wrong"] |= (row["other_growth_db"] < 0) != loop.stable
     return row
 

@@ -133,7 +133,7 @@ def judge(controller: Controller, plant: Complex, before: Complex | None = None)
     Returns
     -------
     Loop
-        `stable` also requires |S K| < 1 above 24 kHz, where the largest |S| from 10 to 20 kHz stands for S.
+        Of frequencies up to 24 kHz: it says all if the loop `is_quiet_beyond`.
     """
     loop = plant * controller.on_bins
     between = _interpolated(plant, controller.resonances_hz) * controller.at_resonances
@@ -141,11 +141,13 @@ def judge(controller: Controller, plant: Complex, before: Complex | None = None)
         loop, between = loop + before, between + _interpolated(before, controller.resonances_hz)
     frequency_hz = np.concatenate((_BINS_HZ, controller.resonances_hz))
     order = np.argsort(frequency_hz, kind="stable")
-    found = judge_loop(np.concatenate((loop, between))[order], frequency_hz[order])
+    return judge_loop(np.concatenate((loop, between))[order], frequency_hz[order])
+
+
+def is_quiet_beyond(controller: Controller, plant: Complex) -> bool:
+    """Return whether |S K| < 1 above 24 kHz, where the largest |S| from 10 to 20 kHz stands for S."""
     measured = slice(*np.searchsorted(_BINS_HZ, HIGHEST_MEASURED_HZ))
-    if controller.loudest_beyond * np.abs(plant[measured]).max() >= 1:
-        return replace(found, stable=False)
-    return found
+    return bool(controller.loudest_beyond * np.abs(plant[measured]).max() < 1)
 
 
 def _interpolated(path: Complex, frequency_hz: Real) -> Complex:
@@ -163,7 +165,7 @@ def controlled(problem: Problem) -> Problem:
     Raises
     ------
     InvalidOption
-        A loop is unstable.
+        A loop is unstable, or may be so above 24 kHz.
     """
     controller = problem.controller
     assert controller is not None
@@ -178,6 +180,12 @@ def controlled(problem: Problem) -> Problem:
             raise InvalidOption(
                 f"controller: its loop through the secondary path of {problem.name_of(n)} is unstable near "
                 f"{loop.nearest_hz:.0f} Hz; send a controller designed for this earphone, or a lower gain",
+                "controller",
+            )
+        if not is_quiet_beyond(controller, plant):
+            raise InvalidOption(
+                f"controller: above 24 kHz, where the secondary path of {problem.name_of(n)} is not known, its loop's "
+                "gain may exceed one; lower its gain there",
                 "controller",
             )
         conditions.append(replace(paths, plant=(plant, loop)))

@@ -243,6 +243,14 @@ def option_schemas() -> dict[str, dict[str, Any]]:
 
 
 @cache
+def controller_schemas() -> dict[str, dict[str, Any]]:
+    """Return the same of a controller's options."""
+    declared: dict[str, Any] = get_type_hints(ControllerFields, include_extras=True)
+    properties: dict[str, dict[str, Any]] = create_model("Wishes", **declared).model_json_schema()["properties"]
+    return properties
+
+
+@cache
 def curve_kinds() -> dict[str, type[Curve]]:
     """Return the options that are curves, or may be, with their kinds of curve."""
     hints = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(DesignFields).items()}

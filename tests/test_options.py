@@ -11,10 +11,19 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.__main__ import main
+from hardware.hybrid import design_hybrid
 from model_store.store import ModelStore
 from prime_anc_client import Client, Condition, Refused, wire
 from synthesis.design import Model, design
-from synthesis.options import DEFAULTS, DesignFields, ProblemFields, curve_kinds, option_schemas
+from synthesis.options import (
+    DEFAULTS,
+    ControllerFields,
+    DesignFields,
+    ProblemFields,
+    controller_schemas,
+    curve_kinds,
+    option_schemas,
+)
 from synthesis.types import Design, DesignOptions, Paths, Problem
 from tests.service import models
 from tests.service.conftest import program, store_folder
@@ -205,5 +214,80 @@ def test_unusable_option_is_named(ways: Ways, name: str) -> None:
         ways.client(options)
     assert refused.value.field == name
     result = ways.command(options)
+    assert result.exit_code in (1, 2)
+    assert name in result.output.replace("-", "_")
+
+
+# One value of every option of a controller, which is not its default.
+WISHES: dict[str, Any] = {
+    "n_sections": 2,
+    "sample_rate": 96_000.0,
+    "latency_us": 12.5,
+    "number_format": "q5.27",
+    "max_gain_db": 10.0,
+    "max_sensitivity_db": 4.0,
+    "min_gain_margin_db": 8.0,
+    "min_phase_margin_deg": 40.0,
+}
+
+
+def hybrid_ways(ways: Ways) -> Any:
+    """Return JSON, binary body, client and command, each a function of the controller's options."""
+    first, *_ = CONDITIONS
+    paths = {"primary": first.primary, "secondary": first.secondary}
+    body = {"sample_rate": 48_000, "k": 0}
+    lists = {name: {"impulse_response": values.tolist()} for name, values in paths.items()}
+
+    def binary(wishes: dict[str, Any]) -> httpx.Response:
+        content = wire.encode_request(body | paths | {"controller": wishes})
+        headers = {"Content-Type": wire.MEDIA_TYPE}
+        return httpx.post(f"{ways.address}/hybrid", content=content, headers=headers, timeout=60)
+
+    def client(wishes: dict[str, Any]) -> Any:
+        with Client(ways.address, timeout_s=60) as service:
+            return service.hybrid(**paths, controller=wishes, k=0).controller
+
+    def command(wishes: dict[str, Any]) -> Result:
+        np.savez(ways.folder / "alone.npz", sample_rate=48_000, **paths)
+        flags = [f"--controller-{name.replace('_', '-')}={value}" for name, value in wishes.items()]
+        arguments = ["hybrid", str(ways.folder / "alone.npz"), "-k0", *flags, "--url", ways.address, "--json"]
+        return CliRunner().invoke(main, arguments)
+
+    def sent(wishes: dict[str, Any]) -> httpx.Response:
+        return httpx.post(f"{ways.address}/hybrid", json=body | lists | {"controller": wishes}, timeout=60)
+
+    return sent, binary, client, command
+
+
+def test_controller_options_reach_method(ways: Ways, store_folder: Path) -> None:
+    assert WISHES.keys() == controller_schemas().keys()
+    first, *_ = CONDITIONS
+    version = ModelStore(store_folder, include_bundled=False).load("ears")
+    made = design_hybrid(
+        Problem((Paths(first.primary, first.secondary),)),
+        DesignOptions(),
+        Model.on("cpu", version.parameters),
+        ControllerFields(**WISHES),
+    )
+    sent, binary, client, command = hybrid_ways(ways)
+    result = command(WISHES)
+    assert result.exit_code == 0, result.output
+    answers = [sent(WISHES).json(), binary(WISHES).json(), json.loads(result.stdout)]
+    for found in (*(answer["controller"] for answer in answers), client(WISHES)):
+        np.testing.assert_allclose(found["sos"], made.controller.sections.rows, rtol=1e-6)
+        assert (found["latency_us"], found["number_format"]) == (pytest.approx(12.5), "q5.27")
+
+
+@pytest.mark.parametrize("name", sorted(WISHES))
+def test_unusable_controller_option_is_named(ways: Ways, name: str) -> None:
+    schema = controller_schemas()[name]
+    wishes = {name: schema["maximum"] + 1 if "maximum" in schema else "nonesuch"}
+    sent, binary, client, command = hybrid_ways(ways)
+    for way in (sent, binary):
+        assert way(wishes).json()["field"] == f"controller.{name}"
+    with pytest.raises(Refused) as refused:
+        client(wishes)
+    assert refused.value.field == f"controller.{name}"
+    result = command(wishes)
     assert result.exit_code in (1, 2)
     assert name in result.output.replace("-", "_")

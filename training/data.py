@@ -26,6 +26,7 @@ from training.datasets.pandar import read_pandar
 from training.datasets.path_pairs import DatasetError, DatasetKind, PathDataset, fingerprint
 from training.datasets.simulated import simulate_listeners, simulated_ten_path
 from training.datasets.synthetic_noise import AIRPLANE, airplane_noise, synthetic_noise
+from training.datasets.ten_path import is_ten_path, read_ten_path
 from training.measurements import Measurements, learn_prior, priors_of_others
 from training.scoring import TimeDomainScore
 from training.training_set import TrainingSet
@@ -234,7 +235,7 @@ def open_dataset(
     Parameters
     ----------
     kind
-        ``pandar``, ``index`` (a folder is needed), ``ten-path`` (read as an index; without a folder: a simulated
+        ``pandar``, ``index`` (a folder is needed), ``ten-path`` (recordings, or an index; without a folder: a simulated
         stand-in, labelled by `is_simulated` and its notes) or ``simulated``.
     folder
         Folder of the measurements.
@@ -255,7 +256,9 @@ def open_dataset(
             raise DatasetError("data set index: no folder is given; give one with an index.csv")
         return read_index(folder)
     if kind == "ten-path":
-        return simulated_ten_path() if folder is None else read_index(folder, "ten-path")
+        if folder is None:
+            return simulated_ten_path()
+        return read_ten_path(Path(folder)) if is_ten_path(Path(folder)) else read_index(folder, "ten-path")
     if kind == "simulated":
         if folder is not None:
             raise DatasetError(f"data set simulated: the folder {folder} would not be read; give none")

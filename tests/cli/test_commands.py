@@ -135,6 +135,24 @@ def test_mistake_is_named_with_status(folder: Path, arguments: tuple[str, ...], 
     assert "Traceback" not in result.output
 
 
+def test_hybrid_is_exported_as_header_and_cascades(folder: Path, tmp_path: Path):
+    both, ear, header = tmp_path / "both.json", folder / "ear.npz", tmp_path / "both.h"
+    wishes = ("--controller-n-sections", 2, "--controller-number-format", "q5.27")
+    made = run("hybrid", ear, *wishes, "-k", 0, "-o", both)
+    assert made.exit_code == 0, made.output
+    assert "controller: 2 sections at 48000 Hz in q5.27" in made.output
+    files = ("-o", header, "-o", tmp_path / "both.txt")
+    exported = run("export", both, ear, "--sections", 2, "--format", "q5.27", *files)
+    assert exported.exit_code == 0, exported.output
+    assert "hybrid_step" in header.read_text()
+    assert (tmp_path / "both_controller.txt").read_text().startswith("biquad1,")
+    evaluated = run("evaluate", both, ear, "--json")
+    expected = json.loads(both.read_text())["prediction"]["mean_noise_reduction_db"]
+    assert json.loads(evaluated.stdout)["prediction"]["mean_noise_reduction_db"] == pytest.approx(
+        expected, abs=0.05
+    )
+
+
 @pytest.mark.parametrize("sign", ["minus", "plus"])
 def test_measurement_keeps_sign_up_to_trimmed_filter(folder: Path, tmp_path: Path, sign: str):
     """A chain of sign plus adds; its gain is recorded with the other polarity."""
