@@ -69,8 +69,11 @@ class Contest:
             return self.problem.latency_samples > 0
         if not n_updates or not self.rivals or isinstance(self.generated, SynthesisError) or self.is_weighted:
             return True
-        generated, last = (item.prediction.nominal_noise_reduction_db for item in (self.generated, self.rivals[-1]))
-        return generated - last < UPDATES_BRING_DB
+        # A filter that had to be quietened in unknown bands says little of an updated one.
+        reached_db = self.rivals[-1].prediction.nominal_noise_reduction_db
+        if self.generated.wmmse is not None:
+            reached_db = max(reached_db, self.generated.wmmse.nominal_noise_reduction_db)
+        return self.generated.prediction.nominal_noise_reduction_db - reached_db < UPDATES_BRING_DB
 
     def best(self, margin_db: float, profile: str, parameters: ModelParameters) -> Design | SynthesisError:
         """Return the best candidate; margin_db favours the generator's filter."""

@@ -43,7 +43,7 @@ function takeDocument(name, document) {
   }
   for (const { name: label, design } of found.kept) keep(label, design);
   if (found.ears.length) addEars(found.ears, found.isSession ? found.current : undefined);
-  if (found.isSession) changed("noise");
+  if (found.isSession) { changed("noise"); open("design"); }
   remember();
 }
 

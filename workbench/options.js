@@ -89,6 +89,7 @@ export function settings() {
 export function restoreSettings(values) {
   for (const [name, input] of Object.entries(settingInputs())) {
     const text = String(values[name] ?? ""), before = input.value;
+    if (input.type === "range" && !Number.isFinite(parseFloat(text))) continue; // a slider would go to its middle
     if (input.type === "checkbox") input.checked = text === "true";
     else if (text || ["text", "number"].includes(input.type) || input.id === "target") input.value = text;
     if (!input.value && text) input.value = before; // unknown choice
