@@ -580,6 +580,9 @@ def targets(as_json: bool) -> None:
 @with_paths
 @options_of(DesignFields, but=("latency_samples", "leave_one_out"))
 @click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="HTML file.")
+@click.option(
+    "--controller", type=FILE, help="File of `prime-anc hybrid`, whose controller runs beside the filter."
+)
 @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
 @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
 @click.option("--store", help="Folder or URL of further models, without --url.")
@@ -589,6 +592,7 @@ def report(
     paths: Json,
     options: Json,
     files: tuple[Path, ...],
+    controller: Path | None,
     output: Path,
     url: str | None,
     key: str | None,
@@ -607,6 +611,11 @@ def report(
         raise click.BadParameter(
             f"{output}: it is written as HTML; name it .html, and let a browser save it as PDF"
         )
+    if controller is not None:
+        found = inputs.filter_fields(controller).get("controller")
+        if found is None:
+            raise click.BadParameter(f"{controller}: it has no controller; give what `prime-anc hybrid` wrote")
+        paths |= {"controller": found}
     verdicts = {file.name: inputs.verdict(file) for file in files}
     with connect(url, key, store) as service:
         about = About(listener, f"{ear} ear" if ear else "", verdicts)

@@ -114,6 +114,9 @@ def compose(service: ServiceClient, paths: Json, options: Json, about: About) ->
     both = {"designed": design, "Wiener (wmmse)": rival}
     hz = design["prediction"]["band_centre_hz"]
     reduction = {name: item["prediction"]["noise_reduction_db"] for name, item in both.items()}
+    for name in ("feedforward", "feedback"):  # with a controller
+        if share := design["prediction"].get(f"{name}_noise_reduction_db"):
+            reduction[f"{name} share"] = share
     for item in design["prediction"].get("conditions", ()):
         reduction[item["label"]] = item["noise_reduction_db"]
     gain = {name: _decibels(np.fft.rfft(item["fir"], N_FFT)) for name, item in both.items()}

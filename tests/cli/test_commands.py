@@ -146,6 +146,9 @@ def test_hybrid_is_exported_as_header_and_cascades(folder: Path, tmp_path: Path)
     assert exported.exit_code == 0, exported.output
     assert "hybrid_step" in header.read_text()
     assert (tmp_path / "both_controller.txt").read_text().startswith("biquad1,")
+    page = tmp_path / "both.html"
+    assert run("report", ear, "-k", 0, "--controller", both, "-o", page).exit_code == 0
+    assert "feedback share" in page.read_text()
     evaluated = run("evaluate", both, ear, "--json")
     expected = json.loads(both.read_text())["prediction"]["mean_noise_reduction_db"]
     assert json.loads(evaluated.stdout)["prediction"]["mean_noise_reduction_db"] == pytest.approx(
