@@ -102,6 +102,10 @@ CODES = {
     "from elsewhere.",
     "not_running": "The loudspeaker plays nothing of the filter's output.",
     "howling": "A narrow band is much louder with the filter on.",
+    "controller_off": "The controller beside the filter adds nothing.",
+    "controller_inverted": "The controller's polarity is reversed.",
+    "controller_level_off": "The controller is louder or quieter than designed.",
+    "near_howling": "The controller's loop has nearly no margin left.",
     "unrelated": "Without the filter the error microphone hears little of what the outer one hears.",
     "clipping": "Too many samples of x, or of e without the filter, stand at their largest or smallest value.",
     "implausible_reduction": "Far more is measured than these paths allow: something changed between the takes.",
@@ -253,6 +257,16 @@ def verify(
         n_blocks=min(len(blocks_off), len(blocks_on)),
         **_howl(blocks_off, blocks_on, reduction),
     )
+
+
+def transfers(recordings: Sequence[StateTake]) -> tuple[Complex, Complex, Real]:
+    """Estimate the transfers from x to e with the filter off and on, and the noise power of both, per window bin."""
+    pulse = np.ones(1)
+    off, on = (
+        [b for item in recordings if item.is_on is is_on for b in _blocks(item, pulse)] for is_on in (False, True)
+    )
+    noise = _median([block.unexplained for block in off]) + _median([block.unexplained for block in on])
+    return _median([block.transfer for block in off]), _median([block.transfer for block in on]), noise
 
 
 def foreign_prediction(expected: Prediction, bands_db: Real, max_gain_db: float | None) -> Deviation | None:
@@ -436,7 +450,7 @@ def _blocks(recording: StateTake, response: Real) -> list[_Block]:
         raise InvalidOption(f"takes: {len(x)} and {len(e)} samples; record at least {MIN_SAMPLES} of both", "takes")
     if not (x.any() and e.any()):
         raise InvalidOption("takes: a recording of x or e is silent; check the channels", "takes")
-    spectra = [_frames(item) for item in (x, e, _convolved(x, response))]
+    spectra = [_frames(item) for item in (x, e, convolved(x, response))]
     n_frames = len(spectra[0])
     n_blocks = max(1, n_frames // FRAMES_PER_BLOCK)
     return [_block(*(item[part] for item in spectra)) for part in np.array_split(np.arange(n_frames), n_blocks)]
@@ -595,7 +609,7 @@ def _smoothed(power: Real, n_bins: int = 19) -> Real:
     return smooth
 
 
-def _convolved(x: Real, response: Real) -> Real:
+def convolved(x: Real, response: Real) -> Real:
     """Convolve, and keep as many samples as x has."""
     n = 1 << int(len(x) + len(response) - 1).bit_length()
     return np.fft.irfft(np.fft.rfft(x, n) * np.fft.rfft(response, n), n)[: len(x)]

@@ -359,6 +359,8 @@ class TrimAnswer(TypedDict):
     invert: bool
     predicted_noise_reduction_db: Number
     fir: Taps
+    controller: NotRequired[ControllerAnswer]
+    """The controller whose loop is as designed on the present secondary path, if one runs."""
 
 
 @_documented

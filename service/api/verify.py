@@ -20,7 +20,9 @@ from measurement.verify import (
     shifted_taps,
     verify,
 )
+from measurement.verify_controller import OFF_GAIN, Beside, diagnose_controller, scaled, verify_both
 from service.api import answer_types, examples
+from service.api.controllers import controller_document
 from service.api.design import evaluated
 from service.api.documentation import DESIGN_CODES, described
 from service.api.front import Visit, disconnected
@@ -36,6 +38,8 @@ from synthesis.profiles import FAST
 from synthesis.types import DesignOptions, Float32, Problem
 
 # Findings that a trim cannot correct: measure again.
+# Findings that leave nothing to say about a controller.
+UNJUDGED = {"unrelated", "clipping", "howling"}
 BEYOND_A_TRIM = {"howling", "not_running", "leak", "refit", "unrelated", "clipping", "implausible_reduction"}
 
 N_UPDATES = 3
@@ -65,17 +69,24 @@ async def verify_filter(
     are. All figures are medians over blocks of 0.8 s."""
     visit: Visit = request.state.visit
     accepted(visit.accept)
-    used = with_latency(filter_problem(body))
-    (known,) = used.conditions
+    given = filter_problem(body)
+    posed = with_latency(given)
+    # With a controller, whose loop lacks the latency of the filter's chain, predictions take the paths as sent.
+    used = posed if given.controller is None else given
+    (late,), (known,) = posed.conditions, used.conditions
     direction = -1 if body.sign == "plus" else 1
     taps = direction * body.fir
-    check_effect(taps, used)
+    check_effect(taps, posed)
     visit.decoded()
-    found = await visit.service.verifications.run(
-        lambda: verify(body.takes, taps, known.primary, known.secondary, known.feedback),
-        visit.due,
-        partial(disconnected, request),
-    )
+
+    def run() -> tuple[Verification, Beside | None]:
+        if given.controller is None:
+            return verify(body.takes, taps, late.primary, late.secondary, late.feedback), None
+        return verify_both(
+            body.takes, taps, given.controller, late.primary, late.secondary, known.secondary, late.feedback
+        )
+
+    found, beside = await visit.service.verifications.run(run, visit.due, partial(disconnected, request))
     # The most that can be reduced is that on the error-free paths as they are now.
     certain = replace(
         known,
@@ -84,6 +95,11 @@ async def verify_filter(
         uncertainty=np.zeros((2, len(WIDE_BANDS)), np.float32),
     )
     both = [used, replace(used, conditions=(certain,))]
+    if beside is not None:  # which keeps the loop as it was designed, with the loudspeaker as it is
+        now = _beside_speaker(used, found)
+        is_as_sent = certain.secondary is known.secondary
+        both[1] = replace(both[1], controller=used.controller if is_as_sent else now.controller)
+        used = now
     answer, bound = await evaluated(request, body.model, both, [taps, taps], is_continued=True)
     expected = answer.prediction
     bands, mean = expected.noise_reduction_db, expected.mean_noise_reduction_db
@@ -94,11 +110,19 @@ async def verify_filter(
     diagnosis = diagnose(found, mean, bound.prediction.mean_noise_reduction_db)
     if foreign is not None:
         diagnosis = [foreign, *(item for item in diagnosis if item.code != "as_predicted")]
+    if beside is not None and not UNJUDGED & {item.code for item in diagnosis}:
+        off = diagnose_controller(beside)
+        plain = ("as_predicted", "implausible_reduction") if off else ()
+        diagnosis = [*off, *(item for item in diagnosis if item.code not in plain)]
     trim = None
     if not BEYOND_A_TRIM & {item.code for item in diagnosis}:
         profile = resolved_profile(FAST.name, (body.primary, body.secondary))
         trim = await _trim(request, body.model, DesignOptions("prime", N_UPDATES, profile), used, taps, found)
         trim["fir"] = direction * trim["fir"]
+        if beside is not None and given.controller is not None and abs(beside.gain) >= OFF_GAIN:
+            trim["controller"] = controller_document(
+                scaled(given.controller, 1 / beside.loop_gain), body.controller.number_format, body.sign
+            )
     document = {
         "measured": measured_document(found),
         "predicted_noise_reduction_db": mean,
@@ -109,6 +133,12 @@ async def verify_filter(
     }
     content, times = with_times(document, {}, visit)
     return visit.response(content, times)
+
+
+def _beside_speaker(used: Problem, found: Verification) -> Problem:
+    """Return the problem with a controller that undoes the loudspeaker's change of level."""
+    gain = 10 ** (-found.gain_db / 20) * (-1 if found.is_inverted else 1)
+    return used if used.controller is None else replace(used, controller=scaled(used.controller, gain))
 
 
 async def _trim(

@@ -1,0 +1,161 @@
+"""Measure a feedback controller that runs beside the filter.
+
+With both, e (1 + S K) = (P - S W) x. A secondary path that is louder by g and later by tau, and a controller that is
+louder by k, leave
+
+    H_off - H_on = g S W exp(-j omega tau) + k g S K H_on exp(-j omega tau),
+
+which is linear in g and k g. What k g finds is undone in e, so that `verify` sees the filter alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measurement.verify import (
+    MODEL_ERROR,
+    NOT_RUNNING_GAIN,
+    WINDOW,
+    Deviation,
+    StateTake,
+    Verification,
+    convolved,
+    transfers,
+    verify,
+)
+from synthesis.controller import Controller, judge
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.methods import Path, spectrum
+from synthesis.sections import Sections
+from synthesis.types import Float32, Loop
+
+Real = NDArray[np.float64]
+Complex = NDArray[np.complex128]
+
+# Range of the fit; above, controllers do little.
+FIT_HZ = (40.0, 5000.0)
+DELAYS = np.arange(-8.0, 8.01, 0.25)
+# Controllers below this share of their gain are off; level errors above this are reported.
+OFF_GAIN, LEVEL_OFF_DB = 0.2, 1.5
+# Largest 1 / |1 + L| of a loop that is not near howling; designs keep 6 dB.
+NEAR_HOWLING_DB = 9.0
+
+
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """A measured controller."""
+
+    # Gain over the controller that was sent, negative for a reversed polarity.
+    gain: float
+    # Its loop gain over the predicted one: also with what the loudspeaker has changed.
+    loop_gain: float
+    # Loop as it is now.
+    loop: Loop
+
+
+def verify_both(
+    recordings: Sequence[StateTake],
+    taps: Float32,
+    controller: Controller,
+    primary: Path,
+    secondary: Path,
+    plant: Path,
+    feedback: Path | None = None,
+) -> tuple[Verification, Beside]:
+    """Measure filter and controller.
+
+    Parameters
+    ----------
+    recordings, taps, primary, secondary, feedback
+        As of `verify`; the takes `on` have both running.
+    controller
+        Controller that was designed.
+    plant
+        Secondary path without the delay of the filter's chain.
+
+    Returns
+    -------
+    tuple[Verification, Beside]
+        The filter, with the noise reduction of both; and the controller.
+    """
+    both = verify(recordings, taps, primary, secondary, feedback)
+    off, on, noise = transfers(recordings)
+    heard = 0.0 if feedback is None else spectrum(primary) * spectrum(feedback)
+    path = spectrum(plant) - heard
+    of_filter = ((spectrum(secondary) - heard) * spectrum(taps))[:: DESIGN_N_FFT // WINDOW]
+    loop = path * controller.on_bins
+    of_controller = loop[:: DESIGN_N_FFT // WINDOW] * on
+    gain, loop_gain, delay = _fitted(off - on, of_filter, of_controller, noise + MODEL_ERROR * np.abs(off) ** 2)
+    turned = np.exp(-2j * np.pi / DESIGN_N_FFT * delay * np.arange(len(loop)))
+    undone = np.fft.irfft(loop_gain * loop * turned)
+    without = [_undone(item, undone) if item.is_on else item for item in recordings]
+    alone = verify(without, taps, primary, secondary, feedback)
+    names = (
+        "noise_reduction_db",
+        "mean_noise_reduction_db",
+        "amplification_db",
+        "interval_db",
+        "howl_db",
+        "howl_hz",
+    )
+    found = replace(alone, **{name: getattr(both, name) for name in names})
+    of_speaker = gain if abs(gain) >= NOT_RUNNING_GAIN else 1.0
+    now = judge(controller, loop_gain * turned * path)
+    return found, Beside(loop_gain / of_speaker, loop_gain, now)
+
+
+def diagnose_controller(beside: Beside) -> list[Deviation]:
+    """List the deviations of a controller."""
+    gain = beside.gain
+    if abs(gain) < OFF_GAIN:
+        return [Deviation("controller_off", "the controller adds nothing: check that it runs, and its channels")]
+    found = []
+    if gain < 0:
+        text = "the controller runs with the opposite sign: load the trimmed one, or negate its gain"
+        found.append(Deviation("controller_inverted", text))
+    level_db = 20 * float(np.log10(abs(gain)))
+    if abs(level_db) > LEVEL_OFF_DB:
+        more = "louder" if level_db > 0 else "quieter"
+        text = f"the controller is {abs(level_db):.1f} dB {more} than designed: load the trimmed one"
+        found.append(Deviation("controller_level_off", text, level_db))
+    if not beside.loop.stable or beside.loop.max_sensitivity_db > NEAR_HOWLING_DB:
+        text = f"the controller's loop amplifies by {beside.loop.max_sensitivity_db:.0f} dB near "
+        text += f"{beside.loop.nearest_hz:.0f} Hz: lower its gain before the earphone is worn otherwise"
+        found.append(Deviation("near_howling", text, beside.loop.max_sensitivity_db))
+    return found
+
+
+def scaled(controller: Controller, gain: float) -> Controller:
+    """Multiply a controller by a gain."""
+    rows = controller.sections.rows.copy()
+    rows[0, :3] *= gain
+    return Controller(Sections(rows, controller.sections.sample_rate_hz), controller.latency_s)
+
+
+def _fitted(
+    difference: Complex, of_filter: Complex, of_controller: Complex, error: Real
+) -> tuple[float, float, float]:
+    """Fit two real gains and a delay by least squares, octaves alike."""
+    hz = np.arange(len(difference)) * (SAMPLE_RATE_HZ / WINDOW)
+    used = (hz >= FIT_HZ[0]) & (hz <= FIT_HZ[1])
+    weight = 1 / np.sqrt(error[used] * hz[used])
+    columns = weight * np.stack((of_filter[used], of_controller[used]))
+    target = weight * difference[used]
+    found = []
+    for delay in DELAYS:
+        turned = columns * np.exp(-2j * np.pi / SAMPLE_RATE_HZ * delay * hz[used])
+        parts = np.concatenate((turned.real, turned.imag), 1)
+        wanted = np.concatenate((target.real, target.imag))
+        gains = np.linalg.lstsq(parts.T, wanted, rcond=None)[0]
+        found.append((float(np.sum((wanted - gains @ parts) ** 2)), float(gains[0]), float(gains[1]), float(delay)))
+    _, gain, loop_gain, delay = min(found)
+    return gain, loop_gain, delay
+
+
+def _undone(take: StateTake, undone: Real) -> StateTake:
+    """Return a take whose e is that without the controller."""
+    return replace(take, e=np.asarray(take.e, np.float64) + convolved(np.asarray(take.e, np.float64), undone))

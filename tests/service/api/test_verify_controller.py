@@ -1,0 +1,32 @@
+"""POST /verify with a controller beside the filter: its state, and a trim that keeps its loop."""
+
+import numpy as np
+import pytest
+
+from tests.measurement.test_verify_controller import controller, ear, recorded, taps
+from tests.service.bodies import post_packed
+
+__all__ = ["controller", "ear", "taps"]
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(("gain", "code"), [(1.0, None), (0.0, "controller_off"), (1.25, "controller_level_off")])
+async def test_controller_is_verified(client, ear, taps, controller, gain, code):
+    body = {name: path.astype(np.float32) for name, path in zip(("primary", "secondary"), ear, strict=True)}
+    sections = controller.sections
+    running = {"sos": sections.rows.tolist(), "sample_rate": 48_000.0, "latency_us": 1e6 * controller.latency_s}
+    takes = [
+        {"state": "on" if item.is_on else "off", "x": item.x.astype(np.float32), "e": item.e.astype(np.float32)}
+        for item in recorded(ear, taps, controller, gain)
+    ]
+    body |= {"fir": taps, "controller": running, "takes": takes, "sample_rate": 48_000}
+    answer = await post_packed(client, "/verify", body)
+    found = answer.json()
+    assert answer.status_code == 200, found
+    codes = [item["code"] for item in found["diagnosis"]]
+    assert [item for item in codes if item.startswith("controller")] == ([code] if code else [])
+    if code is None:
+        assert abs(found["deviation_db"]) < 1
+    if gain:
+        trimmed = np.array(found["trim"]["controller"]["sos"])
+        assert trimmed[0, 0] * gain == pytest.approx(sections.rows[0, 0], rel=0.1)
