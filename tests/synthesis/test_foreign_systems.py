@@ -70,8 +70,9 @@ def test_updates_end_where_any_start_leads(number: int, model: Model) -> None:
 @pytest.mark.parametrize("number", range(5))
 @pytest.mark.parametrize("k", [1, 3])
 def test_design_does_not_depend_on_form_of_paths(number: int, k: int, model: Model) -> None:
-    """Not on zeros at the end, a factor, or whether a response or its spectrum is sent; little on zeros at the beginning
-    of both, since a generator looks at phases."""
+    """Not on zeros at the end, a factor, or whether a response or its spectrum is sent; little on zeros at the
+    beginning of both, since a generator looks at phases.
+    """
     problem = problem_of(number)
     (paths,) = problem.conditions
     plain = designed(problem, model, k)
