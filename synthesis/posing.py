@@ -81,19 +81,8 @@ def by_response(paths: Paths) -> Paths:
 
 def _with_unknown(paths: Paths, problem: Problem, support: SupportPrior | None, compares_itself: bool) -> Paths:
     """Return the paths with what is unknown of them; bands in which the system is silent are, whatever was sent."""
-    if support is None:
-        paths = _without_common_delay(paths)
     known = _with_uncertainty(paths, problem, support, compares_itself)
     return with_silence(known) if paths.is_usable else known
-
-
-def _without_common_delay(paths: Paths) -> Paths:
-    """Leave out zeros that both responses begin with: they cancel in the filter, but a generator looks at phases."""
-    both = paths.primary, paths.secondary
-    if not paths.is_usable or any(np.iscomplexobj(path) or path[0] for path in both):
-        return paths
-    n = min(int(np.argmax(path != 0)) for path in both)
-    return replace(paths, primary=paths.primary[n:], secondary=paths.secondary[n:])
 
 
 def _with_uncertainty(paths: Paths, problem: Problem, support: SupportPrior | None, compares_itself: bool) -> Paths:

