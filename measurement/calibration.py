@@ -24,6 +24,7 @@ from measurement.estimate import (
     PlayedTake,
     ProbeState,
     feedback_response,
+    n_excited_bands,
     onto_design_grid,
     paths_of_states,
     probe_states,
@@ -70,6 +71,9 @@ _TAIL_FROM = SECONDARY_TAPS * 7 // 8
 # Bands from 400 Hz: below, ears themselves ring as long.
 TAIL_BANDS = tuple(n for n in AMP_BANDS if n >= 26)
 
+# Bands that show a changed gain, from 100 Hz: below, both paths ring with the converters' high-passes.
+GAIN_BANDS = tuple(n for n in WIDE_BANDS if n >= 20)
+
 # Least tail over noise (6 dB); less is noise.
 TAIL_OVER_NOISE = 4.0
 
@@ -80,7 +84,7 @@ SILENT_DB = -30.0
 _LATE = slice(SECONDARY_TAPS, WINDOW * 7 // 8)
 
 # Standard error of a median of n values over their median absolute deviation, times the root of n; and the number of
-# standard errors to subtract.
+# standard errors to subtract from any figure.
 MEDIAN_ERROR, N_ERRORS = 1.2533 * 1.4826, 2.0
 
 _EQUAL = 1e-6
@@ -154,6 +158,8 @@ class Calibration:
     window: int
     # Windows pooled in the state with fewest.
     n_frames: int
+    # Whether the probe excites a band, [23]: none above a sharp edge of x. Others say nothing about the measurement.
+    is_excited: NDArray[np.bool_]
     # Unknown over known power of primary and secondary path, [2, 31] from 20 Hz to 20 kHz; None if the probe does not
     # repeat.
     uncertainty: Real | None
@@ -239,6 +245,7 @@ def calibrate(
     noise = measured.secondary_noise
     wide_unexplained = _band_uncertainty(states, measured)
     scored = columns(AMP_BANDS)
+    excited = WIDE_BANDS[: n_excited_bands(states[0].reference_power)]
     unexplained = wide_unexplained[scored]
     share, where = max(
         (max(clipped_share(signal), clipped_shares.get(name, 0.0)), name)
@@ -282,19 +289,22 @@ def calibrate(
         clipped_in=where,
         lead_samples=float(primary_delay - secondary_delay),
         secondary_peak_samples=_peak_samples(secondary_transfer(states)),
-        tail_db=_tail_db(measured.secondary, noise),
+        tail_db=_tail_db(measured.secondary, noise, excited),
         noise_share=np.stack((primary_noise / states[0].n_frames, variance_share[scored])),
         tail_share=tail_share,
         state_levels_db=_state_levels_db(states),
         has_opposite_signs=_have_opposite_signs(states),
-        gain_change_db=_gain_change_db(states[: -1 if drives else None], cut.length, repeats=tail is not None),
+        gain_change_db=_gain_change_db(
+            states[: -1 if drives else None], cut.length, excited, repeats=tail is not None
+        ),
         silent_share=silent_share,
         silent_in=silent_in,
         acausal_shares=_acausal_shares(states[0]),
-        distortion_db=_distortion_db(states),
+        distortion_db=_distortion_db(states, excited),
         hum_hz=find_hum(exact),
         window=cut.length,
         n_frames=min(state.n_frames for state in states),
+        is_excited=np.isin(AMP_BANDS, excited),
         uncertainty=uncertainty,
         feedback=_feedback(exact_drives, cut, shortest) if drives else None,
     )
@@ -354,9 +364,9 @@ def _band_uncertainty(states: Sequence[ProbeState], estimate: PathEstimate) -> R
     return uncertainty
 
 
-def _tail_db(secondary: Real, noise: Real) -> float:
+def _tail_db(secondary: Real, noise: Real, excited: tuple[int, ...]) -> float:
     """Compute `Calibration.tail_db`."""
-    membership = band_membership(TAIL_BANDS, DESIGN_N_FFT)
+    membership = band_membership(tuple(n for n in TAIL_BANDS if n in excited), DESIGN_N_FFT)
     late = secondary[_TAIL_FROM:]
     # Tapered, or low frequencies, where ears ring, leak into the other bands.
     tail, floor = (
@@ -399,14 +409,14 @@ def _peak_samples(transfer: Complex) -> int:
     return lag if lag < len(response) // 2 else lag - len(response)
 
 
-def _distortion_db(states: Sequence[ProbeState]) -> float:
+def _distortion_db(states: Sequence[ProbeState], excited: tuple[int, ...]) -> float:
     """Compute `Calibration.distortion_db` for the loudest state.
 
     Unexplained power of the silent state is noise, which is the same in the other state, or the primary path's tail,
     which scales with x. The larger of both is subtracted.
     """
     silent, *played = states
-    membership = band_membership(AMP_BANDS, 2 * (silent.transfer.shape[-1] - 1))
+    membership = band_membership(tuple(n for n in AMP_BANDS if n in excited), 2 * (silent.transfer.shape[-1] - 1))
     before, silent_power = unexplained_power(silent) / silent.n_frames, silent.reference_power / silent.n_frames
     levels = []
     for item in played:
@@ -428,26 +438,30 @@ def _have_opposite_signs(states: Sequence[ProbeState]) -> bool:
     return any(np.vdot(first, item).real < -0.5 * size * norm for item, norm in zip(found, norms, strict=True))
 
 
-def _gain_change_db(states: Sequence[ProbeState], window: int, repeats: bool) -> float:
+def _gain_change_db(states: Sequence[ProbeState], window: int, excited: tuple[int, ...], *, repeats: bool) -> float:
     """Compute `Calibration.gain_change_db`: noise lowers one of two quotients of the late lags and raises the other.
 
-    A repeating probe leaks alike in both states. Otherwise the leaks correlate by chance, the more the fewer bands
-    dominate. A gain changes all bands alike, so only what exceeds the standard error over the bands counts.
+    What else differs, such as leaks of probes that do not repeat or a secondary path that rings as long, correlates by
+    chance, the more the fewer bands dominate. A gain changes all bands alike, so only what exceeds the standard error
+    over the bands counts.
     """
     if window < WINDOW:
         return 0.0
-    membership = band_membership(WIDE_BANDS, _LATE.stop - _LATE.start)
-    silent, *played = (np.fft.rfft(np.fft.irfft(state.transfer)[_LATE]) for state in states)
+    bands, taper, n_errors = excited, np.ones(_LATE.stop - _LATE.start), 1.0
+    if repeats:
+        # Tapered, or what converters' high-passes leave at the lowest frequencies leaks into all bands. The leaks of
+        # other probes are larger, and fewer samples would not tell a gain from them.
+        bands, taper, n_errors = tuple(n for n in GAIN_BANDS if n in excited), np.hanning(len(taper)), N_ERRORS
+    membership = band_membership(bands, len(taper))
+    silent, *played = (np.fft.rfft(taper * np.fft.irfft(state.transfer)[_LATE]) for state in states)
     alone = squared_magnitude(silent) @ membership
     least = [0.0]
     for item in played:
         common, other = (silent.conj() * item).real @ membership, squared_magnitude(item) @ membership
         if common.sum() > 0:
             quotients = [with_error_db(common, alone), with_error_db(other, common)]
-            margins = [0.0 if repeats else error for _, error in quotients]
             low, high = (
-                pick(db + way * error for (db, _), error in zip(quotients, margins, strict=True))
-                for pick, way in ((min, -1), (max, 1))
+                pick(db + way * n_errors * error for db, error in quotients) for pick, way in ((min, -1), (max, 1))
             )
             least.append(float(max(low, 0) + min(high, 0)))
     return max(least, key=abs)

@@ -145,7 +145,7 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
         also = {code: reasons[code] for code in ("clipping", "silent_take") if code in reasons}
         return _alone({"exchanged_channels": _EXCHANGED} | also, "the channels look exchanged", cost_db)
     explanation = None
-    if np.median(calibration.secondary_snr_db) < MIN_TRAIT_SNR_DB:
+    if np.median(calibration.secondary_snr_db[calibration.is_excited]) < MIN_TRAIT_SNR_DB:
         noisy = f"the secondary path must stand {MIN_TRAIT_SNR_DB:g} dB above its noise to be judged"
         not_judged |= dict.fromkeys(REASONS.keys() - _OF_RECORDINGS, noisy)
     else:
@@ -161,12 +161,13 @@ def _alone(found: dict[str, str], cause: str, cost_db: float) -> Verdict:
 
 
 def noise_cost_db(calibration: Calibration) -> float:
-    """Compute the noise reduction that noise in the paths costs: mean over the 21 bands of 10 log10(1 + v / r).
+    """Compute the noise reduction that noise in the paths costs: mean of 10 log10(1 + v / r) over the 21 bands, of
+    which those above the probe's sharp edge are left out, as nothing is known there.
 
     v is noise over path power, of both paths together; r the share that remains without noise: the tail beyond the
     windows and LEFT_WITHOUT_NOISE.
     """
-    return float(_band_cost_db(calibration).mean())
+    return float(_band_cost_db(calibration)[calibration.is_excited[: len(NR_BANDS)]].mean())
 
 
 def _band_cost_db(calibration: Calibration) -> NDArray[np.floating]:
@@ -212,9 +213,10 @@ def _judge_recordings(calibration: Calibration, cost_db: float, reasons: dict[st
             "lower the gain or the level and record again"
         )
     if cost_db > MAX_NOISE_COST_DB:
-        worst = np.argsort(_band_cost_db(calibration))[:-4:-1]
+        excited = calibration.is_excited
+        worst = np.argsort(np.where(excited[: len(NR_BANDS)], _band_cost_db(calibration), 0))[:-4:-1]
         where = ", ".join(f"{nominal_hz(NR_BANDS[band]):g}" for band in sorted(worst))
-        has_little = np.median(calibration.coherence) < UNRELATED
+        has_little = np.median(calibration.coherence[excited]) < UNRELATED
         unrelated = "x and e have little in common: look for a dead microphone or a wrong channel; "
         reasons["low_snr"] = (
             f"noise in the estimated paths costs {cost_db:.1f} dB of noise reduction, more than "
@@ -275,7 +277,10 @@ def _judge_plausibility(
             not_judged |= dict.fromkeys(PLAUSIBILITY.keys() - _ROBUST, "noise hides it: see low_snr")
         found = {code: found[code] for code in _ROBUST & found.keys()}
     if OTHER_DEVICE in found:
-        coherence, snr_db = np.median(calibration.coherence), np.median(calibration.secondary_snr_db)
+        excited = calibration.is_excited
+        coherence, snr_db = (
+            np.median(item[excited]) for item in (calibration.coherence, calibration.secondary_snr_db)
+        )
         measured = (
             f"measured with a coherence of {coherence:.3f} and an SNR of {snr_db:.0f} dB (medians over bands), "
         )

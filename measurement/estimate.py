@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ from measurement.prior import (
     smoothed,
 )
 from synthesis.arrays import squared_magnitude
+from synthesis.bands import WIDE_BANDS, edges_hz
 from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption, InvalidPaths
 
@@ -35,6 +37,16 @@ Complex = NDArray[np.complexfloating]
 
 # Regularisation of the pooled reference autospectrum, over its maximum.
 REGULARISATION = 1e-6
+
+# Fall of the reference's level within two one-third octaves that ends what the probe excites: converters and lossy
+# coders fall by 45 to 60 dB, recorded noise below such an edge by up to 15.
+EDGE_DB = 30.0
+
+# Quantile of a band's bins that stands for its level: a tone does not raise it, and bands that hold an edge fall.
+_EDGE_QUANTILE = 0.1
+
+# Lower bands have few bins.
+_FIRST_EDGE_BAND = 26
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -74,7 +86,8 @@ class PathEstimate:
     primary: Real
     # Causal impulse response, [..., taps].
     secondary: Real
-    # Magnitude-squared coherence of x and e_0, [..., 16385], interpolated linearly onto the design grid.
+    # Magnitude-squared coherence of x and e_0, [..., 16385], interpolated linearly onto the design grid; zero without a
+    # prior above the probe's sharp edge (`n_excited_bands`).
     coherence: Real
     # The secondary estimate at lags without a response (`denoise`).
     secondary_noise: Real
@@ -192,6 +205,7 @@ def paths_of_states(
     """Compute causal responses of both paths from `probe_states`; with a prior their posterior means."""
     coherence = onto_design_grid(states[0].coherence)
     if prior is None:
+        coherence[..., _first_silent_bin(states[0].reference_power) :] = 0
         transfer = secondary_transfer(states)
         return PathEstimate(
             primary=_causal_response(states[0].transfer, primary_taps),
@@ -243,6 +257,34 @@ def secondary_transfer(states: Sequence[ProbeState]) -> Complex:
     silent, *driven = states
     transfer: Complex = np.mean([(silent.transfer - item.transfer) / item.gain for item in driven], axis=0)
     return transfer
+
+
+def n_excited_bands(reference_power: Real) -> int:
+    """Count the bands from 20 Hz up to a sharp upper edge of the probe: 0 to 31.
+
+    Parameters
+    ----------
+    reference_power
+        Sum of |X|^2 over windows, [..., window // 2 + 1]; pooled over the leading axes.
+    """
+    power = reference_power.reshape(-1, reference_power.shape[-1]).sum(0)
+    frequency_hz = np.linspace(0, SAMPLE_RATE_HZ / 2, len(power))
+    bands = [n for n in WIDE_BANDS if n >= _FIRST_EDGE_BAND]
+    edges = np.searchsorted(frequency_hz, [edges_hz(bands[0])[0], *(edges_hz(n)[1] for n in bands)])
+    quantiles = [np.quantile(power[low:high], _EDGE_QUANTILE) for low, high in pairwise(edges)]
+    level_db = 10 * np.log10(np.maximum(quantiles, _TINY))
+    for place in range(1, len(bands)):
+        if level_db[max(place - 2, 0) : place].max() - level_db[place:].max() >= EDGE_DB:
+            return bands[place] - WIDE_BANDS[0]
+    return len(WIDE_BANDS)
+
+
+def _first_silent_bin(reference_power: Real) -> int:
+    """Return the first bin of the design grid above what the probe excites."""
+    n = n_excited_bands(reference_power)
+    if n == len(WIDE_BANDS):
+        return N_BINS
+    return int(np.ceil(edges_hz(WIDE_BANDS[n])[0] / (SAMPLE_RATE_HZ / 2) * (N_BINS - 1)))
 
 
 def onto_design_grid(spectrum: Real) -> Real:

@@ -13,9 +13,12 @@ from measurement.calibration import Calibration, calibrate
 from measurement.checks import Verdict, judge
 from measurement.estimate import GainTake, PathEstimate
 from model_store.store import BUNDLED_ROOT, ModelStore
+from synthesis.bands import WIDE_BANDS, edges_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.plausibility import SupportPrior
 from synthesis.support_statistics import learn_support_statistics
+from synthesis.types import Paths
+from synthesis.unknown import unknown_bands
 from tests.measurement.probe_takes import FRAMES, Fault, Probes, noisy, takes_of
 from tests.oracles import measured
 from training.datasets.simulated_systems import simulate_system
@@ -182,6 +185,7 @@ def calibration(**changes: object) -> Calibration:
         hum_hz=[],
         window=8192,
         n_frames=48,
+        is_excited=np.ones(23, bool),
         uncertainty=None,
     )
     return replace(good, **changes)  # type: ignore[arg-type]
@@ -303,3 +307,21 @@ def test_other_device_passes_without_prior(number: int) -> None:
     assert verdict.passed, verdict.reasons
     assert [finding.code for finding in verdict.not_judged] == ["other_device"]
     assert found.estimate is found.measured
+
+
+@pytest.mark.parametrize("number", [17, 0], ids=["8 kHz", "16 kHz"])
+def test_bands_above_recording_are_unknown(number: int) -> None:
+    """Recordings that end at half their converter's rate pass in spite of noise above it, where nothing is known."""
+    system, rng = simulate_system(number), np.random.default_rng(number)
+    up = SAMPLE_RATE_HZ // system.rate_hz
+    x = resample_poly(rng.standard_normal(4 * system.rate_hz), up, 1)
+    quiet, control = (fftconvolve(x, path)[: x.size] for path in (system.primary, system.secondary))
+    noise = 0.01 * quiet.std() * rng.standard_normal((2, x.size))
+    takes = [GainTake(gain, x, quiet - gain * control + noise[n]) for n, gain in enumerate((0.0, 0.35))]
+    found = calibrate(takes)
+    assert judge(found, None).passed
+    coherence = found.estimate.coherence.astype(np.float32)
+    unknown = unknown_bands(Paths(found.estimate.primary, found.secondary, coherence))
+    low_hz, high_hz = np.transpose([edges_hz(n) for n in WIDE_BANDS])
+    assert unknown[low_hz > system.rate_hz / 2].all()
+    assert not unknown[(low_hz > 400) & (high_hz < system.rate_hz / 2)].any()
