@@ -16,12 +16,13 @@ from service.api.request_types import DesignItem, SynthesisItem
 from service.errors import HttpProblem
 from synthesis.controller import Controller, controlled, loops_of
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.design import level_db
 from synthesis.errors import InvalidPaths
 from synthesis.gain_curve import GainCurve
 from synthesis.loop import loop_gain, loop_of, worst_loop
 from synthesis.methods import spectrum
 from synthesis.options import FilterFields, ProblemFields, Sign
-from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, level_db, with_latency
+from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, with_latency
 from synthesis.predict import END_OF_RESPONSE
 from synthesis.profiles import PROFILES
 from synthesis.types import Complex64, DesignOptions, Float32, Loop, Path, Paths, Problem
