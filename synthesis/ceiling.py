@@ -31,7 +31,7 @@ def keep_margins(problem: Problem, taps: Float32, backend: Backend) -> tuple[Flo
     """
     if not problem.feedbacks:
         return taps, loop_of_all(problem, taps)
-    feedbacks = in_closedloop_of_all(problem).feedbacks
+    feedbacks = in_closed_loop(problem).feedbacks
     kept = with_margins(taps, feedbacks, problem.min_gain_margin_db, problem.min_phase_margin_deg)
     loss_db = 0.0
     if kept is not taps:

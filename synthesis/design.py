@@ -8,8 +8,8 @@
 louder, `_limited`: the best filter that keeps them
 4. `replace_doubtful`: the better of the generator's filter and Wiener filters
 
-An error replaces its problem's result and affects no other. What an option or a path asks for is entered only with it:
-most designs pass this file and the backend's.
+An error replaces its problem's result and affects no other. What few problems need has its own files: most designs
+pass only this one and the backend's.
 """
 
 from __future__ import annotations
@@ -155,7 +155,8 @@ def design_all(
         Contest(problem, made, has_weights, is_doubtful(made, has_weights, fallback))
         for problem, made, has_weights in zip(problems, designs, weighted, strict=True)
     ]
-    if not any(item.is_doubtful or _is_beaten_above_ceiling(item.generated) for item in contests):
+    # A Wiener filter above the ceiling shows what the ceiling costs.
+    if not any(item.is_doubtful or getattr(item.generated, "wmmse_above_ceiling", None) for item in contests):
         return designs
     merit = partial(_weighted_merit, profile=options.profile, parameters=model.parameters)
     return replace_doubtful(contests, options, fallback, merit, partial(_designed, model=model))
@@ -227,20 +228,9 @@ def implausible(
 def pose(problem: Problem, parameters: ModelParameters, *, compares_itself: bool = False) -> Problem:
     """Prepare a problem for a backend.
 
-    Parameters
-    ----------
-    problem
-        Problem as sent.
-    parameters
-        Of the model; paths without coherence and uncertainty are compared with its support.
-    compares_itself
-        Whether the backend compares the paths of a plain problem itself.
-
-    Returns
-    -------
-    Problem
-        Paths at unit level, with their unknown bands or the uncertainty that the ends of their responses show, and
-        with the latency; with a controller, also their plants.
+    Paths without coherence and uncertainty are compared with the model's support, by the backend if it `compares_itself`
+    those of plain problems. The paths returned are at unit level, with their unknown bands, or the uncertainty that the
+    ends of their responses show, and with the latency; with a controller, also their plants.
 
     Raises
     ------
@@ -294,18 +284,7 @@ def at_unit_level(problem: Problem) -> Problem:
     """Multiply the paths of all conditions by one power of two, which is exact.
 
     The unit of the error microphone is a factor of both paths and cancels in W = P / S, but squares in float32 could
-    overflow or vanish.
-
-    Parameters
-    ----------
-    problem
-        Paths of any level.
-
-    Returns
-    -------
-    Problem
-        The geometric mean of the levels of the first condition's paths is between -3 and 3 dB. Paths that are all zero
-        or not finite are left to the backend, which refuses them.
+    overflow or vanish. The geometric mean of the levels of the first condition's paths is then between -3 and 3 dB.
 
     Raises
     ------
@@ -316,9 +295,8 @@ def at_unit_level(problem: Problem) -> Problem:
     for n, (primary_db, secondary_db) in enumerate(levels_db):
         feedback = problem.conditions[n].feedback
         if feedback is not None or abs(primary_db - secondary_db) > MAX_LEVEL_DIFFERENCE_DB:
-            check_levels(
-                problem, n, primary_db, secondary_db, -math.inf if feedback is None else level_db(feedback)
-            )
+            feedback_db = -math.inf if feedback is None else level_db(feedback)
+            check_levels(problem, n, primary_db, secondary_db, feedback_db)
     mean_db = sum(levels_db[0]) / 2
     if not math.isfinite(mean_db):
         return problem
@@ -339,18 +317,9 @@ def at_unit_level(problem: Problem) -> Problem:
 
 
 def level_db(path: Path) -> float:
-    """Compute the level of a path.
+    """Compute the level of a path: the RMS over frequency of its spectrum.
 
-    Parameters
-    ----------
-    path
-        An impulse response or a spectrum.
-
-    Returns
-    -------
-    float
-        20 log10 of the root of the response's energy, the RMS over frequency of its spectrum; infinite for a path that
-        is all zero or not finite.
+    It is infinite for a path that is all zero or not finite.
     """
     n = len(path) if path.dtype.kind == "c" else 1
     parts = np.ascontiguousarray(path).view(path.real.dtype)
@@ -394,18 +363,7 @@ def with_silence(paths: Paths) -> Paths:
 
 
 def silent_bands(path: Path) -> NDArray[np.bool_] | None:
-    """Find the bands in which nothing passes a path.
-
-    Parameters
-    ----------
-    path
-        Of usable shape and values.
-
-    Returns
-    -------
-    NDArray[np.bool_] or None
-        Per band from 20 Hz to 20 kHz, [31]; None if there is none.
-    """
+    """Find the bands from 20 Hz to 20 kHz in which nothing passes a usable path, [31]; None if there is none."""
     is_short = not np.iscomplexobj(path) and len(path) <= SHORT
     n_fft, bins = (SHORT, SHORT_BINS) if is_short else (DESIGN_N_FFT, BAND_BINS)
     values = path if np.iscomplexobj(path) else np.fft.rfft(path, n_fft)
@@ -562,11 +520,6 @@ def is_doubtful(generated: Design | SynthesisError, has_weights: bool, fallback:
         generated.wmmse is None
         or generated.wmmse.nominal_noise_reduction_db - generated_db > fallback.margin_db - WMMSE_TOLERANCE_DB
     )
-
-
-def _is_beaten_above_ceiling(made: Design | SynthesisError) -> bool:
-    """Return whether a Wiener filter above the ceiling may show what the ceiling costs."""
-    return isinstance(made, Design) and made.wmmse_above_ceiling is not None
 
 
 def _is_weighted(problem: Problem, options: DesignOptions) -> bool:
