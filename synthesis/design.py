@@ -228,9 +228,9 @@ def implausible(
 def pose(problem: Problem, parameters: ModelParameters, *, compares_itself: bool = False) -> Problem:
     """Prepare a problem for a backend.
 
-    Paths without coherence and uncertainty are compared with the model's support, by the backend if it `compares_itself`
-    those of plain problems. The paths returned are at unit level, with their unknown bands, or the uncertainty that the
-    ends of their responses show, and with the latency; with a controller, also their plants.
+    The paths returned are at unit level, with their unknown bands or the uncertainty that the ends of their responses
+    show, and with the latency; with a controller, also their plants. Paths without coherence and uncertainty are
+    compared with the model's support; those of a plain problem not, if the backend `compares_itself`.
 
     Raises
     ------
