@@ -25,11 +25,11 @@ PLANE_ITERATIONS = 2
 
 # Decrease of J (4 dB) in one round above which it is far from its minimum; measured ears reach at most 0.9.
 LARGE_DECREASE = 1.0
-# A decrease (0.4 dB) of more than that share of the one before: hardly damped systems fall as slowly from update to
-# update, of 30 measured ears none as sent.
-SLOW_DECREASE, SLOW_SHARE = 0.1, 0.75
+# A decrease (0.6 dB) of more than that share of the one before: hardly damped systems fall as slowly from update to
+# update; of 30 measured ears none.
+SLOW_DECREASE, SLOW_SHARE = 0.15, 0.75
 # Relative residual above which conjugate gradients have failed, and J also counts as far from its minimum.
-MOST_RESIDUAL = 0.6
+MOST_RESIDUAL = 0.8
 # Updates after which J counts as far from its minimum, because a request for more asks for the minimum.
 FIRST_UPDATES = 3
 # Steps by direct solution in an update far from the minimum, and the decrease of J that continues them.
