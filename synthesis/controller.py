@@ -171,9 +171,6 @@ def controlled(problem: Problem) -> Problem:
     assert controller is not None
     conditions = []
     for n, paths in enumerate(problem.conditions):
-        if not paths.is_usable:  # which the backend refuses
-            conditions.append(paths)
-            continue
         plant = spectrum(paths.secondary)
         loop = judge(controller, plant)
         if not loop.stable:
@@ -196,10 +193,8 @@ def with_spectra(problem: Problem) -> Problem:
     """Transform the paths once, of which the controller's computations need the spectra several times."""
     conditions = []
     for paths in problem.conditions:
-        if paths.is_usable:
-            primary, secondary = (spectrum(path).astype(np.complex64) for path in (paths.primary, paths.secondary))
-            paths = replace(paths, primary=primary, secondary=secondary)
-        conditions.append(paths)
+        primary, secondary = (spectrum(path).astype(np.complex64) for path in (paths.primary, paths.secondary))
+        conditions.append(replace(paths, primary=primary, secondary=secondary))
     return replace(problem, conditions=tuple(conditions))
 
 
