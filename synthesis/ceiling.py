@@ -70,7 +70,8 @@ def limit(posed: Problem, taps: Float32, profile: str, core: CpuBackend, *, exce
     Float32
         Taps, [2048].
     """
-    limit_db, closed = ceiling_db(posed.max_gain_db, DESIGN_N_FFT), in_closed_loop(posed)
+    limit_db = ceiling_db(posed.max_gain_db, DESIGN_N_FFT)
+    closed = posed if posed.controller is None else in_closed_loop(posed)
     profile = FINE.name if profile == FINE.name else FAST.name
     if exceeds:
         taps = core.limit_gain(closed, taps, limit_db, profile)

@@ -35,7 +35,7 @@ from synthesis.joint_prediction import joint_objective, predict_batch, predict_j
 from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
-from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, by_response, check_levels, with_latency, with_uncertainty
+from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, check_levels, with_latency
 from synthesis.profiles import PROFILES
 from synthesis.types import (
     MAX_CONDITIONS,
@@ -59,7 +59,9 @@ from synthesis.unknown import (
     SHORT,
     SHORT_BINS,
     SILENT,
+    by_response,
     lowest_quiet_db,
+    with_uncertainty,
 )
 
 # Largest level of the primary over the secondary path of an ear: 30 measured ears have -12 to 5 dB.

@@ -1,4 +1,4 @@
-"""What few problems need to be posed: errors of levels, uncertainty of paths without coherence, and latency."""
+"""What few problems need to be posed: a latency in their paths, and errors of levels."""
 
 from __future__ import annotations
 
@@ -7,39 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, InvalidPaths
 from synthesis.methods import spectrum
 from synthesis.options import MAX_LATENCY_SAMPLES
-from synthesis.plausibility import SupportPrior
 from synthesis.types import Complex64, Float32, Paths, Problem
-from synthesis.unknown import MOST_UNCERTAIN, response_uncertainty
 
 # Largest level difference of primary and secondary path. Measured ears have both within 20 dB; an amplifier or a
 # converter before the loudspeaker may change it by 60.
 MAX_LEVEL_DIFFERENCE_DB = 100.0
-
-
-def by_response(paths: Paths) -> Paths:
-    """Return paths of no known device with the uncertainty that the ends of their responses show."""
-    if paths.coherence is not None or paths.uncertainty is not None:
-        return paths
-    return replace(paths, response=response_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN))
-
-
-def with_uncertainty(paths: Paths, problem: Problem, support: SupportPrior | None, compares_itself: bool) -> Paths:
-    """Return paths without coherence with their uncertainty: as sent, of the model's device, or by their ends."""
-    if problem.exact or problem.snr_db > 0:
-        share = 0.0 if problem.exact else 10 ** (-problem.snr_db / 10)
-        return replace(paths, uncertainty=np.full((2, len(WIDE_BANDS)), share, np.float32))
-    if support is None:
-        return by_response(paths)
-    if compares_itself or paths.resembles is not None:
-        return paths
-    if support.resembles(paths.primary, paths.secondary):
-        return replace(paths, resembles=True)
-    return by_response(replace(paths, resembles=False))
 
 
 def check_levels(problem: Problem, n: int, primary_db: float, secondary_db: float, feedback_db: float) -> None:

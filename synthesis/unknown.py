@@ -7,12 +7,15 @@ noise beyond them makes a prediction too low, not too high.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.bands import NR_BANDS, UNKNOWN, WIDE_BANDS, band_membership, edges_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.methods import Path, spectrum
+from synthesis.plausibility import SupportPrior
 from synthesis.predict import END_OF_RESPONSE, RESPONSE_LENGTHS
 from synthesis.support_statistics import first_bins
 from synthesis.types import Paths, Problem
@@ -76,6 +79,27 @@ _RISING_BANDS = tuple(n for n in NR_BANDS if n >= 26)
 _EDGES_HZ = [edges_hz(n)[0] for n in WIDE_BANDS] + [edges_hz(WIDE_BANDS[-1])[1]]
 _FIRST = np.searchsorted(np.arange(_N_FFT // 2 + 1) * (SAMPLE_RATE_HZ / _N_FFT), _EDGES_HZ)
 _TINY = float(np.finfo(np.float64).tiny)
+
+
+def by_response(paths: Paths) -> Paths:
+    """Return paths of no known device with the uncertainty that the ends of their responses show."""
+    if paths.coherence is not None or paths.uncertainty is not None:
+        return paths
+    return replace(paths, response=response_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN))
+
+
+def with_uncertainty(paths: Paths, problem: Problem, support: SupportPrior | None, compares_itself: bool) -> Paths:
+    """Return paths without coherence with their uncertainty: as sent, of the model's device, or by their ends."""
+    if problem.exact or problem.snr_db > 0:
+        share = 0.0 if problem.exact else 10 ** (-problem.snr_db / 10)
+        return replace(paths, uncertainty=np.full((2, len(WIDE_BANDS)), share, np.float32))
+    if support is None:
+        return by_response(paths)
+    if compares_itself or paths.resembles is not None:
+        return paths
+    if support.resembles(paths.primary, paths.secondary):
+        return replace(paths, resembles=True)
+    return by_response(replace(paths, resembles=False))
 
 
 def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
