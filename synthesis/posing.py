@@ -46,7 +46,7 @@ def pose(problem: Problem, parameters: ModelParameters, *, compares_itself: bool
         The number of conditions, a weight, the latency or the levels are out of range, or the controller's loop is
         unstable.
     """
-    conditions = problem.conditions
+    conditions = sent = problem.conditions
     if not 1 <= len(conditions) <= MAX_CONDITIONS:
         raise InvalidOption(f"conditions: there are {len(conditions)}; give 1 to {MAX_CONDITIONS}", "conditions")
     for n, condition in enumerate(conditions):
@@ -62,8 +62,10 @@ def pose(problem: Problem, parameters: ModelParameters, *, compares_itself: bool
     conditions = tuple(
         _with_unknown(paths, problem, parameters.support, compares_itself) for paths in problem.conditions
     )
-    posed = with_latency(replace(problem, conditions=conditions))
-    return posed if problem.controller is None else with_spectra(posed)
+    problem = replace(problem, conditions=conditions)
+    if problem.controller is not None:
+        problem = with_spectra(problem, sent)
+    return with_latency(problem)
 
 
 def is_plain(problem: Problem) -> bool:
