@@ -146,9 +146,16 @@ def design_all(
             for problem in problems
         )
     )
-    designs = _designed(problems, options, model, with_wmmse)
+    compares_itself = model.backend.judges_paths
+    posed = map_or_error(partial(pose, parameters=model.parameters, compares_itself=compares_itself), problems)
+    designs = _designed(problems, options, posed, model, with_wmmse)
     if fallback is not None and options.method == "prime":
-        replace_doubtful(designs, problems, options, fallback, model.parameters, partial(_designed, model=model))
+        posed_of = dict(zip(problems, posed, strict=True))
+
+        def redesign(chosen: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
+            return _designed(chosen, options, [posed_of[problem] for problem in chosen], model)
+
+        replace_doubtful(designs, problems, options, fallback, model.parameters, redesign)
     return designs
 
 
@@ -185,7 +192,10 @@ def predict_all(
 
 
 def implausible(
-    problem: Problem, support: SupportPrior | None, comparison: Comparison | None = None
+    problem: Problem,
+    support: SupportPrior | None,
+    comparison: Comparison | None = None,
+    posed: Problem | None = None,
 ) -> tuple[Finding, ...]:
     """Find faults of the conditions' paths by comparison with the model's support.
 
@@ -197,6 +207,8 @@ def implausible(
         Prior of the model; without it, only faults that need no comparison.
     comparison
         Comparison of the only condition, if known.
+    posed
+        The posed problem, if known, whose paths have been compared with the support.
 
     Returns
     -------
@@ -207,6 +219,8 @@ def implausible(
         return ()
     found = []
     for n, paths in enumerate(problem.conditions):
+        if posed is not None and posed.conditions[n].resembles and paths.feedback is None:
+            continue
         for item in find_implausible(
             support, paths.primary, paths.secondary, paths.feedback, comparison=comparison
         ):
@@ -216,11 +230,13 @@ def implausible(
 
 
 def _designed(
-    problems: Sequence[Problem], options: DesignOptions, model: Model, with_wmmse: bool = False
+    problems: Sequence[Problem],
+    options: DesignOptions,
+    posed: Sequence[Problem | SynthesisError],
+    model: Model,
+    with_wmmse: bool = False,
 ) -> list[Design | SynthesisError]:
     """Design all problems without the fallback."""
-    compares_itself = model.backend.judges_paths
-    posed = map_or_error(partial(pose, parameters=model.parameters, compares_itself=compares_itself), problems)
     drafts = _drafted(posed, options, model, with_wmmse)
     return map_or_error(partial(_finished, options=options, model=model), problems, posed, drafts)
 
@@ -274,7 +290,7 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
         loop=loop,
         wmmse=wmmse if is_below else None,
         wmmse_above_ceiling=None if is_below else wmmse,
-        implausible=implausible(problem, model.parameters.support, comparison),
+        implausible=implausible(problem, model.parameters.support, comparison, posed),
     )
     exceeds = is_above(posed.max_gain_db, made)
     if exceeds or (prediction.unknown_bands and lowest_quiet_db(posed, taps) is not None):
