@@ -34,9 +34,9 @@ Complex = NDArray[np.complex128]
 NR_COLUMNS = columns(NR_BANDS)
 _BINS_HZ = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
 # In the bands of the mean.
-SECONDARY_ERRORS = secondary_errors(
-    _BINS_HZ[BAND_BINS[NR_COLUMNS.start] : BAND_BINS[NR_COLUMNS.stop]]
-).astype(np.complex64)
+SECONDARY_ERRORS = secondary_errors(_BINS_HZ[BAND_BINS[NR_COLUMNS.start] : BAND_BINS[NR_COLUMNS.stop]]).astype(
+    np.complex64
+)
 # Largest share of the disturbance that is taken for unknown where W hardly changes a band.
 MOST_UNKNOWN = 10.0
 # Frequencies about a resonance at which a loop is judged, in half bandwidths.
@@ -184,9 +184,6 @@ def controlled(problem: Problem) -> Problem:
     assert controller is not None
     conditions = []
     for n, paths in enumerate(problem.conditions):
-        if not paths.is_usable:  # which the backend refuses
-            conditions.append(paths)
-            continue
         plant = spectrum(paths.secondary)
         loop = judge(controller, plant)
         if not loop.stable:
@@ -212,11 +209,10 @@ def with_spectra(problem: Problem, sent: Sequence[Paths]) -> Problem:
     """
     conditions = []
     for paths, before in zip(problem.conditions, sent, strict=True):
-        if paths.plant is not None:
-            secondary = paths.plant[0] * (peak_of(paths.secondary) / peak_of(before.secondary))
-            primary, secondary = (item.astype(np.complex64) for item in (spectrum(paths.primary), secondary))
-            paths = replace(paths, primary=primary, secondary=secondary)
-        conditions.append(paths)
+        plant, _ = _plant_of(paths)
+        scaled = plant * (peak_of(paths.secondary) / peak_of(before.secondary))
+        primary, secondary = (item.astype(np.complex64) for item in (spectrum(paths.primary), scaled))
+        conditions.append(replace(paths, primary=primary, secondary=secondary))
     return replace(problem, conditions=tuple(conditions))
 
 
@@ -288,7 +284,8 @@ def predict_both(
     controller, paths = problem.controller, problem.conditions[n]
     if controller is None:
         return found
-    primary, secondary, response = paths.primary, paths.secondary, spectrum(taps).astype(np.complex64)
+    primary, secondary = (np.asarray(path, np.complex64) for path in (paths.primary, paths.secondary))
+    response = spectrum(taps).astype(np.complex64)
     plant, _ = _plant_of(paths)
     loop, psd = (plant * controller.on_bins).astype(np.complex64), np.asarray(problem.reference_psd, np.float64)
     played, passed, alone = secondary * response, primary, np.ones_like(response)

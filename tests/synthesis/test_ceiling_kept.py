@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis.ceiling import loose_db as loose_ceiling_db
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.design import Model, design_all, predict_all
+from synthesis.design import loose_db as loose_ceiling_db
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.gain_curve import GainCurve, ceiling_db
 from synthesis.methods import METHODS

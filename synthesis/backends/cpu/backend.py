@@ -102,7 +102,9 @@ class CpuBackend:
         margin_db = UPDATES_BRING_DB + WMMSE_TOLERANCE_DB if with_wmmse and is_single else math.nan
         try:
             given = _Given(problem)
-            profile = problem.weighted(PROFILES[options.profile])
+            profile = PROFILES[options.profile]
+            if problem.risk_weight is not None or problem.band_weights is not None:
+                profile = problem.weighted(profile)
             chosen = _core_profile(on_design_grid(profile) if given.has_unknown else profile)
             if start := STARTS.get(options.method):
                 began = perf_counter()
