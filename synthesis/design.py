@@ -17,14 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import ABSENT, UNKNOWN, WIDE_BANDS
 from synthesis.candidates import Contest, replace_doubtful
 from synthesis.ceiling import keep_margins, limit, loop_of_all
@@ -33,6 +32,7 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, NonFiniteFilter, SynthesisError, answer_or_raise, check_interruption
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db
 from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_responses, with_unknown
+from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, by_response, check_levels, with_latency, with_uncertainty
@@ -40,7 +40,6 @@ from synthesis.profiles import PROFILES
 from synthesis.types import (
     MAX_CONDITIONS,
     WMMSE_TOLERANCE_DB,
-    Backend,
     Complex64,
     Design,
     DesignOptions,
@@ -65,57 +64,6 @@ from synthesis.unknown import (
 
 # Largest level of the primary over the secondary path of an ear: 30 measured ears have -12 to 5 dB.
 LOUDEST_PRIMARY_DB = 12.0
-
-
-def backend_class(device: str) -> type[Backend]:
-    """Return the backend class of a device.
-
-    Parameters
-    ----------
-    device
-        `cpu`, `cuda` or `reference` (torch in float32 on the CPU).
-
-    Returns
-    -------
-    type[Backend]
-        Class to be created with a model's numbers.
-
-    Raises
-    ------
-    ValueError
-        The device does not exist.
-    """
-    if device == "cpu":
-        from synthesis.backends.cpu import CpuBackend
-
-        return CpuBackend
-    if device == "cuda":
-        from synthesis.backends.cuda import CudaBackend
-
-        return CudaBackend
-    if device == "reference":
-        from synthesis.backends.reference import ReferenceBackend
-
-        return ReferenceBackend
-    raise ValueError(f"device: {device!r} does not exist; use cpu, cuda or reference")
-
-
-class Model:
-    """A checkpoint's numbers on one kind of processor; as thread-safe as its backend."""
-
-    def __init__(self, parameters: ModelParameters, backend: Backend) -> None:
-        self.parameters = parameters
-        self.backend = backend
-
-    @classmethod
-    def on(cls, device: str, parameters: ModelParameters) -> Model:
-        """Load a model on `cpu`, `cuda` or `reference`; ValueError for another device."""
-        return cls(parameters, backend_class(device)(parameters))
-
-    @cached_property
-    def core(self) -> CpuBackend:
-        """Return the C core, which finds filters under a ceiling for all backends."""
-        return self.backend if isinstance(self.backend, CpuBackend) else CpuBackend(self.parameters)
 
 
 def design(problem: Problem, options: DesignOptions, model: Model, fallback: Fallback | None = None) -> Design:

@@ -8,8 +8,9 @@ import pytest
 
 from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.candidates import LOUDER_COSTS_DB, merit_db
-from synthesis.design import Model, design_all, is_doubtful
+from synthesis.design import design_all, is_doubtful
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
+from synthesis.model import Model
 from synthesis.types import Design, DesignOptions, Draft, Fallback, Problem
 from tests.oracles import measured
 from tests.problems import one
