@@ -95,12 +95,14 @@ def design_all(
         Designs in the order of `problems`; InvalidPaths, InvalidOption, NonFiniteFilter or Interrupted replaces a
         failed one.
     """
+    compares_itself = model.backend.judges_paths
+    posed = _map_or_error(partial(pose, parameters=model.parameters, compares_itself=compares_itself), problems)
     if fallback is None or options.method != "prime":
-        return _designed(problems, options, model)
+        return _designed(problems, options, posed, model)
     weighted = [_is_weighted(problem, options) for problem in problems]
     are_plain = all(is_plain(replace(problem, controller=None)) for problem in problems)
     with_wmmse = fallback.below_db == math.inf and are_plain and not any(weighted)
-    designs = _designed(problems, options, model, with_wmmse)
+    designs = _designed(problems, options, posed, model, with_wmmse)
     contests = [
         Contest(problem, made, has_weights, is_doubtful(made, has_weights, fallback))
         for problem, made, has_weights in zip(problems, designs, weighted, strict=True)
@@ -109,7 +111,12 @@ def design_all(
     if not any(item.is_doubtful or getattr(item.generated, "wmmse_above_ceiling", None) for item in contests):
         return designs
     merit = partial(_weighted_merit, profile=options.profile, parameters=model.parameters)
-    return replace_doubtful(contests, options, fallback, merit, partial(_designed, model=model))
+    posed_of = dict(zip(problems, posed, strict=True))
+
+    def redesign(chosen: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
+        return _designed(chosen, options, [posed_of[problem] for problem in chosen], model)
+
+    return replace_doubtful(contests, options, fallback, merit, redesign)
 
 
 def predict_all(
@@ -145,7 +152,10 @@ def predict_all(
 
 
 def implausible(
-    problem: Problem, support: SupportPrior | None, comparison: Comparison | None = None
+    problem: Problem,
+    support: SupportPrior | None,
+    comparison: Comparison | None = None,
+    posed: Problem | None = None,
 ) -> tuple[Finding, ...]:
     """Find faults of the conditions' paths by comparison with the model's support.
 
@@ -157,6 +167,8 @@ def implausible(
         Prior of the model; without it, only faults that need no comparison.
     comparison
         Comparison of the only condition, if known.
+    posed
+        The posed problem, if known, whose paths have been compared with the support.
 
     Returns
     -------
@@ -167,6 +179,8 @@ def implausible(
         return ()
     found = []
     for n, paths in enumerate(problem.conditions):
+        if posed is not None and posed.conditions[n].resembles and paths.feedback is None:
+            continue
         for item in find_implausible(
             support, paths.primary, paths.secondary, paths.feedback, comparison=comparison
         ):
@@ -210,9 +224,9 @@ def pose(problem: Problem, parameters: ModelParameters, *, compares_itself: bool
             paths = _with_unmeasured(paths)
         found.append(with_silence(paths))
     problem = replace(problem, conditions=tuple(found))
-    if problem.latency_samples != 0:
-        problem = with_latency(problem)
-    return problem if problem.controller is None else with_spectra(problem)
+    if problem.controller is not None:
+        problem = with_spectra(problem, conditions)
+    return with_latency(problem) if problem.latency_samples != 0 else problem
 
 
 def is_plain(problem: Problem) -> bool:
@@ -324,11 +338,13 @@ def silent_bands(path: Path) -> NDArray[np.bool_] | None:
 
 
 def _designed(
-    problems: Sequence[Problem], options: DesignOptions, model: Model, with_wmmse: bool = False
+    problems: Sequence[Problem],
+    options: DesignOptions,
+    posed: Sequence[Problem | SynthesisError],
+    model: Model,
+    with_wmmse: bool = False,
 ) -> list[Design | SynthesisError]:
     """Design all problems without the fallback."""
-    compares_itself = model.backend.judges_paths
-    posed = _map_or_error(partial(pose, parameters=model.parameters, compares_itself=compares_itself), problems)
     drafts = _drafted(posed, options, model, with_wmmse)
     return _map_or_error(partial(_finished, options=options, model=model), problems, posed, drafts)
 
@@ -405,7 +421,7 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
         loop=loop,
         wmmse=wmmse if is_below else None,
         wmmse_above_ceiling=None if is_below else wmmse,
-        implausible=implausible(problem, model.parameters.support, comparison),
+        implausible=implausible(problem, model.parameters.support, comparison, posed),
     )
     exceeds = prediction.max_gain_db > highest_db
     if exceeds and isinstance(posed.max_gain_db, GainCurve):
