@@ -20,7 +20,8 @@ from benchmarks.ears import Ears, taps_of
 from benchmarks.results import Row
 from benchmarks.timing import Turn, summary, take_turns
 from model_store.store import ModelStore
-from synthesis.design import Model, design_all
+from synthesis.design import design_all
+from synthesis.model import Model
 from synthesis.types import DesignOptions
 
 N_UPDATES = (0, 1, 3)

@@ -9,7 +9,8 @@ from scipy.linalg import solve_toeplitz
 
 from benchmarks.ears import Ears, taps_of
 from benchmarks.timing import Times
-from synthesis.design import Model, design_all
+from synthesis.design import design_all
+from synthesis.model import Model
 from synthesis.types import DesignOptions, Float32, ModelParameters
 
 CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from prime_anc_client import wire
-from synthesis.design import Model, predict_all
+from synthesis.design import predict_all
 from synthesis.errors import SynthesisError, answer_or_raise
+from synthesis.model import Model
 from synthesis.types import Design, Float32, Paths, Problem
 from training.data import open_dataset
 from training.datasets.noise import read_noise, simulated_noise

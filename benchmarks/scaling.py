@@ -23,7 +23,7 @@ from benchmarks.ears import Ears
 from benchmarks.results import Row
 from benchmarks.timing import Times, Turn, summary, take_turns
 from model_store.store import ModelStore
-from synthesis.design import Model
+from synthesis.model import Model
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST, MAX_UPDATES
 from synthesis.update import refine

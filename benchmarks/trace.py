@@ -25,7 +25,8 @@ from benchmarks.core import N_UPDATES, add_model_options
 from benchmarks.ears import taps_of
 from benchmarks.results import Row
 from model_store.store import ModelStore
-from synthesis.design import Model, design_all
+from synthesis.design import design_all
+from synthesis.model import Model
 from synthesis.types import DesignOptions
 
 N_COMMONEST = 6

@@ -60,8 +60,8 @@ def example(output: Path, seconds: float, snr_db: float, seed: int) -> None:
     """Write recordings of the example listener, to start without an earphone.
 
     They are simulated: white noise through the true paths of a listener drawn from a model's prior. off.wav:
-    loudspeaker silent. on.wav: gain 0.35. drive.wav: loudspeaker alone. listener.npz: the true paths, which only
-    `prime-anc simulate` may know.
+    loudspeaker silent. on.wav: gain 0.35, the same noise, so that what outlasts the windows can be measured.
+    drive.wav: loudspeaker alone. listener.npz: the true paths, which only `prime-anc simulate` may know.
     """
     ear = np.load(str(files("cli") / "example_ear.npz"))
     primary, secondary = ear["primary"].astype(float), ear["secondary"].astype(float)
@@ -69,8 +69,8 @@ def example(output: Path, seconds: float, snr_db: float, seed: int) -> None:
     random = np.random.default_rng(seed)
     n = round(seconds * SAMPLE_RATE_HZ)
     output.mkdir(parents=True, exist_ok=True)
+    sound = SOUND_RMS * random.standard_normal(n)
     for name, gain in (("off.wav", 0.0), ("on.wav", EXAMPLE_GAIN)):
-        sound = SOUND_RMS * random.standard_normal(n)
         outer = _through(sound, 1, gain * feedback)
         error = _through(sound, primary) - gain * _through(outer, secondary)
         _write(output / name, [outer, error], snr_db, random)

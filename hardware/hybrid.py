@@ -40,9 +40,10 @@ from hardware.plants import (
 from hardware.realise import FLOAT32_WORDS
 from hardware.residual_power import Real
 from synthesis.controller import Controller
-from synthesis.design import Model, design, design_all, predict_all
+from synthesis.design import design, design_all, predict_all
 from synthesis.errors import InvalidOption, answer_or_raise, check_interruption
 from synthesis.loop import worst_loop
+from synthesis.model import Model
 from synthesis.options import ControllerFields
 from synthesis.sections import Sections
 from synthesis.types import Design, DesignOptions, Fallback, Loop, Paths, Problem

@@ -13,11 +13,11 @@ from hardware.controller_fit import LoopProblem, fit_bins, frequencies_beyond_hz
 from hardware.residual_power import Complex, Real, sub_bands
 from synthesis.controller import HIGHEST_MEASURED_HZ, Controller, is_quiet_beyond, judge
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from synthesis.design import is_usable, level_db
 from synthesis.errors import InvalidPaths, check_interruption
 from synthesis.loop import worst_loop
 from synthesis.methods import spectrum
 from synthesis.options import ControllerFields
-from synthesis.posing import level_db
 from synthesis.profiles import FAST
 from synthesis.sections import Sections
 from synthesis.types import Design, Loop, ModelParameters, Paths, Problem
@@ -84,7 +84,7 @@ def plant_of(problem: Problem, paths: Paths, label: str) -> Plant:
 def lent_plants(problem: Problem, parameters: ModelParameters) -> list[Plant]:
     """Return the first condition's plant worn otherwise, if its paths are of the model's device."""
     paths, support = problem.conditions[0], parameters.support
-    if support is None or not paths.is_usable or not support.resembles(paths.primary, paths.secondary):
+    if support is None or not is_usable(paths) or not support.resembles(paths.primary, paths.secondary):
         return []
     own = plant_of(problem, paths, "")
     return [

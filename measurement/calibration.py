@@ -38,9 +38,10 @@ from measurement.tail_power import missing_share, tail_power
 from synthesis.arrays import squared_magnitude
 from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.design import level_db
 from synthesis.errors import InvalidPaths
 from synthesis.plausibility import SupportPrior
-from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, level_db
+from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB
 from synthesis.support_statistics import delay_samples
 
 Real = NDArray[np.floating]

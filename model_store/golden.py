@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from model_store.errors import GoldenMismatch
 from synthesis.conventions import N_BINS, N_TAPS
-from synthesis.design import Model, design
+from synthesis.design import design
 from synthesis.errors import SynthesisError
+from synthesis.model import Model
 from synthesis.types import DesignOptions, Float32, ModelParameters, Paths, Problem
 
 PRIMARY_SAMPLES = 8192

@@ -39,7 +39,7 @@ from model_store.golden import GoldenErrors
 from model_store.manifest import Manifest
 from model_store.names import MAX_VERSION, Reference, check_name, is_name, parse_reference, version_of
 from model_store.storage import FolderStorage, Storage, is_url, storage_at
-from synthesis.design import Model
+from synthesis.model import Model
 
 DEFAULT_ROOT = Path(__file__).parent / "checkpoints"
 # Models that come with the package; the folder need not exist.

@@ -28,7 +28,8 @@ from studies import problem
 from studies.mistakes import record
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.design import Model, design
+from synthesis.design import design
+from synthesis.model import Model
 from synthesis.paths import AcousticPaths
 from synthesis.predict import SILENCE
 from synthesis.profiles import FAST, MAX_UPDATES, settling

@@ -22,8 +22,9 @@ from studies import problem, run
 from synthesis.bands import NR_BANDS, columns
 from synthesis.controller import Controller, judge
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.design import Model, design, predict_all
+from synthesis.design import design, predict_all
 from synthesis.errors import answer_or_raise
+from synthesis.model import Model
 from synthesis.options import ControllerFields
 from synthesis.types import DesignOptions, Fallback, Float32, Paths, Problem
 from synthesis.wearing import WearingChange

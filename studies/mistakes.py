@@ -23,8 +23,9 @@ from measurement.estimate import GainTake
 from model_store.store import BUNDLED_ROOT, ModelStore
 from studies import problem, run
 from synthesis.conventions import SAMPLE_RATE_HZ
-from synthesis.design import Model, design, predict_all
+from synthesis.design import design, predict_all
 from synthesis.errors import SynthesisError, answer_or_raise
+from synthesis.model import Model
 from synthesis.plausibility import SupportPrior, find_implausible
 from synthesis.support_statistics import learn_support_statistics
 from synthesis.types import DesignOptions

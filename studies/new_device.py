@@ -24,8 +24,9 @@ from model_store.devices import Devices
 from model_store.store import ModelStore
 from studies import problem, run
 from studies.mistakes import Real, Row, probe_signals, record
-from synthesis.design import Model, design, predict_all
+from synthesis.design import design, predict_all
 from synthesis.errors import SynthesisError, answer_or_raise
+from synthesis.model import Model
 from synthesis.types import DesignOptions, Fallback, ModelParameters, Paths, Problem
 from training.datasets.mistakes import PATH_MISTAKES, TAKE_MISTAKES
 from training.datasets.noise import NoiseSet

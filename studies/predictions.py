@@ -24,9 +24,10 @@ from studies import problem, run
 from studies.mistakes import record
 from synthesis.bands import NR_BANDS, columns, nominal_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
-from synthesis.design import Model, design, predict_all
+from synthesis.design import design, predict_all
 from synthesis.errors import answer_or_raise
 from synthesis.generator_config import GeneratorConfig
+from synthesis.model import Model
 from synthesis.start.generator import Generator
 from synthesis.types import DesignOptions, ModelParameters, Paths, Problem
 from training.data import SNRS_DB, Split, support_noises, with_recordings

@@ -23,7 +23,7 @@ from hardware.plants import GAINS_DB, turned_down
 from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.controller import Controller, is_quiet_beyond, judge
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
-from synthesis.design import Model
+from synthesis.model import Model
 from synthesis.options import ControllerFields
 from synthesis.types import DesignOptions, Paths, Problem
 from training.data import open_dataset

@@ -17,9 +17,10 @@ import pandas as pd
 
 from model_store.store import BUNDLED_ROOT, ModelStore
 from studies import problem, run
-from synthesis.design import Model, design, design_all, predict_all
+from synthesis.design import design, design_all, predict_all
 from synthesis.errors import answer_or_raise
 from synthesis.loop import judge_loop, loop_gain, worst_loop
+from synthesis.model import Model
 from synthesis.types import Design, DesignOptions, Float32, Problem
 from training.datasets.noise import NoiseSet
 from training.datasets.pandar import read_directions, read_handling

@@ -8,17 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from synthesis.bands import AMP_BANDS, columns
-from synthesis.errors import Interrupted, NonFiniteFilter, SynthesisError
-from synthesis.joint_prediction import joint_objective
-from synthesis.posing import pose
-from synthesis.profiles import PROFILES
+from synthesis.errors import Interrupted, SynthesisError
 from synthesis.types import (
     UPDATES_BRING_DB,
-    WMMSE_TOLERANCE_DB,
     Design,
     DesignOptions,
     Fallback,
-    ModelParameters,
     Problem,
     Replaced,
 )
@@ -29,6 +24,7 @@ ALLOWED_LOUDER_DB = 3.0
 LOUDER_COSTS_DB = 0.3
 
 Redesign = Callable[[list[Problem], DesignOptions], "list[Design | SynthesisError]"]
+Merit = Callable[[Problem, Design], float]
 
 
 @dataclass(eq=False)
@@ -39,29 +35,10 @@ class Contest:
     generated: Design | SynthesisError
     # Whether the problem has weights of its own in J, which then compares the candidates.
     is_weighted: bool
+    # Whether to design Wiener filters too, and compare.
+    is_doubtful: bool
     # Wiener filters, in the order in which they were designed.
     rivals: list[Design] = field(default_factory=list)
-
-    def is_doubtful(self, fallback: Fallback) -> bool:
-        """Return whether to design Wiener filters too, and compare.
-
-        Not for unusable paths, which have no filter, nor under the request's ceiling, where all starts lead to the same
-        filter. With weights in J, neither the mean noise reduction nor the ceiling says which start is better.
-        """
-        generated = self.generated
-        if isinstance(generated, SynthesisError):
-            return isinstance(generated, NonFiniteFilter)
-        generated_db = generated.prediction.nominal_noise_reduction_db
-        if generated_db >= fallback.below_db:
-            return False
-        if self.is_weighted:
-            return True
-        if generated.ceiling_cost_db is not None:
-            return False
-        return (
-            generated.wmmse is None
-            or generated.wmmse.nominal_noise_reduction_db - generated_db > fallback.margin_db - WMMSE_TOLERANCE_DB
-        )
 
     def may_be_won_by(self, method: str, n_updates: int) -> bool:
         """Return whether another Wiener filter may be the best."""
@@ -75,30 +52,19 @@ class Contest:
             reached_db = max(reached_db, self.generated.wmmse.nominal_noise_reduction_db)
         return self.generated.prediction.nominal_noise_reduction_db - reached_db < UPDATES_BRING_DB
 
-    def best(self, margin_db: float, profile: str, parameters: ModelParameters) -> Design | SynthesisError:
+    def best(self, margin_db: float, merit: Merit) -> Design | SynthesisError:
         """Return the best candidate; margin_db favours the generator's filter."""
         if not self.rivals:
             return self.generated
         candidates = [*([self.generated] if isinstance(self.generated, Design) else []), *self.rivals]
         if self.is_weighted:
-            return max(candidates, key=partial(weighted_merit, self.problem, profile, parameters))
+            return max(candidates, key=partial(merit, self.problem))
         return max(candidates, key=partial(merit_db, self.problem, self.generated, margin_db))
 
 
-def is_weighted(problem: Problem, options: DesignOptions) -> bool:
-    """Return whether a problem has weights of its own in J."""
-    profile = PROFILES[options.profile]
-    return problem.weighted(profile) != profile
-
-
 def replace_doubtful(
-    designs: list[Design | SynthesisError],
-    problems: Sequence[Problem],
-    options: DesignOptions,
-    fallback: Fallback,
-    parameters: ModelParameters,
-    redesign: Redesign,
-) -> None:
+    contests: Sequence[Contest], options: DesignOptions, fallback: Fallback, merit: Merit, redesign: Redesign
+) -> list[Design | SynthesisError]:
     """Replace generator's filters that are not finite, or predicted to be clearly worse than a Wiener filter.
 
     There is no cheaper test: over 24 probes and 30 measured ears, the gain of the first update misses a third of the
@@ -106,21 +72,25 @@ def replace_doubtful(
 
     Parameters
     ----------
-    designs
-        Generator's filters, replaced in place; all get the times of all designs, and the cost of the ceiling that a
-        Wiener filter above it shows.
-    problems, options
+    contests
+        Problems with the generator's filters.
+    options
         What they were designed for.
     fallback
         When to compare, and the least advantage of a Wiener filter.
-    parameters
-        Numbers of the model.
+    merit
+        Compares the candidates for a problem with weights in J: the largest is the best.
     redesign
         Designs filters for some of the problems with other options.
+
+    Returns
+    -------
+    list[Design | SynthesisError]
+        The best of all problems, with the times of all designs, and the cost of the ceiling that a Wiener filter above
+        it shows.
     """
-    contests = [Contest(*pair, is_weighted(pair[0], options)) for pair in zip(problems, designs, strict=True)]
-    doubtful = [contest for contest in contests if contest.is_doubtful(fallback)]
-    times_ms = _times_ms(designs)
+    doubtful = [contest for contest in contests if contest.is_doubtful]
+    times_ms = _times_ms([contest.generated for contest in contests])
     contenders = [("wmmse", 0)]
     if options.n_updates:
         contenders += [("wmmse", options.n_updates), ("fir_wiener", options.n_updates)]
@@ -138,9 +108,11 @@ def replace_doubtful(
                 contest.rivals.append(rival)
         for stage, spent_ms in _times_ms(made).items():
             times_ms[stage] = times_ms.get(stage, 0.0) + spent_ms
-    for n, contest in enumerate(contests):
-        best = contest.best(fallback.margin_db, options.profile, parameters)
+    found: list[Design | SynthesisError] = []
+    for contest in contests:
+        best = contest.best(fallback.margin_db, merit)
         if not isinstance(best, Design):
+            found.append(best)
             continue
         if best is not contest.generated:
             reason: Replaced = "predicted_worse" if isinstance(contest.generated, Design) else "not_finite"
@@ -151,7 +123,8 @@ def replace_doubtful(
         # With weights in J, a Wiener filter's higher mean need not come of its gain.
         if not contest.is_weighted and cost_db > max(fallback.margin_db, best.ceiling_cost_db or 0.0):
             best = replace(best, ceiling_cost_db=cost_db)
-        designs[n] = best
+        found.append(best)
+    return found
 
 
 def merit_db(problem: Problem, generated: Design | SynthesisError, margin_db: float, made: Design) -> float:
@@ -168,13 +141,6 @@ def merit_db(problem: Problem, generated: Design | SynthesisError, margin_db: fl
         return mean_db
     beyond_db = _loudest_db(made) - max(_loudest_db(generated), 0.0) - ALLOWED_LOUDER_DB
     return mean_db - LOUDER_COSTS_DB * max(beyond_db, 0.0)
-
-
-def weighted_merit(problem: Problem, profile: str, parameters: ModelParameters, made: Design) -> float:
-    """Compute -J with the problem's weights, so that the lowest J wins, by which louder bands count, too."""
-    posed = pose(problem, parameters)
-    reference_psd = parameters.reference_psd if posed.reference_psd is None else posed.reference_psd
-    return -joint_objective(posed, made.taps, PROFILES[profile], reference_psd)
 
 
 def _above_ceiling_db(made: Design | SynthesisError) -> float:

@@ -1,23 +1,21 @@
-"""The best filter below its ceiling on |W| that keeps unknown bands quiet."""
+"""What limits a filter: the margins of its loop, its ceiling on |W|, and unknown bands that it must keep quiet."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from synthesis.backends.cpu import CpuBackend
-from synthesis.controller import in_closed_loop
+from synthesis.controller import in_closed_loop, loops_of
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import check_interruption
-from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db, highest_db, lowest_db
-from synthesis.loop import with_margins
-from synthesis.options import DEFAULT_MAX_GAIN_DB
-from synthesis.posing import level_db
+from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
+from synthesis.joint_prediction import predict_joint
+from synthesis.loop import with_margins, worst_loop
 from synthesis.profiles import FAST, FINE
-from synthesis.types import Design, Float32, Problem
+from synthesis.types import Backend, Float32, Loop, Problem
 from synthesis.unknown import lowest_quiet_db
-
-# Largest level of the primary over the secondary path of an ear: 30 measured ears have -12 to 5 dB.
-LOUDEST_PRIMARY_DB = 12.0
 
 # Rounds that put a ceiling on unknown bands made louder by the last filter.
 QUIET_ROUNDS = 4
@@ -26,24 +24,29 @@ QUIET_ROUNDS = 4
 QUIET_HALVINGS = 24
 
 
-def loose_db(posed: Problem) -> float:
-    """Return a ceiling that updates hardly reach, and at least the requested one.
+def keep_margins(problem: Problem, taps: Float32, backend: Backend) -> tuple[Float32, Loop | None]:
+    """Give the taps the requested margins of the loop; also return the loop, with their cost.
 
-    It is the default, raised by as much as the secondary path is quieter than an ear's.
+    With a controller, the margins are those of the filter in the loop that the controller has closed.
     """
-    quieter_db = max(level_db(condition.primary) - level_db(condition.secondary) for condition in posed.conditions)
-    is_quiet = LOUDEST_PRIMARY_DB < quieter_db < np.inf
-    default_db = DEFAULT_MAX_GAIN_DB + (quieter_db - LOUDEST_PRIMARY_DB if is_quiet else 0.0)
-    return max(default_db, highest_db(posed.max_gain_db))
+    if not problem.feedbacks:
+        return taps, loop_of_all(problem, taps)
+    feedbacks = in_closed_loop(problem).feedbacks
+    kept = with_margins(taps, feedbacks, problem.min_gain_margin_db, problem.min_phase_margin_deg)
+    loss_db = 0.0
+    if kept is not taps:
+        open_loop = replace(
+            problem, conditions=tuple(replace(condition, feedback=None) for condition in problem.conditions)
+        )
+        before, after = (predict_joint(open_loop, item, backend) for item in (taps, kept))
+        loss_db = before.mean_noise_reduction_db - after.mean_noise_reduction_db
+    return kept, loop_of_all(problem, kept, loss_db)
 
 
-def is_above(max_gain_db: float | GainCurve, made: Design) -> bool:
-    """Return whether the filter exceeds its ceiling; its response is computed only if necessary."""
-    if not made.prediction.max_gain_db > lowest_db(max_gain_db) + TOLERANCE_DB:
-        return False
-    if not isinstance(max_gain_db, GainCurve):
-        return True
-    return excess_db(made.taps, ceiling_db(max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB
+def loop_of_all(problem: Problem, taps: Float32, loss_db: float = 0.0) -> Loop | None:
+    """Return the worst loop of filter and controller; None if there is none."""
+    found = loops_of(problem, taps)
+    return worst_loop(found, loss_db) if found else None
 
 
 def limit(posed: Problem, taps: Float32, profile: str, core: CpuBackend, *, exceeds: bool) -> Float32:
@@ -67,7 +70,8 @@ def limit(posed: Problem, taps: Float32, profile: str, core: CpuBackend, *, exce
     Float32
         Taps, [2048].
     """
-    limit_db, closed = ceiling_db(posed.max_gain_db, DESIGN_N_FFT), in_closed_loop(posed)
+    limit_db = ceiling_db(posed.max_gain_db, DESIGN_N_FFT)
+    closed = posed if posed.controller is None else in_closed_loop(posed)
     profile = FINE.name if profile == FINE.name else FAST.name
     if exceeds:
         taps = core.limit_gain(closed, taps, limit_db, profile)

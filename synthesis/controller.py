@@ -8,6 +8,7 @@ others. What K adds to the reduction of W in a bin is |1 + S K|^2, of W's residu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,7 @@ from synthesis.methods import Path, spectrum
 from synthesis.options import CONTROLLER_RATES_HZ, MAX_CONTROLLER_LATENCY_US, MAX_CONTROLLER_SECTIONS
 from synthesis.predict import level_changes_db, secondary_errors
 from synthesis.sections import Sections
+from synthesis.support_statistics import peak_of
 from synthesis.types import Complex64, Float32, Loop, Paths, Prediction, Problem
 from synthesis.unknown import BAND_BINS
 
@@ -31,7 +33,10 @@ Complex = NDArray[np.complex128]
 
 NR_COLUMNS = columns(NR_BANDS)
 _BINS_HZ = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
-SECONDARY_ERRORS = secondary_errors(_BINS_HZ)
+# In the bands of the mean.
+SECONDARY_ERRORS = secondary_errors(_BINS_HZ[BAND_BINS[NR_COLUMNS.start] : BAND_BINS[NR_COLUMNS.stop]]).astype(
+    np.complex64
+)
 # Largest share of the disturbance that is taken for unknown where W hardly changes a band.
 MOST_UNKNOWN = 10.0
 # Frequencies about a resonance at which a loop is judged, in half bandwidths.
@@ -110,6 +115,16 @@ class Controller:
         return self.response(self.resonances_hz)
 
     @cached_property
+    def judged_hz(self) -> Real:
+        """Bins and resonances, by rising frequency."""
+        return np.insert(_BINS_HZ, self.after_bins, self.resonances_hz)
+
+    @cached_property
+    def after_bins(self) -> NDArray[np.intp]:
+        """Number of bins up to the frequency of every resonance."""
+        return np.searchsorted(_BINS_HZ, self.resonances_hz, side="right")
+
+    @cached_property
     def loudest_beyond(self) -> float:
         """Largest |K| from the design grid's end to half of the chip's rate; 0 if there is nothing beyond."""
         half = self.sections.sample_rate_hz / 2
@@ -139,9 +154,7 @@ def judge(controller: Controller, plant: Complex, before: Complex | None = None)
     between = _interpolated(plant, controller.resonances_hz) * controller.at_resonances
     if before is not None:
         loop, between = loop + before, between + _interpolated(before, controller.resonances_hz)
-    frequency_hz = np.concatenate((_BINS_HZ, controller.resonances_hz))
-    order = np.argsort(frequency_hz, kind="stable")
-    return judge_loop(np.concatenate((loop, between))[order], frequency_hz[order])
+    return judge_loop(np.insert(loop, controller.after_bins, between), controller.judged_hz)
 
 
 def is_quiet_beyond(controller: Controller, plant: Complex) -> bool:
@@ -171,9 +184,6 @@ def controlled(problem: Problem) -> Problem:
     assert controller is not None
     conditions = []
     for n, paths in enumerate(problem.conditions):
-        if not paths.is_usable:  # which the backend refuses
-            conditions.append(paths)
-            continue
         plant = spectrum(paths.secondary)
         loop = judge(controller, plant)
         if not loop.stable:
@@ -192,14 +202,17 @@ def controlled(problem: Problem) -> Problem:
     return replace(problem, conditions=tuple(conditions))
 
 
-def with_spectra(problem: Problem) -> Problem:
-    """Transform the paths once, of which the controller's computations need the spectra several times."""
+def with_spectra(problem: Problem, sent: Sequence[Paths]) -> Problem:
+    """Transform the paths once, of which the controller's computations need the spectra several times.
+
+    The secondary paths are those sent, whose spectra are the plants, at another level.
+    """
     conditions = []
-    for paths in problem.conditions:
-        if paths.is_usable:
-            primary, secondary = (spectrum(path).astype(np.complex64) for path in (paths.primary, paths.secondary))
-            paths = replace(paths, primary=primary, secondary=secondary)
-        conditions.append(paths)
+    for paths, before in zip(problem.conditions, sent, strict=True):
+        plant, _ = _plant_of(paths)
+        scaled = plant * (peak_of(paths.secondary) / peak_of(before.secondary))
+        primary, secondary = (item.astype(np.complex64) for item in (spectrum(paths.primary), scaled))
+        conditions.append(replace(paths, primary=primary, secondary=secondary))
     return replace(problem, conditions=tuple(conditions))
 
 
@@ -271,15 +284,20 @@ def predict_both(
     controller, paths = problem.controller, problem.conditions[n]
     if controller is None:
         return found
-    primary, secondary, response = spectrum(paths.primary), spectrum(paths.secondary), spectrum(taps)
-    own = np.zeros_like(response) if paths.feedback is None else response * spectrum(paths.feedback)
+    primary, secondary = (np.asarray(path, np.complex64) for path in (paths.primary, paths.secondary))
+    response = spectrum(taps).astype(np.complex64)
     plant, _ = _plant_of(paths)
-    loop, psd = plant * controller.on_bins, np.asarray(problem.reference_psd, np.float64)
-    played, passed = secondary * response, primary * (1 + own)
-    alone, both = 1 / (1 + own), 1 / (1 + own + loop)
+    loop, psd = (plant * controller.on_bins).astype(np.complex64), np.asarray(problem.reference_psd, np.float64)
+    played, passed, alone = secondary * response, primary, np.ones_like(response)
+    if paths.feedback is not None:
+        alone += response * spectrum(paths.feedback).astype(np.complex64)
+        passed = primary * alone
+    both = alone + loop
+    # Squares of W's and of both loops' return differences.
+    of_alone, of_both = _square(alone), _square(both)
     power = psd * _square(primary)
     residual = psd * _square(passed - played)
-    before, after = _in_bands(power), _in_bands(residual * _square(alone))
+    before, after = _in_bands(power), _in_bands(residual / of_alone)
     before = before + max(1e-12 * before.max(), 1e-300)
     # What is unknown of P follows from the prediction, and has the spectrum of P within a band.
     ratio = 10 ** (np.asarray(found.band_reduction_db, np.float64) / 10)
@@ -288,24 +306,22 @@ def predict_both(
         unknown = (before - ratio * after) / np.where(np.abs(ratio - 1) > 1e-3, ratio - 1, np.inf)
         unknown = unknown.clip(0, MOST_UNKNOWN * before)
     share = unknown / before
-    left = _square(both / alone)
-    of_unknown = share * _in_bands(power * left)
-    reduction = 10 * np.log10(
-        (before + unknown) / np.maximum(_in_bands(residual * _square(both)) + of_unknown, 1e-300)
-    )
-    nominal = _mean_db(before, _in_bands(residual * _square(both)))
+    of_unknown = share * _in_bands(power * of_alone / of_both)
+    remaining = _in_bands(residual / of_both)
+    reduction = 10 * np.log10((before + unknown) / np.maximum(remaining + of_unknown, 1e-300))
+    nominal = _mean_db(before, remaining)
 
     # The secondary path off in level or delay, in the bands of the mean alone.
-    first, *_, last = BAND_BINS[NR_COLUMNS.start : NR_COLUMNS.stop + 1]
-    changed = _square(passed[first:last] - SECONDARY_ERRORS[:, first:last] * played[first:last])
-    changed /= _square(1 + own[first:last] + SECONDARY_ERRORS[:, first:last] * loop[first:last])
-    starts = BAND_BINS[NR_COLUMNS] - first
-    off = np.add.reduceat(psd[first:last] * changed, starts, axis=-1) + of_unknown[NR_COLUMNS]
+    inside = slice(BAND_BINS[NR_COLUMNS.start], BAND_BINS[NR_COLUMNS.stop])
+    changed = _square(passed[inside] - SECONDARY_ERRORS * played[inside])
+    changed /= _square(alone[inside] + SECONDARY_ERRORS * loop[inside])
+    starts = BAND_BINS[NR_COLUMNS] - inside.start
+    off = np.add.reduceat(psd[inside] * changed, starts, axis=-1) + of_unknown[NR_COLUMNS]
     off_db = (10 * np.log10((before + unknown)[NR_COLUMNS] / np.maximum(off, 1e-300))).mean(-1)
     louder, quieter, later, earlier = off_db.tolist()
     mean = float(reduction[NR_COLUMNS].mean())
     level = np.linalg.norm(plant) / np.linalg.norm(secondary)  # the paths have another than the controller's
-    drive = psd * _square((response + level * primary * controller.undelayed) * both)
+    drive = psd * _square(response + primary * (level * controller.undelayed).astype(np.complex64)) / of_both
     changes: dict[str, Any] = level_changes_db(reduction, before)
     return replace(
         found,
@@ -318,7 +334,7 @@ def predict_both(
         nominal_noise_reduction_db=nominal,
         feedforward_noise_reduction_db=found.band_reduction_db,
         feedback_noise_reduction_db=(reduction - found.band_reduction_db).astype(np.float32),
-        playback_change_db=_playback_db(both),
+        playback_change_db=_playback_db(of_both),
     )
 
 
@@ -327,19 +343,19 @@ def _plant_of(paths: Paths) -> tuple[Complex, Loop]:
     return paths.plant
 
 
-def _playback_db(both: Complex) -> Float32:
+def _playback_db(of_both: Float32) -> Float32:
     """Change of what the loudspeaker plays, per band: [31]."""
     n = np.diff(BAND_BINS)
-    change: Float32 = (10 * np.log10(_in_bands(_square(both)) / n)).astype(np.float32)
+    change: Float32 = (10 * np.log10(_in_bands(1 / of_both) / n)).astype(np.float32)
     return change
 
 
-def _square(values: Complex) -> Real:
-    found: Real = values.real**2 + values.imag**2
+def _square(values: Complex64) -> Float32:
+    found: Float32 = values.real**2 + values.imag**2
     return found
 
 
-def _in_bands(power: Real) -> Real:
+def _in_bands(power: Real | Float32) -> Real:
     """Sum over the 31 bands."""
     return np.add.reduceat(power[: BAND_BINS[-1]], BAND_BINS[:-1])
 

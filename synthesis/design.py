@@ -8,106 +8,64 @@
 louder, `_limited`: the best filter that keeps them
 4. `replace_doubtful`: the better of the generator's filter and Wiener filters
 
-An error replaces its problem's result and affects no other.
+An error replaces its problem's result and affects no other. What few problems need has its own files: most designs
+pass only this one and the backend's.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from time import perf_counter
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from synthesis.backends.cpu import CpuBackend
-from synthesis.candidates import is_weighted, replace_doubtful
-from synthesis.ceiling import is_above, limit, loose_db
-from synthesis.controller import in_closed_loop, loops_of
-from synthesis.errors import (
-    SynthesisError,
-    answer_or_raise,
-    check_interruption,
-    map_or_error,
-)
-from synthesis.gain_curve import TOLERANCE_DB, lowest_db
-from synthesis.joint_prediction import (
-    batches,
-    predict_batch,
-    predict_joint,
-    with_responses,
-    with_unknown,
-)
-from synthesis.loop import with_margins, worst_loop
+from synthesis.bands import ABSENT, UNKNOWN, WIDE_BANDS
+from synthesis.candidates import Contest, replace_doubtful
+from synthesis.ceiling import keep_margins, limit, loop_of_all
+from synthesis.controller import controlled, in_closed_loop, with_spectra
+from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.errors import InvalidOption, NonFiniteFilter, SynthesisError, answer_or_raise, check_interruption
+from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db
+from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_responses, with_unknown
+from synthesis.model import Model
+from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
-from synthesis.posing import by_response, is_plain, pose
+from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, check_levels, with_latency
+from synthesis.profiles import PROFILES
 from synthesis.types import (
+    MAX_CONDITIONS,
     WMMSE_TOLERANCE_DB,
-    Backend,
     Complex64,
     Design,
     DesignOptions,
     Draft,
     Fallback,
     Float32,
-    Loop,
     ModelParameters,
+    Path,
+    Paths,
     Prediction,
     Problem,
 )
-from synthesis.unknown import lowest_quiet_db
+from synthesis.unknown import (
+    BAND_BINS,
+    LEAST_COHERENCE_SUM,
+    MOST_UNCERTAIN,
+    SHORT,
+    SHORT_BINS,
+    SILENT,
+    by_response,
+    lowest_quiet_db,
+    with_uncertainty,
+)
 
-
-def backend_class(device: str) -> type[Backend]:
-    """Return the backend class of a device.
-
-    Parameters
-    ----------
-    device
-        `cpu`, `cuda` or `reference` (torch in float32 on the CPU).
-
-    Returns
-    -------
-    type[Backend]
-        Class to be created with a model's numbers.
-
-    Raises
-    ------
-    ValueError
-        The device does not exist.
-    """
-    if device == "cpu":
-        from synthesis.backends.cpu import CpuBackend
-
-        return CpuBackend
-    if device == "cuda":
-        from synthesis.backends.cuda import CudaBackend
-
-        return CudaBackend
-    if device == "reference":
-        from synthesis.backends.reference import ReferenceBackend
-
-        return ReferenceBackend
-    raise ValueError(f"device: {device!r} does not exist; use cpu, cuda or reference")
-
-
-class Model:
-    """A checkpoint's numbers on one kind of processor; as thread-safe as its backend."""
-
-    def __init__(self, parameters: ModelParameters, backend: Backend) -> None:
-        self.parameters = parameters
-        self.backend = backend
-
-    @classmethod
-    def on(cls, device: str, parameters: ModelParameters) -> Model:
-        """Load a model on `cpu`, `cuda` or `reference`; ValueError for another device."""
-        return cls(parameters, backend_class(device)(parameters))
-
-    @cached_property
-    def core(self) -> CpuBackend:
-        """Return the C core, which finds filters under a ceiling for all backends."""
-        return self.backend if isinstance(self.backend, CpuBackend) else CpuBackend(self.parameters)
+# Largest level of the primary over the secondary path of an ear: 30 measured ears have -12 to 5 dB.
+LOUDEST_PRIMARY_DB = 12.0
 
 
 def design(problem: Problem, options: DesignOptions, model: Model, fallback: Fallback | None = None) -> Design:
@@ -137,19 +95,28 @@ def design_all(
         Designs in the order of `problems`; InvalidPaths, InvalidOption, NonFiniteFilter or Interrupted replaces a
         failed one.
     """
-    with_wmmse = (
-        fallback is not None
-        and options.method == "prime"
-        and fallback.below_db == math.inf
-        and all(
-            is_plain(replace(problem, controller=None)) and not is_weighted(problem, options)
-            for problem in problems
-        )
-    )
-    designs = _designed(problems, options, model, with_wmmse)
-    if fallback is not None and options.method == "prime":
-        replace_doubtful(designs, problems, options, fallback, model.parameters, partial(_designed, model=model))
-    return designs
+    compares_itself = model.backend.judges_paths
+    posed = _map_or_error(partial(pose, parameters=model.parameters, compares_itself=compares_itself), problems)
+    if fallback is None or options.method != "prime":
+        return _designed(problems, options, posed, model)
+    weighted = [_is_weighted(problem, options) for problem in problems]
+    are_plain = all(is_plain(replace(problem, controller=None)) for problem in problems)
+    with_wmmse = fallback.below_db == math.inf and are_plain and not any(weighted)
+    designs = _designed(problems, options, posed, model, with_wmmse)
+    contests = [
+        Contest(problem, made, has_weights, is_doubtful(made, has_weights, fallback))
+        for problem, made, has_weights in zip(problems, designs, weighted, strict=True)
+    ]
+    # A Wiener filter above the ceiling shows what the ceiling costs.
+    if not any(item.is_doubtful or getattr(item.generated, "wmmse_above_ceiling", None) for item in contests):
+        return designs
+    merit = partial(_weighted_merit, profile=options.profile, parameters=model.parameters)
+    posed_of = dict(zip(problems, posed, strict=True))
+
+    def redesign(chosen: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
+        return _designed(chosen, options, [posed_of[problem] for problem in chosen], model)
+
+    return replace_doubtful(contests, options, fallback, merit, redesign)
 
 
 def predict_all(
@@ -176,16 +143,19 @@ def predict_all(
     """
     # Only the core takes responses.
     backend = model.core if any(np.iscomplexobj(tap) for tap in taps) else model.backend
-    posed = map_or_error(partial(pose, parameters=model.parameters), problems)
+    posed = _map_or_error(partial(pose, parameters=model.parameters), problems)
     found = predict_batch(posed, taps, backend, is_true)
     if is_true:
         return found
-    found = map_or_error(partial(with_responses, backend=backend), posed, found, taps)
-    return map_or_error(with_unknown, posed, found)
+    found = _map_or_error(partial(with_responses, backend=backend), posed, found, taps)
+    return _map_or_error(with_unknown, posed, found)
 
 
 def implausible(
-    problem: Problem, support: SupportPrior | None, comparison: Comparison | None = None
+    problem: Problem,
+    support: SupportPrior | None,
+    comparison: Comparison | None = None,
+    posed: Problem | None = None,
 ) -> tuple[Finding, ...]:
     """Find faults of the conditions' paths by comparison with the model's support.
 
@@ -197,6 +167,8 @@ def implausible(
         Prior of the model; without it, only faults that need no comparison.
     comparison
         Comparison of the only condition, if known.
+    posed
+        The posed problem, if known, whose paths have been compared with the support.
 
     Returns
     -------
@@ -207,6 +179,8 @@ def implausible(
         return ()
     found = []
     for n, paths in enumerate(problem.conditions):
+        if posed is not None and posed.conditions[n].resembles and paths.feedback is None:
+            continue
         for item in find_implausible(
             support, paths.primary, paths.secondary, paths.feedback, comparison=comparison
         ):
@@ -215,55 +189,228 @@ def implausible(
     return tuple(found)
 
 
+def pose(problem: Problem, parameters: ModelParameters, *, compares_itself: bool = False) -> Problem:
+    """Prepare a problem for a backend.
+
+    The paths returned are at unit level, with their unknown bands or the uncertainty that the ends of their responses
+    show, and with the latency; with a controller, also their plants. Paths without coherence and uncertainty are
+    compared with the model's support; those of a plain problem not, if the backend `compares_itself`.
+
+    Raises
+    ------
+    InvalidOption, InvalidPaths
+        The number of conditions, a weight, the latency or the levels are out of range, or the controller's loop is
+        unstable.
+    """
+    conditions = problem.conditions
+    if not 1 <= len(conditions) <= MAX_CONDITIONS:
+        raise InvalidOption(f"conditions: there are {len(conditions)}; give 1 to {MAX_CONDITIONS}", "conditions")
+    for n, condition in enumerate(conditions):
+        if not 0 < condition.weight < np.inf:
+            field = f"conditions.{n}.weight"
+            raise InvalidOption(f"{field}: {condition.weight} is not a number above 0", field)
+    if not all(map(is_usable, conditions)):
+        return problem  # which the backend refuses
+    if problem.controller is not None:
+        psd = parameters.reference_psd if problem.reference_psd is None else problem.reference_psd
+        problem = controlled(replace(problem, reference_psd=psd))
+    problem = at_unit_level(problem)
+    compares_itself = compares_itself and is_plain(problem)
+    found = []
+    for paths in problem.conditions:  # before the latency changes them
+        if paths.coherence is None and paths.uncertainty is None:
+            paths = with_uncertainty(paths, problem, parameters.support, compares_itself)
+        else:
+            paths = _with_unmeasured(paths)
+        found.append(with_silence(paths))
+    problem = replace(problem, conditions=tuple(found))
+    if problem.controller is not None:
+        problem = with_spectra(problem, conditions)
+    return with_latency(problem) if problem.latency_samples != 0 else problem
+
+
+def is_plain(problem: Problem) -> bool:
+    """Return whether the problem is a single condition without feedback path, latency and controller."""
+    is_alone = len(problem.conditions) == 1 and problem.conditions[0].feedback is None
+    return is_alone and not problem.latency_samples and problem.controller is None
+
+
+def is_usable(paths: Paths) -> bool:
+    """Return whether both paths have valid shapes and values."""
+    for path in (paths.primary, paths.secondary):
+        shape = (N_BINS,) if np.iscomplexobj(path) else (min(max(path.size, 1), DESIGN_N_FFT),)
+        if path.shape != shape or not np.isfinite(path).all() or not path.any():
+            return False
+    return True
+
+
+def at_unit_level(problem: Problem) -> Problem:
+    """Multiply the paths of all conditions by one power of two, which is exact.
+
+    The unit of the error microphone is a factor of both paths and cancels in W = P / S, but squares in float32 could
+    overflow or vanish. The geometric mean of the levels of the first condition's paths is then between -3 and 3 dB.
+
+    Raises
+    ------
+    InvalidPaths
+        The levels of a pair differ by more than MAX_LEVEL_DIFFERENCE_DB, or a feedback path's by more from their ratio.
+    """
+    levels_db = [(level_db(condition.primary), level_db(condition.secondary)) for condition in problem.conditions]
+    for n, (primary_db, secondary_db) in enumerate(levels_db):
+        feedback = problem.conditions[n].feedback
+        if feedback is not None or abs(primary_db - secondary_db) > MAX_LEVEL_DIFFERENCE_DB:
+            feedback_db = -math.inf if feedback is None else level_db(feedback)
+            check_levels(problem, n, primary_db, secondary_db, feedback_db)
+    mean_db = sum(levels_db[0]) / 2
+    if not math.isfinite(mean_db):
+        return problem
+    exponent = -round(mean_db / (20 * math.log10(2)))
+    if exponent == 0:
+        return problem
+    return replace(
+        problem,
+        conditions=tuple(
+            replace(
+                condition,
+                primary=_scaled(condition.primary, exponent),
+                secondary=_scaled(condition.secondary, exponent),
+            )
+            for condition in problem.conditions
+        ),
+    )
+
+
+def level_db(path: Path) -> float:
+    """Compute the level of a path: the RMS over frequency of its spectrum.
+
+    It is infinite for a path that is all zero or not finite.
+    """
+    n = len(path) if path.dtype.kind == "c" else 1
+    parts = np.ascontiguousarray(path).view(path.real.dtype)
+    energy = float(np.vdot(parts, parts))
+    if not 1e-20 < energy < 1e30:  # squares in float32 overflow or vanish outside
+        with np.errstate(all="ignore"):
+            energy = float(np.square(parts, dtype=np.float64).sum())
+    if not 0 < energy < math.inf:
+        return math.inf if energy else -math.inf
+    return 10 * math.log10(energy / n)
+
+
+def _scaled(path: Path, exponent: int) -> Path:
+    """Multiply a path by 2 ** exponent."""
+    contiguous = np.ascontiguousarray(path)
+    scaled: Path = np.ldexp(contiguous.view(contiguous.real.dtype), exponent).view(contiguous.dtype)
+    return scaled
+
+
+def _with_unmeasured(paths: Paths) -> Paths:
+    """Add the bands that a coherence or an uncertainty shows as not measured, as unknown."""
+    unknown = np.zeros(len(WIDE_BANDS), bool)
+    if paths.coherence is not None:
+        unknown |= np.add.reduceat(paths.coherence[: BAND_BINS[-1]], BAND_BINS[:-1]) < LEAST_COHERENCE_SUM
+    if paths.uncertainty is not None:
+        unknown |= (paths.uncertainty > MOST_UNCERTAIN).any(0)
+    return replace(paths, unknown=unknown.astype(np.uint8)) if unknown.any() else paths
+
+
+def with_silence(paths: Paths) -> Paths:
+    """Add the bands in which the primary path is silent, as unknown, or as absent if the secondary is, too."""
+    silent = silent_bands(paths.primary)
+    if silent is None:
+        return paths
+    unplayed = silent_bands(paths.secondary)
+    known = np.zeros(len(WIDE_BANDS), np.uint8) if paths.unknown is None else paths.unknown.copy()
+    known[silent] = UNKNOWN
+    if unplayed is not None:
+        known[silent & unplayed] = ABSENT
+    return replace(paths, silent=silent, unknown=known)
+
+
+def silent_bands(path: Path) -> NDArray[np.bool_] | None:
+    """Find the bands from 20 Hz to 20 kHz in which nothing passes a usable path, [31]; None if there is none."""
+    is_short = not np.iscomplexobj(path) and len(path) <= SHORT
+    n_fft, bins = (SHORT, SHORT_BINS) if is_short else (DESIGN_N_FFT, BAND_BINS)
+    values = path if np.iscomplexobj(path) else np.fft.rfft(path, n_fft)
+    power = np.add.reduceat(np.square(values.real) + np.square(values.imag), bins)[:-1]
+    power /= np.maximum(np.diff(bins), 1)
+    silent: NDArray[np.bool_] = power < SILENT * power.max()
+    return silent if silent.any() else None
+
+
 def _designed(
-    problems: Sequence[Problem], options: DesignOptions, model: Model, with_wmmse: bool = False
+    problems: Sequence[Problem],
+    options: DesignOptions,
+    posed: Sequence[Problem | SynthesisError],
+    model: Model,
+    with_wmmse: bool = False,
 ) -> list[Design | SynthesisError]:
     """Design all problems without the fallback."""
-    compares_itself = model.backend.judges_paths
-    posed = map_or_error(partial(pose, parameters=model.parameters, compares_itself=compares_itself), problems)
     drafts = _drafted(posed, options, model, with_wmmse)
-    return map_or_error(partial(_finished, options=options, model=model), problems, posed, drafts)
+    return _map_or_error(partial(_finished, options=options, model=model), problems, posed, drafts)
 
 
 def _drafted(
     posed: Sequence[Problem | SynthesisError], options: DesignOptions, model: Model, with_wmmse: bool = False
 ) -> list[Draft | SynthesisError]:
     """Make first taps and updates, for all problems at once, under a ceiling that good filters hardly reach."""
-    loose = [
-        replace(in_closed_loop(item), max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)
-    ]
+    loose = []
+    for item in posed:
+        if isinstance(item, Problem):
+            closed = item if item.controller is None else in_closed_loop(item)
+            loose.append(replace(closed, max_gain_db=loose_db(item)))
     found: list[Draft | SynthesisError] = []
-    for part in batches(len(loose), model.backend):
-        found += model.backend.draft(loose[part], options, with_wmmse)
+    for n in range(0, len(loose), model.backend.max_batch):
+        found += model.backend.draft(loose[n : n + model.backend.max_batch], options, with_wmmse)
     in_order = iter(found)
     return [next(in_order) if isinstance(item, Problem) else item for item in posed]
+
+
+def loose_db(posed: Problem) -> float:
+    """Return a ceiling that updates hardly reach, and at least the requested one.
+
+    It is the default, raised by as much as the secondary path is quieter than an ear's.
+    """
+    quieter_db = max(level_db(condition.primary) - level_db(condition.secondary) for condition in posed.conditions)
+    is_quiet = LOUDEST_PRIMARY_DB < quieter_db < np.inf
+    default_db = DEFAULT_MAX_GAIN_DB + (quieter_db - LOUDEST_PRIMARY_DB if is_quiet else 0.0)
+    return max(default_db, _extremes_db(posed.max_gain_db)[1])
+
+
+def _extremes_db(max_gain_db: float | GainCurve) -> tuple[float, float]:
+    """Return a ceiling where it is lowest and where it is highest."""
+    if isinstance(max_gain_db, GainCurve):
+        return float(min(max_gain_db.gain_db)), float(max(max_gain_db.gain_db))
+    return float(max_gain_db), float(max_gain_db)
 
 
 def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: DesignOptions, model: Model) -> Design:
     """Finish a draft: margins, prediction, ceiling and unknown bands."""
     taps, prediction, times_ms = draft.taps, draft.prediction, draft.times_ms
     began = perf_counter()
-    taps, loop = _with_margins(posed, taps, model)
+    loop = None
+    if posed.controller is not None or any(paths.feedback is not None for paths in posed.conditions):
+        taps, loop = keep_margins(posed, taps, model.backend)
     comparison = draft.comparison if is_plain(problem) else None
     if model.parameters.support is not None and comparison is not None and not comparison.is_right:
         posed = replace(posed, conditions=tuple(map(by_response, posed.conditions)))
     if prediction is None or loop is not None:
         prediction = predict_joint(posed, taps, model.backend)
-    else:
+    elif any(paths.response is not None for paths in posed.conditions):
         prediction = with_responses(posed, prediction, taps, model.backend)
     if options.leave_one_out and len(posed.conditions) > 1:
         prediction = _with_left_out(posed, prediction, options, model)
     if prediction is not draft.prediction:
         times_ms["predict"] = 1e3 * (perf_counter() - began)
-    prediction = with_unknown(posed, prediction)
+    if any(paths.unknown is not None for paths in posed.conditions):
+        prediction = with_unknown(posed, prediction)
     wmmse = draft.wmmse
     if wmmse is not None and problem.controller is not None and draft.prediction is not None:
         # The controller adds to it what it adds to the draft, whose prediction is of the closed loop's paths.
         added_db = prediction.nominal_noise_reduction_db - draft.prediction.nominal_noise_reduction_db
         wmmse = wmmse._replace(nominal_noise_reduction_db=wmmse.nominal_noise_reduction_db + added_db)
     # WMMSE equals its prediction only below the ceiling.
-    surely_below_db = lowest_db(posed.max_gain_db) + TOLERANCE_DB - WMMSE_TOLERANCE_DB
-    is_below = wmmse is not None and wmmse.max_gain_db <= surely_below_db
+    highest_db = _extremes_db(posed.max_gain_db)[0] + TOLERANCE_DB
+    is_below = wmmse is not None and wmmse.max_gain_db <= highest_db - WMMSE_TOLERANCE_DB
     made = Design(
         taps,
         draft.refinement,
@@ -274,37 +421,14 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
         loop=loop,
         wmmse=wmmse if is_below else None,
         wmmse_above_ceiling=None if is_below else wmmse,
-        implausible=implausible(problem, model.parameters.support, comparison),
+        implausible=implausible(problem, model.parameters.support, comparison, posed),
     )
-    exceeds = is_above(posed.max_gain_db, made)
+    exceeds = prediction.max_gain_db > highest_db
+    if exceeds and isinstance(posed.max_gain_db, GainCurve):
+        exceeds = excess_db(taps, ceiling_db(posed.max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB
     if exceeds or (prediction.unknown_bands and lowest_quiet_db(posed, taps) is not None):
         return _limited(posed, made, options.profile, model, exceeds)
     return made
-
-
-def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float32, Loop | None]:
-    """Give the taps the requested margins of the loop; also return the loop, with their cost.
-
-    With a controller, the margins are those of the filter in the loop that the controller has closed.
-    """
-    if not problem.feedbacks:
-        return taps, _loop(problem, taps)
-    feedbacks = in_closed_loop(problem).feedbacks
-    kept = with_margins(taps, feedbacks, problem.min_gain_margin_db, problem.min_phase_margin_deg)
-    loss_db = 0.0
-    if kept is not taps:
-        open_loop = replace(
-            problem, conditions=tuple(replace(condition, feedback=None) for condition in problem.conditions)
-        )
-        before, after = (predict_joint(open_loop, item, model.backend) for item in (taps, kept))
-        loss_db = before.mean_noise_reduction_db - after.mean_noise_reduction_db
-    return kept, _loop(problem, kept, loss_db)
-
-
-def _loop(problem: Problem, taps: Float32, loss_db: float = 0.0) -> Loop | None:
-    """Return the worst loop of filter and controller; None if there is none."""
-    found = loops_of(problem, taps)
-    return worst_loop(found, loss_db) if found else None
 
 
 def _with_left_out(problem: Problem, whole: Prediction, options: DesignOptions, model: Model) -> Prediction:
@@ -314,7 +438,7 @@ def _with_left_out(problem: Problem, whole: Prediction, options: DesignOptions, 
         check_interruption()
         rest = replace(problem, conditions=problem.conditions[:n] + problem.conditions[n + 1 :])
         draft = answer_or_raise(_drafted([rest], options, model)[0])
-        taps, _ = _with_margins(rest, draft.taps, model)
+        taps, _ = keep_margins(rest, draft.taps, model.backend)
         left_out = predict_joint(replace(problem, conditions=(paths,)), taps, model.backend)
         conditions[n] = replace(conditions[n], left_out=left_out)
     return replace(whole, conditions=tuple(conditions))
@@ -325,7 +449,7 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, exceeds:
     began = perf_counter()
     taps, loop = limit(posed, loose.taps, profile, model.core, exceeds=exceeds), loose.loop
     if loop is not None:
-        loop = _loop(posed, taps, loop.loss_db)
+        loop = loop_of_all(posed, taps, loop.loss_db)
     prediction = predict_joint(posed, taps, model.backend)
     pairs = zip(prediction.conditions, loose.prediction.conditions, strict=True)
     prediction = replace(
@@ -341,3 +465,51 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, exceeds:
     spent_ms = 1e3 * (perf_counter() - began)
     times_ms = loose.times_ms | {"reconstruct": loose.times_ms.get("reconstruct", 0.0) + spent_ms}
     return replace(loose, taps=taps, prediction=prediction, times_ms=times_ms, loop=loop, ceiling_cost_db=cost_db)
+
+
+def is_doubtful(generated: Design | SynthesisError, has_weights: bool, fallback: Fallback) -> bool:
+    """Return whether to design Wiener filters too, and compare.
+
+    Not for unusable paths, which have no filter, nor under the request's ceiling, where all starts lead to the same
+    filter. With weights in J, neither the mean noise reduction nor the ceiling says which start is better.
+    """
+    if isinstance(generated, SynthesisError):
+        return isinstance(generated, NonFiniteFilter)
+    generated_db = generated.prediction.nominal_noise_reduction_db
+    if generated_db >= fallback.below_db:
+        return False
+    if has_weights:
+        return True
+    if generated.ceiling_cost_db is not None:
+        return False
+    return (
+        generated.wmmse is None
+        or generated.wmmse.nominal_noise_reduction_db - generated_db > fallback.margin_db - WMMSE_TOLERANCE_DB
+    )
+
+
+def _is_weighted(problem: Problem, options: DesignOptions) -> bool:
+    """Return whether a problem has weights of its own in J."""
+    if problem.risk_weight is None and problem.band_weights is None:
+        return False
+    profile = PROFILES[options.profile]
+    return problem.weighted(profile) != profile
+
+
+def _weighted_merit(problem: Problem, made: Design, *, profile: str, parameters: ModelParameters) -> float:
+    """Compute -J with the problem's weights, so that the lowest J wins, by which louder bands count, too."""
+    posed = pose(problem, parameters)
+    reference_psd = parameters.reference_psd if posed.reference_psd is None else posed.reference_psd
+    return -joint_objective(posed, made.taps, PROFILES[profile], reference_psd)
+
+
+def _map_or_error(step: Callable[..., Any], *items: Sequence[Any]) -> list[Any]:
+    """Apply a step to all items; an error, of this or an earlier step, replaces its item."""
+    results: list[Any] = []
+    for values in zip(*items, strict=True):
+        error = next((value for value in values if isinstance(value, SynthesisError)), None)
+        try:
+            results.append(step(*values) if error is None else error)
+        except SynthesisError as raised:
+            results.append(raised)
+    return results

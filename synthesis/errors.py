@@ -6,10 +6,10 @@ this package reads no clock. Long work calls `check_interruption` between its sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TypeVar
 
 Answer = TypeVar("Answer")
 
@@ -51,18 +51,6 @@ def answer_or_raise(answer: Answer | SynthesisError) -> Answer:
     if isinstance(answer, SynthesisError):
         raise answer
     return answer
-
-
-def map_or_error(step: Callable[..., Any], *items: Sequence[Any]) -> list[Any]:
-    """Apply a step to all items; an error, of this or an earlier step, replaces its item."""
-    results: list[Any] = []
-    for values in zip(*items, strict=True):
-        error = next((value for value in values if isinstance(value, SynthesisError)), None)
-        try:
-            results.append(step(*values) if error is None else error)
-        except SynthesisError as raised:
-            results.append(raised)
-    return results
 
 
 @contextmanager

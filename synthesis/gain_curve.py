@@ -55,16 +55,6 @@ def ceiling_db(max_gain_db: float | GainCurve, n_fft: int) -> NDArray[np.float64
     return np.full(n_fft // 2 + 1, float(max_gain_db))
 
 
-def lowest_db(max_gain_db: float | GainCurve) -> float:
-    """The ceiling where it is lowest."""
-    return float(min(max_gain_db.gain_db)) if isinstance(max_gain_db, GainCurve) else float(max_gain_db)
-
-
-def highest_db(max_gain_db: float | GainCurve) -> float:
-    """The ceiling where it is highest."""
-    return float(max(max_gain_db.gain_db)) if isinstance(max_gain_db, GainCurve) else float(max_gain_db)
-
-
 def excess_db(taps: NDArray[np.floating], limit_db: NDArray[np.float64]) -> float:
     """The most by which |W| exceeds a ceiling, on the ceiling's grid; negative where it stays below everywhere."""
     response = np.abs(np.fft.rfft(taps, 2 * (len(limit_db) - 1)))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from synthesis.bands import NR_BANDS, WIDE_BANDS, columns
 from synthesis.controller import predict_both
-from synthesis.errors import SynthesisError, answer_or_raise, map_or_error
+from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.loop import closed_loop_secondary
 from synthesis.methods import spectrum
 from synthesis.objective import objective
@@ -40,11 +39,15 @@ def predict_batch(
             single.append(Problem((_closed(paths, control_filter),), problem.reference_psd))
             filters.append(control_filter)
     found: list[Prediction | SynthesisError] = []
-    for part in batches(len(single), backend):
+    for n in range(0, len(single), backend.max_batch):
+        part = slice(n, n + backend.max_batch)
         found += backend.predict(single[part], filters[part], is_true)
     in_order = iter(found)
     parts = [[next(in_order) for _ in item.conditions] if isinstance(item, Problem) else [] for item in posed]
-    return map_or_error(partial(_joined, is_true=is_true), posed, parts, taps)
+    return [
+        problem if isinstance(problem, SynthesisError) else _joined(problem, of_conditions, control_filter, is_true)
+        for problem, of_conditions, control_filter in zip(posed, parts, taps, strict=True)
+    ]
 
 
 def joint_objective(posed: Problem, taps: Float32, profile: RefinementProfile, reference_psd: Float32) -> float:
@@ -110,12 +113,6 @@ def with_unknown(posed: Problem, prediction: Prediction) -> Prediction:
     return replace(found, counted_bands=tuple(n for n in NR_BANDS if not is_silent[n]) or NR_BANDS)
 
 
-def batches(n_items: int, backend: Backend) -> Iterator[slice]:
-    """Yield slices as large as the backend takes."""
-    for n in range(0, n_items, backend.max_batch):
-        yield slice(n, n + backend.max_batch)
-
-
 def _closed(paths: Paths, taps: Float32 | Complex64) -> Paths:
     """Return paths without feedback, with the secondary path of the closed loop."""
     if paths.feedback is None:
@@ -128,15 +125,16 @@ def _joined(
     problem: Problem,
     found: Sequence[Prediction | SynthesisError],
     taps: Float32 | Complex64,
-    *,
     is_true: bool,
-) -> Prediction:
-    """Add the controller to the conditions' predictions, and join them."""
+) -> Prediction | SynthesisError:
+    """Add the controller to the conditions' predictions, and join them; return a condition's error."""
     predictions = []
     for n, item in enumerate(found):
         if isinstance(item, SynthesisError):
-            raise problem.named(item, n)
-        predictions.append(predict_both(item, problem, n, taps, is_true=is_true))
+            return problem.named(item, n)
+        predictions.append(item)
+    if problem.controller is not None:
+        predictions = [predict_both(item, problem, n, taps, is_true=is_true) for n, item in enumerate(predictions)]
     if len(predictions) == 1:
         return predictions[0]
     return mean_prediction(predictions, problem.shares, [condition.label for condition in problem.conditions])

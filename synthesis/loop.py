@@ -53,7 +53,7 @@ def judge_loop(loop: Complex128, frequency_hz: Float64 | None = None) -> Loop:
     """Compute stability and margins of a loop from its one-sided spectrum, at even steps or at given frequencies."""
     if frequency_hz is None:
         frequency_hz = np.linspace(0, SAMPLE_RATE_HZ / 2, len(loop))
-    peak, nearest = int(np.argmax(np.abs(loop))), int(np.argmin(np.abs(1 + loop)))
+    peak, nearest = int(np.argmax(_squared(loop))), int(np.argmin(_squared(1 + loop)))
     return Loop(
         stable=is_stable(loop),
         gain_margin_db=_gain_margin_db(loop),
@@ -198,6 +198,11 @@ def _response(taps: Float32 | Float64) -> Complex128:
     return np.fft.rfft(taps.astype(np.float64), N_FFT)
 
 
+def _squared(values: Complex128) -> Float64:
+    found: Float64 = values.real**2 + values.imag**2
+    return found
+
+
 def _fine(feedback: Float32 | Complex64) -> Complex128:
     response = np.fft.irfft(spectrum(feedback)) if np.iscomplexobj(feedback) else feedback.astype(np.float64)
     return np.fft.rfft(response, N_FFT)
@@ -227,8 +232,8 @@ def _gain_margin_db(loop: Complex128) -> float:
 
 def _phase_margin_deg(loop: Complex128) -> float:
     """Compute the smallest angle between L and -1 where |L| crosses 1."""
-    size = np.abs(loop)
-    crosses = (size[1:] - 1) * (size[:-1] - 1) <= 0
+    beyond = _squared(loop) - 1
+    crosses = beyond[1:] * beyond[:-1] <= 0
     if not crosses.any():
         return FULL_CIRCLE_DEG
     here, there = (part[crosses] for part in (loop[:-1], loop[1:]))

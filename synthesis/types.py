@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.bands import AMP_BANDS, NR_BANDS, columns
-from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS, Path
@@ -94,16 +93,6 @@ class Paths:
     weight: float = field(default=1.0, kw_only=True)
     # Name of the condition in answers and errors.
     label: str = field(default="", kw_only=True)
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether both paths have valid shapes and values."""
-        both = self.primary, self.secondary
-        shapes = ((N_BINS,) if np.iscomplexobj(item) else (min(max(item.size, 1), DESIGN_N_FFT),) for item in both)
-        return all(
-            item.shape == shape and bool(np.isfinite(item).all()) and bool(item.any())
-            for item, shape in zip(both, shapes, strict=True)
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.bands import ABSENT, NR_BANDS, UNKNOWN, WIDE_BANDS, band_membership, edges_hz
+from synthesis.bands import NR_BANDS, UNKNOWN, WIDE_BANDS, band_membership, edges_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.methods import Path, spectrum
+from synthesis.plausibility import SupportPrior
 from synthesis.predict import END_OF_RESPONSE, RESPONSE_LENGTHS
 from synthesis.support_statistics import first_bins
 from synthesis.types import Paths, Problem
@@ -45,8 +46,8 @@ BAND_BINS = first_bins((*(edges_hz(n)[0] for n in WIDE_BANDS), edges_hz(WIDE_BAN
 LEAST_COHERENCE_SUM = UNHEARD * np.diff(BAND_BINS)
 
 # BAND_BINS on the grid of responses of up to this many samples; a band without a bin has that above it.
-_SHORT = 8192
-_SHORT_BINS = BAND_BINS * _SHORT // DESIGN_N_FFT
+SHORT = 8192
+SHORT_BINS = BAND_BINS * SHORT // DESIGN_N_FFT
 
 # Length from which a filter matches the noise of less than half of the lags, and little tail is missing.
 LONG_SAMPLES = 6144
@@ -80,49 +81,25 @@ _FIRST = np.searchsorted(np.arange(_N_FFT // 2 + 1) * (SAMPLE_RATE_HZ / _N_FFT),
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-def silent_bands(path: Path) -> NDArray[np.bool_] | None:
-    """Find the bands in which nothing passes a path.
-
-    Parameters
-    ----------
-    path
-        Of usable shape and values.
-
-    Returns
-    -------
-    NDArray[np.bool_] or None
-        Per band from 20 Hz to 20 kHz, [31]; None if there is none.
-    """
-    is_short = not np.iscomplexobj(path) and len(path) <= _SHORT
-    n_fft, bins = (_SHORT, _SHORT_BINS) if is_short else (DESIGN_N_FFT, BAND_BINS)
-    values = path if np.iscomplexobj(path) else np.fft.rfft(path, n_fft)
-    power = np.add.reduceat(np.square(values.real) + np.square(values.imag), bins)[:-1]
-    power /= np.maximum(np.diff(bins), 1)
-    silent: NDArray[np.bool_] = power < SILENT * power.max()
-    return silent if silent.any() else None
-
-
-def with_silence(paths: Paths) -> Paths:
-    """Add the bands in which the primary path is silent, as unknown, or as absent if the secondary is, too."""
-    silent = silent_bands(paths.primary)
-    if silent is None:
+def by_response(paths: Paths) -> Paths:
+    """Return paths of no known device with the uncertainty that the ends of their responses show."""
+    if paths.coherence is not None or paths.uncertainty is not None:
         return paths
-    unplayed = silent_bands(paths.secondary)
-    known = np.zeros(len(WIDE_BANDS), np.uint8) if paths.unknown is None else paths.unknown.copy()
-    known[silent] = UNKNOWN
-    if unplayed is not None:
-        known[silent & unplayed] = ABSENT
-    return replace(paths, silent=silent, unknown=known)
+    return replace(paths, response=response_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN))
 
 
-def unknown_bands(paths: Paths) -> NDArray[np.uint8]:
-    """Find the bands that a coherence or an uncertainty shows as not measured: 0 or UNKNOWN, [31]."""
-    unknown = np.zeros(len(WIDE_BANDS), bool)
-    if paths.coherence is not None:
-        unknown |= _band_sums(paths.coherence) < LEAST_COHERENCE_SUM
-    if paths.uncertainty is not None:
-        unknown |= (paths.uncertainty > MOST_UNCERTAIN).any(0)
-    return unknown.astype(np.uint8)
+def with_uncertainty(paths: Paths, problem: Problem, support: SupportPrior | None, compares_itself: bool) -> Paths:
+    """Return paths without coherence with their uncertainty: as sent, of the model's device, or by their ends."""
+    if problem.exact or problem.snr_db > 0:
+        share = 0.0 if problem.exact else 10 ** (-problem.snr_db / 10)
+        return replace(paths, uncertainty=np.full((2, len(WIDE_BANDS)), share, np.float32))
+    if support is None:
+        return by_response(paths)
+    if compares_itself or paths.resembles is not None:
+        return paths
+    if support.resembles(paths.primary, paths.secondary):
+        return replace(paths, resembles=True)
+    return by_response(replace(paths, resembles=False))
 
 
 def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:

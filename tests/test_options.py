@@ -14,7 +14,8 @@ from cli.__main__ import main
 from hardware.hybrid import design_hybrid
 from model_store.store import ModelStore
 from prime_anc_client import Client, Condition, Refused, wire
-from synthesis.design import Model, design
+from synthesis.design import design
+from synthesis.model import Model
 from synthesis.options import (
     DEFAULTS,
     ControllerFields,

@@ -20,8 +20,9 @@ from model_store.manifest import Scores
 from model_store.store import ModelStore
 from synthesis.bands import nominal_hz
 from synthesis.conventions import N_TAPS
-from synthesis.design import Model, predict_all
+from synthesis.design import predict_all
 from synthesis.errors import SynthesisError
+from synthesis.model import Model
 from synthesis.types import Paths, Problem
 from training.checkpoints import make_checkpoint, mean_figures, model_name
 from training.config import Configuration

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from hardware.realise import Target
-from synthesis.design import Model, design
+from synthesis.design import design
 from synthesis.generator_config import GeneratorConfig, Realisation
 from synthesis.methods import STARTS
+from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.profiles import PROFILES, profile_for_resolution

@@ -28,11 +28,11 @@ from service.engine.work import work_of
 from service.errors import HttpProblem
 from synthesis.controller import controlled, in_closed_loop
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
+from synthesis.design import with_silence
 from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
 from synthesis.methods import spectrum
 from synthesis.posing import with_latency
 from synthesis.profiles import FAST
-from synthesis.unknown import with_silence
 
 router = APIRouter(route_class=ReadingRoute)
 

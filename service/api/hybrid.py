@@ -21,7 +21,7 @@ from service.api.reading import ReadingRoute
 from service.api.request_types import HybridBody
 from service.api.warnings import controller_warnings
 from service.engine.work import HybridWork, work_of
-from synthesis.design import Model
+from synthesis.model import Model
 
 router = APIRouter(route_class=ReadingRoute)
 

@@ -36,10 +36,11 @@ from service.api.answer_types import Taps
 from service.api.front import Times, Visit
 from service.api.json_answers import Answered, dumped, prediction_document, refinement_document
 from service.api.options import CURVES, RefineOptions
+from service.api.paths import floats
 from service.api.problem import DesignRequest, design_request
+from service.api.reading import validated
 from service.api.request_types import DesignItem
-from service.api.strict import Absent, StrictModel, floats
-from service.api.validation import validated
+from service.api.strict import Absent, StrictModel
 from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.options import DEFAULT_MAX_GAIN_DB

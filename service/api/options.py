@@ -17,7 +17,8 @@ from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from pydantic.fields import FieldInfo
 
 from measurement.calibration import MAX_N_WINDOWS
-from service.api.strict import Absent, Number, StrictModel, floats, shown, shown_name
+from service.api.paths import floats
+from service.api.strict import Absent, Number, StrictModel, shown, shown_name
 from service.errors import HttpProblem
 from synthesis.band_weights import BandWeights
 from synthesis.curve import MAX_POINTS, Curve

@@ -16,15 +16,16 @@ from service.api.request_types import DesignItem, SynthesisItem
 from service.errors import HttpProblem
 from synthesis.controller import Controller, controlled, loops_of
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.design import level_db
 from synthesis.errors import InvalidPaths
 from synthesis.gain_curve import GainCurve
 from synthesis.loop import loop_gain, loop_of, worst_loop
 from synthesis.methods import spectrum
 from synthesis.options import FilterFields, ProblemFields, Sign
-from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, level_db, with_latency
+from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, with_latency
+from synthesis.predict import END_OF_RESPONSE
 from synthesis.profiles import PROFILES
 from synthesis.types import Complex64, DesignOptions, Float32, Loop, Path, Paths, Problem
-from synthesis.unknown import length_of
 
 # Largest share of an impulse response's energy that resampling may discard: -40 dB.
 MAX_DISCARDED_ENERGY = 1e-4
@@ -199,7 +200,8 @@ def resolved_profile(name: str, paths: Sequence[Path]) -> str:
 def _outlasts(path: Path, n_samples: int) -> bool:
     """Return whether a response is longer than a number of samples."""
     response: Any = np.fft.irfft(path.astype(np.complex128)) if np.iscomplexobj(path) else path
-    return len(response) > n_samples and length_of(response) > n_samples
+    magnitude = np.abs(response)
+    return len(response) > n_samples and magnitude[n_samples:].max() > END_OF_RESPONSE * magnitude.max()
 
 
 def _path(path: Path, name: str) -> Path:

@@ -16,14 +16,14 @@ from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from itertools import pairwise
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import numpy as np
 import orjson
 from fastapi.routing import APIRoute
 from numpy.typing import NDArray
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -33,11 +33,21 @@ from service.admission.admission import MAX_JSON_BYTES, json_too_large
 from service.api.front import JSON, TENSORS, Visit
 from service.api.options import CURVES, DECIMAL, FromText, option_fields
 from service.api.strict import shown
-from service.api.validation import present
+from service.api.validation import as_problem
 from service.errors import HttpProblem
 from synthesis.curve import Curve
 
 Document = dict[str, Any]
+Model = TypeVar("Model", bound=BaseModel)
+
+# Fields of calibrations' and designs' answers that requests ignore, so that clients can send answers on, alone or
+# merged.
+ANSWER_FIELDS = frozenset(
+    {"spectra", "bands", "verdict", "method", "refinement", "prediction", "loop", "warnings", "timings_ms"}
+)
+
+# Largest number of members of an object, ten times that of the largest request: every unknown one is an error.
+MAX_MEMBERS = 256
 
 # Limit on braces, brackets and names, counted before parsing: they become objects in the event loop. Two paths of
 # 32,769 bins as rows of [real, imaginary] have 65,538 brackets; sixteen requests have a few thousand names.
@@ -110,6 +120,38 @@ def body_type(route: APIRoute) -> type[BaseModel]:
     assert route.body_field is not None
     kind: Any = route.body_field.field_info.annotation
     return kind
+
+
+def present(document: object, kind: type[BaseModel] | None = None) -> dict[str, Any]:
+    """Return the fields of an object that are not null.
+
+    Parameters
+    ----------
+    document
+        A request, or a part of one.
+    kind
+        Type of the request, which ignores fields of answers that it does not have; None: a part of a request.
+
+    Raises
+    ------
+    HttpProblem
+        It is not an object, or has too many members.
+    """
+    if not isinstance(document, dict):
+        raise HttpProblem("invalid-field", f"{shown(document)} is not a JSON object; send one")
+    if len(document) > MAX_MEMBERS:
+        found = f"an object has {len(document)} members; no request has more than {MAX_MEMBERS}"
+        raise HttpProblem("invalid-field", found)
+    ignored = frozenset() if kind is None else ANSWER_FIELDS - kind.model_fields.keys()
+    return {name: value for name, value in document.items() if value is not None and name not in ignored}
+
+
+def validated(kind: type[Model], document: object) -> Model:
+    """Validate an object; raise the first of pydantic's errors as an HttpProblem."""
+    try:
+        return kind.model_validate(present(document))
+    except ValidationError as error:
+        raise as_problem(error.errors(include_url=False)[0], kind) from None
 
 
 def as_document(document: object, kind: type[BaseModel]) -> Document:

@@ -5,7 +5,7 @@ Arrays of tensors may replace lists of numbers. Errors are HttpProblems that nam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -34,8 +34,9 @@ from service.api.paths import (
     check_some_taps,
     check_taps,
 )
+from service.api.reading import present, validated
 from service.api.strict import Absent, Number, StrictModel, shown
-from service.api.validation import as_problem, naming, present, refuse_unused, validated
+from service.api.validation import as_problem, naming
 from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
@@ -49,6 +50,31 @@ TARGET_NAMES = tuple(targets())
 MAX_ITEMS = 16
 
 DEFAULT_MARGINS = {name: getattr(DEFAULTS, name) for name in ("min_gain_margin_db", "min_phase_margin_deg")}
+
+
+def refuse_unused(fields: object, defaults: Mapping[str, object], why: str, place: str = "") -> None:
+    """Refuse fields without effect, unless they have their defaults, which some clients always send.
+
+    Parameters
+    ----------
+    fields
+        Object with the fields.
+    defaults
+        Default by name of field.
+    why
+        Reason and remedy, for the message.
+    place
+        Prefix of the fields' names in the request.
+
+    Raises
+    ------
+    HttpProblem
+        `invalid-field`.
+    """
+    for name, default in defaults.items():
+        if getattr(fields, name) != default:
+            name = place + name
+            raise HttpProblem("invalid-field", f"{name}: it has no effect {why}, or leave {name} out", name)
 
 
 class CommonBody(ModelOptions):

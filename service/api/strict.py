@@ -9,7 +9,6 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Optional, TypeVar, dataclass_transform, get_args
 
-import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
@@ -75,58 +74,6 @@ def shown(value: object) -> str:
 def shown_name(name: str) -> str:
     """Format a field name of the request for a message: shortened, in ASCII."""
     return ascii(name[:80])[1:-1]
-
-
-def floats(values: object, field: str, dtype: type[np.floating[Any]] = np.float32) -> NDArray[Any]:
-    """Read a list of JSON numbers, or the array of a tensor.
-
-    Parameters
-    ----------
-    values
-        Value in the request.
-    field
-        Its name, for messages.
-    dtype
-        Type of the result.
-
-    Returns
-    -------
-    NDArray[Any]
-        Finite numbers, [n].
-
-    Raises
-    ------
-    HttpProblem
-        It is anything else, or not finite in `dtype`; booleans and texts are not numbers.
-    """
-    if isinstance(values, np.ndarray):
-        if values.ndim != 1 or values.dtype.kind != "f":
-            found = [*values.shape, 2] if values.dtype.kind == "c" else list(values.shape)
-            raise HttpProblem("invalid-field", f"{field}: a tensor of the shape {found}; send [n]", field)
-        array = values
-    elif not isinstance(values, list):
-        raise HttpProblem("invalid-field", f"{field}: {shown(values)} is not a list of numbers", field)
-    elif not set(map(type, values)) <= {float, int}:
-        index = next(i for i, value in enumerate(values) if type(value) is not float and type(value) is not int)
-        detail = f"{field}: {shown(values[index])} at index {index} is not a number"
-        raise HttpProblem("invalid-field", detail, field)
-    else:
-        array = np.array(values, dtype=np.float64)
-    with np.errstate(over="ignore"):
-        return finite(array.astype(dtype, copy=False), field)
-
-
-def finite(values: NDArray[Any], field: str) -> NDArray[Any]:
-    """Return the values; HttpProblem if one is NaN or infinite."""
-    is_finite = np.isfinite(values)
-    if not is_finite.all():
-        raise HttpProblem(
-            "unusable-paths" if field.startswith(("primary", "secondary", "feedback")) else "invalid-field",
-            f"{field}: {int((~is_finite).sum())} values are NaN or infinite in float32, the first at index "
-            f"{int(np.argmin(is_finite))}; send finite numbers",
-            field,
-        )
-    return values
 
 
 def base64_bytes(text: object, field: str) -> bytes:

@@ -12,8 +12,8 @@ from pydantic import Field, PlainValidator
 
 from measurement.calibration import MAX_SAMPLES, MIN_SAMPLES
 from service.api.options import CalibrationOptions
-from service.api.paths import RateField
-from service.api.strict import Absent, Number, StrictModel, base64_bytes, finite, floats, shown
+from service.api.paths import RateField, finite, floats
+from service.api.strict import Absent, Number, StrictModel, base64_bytes, shown
 from service.calibration.wav import read_wav
 from service.errors import HttpProblem
 from synthesis.types import Float32

@@ -22,9 +22,9 @@ from service.engine.resident_model import ResidentModel
 from service.engine.resident_models import ResidentModels
 from service.engine.types import Designs, Disconnected, RefusedJob
 from service.engine.waiting import GRACE_S, done_in_time
-from synthesis.design import backend_class
 from synthesis.errors import DeviceLost, Interrupted, SynthesisError, interruption_check
 from synthesis.methods import METHODS
+from synthesis.model import backend_class
 from synthesis.profiles import PROFILES
 from synthesis.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Problem
 

@@ -175,6 +175,8 @@ class ReferenceBackend:
 def is_simple(problem: Problem, profile: RefinementProfile) -> bool:
     """Return whether a problem is one condition without unknown bands or weights of its own in J: it can be batched."""
     is_alone = len(problem.conditions) == 1 and problem.conditions[0].unknown is None
+    if problem.risk_weight is None and problem.band_weights is None:
+        return is_alone
     return is_alone and problem.weighted(profile) == profile
 
 
@@ -220,11 +222,14 @@ def joint_draft(synthesizer: Synthesizer, problem: Problem, options: DesignOptio
         unknown = np.stack(
             [none if condition.unknown is None else condition.unknown for condition in problem.conditions]
         )
+        profile = PROFILES[options.profile]
+        if problem.risk_weight is not None or problem.band_weights is not None:
+            profile = problem.weighted(profile)
         refinement = synthesizer.refine(
             given.paths,
             taps,
             options.n_updates,
-            problem.weighted(PROFILES[options.profile]),
+            profile,
             max_gain_db,
             psd,
             weights,

@@ -19,10 +19,9 @@ from service.api.problem import resolved_profile
 from service.engine.resident_model import ResidentModel
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
-from synthesis.design import design_all, predict_all
+from synthesis.design import design_all, predict_all, silent_bands
 from synthesis.errors import answer_or_raise
 from synthesis.types import Complex64, Design, DesignOptions, Fallback, Float32, Paths, Problem
-from synthesis.unknown import silent_bands
 from tests.cases.conftest import Command, read_design
 
 Array = NDArray[np.float64]

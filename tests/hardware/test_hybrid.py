@@ -13,7 +13,8 @@ from studies.stability import simulated
 from synthesis.band_weights import BandWeights
 from synthesis.bands import WIDE_BANDS
 from synthesis.controller import judge
-from synthesis.design import Model, design, predict_all
+from synthesis.design import design, predict_all
+from synthesis.model import Model
 from synthesis.options import ControllerFields
 from synthesis.types import DesignOptions, Paths, Problem
 

@@ -16,11 +16,11 @@ from service.errors import to_problem
 from synthesis.band_weights import BandWeights
 from synthesis.bands import NR_BANDS, band_membership, edges_hz
 from synthesis.conventions import DESIGN_N_FFT
+from synthesis.design import with_silence
 from synthesis.errors import InvalidPaths
 from synthesis.methods import spectrum
 from synthesis.profiles import FAST
 from synthesis.types import Paths
-from synthesis.unknown import with_silence
 from training.datasets.simulated_systems import simulate_system
 
 

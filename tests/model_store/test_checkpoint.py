@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from measurement.prior import learn_path_prior
 from model_store import Checkpoint, CorruptCheckpoint, GoldenMismatch, ModelStore
 from model_store.store import BUNDLED_ROOT
-from synthesis.design import Model
 from synthesis.generator_config import GeneratorConfig
+from synthesis.model import Model
 from tests.model_store import cases
 
 Arrays = dict[str, NDArray[np.generic]]

@@ -7,9 +7,9 @@ import torch
 
 from model_store import GOLDEN_TOLERANCE, Checkpoint, GoldenCase, GoldenMismatch
 from synthesis.backends.reference import ReferenceBackend, model_parameters
-from synthesis.design import Model
 from synthesis.errors import InvalidPaths
 from synthesis.generator_config import GeneratorConfig
+from synthesis.model import Model
 from tests.model_store import cases
 from training.datasets.noise import read_noise, reference_psd
 from training.datasets.pandar import read_pandar

@@ -16,9 +16,10 @@ from measurement.estimate import GainTake
 from model_store import Checkpoint, CorruptCheckpoint, ModelStore
 from model_store.checkpoint import GENERATOR, GOLDEN, MANIFEST_KEY
 from model_store.store import BUNDLED_ROOT
-from synthesis.design import Model, design_all
+from synthesis.design import design_all
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.generator_config import GeneratorConfig
+from synthesis.model import Model
 from synthesis.plausibility import find_implausible
 from synthesis.support_statistics import SupportStatistics
 from synthesis.types import Design, DesignOptions, Paths, Problem

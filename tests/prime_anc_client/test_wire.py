@@ -7,9 +7,8 @@ import pytest
 import safetensors.numpy
 
 from prime_anc_client import DriveTake, Take, wire
-from service.api.reading import parse_tensors
+from service.api.reading import parse_tensors, validated
 from service.api.request_types import DesignBody
-from service.api.validation import validated
 from synthesis.conventions import N_BINS
 
 

@@ -7,9 +7,8 @@ import httpx
 import numpy as np
 
 from prime_anc_client import wire
-from service.api.reading import as_document, parse_json
+from service.api.reading import as_document, parse_json, validated
 from service.api.request_types import CommonBody
-from service.api.validation import validated
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.types import Paths
 

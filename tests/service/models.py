@@ -16,8 +16,8 @@ from model_store.store import ModelVersion
 from service.engine.resident_model import ResidentModel
 from synthesis.backends.reference import model_parameters
 from synthesis.conventions import N_BINS
-from synthesis.design import Model
 from synthesis.generator_config import GeneratorConfig
+from synthesis.model import Model
 from synthesis.start.generator import Generator
 from synthesis.types import Fallback, ModelParameters, Paths, Problem
 

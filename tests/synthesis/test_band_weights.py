@@ -11,10 +11,10 @@ from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.cpu import CpuBackend
 from synthesis.band_weights import BandWeights
 from synthesis.bands import NR_BANDS, WIDE_BANDS, columns
-from synthesis.design import Model, design, design_all
+from synthesis.design import design, design_all, pose
 from synthesis.errors import InvalidOption
 from synthesis.joint_prediction import joint_objective
-from synthesis.posing import pose
+from synthesis.model import Model
 from synthesis.profiles import FAST, PROFILES
 from synthesis.types import Design, DesignOptions, Fallback, Paths, Problem
 from tests.model_store import cases

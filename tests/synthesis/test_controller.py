@@ -10,8 +10,9 @@ from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.bands import WIDE_BANDS, band_membership
 from synthesis.controller import Controller, in_closed_loop, is_quiet_beyond, judge
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
-from synthesis.design import Model, design, predict_all
+from synthesis.design import design, predict_all
 from synthesis.errors import InvalidOption
+from synthesis.model import Model
 from synthesis.sections import Sections
 from synthesis.types import DesignOptions, Paths, Problem
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from model_store.store import BUNDLED_ROOT, ModelStore
-from synthesis.candidates import LOUDER_COSTS_DB, Contest, merit_db
-from synthesis.design import Model, design_all
+from synthesis.candidates import LOUDER_COSTS_DB, merit_db
+from synthesis.design import design_all, is_doubtful
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
+from synthesis.model import Model
 from synthesis.types import Design, DesignOptions, Draft, Fallback, Problem
 from tests.oracles import measured
 from tests.problems import one
@@ -106,7 +107,7 @@ def test_error_stands_without_any_filter(model: Model) -> None:
     huge = Problem((replace(models.ear(1), primary=np.full(8, 3e38, np.float32)),))
     (answer,) = design_all([huge], K0, model, USUAL)
     assert isinstance(answer, SynthesisError)
-    assert not Contest(huge, InvalidPaths("primary: too many bins", "primary"), False).is_doubtful(USUAL)
+    assert not is_doubtful(InvalidPaths("primary: too many bins", "primary"), False, USUAL)
 
 
 @pytest.mark.parametrize("n_updates", [0, 2])

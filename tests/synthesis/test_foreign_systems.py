@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.design import Model, design
+from synthesis.design import design
+from synthesis.model import Model
 from synthesis.paths import AcousticPaths
 from synthesis.plausibility import find_implausible
 from synthesis.profiles import FINE

@@ -8,10 +8,11 @@ import pytest
 from hardware.realise import Target, realise
 from hardware.residual_power import PathSpectra
 from measurement.verify import StateTake, verify
-from synthesis.design import Model, design_all
+from synthesis.design import design_all
 from synthesis.errors import Interrupted, check_interruption, interruptible
 from synthesis.loop import with_margins
 from synthesis.methods import spectrum
+from synthesis.model import Model
 from synthesis.types import DesignOptions, Problem
 from tests.service import models
 

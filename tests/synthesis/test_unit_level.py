@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from synthesis.design import at_unit_level, level_db
 from synthesis.errors import InvalidPaths
-from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, at_unit_level, level_db
+from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB
 from synthesis.types import Paths, Problem
 from tests.problems import one
 

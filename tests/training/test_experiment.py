@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from model_store.store import ModelStore
-from synthesis.design import Model, design
+from synthesis.design import design
+from synthesis.model import Model
 from synthesis.types import DesignOptions, Problem
 from tests.training.conftest import QUICK, command
 from training import data as data_module

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.api.reading import parse_tensors
+from service.api.reading import parse_tensors, validated
 from service.api.request_types import DesignBody
-from service.api.validation import validated
 
 MODULE = Path(__file__).parents[2] / "workbench" / "tensors.js"
 SCRIPT = """

@@ -102,7 +102,7 @@ class CpuBackend:
         margin_db = UPDATES_BRING_DB + WMMSE_TOLERANCE_DB if with_wmmse and is_single else math.nan
         try:
             given = _Given(problem)
-            profile = problem.weighted(PROFILES[options.profile])
+            profile = _weighted(problem, options.profile)
             chosen = _core_profile(on_design_grid(profile) if given.has_unknown else profile)
             if start := STARTS.get(options.method):
                 began = perf_counter()
@@ -180,7 +180,7 @@ class CpuBackend:
         max_excess = 10 ** (TOLERANCE_DB / 2 / 20)
         with self._workspace(n_conditions) as workspace:
             name = FINE.name if given.has_unknown else profile
-            chosen = _core_profile(problem.weighted(PROFILES[name]))
+            chosen = _core_profile(_weighted(problem, name))
             arguments = byref(chosen), _address(inverse), max_excess, byref(result)
             fault = self._core.prime_limit_gain(self._model, workspace, given.inputs, n_conditions, *arguments)
             _raise_if_unusable(fault, problem)
@@ -206,6 +206,12 @@ class CpuBackend:
             self._core.prime_workspace_free(workspace)
             raise
         self._workspaces.append(workspace)
+
+
+def _weighted(problem: Problem, name: str) -> RefinementProfile:
+    """Return a profile with the problem's weights in J, if it has any."""
+    has_weights = problem.risk_weight is not None or problem.band_weights is not None
+    return problem.weighted(PROFILES[name]) if has_weights else PROFILES[name]
 
 
 class _Given:

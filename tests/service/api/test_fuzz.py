@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from prime_anc_client import wire
 from service.api import open_inference_codec as open_inference
 from service.api.problem import DesignRequest
-from service.api.reading import as_document, parse_json, parse_tensors
+from service.api.reading import as_document, parse_json, parse_tensors, validated
 from service.api.request_types import DesignBody, EvaluateBody
-from service.api.validation import validated
 from service.errors import HttpProblem
 from tests.service.bodies import read_json
 

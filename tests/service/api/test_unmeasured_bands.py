@@ -4,8 +4,9 @@ import numpy as np
 
 from service.api.warnings import collect_warnings
 from synthesis.conventions import N_BINS
-from synthesis.design import Model, predict_all
+from synthesis.design import predict_all
 from synthesis.errors import answer_or_raise
+from synthesis.model import Model
 from synthesis.types import Paths, Problem
 from tests.model_store import cases
 

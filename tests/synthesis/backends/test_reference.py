@@ -8,10 +8,11 @@ import torch
 
 from synthesis.backends.reference import ReferenceBackend, build_generator, build_synthesizer, model_parameters
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.design import Model, design_all
+from synthesis.design import design_all
 from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS
+from synthesis.model import Model
 from synthesis.paths import AcousticPaths
 from synthesis.types import Design, DesignOptions, Draft, Paths, Prediction, Problem
 from tests.model_store import cases

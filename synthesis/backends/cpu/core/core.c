@@ -602,7 +602,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
         begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, inputs));
     for (int t = 0; t < n_conditions; t++) {
         int fault = load(ws, &inputs[t]);
-        if (!fault && n_conditions == 1)
+        if (!fault && n_conditions == 1 && inputs->resembles < 0)
             explain_paths(model, ws, inputs, &result->explanation);
         mark(result, STAGE_DECODE, &since);
         if (fault)

@@ -14,9 +14,10 @@ import numpy as np
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.cpu import library
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
-from synthesis.design import Model, design_all, predict_all
+from synthesis.design import design_all, predict_all
 from synthesis.gain_curve import GainCurve
 from synthesis.methods import METHODS
+from synthesis.model import Model
 from synthesis.profiles import PROFILES
 from synthesis.types import DesignOptions, Fallback, Paths, Problem
 

@@ -19,10 +19,11 @@ from synthesis.backends.cpu.backend import _Given, _read_prediction
 from synthesis.backends.cpu.build import LEVELS, library_file, machine
 from synthesis.backends.reference import ReferenceBackend
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.design import Model, design, design_all
+from synthesis.design import design, design_all
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS
+from synthesis.model import Model
 from synthesis.plausibility import find_implausible
 from synthesis.predict import predict
 from synthesis.types import (

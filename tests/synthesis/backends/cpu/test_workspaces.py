@@ -9,9 +9,10 @@ import pytest
 
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.cpu import CpuBackend
-from synthesis.design import Model, design_all
+from synthesis.design import design_all
 from synthesis.errors import NonFiniteFilter, SynthesisError
 from synthesis.generator_config import GeneratorConfig
+from synthesis.model import Model
 from synthesis.types import DesignOptions, Draft
 from tests.model_store import cases
 from tests.problems import one
