@@ -17,8 +17,7 @@ from synthesis.bands import WIDE_BANDS, edges_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.plausibility import SupportPrior
 from synthesis.support_statistics import learn_support_statistics
-from synthesis.types import Paths
-from synthesis.unknown import unknown_bands
+from synthesis.unknown import BAND_BINS, LEAST_COHERENCE_SUM
 from tests.measurement.probe_takes import FRAMES, Fault, Probes, noisy, takes_of
 from tests.oracles import measured
 from training.datasets.simulated_systems import simulate_system
@@ -320,8 +319,8 @@ def test_bands_above_recording_are_unknown(number: int) -> None:
     takes = [GainTake(gain, x, quiet - gain * control + noise[n]) for n, gain in enumerate((0.0, 0.35))]
     found = calibrate(takes)
     assert judge(found, None).passed
-    coherence = found.estimate.coherence.astype(np.float32)
-    unknown = unknown_bands(Paths(found.estimate.primary, found.secondary, coherence))
+    coherence = found.estimate.coherence
+    unknown = np.add.reduceat(coherence[: BAND_BINS[-1]], BAND_BINS[:-1]) < LEAST_COHERENCE_SUM
     low_hz, high_hz = np.transpose([edges_hz(n) for n in WIDE_BANDS])
     assert unknown[low_hz > system.rate_hz / 2].all()
     assert not unknown[(low_hz > 400) & (high_hz < system.rate_hz / 2)].any()
