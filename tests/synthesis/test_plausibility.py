@@ -146,6 +146,15 @@ def test_level_says_what_gain_has_to_be() -> None:
     assert not findings_of(replace(plain, level_sd_db=2.0))  # as of few ears
 
 
+def test_few_ears_widen_delay_limit(cases: list[Case]) -> None:
+    statistics = cases[0][0].statistics
+    limits = [SupportPrior(replace(statistics, n_ears=n)).delay_limit_samples for n in (2, 4, 10, 28, 100)]
+    assert limits == sorted(limits, reverse=True)
+    assert limits[0] < 2
+    assert limits[1] > 1.1
+    assert limits[-1] == limits[-2]
+
+
 def test_every_finding_has_meaning_and_says_what_to_do() -> None:
     right = Explanation(10.0, 10.0, False, None, None, 0.0, 0.3, 0.0, 0.1, 0.0, 2.0)
     mistakes = (
