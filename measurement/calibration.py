@@ -452,7 +452,7 @@ def _gain_change_db(states: Sequence[ProbeState], window: int, excited: tuple[in
     if repeats:
         # Tapered, or what converters' high-passes leave at the lowest frequencies leaks into all bands. The leaks of
         # other probes are larger, and fewer samples would not tell a gain from them.
-        bands, taper, n_errors = tuple(n for n in GAIN_BANDS if n in excited), np.hanning(len(taper)), N_ERRORS
+        bands, taper, n_errors = tuple(n for n in GAIN_BANDS if n in excited), np.hanning(len(taper)), 1.5
     membership = band_membership(bands, len(taper))
     silent, *played = (np.fft.rfft(taper * np.fft.irfft(state.transfer)[_LATE]) for state in states)
     alone = squared_magnitude(silent) @ membership
