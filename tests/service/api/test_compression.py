@@ -36,7 +36,11 @@ async def test_gzip_request_is_answered_as_plain(client: httpx.AsyncClient, ear:
         (gzip.compress(b" " * (MAX_JSON_BYTES + 1), mtime=0), GZIP, "too-large"),
         (gzip.compress(b"{}", mtime=0)[:-4], GZIP, "malformed-json"),
         (gzip.compress(b"{}", mtime=0) * 2, GZIP, "malformed-json"),
-        (gzip.compress(b"{}", mtime=0), GZIP | {"Content-Type": "application/x-safetensors"}, "unsupported-encoding"),
+        (
+            gzip.compress(b"{}", mtime=0),
+            GZIP | {"Content-Type": "application/x-safetensors"},
+            "unsupported-encoding",
+        ),
     ],
 )
 async def test_unusable_gzip_is_refused(
