@@ -31,7 +31,7 @@ from synthesis.controller import controlled, in_closed_loop, with_spectra
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, NonFiniteFilter, SynthesisError, answer_or_raise, check_interruption
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db
-from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_responses, with_unknown
+from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_unknown
 from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
@@ -59,7 +59,6 @@ from synthesis.unknown import (
     SHORT,
     SHORT_BINS,
     SILENT,
-    by_response,
     lowest_quiet_db,
     with_uncertainty,
 )
@@ -145,10 +144,7 @@ def predict_all(
     backend = model.core if any(np.iscomplexobj(tap) for tap in taps) else model.backend
     posed = _map_or_error(partial(pose, parameters=model.parameters), problems)
     found = predict_batch(posed, taps, backend, is_true)
-    if is_true:
-        return found
-    found = _map_or_error(partial(with_responses, backend=backend), posed, found, taps)
-    return _map_or_error(with_unknown, posed, found)
+    return found if is_true else _map_or_error(with_unknown, posed, found)
 
 
 def implausible(
@@ -222,7 +218,7 @@ def pose(problem: Problem, parameters: ModelParameters, *, compares_itself: bool
             paths = with_uncertainty(paths, problem, parameters.support, compares_itself)
         else:
             paths = _with_unmeasured(paths)
-        found.append(with_silence(paths))
+        found.append(paths if compares_itself else with_silence(paths))
     problem = replace(problem, conditions=tuple(found))
     if problem.controller is not None:
         problem = with_spectra(problem, conditions)
@@ -346,7 +342,20 @@ def _designed(
 ) -> list[Design | SynthesisError]:
     """Design all problems without the fallback."""
     drafts = _drafted(posed, options, model, with_wmmse)
+    if silent := [n for n, draft in enumerate(drafts) if _is_silent(posed[n], draft)]:
+        posed = list(posed)
+        for n in silent:
+            posed[n] = replace(posed[n], conditions=tuple(map(with_silence, posed[n].conditions)))
+        again = _drafted([posed[n] for n in silent], options, model, with_wmmse)
+        for n, draft in zip(silent, again, strict=True):
+            drafts[n] = draft
     return _map_or_error(partial(_finished, options=options, model=model), problems, posed, drafts)
+
+
+def _is_silent(posed: Problem | SynthesisError, draft: Draft | SynthesisError) -> bool:
+    """Return whether a backend that judges paths has found silent bands, which a new draft has to know."""
+    is_draft = isinstance(posed, Problem) and isinstance(draft, Draft)
+    return is_draft and draft.is_silent and is_plain(posed) and posed.conditions[0].silent is None
 
 
 def _drafted(
@@ -391,12 +400,8 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     if posed.controller is not None or any(paths.feedback is not None for paths in posed.conditions):
         taps, loop = keep_margins(posed, taps, model.backend)
     comparison = draft.comparison if is_plain(problem) else None
-    if model.parameters.support is not None and comparison is not None and not comparison.is_right:
-        posed = replace(posed, conditions=tuple(map(by_response, posed.conditions)))
     if prediction is None or loop is not None:
         prediction = predict_joint(posed, taps, model.backend)
-    elif any(paths.response is not None for paths in posed.conditions):
-        prediction = with_responses(posed, prediction, taps, model.backend)
     if options.leave_one_out and len(posed.conditions) > 1:
         prediction = _with_left_out(posed, prediction, options, model)
     if prediction is not draft.prediction:
