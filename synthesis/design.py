@@ -219,7 +219,8 @@ def pose(problem: Problem, parameters: ModelParameters, *, compares_itself: bool
         else:
             paths = _with_unmeasured(paths)
         found.append(paths if compares_itself else with_silence(paths))
-    problem = replace(problem, conditions=tuple(found))
+    if any(paths is not before for paths, before in zip(found, problem.conditions, strict=True)):
+        problem = replace(problem, conditions=tuple(found))
     if problem.controller is not None:
         problem = with_spectra(problem, conditions)
     return with_latency(problem) if problem.latency_samples != 0 else problem
@@ -235,7 +236,7 @@ def is_usable(paths: Paths) -> bool:
     """Return whether both paths have valid shapes and values."""
     for path in (paths.primary, paths.secondary):
         shape = (N_BINS,) if np.iscomplexobj(path) else (min(max(path.size, 1), DESIGN_N_FFT),)
-        if path.shape != shape or not np.isfinite(path).all() or not path.any():
+        if path.shape != shape or not math.isfinite(level_db(path)):
             return False
     return True
 
@@ -293,9 +294,9 @@ def level_db(path: Path) -> float:
 
 
 def _scaled(path: Path, exponent: int) -> Path:
-    """Multiply a path by 2 ** exponent."""
-    contiguous = np.ascontiguousarray(path)
-    scaled: Path = np.ldexp(contiguous.view(contiguous.real.dtype), exponent).view(contiguous.dtype)
+    """Multiply a path by 2 ** exponent, in two steps because that may exceed float32."""
+    half = exponent // 2
+    scaled: Path = path * path.dtype.type(2.0**half) * path.dtype.type(2.0 ** (exponent - half))
     return scaled
 
 

@@ -296,7 +296,7 @@ def _read_filter(result: Result) -> tuple[Float32, RefinementRecord]:
     taps = _read_taps(result)
     record, n = result.record, result.record.applied
     lists = record.objective[: n + 1], record.step_scale[:n], record.pcg_residual[:n]
-    if not np.isfinite(lists[0]).all():
+    if not all(map(math.isfinite, lists[0])):
         raise not_finite()
     return taps, RefinementRecord(n, VERDICTS[record.stopped], *lists)
 

@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from synthesis import arrays, conventions, generator_config, methods, plausibility, predict, profiles, toeplitz, unknown
+from synthesis import (
+    arrays,
+    conventions,
+    generator_config,
+    methods,
+    plausibility,
+    predict,
+    profiles,
+    toeplitz,
+    unknown,
+)
 from synthesis.backends.cpu.build import LEVELS, compile_core, library_file, machine
 from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, LogGrid, columns, log_grid
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
@@ -74,7 +84,9 @@ _DOUBLE = {
     "cut_db": predict.CUT_DB,
     "model_interval_db": predict.MODEL_INTERVAL_DB,
     **dict.fromkeys(("surprise", "convincing", "max_distance"), plausibility),
-    **dict.fromkeys(("silent", "most_uncertain", "stationary", "rising_db", "lacked", "rising_interval_db"), unknown),
+    **dict.fromkeys(
+        ("silent", "most_uncertain", "stationary", "rising_db", "lacked", "rising_interval_db"), unknown
+    ),
     "response_interval_db": unknown.INTERVAL_DB,
 }
 _LONG = dict.fromkeys(("cut_db", "model_interval_db", "response_interval_db"), c_double * _N_LENGTHS)

@@ -26,7 +26,7 @@
 #define N_GRIDS 4 /* of 4096, 8192, 16384 and 32768 points */
 #define MAX_BLOCKS 512
 
-static real_plan_f plans[N_GRIDS];
+static real_plan_f plans[N_GRIDS], coarse_plan;
 static real_plan_d double_plan;
 static band_edges edges[N_GRIDS], coarse_edges;
 static toeplitz_plan toeplitz;
@@ -57,7 +57,7 @@ EXPORT int prime_init(const prime_constants *given)
         for (int k = 1; k < last; k++) /* without 0 Hz and Nyquist, so that one-sided sums are exact transforms */
             per_octave[grid][k] = (float)(1 / (k * sum));
     }
-    coarse_edges = band_edges_of(COARSE_N_FFT);
+    coarse_plan = real_plan_of_f(COARSE_N_FFT), coarse_edges = band_edges_of(COARSE_N_FFT);
     double_plan = real_plan_of_d(DESIGN_N_FFT);
     toeplitz_plan_init(&toeplitz);
     prediction_init();
@@ -516,7 +516,7 @@ static const float *response_of(prime_workspace *ws, const float *path, const fl
 static void judge_ends(prime_workspace *ws, const prime_input *input, knowledge *known)
 {
     const prediction_space *p = &ws->prediction;
-    ends_space s = {&plans[1], &plans[0], &edges[1], &coarse_edges, p->scratch, p->second, p->wr, p->wi, p->power};
+    ends_space s = {&plans[1], &coarse_plan, &edges[1], &coarse_edges, p->scratch, p->second, p->wr, p->wi, p->power};
     if (input->ends) {
         known->uncertainty = input->ends, known->ends_interval = input->ends[2 * N_BANDS];
         return;

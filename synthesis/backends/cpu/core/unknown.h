@@ -6,8 +6,8 @@
 
 /* Grids of the ends' spectra, and work space, of which each array holds a part of up to 8192 samples or its bins. */
 typedef struct {
-    const real_plan_f *plan, *short_plan; /* of 8192 and 4096 points */
-    const band_edges *bands, *coarse;     /* of 8192 and 1024 points */
+    const real_plan_f *plan, *coarse_plan; /* of 8192 and 1024 points */
+    const band_edges *bands, *coarse_bands;
     scratch_f scratch;
     float *part, *re, *im, *power;
 } ends_space;
@@ -76,10 +76,9 @@ static int rises(const ends_space *s, const float *response, int n)
 {
     enum { N_PARTS = 5 };
     double powers[N_PARTS][N_BANDS], level[N_PARTS] = {0}, quietest = INFINITY;
-    int eighth = n / 8, is_short = eighth <= COARSE_N_FFT, first = constant.rising_first, end = NR_FIRST + NR_COUNT;
-    const real_plan_f *plan = is_short ? s->short_plan : s->plan;
-    const band_edges *bands = is_short ? s->coarse : s->bands;
-    int stride = plan->n / (2 * (bands->n_bins - 1));
+    int eighth = n / 8, is_coarse = eighth <= COARSE_N_FFT, first = constant.rising_first, end = NR_FIRST + NR_COUNT;
+    const real_plan_f *plan = is_coarse ? s->coarse_plan : s->plan;
+    const band_edges *bands = is_coarse ? s->coarse_bands : s->bands;
     if (8 * eighth < constant.long_samples)
         return 0;
     for (int i = 0; i < N_PARTS; i++) {
@@ -87,7 +86,7 @@ static int rises(const ends_space *s, const float *response, int n)
         rfft_f(plan, s->scratch, s->part, eighth, s->re, s->im);
         for (int b = first; b < end; b++) {
             powers[i][b] = 0;
-            for (int k = bands->edge[b] * stride; k < bands->edge[b + 1] * stride; k += stride)
+            for (int k = bands->edge[b]; k < bands->edge[b + 1]; k++)
                 powers[i][b] += s->re[k] * s->re[k] + s->im[k] * s->im[k];
         }
     }
