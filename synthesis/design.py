@@ -343,20 +343,17 @@ def _designed(
 ) -> list[Design | SynthesisError]:
     """Design all problems without the fallback."""
     drafts = _drafted(posed, options, model, with_wmmse)
-    if silent := [n for n, draft in enumerate(drafts) if _is_silent(posed[n], draft)]:
-        posed = list(posed)
-        for n in silent:
-            posed[n] = replace(posed[n], conditions=tuple(map(with_silence, posed[n].conditions)))
-        again = _drafted([posed[n] for n in silent], options, model, with_wmmse)
-        for n, draft in zip(silent, again, strict=True):
-            drafts[n] = draft
+    for n, (item, draft) in enumerate(zip(posed, drafts, strict=True)):
+        if isinstance(item, Problem) and isinstance(draft, Draft) and draft.is_silent and _may_be_silent(item):
+            known = replace(item, conditions=tuple(map(with_silence, item.conditions)))
+            posed = [*posed[:n], known, *posed[n + 1 :]]
+            drafts[n : n + 1] = _drafted([known], options, model, with_wmmse)
     return _map_or_error(partial(_finished, options=options, model=model), problems, posed, drafts)
 
 
-def _is_silent(posed: Problem | SynthesisError, draft: Draft | SynthesisError) -> bool:
-    """Return whether a backend that judges paths has found silent bands, which a new draft has to know."""
-    is_draft = isinstance(posed, Problem) and isinstance(draft, Draft)
-    return is_draft and draft.is_silent and is_plain(posed) and posed.conditions[0].silent is None
+def _may_be_silent(posed: Problem) -> bool:
+    """Return whether the backend was left to judge whether bands are silent; they have to be known to a draft."""
+    return is_plain(posed) and posed.conditions[0].silent is None
 
 
 def _drafted(

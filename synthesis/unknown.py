@@ -73,6 +73,9 @@ RISING_DB = 3.0
 LACKED = 25.0
 RISING_INTERVAL_DB = 8.0
 
+# Smaller shares are rounding errors of single precision.
+SMALLEST_SHARE = 1e-7
+
 # Bands of many bins.
 RISING_BANDS = tuple(n for n in NR_BANDS if n >= 26)
 
@@ -159,7 +162,7 @@ def response_uncertainty(primary: Path, secondary: Path, largest: float) -> tupl
     -------
     NDArray[np.float32]
         Per band from 20 Hz to 20 kHz, unknown over known power of the primary (row 0) and the secondary path (row 1),
-        [2, 31]. Zero for responses of LONG_SAMPLES and more that do not rise, and of less than LEAST_SAMPLES.
+        [2, 31]. Zero below SMALLEST_SHARE, for long responses that do not rise, and for short ones.
     float
         Half-width of the nine-in-ten interval of a prediction from a primary response of this length, dB.
     """
@@ -169,7 +172,7 @@ def response_uncertainty(primary: Path, secondary: Path, largest: float) -> tupl
     if _rises(first):
         shares[0] = LACKED * _late_share(first)
         interval_db = max(interval_db, RISING_INTERVAL_DB)
-    return shares.clip(0, largest).astype(np.float32), interval_db
+    return np.where(shares < SMALLEST_SHARE, 0, shares.clip(max=largest)).astype(np.float32), interval_db
 
 
 def _response(path: Path) -> Float64:

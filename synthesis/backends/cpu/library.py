@@ -88,6 +88,7 @@ _DOUBLE = {
         ("silent", "most_uncertain", "stationary", "rising_db", "lacked", "rising_interval_db"), unknown
     ),
     "response_interval_db": unknown.INTERVAL_DB,
+    "smallest_share": unknown,
 }
 _LONG = dict.fromkeys(("cut_db", "model_interval_db", "response_interval_db"), c_double * _N_LENGTHS)
 

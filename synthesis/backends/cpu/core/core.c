@@ -142,6 +142,7 @@ struct prime_workspace {
     float *gpr, *gpi, *gsr, *gsi; /* on the generator's grid */
     float *psd;
     float *rival; /* [2048] */
+    double *exact, *exact_r, *exact_i; /* a response, [32768], and its spectrum */
     float ends[2 * N_BANDS]; /* uncertainty by the ends of the responses */
 };
 
@@ -314,7 +315,7 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
     w->weight = take(a, 2 * bins), w->power = take(a, 2 * bins), w->re = take(a, 2 * bins), w->im = take(a, 2 * bins);
     const size_t room = sizeof(double) * LEVINSON_ROOM;
     w->column = take(a, room), w->rhs = take(a, room), w->solution = take(a, room), w->levinson = take(a, 4 * room);
-    ws->rival = take(a, taps);
+    ws->rival = take(a, taps), ws->exact = take(a, 2 * points), ws->exact_r = take(a, 2 * bins), ws->exact_i = take(a, 2 * bins);
     scratch_d wide = {take(a, points), take(a, points), take(a, points), take(a, points)};
     w->scratch = wide;
     direct_space direct = {take(a, 2 * bins), take(a, 2 * bins), w->column, w->rhs, w->solution, w->levinson, wide};
@@ -502,13 +503,18 @@ static int resembles(const prime_model *model, const prime_input *input, const p
     return input->resembles >= 0 ? input->resembles : isnan(found->distance) || found->is_right;
 }
 
-/* Returns an impulse response as sent, or that of a loaded spectrum, in ws->prediction.response. */
+/* Returns an impulse response as sent, or that of a loaded spectrum, in ws->prediction.response. In single precision its
+   end would hold rounding errors, which look like noise. */
 static const float *response_of(prime_workspace *ws, const float *path, const float *re, const float *im, int *n_samples)
 {
     if (*n_samples)
         return path;
     *n_samples = DESIGN_N_FFT;
-    irfft_f(&plans[N_GRIDS - 1], ws->phase.scratch, re, im, ws->prediction.response, DESIGN_N_FFT);
+    for (int k = 0; k < N_BINS; k++)
+        ws->exact_r[k] = re[k], ws->exact_i[k] = im[k];
+    irfft_d(&double_plan, ws->wmmse.scratch, ws->exact_r, ws->exact_i, ws->exact, DESIGN_N_FFT);
+    for (int n = 0; n < DESIGN_N_FFT; n++)
+        ws->prediction.response[n] = (float)ws->exact[n];
     return ws->prediction.response;
 }
 

@@ -14,14 +14,16 @@ typedef struct {
 
 enum { COARSE_N_FFT = 1024 };
 
-/* Copies n samples to s->part, and multiplies them by a Hann window. */
+/* Copies n samples to s->part, and multiplies them by a Hann window. Its angles stay below a right one, where they are
+   more exact. */
 static void windowed(const ends_space *s, const float *response, int n)
 {
     v8 sine, cosine, place = {0, 1, 2, 3, 4, 5, 6, 7};
     memcpy(s->part, response, (size_t)n * sizeof(float));
     for (int i = 0; i < n; i += WIDTH) {
-        sincos8((place + (float)i) * (float)(2 * M_PI / (n - 1)), &sine, &cosine);
-        store8(s->part + i, load8(s->part + i) * (0.5f - 0.5f * cosine));
+        v8 before = place + (float)i, after = (float)(n - 1) - before;
+        sincos8(select8(before < after, before, after) * (float)(M_PI / (n - 1)), &sine, &cosine);
+        store8(s->part + i, load8(s->part + i) * sine * sine);
     }
 }
 
@@ -126,7 +128,7 @@ static void late_share(const ends_space *s, const float *response, int n_samples
 static void write_shares(const double *share, float *uncertainty)
 {
     for (int b = 0; b < N_BANDS; b++)
-        uncertainty[b] = (float)fmin(fmax(share[b], 0), constant.most_uncertain);
+        uncertainty[b] = share[b] < constant.smallest_share ? 0 : (float)fmin(share[b], constant.most_uncertain);
 }
 
 /* Computes what a primary response of n_samples leaves unknown, [31]; returns the half-width of the interval in dB. */
