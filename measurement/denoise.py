@@ -112,7 +112,7 @@ def restore(transfer: Complex, half_difference: Complex, n_taps: int) -> Restore
     power, noise_power = smoothed(bands**2, HALVES_SMOOTHING), smoothed(noise**2, HALVES_SMOOTHING)
     gain = np.maximum(1 - HALVES_OVERESTIMATE * noise_power / np.maximum(power, _TINY), 0) * (weight > LEAST_WEIGHT)
     weight = np.maximum(weight, LEAST_WEIGHT)
-    signal = np.where(gain > 0, np.maximum(power - noise_power, 0), 0) / weight**2
+    signal = np.where(gain > 0, power - noise_power, 0) / weight**2
     found = gain / weight * bands
 
     def share(part: Real, whole: Real) -> Real:

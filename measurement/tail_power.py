@@ -31,6 +31,9 @@ REPEATS = 0.8
 # More frames do not improve the estimate of a power.
 MAX_FRAMES = 256
 
+# Tail over that of the estimated lags, geometric mean over five bands, above which later lags hold the rest.
+CLEARLY_MORE = 1.5
+
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -104,7 +107,7 @@ def late_power(primary: Real, tail: Real, window: int) -> Real:
     held = np.maximum(_band_powers(np.sqrt(1 - weight**2) * primary), _TINY)
     over = np.log(np.maximum(tail / held, _TINY))
     over = np.exp(np.convolve(np.pad(over, 2, mode="edge"), np.full(5, 0.2), mode="valid"))
-    late: Real = np.maximum(over - 1, 0) * held
+    late: Real = np.where(over > CLEARLY_MORE, (over - 1) * held, 0)
     return late
 
 
