@@ -122,7 +122,8 @@ def restore(transfer: Complex, half_difference: Complex, n_taps: int) -> Restore
 
     lost = (1 - gain) ** 2 * signal
     lost[:, n_taps:window] = signal[:, n_taps:window]
-    response = found.sum(0)[:n_taps]
+    response = np.zeros(n_taps)
+    response[:window] = found.sum(0)[: min(window, n_taps)]
     kept_noise = ((gain / weight) ** 2 * noise_power)[:, :n_taps]
     noise_spectrum = squared_magnitude(np.fft.rfft(np.fft.irfft(half_difference), DESIGN_N_FFT))
     variance = share(lost[:, :window], found[:, :n_taps] ** 2) * squared_magnitude(

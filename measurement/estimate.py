@@ -208,7 +208,7 @@ def paths_of_states(
     """Compute causal responses of both paths from `probe_states`; with a prior their posterior means."""
     coherence = onto_design_grid(states[0].coherence)
     if prior is None:
-        coherence[..., _first_silent_bin(states[0].reference_power) :] = 0
+        coherence[..., first_silent_bin(states[0].reference_power) :] = 0
         transfer = secondary_transfer(states)
         return PathEstimate(
             primary=_causal_response(states[0].transfer, primary_taps),
@@ -293,7 +293,7 @@ def n_excited_bands(reference_power: Real) -> int:
     return len(WIDE_BANDS)
 
 
-def _first_silent_bin(reference_power: Real) -> int:
+def first_silent_bin(reference_power: Real) -> int:
     """Return the first bin of the design grid above what the probe excites."""
     n = n_excited_bands(reference_power)
     if n == len(WIDE_BANDS):
