@@ -270,24 +270,26 @@ def calibrate(
         ):
             prior, estimate = None, measured
         _check_estimate(estimate)
-    if prior is None:
-        estimate, secondary = _restored(measured, states)
-    else:
-        estimate, secondary = _denoised(estimate, cut.length)
-    primary_share, secondary_share = _variance_shares(estimate, secondary)
+    estimate, secondary, noise_left = (
+        _restored(measured, states) if prior is None else _denoised(estimate, cut.length)
+    )
+    secondary_power = np.maximum(_band_powers(secondary), _TINY)
     tail = _tail_power(exact, states, cut, shortest)
+    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
     primary_power = np.maximum(_band_powers(estimate.primary), _TINY)
     tail_share = (unexplained if tail is None else (tail / primary_power)[scored]).clip(0, 1)
     primary_noise = unexplained if tail is None else np.maximum(unexplained - tail_share, 0)
     uncertainty = None
     if tail is not None:
         if prior is None:
-            missing = primary_share + late_power(estimate.primary, tail, cut.length) / primary_power
+            late = late_power(estimate.primary, tail, cut.length)
+            missing = (np.asarray(estimate.primary_variance) @ membership + late) / primary_power
         elif prior.knows_tails:
             missing = _missing_share(prior) * tail / primary_power
         else:
             missing = missing_power(estimate.primary, tail, cut.length) / primary_power
-        unknown = secondary_share * (1 if prior is None else SECONDARY_SHARE)
+        unknown = np.asarray(estimate.secondary_variance) @ membership / secondary_power
+        unknown = unknown * (1 if prior is None else SECONDARY_SHARE)
         uncertainty = np.stack((missing, unknown)).clip(0, MAX_UNCERTAINTY)
         if prior is None:
             uncertainty[:, len(excited) :] = UNKNOWN_UNCERTAINTY
@@ -304,7 +306,9 @@ def calibrate(
         lead_samples=float(primary_delay - secondary_delay),
         secondary_peak_samples=_peak_samples(secondary_transfer(states)),
         tail_db=_tail_db(measured.secondary, noise, excited),
-        noise_share=np.stack((primary_noise / states[0].n_frames, secondary_share[scored])),
+        noise_share=np.stack(
+            (primary_noise / states[0].n_frames, (noise_left @ membership / secondary_power)[scored])
+        ),
         tail_share=tail_share,
         state_levels_db=_state_levels_db(states),
         has_opposite_signs=_have_opposite_signs(states),
@@ -497,8 +501,8 @@ def _silent_share(signal: Real) -> float:
     return float(np.mean(power < 10 ** (SILENT_DB / 10) * power.max()))
 
 
-def _restored(measured: PathEstimate, states: Sequence[ProbeState]) -> tuple[PathEstimate, Real]:
-    """Estimate paths without a prior, with their variances; also the secondary path without noise.
+def _restored(measured: PathEstimate, states: Sequence[ProbeState]) -> tuple[PathEstimate, Real, Real]:
+    """Estimate paths without a prior, with their variances; also the secondary path without noise, and what is left.
 
     What lies above the probe's edge is kept as it is: beside its noise a band would lose what is below.
     """
@@ -508,33 +512,27 @@ def _restored(measured: PathEstimate, states: Sequence[ProbeState]) -> tuple[Pat
     def path(transfer: Complex, half_difference: Complex, n_taps: int) -> Restored:
         found = restore(np.where(unheard, 0, transfer), np.where(unheard, 0, half_difference), n_taps)
         kept = np.fft.irfft(np.where(unheard, transfer, 0))[:n_taps]
-        return Restored(found.response + np.pad(kept, (0, n_taps - len(kept))), found.variance)
+        return found._replace(response=found.response + np.pad(kept, (0, n_taps - len(kept))))
 
     primary = path(states[0].transfer, states[0].half_difference, PRIMARY_TAPS)
     secondary = path(secondary_transfer(states), secondary_half_difference(states), SECONDARY_TAPS)
     estimate = replace(
         measured,
         primary=primary.response,
-        primary_variance=primary.variance,
-        secondary_variance=secondary.variance,
+        primary_variance=primary.noise + primary.missing,
+        secondary_variance=secondary.noise + secondary.missing,
     )
-    return estimate, secondary.response
+    return estimate, secondary.response, secondary.noise
 
 
-def _denoised(estimate: PathEstimate, window: int) -> tuple[PathEstimate, Real]:
-    """Denoise the secondary path of an estimate under a prior."""
+def _denoised(estimate: PathEstimate, window: int) -> tuple[PathEstimate, Real, Real]:
+    """Denoise the secondary path of an estimate under a prior; results are those of `_restored`."""
+    variance = np.asarray(estimate.secondary_variance)
     if window < WINDOW:
-        return estimate, estimate.secondary
+        return estimate, estimate.secondary, variance
     clean = denoise(estimate.secondary, estimate.secondary_noise)
-    assert estimate.secondary_variance is not None
-    return replace(estimate, secondary_variance=clean.kept_share * estimate.secondary_variance), clean.response
-
-
-def _variance_shares(estimate: PathEstimate, secondary: Real) -> list[Real]:
-    """Compute the paths' variance over their power, per band from 20 Hz to 20 kHz, [31] each."""
-    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    known = (estimate.primary_variance, estimate.primary), (estimate.secondary_variance, secondary)
-    return [np.asarray(variance) @ membership / np.maximum(_band_powers(path), _TINY) for variance, path in known]
+    variance = clean.kept_share * variance
+    return replace(estimate, secondary_variance=variance), clean.response, variance
 
 
 def _band_powers(response: Real) -> Real:

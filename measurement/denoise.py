@@ -83,8 +83,10 @@ class Restored(NamedTuple):
 
     # Real [n_taps].
     response: Real
-    # Expected |error|^2 per bin of the design grid, of lags from n_taps on, too, [16385].
-    variance: Real
+    # Expected |error|^2 by noise per bin of the design grid, [16385].
+    noise: Real
+    # The same by what is missing, lags from n_taps on, too.
+    missing: Real
 
 
 def restore(transfer: Complex, half_difference: Complex, n_taps: int) -> Restored:
@@ -126,10 +128,12 @@ def restore(transfer: Complex, half_difference: Complex, n_taps: int) -> Restore
     response[:window] = found.sum(0)[: min(window, n_taps)]
     kept_noise = ((gain / weight) ** 2 * noise_power)[:, :n_taps]
     noise_spectrum = squared_magnitude(np.fft.rfft(np.fft.irfft(half_difference), DESIGN_N_FFT))
-    variance = share(lost[:, :window], found[:, :n_taps] ** 2) * squared_magnitude(
-        np.fft.rfft(response, DESIGN_N_FFT)
+    missing = share(lost[:, :window], found[:, :n_taps] ** 2)
+    return Restored(
+        response,
+        share(kept_noise, noise**2) * noise_spectrum,
+        missing * squared_magnitude(np.fft.rfft(response, DESIGN_N_FFT)),
     )
-    return Restored(response, variance + share(kept_noise, noise**2) * noise_spectrum)
 
 
 @cache

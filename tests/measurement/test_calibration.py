@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from scipy.signal import butter, fftconvolve, lfilter, sosfilt
 
-from measurement.calibration import MAX_SAMPLES, MIN_SAMPLES, Windows, calibrate, clipped_share, plan_windows
+from measurement.calibration import (
+    MAX_SAMPLES,
+    MIN_SAMPLES,
+    Calibration,
+    Windows,
+    calibrate,
+    clipped_share,
+    plan_windows,
+)
 from measurement.estimate import GainTake, PlayedTake, estimate_paths
 from measurement.prior import learn_path_prior
 from synthesis.bands import WIDE_BANDS, band_membership
@@ -214,4 +222,4 @@ def test_window_leakage_is_separated_from_tail() -> None:
 
     # The bands at 250 Hz have ten bins of 116 overlapping windows: their power scatters by 1 dB.
     assert np.abs(ratio_db(found)[[24 - 13, 34 - 13]]).max() < 3
-    assert abs(ratio_db(unaware).mean()) < 2
+    assert abs(ratio_db(unaware)[34 - 13 :].mean()) < 1
