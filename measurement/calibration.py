@@ -71,7 +71,7 @@ MAX_UNCERTAINTY = 1.0
 
 # Estimates without a prior are unknown, with UNKNOWN_UNCERTAINTY, in bands where a path has more than this: all of ten
 # bands that 80 simulated systems made louder without a word had more than 0.6.
-MOST_KNOWN, UNKNOWN_UNCERTAINTY = 0.5, 2.0
+MOST_KNOWN, UNKNOWN_UNCERTAINTY = 0.25, 2.0
 
 PRIMARY_TAPS, SECONDARY_TAPS = 8192, 2048
 _TAIL_FROM = SECONDARY_TAPS * 7 // 8

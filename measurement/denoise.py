@@ -36,6 +36,8 @@ EARLY_NOISE = 2.17
 SMOOTHING = 0.2
 # Of `restore`, on 50 simulated ducts, rooms, windows, headrests and headsets: wider means hide the gaps between echoes.
 HALVES_OVERESTIMATE, HALVES_SMOOTHING = 2.5, 0.1
+# Bins of the design grid over which a spectrum of noise is averaged: 110 Hz.
+SPECTRUM_BINS = 75
 # Later lags are mostly noise.
 LEAST_WEIGHT = 0.12
 MIN_SMOOTHING_SAMPLES = 16
@@ -122,18 +124,24 @@ def restore(transfer: Complex, half_difference: Complex, n_taps: int) -> Restore
         quotient: Real = np.minimum(part.sum(-1) / np.maximum(whole.sum(-1), _TINY), _MOST) @ _masks(DESIGN_N_FFT)
         return quotient
 
-    lost = (1 - gain) ** 2 * signal
-    lost[:, n_taps:window] = signal[:, n_taps:window]
+    kept, whole = found[:, :n_taps], found.sum(0)[:window]
     response = np.zeros(n_taps)
-    response[:window] = found.sum(0)[: min(window, n_taps)]
-    kept_noise = ((gain / weight) ** 2 * noise_power)[:, :n_taps]
-    noise_spectrum = squared_magnitude(np.fft.rfft(np.fft.irfft(half_difference), DESIGN_N_FFT))
-    missing = share(lost[:, :window], found[:, :n_taps] ** 2)
+    response[:window] = whole[:n_taps]
+    late = np.concatenate((np.zeros_like(whole[:n_taps]), whole[n_taps:]))
+    lost = share(((1 - gain) ** 2 * signal)[:, :window], kept**2)
+    noise_left = share(((gain / weight) ** 2 * noise_power)[:, :n_taps], noise**2)
     return Restored(
         response,
-        share(kept_noise, noise**2) * noise_spectrum,
-        missing * squared_magnitude(np.fft.rfft(response, DESIGN_N_FFT)),
+        noise_left * _smooth_spectrum(np.fft.irfft(half_difference)),
+        lost * squared_magnitude(np.fft.rfft(response, DESIGN_N_FFT)) + _smooth_spectrum(late),
     )
+
+
+def _smooth_spectrum(response: Real) -> Real:
+    """Compute the power of a response on the design grid, averaged as one period of noise scatters."""
+    power = np.pad(squared_magnitude(np.fft.rfft(response, DESIGN_N_FFT)), SPECTRUM_BINS // 2, mode="reflect")
+    smooth: Real = np.convolve(power, np.full(SPECTRUM_BINS, 1 / SPECTRUM_BINS), mode="valid")
+    return smooth
 
 
 @cache
