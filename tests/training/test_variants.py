@@ -5,7 +5,7 @@ import pytest
 
 from training.datasets.path_pairs import PathPair
 from training.datasets.simulated import simulate_listeners
-from training.datasets.variants import secondary_variants, with_tilt
+from training.datasets.variants import secondary_variants
 
 ORIGINAL = simulate_listeners(1).pairs[0]
 
@@ -47,11 +47,3 @@ def test_parameters_stay_in_range_and_use_it() -> None:
         values = np.array([item[name] for item in drawn])
         assert low <= values.min() < low + 0.2 * (high - low)
         assert high - 0.2 * (high - low) < values.max() <= high
-
-
-def test_tilt_keeps_path_causal_and_onset_sharp() -> None:
-    impulse = np.zeros(8192)
-    impulse[100] = 1
-    tilted = with_tilt(impulse, 3.0)
-    assert np.abs(tilted[:100]).max() < 1e-6  # the wrapped end of the filter's own response
-    assert np.abs(tilted).argmax() == 100
