@@ -21,24 +21,6 @@ READING_METHODS = {
     "numpy": {"load", "save", "savez", "fromfile", "loadtxt", "savetxt", "memmap"},
 }
 
-CROSSINGS = (
-    ("synthesis", "model_store"),
-    ("synthesis", "time"),
-    ("model_store", "service"),
-    ("service", "training"),
-    ("service", "benchmarks"),
-    ("training", "service"),
-    ("training", "fastapi"),
-    ("training", "benchmarks"),
-    ("prime_anc_client", "service"),
-    ("prime_anc_client", "synthesis"),
-    ("prime_anc_client", "torch"),
-    ("service.engine", "service.api"),
-    ("service.admission", "service.api"),
-    ("service.api", "service.app"),
-    ("service.api", "torch"),
-)
-
 
 def lint_imports(folder: Path) -> "subprocess.CompletedProcess[str]":
     """Check the contracts on the packages in `folder`; in a process, because the import graph follows sys.path."""

@@ -5,7 +5,6 @@ import numpy as np
 from hardware.residual_power import PathSpectra, ResidualPower, centres_hz
 from synthesis.bands import WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from tests.hardware.conftest import simulated
 
 
 def smooth(frequency_hz: np.ndarray) -> np.ndarray:
@@ -23,14 +22,6 @@ def test_band_powers_match_sum_over_bins(condition, pink):
     disturbance = (pink * np.abs(condition.primary) ** 2) @ membership
     # W turns by a few hundredths of a radian from the middle of a sub-band to its edge.
     np.testing.assert_allclose(found, expected / disturbance.sum(), rtol=2e-2)
-
-
-def test_halved_sub_bands_agree_nearly(condition, pink):
-    power = ResidualPower.of([condition, simulated(1)], pink)
-    coarse = power.halved()
-    centres = centres_hz(coarse.per_band)
-    assert len(centres) < 0.55 * len(centres_hz())
-    np.testing.assert_allclose(coarse.in_bands(smooth(centres)), power.in_bands(smooth(centres_hz())), rtol=4e-2)
 
 
 def test_scale_of_paths_does_not_matter(condition, pink):

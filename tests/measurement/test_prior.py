@@ -96,6 +96,15 @@ def test_scale_does_not_matter(prior: PathPrior, measurement: tuple[np.ndarray, 
     assert scaled.level / factor == pytest.approx(unit.level)
 
 
+@pytest.mark.parametrize("n_bins", [2049])
+def test_other_windows_see_same_responses(prior: PathPrior, n_bins: int) -> None:
+    other = prior.primary.on_grid(n_bins)
+    response, expected = np.fft.irfft(other.mean)[:2000], np.fft.irfft(prior.primary.mean)[:2000]
+    np.testing.assert_allclose(response, expected, atol=1e-12)
+    assert other.variance.shape == (n_bins,)
+    assert prior.primary.on_grid(PRIOR_BINS) is prior.primary
+
+
 def test_arrays_bring_it_back(prior: PathPrior) -> None:
     arrays = prior.arrays()
     assert {name: array.shape for name, array in arrays.items()} == array_shapes(3)

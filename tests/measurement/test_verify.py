@@ -159,13 +159,6 @@ def test_leak_another_fit_and_silence() -> None:
     assert {"as_predicted", *codes(elsewhere, 25.0)} <= set(CODES)
 
 
-def test_uncorrelated_noise_is_no_refit() -> None:
-    found = verify(recordings(SECONDARY, noise=0.3), TAPS, *GIVEN)
-    (entry,) = diagnose(found, found.mean_noise_reduction_db + 5)
-    assert entry.code == "as_predicted"
-    assert "noise" in entry.detail
-
-
 def test_what_was_found_can_be_undone() -> None:
     found = measured(lambda s: -1.2 * s[1:])
     now = np.fft.irfft(path_found(SECONDARY.astype(np.float32), found))

@@ -85,13 +85,6 @@ def test_unknown_model_is_named_beside_known(store: ModelStore, reference: str) 
             ask(reference)
 
 
-@pytest.mark.parametrize("reference", ["../store/ears", "ears/1", "/etc/passwd", "ears@../1", "https://x.org/a"])
-def test_reference_cannot_leave_root(store: ModelStore, checkpoint: Checkpoint, reference: str) -> None:
-    for ask in (store.resolve, store.load, lambda name: store.publish(name, checkpoint)):
-        with pytest.raises(InvalidName):
-            ask(reference)
-
-
 def test_damaged_newest_version_hides_no_other(store: ModelStore, checkpoint: Checkpoint, file: Path) -> None:
     newest = store.root / store.publish("ears", checkpoint).file
     newest.chmod(0o644)
@@ -118,15 +111,6 @@ def test_flipped_bit_is_noticed(store: ModelStore, file: Path, data: st.DataObje
     finally:
         file.write_bytes(sound)
     store.load("ears@1")
-
-
-@pytest.mark.parametrize(("name", "version"), [("ears", 2), ("other", 1)])
-def test_copied_version_is_not_another(store: ModelStore, file: Path, name: str, version: int) -> None:
-    copied = store.root / name / file.name.replace("1.", f"{version}.", 1)
-    copied.parent.mkdir(exist_ok=True)
-    copied.write_bytes(file.read_bytes())
-    with pytest.raises(CorruptCheckpoint, match=f"found the manifest of ears@1, expected that of {name}@{version}"):
-        store.load(f"{name}@{version}")
 
 
 # ----- odd entries ------------------------------------------------------------------------------------------

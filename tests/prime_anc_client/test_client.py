@@ -19,12 +19,10 @@ from prime_anc_client import (
     Condition,
     DesignResult,
     Item,
-    NotReached,
     Recording,
     Refused,
     Take,
     Unauthorised,
-    Unavailable,
     UnknownAnswer,
     UnknownModel,
     UnusablePaths,
@@ -211,20 +209,6 @@ def test_client_waits_for_starting_service(program: Program, ear: Paths) -> None
     starting.join()
 
 
-def test_slow_answer_times_out() -> None:
-    """Single bytes arrive in time, but the whole head or body does not."""
-    head = b"HTTP/1.1 200 OK\r\nContent-Length: 8192\r\n\r\n"
-    for every_s in (0.3, 0.003):
-        with answering(head + bytes(8192), every_s=every_s) as (port, _):
-            began = time.monotonic()
-            with (
-                Client(f"http://127.0.0.1:{port}", timeout_s=1) as client,
-                pytest.raises(NotReached, match="in time"),
-            ):
-                client.synthesize([1.0], [1.0])
-            assert 0.9 < time.monotonic() - began < 20  # the whole body takes 25 s and more
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -257,29 +241,6 @@ def test_invalid_key_is_rejected_without_showing_it(key: str) -> None:
     with pytest.raises(ValueError, match="api_key: it is empty") as refused:
         Client(api_key=key)
     assert "se" not in str(refused.value)
-
-
-def test_retries_are_bounded_by_time_not_by_number(store_folder: Path, ear: Paths) -> None:
-    """The relay shortens the requested wait of a minute to a second, or to nothing."""
-    requests: list[bytes] = []
-
-    def request(chunk: bytes) -> bytes:
-        requests.extend([chunk] * chunk.startswith(b"POST"))
-        return chunk
-
-    def impatient(chunk: bytes) -> bytes:
-        return chunk.replace(b"retry-after: 60", b"retry-after: 00")
-
-    with Program(store_folder, "--model", "missing") as program:
-        program.logged("(ModelNotFound)")
-        with relayed(program.port, request, impatient) as (port, _):
-            with Client(f"http://127.0.0.1:{port}", retry_for_s=3) as client, pytest.raises(Unavailable):
-                client.synthesize(ear.primary, ear.secondary)
-            n_requests = len(requests)
-            assert n_requests > 6
-            with Client(f"http://127.0.0.1:{port}", retry_for_s=0) as client, pytest.raises(Unavailable):
-                client.synthesize(ear.primary, ear.secondary)
-            assert len(requests) == n_requests + 1
 
 
 def test_key_is_sent(store_folder: Path, ear: Paths) -> None:

@@ -11,7 +11,6 @@ from synthesis.conventions import DESIGN_N_FFT
 from synthesis.design import design
 from synthesis.model import Model
 from synthesis.paths import AcousticPaths
-from synthesis.plausibility import find_implausible
 from synthesis.profiles import FINE
 from synthesis.start.wiener import design_wmmse
 from synthesis.types import Design, DesignOptions, Fallback, Problem
@@ -78,13 +77,3 @@ def test_design_does_not_depend_on_form_of_paths(number: int, k: int, model: Mod
         assert reduction_db(problem, made.taps, model) == pytest.approx(expected, abs=limit_db), name
         predicted_db = made.prediction.mean_noise_reduction_db
         assert predicted_db == pytest.approx(plain.prediction.mean_noise_reduction_db, abs=limit_db), name
-
-
-@pytest.mark.parametrize("number", range(2))
-def test_spectrum_without_causal_response_is_named(number: int) -> None:
-    problem = problem_of(number)
-    (paths,) = problem.conditions
-    spectra = [np.fft.rfft(path.real.astype(float), 8192) for path in (paths.primary, paths.secondary)]
-    for change, n_findings in ((np.array, 0), (np.abs, 1), (np.conj, 1)):
-        sent = [np.fft.rfft(np.fft.irfft(change(item)), DESIGN_N_FFT).astype(np.complex64) for item in spectra]
-        assert len(find_implausible(None, *sent)) == n_findings

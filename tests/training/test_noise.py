@@ -48,20 +48,6 @@ def test_eight_recordings_then_white_and_pink(plain: Path) -> None:
     assert not noise_set.is_simulated
 
 
-def test_demands_layout_takes_first_channel_file(tmp_path: Path) -> None:
-    # Of eighteen environments eight, evenly spread over the ascending names.
-    names = [f"E{number:02d}" for number in range(18)]
-    for number, name in enumerate(names):
-        (tmp_path / name).mkdir()
-        for channel in ("01", "02"):
-            loud = recording(number % 4) if channel == "01" else np.full(N_SHORT, 7, dtype=np.int16)
-            wavfile.write(tmp_path / name / f"ch{channel}.wav", 48000, loud)
-    noise_set = read_noise(tmp_path)
-    assert noise_set.names[:8] == ("E00", "E02", "E05", "E07", "E10", "E12", "E15", "E17")
-    expected = recording(2).astype(float)
-    np.testing.assert_allclose(noise_set.signals[1], expected * 0.05 / rms(expected), rtol=1e-12)
-
-
 def spoil(file: Path, how: str) -> None:
     signal = recording(1)
     if how == "another rate":

@@ -51,13 +51,6 @@ def test_both_ears_of_every_person_are_read_whole(database: Path) -> None:
     assert not dataset.is_simulated
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_any_level_of_database_gives_same_data(database: Path, level: str) -> None:
-    dataset = read_pandar(database / level)
-    assert dataset.listeners == ("person-02", "person-11")
-    assert dataset.fingerprint == read_pandar(database).fingerprint
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

@@ -5,7 +5,6 @@ import base64
 import threading
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from fastapi import FastAPI
 from measurement.denoise import denoised
 from measurement.estimate import GainTake, estimate_paths
 from model_store.store import ModelStore
-from service.admission.admission import MAX_JSON_BYTES, N_LARGEST_CALIBRATIONS, Gate
+from service.admission.admission import MAX_JSON_BYTES
 from service.api.reading import parse_tensors
 from service.app import create_app
 from service.calibration.takes import ProbeTake
@@ -275,21 +274,6 @@ async def unread() -> AsyncIterator[bytes]:
     """A body that must not be read."""
     pytest.fail("the body was read")
     yield b""
-
-
-async def test_bodies_under_way_are_bounded_in_memory(
-    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake], held_up: threading.Event
-) -> None:
-    body = encoded(takes)
-    n_at_once = N_LARGEST_CALIBRATIONS * LIMIT // len(body)
-    pending = [asyncio.create_task(post(client, body)) for _ in range(n_at_once + 2)]
-    for refused in islice(asyncio.as_completed(pending), 2):
-        assert_shed(await refused, "overloaded")
-    held_up.set()
-    found = [item.status_code for item in await asyncio.gather(*pending)]
-    assert found.count(503) >= 2  # more on a busy machine
-    assert found.count(200) + found.count(503) == n_at_once + 2
-    assert app.state.service.admission.policies[Gate.CALIBRATION].memory.n_bytes == 0
 
 
 async def test_measured_takes_give_training_filter(measured_data: Path, anyio_backend: str) -> None:

@@ -1,7 +1,6 @@
 """Refusals over HTTP: status, code and media type."""
 
 import asyncio
-import logging
 import re
 from collections.abc import AsyncIterator
 from itertools import islice
@@ -14,7 +13,6 @@ import orjson
 import pytest
 from fastapi import FastAPI
 
-from model_store.store import ModelStore
 from prime_anc_client import wire
 from service.admission.admission import BODIES_BYTES, Gate
 from service.app import create_app
@@ -206,8 +204,6 @@ async def test_body_longer_than_declared_is_rejected(
     "content",
     [
         b'{"coherence": [' + b"[]," * 600_000 + b"[]]}",
-        b'{"x": [' + b"{}," * 600_000 + b"{}]}",
-        b"{" + b",".join(b'"%d":1' % number for number in range(150_000)) + b"}",
         b"{" + b",".join(b'"%d":1' % number for number in range(300)) + b"}",
     ],
 )
@@ -286,54 +282,3 @@ async def test_loading_default_model_is_not_ready(settings: Settings, ear: Paths
         answer = await client.post("/synthesize", content=content, headers=JSON_BODY)
         assert_problem(answer, "not-ready")
         assert int(answer.headers["retry-after"]) > 0
-
-
-async def test_damaged_checkpoint_leaves_others_available(
-    settings: Settings, ear: Paths, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    good = ModelStore(settings.store)
-    store = ModelStore(tmp_path, include_bundled=False)
-    for name in ("ears", "broken"):
-        store.publish(name, good.load("ears"))
-    weights = tmp_path / store.resolve("broken").file
-    weights.chmod(0o644)
-    content = bytearray(weights.read_bytes())
-    content[-1] ^= 1
-    weights.write_bytes(content)
-    app = create_app(settings.model_copy(update={"store": tmp_path}))
-    async with app.router.lifespan_context(app), connected(app) as client:
-        await app.state.service.engine.started()
-        body = orjson.dumps(as_responses(ear, model="broken"))
-        answer = await client.post("/synthesize", content=body, headers=JSON_BODY)
-        assert_problem(answer, "model-unavailable", "model")
-        assert int(answer.headers["retry-after"]) > 0
-        assert weights.name in caplog.text
-        assert_problem(await client.get("/models/broken"), "model-unavailable", "model")
-        listed = (await client.get("/models")).json()
-        assert "broken" not in {item["name"] for item in listed["models"]}
-        assert weights.name in listed["broken"]["broken@1"]
-
-
-async def test_defect_is_logged_but_not_disclosed(
-    app: FastAPI, client: httpx.AsyncClient, ear: Paths, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The engine's queue is removed."""
-    engine, content = app.state.service.engine, orjson.dumps(as_responses(ear))
-    queue, before = engine._queue, await n_defects(client)
-    del engine._queue
-    try:
-        with caplog.at_level(logging.ERROR):
-            answer = await client.post("/synthesize", content=content, headers=JSON_BODY)
-    finally:
-        engine._queue = queue
-    assert_problem(answer, "internal-error")
-    assert "_queue" not in answer.text
-    assert "object has no attribute '_queue'" in caplog.text
-    assert await n_defects(client) == before + 1
-
-
-async def n_defects(client: httpx.AsyncClient) -> float:
-    """Failures counted by the metrics."""
-    found = re.search(r"^prime_defects_total (\S+)", (await client.get("/metrics")).text, re.MULTILINE)
-    assert found
-    return float(found.group(1))

@@ -171,15 +171,6 @@ def test_generators_that_correct_ratio_are_references(config: GeneratorConfig, s
             assert_predictions_agree(found.prediction, expected.prediction)
 
 
-def test_papers_generator_is_references_on_grid(measured_case: Case) -> None:
-    core, twin = pair(cases.parameters(3, GeneratorConfig.prime()))
-    ears = inputs_of(measured_case, 3)
-    for found, expected in zip(
-        *(drafts(item.draft(ears, DesignOptions(), False)) for item in (core, twin)), strict=True
-    ):
-        assert relative_error(found.taps, expected.taps) < 1e-4
-
-
 def mistaken(primary: Float32, secondary: Float32) -> Iterator[tuple[Float32, Float32]]:
     """A pair of paths, and variants with mistakes."""
     late = [np.concatenate([np.zeros(n, np.float32), secondary[:-n]]) for n in (3, 9)]
