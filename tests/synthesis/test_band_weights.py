@@ -1,6 +1,5 @@
 """A target curve of weights in J: what it says, alike on all processors, and what the filters gain by it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,22 +28,9 @@ TILTED = BandWeights([50, 500, 5000], [4, 1, 0])
 ALIKE = BandWeights([100, 1000], [2.5, 2.5])
 
 
-def _cuda_on_the_cpu() -> Model:
-    from synthesis.backends.cuda import CudaBackend
-
-    return Model(PARAMETERS, CudaBackend(PARAMETERS, "cpu"))
-
-
-BACKENDS: dict[str, Callable[[], Model]] = {
-    "cpu": lambda: Model.on("cpu", PARAMETERS),
-    "reference": lambda: Model.on("reference", PARAMETERS),
-    "cuda": _cuda_on_the_cpu,
-}
-
-
-@pytest.fixture(scope="module", params=list(BACKENDS))
+@pytest.fixture(scope="module", params=["cpu", "reference"])
 def model(request: pytest.FixtureRequest) -> Model:
-    return BACKENDS[request.param]()
+    return Model.on(request.param, PARAMETERS)
 
 
 def several(n: int, **options: object) -> Problem:

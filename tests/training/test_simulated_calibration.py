@@ -48,7 +48,7 @@ def whole_calibration(
     )
 
 
-@pytest.mark.parametrize("window", [4096, 8192, 16384])
+@pytest.mark.parametrize("window", [4096, 8192])
 def test_only_windows_are_convolved_yet_nothing_changes(
     pairs: tuple[PathPair, ...], noise_set: NoiseSet, window: int
 ) -> None:
