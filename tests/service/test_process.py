@@ -50,7 +50,7 @@ def assert_raw_problem(received: bytes, status: int, code: str) -> None:
 
 def test_filter_equals_library(program: Program, default_model: Synthesizer, ear: Paths) -> None:
     expected = default_model.design(library_paths(ear), 1).taps
-    with httpx.Client(base_url=program.address) as client:
+    with httpx.Client(base_url=program.address, timeout=60) as client:
         for _ in range(2):  # twice on one connection
             answer = client.post("/refine?k=1", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
             assert answer.status_code == 200
@@ -104,14 +104,16 @@ def test_chunked_body_is_rejected(program: Program) -> None:
 
 def test_log_holds_no_request_data(program: Program, ear: Paths) -> None:
     n_lines = len(program.log)
-    httpx.post(f"{program.address}/synthesize", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
+    httpx.post(
+        f"{program.address}/synthesize", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY, timeout=60
+    )
     time.sleep(0.1)
     assert len(program.log) == n_lines
 
 
 def scraped(program: Program, name: str) -> float:
     """A metric without labels."""
-    found = re.search(rf"^{name} (\S+)", httpx.get(f"{program.address}/metrics").text, re.MULTILINE)
+    found = re.search(rf"^{name} (\S+)", httpx.get(f"{program.address}/metrics", timeout=60).text, re.MULTILINE)
     assert found
     return float(found.group(1))
 
@@ -132,7 +134,7 @@ def started_by(pid: int) -> list[int]:
 def test_interrupt_stops_after_admitted_requests(store_folder: Path, ear: Paths) -> None:
     """All its processes receive the signal, as from Ctrl-C in a terminal."""
     program = Program(store_folder)
-    assert httpx.get(f"{program.address}/health/live").status_code == 200
+    assert httpx.get(f"{program.address}/health/live", timeout=60).status_code == 200
     program.wait_until_ready()
     content = orjson.dumps(as_responses(ear))
     answers: list[httpx.Response] = []
@@ -171,7 +173,9 @@ def test_sighup_lets_new_version_take_over(tmp_path: Path, ear: Paths) -> None:
     program.process.send_signal(signal.SIGHUP)
     program.logged(rf"Loaded ears version 2 \(({second.digest})\)")
     program.logged(r"Unloaded ears version (1)")
-    answer = httpx.post(f"{program.address}/synthesize", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
+    answer = httpx.post(
+        f"{program.address}/synthesize", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY, timeout=60
+    )
     assert answer.json()["model"]["digest"] == second.digest
     assert program.stop() == -signal.SIGTERM
 
@@ -180,7 +184,7 @@ def test_drain_answers_and_closes_connections(store_folder: Path, ear: Paths) ->
     program = Program(store_folder, "--drain-s", "4")
     program.wait_until_ready()
     content = orjson.dumps(as_responses(ear))
-    with httpx.Client(base_url=program.address) as client:
+    with httpx.Client(base_url=program.address, timeout=60) as client:
         before = client.post("/synthesize", content=content, headers=JSON_BODY)
         assert "connection" not in before.headers
         program.process.send_signal(signal.SIGTERM)

@@ -121,14 +121,17 @@ def test_too_many_connections_are_rejected(program: Program) -> None:
 def test_management_has_separate_listener(program: Program, management: str) -> None:
     for path in ("/metrics", "/models/reload"):
         method = "GET" if path == "/metrics" else "POST"
-        refused = httpx.request(method, program.address + path, headers={"Authorization": "Bearer first"})
+        key = {"Authorization": "Bearer first"}
+        refused = httpx.request(method, program.address + path, headers=key, timeout=60)
         assert (refused.status_code, refused.json()["type"][-9:]) == (404, "not-found")
-        assert httpx.request(method, management + path).status_code == 200
-    assert httpx.post(f"{management}/synthesize", content=b"").status_code == 404
+        assert httpx.request(method, management + path, timeout=60).status_code == 200
+    assert httpx.post(f"{management}/synthesize", content=b"", timeout=60).status_code == 404
     for path in ("/health/live", "/health/ready"):
-        assert httpx.get(management + path).status_code == httpx.get(program.address + path).status_code == 200
+        for listener in (management, program.address):
+            assert httpx.get(listener + path, timeout=60).status_code == 200
     # A client cannot claim to come through that listener.
-    refused = httpx.get(f"{program.address}/metrics", headers={"is_management": "1", "Host": management[7:]})
+    claim = {"is_management": "1", "Host": management[7:]}
+    refused = httpx.get(f"{program.address}/metrics", headers=claim, timeout=60)
     assert refused.status_code == 404
 
 
@@ -137,7 +140,7 @@ def test_keys_are_rotated_while_service_runs(program: Program, keys_file: Path, 
 
     def ask(key: str) -> int:
         headers = {"Content-Type": "application/x-safetensors", "Authorization": f"Bearer {key}"}
-        return httpx.post(f"{program.address}/synthesize", content=body, headers=headers).status_code
+        return httpx.post(f"{program.address}/synthesize", content=body, headers=headers, timeout=60).status_code
 
     assert (ask("first"), ask("second")) == (200, 401)
     before, following = keys_file.read_text(), keys_file.with_suffix(".next")
@@ -189,20 +192,20 @@ def test_disconnect_with_two_requests_is_no_defect(program: Program, management:
     for _ in range(3):
         with socket.create_connection(("127.0.0.1", program.port), timeout=120) as connection:
             connection.sendall(request + request)
-    with httpx.Client(base_url=program.address, headers={"Authorization": "Bearer first"}) as client:
+    with httpx.Client(base_url=program.address, headers={"Authorization": "Bearer first"}, timeout=60) as client:
         answer = client.post("/synthesize", content=body, headers={"Content-Type": "application/x-safetensors"})
     assert answer.status_code == 200  # the later request is answered
-    metrics = httpx.get(f"{management}/metrics").text
+    metrics = httpx.get(f"{management}/metrics", timeout=60).text
     assert "prime_defects_total 0.0" in metrics
-    wait_for(lambda: "prime_queue_depth 0.0" in httpx.get(f"{management}/metrics").text)
+    wait_for(lambda: "prime_queue_depth 0.0" in httpx.get(f"{management}/metrics", timeout=60).text)
 
 
 def test_client_connections_leave_management_reachable(program: Program, management: str) -> None:
     open_ones = [socket.create_connection(("127.0.0.1", program.port)) for _ in range(MAX_CONNECTIONS)]
     try:
         wait_for(lambda: b" 503 " in exchange(program.port, b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"))
-        assert httpx.get(f"{management}/health/live").status_code == 200
-        assert httpx.get(f"{management}/metrics").status_code == 200
+        assert httpx.get(f"{management}/health/live", timeout=60).status_code == 200
+        assert httpx.get(f"{management}/metrics", timeout=60).status_code == 200
     finally:
         for open_one in open_ones:
             open_one.close()
@@ -210,13 +213,13 @@ def test_client_connections_leave_management_reachable(program: Program, managem
 
 def test_use_is_counted_and_logged_by_name(program: Program, management: str) -> None:
     headers = {"Authorization": "Bearer secret", "X-Request-Id": "ticket-7"}
-    assert httpx.get(f"{program.address}/models", headers=headers).status_code == 200
+    assert httpx.get(f"{program.address}/models", headers=headers, timeout=60).status_code == 200
     refused = httpx.post(
-        f"{program.address}/refine", content=b"[", headers=headers | {"Content-Type": "text/plain"}
+        f"{program.address}/refine", content=b"[", headers=headers | {"Content-Type": "text/plain"}, timeout=60
     )
     assert refused.status_code == 415
-    assert httpx.get(f"{program.address}/models").status_code == 401
-    metrics = httpx.get(f"{management}/metrics").text
+    assert httpx.get(f"{program.address}/models", timeout=60).status_code == 401
+    metrics = httpx.get(f"{management}/metrics", timeout=60).text
     assert 'prime_key_requests_total{key="phones",outcome="ok"} 1.0' in metrics
     assert 'prime_key_requests_total{key="phones",outcome="refused"} 1.0' in metrics
     assert 'prime_key_seconds_total{key="phones"}' in metrics
@@ -228,10 +231,10 @@ def test_only_named_origins_may_call(program: Program, management: str) -> None:
     asking = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
     key = {"Content-Type": "application/json", "Authorization": "Bearer first"}
     for origin, status in ((APP, 422), ("https://evil.example", 403)):
-        allowed = httpx.options(f"{program.address}/v1/refine", headers=asking | {"Origin": origin})
+        allowed = httpx.options(f"{program.address}/v1/refine", headers=asking | {"Origin": origin}, timeout=60)
         assert (allowed.headers.get("access-control-allow-origin") == APP) == (origin == APP)
         foreign = {"Origin": origin, "Sec-Fetch-Site": "cross-site"}
-        answer = httpx.post(f"{program.address}/refine", content=b"{}", headers=key | foreign)
+        answer = httpx.post(f"{program.address}/refine", content=b"{}", headers=key | foreign, timeout=60)
         assert answer.status_code == status, answer.text
     assert "access-control-allow-origin" not in answer.headers
-    assert httpx.get(f"{management}/metrics", headers={"Host": "evil.example"}).status_code == 403
+    assert httpx.get(f"{management}/metrics", headers={"Host": "evil.example"}, timeout=60).status_code == 403
