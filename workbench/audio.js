@@ -1,15 +1,15 @@
 // Sound at the ear: noise unfiltered (open ear), through P, and through what filter and controller leave of it. The part that neither cancels,
 // known per band from the prediction, is added to the latter two as independent noise of that spectrum.
 
-import { N_FFT, RATE, irfft, noise, over, power } from "./dsp.js";
-import { onePlus, spectraOf } from "./hybrid.js";
+import { N_FFT, RATE, irfft, noise, power } from "./dsp.js";
+import { heard } from "./hybrid.js";
 
 const FADE_S = 0.03;
 
 // Responses to convolve with: passive, active, and the shape of the uncancelled part. All are divided by |P|'s level:
 // paths may be in any unit, and the passive level equals that of the open ear.
 export function responses(ear, design) {
-  const { P, R: open, L } = spectraOf(ear, design), R = L ? over(open, onePlus(L)) : open, { prediction } = design;
+  const { P, R, L } = heard(ear, design), { prediction } = design;
   const stays = { re: new Float64Array(P.re.length), im: new Float64Array(P.re.length) };
   const edges = prediction.band_centre_hz.map((hz) => 10 ** (Math.round(10 * Math.log10(hz)) / 10));
   edges.forEach((centre, band) => {

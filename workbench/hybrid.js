@@ -1,7 +1,7 @@
 // A feedback controller K beside the filter, y = W x + K e: its switch, what it has to be, the loop that it closes.
 
 import { $, changed, chosenEars, element, on, stableEars, state } from "./state.js";
-import { N_FFT, RATE, delayed, minus, plus, rfft, scaled, sectionsResponse, times } from "./dsp.js";
+import { N_FFT, RATE, delayed, minus, over, plus, rfft, scaled, sectionsResponse, times } from "./dsp.js";
 import { controllerFromDocument } from "./bench_file.js";
 import { wishes } from "./options.js";
 import { ask, fieldsOf, requestOf } from "./requests.js";
@@ -42,10 +42,20 @@ export function useController(document, name) {
 // ---- spectra on the design grid, in the convention e = d - s * y ----
 
 const spectra = new WeakMap(); // by samples or controller
+const plants = new WeakMap(); // S K by secondary path: {controller, spectrum}
 
 function once(key, compute) {
   if (!spectra.has(key)) spectra.set(key, compute());
   return spectra.get(key);
+}
+
+const spectrumOf = (samples) => once(samples, () => rfft(samples));
+
+function plantOf({ secondary }, controller, factor) {
+  if (plants.get(secondary)?.controller !== controller) {
+    plants.set(secondary, { controller, spectrum: times(spectrumOf(secondary), scaled(once(controller, () => controllerResponse(controller)), factor)) });
+  }
+  return plants.get(secondary).spectrum;
 }
 
 function controllerResponse({ sos, sample_rate: rate, latency_us }) {
@@ -56,17 +66,25 @@ function controllerResponse({ sos, sample_rate: rate, latency_us }) {
 
 const ONE = { re: new Float64Array(N_BINS).fill(1), im: new Float64Array(N_BINS) };
 
-// Spectra of a measurement with a design: P, S W, W F (null without a feedback path), L (null without any loop), and
-// the residual without K and in the closed loop, both as the error microphone hears them for x = 1.
-export function spectraOf(ear, { fir, controller, sign, latency_samples: late = 0 }) {
-  const factor = sign === "plus" ? -1 : 1, P = once(ear.primary, () => rfft(ear.primary)), S = once(ear.secondary, () => rfft(ear.secondary));
-  const W = delayed(scaled(rfft(Float64Array.from(fir)), factor), late), SW = times(S, W);
-  const WF = ear.feedback ? times(W, once(ear.feedback, () => rfft(ear.feedback))) : null;
-  const SK = controller ? times(S, scaled(once(controller, () => controllerResponse(controller)), factor)) : null;
-  return { P, SW, WF, L: WF && SK ? plus(WF, SK) : WF ?? SK, R: minus(WF ? times(P, plus(ONE, WF)) : P, SW) };
+const factorOf = ({ sign }) => (sign === "plus" ? -1 : 1);
+const filterOf = (design) => once(design.fir, () => delayed(scaled(rfft(Float64Array.from(design.fir)), factorOf(design)), design.latency_samples ?? 0));
+
+// L = W F + S K of a measurement with a design, or null without a loop.
+export function loopOf(ear, design) {
+  const SK = design.controller ? plantOf(ear, design.controller, factorOf(design)) : null;
+  if (!ear.feedback) return SK;
+  const WF = times(filterOf(design), spectrumOf(ear.feedback));
+  return SK ? plus(WF, SK) : WF;
 }
 
-export const onePlus = (loop) => plus(ONE, loop);
+// What the error microphone hears of x without filter and controller, and with both.
+export function heard(ear, design) {
+  const P = spectrumOf(ear.primary), W = filterOf(design), L = loopOf(ear, design);
+  const passed = ear.feedback ? times(P, onePlus(times(W, spectrumOf(ear.feedback)))) : P, left = minus(passed, times(spectrumOf(ear.secondary), W));
+  return { P, R: L ? over(left, onePlus(L)) : left, L };
+}
+
+export const onePlus = (spectrum) => plus(ONE, spectrum);
 
 // Bound on 1 / |1 + L| in dB that a controller was designed for.
 export const sensitivityBound = () => wishes().max_sensitivity_db ?? +$("controller-max_sensitivity_db").placeholder;
@@ -88,7 +106,7 @@ function showController() {
   $("controller-text").textContent = [`K ${name ? `of ${name}` : "for these measurements"}: ${sos.length} section${sos.length === 1 ? "" : "s"} at ${sample_rate} Hz in ${number_format}`,
     ...(needed_number_format ? [`its bass needs ${needed_number_format}`] : []), ...(design?.controller ? ["sliders redraw W around it"] : [])].join("; ").concat(".");
   $("plants").replaceChildren(element("thead", {}, row("th", "worst at ±3 dB", "gain margin", "phase margin", "largest 1/|1+L|")),
-    element("tbody", {}, ...plants.map((plant) => row("td", plant.label.replace(/^conditions\.0$/, chosenEars()[0]?.label ?? "measurement"), `${plant.gain_margin_db.toFixed(1)} dB`,
+    element("tbody", {}, ...plants.map((plant) => row("td", plant.label.replace(/^conditions\.0$/, chosenEars()[0]?.label ?? "measurement").replace(/^conditions\.\d+ \((.*)\)$/, "$1"), `${plant.gain_margin_db.toFixed(1)} dB`,
       `${plant.phase_margin_deg.toFixed(0)}°`, `${plant.max_sensitivity_db.toFixed(1)} dB, ${plant.nearest_hz.toFixed(0)} Hz`))));
 }
 

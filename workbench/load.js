@@ -101,7 +101,8 @@ function showForm() {
 }
 
 export function startLoading() {
-  on(["design"], realise);
+  on(["rest"], realise);
+  on(["design"], () => { if (!state.design) realise(); });
   for (const id of ["form", "taps", "format", "rate"]) $(id).addEventListener("change", () => { showForm(); realise(); });
   $("target").addEventListener("change", () => { takeTarget(); showForm(); });
   $("sections").addEventListener("input", realise);

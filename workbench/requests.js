@@ -3,8 +3,10 @@
 import { $, chosenEars } from "./state.js";
 import { encoded } from "./tensors.js";
 
+const PATIENCE_MS = "30000"; // for all but designs, which the sliders ask for again and again
+
 export async function ask(path, request, kind = "json") {
-  const headers = { "Content-Type": "application/x-safetensors" };
+  const headers = { "Content-Type": "application/x-safetensors", ...(path === "refine" ? {} : { "X-Deadline-Ms": PATIENCE_MS }) };
   if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
   const answer = await fetch(path, { method: "POST", headers, body: new Blob(encoded({ sample_rate: 48000, ...request })) });
   if (answer.status === 401) { $("key-row").hidden = false; }

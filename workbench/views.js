@@ -2,7 +2,7 @@
 
 import { $, changed, chosenEars, currentEar, element, on, stableEars, state } from "./state.js";
 import { N_FFT, curve, decibel, groupDelay, powers, responseOf, rfft, smoother, unwrappedPhase } from "./dsp.js";
-import { onePlus, sensitivityBound, spectraOf } from "./hybrid.js";
+import { loopOf, onePlus, sensitivityBound } from "./hybrid.js";
 import { formOf } from "./load.js";
 import { ceilingPoints } from "./options.js";
 import { Plot, forgetColors } from "./plot.js";
@@ -172,7 +172,7 @@ const LOOP_COLORS = ["--a", "--c", "--b", "--k0", "--k2", "--k3", "--k1", "--k5"
 function loops() {
   const { design } = state;
   if (!design) return [];
-  return [...chosenEars(), ...stableEars()].map((ear, i) => ({ name: ear.label, color: LOOP_COLORS[i % LOOP_COLORS.length], loop: spectraOf(ear, design).L })).filter(({ loop }) => loop);
+  return [...chosenEars(), ...stableEars()].map((ear, i) => ({ name: ear.label, color: LOOP_COLORS[i % LOOP_COLORS.length], loop: loopOf(ear, design) })).filter(({ loop }) => loop);
 }
 
 function nyquistFigure() {
