@@ -2,7 +2,7 @@
 
 import { $, changed, currentEar, element, on, state } from "./state.js";
 import { clearMessages, note, say } from "./messages.js";
-import { earFromDocument, readBench, sessionDocument } from "./bench_file.js";
+import { earFromDocument, fits, readBench, sessionDocument } from "./bench_file.js";
 import { keep, redesign, remember, startDesigning, takeNoise } from "./design.js";
 import { startHybrid, useController } from "./hybrid.js";
 import { rendered, startListening } from "./listen.js";
@@ -10,6 +10,7 @@ import { startLoading } from "./load.js";
 import { addEars, startMeasuring } from "./measure.js";
 import { SLIDERS, makeControls, restoreSettings, settings, showOutputs } from "./options.js";
 import { checkNotSilent, decoded, responsesOf } from "./read_files.js";
+import { startRecording } from "./record.js";
 import { addRecording } from "./recordings.js";
 import { saveJson } from "./save.js";
 import * as store from "./store.js";
@@ -38,7 +39,7 @@ function takeDocument(name, document) {
   }
   const found = readBench(name, document); // before anything changes
   if (found.isSession) {
-    Object.assign(state, { ears: [], kept: [], current: 0, noise: found.noise, controller: null });
+    Object.assign(state, { ears: [], kept: [], current: 0, noise: found.noise, controller: null, takes: found.takes, runs: found.runs });
     restoreSettings(found.settings);
     $("joint").checked = found.joint;
   }
@@ -46,7 +47,7 @@ function takeDocument(name, document) {
   if (found.controller) useController(found.controller, name);
   if (found.ears.length) addEars(found.ears, found.isSession ? found.current : undefined);
   else if (found.controller) redesign();
-  if (found.isSession) { changed("noise"); open("design"); }
+  if (found.isSession) { changed("noise", "takes", "runs"); open("design"); }
   remember();
 }
 
@@ -156,8 +157,9 @@ async function throwAway() {
 }
 
 function saveSession() {
-  const { ears, current, kept, noise, controller } = state;
-  saveJson(sessionDocument({ ears, current, kept, noise, controller: $("hybrid").checked ? controller : null, joint: $("joint").checked, settings: settings() }), "session.json");
+  const { ears, current, kept, noise, controller } = state, isWhole = fits(state.takes, state.runs), { takes, runs } = isWhole ? state : {};
+  if (!isWhole) note("Session", "the recordings are too long for one file: it is saved without them. They stay in this browser.");
+  saveJson(sessionDocument({ ears, current, kept, noise, takes, runs, controller: $("hybrid").checked ? controller : null, joint: $("joint").checked, settings: settings() }), "session.json");
   isUnsaved = false;
 }
 
@@ -199,6 +201,7 @@ function fillReport() {
 function start() {
   makeControls();
   startMeasuring();
+  startRecording();
   startDesigning();
   startHybrid(redesign);
   startLoading();

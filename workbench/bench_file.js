@@ -3,6 +3,8 @@
 
 export const MAX_RESPONSE = 32768; // most samples of a response in a request
 const N_BINS = 16385, N_TAPS = 2048, N_UNCERTAINTY = 62, N_SECTIONS = 16;
+const MAX_SAMPLES = 60 * 48000; // of a recording
+const MAX_RECORDED = 60e6; // numbers in all recordings of a file, whose text would otherwise exceed what browsers hold
 
 const floats = (text) => new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
 
@@ -64,6 +66,13 @@ function designFromDocument(found) {
 
 const keptFromDocument = ({ name, design }) => ({ name: String(name), design: designFromDocument(design) });
 
+// Read a recording: two channels or, with what the loudspeaker played, three.
+function recordingFromDocument({ name, role, rate, channels, clipped_shares: clippedShares = [] }) {
+  const read = channels.map((channel) => numbersOf(String(name), channel, MAX_SAMPLES));
+  if (!["off", "on", "drive"].includes(role) || read.length < (role === "drive" ? 3 : 2) || read.some(({ length }) => length !== read[0].length)) throw new Error(`${name}: it is no recording of two or three equal channels`);
+  return { name: String(name), role, rate: +rate, channels: read, clippedShares: clippedShares.map(Number) };
+}
+
 // Read a document completely, or throw. `ears` and `kept` are lists; a session also has the rest.
 export function readBench(name, found) {
   const one = { isSession: false, ears: [], kept: [] };
@@ -74,7 +83,8 @@ export function readBench(name, found) {
     const noise = found.noise ? { name: String(found.noise.name), psd: numbersOf("noise", found.noise.psd, N_BINS) } : null;
     if (noise && noise.psd.length !== N_BINS) throw new Error(`noise: it has ${noise.psd.length} bins; send ${N_BINS}`);
     const controller = found.controller ? controllerFromDocument(found.controller) : null;
-    return { isSession: true, ears, kept, current, noise, controller, joint: !!found.joint, settings: Object(found.settings) };
+    const [takes, runs] = [found.takes, found.runs].map((list) => (list ?? []).map(recordingFromDocument));
+    return { isSession: true, ears, kept, current, noise, controller, takes, runs, joint: !!found.joint, settings: Object(found.settings) };
   }
   if (found.primary) return { ...one, ears: [{ used: true, ...earFromDocument(found.label ?? name, found) }] };
   if (found.fir) return { ...one, kept: [keptFromDocument({ name, design: found })] };
@@ -94,7 +104,11 @@ export function measurementDocument(ear) {
   };
 }
 
-export function sessionDocument({ ears, current, joint, settings, kept, noise, controller }) {
+// Whether a file can hold these recordings.
+export const fits = (...lists) => lists.flat().reduce((sum, { channels }) => sum + channels.length * channels[0].length, 0) <= MAX_RECORDED;
+
+export function sessionDocument({ ears, current, joint, settings, kept, noise, controller, takes = [], runs = [] }) {
+  const recording = ({ name, role, rate, channels, clippedShares }) => ({ name, role, rate, clipped_shares: clippedShares, channels: channels.map((samples) => ({ float32: base64(samples) })) });
   const stored = ({ fir, prediction, sign, latency_samples, controller: beside }) => ({
     fir: { float32: base64(fir) }, prediction, ...(sign ? { sign } : {}), ...(latency_samples ? { latency_samples } : {}), ...(beside ? { controller: beside } : {}),
   });
@@ -102,6 +116,6 @@ export function sessionDocument({ ears, current, joint, settings, kept, noise, c
     session: ears.map((ear) => ({ ...measurementDocument(ear), used: !!ear.used, ...(ear.stabilityOnly ? { stability_only: true } : {}) })),
     current, joint, settings, ...(noise ? { noise: { name: noise.name, psd: { float32: base64(noise.psd) } } } : {}),
     ...(controller ? { controller: controller.document } : {}),
-    kept: kept.map(({ name, design }) => ({ name, design: stored(design) })),
+    kept: kept.map(({ name, design }) => ({ name, design: stored(design) })), takes: takes.map(recording), runs: runs.map(recording),
   };
 }

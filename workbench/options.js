@@ -3,7 +3,7 @@
 
 import { $, chosenEars, element, state } from "./state.js";
 
-export const SLIDERS = ["k", "ceiling", "latency", "sections", "volume"];
+export const SLIDERS = ["k", "ceiling", "latency", "sections", "volume", "probe-level"];
 // Controls of their own for options; all others are made from the option model.
 const CONTROLS = { k: "k", method: "method", max_gain_db: "ceiling", latency_samples: "latency" };
 const ELSEWHERE = ["sign"]; // it belongs to a measurement
