@@ -15,7 +15,7 @@ from scipy.signal import butter, firwin, resample_poly, sosfilt
 from model_store.store import ModelStore
 from service.api.problem import resolved_profile
 from service.engine.resident_model import ResidentModel
-from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
+from synthesis.bands import WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.design import silent_bands
 from synthesis.types import Design, DesignOptions, Fallback, Paths, Problem
@@ -24,7 +24,6 @@ from tests.cases.conftest import Command, read_design
 Array = NDArray[np.float64]
 
 MEMBERSHIP = band_membership(WIDE_BANDS, DESIGN_N_FFT)
-SCORED = slice(WIDE_BANDS.index(NR_BANDS[0]), WIDE_BANDS.index(NR_BANDS[-1]) + 1)
 
 
 @pytest.fixture(scope="module")
