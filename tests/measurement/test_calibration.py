@@ -99,24 +99,6 @@ def test_windows_fit_and_overlap_by_half_at_most(n_samples: int, n_windows: int,
     assert first + length + (n - 1) * length // 2 <= n_samples
 
 
-def test_noise_in_one_band_lowers_figures(paths: tuple[np.ndarray, np.ndarray], probes: Probes) -> None:
-    rng = np.random.default_rng(6)
-
-    def whistling(error: np.ndarray) -> np.ndarray:
-        spectrum = np.fft.rfft(rng.standard_normal(error.shape))
-        frequency = np.fft.rfftfreq(error.shape[-1], 1 / 48_000)
-        noise = np.fft.irfft(np.where((frequency > 891) & (frequency < 1122), spectrum, 0), error.shape[-1])
-        return error + error.std() * noise / noise.std()
-
-    quiet = calibrate(takes_of(probes, *paths), windows=FRAMES)
-    loud = calibrate(takes_of(probes, *paths, Fault(error=whistling)), windows=FRAMES)
-    at_1_khz = 30 - 17
-    others = [n for n in range(23) if abs(n - at_1_khz) > 1]
-    assert (quiet.secondary_snr_db - loud.secondary_snr_db)[at_1_khz] > 15
-    assert loud.coherence[at_1_khz] < 0.5 < 0.9 < quiet.coherence[at_1_khz]
-    np.testing.assert_allclose(loud.coherence[others], quiet.coherence[others], rtol=0, atol=0.02)
-
-
 def test_clipped_samples_are_counted_at_both_ends() -> None:
     signal = np.random.default_rng(7).standard_normal(10_000)
     assert clipped_share(signal) == 0

@@ -66,13 +66,6 @@ def test_remaining_error_is_predicted() -> None:
         assert 0.8 * share < said[part].mean() < 4 * share + 0.1
 
 
-def test_without_noise_nothing_changes_and_silence_stays_silent() -> None:
-    response = decay(3)[None]
-    np.testing.assert_allclose(denoised(response, np.zeros((1, 1500))), response, rtol=0, atol=1e-13)
-    assert not denoised(0 * response, np.zeros((1, 1500))).any()
-    assert not denoised(0 * response, white(1.0, 1, 1500)[None]).any()
-
-
 def test_restored_response_has_stated_error() -> None:
     """The window's weight is removed, noise falls, and the variance is that of the error, later lags included."""
     window, n_taps, level = 8192, 2048, 0.003
