@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from measurement.denoise import LEAST_WEIGHT, lag_weight
+from measurement.denoise import lag_weight
 from measurement.estimate import GainTake, ProbeState
 from synthesis.arrays import squared_magnitude
 from synthesis.bands import WIDE_BANDS, band_membership
@@ -30,6 +30,9 @@ REPEATS = 0.8
 
 # More frames do not improve the estimate of a power.
 MAX_FRAMES = 256
+
+# Least weight of the lags that `missing_power` takes for the response: with their noise, later ones would count as it.
+LEAST_WEIGHT = 0.25
 
 # Tail over that of the estimated lags, geometric mean over five bands, above which later lags hold the rest.
 CLEARLY_MORE = 1.5
