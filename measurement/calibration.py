@@ -69,8 +69,8 @@ SECONDARY_SHARE = 0.7
 # Limit on unknown over known power of a band: where the probe has no energy, the quotients have no meaning.
 MAX_UNCERTAINTY = 1.0
 
-# Estimates without a prior are unknown, with UNKNOWN_UNCERTAINTY, in bands where a path has more than this: all of ten
-# bands that 80 simulated systems made louder without a word had more than 0.6.
+# Estimates without a prior are unknown, with UNKNOWN_UNCERTAINTY, in bands where a path has more than this: most bands
+# that filters for simulated systems made louder without a word had 0.3 and more.
 MOST_KNOWN, UNKNOWN_UNCERTAINTY = 0.25, 2.0
 
 PRIMARY_TAPS, SECONDARY_TAPS = 8192, 2048
@@ -167,8 +167,8 @@ class Calibration:
     n_frames: int
     # Whether the probe excites a band, [23]: none above a sharp edge of x. Others say nothing about the measurement.
     is_excited: NDArray[np.bool_]
-    # Unknown over known power of primary and secondary path, [2, 31] from 20 Hz to 20 kHz; None if the probe does not
-    # repeat.
+    # Unknown over known power of primary and secondary path, [2, 31] from 20 Hz to 20 kHz, UNKNOWN_UNCERTAINTY in bands
+    # of which little is known; None if the probe does not repeat.
     uncertainty: Real | None
     # Path from loudspeaker to outer microphone, [2048], if there were drives.
     feedback: Real | None = None
@@ -204,7 +204,7 @@ def calibrate(
     windows
         Windows to use instead.
     prior
-        Prior of the paths; None for the paper's regularised estimate.
+        Prior of the paths; None: what two halves of the recordings have in common (`restore`).
     support
         Support of the prior's device; paths of another device are estimated without the prior.
     drives
