@@ -69,9 +69,8 @@ SECONDARY_SHARE = 0.7
 # Limit on unknown over known power of a band: where the probe has no energy, the quotients have no meaning.
 MAX_UNCERTAINTY = 1.0
 
-# Estimates without a prior are unknown, with UNKNOWN_UNCERTAINTY, in bands where a path has more than this: most bands
-# that filters for simulated systems made louder without a word had 0.3 and more.
-MOST_KNOWN, UNKNOWN_UNCERTAINTY = 0.25, 2.0
+# Uncertainty of bands that the probe does not excite.
+UNKNOWN_UNCERTAINTY = 2.0
 
 PRIMARY_TAPS, SECONDARY_TAPS = 8192, 2048
 _TAIL_FROM = SECONDARY_TAPS * 7 // 8
@@ -168,7 +167,7 @@ class Calibration:
     # Whether the probe excites a band, [23]: none above a sharp edge of x. Others say nothing about the measurement.
     is_excited: NDArray[np.bool_]
     # Unknown over known power of primary and secondary path, [2, 31] from 20 Hz to 20 kHz, UNKNOWN_UNCERTAINTY in bands
-    # of which little is known; None if the probe does not repeat.
+    # that it does not excite; None if the probe does not repeat.
     uncertainty: Real | None
     # Path from loudspeaker to outer microphone, [2048], if there were drives.
     feedback: Real | None = None
@@ -293,7 +292,6 @@ def calibrate(
         uncertainty = np.stack((missing, unknown)).clip(0, MAX_UNCERTAINTY)
         if prior is None:
             uncertainty[:, len(excited) :] = UNKNOWN_UNCERTAINTY
-            uncertainty[:, (uncertainty > MOST_KNOWN).any(0)] = UNKNOWN_UNCERTAINTY
     calibration = Calibration(
         measured=measured,
         estimate=estimate,
