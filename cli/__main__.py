@@ -447,25 +447,17 @@ def verify(
     if "conditions" in paths:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
     document = inputs.filter_document(control_filter) if inputs.is_document(control_filter) else {}
-    is_exported = "coefficients" in document
-    if is_exported:
-        if output is not None:
-            raise click.UsageError("-o: only 2048 taps can be trimmed; give the file that `prime-anc design` wrote")
-        body = paths | inputs.exported_fields(document, paths) | {"takes": takes}
-    else:
-        fields = inputs.filter_fields(control_filter, file_rate)
-        body = _as_verified(paths, control_filter) | fields | {"takes": takes}
-        body |= {"prediction": document["prediction"]} if "prediction" in document else {}
+    fields = inputs.filter_fields(control_filter, file_rate)
+    body = _as_verified(paths, control_filter) | fields | {"takes": takes}
+    body |= {"prediction": document["prediction"]} if "prediction" in document else {}
     answer = _answer(service.ask("/verify", body), output, as_json)
     if not as_json:
         tables.comparison(answer)
         trim = answer.get("trim") or {}
         if trim:
-            # The service trims only taps, not sections.
-            expected = "" if is_exported else f"; {trim['predicted_noise_reduction_db']:.1f} dB to expect"
             click.echo(
                 f"trim: gain {trim['gain_db']:+.1f} dB, delay {trim['delay_samples']:+.2f} samples"
-                f"{', inverted' if trim.get('invert') else ''}{expected}"
+                f"{', inverted' if trim.get('invert') else ''}; {trim['predicted_noise_reduction_db']:.1f} dB to expect"
             )
     tables.findings(answer["diagnosis"], "found")
     if any(item["code"] != "as_predicted" for item in answer["diagnosis"]):

@@ -301,8 +301,8 @@ def test_example_runs_through_the_chip_as_predicted(tmp_path: Path, monkeypatch:
     commands = (
         "example",
         "calibrate off.wav on.wav --gain 0.35 -o ear.json",
-        "design ear.json -k 1 -o filter.json",
-        "export filter.json ear.json --target pinebuds-pro --sections 3 -o chip.json -o chip.txt",
+        "hybrid ear.json -k 1 --controller-n-sections 3 --controller-number-format q5.27 -o both.json",
+        "export both.json ear.json --target pinebuds-pro --rate 48000 --sections 3 -o chip.json -o chip.txt",
         "simulate listener.npz chip.json --seconds 4 -o quiet.wav -o running.wav",
         "verify chip.json ear.json --off quiet.wav --on running.wav",
     )
