@@ -571,7 +571,16 @@ def targets(as_json: bool) -> None:
 @main.command()
 @with_paths
 @options_of(DesignFields, but=("latency_samples", "leave_one_out"))
-@click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="HTML file.")
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    type=FILE,
+    multiple=True,
+    default=[Path("report.html")],
+    show_default=True,
+    help="File: .html, .pdf (with the extra `pdf`); may be given again.",
+)
 @click.option(
     "--controller", type=FILE, help="File of `prime-anc hybrid`, whose controller runs beside the filter."
 )
@@ -585,7 +594,7 @@ def report(
     options: Json,
     files: tuple[Path, ...],
     controller: Path | None,
-    output: Path,
+    outputs: Sequence[Path],
     url: str | None,
     key: str | None,
     store: str | None,
@@ -595,14 +604,13 @@ def report(
     """Write a page about a design, with tables and plots, to hand over.
 
     Date, files and their verdicts, model, noise reduction beside the Wiener filter's, |W|, what latency costs, the loop
-    through a feedback path, and realisations. A browser prints it, or saves it as PDF.
+    through a controller or a feedback path, and realisations.
     """
-    from cli.report import About, compose
+    from cli.report import About, as_pdf, compose
 
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise click.BadParameter(
-            f"{output}: it is written as HTML; name it .html, and let a browser save it as PDF"
-        )
+    for output in outputs:
+        if output.suffix.lower() not in (".html", ".htm", ".pdf"):
+            raise click.BadParameter(f"{output}: name it .html or .pdf")
     if controller is not None:
         found = inputs.filter_fields(controller).get("controller")
         if found is None:
@@ -611,7 +619,9 @@ def report(
     verdicts = {file.name: inputs.verdict(file) for file in files}
     with connect(url, key, store) as service:
         about = About(listener, f"{ear} ear" if ear else "", verdicts)
-        _save(output, compose(service, paths, options, about).encode())
+        page = compose(service, paths, options, about)
+    for output in outputs:
+        _save(output, as_pdf(page) if output.suffix.lower() == ".pdf" else page.encode())
 
 
 @main.command()
