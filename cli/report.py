@@ -46,8 +46,8 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 54rem; margin: 2rem auto
 table { border-collapse: collapse; margin: .5rem 0 1rem }
 td, th { padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #ccc; vertical-align: top }
 td:first-child, th:first-child, .about td { text-align: left } td { overflow-wrap: anywhere }
-h2 { font-size: 1.1rem; margin: 1.5rem 0 .3rem } figure { margin: 0 } svg { width: 100%; height: auto } .nyquist { max-width: 26rem }
-.warning { color: #8a3b00 }
+h2 { font-size: 1.1rem; margin: 1.5rem 0 .3rem } figure { margin: 0 } svg { width: 100%; height: auto }
+.nyquist { max-width: 26rem } .warning { color: #8a3b00 }
 @media print {
   @page { size: A4; margin: 15mm }
   body { font-size: 9pt; margin: 0; max-width: none; padding: 0 }
