@@ -20,7 +20,7 @@ def program(store_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     keys = tmp_path_factory.mktemp("keys") / "keys"
     keys.write_text(f"phones:{hashlib.sha256(b'secret').hexdigest()}\n")
     with Program(
-        store_folder, "--api-keys-file", str(keys), "--access-log", "true", "--cors-origins", f'["{APP}"]'
+        store_folder, "--api-keys-file", str(keys), "--access-log", "--cors-origins", f'["{APP}"]'
     ) as program:
         program.wait_until_ready()
         yield program
