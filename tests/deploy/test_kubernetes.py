@@ -75,23 +75,6 @@ def test_management_port_needs_key_for_changes(manifests: dict[str, Manifest]) -
     assert [port["targetPort"] for port in manifests["Service"]["spec"]["ports"]] == ["http"]
 
 
-def test_everything_selects_same_pods(manifests: dict[str, Manifest]) -> None:
-    labels = manifests["Deployment"]["spec"]["template"]["metadata"]["labels"]
-    assert manifests["Service"]["spec"]["selector"] == labels
-    for kind in ("Deployment", "PodDisruptionBudget"):
-        assert manifests[kind]["spec"]["selector"]["matchLabels"] == labels
-
-
 def test_only_overlay_asks_for_gpu(manifests: dict[str, Manifest]) -> None:
     asked = container_of(manifests)["resources"]["limits"].get("nvidia.com/gpu")
     assert asked == ("1" if manifests["variant"] == "gpu" else None)
-
-
-def test_root_is_read_only_and_models_are_mounted(manifests: dict[str, Manifest]) -> None:
-    container = container_of(manifests)
-    assert container["securityContext"]["readOnlyRootFilesystem"]
-    mounts = {item["mountPath"]: item["name"] for item in container["volumeMounts"]}
-    volumes = {item["name"]: item for item in manifests["Deployment"]["spec"]["template"]["spec"]["volumes"]}
-    store = container["settings"].get("PRIME_STORE", "://")
-    assert "://" in store or "persistentVolumeClaim" in volumes[mounts[store]]
-    assert "/tmp" in mounts
