@@ -49,7 +49,7 @@ def assert_usable(*arrays: Any) -> None:
             assert np.isfinite(array).all()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(body=BODIES | VALUES, kind=st.sampled_from([DesignBody, EvaluateBody]))
 def test_json(body: Any, kind: type[DesignBody] | type[EvaluateBody]) -> None:
     read = outcome(lambda: read_json(kind, orjson.dumps(body)))
@@ -60,24 +60,11 @@ def test_json(body: Any, kind: type[DesignBody] | type[EvaluateBody]) -> None:
         assert_usable(read.primary, read.secondary, read.coherence, read.reference_psd)
 
 
-DESCRIPTIONS = st.fixed_dictionaries(
-    {
-        "dtype": st.just("F32") | SCALARS,
-        "shape": st.lists(st.integers(-1, 5), max_size=3) | VALUES,
-        "data_offsets": st.lists(st.integers(-1, 24), min_size=2, max_size=2) | VALUES,
-    }
-)
-PLACES = st.sampled_from(
-    ["primary", "secondary", "conditions.0.primary", "conditions.1.primary", "takes.0.x", "primary.0", "a..b", "0"]
-)
-HEADERS = st.dictionaries(PLACES | st.text(max_size=4), DESCRIPTIONS | VALUES, max_size=4)
-
-
 def read_tensors(body: bytes | bytearray) -> DesignBody:
     return validated(DesignBody, as_document(parse_tensors(body), DesignBody))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     primary=st.lists(st.floats(width=32), min_size=1, max_size=9),
     cut=st.integers(0, 9),
@@ -99,7 +86,7 @@ def test_binary_of_any_numbers_is_answered(primary: list[float], cut: int, flip:
         assert_usable(found.primary, found.secondary)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     values=st.lists(st.floats(width=32), min_size=1, max_size=9),
     cut=st.integers(0, 9),
