@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 from measurement.checks import REASONS
-from service.api.open_inference_codec import INPUT_RANK, InferenceParameters
+from service.api.documentation import document
+from service.api.open_inference import INPUT_RANK, InferenceParameters
 from service.api.options import option_fields
 from service.api.request_types import DesignBody, EvaluateBody
 from service.api.warnings import WARNINGS
@@ -20,7 +21,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "http-api.md").read_text(encoding="utf-8")
 INFERENCE = (DOCS / "open-inference.md").read_text(encoding="utf-8")
 
-DOCUMENT = create_app(Settings(device="cpu")).openapi()
+SETTINGS = Settings(device="cpu")
+DOCUMENT = document(create_app(SETTINGS), SETTINGS)
 SCHEMAS = DOCUMENT["components"]["schemas"]
 
 

@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import orjson
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from model_store.store import ModelStore
 from prime_anc_client import wire
@@ -100,7 +100,7 @@ async def test_unusable_values_are_rejected(
 
 
 @pytest.mark.parametrize("path", ["/synthesize", "/refine", "/evaluate", "/v2/models/ears/infer"])
-async def test_bodies_under_way_are_bounded_in_memory(app: FastAPI, client: httpx.AsyncClient, path: str) -> None:
+async def test_bodies_under_way_are_bounded_in_memory(app: Starlette, client: httpx.AsyncClient, path: str) -> None:
     """The limit applies to the declared lengths; only one byte per body is sent."""
     memory, come = app.state.service.admission.policies[Gate.DESIGN].memory, asyncio.Event()
 
@@ -380,7 +380,7 @@ async def test_damaged_checkpoint_leaves_others_available(
 
 
 async def test_defect_is_logged_but_not_disclosed(
-    app: FastAPI, client: httpx.AsyncClient, ear: Paths, caplog: pytest.LogCaptureFixture
+    app: Starlette, client: httpx.AsyncClient, ear: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The engine's queue is removed."""
     engine, content = app.state.service.engine, orjson.dumps(as_responses(ear))
