@@ -139,6 +139,8 @@ def with_paths(command: Command) -> Command:
             paths["reference_psd"] = tables.noted(inputs.reference_psd(noise, n_bins))
         elif "reference_psd" in settings:
             paths["reference_psd"] = settings["reference_psd"]
+        if "controller" in settings and not takes_filter:
+            paths["controller"] = settings["controller"]
         given |= {"file_rate": file_rate} if takes_filter else {}
         given |= {"files": (*ears, *(file for file in (primary, secondary) if file))} if takes_files else {}
         command(paths=paths, **given)
@@ -281,8 +283,9 @@ def design(
     """
     body = paths | options
     answer = _answer(service.ask("/refine", body), None, as_json)
+    beside = paths.pop("controller", None)
     if output is not None:
-        _write_filter(service, answer, paths, output)
+        _write_filter(service, answer if beside is None else answer | {"controller": beside}, paths, output)
     if not as_json:
         rival = service.ask("/refine", body | WIENER).json()
         tables.prediction(answer["prediction"], rival["prediction"])

@@ -41,10 +41,6 @@ def training_set(n_cases):
     return TrainingSet(primary[None], secondary[None, :, :2048], TruePaths(primary, secondary), mixtures)
 
 
-def weights(method):
-    return {name: value.clone() for name, value in method.network.state_dict().items()}
-
-
 def noise_reduction_db(cases, taps, psd):
     """Mean over cases, of the reference spectrum: the objective without its other terms."""
     weights = ("risk_weight", "gain_weight", "correction_weight", "smoothness_weight")
@@ -60,18 +56,3 @@ def test_training_learns_one_path(objective, psd):
     method = E2eCfg.fit(cases, objective, config, seed=0, n_fft=N_FFT)
     assert method.name == "e2e_cfg"
     assert noise_reduction_db(cases, method.design(support_estimates(cases)).taps, psd) > 6
-
-
-def test_design_depends_on_path_alone(objective):
-    """A batch gives each ear what it gets alone, in the paths' own precision."""
-    cases, config = training_set(3), load_config("prime", n_updates=5)
-    method = E2eCfg.fit(cases, objective, config, seed=0, n_fft=N_FFT, learning_rate=1e-2)
-    paths = support_estimates(cases)
-    together = method.design(paths).taps
-    scale = together.abs().max().item()
-    assert (together[0] - together[1]).abs().max() > 1e-2 * scale
-    # Float32, layer after layer.
-    torch.testing.assert_close(together[1:2], method.design(paths[1:2]).taps, rtol=0, atol=1e-4 * scale)
-    double = method.design(paths.to(torch.float64)).taps
-    assert double.dtype == torch.float64
-    torch.testing.assert_close(double.float(), together, rtol=0, atol=1e-4 * scale)

@@ -120,17 +120,6 @@ def test_processes_give_same_rows(finished, tmp_path):
     assert found.noise_reduction_db.tolist() == expected.noise_reduction_db.tolist()
 
 
-@pytest.mark.usefixtures("no_figures")
-def test_finished_file_starts_another_run(finished, tmp_path, capsys):
-    """Rows of a file count as finished; without the store the models are not needed."""
-    file = finished.folder / "out" / "rows.parquet"
-    assert main(command(tmp_path, "--methods", "wmmse,fxnlms", "--resume", str(file), "--updates", "9")) == 2
-    assert "updates: found 12, requested 9" in capsys.readouterr().err
-    assert main(command(tmp_path, "--methods", "fir_wiener,prime-log", "--resume", str(file))) == 0
-    assert "1 of 3 tasks were already finished" in capsys.readouterr().out
-    assert set(read_rows(tmp_path / "out").method) == {"fir_wiener", "prime-log", "wmmse", "ratio_base_held_band"}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -154,13 +143,6 @@ def test_mistaken_request_is_one_line(tmp_path, capsys, options, message):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
-
-
-def test_configuration_file_yields_to_options(tmp_path):
-    file = tmp_path / "run.toml"
-    file.write_text('dataset = "simulated"\nout = "elsewhere"\nquick = true\nseeds = 4\n')
-    found = parse(["--config", str(file), "--seeds", "2"])
-    assert (found.dataset, found.splits, found.seeds, found.quick) == ("simulated", 1, 2, True)
 
 
 def test_methods_keep_order_and_bring_generator():

@@ -60,13 +60,3 @@ def test_scores_equal_plain_evaluation(noise, pair, taps):
         assert score.band_db == pytest.approx(plain.mean((0, 1)).tolist(), abs=tolerance)
         assert score.noise_reduction_db == pytest.approx(expected_nr, abs=tolerance)
         assert score.amplification_db == pytest.approx(expected_amp, abs=tolerance)
-
-
-def test_late_cut_row_is_score_on_cut_primary(noise, pair, taps):
-    cut = pair.primary.copy()
-    cut[2048:] = 0
-    score = TimeDomainScore(noise)
-    shorter = type(pair)(pair.listener, pair.ear, pair.condition, pair.fit, cut, pair.secondary)
-    (whole,), (expected,) = score(pair, taps), score(shorter, taps)
-    assert whole.late_cut_noise_reduction_db == expected.noise_reduction_db
-    assert whole.late_cut_amplification_db == expected.amplification_db
