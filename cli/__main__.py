@@ -160,8 +160,8 @@ def _paths(
     if (primary is None) != (secondary is None) or (bool(ears) == (primary is not None)):
         raise click.UsageError("give measurements (EARS), or one file each with --primary and --secondary")
     if primary is not None and secondary is not None:
-        found = inputs.separate(rate_hz, primary=primary, secondary=secondary, feedback=feedback)
-        return tables.noted(found), {}
+        given = inputs.separate(rate_hz, primary=primary, secondary=secondary, feedback=feedback)
+        return tables.noted(given), {}
     measured: list[tuple[str, Json]] = []
     settings: Json = {}
     for file in ears:

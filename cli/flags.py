@@ -20,7 +20,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 def output_flag(text: str, **more: Any) -> Callable[[Command], Command]:
     """Make the flag for the file that a command writes."""
-    return click.option("-o", "--output", **({"type": FILE, "help": text} | more))
+    return click.option("-o", "--output", help=text, **{"type": FILE, **more})
 
 
 def with_service(command: Command) -> Command:

@@ -92,7 +92,9 @@ class Address(Route):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Match as Starlette does, and note this address in the scope, for metrics."""
         match, found = super().matches(scope)
-        return match, found if match is Match.NONE else found | {"route": self}
+        if match is not Match.NONE:
+            found["route"] = self
+        return match, found
 
 
 class Addresses(list[Address]):
