@@ -422,25 +422,17 @@ def verify(
     if "conditions" in paths:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
     document = inputs.filter_document(control_filter) if inputs.is_document(control_filter) else {}
-    is_exported = "coefficients" in document
-    if is_exported:
-        if output is not None:
-            raise click.UsageError("-o: only 2048 taps can be trimmed; give the file that `prime-anc design` wrote")
-        body = paths | inputs.exported_fields(document, paths) | {"takes": takes}
-    else:
-        fields = inputs.filter_fields(control_filter, file_rate)
-        body = tables.noted(inputs.as_verified(paths, control_filter)) | fields | {"takes": takes}
-        body |= {"prediction": document["prediction"]} if "prediction" in document else {}
+    fields = inputs.filter_fields(control_filter, file_rate)
+    body = tables.noted(inputs.as_verified(paths, control_filter)) | fields | {"takes": takes}
+    body |= {"prediction": document["prediction"]} if "prediction" in document else {}
     answer = _answer(service.ask("/verify", body), output, as_json)
     if not as_json:
         tables.comparison(answer)
         trim = answer.get("trim") or {}
         if trim:
-            # The service trims only taps, not sections.
-            expected = "" if is_exported else f"; {trim['predicted_noise_reduction_db']:.1f} dB to expect"
             click.echo(
                 f"trim: gain {trim['gain_db']:+.1f} dB, delay {trim['delay_samples']:+.2f} samples"
-                f"{', inverted' if trim.get('invert') else ''}{expected}"
+                f"{', inverted' if trim.get('invert') else ''}; {trim['predicted_noise_reduction_db']:.1f} dB to expect"
             )
     tables.findings(answer["diagnosis"], "found")
     if any(item["code"] != "as_predicted" for item in answer["diagnosis"]):
@@ -555,7 +547,12 @@ def targets(as_json: bool) -> None:
 @main.command()
 @with_paths
 @options_of(DesignFields, but=("latency_samples", "leave_one_out"))
-@output_flag("HTML file.", default=Path("report.html"), show_default=True)
+@output_flag(
+    "File: .html, .pdf (with the extra `pdf`); may be given again.",
+    multiple=True,
+    default=[Path("report.html")],
+    show_default=True,
+)
 @click.option(
     "--controller", type=FILE, help="File of `prime-anc hybrid`, whose controller runs beside the filter."
 )
@@ -568,21 +565,20 @@ def report(
     options: Json,
     files: tuple[Path, ...],
     controller: Path | None,
-    output: Path,
+    output: Sequence[Path],
     listener: str,
     ear: str | None,
 ) -> None:
     """Write a page about a design, with tables and plots, to hand over.
 
     Date, files and their verdicts, model, noise reduction beside the Wiener filter's, |W|, what latency costs, the loop
-    through a feedback path, and realisations. A browser prints it, or saves it as PDF.
+    through a controller or a feedback path, and realisations.
     """
-    from cli.report import About, compose
+    from cli.report import About, as_pdf, compose
 
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise click.BadParameter(
-            f"{output}: it is written as HTML; name it .html, and let a browser save it as PDF"
-        )
+    for file in output:
+        if file.suffix.lower() not in (".html", ".htm", ".pdf"):
+            raise click.BadParameter(f"{file}: name it .html or .pdf")
     if controller is not None:
         found = inputs.filter_fields(controller).get("controller")
         if found is None:
@@ -590,7 +586,9 @@ def report(
         paths |= {"controller": found}
     verdicts = {file.name: inputs.verdict(file) for file in files}
     about = About(listener, f"{ear} ear" if ear else "", verdicts)
-    _save(output, compose(service, paths, options, about).encode())
+    page = compose(service, paths, options, about)
+    for file in output:
+        _save(file, as_pdf(page) if file.suffix.lower() == ".pdf" else page.encode())
 
 
 @main.command()
