@@ -86,7 +86,8 @@ def with_service(command: Command) -> Command:
 def with_paths(command: Command) -> Command:
     """Add arguments and options for measured paths; the command gets `paths`, fields of a request.
 
-    A command that takes a filter's file also gets `file_rate`, one with `files` their names.
+    A command that takes a filter's file also gets `file_rate`, one with `files` their names. All but one that designs
+    a controller take one that runs.
     """
     takes_filter = "file_rate" in command.__annotations__
     takes_files = "files" in command.__annotations__
@@ -136,6 +137,7 @@ def with_paths(command: Command) -> Command:
         sign: str | None,
         weights: Sequence[float],
         noise: Path | None,
+        controller: str | None = None,
         **given: Any,
     ) -> None:
         paths, settings = _paths(ears, primary, secondary, feedback, side, file_rate)
@@ -143,6 +145,8 @@ def with_paths(command: Command) -> Command:
         given |= {name: value for name, value in settings.items() if given.get(name, ...) is None}
         if sign is not None:
             paths["sign"] = sign
+        if controller is not None:
+            paths["controller"] = inputs.controller(controller)
         if weights:
             conditions = paths.get("conditions", ())
             if len(weights) != len(conditions):
@@ -160,7 +164,10 @@ def with_paths(command: Command) -> Command:
         given |= {"files": (*ears, *(file for file in (primary, secondary) if file))} if takes_files else {}
         command(paths=paths, **given)
 
-    return run
+    if "wishes" in command.__annotations__:
+        return run
+    text = "Controller that runs beside the filter: a published one's name, or a file of `prime-anc hybrid`."
+    return click.option("--controller", help=text)(run)
 
 
 def _paths(
@@ -204,6 +211,12 @@ def _as_verified(paths: Json, control_filter: Path) -> Json:
     changed, notes = inputs.as_verified(paths, control_filter)
     tables.notes(notes)
     return changed
+
+
+def _filter(file: Path, rate_hz: float | None, paths: Json) -> Json:
+    """Return the fields of a filter's file; a controller that was named replaces the file's."""
+    fields = inputs.filter_fields(file, rate_hz)
+    return fields | {name: paths[name] for name in ("controller",) if name in paths}
 
 
 def _by_measurement(paths: Json) -> list[tuple[str, Json]]:
@@ -311,6 +324,7 @@ def design(
     """
     body = paths | options
     answer = _answer(service.ask("/refine", body), None, as_json)
+    answer |= {"controller": paths["controller"]} if "controller" in paths else {}
     if output is not None:
         _write_filter(service, answer, paths, output)
     if not as_json:
@@ -378,7 +392,7 @@ def evaluate(
     service: ServiceClient, control_filter: Path, paths: Json, file_rate: float | None, as_json: bool
 ) -> None:
     """Predict the effect of a filter on these measurements."""
-    fields = inputs.filter_fields(control_filter, file_rate)
+    fields = _filter(control_filter, file_rate, paths)
     paths = _as_verified(paths, control_filter)
     for label, ear in _by_measurement(paths):
         answer = _answer(service.ask("/evaluate", ear | fields), None, as_json)
@@ -453,7 +467,7 @@ def verify(
             raise click.UsageError("-o: only 2048 taps can be trimmed; give the file that `prime-anc design` wrote")
         body = paths | inputs.exported_fields(document, paths) | {"takes": takes}
     else:
-        fields = inputs.filter_fields(control_filter, file_rate)
+        fields = _filter(control_filter, file_rate, paths)
         body = _as_verified(paths, control_filter) | fields | {"takes": takes}
         body |= {"prediction": document["prediction"]} if "prediction" in document else {}
     answer = _answer(service.ask("/verify", body), output, as_json)
@@ -518,7 +532,7 @@ def export(
     """
     target = _target(target_name, sections, taps, rate, number_format)
     text = _text_kind(target_name)
-    fields = inputs.filter_fields(control_filter, file_rate)
+    fields = _filter(control_filter, file_rate, paths)
     body: Json = _as_verified(paths, control_filter) | options | fields | {"target": target}
     answered = service.ask("/export", body)
     answer = _answer(answered, None, as_json)
@@ -580,9 +594,6 @@ def targets(as_json: bool) -> None:
 @with_paths
 @options_of(DesignFields, but=("latency_samples", "leave_one_out"))
 @click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="HTML file.")
-@click.option(
-    "--controller", type=FILE, help="File of `prime-anc hybrid`, whose controller runs beside the filter."
-)
 @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
 @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
 @click.option("--store", help="Folder or URL of further models, without --url.")
@@ -592,7 +603,6 @@ def report(
     paths: Json,
     options: Json,
     files: tuple[Path, ...],
-    controller: Path | None,
     output: Path,
     url: str | None,
     key: str | None,
@@ -611,11 +621,6 @@ def report(
         raise click.BadParameter(
             f"{output}: it is written as HTML; name it .html, and let a browser save it as PDF"
         )
-    if controller is not None:
-        found = inputs.filter_fields(controller).get("controller")
-        if found is None:
-            raise click.BadParameter(f"{controller}: it has no controller; give what `prime-anc hybrid` wrote")
-        paths |= {"controller": found}
     verdicts = {file.name: inputs.verdict(file) for file in files}
     with connect(url, key, store) as service:
         about = About(listener, f"{ear} ear" if ear else "", verdicts)
@@ -659,6 +664,9 @@ def models(service: ServiceClient, as_json: bool) -> None:
         ("name", "version", "in memory"),
         [(item["name"], item["version"], "yes" if item.get("resident") else "") for item in answer["models"]],
     )
+    for item in answer["controllers"]:
+        size = f"{len(item['sos'])} sections at {item['sample_rate']:g} Hz"
+        click.echo(f"controller {item['name']}, version {item['version']}: {size}")
 
 
 def _target(

@@ -16,16 +16,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hardware.hybrid import design_for_all, design_hybrid
 from hardware.realise import Target
+from synthesis.controller import Controller
 from synthesis.design import design
 from synthesis.generator_config import GeneratorConfig, Realisation
 from synthesis.methods import STARTS
 from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths, ControlFilter
+from synthesis.plausibility import SupportPrior
 from synthesis.profiles import PROFILES, profile_for_resolution
 from synthesis.start.generator import Generator
-from synthesis.types import DesignOptions, ModelParameters, Paths, Problem
+from synthesis.types import Design, DesignOptions, ModelParameters, Paths, Problem
 from synthesis.update import refine
 from training.baselines.adaptive import FxLms, FxNlms, WeightedFxLms
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
@@ -45,6 +48,7 @@ from training.rows import PER_NOISE, RunFolder
 from training.scoring import START_SAMPLES
 from training.trainer import GroupTrainer, ReportUpdate, save_state
 from training.training_set import TrainingSet
+from training.wearing import wearing_of
 
 # Profiles and numbers of Gauss-Newton updates that get a row beside the filter without updates.
 Updates = tuple[tuple[str, int], ...]
@@ -53,6 +57,9 @@ TO_THREE: Updates = tuple((profile, k) for profile in ("paper", "fast") for k in
 TO_FOUR: Updates = tuple((profile, k) for profile in ("paper", "fast") for k in (1, 2, 3, 4))
 # A subset, because every ear has two dozen calibrations.
 BY_RECORDING: Updates = (("paper", 3), ("fast", 1), ("fast", 3))
+
+# Of filters beside a controller, whose designs take longest.
+CONTROLLED: Updates = (("fast", 3),)
 
 TIMED_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
 
@@ -67,6 +74,8 @@ class Filter:
     profile: str
     # Time of the design with resident paths.
     core_ms: float
+    # What runs beside it on the error microphone.
+    controller: Controller | None = None
 
 
 class Designer(Protocol):
@@ -87,9 +96,12 @@ class Served:
     method: str
     # Ceiling without updates; updates of `fast` have the service's default, those of `paper` none.
     max_gain_db: float = np.inf
+    # What runs beside all filters.
+    controller: Controller | None = None
 
     @cached_property
-    def _model(self) -> Model:
+    def model(self) -> Model:
+        """Return the model on the core."""
         return Model.on("cpu", self.parameters)
 
     def filters(self, measurements: Measurements, index: int, updates: Updates) -> Iterator[Filter]:
@@ -98,10 +110,21 @@ class Served:
         for profile, k in (("", 0), *updates):
             name = profile_for_resolution(profile or "fast", measurements.window)
             ceiling_db = self.max_gain_db if not k else DEFAULT_MAX_GAIN_DB if profile == "fast" else np.inf
-            options = DesignOptions(self.method, k, name)
-            made = design(Problem((paths,), max_gain_db=ceiling_db), options, self._model)
+            problem = Problem((paths,), max_gain_db=ceiling_db, controller=self.controller)
+            made, controller = self._designed(problem, DesignOptions(self.method, k, name))
             core_ms = sum(made.times_ms.get(stage, 0.0) for stage in TIMED_STAGES)
-            yield Filter(torch.from_numpy(made.taps), k, profile, core_ms)
+            yield Filter(torch.from_numpy(made.taps), k, profile, core_ms, controller)
+
+    def _designed(self, problem: Problem, options: DesignOptions) -> tuple[Design, Controller | None]:
+        return design(problem, options, self.model), self.controller
+
+
+class ServedHybrid(Served):
+    """A method of the service, with a controller for each ear (`POST /hybrid`)."""
+
+    def _designed(self, problem: Problem, options: DesignOptions) -> tuple[Design, Controller]:
+        made = design_hybrid(problem, options, self.model)
+        return made.design, made.controller
 
 
 class Baseline(Protocol):
@@ -218,6 +241,12 @@ class SupportSet:
     def untrained(self, layout: GeneratorConfig | None = None) -> ModelParameters:
         """Return the parameters of a model whose generator is unused."""
         return self.parameters(Generator(layout or GeneratorConfig.prime_log()))
+
+    def worn(self) -> ModelParameters:
+        """Return the same with the support's changes by wearing, which plants of a controller need."""
+        support = SupportPrior(self.measurements.support_statistics(self.listeners))
+        wearing = wearing_of(self.data.configuration.data, self.data.dataset, self.listeners)
+        return replace(self.untrained(), support=support, wearing=wearing)
 
     def training_set(self, config: TrainingConfig) -> TrainingSet:
         """Return cases and mixtures of the support."""
@@ -386,6 +415,15 @@ def _path_independent(s: SupportSet) -> Designer:
     return Designed(PathIndependentCorrection.fit(s.standard()[0], s.generator("prime")))
 
 
+def _hybrid_shared(s: SupportSet) -> Designer:
+    parameters, measured = s.worn(), s.measurements
+    indices = [n for n in measured.indices(s.listeners) if measured.pairs[n].condition == "original"]
+    ears = [Problem((measured_paths(measured, index),)) for index in indices]
+    options = DesignOptions("wmmse", 3, profile_for_resolution("fast", measured.window))
+    controller, _ = design_for_all(ears, options, Model.on("cpu", parameters))
+    return Served(parameters, "wmmse", DEFAULT_MAX_GAIN_DB, controller)
+
+
 def _realised(target: Target, name: str) -> dict[str, Method]:
     return {
         name: Method(lambda s: Designed(IndividualRealisation(s.psd, target))),
@@ -410,6 +448,7 @@ METHODS: Mapping[str, Method] = {
     **{name: _served(name) for name in STARTS},
     "wmmse_shared": _fixed(SupportSharedWmmse.fit),
     **{name: method for name, method in ON_HARDWARE.items() if name.endswith("_shared")},
+    "hybrid_shared": Method(_hybrid_shared, CONTROLLED, "split"),
     "fomaml": Method(_fomaml, TO_THREE, "split"),
     "selective": _fixed(SelectiveFixedFilter.fit),
     "generative": Method(_generative, rests_on="seed"),
@@ -419,6 +458,7 @@ METHODS: Mapping[str, Method] = {
     "prime_shuffled_phase": Method(_shuffled_phase, rests_on="seed", needs_generator=True),
     "prime_path_independent": Method(_path_independent, rests_on="seed", needs_generator=True),
     "wmmse": _served("wmmse"),
+    "hybrid": Method(lambda s: ServedHybrid(s.worn(), "wmmse", DEFAULT_MAX_GAIN_DB), CONTROLLED, "split"),
     **{f"wmmse_pcg_{n_iterations}": _pcg(n_iterations) for n_iterations in (32, 64, 128, 256, 512, 1024, 2048)},
     **{name: method for name, method in ON_HARDWARE.items() if not name.endswith("_shared")},
     "iterative_fir": Method(lambda s: Designed(IterativeFir(s.psd.cpu()))),

@@ -366,6 +366,7 @@ def quality(section: Section, designs: Sequence[DesignRow] | None = None) -> pd.
                 **{title: mean[column] for column, title in COLUMNS.items() if title != "NR dB"},
                 "loudest band above 8.9 kHz": group.worst_high_band_db.max(),
                 "ears above +3 dB there, %": 100 * mean["loud_high_band"],
+                **({"unstable": int((group.stable == False).sum())} if "stable" in group else {}),  # noqa: E712
                 **counts(group),
             }
         )

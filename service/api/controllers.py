@@ -118,7 +118,7 @@ def _running(value: object) -> RunningController | None:
     return found
 
 
-ControllerField = Annotated[Any, PlainValidator(_running, json_schema_input_type=RunningController)]
+ControllerField = Annotated[Any, PlainValidator(_running, json_schema_input_type=RunningController | str)]
 
 
 class ControllerWishes(StrictModel, ControllerFields):

@@ -107,12 +107,24 @@ class ReadingRoute(APIRoute):
         if "content-encoding" in request.headers:
             content = expanded(content, media_type)
         document = as_document(parse_json(content) if media_type == JSON else parse_tensors(content), kind)
-        if options:
-            items = document.get("items")
-            for item in items if isinstance(items, list) else [document]:
-                if isinstance(item, dict):
+        items = document.get("items")
+        for item in items if isinstance(items, list) else [document]:
+            if isinstance(item, dict):
+                if options:
                     _add(item, options)
+                if isinstance(item.get("controller"), str) and getattr(kind, "takes_published", False):
+                    item["controller"] = await _published(request, item["controller"], item.get("sign"))
         return document
+
+
+async def _published(request: Request, reference: str, sign: object) -> Document:
+    """Return a published controller as a request would state it in its sign."""
+    visit: Visit = request.state.visit
+    found = await visit.service.engine.models.controller(reference)
+    document = found.model_dump(include={"sos", "sample_rate", "latency_us", "number_format"})
+    rows = np.array(found.sos)
+    rows[0, :3] *= -1 if sign == "plus" else 1
+    return document | {"sos": rows}
 
 
 def body_type(route: APIRoute) -> type[BaseModel]:
