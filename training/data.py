@@ -45,13 +45,7 @@ SNRS_DB = (None, 40.0, 20.0)
 
 @dataclass(frozen=True)
 class Split:
-    """One partition of the listeners: `support` trains, `query` is held out; both ascending.
-
-    Raises
-    ------
-    DatasetError
-        A listener or a recording is on both sides, or a side is empty.
-    """
+    """One partition of the listeners: `support` trains, `query` is held out; both ascending."""
 
     index: int
     support: tuple[str, ...]
@@ -59,24 +53,6 @@ class Split:
     # Recordings for training; empty, with query_recordings, if all may train and score.
     support_recordings: tuple[str, ...] = ()
     query_recordings: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        shared = sorted(
-            set(self.support).intersection(self.query)
-            | set(self.support_recordings).intersection(self.query_recordings)
-        )
-        if shared:
-            raise DatasetError(f"split {self.index}: found {', '.join(shared)} in support and in query")
-        if bool(self.support_recordings) != bool(self.query_recordings):
-            raise DatasetError(
-                f"split {self.index}: found {len(self.support_recordings)} support and "
-                f"{len(self.query_recordings)} query recordings, expected some of each or none"
-            )
-        if not self.support or not self.query:
-            raise DatasetError(
-                f"split {self.index}: found {len(self.support)} support and {len(self.query)} query "
-                "listeners, expected at least one of each"
-            )
 
 
 @dataclass(frozen=True)

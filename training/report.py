@@ -1,7 +1,7 @@
 """Tables and figures of an experiment from its rows alone: `python -m training.report RUN [OUT]`.
 
-RUN is the folder of a run or a file like its `rows.parquet` (`docs/results/*.parquet`). `tables.md`, `splits.md` and
-the figures are written into OUT (default: the folder). From top to bottom: rows -> checked rows -> sections (one
+RUN is the folder of a run or a file like its `rows.parquet` (`docs/results/*.parquet`). `tables.md` and the figures
+are written into OUT (default: the folder). From top to bottom: rows -> checked rows -> sections (one
 window, one group of conditions) -> tables -> figures.
 
 Means are the paper's: over ears, conditions and seeds within a listener, over listeners within a split, over
@@ -162,7 +162,6 @@ def write_report(run: Path, out: Path | None = None) -> str:
         parts += [f"## {section.title('Tables')}", *section_tables(section)]
     text = "\n\n".join(part for part in parts if part) + "\n"
     (out / "tables.md").write_text(text)
-    (out / "splits.md").write_text("\n\n".join(every_split(section) for section in found) + "\n")
     figures.draw(found, rows[rows.method == PER_NOISE], out)
     return text
 
@@ -483,18 +482,6 @@ def by_each_split(section: Section) -> str:
     table = cells.unstack("split").sort_index(axis=1).reindex(list(section.designs)).fillna("")
     table.insert(0, "design", [section.name(design) for design in section.designs])
     return f"### {section.title('NR / AMP in dB, split by split')}\n\n{markdown(table)}"
-
-
-def every_split(section: Section) -> str:
-    """Tabulate all figures of all designs in all splits."""
-    means = split_means(section.rows, list(COLUMNS)).rename(columns=COLUMNS).reset_index()
-    place = {design: n for n, design in enumerate(section.designs)}
-    designs = [as_design(key) for key in means[DESIGN].itertuples(index=False, name=None)]
-    means.insert(0, "design", [section.name(design) for design in designs])
-    means = means.assign(place=[place[design] for design in designs]).sort_values(["split", "place"])
-    return (
-        f"## {section.title('All figures, split by split')}\n\n{markdown(means.drop(columns=[*DESIGN, 'place']))}"
-    )
 
 
 def by_recording(rows: pd.DataFrame) -> str:

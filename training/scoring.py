@@ -130,7 +130,7 @@ class TimeDomainScore:
 
     def _response(self, controller: Controller) -> Tensor:
         """Evaluate K on the score's grid."""
-        frequency_hz = np.fft.rfftfreq(self._n_fft, 1 / SAMPLE_RATE_HZ)
+        frequency_hz = np.fft.rfftfreq(self._n_fft, 1 / SAMPLE_RATE_HZ).astype(np.float64)
         return torch.from_numpy(controller.response(frequency_hz)).to(self._reference.dtype)
 
     def _spectrum(self, path: NDArray[np.float64]) -> Tensor:

@@ -157,30 +157,6 @@ class GroupTrainer:
             draws.append((places, alphas, self.objective.draw(config.batch_size, rng)))
         return tuple(np.concatenate(item) for item in zip(*draws, strict=True))
 
-    def save_members(self, files: Sequence[Path]) -> None:
-        """Write each model's state as that of a group of one, from which it can continue alone."""
-        state = self._state()
-        for place, file in enumerate(files):
-            one = slice(place, place + 1)
-            moments = {
-                number: {name: value if name == "step" else value[one].clone() for name, value in values.items()}
-                for number, values in state["optimiser"]["state"].items()
-            }
-            member = {
-                "update": self.update,
-                "seeds": self.seeds[one],
-                "generator": {name: item[one].clone() for name, item in state["generator"].items()},
-                "optimiser": state["optimiser"] | {"state": moments},
-            }
-            save_state(file, member)
-
-    @staticmethod
-    def updates_in(state_file: Path) -> int:
-        """Return the updates done in a state file; 0 if there is none."""
-        if not state_file.exists():
-            return 0
-        return int(torch.load(state_file, weights_only=True, map_location="cpu")["update"])
-
     def _state(self) -> dict[str, Any]:
         return {
             "update": self.update,

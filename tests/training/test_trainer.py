@@ -181,27 +181,6 @@ def test_group_resumed_after_kill_equals_unbroken_one(measurements, tmp_path, mo
         assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_model_goes_on_alone_from_part_of_groups_state(measurements, tmp_path):
-    """The second of three models: four updates in the group and four alone end as eight in the group, but for
-    rounding; a finished group's members have nothing left to do."""
-    files = [tmp_path / f"{number}.pt" for number in range(3)]
-    config, objective, sets = group_parts(measurements, n_updates=8)
-    group = GroupTrainer(config, TWO_IN_A_NORM, sets, objective, seeds=(5, 3, 5), device=CPU)
-    start = weights(group.group.generators[1])
-    for _ in range(4):
-        group.train_step()
-    group.save_members(files)
-    assert [GroupTrainer.updates_in(file) for file in files] == [4, 4, 4]
-    together = weights(group.train()[1])
-    by_itself = weights(*alone(config, TWO_IN_A_NORM, sets[1], objective, seed=3, state_file=files[1]).train())
-    for name, expected in together.items():
-        assert (by_itself[name] - expected).norm() < 0.1 * (expected - start[name]).norm(), name
-    group.save_members(files)
-    trainer = alone(config, TWO_IN_A_NORM, sets[1], objective, seed=3, state_file=files[1])
-    assert trainer.update == 8
-    assert all(torch.equal(value, together[name]) for name, value in weights(*trainer.train()).items())
-
-
 def test_sets_that_models_share_are_pooled_once(measurements):
     _, _, (first, second, third) = group_parts(measurements)
     pool, begins = TrainingSet.pool([first, second, first, third])

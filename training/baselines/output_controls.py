@@ -9,7 +9,6 @@ the mean of (log|W| - log A_base)^2, W the realised filter's response.
 from __future__ import annotations
 
 import math
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -63,11 +62,6 @@ class OutputControlNetwork(FilterNetwork):
             nn.Conv1d(width + N_STATISTICS, width, 1), nn.GroupNorm(config.n_groups, width), nn.SiLU(), last
         )
 
-    @property
-    def n_parameters(self) -> int:
-        """Return the number of trained parameters: 151,641 with minimum phase, 151,682 with a phase output."""
-        return sum(parameter.numel() for parameter in self.parameters())
-
     def forward(self, paths: AcousticPaths) -> NetworkOutput:
         """Compute taps [batch, 2048] and log|W| - log A_base [batch, n_bins]."""
         inputs = PathInputs.read(paths, self.config.n_fft, self.config.base)
@@ -91,12 +85,6 @@ class OutputControl(NetworkMethod):
     """One of OUTPUT_CONTROLS."""
 
     network: OutputControlNetwork
-
-    def without_phase(self) -> Self:
-        """Return the same network with its phase output unused: minimum phase."""
-        network = copy(self.network)
-        network.has_phase = False
-        return type(self)(self.name, network)
 
     @classmethod
     def fit(
