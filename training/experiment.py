@@ -81,8 +81,6 @@ def run(configuration: Configuration) -> str:
     tasks = list_tasks(data, methods, splits)
     folder = RunFolder(configuration.out)
     with exclusive(configuration.out):
-        if configuration.resume is not None:
-            folder.resume(configuration.resume, data.settings())
         start = {"options": configuration.model_dump(mode="json"), "environment": environment(data.device)}
         folder.open(data.settings(), start)
         announce(data, methods, splits)

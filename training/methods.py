@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -32,11 +32,12 @@ from synthesis.types import Design, DesignOptions, ModelParameters, Paths, Probl
 from synthesis.update import refine
 from training.baselines.adaptive import FxLms, FxNlms, WeightedFxLms
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
-from training.baselines.e2e_cfg import E2eCfg
+from training.baselines.e2e_cfg import LEARNING_RATE, E2eCfgNetwork
 from training.baselines.fomaml import N_POOLED_UPDATES, Fomaml
-from training.baselines.generative import N_UPDATES, GenerativeFixedFilter
+from training.baselines.generative import N_UPDATES, fit_generative
 from training.baselines.iterative_fir import IterativeFir
-from training.baselines.output_controls import OUTPUT_CONTROLS, OutputControl
+from training.baselines.network_training import FilterNetwork, NetworkMethod
+from training.baselines.output_controls import OUTPUT_CONTROLS, output_control
 from training.baselines.realised import IndividualRealisation, SupportSharedRealisation
 from training.baselines.selective import SelectiveFixedFilter
 from training.baselines.wmmse import SupportSharedWmmse, WmmsePcg
@@ -257,15 +258,6 @@ class SupportSet:
         config = self.data.configuration.training("prime")
         return self.training_set(config), config
 
-    def network_options(self) -> dict[str, Any]:
-        """Return the options that all trained baselines share."""
-        return {
-            "seed": self.seed,
-            "n_fft": self.data.dataset.n_fft,
-            "state_file": self.folder.state_file(self.name),
-            "progress": progress_line(self.name),
-        }
-
     def generator(self, method: str) -> Generator:
         """Return the trained generator of a method for this split and seed, training it if missing."""
         recipe = METHODS[method].recipe
@@ -363,11 +355,22 @@ def _adaptive(method: Baseline) -> Method:
     return Method(lambda s: Designed(method, true_paths=True), true_paths=True)
 
 
-def _network(fit: Callable[..., Baseline], **options: Any) -> Method:
+def _network(name: str, build: Callable[[int], FilterNetwork], **changes: Any) -> Method:
     def fitted(s: SupportSet) -> Designer:
         training_set, config = s.standard()
         loss = objective(config, s.measurements, s.data.device)
-        return Designed(fit(training_set, loss, config, **options, **s.network_options()))
+        return Designed(
+            NetworkMethod.fit(
+                name,
+                lambda: build(s.data.dataset.n_fft),
+                training_set,
+                loss,
+                config.model_copy(update=changes),
+                seed=s.seed,
+                state_file=s.folder.state_file(s.name),
+                progress=progress_line(s.name),
+            )
+        )
 
     return Method(fitted, rests_on="seed")
 
@@ -395,15 +398,9 @@ def _fomaml(s: SupportSet) -> Designer:
 
 
 def _generative(s: SupportSet) -> Designer:
-    return Designed(
-        GenerativeFixedFilter.fit(
-            s.standard()[0],
-            s.psd,
-            seed=s.seed,
-            n_updates=s.data.configuration.updates or N_UPDATES,
-            progress=progress_line(s.name),
-        )
-    )
+    n_updates = s.data.configuration.updates or N_UPDATES
+    progress = progress_line(s.name)
+    return Designed(fit_generative(s.standard()[0], s.psd, seed=s.seed, n_updates=n_updates, progress=progress))
 
 
 def _shuffled_phase(s: SupportSet) -> Designer:
@@ -452,9 +449,9 @@ METHODS: Mapping[str, Method] = {
     "fomaml": Method(_fomaml, TO_THREE, "split"),
     "selective": _fixed(SelectiveFixedFilter.fit),
     "generative": Method(_generative, rests_on="seed"),
-    "e2e_cfg": _network(E2eCfg.fit),
+    "e2e_cfg": _network("e2e_cfg", E2eCfgNetwork, learning_rate=LEARNING_RATE),
     **{name: _generator(name, recipe) for name, recipe in RECIPES.items()},
-    **{name: _network(OutputControl.fit, control=name) for name in OUTPUT_CONTROLS},
+    **{name: _network(name, partial(output_control, name)) for name in OUTPUT_CONTROLS},
     "prime_shuffled_phase": Method(_shuffled_phase, rests_on="seed", needs_generator=True),
     "prime_path_independent": Method(_path_independent, rests_on="seed", needs_generator=True),
     "wmmse": _served("wmmse"),

@@ -276,7 +276,6 @@ def section_tables(section: Section) -> list[str]:
         starts(section),
         pairs(section),
         f"### {section.title('All designs')}\n\n{markdown(quality(section))}",
-        *loose_fits(section),
         predictions(section),
         by_each_split(section),
     ]
@@ -462,17 +461,6 @@ def predictions(section: Section) -> str | None:
     return (
         f"### {section.title('Predicted against scored NR')}\n\n{markdown(pd.DataFrame(lines))}" if lines else None
     )
-
-
-def loose_fits(section: Section) -> Iterator[str]:
-    """Tabulate all designs on ears with a slightly loose fit, and with a loose fit."""
-    for fit in ("slightly loose", "loose"):
-        group = section.rows[section.rows.fit == fit]
-        if len(group):
-            title = section.title(
-                f"{fit.capitalize()} fit only: {', '.join(sorted(set(group.listener + ' ' + group.ear)))}"
-            )
-            yield f"### {title}\n\n{markdown(quality(Section(section.window, section.conditions, group)))}"
 
 
 def by_each_split(section: Section) -> str:

@@ -9,7 +9,6 @@ number of bins.
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -30,6 +29,7 @@ from synthesis.start.generator import Generator
 from synthesis.synthesizer import Synthesizer
 from training.config import TrainingConfig
 from training.objective import Objective
+from training.rows import replacing
 from training.training_set import TrainingSet
 
 STATE_EVERY_UPDATES = 250
@@ -284,11 +284,9 @@ def _as_matrix(weight: Tensor) -> Tensor:
 
 
 def save_state(file: Path, state: dict[str, Any]) -> None:
-    """Write a training's state beside the old one and swap, so that a kill leaves one of the two."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f"{file.name}.{os.getpid()}.partial")
-    torch.save(state, beside)
-    os.replace(beside, file)
+    """Write a training's state so that a kill leaves the old or the new one."""
+    with replacing(file) as beside:
+        torch.save(state, beside)
 
 
 def _fresh(config: GeneratorConfig, seed: int) -> Generator:

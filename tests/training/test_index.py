@@ -10,6 +10,7 @@ from scipy.io import savemat
 from training.data import open_dataset
 from training.datasets.index import read_index
 from training.datasets.path_pairs import DatasetError, PathPair
+from training.wearing import wearing_of
 
 HEADING = "listener,ear,condition,primary,secondary,feedback"
 
@@ -84,6 +85,20 @@ def test_what_was_done_to_files_is_in_notes(tmp_path: Path) -> None:
     table(tmp_path, "anna,left,,a.npz,a.npz,")
     dataset = read_index(tmp_path)
     assert "resampled from 96000 to 48000 Hz" in dataset.notes
+
+
+def test_ways_of_wearing_are_learnt_from_conditions(tmp_path: Path) -> None:
+    """Pressing doubles the secondary path of one ear, opening leaves a tenth of another."""
+    normal, primary = response(1), response(0)
+    for name, factor in (("worn", 1.0), ("pressed", 2.0), ("open", 0.1)):
+        np.savez(tmp_path / f"{name}.npz", primary=primary, secondary=factor * normal)
+    rows = ("anna,left,,worn", "anna,left,Pressed,pressed", "bert,left,,worn", "bert,left,open,open")
+    table(tmp_path, *(f"{row}.npz,{row.rpartition(',')[2]}.npz," for row in rows))
+    dataset = read_index(tmp_path)
+    pressed, opened = wearing_of(tmp_path, dataset, dataset.listeners)
+    assert (pressed.name, opened.name) == ("pressed", "open")
+    np.testing.assert_allclose(pressed.gain_db, 6.02, atol=0.01)
+    assert wearing_of(tmp_path, dataset, ("bert",))[0].name == "open"
 
 
 @pytest.mark.parametrize(
