@@ -403,9 +403,9 @@ class ControllerDescription(TypedDict):
     version: Annotated[int, Field(ge=1)]
     digest: str
     dataset: str
-    sos: list[list[float]]
-    sample_rate: float
-    latency_us: float
+    sos: list[list[Number]]
+    sample_rate: Number
+    latency_us: Number
     number_format: str
 
 
