@@ -113,18 +113,19 @@ class ReadingRoute(APIRoute):
                 if options:
                     _add(item, options)
                 if isinstance(item.get("controller"), str) and getattr(kind, "takes_published", False):
-                    item["controller"] = await _published(request, item["controller"], item.get("sign"))
+                    await _put_published(request, item)
         return document
 
 
-async def _published(request: Request, reference: str, sign: object) -> Document:
-    """Return a published controller as a request would state it in its sign."""
+async def _put_published(request: Request, item: Document) -> None:
+    """Replace the reference of a published controller by the controller, in the request's sign."""
     visit: Visit = request.state.visit
-    found = await visit.service.engine.models.controller(reference)
-    document = found.model_dump(include={"sos", "sample_rate", "latency_us", "number_format"})
-    rows = np.array(found.sos)
-    rows[0, :3] *= -1 if sign == "plus" else 1
-    return document | {"sos": rows}
+    found = await visit.service.engine.models.controller(item["controller"])
+    if found is not None:
+        rows = np.array(found.sos)
+        rows[0, :3] *= -1 if item.get("sign") == "plus" else 1
+        others = found.model_dump(include={"sample_rate", "latency_us", "number_format"})
+        item["controller"] = {"sos": rows} | others
 
 
 def body_type(route: APIRoute) -> type[BaseModel]:

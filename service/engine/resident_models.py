@@ -118,20 +118,19 @@ class ResidentModels:
             self._models.move_to_end(model.version)
         return model
 
-    async def controller(self, reference: str) -> PublishedController:
-        """Return a published controller, read at its first use and again after `reload`.
+    async def controller(self, reference: str) -> PublishedController | None:
+        """Return a published controller, read at its first use and again after `reload`; None if there is none.
 
         Raises
         ------
         RefusedJob
-            `unknown-model` if there is none, `model-unavailable` if its file is damaged.
+            `model-unavailable` if its file is damaged.
         """
         if reference not in self._controllers:
             try:
                 self._controllers[reference] = await asyncio.to_thread(self._store.controller, reference)
             except (ModelNotFound, InvalidName):
-                found = "controller: no such controller or version is published; see GET /models"
-                raise RefusedJob("unknown-model", found, field="controller") from None
+                return None
             except Exception as error:  # a damaged store
                 raise self._failure(reference, error, "controller") from error
         return self._controllers[reference]

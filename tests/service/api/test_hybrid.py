@@ -98,8 +98,11 @@ async def test_published_controllers_are_listed_apart(client, published):
 
 @pytest.mark.parametrize("reference", ["ears", "nobody", "No name"])
 async def test_unknown_controller_is_named(client, measured, reference):
-    answer = await client.post("/refine", json=measured | {"controller": reference})
+    body = measured | {"controller": reference}
+    answer = await client.post("/refine", json=body)
     assert (answer.status_code, answer.json()["field"]) == (404, "controller")
+    failed, made = (await ask(client, "/refine", {"items": [body, measured | {"k": 0}]}))["items"]
+    assert (failed["status"], len(made["fir"])) == (404, 2048)
 
 
 async def test_stability_only_condition_has_loop(client, measured):
