@@ -160,13 +160,15 @@ def with_paths(command: Command) -> Command:
             paths["reference_psd"] = psd
         elif "reference_psd" in settings:
             paths["reference_psd"] = settings["reference_psd"]
+        if "controller" in settings and not takes_filter:
+            paths["controller"] = settings["controller"]
         given |= {"file_rate": file_rate} if takes_filter else {}
         given |= {"files": (*ears, *(file for file in (primary, secondary) if file))} if takes_files else {}
         command(paths=paths, **given)
 
     if "wishes" in command.__annotations__:
         return run
-    text = "Controller that runs beside the filter: a published one's name, or a file of `prime-anc hybrid`."
+    text = "What runs beside the filter, unless its file says it: a published controller, or a file of `hybrid`."
     return click.option("--controller", help=text)(run)
 
 
@@ -211,12 +213,6 @@ def _as_verified(paths: Json, control_filter: Path) -> Json:
     changed, notes = inputs.as_verified(paths, control_filter)
     tables.notes(notes)
     return changed
-
-
-def _filter(file: Path, rate_hz: float | None, paths: Json) -> Json:
-    """Return the fields of a filter's file; a controller that was named replaces the file's."""
-    fields = inputs.filter_fields(file, rate_hz)
-    return fields | {name: paths[name] for name in ("controller",) if name in paths}
 
 
 def _by_measurement(paths: Json) -> list[tuple[str, Json]]:
@@ -324,9 +320,9 @@ def design(
     """
     body = paths | options
     answer = _answer(service.ask("/refine", body), None, as_json)
-    answer |= {"controller": paths["controller"]} if "controller" in paths else {}
+    beside = paths.pop("controller", None)
     if output is not None:
-        _write_filter(service, answer, paths, output)
+        _write_filter(service, answer if beside is None else answer | {"controller": beside}, paths, output)
     if not as_json:
         rival = service.ask("/refine", body | WIENER).json()
         tables.prediction(answer["prediction"], rival["prediction"])
@@ -392,7 +388,7 @@ def evaluate(
     service: ServiceClient, control_filter: Path, paths: Json, file_rate: float | None, as_json: bool
 ) -> None:
     """Predict the effect of a filter on these measurements."""
-    fields = _filter(control_filter, file_rate, paths)
+    fields = inputs.filter_fields(control_filter, file_rate)
     paths = _as_verified(paths, control_filter)
     for label, ear in _by_measurement(paths):
         answer = _answer(service.ask("/evaluate", ear | fields), None, as_json)
@@ -467,7 +463,7 @@ def verify(
             raise click.UsageError("-o: only 2048 taps can be trimmed; give the file that `prime-anc design` wrote")
         body = paths | inputs.exported_fields(document, paths) | {"takes": takes}
     else:
-        fields = _filter(control_filter, file_rate, paths)
+        fields = inputs.filter_fields(control_filter, file_rate)
         body = _as_verified(paths, control_filter) | fields | {"takes": takes}
         body |= {"prediction": document["prediction"]} if "prediction" in document else {}
     answer = _answer(service.ask("/verify", body), output, as_json)
@@ -532,7 +528,7 @@ def export(
     """
     target = _target(target_name, sections, taps, rate, number_format)
     text = _text_kind(target_name)
-    fields = _filter(control_filter, file_rate, paths)
+    fields = inputs.filter_fields(control_filter, file_rate)
     body: Json = _as_verified(paths, control_filter) | options | fields | {"target": target}
     answered = service.ask("/export", body)
     answer = _answer(answered, None, as_json)

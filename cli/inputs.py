@@ -66,6 +66,8 @@ def ears(
         shown = settings | (
             {"reference_psd": document["noise"].get("name", "")} if "reference_psd" in settings else {}
         )
+        if "controller" in settings:
+            shown |= {"controller": "that it holds"}
         said = ", ".join(f"{name} {value}" for name, value in shown.items())
         remarks += (f"options of this session unless you give others: {said}",)
     return measured, remarks, settings

@@ -14,7 +14,9 @@ const target = () => ({
   sample_rate: +$("rate").value, number_format: $("format").value,
 });
 
-const exportRequest = (more = {}) => requestOf({ ...optionsFor("export"), fir: Float32Array.from(state.design.fir), target: target(), ...more });
+export const beside = ({ controller }) => (controller ? { controller } : {});
+
+const exportRequest = (more = {}) => requestOf({ ...optionsFor("export"), fir: Float32Array.from(state.design.fir), target: target(), ...beside(state.design), ...more });
 
 // Settings of the last export; sections and fewer taps do not depend on the design's taps.
 let realisedFor = "";
@@ -22,7 +24,7 @@ let realisedFor = "";
 export const realise = newest(async () => {
   if (!state.design) { changed("realised"); return; }
   try {
-    const requested = JSON.stringify([target(), { ...optionsFor("export"), reference_psd: state.noise?.name }]);
+    const requested = JSON.stringify([target(), beside(state.design), { ...optionsFor("export"), reference_psd: state.noise?.name }]);
     if (!state.realised || requested !== realisedFor || state.realised.coefficients.taps?.length === state.design.fir.length) {
       state.realised = await ask("export", exportRequest());
       realisedFor = requested;
@@ -69,11 +71,11 @@ const isAsDesigned = () => !state.realised || ($("form").value === "fir" && $("t
 
 async function download() {
   const kind = $("file").value, ear = state.design.name.split(",")[0], what = state.realised ? formOf(state.realised) : "2048 taps";
-  const name = `${ear} ${what} ${$("format").value}`;
+  const name = `${ear} ${what} ${$("format").value}${state.design.controller ? " hybrid" : ""}`;
   if (kind === "json") { saveJson(isAsDesigned() ? state.design : state.realised, `${name}.json`); say(`Saved ${name}.json.`); return; }
-  const suffix = SUFFIXES[kind] ?? kind;
   try {
-    saveFile(await ask("export", exportRequest({ file: kind }), "blob"), `${name}.${suffix}`);
+    const file = await ask("export", exportRequest({ file: kind }), "blob"), suffix = file.type === "application/zip" ? "zip" : SUFFIXES[kind] ?? kind;
+    saveFile(file, `${name}.${suffix}`);
     say(`Saved ${name}.${suffix}.`);
   } catch (error) {
     note("Export", error.message);
@@ -85,7 +87,8 @@ export async function downloadTaps(fir, name) {
   const kind = ["c", "wav", "csv", "mat"].includes($("file").value) ? $("file").value : "c";
   const target = { form: "fir", n_taps: 2048, sample_rate: 48000, number_format: $("format").value };
   try {
-    saveFile(await ask("export", exportRequest({ fir: Float32Array.from(fir), target, file: kind }), "blob"), `${name}.${SUFFIXES[kind] ?? kind}`);
+    const { controller, ...request } = exportRequest({ fir: Float32Array.from(fir), target, file: kind });
+    saveFile(await ask("export", request, "blob"), `${name}.${SUFFIXES[kind] ?? kind}`);
   } catch (error) {
     note("Export", error.message);
   }
@@ -98,7 +101,8 @@ function showForm() {
 }
 
 export function startLoading() {
-  on(["design"], realise);
+  on(["rest"], realise);
+  on(["design"], () => { if (!state.design) realise(); });
   for (const id of ["form", "taps", "format", "rate"]) $(id).addEventListener("change", () => { showForm(); realise(); });
   $("target").addEventListener("change", () => { takeTarget(); showForm(); });
   $("sections").addEventListener("input", realise);

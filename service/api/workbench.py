@@ -17,6 +17,7 @@ from hardware.targets import targets
 from service.api.options import RefineOptions, option_fields
 from service.api.request_types import DesignItem, ExportBody
 from service.calibration.verify_body import VerifyBody
+from synthesis.options import controller_schemas
 
 FOLDER = Path(str(files("workbench")))
 KINDS = (".html", ".js", ".css", ".json")
@@ -30,11 +31,12 @@ HEADERS = {
 
 
 def options_document() -> bytes:
-    """Return what the page makes its controls from: the option model, the kinds of requests, devices and files."""
+    """Return what the page makes its controls from: the options, the kinds of requests, devices and files."""
     bodies: dict[str, type[BaseModel]] = {"refine": DesignItem, "export": ExportBody, "verify": VerifyBody}
     return orjson.dumps(
         {
             "design": RefineOptions.model_json_schema(),
+            "controller": controller_schemas(),
             "of": {kind: sorted(option_fields(body)) for kind, body in bodies.items()},
             "targets": [asdict(target) for target in targets().values()],
             "files": FILE_KINDS,
