@@ -145,8 +145,6 @@ def with_paths(command: Command) -> Command:
         given |= {name: value for name, value in settings.items() if given.get(name, ...) is None}
         if sign is not None:
             paths["sign"] = sign
-        if controller is not None:
-            paths["controller"] = inputs.controller(controller)
         if weights:
             conditions = paths.get("conditions", ())
             if len(weights) != len(conditions):
@@ -160,7 +158,9 @@ def with_paths(command: Command) -> Command:
             paths["reference_psd"] = psd
         elif "reference_psd" in settings:
             paths["reference_psd"] = settings["reference_psd"]
-        if "controller" in settings and not takes_filter:
+        if controller is not None:
+            paths["controller"] = inputs.controller(controller)
+        elif "controller" in settings and not takes_filter:
             paths["controller"] = settings["controller"]
         given |= {"file_rate": file_rate} if takes_filter else {}
         given |= {"files": (*ears, *(file for file in (primary, secondary) if file))} if takes_files else {}
