@@ -126,45 +126,14 @@ def test_coherence_is_sent_and_warnings_are_reported(
     assert [line[: line.index("(docs") + 5] for line in ran.stderr.splitlines()] == said
 
 
-def test_connection_that_broke_is_made_anew(
-    refine: Path, program: Program, files: list[Path], tmp_path: Path
-) -> None:
-    """After its first answer the connection takes a second request, and ends without a byte."""
-    n_answered = 0
-
-    def once(chunk: bytes) -> bytes:
-        nonlocal n_answered
-        n_answered += chunk.count(b"HTTP/1.1 200")
-        return b"" if n_answered == 2 and chunk.startswith(b"HTTP/1.1") else chunk
-
-    other = tmp_path / "other.f32"
-    with relayed(program.port, answer=once) as (port, accepted):
-        ran = run(refine, port, *files, *files[:2], other)
-        assert ran.returncode == 0, ran.stderr
-        assert len(accepted) == 2
-    assert other.read_bytes() == files[2].read_bytes()
-
-
-def test_service_that_is_not_ready_is_waited_for(refine: Path, store_folder: Path, files: list[Path]) -> None:
-    with Program(store_folder) as program:
-        ran = run(refine, program.port, *files)
-    assert ran.returncode == 0, ran.stderr
-    assert files[2].stat().st_size == 8192
-
-
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
         (b"", "found the connection closed"),
-        (b"SSH-2.0-OpenSSH\r\n\r\n", "found no answer of HTTP/1.1"),
         (b"HTTP/1.1 2x0 OK\r\ncontent-length: 0\r\n\r\n", "found no answer of HTTP/1.1"),
         (USUAL_HEAD.replace(b"content-length: 8192\r\n", b"") + FILTER, "without Content-Length"),
-        (USUAL_HEAD.replace(b"8192", b"-1") + FILTER, "without Content-Length"),
-        (USUAL_HEAD.replace(b"8192", b"99999999999999999999") + FILTER, "without Content-Length"),
         (USUAL_HEAD.replace(b"8192", b"999999999") + FILTER, "found a longer answer than there is room for"),
-        (USUAL_HEAD[:-4], "found the connection closed"),
         (USUAL_HEAD + FILTER[:-1], "found a shorter body than promised"),
-        (USUAL_HEAD + FILTER + b"x", "found a longer body than promised"),
         (USUAL_HEAD.replace(b"8192", b"8188") + FILTER[4:], "found an answer of 8188 bytes, expected 8192"),
         (USUAL_HEAD + FILTER[:-4] + b"\0\0\xc0\x7f", "found a tap that is not finite"),
         (USUAL_HEAD.replace(b"x-predicted", b"y-predicted") + FILTER, "found no X-Predicted-NR-dB"),

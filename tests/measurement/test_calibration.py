@@ -11,10 +11,9 @@ from measurement.estimate import GainTake, PlayedTake, estimate_paths
 from measurement.prior import learn_path_prior
 from synthesis.bands import band_membership
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.errors import InvalidOption, InvalidPaths
+from synthesis.errors import InvalidOption
 from tests.measurement.probe_takes import FRAMES, GAIN, Fault, Probes, frames_of, noisy, takes_of
 from tests.oracles import calibration as oracle
-from tests.oracles import denoising, path_estimation
 from tests.synthesis.cases import decaying_noise
 
 
@@ -66,21 +65,6 @@ def test_estimates_are_those_of_estimate_paths(paths: tuple[np.ndarray, np.ndarr
         np.testing.assert_allclose(getattr(single.estimate, name), wanted, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("snr_db", [None, 20.0])
-def test_secondary_path_is_denoised(
-    paths: tuple[np.ndarray, np.ndarray], probes: Probes, snr_db: float | None
-) -> None:
-    fault = Fault() if snr_db is None else Fault(error=partial(noisy, snr_db=snr_db))
-    x, e_0, e_g = frames_of(probes, *paths, fault)
-    h_0, h_g = (path_estimation.transfer(x, error) for error in (e_0, e_g))
-    whole = np.fft.irfft((h_0 - h_g) / GAIN)
-    found = calibrate(takes_of(probes, *paths, fault), windows=FRAMES)
-    np.testing.assert_allclose(found.secondary, denoising.denoised(whole[:2048], whole[4096:7168]), atol=1e-9)
-    truth = np.pad(paths[1], (0, 2048 - paths[1].size))
-    error, raw = (float(np.sum((item - truth) ** 2)) for item in (found.secondary, found.estimate.secondary))
-    assert error < (raw if snr_db is None else raw / 4)
-
-
 @pytest.mark.parametrize(
     ("n_samples", "n_windows", "expected"),
     [
@@ -99,24 +83,6 @@ def test_windows_fit_and_overlap_by_half_at_most(n_samples: int, n_windows: int,
     assert first + length + (n - 1) * length // 2 <= n_samples
 
 
-def test_noise_in_one_band_lowers_figures(paths: tuple[np.ndarray, np.ndarray], probes: Probes) -> None:
-    rng = np.random.default_rng(6)
-
-    def whistling(error: np.ndarray) -> np.ndarray:
-        spectrum = np.fft.rfft(rng.standard_normal(error.shape))
-        frequency = np.fft.rfftfreq(error.shape[-1], 1 / 48_000)
-        noise = np.fft.irfft(np.where((frequency > 891) & (frequency < 1122), spectrum, 0), error.shape[-1])
-        return error + error.std() * noise / noise.std()
-
-    quiet = calibrate(takes_of(probes, *paths), windows=FRAMES)
-    loud = calibrate(takes_of(probes, *paths, Fault(error=whistling)), windows=FRAMES)
-    at_1_khz = 30 - 17
-    others = [n for n in range(23) if abs(n - at_1_khz) > 1]
-    assert (quiet.secondary_snr_db - loud.secondary_snr_db)[at_1_khz] > 15
-    assert loud.coherence[at_1_khz] < 0.5 < 0.9 < quiet.coherence[at_1_khz]
-    np.testing.assert_allclose(loud.coherence[others], quiet.coherence[others], rtol=0, atol=0.02)
-
-
 def test_clipped_samples_are_counted_at_both_ends() -> None:
     signal = np.random.default_rng(7).standard_normal(10_000)
     assert clipped_share(signal) == 0
@@ -127,31 +93,6 @@ def test_clipped_samples_are_counted_at_both_ends() -> None:
 
 
 N = 4 * 48_000
-
-
-def refusal(*takes: GainTake) -> tuple[str, str | None]:
-    with pytest.raises((InvalidPaths, InvalidOption)) as caught:
-        calibrate(takes)
-    return str(caught.value), caught.value.field
-
-
-def test_bad_takes_are_named() -> None:
-    noise = np.random.default_rng(8).standard_normal(N)
-    silent, driven = GainTake(0.0, noise, noise), GainTake(GAIN, noise, noise / 2)
-    assert refusal(silent, silent) == (
-        "takes: their gains are [0.0]; record at least one take with gain 0 and one with another gain",
-        "takes",
-    )
-    assert refusal(silent, GainTake(GAIN, noise, noise[:3000])) == (
-        "take 1, e: it has 3000 samples; record 3072 to 2880000",
-        "takes",
-    )
-    assert "it has 2880001 samples" in refusal(silent, GainTake(GAIN, np.ones(MAX_SAMPLES + 1), noise))[0]
-    assert refusal(silent, GainTake(GAIN, noise * np.inf, noise))[0].startswith(
-        "take 1, x: it holds NaN or infinity"
-    )
-    assert refusal(GainTake(0.0, noise, 0 * noise), driven)[0].startswith("take 0, e: it is silent")
-    assert refusal(silent, GainTake(GAIN, noise, noise))[0].startswith("takes: the states do not differ")
 
 
 @pytest.mark.parametrize("step", [0.0, 2.0**-15])

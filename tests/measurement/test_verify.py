@@ -89,11 +89,8 @@ def codes(found: Verification, predicted_db: float | None = None) -> list[str]:
     [
         (lambda s: s, 0, 0, False, ["as_predicted"]),
         (lambda s: s * 10**0.05, 1, 0, False, ["level_off"]),
-        (lambda s: s * 10**-0.05, -1, 0, False, ["level_off"]),
-        (lambda s: np.pad(s, (1, 0)), 0, 1, False, ["delay_off"]),
         (lambda s: s[1:], 0, -1, False, ["delay_off"]),
         (lambda s: delayed(s, 0.4), 0, 0.4, False, ["delay_off"]),
-        (lambda s: -s, 0, 0, True, ["polarity_off"]),
         (lambda s: -1.3 * np.pad(s, (2, 0)), 2.28, 2, True, ["polarity_off", "level_off", "delay_off"]),
     ],
 )
@@ -160,13 +157,6 @@ def test_leak_another_fit_and_silence() -> None:
     elsewhere = verify(recordings(SECONDARY, primary=np.roll(PRIMARY, 3)), TAPS, *GIVEN)
     assert codes(elsewhere, 25.0) == ["refit"]
     assert {"as_predicted", *codes(elsewhere, 25.0)} <= set(CODES)
-
-
-def test_uncorrelated_noise_is_no_refit() -> None:
-    found = verify(recordings(SECONDARY, noise=0.3), TAPS, *GIVEN)
-    (entry,) = diagnose(found, found.mean_noise_reduction_db + 5)
-    assert entry.code == "as_predicted"
-    assert "noise" in entry.detail
 
 
 def test_what_was_found_can_be_undone() -> None:

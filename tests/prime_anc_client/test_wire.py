@@ -33,13 +33,6 @@ def test_service_reads_what_was_given(dtype: str, has_more: bool) -> None:
     assert (found.method, found.sign) == ("wmmse", "plus")
 
 
-def test_safetensors_reads_bodies() -> None:
-    primary, secondary = np.float32([1, 0.5]), np.float32([0, 1])
-    found = safetensors.numpy.load(wire.encode(primary, secondary, k=1))
-    assert np.array_equal(found["primary"], primary)
-    assert np.array_equal(found["secondary"], secondary)
-
-
 def test_service_reads_safetensors_files() -> None:
     """Files of another writer have no metadata but the request."""
     given = {"primary": np.float32([1, 0.5]), "conditions.0.x": np.float32([2])}
@@ -70,9 +63,3 @@ def test_takes_are_read() -> None:
     assert [item.get("gain") for item in found["takes"]] == [0, 0.35, None]
     assert np.array_equal(found["takes"][2]["drive"], np.float32(drive))
     assert found["sign"] == "plus"
-
-
-@pytest.mark.parametrize("signals", [([1.0], [1.0, 2.0]), ([1j], [1.0]), ([[1.0]], [[1.0]]), (1.0, 1.0)])
-def test_signals_of_wrong_shape(signals: tuple[Any, Any]) -> None:
-    with pytest.raises(ValueError, match=r"takes\.1: .* give real signals"):
-        wire.encode_takes([Take(0, [1.0], [1.0]), Take(1, *signals)])

@@ -43,9 +43,9 @@ def store_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def program(store_folder: Path) -> Iterator[Program]:
-    """`python -m service` over that store, ready."""
+    """`python -m service` over that store, ready, for tests that leave it running."""
     with Program(store_folder, "--fallback-margin-db", "1000") as program:
         program.wait_until_ready()
         yield program

@@ -60,18 +60,3 @@ def test_training_learns_one_path(objective, psd):
     cases = training_set(1)
     method = trained(cases, objective, n_updates=60, learning_rate=5e-4)
     assert noise_reduction_db(cases, method.design(support_estimates(cases)).taps, psd) > 6
-
-
-def test_design_depends_on_path_alone(objective):
-    """A batch gives each ear what it gets alone, in the paths' own precision."""
-    cases = training_set(3)
-    method = trained(cases, objective, n_updates=5, learning_rate=1e-2)
-    paths = support_estimates(cases)
-    together = method.design(paths).taps
-    scale = together.abs().max().item()
-    assert (together[0] - together[1]).abs().max() > 1e-2 * scale
-    # Float32, layer after layer.
-    torch.testing.assert_close(together[1:2], method.design(paths[1:2]).taps, rtol=0, atol=1e-4 * scale)
-    double = method.design(paths.to(torch.float64)).taps
-    assert double.dtype == torch.float64
-    torch.testing.assert_close(double.float(), together, rtol=0, atol=1e-4 * scale)

@@ -161,13 +161,6 @@ def test_filter_beside_controller_reduces_more(tmp_path, name):
     assert all(row["stable"] for row in rows)
 
 
-def test_configuration_file_yields_to_options(tmp_path):
-    file = tmp_path / "run.toml"
-    file.write_text('dataset = "simulated"\nout = "elsewhere"\nquick = true\nseeds = 4\n')
-    found = parse(["--config", str(file), "--seeds", "2"])
-    assert (found.dataset, found.splits, found.seeds, found.quick) == ("simulated", 1, 2, True)
-
-
 def test_methods_keep_order_and_bring_generator():
     assert chosen_methods("wmmse, ratio_base_full_band,wmmse") == ("ratio_base_full_band", "wmmse")
     assert chosen_methods("all") == tuple(METHODS)

@@ -60,13 +60,6 @@ def test_one_file_for_both_paths(tmp_path: Path, kind: str) -> None:
         assert pair.feedback is None
 
 
-def test_spectrum_becomes_response_that_it_is_of(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", primary=np.fft.rfft(response(0), 8192), secondary=np.fft.rfft(response(1), 4096))
-    pair = pair_in(tmp_path, "anna,left,,a.npz,a.npz,")
-    np.testing.assert_allclose(pair.primary[:512], response(0), atol=1e-12)
-    assert (len(pair.primary), len(pair.secondary)) == (8192, 4096)
-
-
 def test_rows_are_ordered_columns_optional_and_semicolons_allowed(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", primary=response(0), secondary=response(1))
     rows = ("bert;left;a.npz;a.npz", "anna;right;a.npz;a.npz", "anna;left;a.npz;a.npz")
@@ -78,13 +71,6 @@ def test_rows_are_ordered_columns_optional_and_semicolons_allowed(tmp_path: Path
     assert dataset.fingerprint == open_dataset("index", tmp_path).fingerprint
     np.savez(tmp_path / "a.npz", primary=response(2), secondary=response(1))
     assert dataset.fingerprint != read_index(file).fingerprint
-
-
-def test_what_was_done_to_files_is_in_notes(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", primary=response(0), secondary=response(1), sample_rate=96_000)
-    table(tmp_path, "anna,left,,a.npz,a.npz,")
-    dataset = read_index(tmp_path)
-    assert "resampled from 96000 to 48000 Hz" in dataset.notes
 
 
 def test_ways_of_wearing_are_learnt_from_conditions(tmp_path: Path) -> None:

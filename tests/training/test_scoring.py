@@ -65,16 +65,6 @@ def test_scores_equal_plain_evaluation(noise, pair, taps):
         assert score.amplification_db == pytest.approx(expected_amp, abs=tolerance)
 
 
-def test_late_cut_row_is_score_on_cut_primary(noise, pair, taps):
-    cut = pair.primary.copy()
-    cut[2048:] = 0
-    score = TimeDomainScore(noise)
-    shorter = type(pair)(pair.listener, pair.ear, pair.condition, pair.fit, cut, pair.secondary)
-    (whole,), (expected,) = score(pair, taps), score(shorter, taps)
-    assert whole.late_cut_noise_reduction_db == expected.noise_reduction_db
-    assert whole.late_cut_amplification_db == expected.amplification_db
-
-
 def test_controller_scores_as_filter_of_same_residual(noise):
     """On S = z^-1 / 2 a gain of 0.8 leaves 1 / (1 + 0.4 z^-1), as does W = 0.8 / (1 + 0.4 z^-1) of P = 1."""
     primary, secondary = np.zeros(64), np.zeros(64)

@@ -20,24 +20,6 @@ def test_splits_partition_listeners(n_listeners: int, dataset: str) -> None:
         assert sorted(split.support + split.query) == listeners
 
 
-@pytest.mark.parametrize(
-    ("n_listeners", "dataset", "n_support"),
-    [
-        (23, "pandar", 7),
-        (15, "pandar", 7),
-        (14, "pandar", 7),
-        (13, "pandar", 4),
-        (2, "pandar", 1),
-        (40, "simulated", 7),
-        (10, "ten-path", 3),
-        (20, "ten-path", 6),
-        (2, "ten-path", 1),
-    ],
-)
-def test_papers_share_is_in_support(n_listeners: int, dataset: str, n_support: int) -> None:
-    assert default_n_support(n_listeners, dataset) == n_support  # type: ignore[arg-type]
-
-
 def test_splits_differ_and_repeat_by_seed() -> None:
     splits = make_splits(PERSONS, 10, seed=3)
     assert [split.index for split in splits] == list(range(10))

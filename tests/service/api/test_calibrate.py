@@ -2,11 +2,9 @@
 
 import asyncio
 import base64
-import shutil
 import threading
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +14,11 @@ import orjson
 import pytest
 import torch
 from fastapi import FastAPI
-from scipy.signal import butter, sosfilt
 
 from measurement.denoise import denoised
 from measurement.estimate import GainTake, estimate_paths
 from model_store.store import ModelStore
-from service.admission.admission import MAX_JSON_BYTES, N_LARGEST_CALIBRATIONS, Gate
+from service.admission.admission import MAX_JSON_BYTES
 from service.api.reading import parse_tensors
 from service.app import create_app
 from service.calibration.takes import ProbeTake
@@ -168,32 +165,8 @@ async def test_opposite_chain_sign_flips_filter(client: httpx.AsyncClient, takes
     assert np.array_equal(-np.array(designs[0]["fir"]), designs[1]["fir"])
     (reason,) = (await calibrated(client, turned))["verdict"]["reasons"]
     assert reason["code"] == "implausible_polarity"
-
-
-async def test_faults_are_named(
-    client: httpx.AsyncClient, noise: NoiseSet, pairs: tuple[PathPair, ...], takes: list[ProbeTake]
-) -> None:
-    recorded = partial(recordings, noise.signals[3:4, :N_SAMPLES], pairs[0].primary)
-    late = np.pad(pairs[0].secondary, (10, 0))[:-10]
-    clipped = [t._replace(e=np.clip(t.e, -2 * t.e.std(), 2 * t.e.std())) for t in takes]
-    for faulty, code in (
-        (recorded(late), "late_secondary"),
-        (recorded(late), "implausible_delay"),
-        (recorded(pairs[0].secondary / 3), "implausible_level"),
-        (recorded(pairs[0].secondary, snr_db=5.0), "low_snr"),
-        (clipped, "clipping"),
-        (recorded(-pairs[0].secondary), "implausible_polarity"),
-        (
-            recorded(sosfilt(butter(2, 500, "highpass", fs=48_000, output="sos"), pairs[0].secondary)),
-            "implausible_leak",
-        ),
-        ([ProbeTake(t.gain, t.x[:12_000], t.e[:12_000]) for t in takes], "truncated_tail"),
-    ):
-        verdict = (await calibrated(client, faulty))["verdict"]
-        assert not verdict["passed"]
-        assert code in [item["code"] for item in verdict["reasons"]], verdict
-        answer = await post(client, encoded(faulty), Accept="application/x-safetensors")
-        assert code in answer.headers["x-verdict"].split(", ")
+    binary = await post(client, encoded(turned), Accept="application/x-safetensors")
+    assert binary.headers["x-verdict"] == "implausible_polarity"
 
 
 def changed(body: dict[str, Any], take: int, **more: object) -> dict[str, Any]:
@@ -212,35 +185,23 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[P
         ([], "invalid-field", None),
         ({"sample_rate": 48_000}, "missing-field", "takes"),
         (good | {"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
-        (good | {"colour": 1}, "unknown-field", "colour"),
         (good | {"n_windows": 0}, "out-of-range", "n_windows"),
-        (good | {"n_windows": "6"}, "invalid-field", "n_windows"),
-        (good | {"sign": "+"}, "invalid-field", "sign"),
         (good | {"model": "nobody"}, "unknown-model", "model"),
-        (good | {"model": ""}, "unknown-model", "model"),
-        (good | {"takes": {}}, "invalid-field", "takes"),
-        (good | {"takes": good["takes"][:1]}, "out-of-range", "takes"),
         (good | {"takes": good["takes"] * 33}, "out-of-range", "takes"),
         (good | {"takes": [1, 2]}, "invalid-field", "takes.0"),
         (good | {"takes": without_x}, "missing-field", "takes.0.x"),
         (changed(good, 0, y=1), "unknown-field", "takes.0"),
-        (changed(good, 1, gain="0.3"), "invalid-field", "takes.1.gain"),
         (changed(good, 1, gain=True), "invalid-field", "takes.1.gain"),
         (changed(good, 1, gain=1e300), "out-of-range", "takes.1.gain"),
         (changed(good, 1, gain=0), "invalid-field", "takes"),
-        (changed(good, 0, gain=1), "invalid-field", "takes"),
         (changed(good, 0, x=short), "invalid-field", "takes.0"),
         (changed(good, 0, x=short, e=short), "out-of-range", "takes.0"),
         (changed(good, 0, x=[]), "invalid-field", "takes.0"),
-        (changed(good, 0, x=[1.0] * 3999 + [None]), "invalid-field", "takes.0.x"),
-        (changed(good, 0, x=[[1.0, 2.0]] * 4000), "invalid-field", "takes.0.x"),
         (changed(good, 0, x=[1e39] * 4000), "invalid-field", "takes.0.x"),
         (changed(good, 0, x=as_float32(np.full(4000, np.nan))), "invalid-field", "takes.0.x"),
         (changed(good, 0, x={"float32": "?"}), "invalid-field", "takes.0.x.float32"),
-        (changed(good, 0, x={"float32": "AAAA"}), "invalid-field", "takes.0.x"),
         (changed(good, 0, x={"wav": x["float32"]}), "invalid-field", "takes.0.x.wav"),
         (changed(good, 0, x=x | {"wav": ""}), "invalid-field", "takes.0.x"),
-        (changed(good, 0, x=as_float32(np.zeros(4000))), "unusable-paths", "takes"),
         (changed(good, 1, e=good["takes"][0]["e"]), "unusable-paths", "takes"),
     ):
         content = orjson.dumps(body)
@@ -250,19 +211,6 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[P
             answer = await client.post("/calibrate", content=content, headers=JSON_BODY)
         assert answer.status_code != 200, (code, field)
         assert_problem(answer, code, field)
-
-
-async def test_calibration_needs_no_store(tmp_path: Path, takes: list[ProbeTake]) -> None:
-    folder = tmp_path / "store"
-    ModelStore(folder, include_bundled=False).publish("ears", models.checkpoint(1))
-    async with started(Settings(store=folder, model="ears", device="cpu", threads=1, deadline_ms=60_000)) as app:
-        shutil.rmtree(folder)
-        async with connected(app) as client:
-            for query in ("", "?model=ears"):
-                answer = await post(client, encoded(takes), query)
-                assert answer.status_code == 200, answer.text
-                assert answer.json()["verdict"]["model"]["name"] == "ears"
-            assert_problem(await post(client, encoded(takes), "?model=other"), "unknown-model", "model")
 
 
 @pytest.fixture
@@ -326,21 +274,6 @@ async def unread() -> AsyncIterator[bytes]:
     """A body that must not be read."""
     pytest.fail("the body was read")
     yield b""
-
-
-async def test_bodies_under_way_are_bounded_in_memory(
-    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake], held_up: threading.Event
-) -> None:
-    body = encoded(takes)
-    n_at_once = N_LARGEST_CALIBRATIONS * LIMIT // len(body)
-    pending = [asyncio.create_task(post(client, body)) for _ in range(n_at_once + 2)]
-    for refused in islice(asyncio.as_completed(pending), 2):
-        assert_shed(await refused, "overloaded")
-    held_up.set()
-    found = [item.status_code for item in await asyncio.gather(*pending)]
-    assert found.count(503) >= 2  # more on a busy machine
-    assert found.count(200) + found.count(503) == n_at_once + 2
-    assert app.state.service.admission.policies[Gate.CALIBRATION].memory.n_bytes == 0
 
 
 async def test_measured_takes_give_training_filter(measured_data: Path, anyio_backend: str) -> None:

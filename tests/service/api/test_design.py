@@ -56,15 +56,14 @@ async def ask_binary(client: httpx.AsyncClient, path: str, body: bytes) -> httpx
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("k", [0, 2])
 async def test_filter_equals_library(
-    client: httpx.AsyncClient, default_model: Synthesizer, ear: Paths, method: str, k: int
+    client: httpx.AsyncClient, default_model: Synthesizer, ear: Paths, method: str
 ) -> None:
-    answer = await ask(client, f"/refine?k={k}", as_responses(ear, method=method))
-    expected = default_model.design(library_paths(ear), k, method=method)
+    answer = await ask(client, "/refine?k=2", as_responses(ear, method=method))
+    expected = default_model.design(library_paths(ear), 2, method=method)
     assert_same_filter(answer["fir"], expected.taps)
     assert answer["method"] == method
-    assert answer["refinement"]["requested"] == k
+    assert answer["refinement"]["requested"] == 2
     assert answer["refinement"]["applied"] == int(expected.n_applied[0])
     assert answer["refinement"]["stopped"] == expected.verdict(0)["stopped"]
     # Of paths without noise `wmmse` leaves a residual 80 dB down, which is single precision's rounding: 0.013 apart
@@ -133,17 +132,6 @@ async def test_json_and_binary_agree_bit_by_bit(client: httpx.AsyncClient, ear: 
     assert float(answer.headers["x-predicted-amp-db"]) == pytest.approx(prediction["amplification_db"], abs=1e-3)
 
 
-async def test_forms_of_paths_give_one_filter(client: httpx.AsyncClient, ear: Paths) -> None:
-    reference = np.array((await ask(client, "/synthesize", as_responses(ear)))["fir"])
-    bodies = [as_lists(ear), as_base64(ear), as_lists(ear, 4096), as_base64(ear, 65_536)]
-    filters = [(await ask(client, "/synthesize", body))["fir"] for body in bodies]
-    binary = await ask_binary(client, "/synthesize", wire.encode(*spectra(ear)))
-    filters.append(np.frombuffer(binary.content, "<f4"))
-    for found in filters:
-        # The spectra were rounded to float32 after a transform in float64; the ratio of two of them amplifies that.
-        assert np.abs(np.asarray(found) - reference).max() < 1e-3 * np.abs(reference).max()
-
-
 @pytest.mark.parametrize("sign", ["minus", "plus"])
 async def test_evaluating_a_design_gives_its_prediction(client: httpx.AsyncClient, ear: Paths, sign: str) -> None:
     design = await ask(client, "/refine?k=1", as_responses(ear, sign=sign))
@@ -162,7 +150,6 @@ async def test_evaluating_a_design_gives_its_prediction(client: httpx.AsyncClien
     [
         ("prime", set()),
         ("ratio_base", {"generate"}),
-        ("projected_ratio", {"path_ratio", "reconstruct"}),
         ("wmmse", {"path_ratio", "reconstruct"}),
     ],
 )

@@ -76,7 +76,7 @@ def reduction_db(response: np.ndarray) -> np.ndarray:
 
 
 @FORMS
-@pytest.mark.parametrize("rate", [8000, 16_000, 44_100, 48_000, 96_000])
+@pytest.mark.parametrize("rate", [8000, 96_000])
 async def test_export_predicts_steep_filter(client: httpx.AsyncClient, form: Json, rate: int) -> None:
     """Where W lies 60 dB below its passband, and above half the hardware's rate, the primary path is unchanged."""
     answer = await exported(client, form | {"sample_rate": rate}, max_gain_db=STEEP)
@@ -93,9 +93,8 @@ async def test_export_predicts_steep_filter(client: httpx.AsyncClient, form: Jso
 
 
 @FORMS
-@pytest.mark.parametrize("rate", [16_000, 96_000])
-async def test_verify_accepts_exported_filter(client: httpx.AsyncClient, form: Json, rate: int) -> None:
-    answer = await exported(client, form | {"sample_rate": rate}, max_gain_db=STEEP)
+async def test_verify_accepts_exported_filter(client: httpx.AsyncClient, form: Json) -> None:
+    answer = await exported(client, form | {"sample_rate": 16_000}, max_gain_db=STEEP)
     n, draw = 1 << 18, np.random.default_rng(1)
     primary, secondary, control = (
         np.fft.rfft(item, n) for item in (P, S, np.fft.irfft(response_of(answer["coefficients"]), 32_768))

@@ -49,7 +49,7 @@ def assert_usable(*arrays: Any) -> None:
             assert np.isfinite(array).all()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(body=BODIES | VALUES, kind=st.sampled_from([DesignBody, EvaluateBody]))
 def test_json(body: Any, kind: type[DesignBody] | type[EvaluateBody]) -> None:
     read = outcome(lambda: read_json(kind, orjson.dumps(body)))
@@ -77,7 +77,7 @@ def read_tensors(body: bytes | bytearray) -> DesignBody:
     return validated(DesignBody, as_document(parse_tensors(body), DesignBody))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     primary=st.lists(st.floats(width=32), min_size=1, max_size=9),
     cut=st.integers(0, 9),
@@ -99,7 +99,7 @@ def test_binary_of_any_numbers_is_answered(primary: list[float], cut: int, flip:
         assert_usable(found.primary, found.secondary)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     values=st.lists(st.floats(width=32), min_size=1, max_size=9),
     cut=st.integers(0, 9),

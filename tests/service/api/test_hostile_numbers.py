@@ -20,7 +20,6 @@ from tests.service.conftest import started
 # The service runs with NumPy's warnings as they are: an overflow is no exception.
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
-# Of each binary form.
 JSON_BODY = {"Content-Type": "application/json"}
 
 NOISE = np.random.default_rng(0).standard_normal(4096)
@@ -104,7 +103,7 @@ async def test_unusable_numbers_are_rejected(
 def hostile_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
     """JSON requests with valid numbers: paths of all kinds and calibrations of all levels."""
     draw = Random(0)
-    for primary, secondary in product(PATHS, repeat=2):
+    for primary, secondary in draw.sample(list(product(PATHS, repeat=2)), 36):
         paths = {"primary": response(PATHS[primary]), "secondary": response(PATHS[secondary])}
         body = {**paths, "sample_rate": 48_000}
         taps = response(10.0 ** draw.randint(-9, 9) * NOISE[:2048])["impulse_response"]
@@ -116,7 +115,7 @@ def hostile_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield "/evaluate", body | {"fir": taps, "feedback": feedback}
             case 2:
                 yield "/export", body | {"fir": taps, "target": draw.choice(TARGETS)}
-    for _ in range(20):
+    for _ in range(8):
         for span, of_x in ((30, 10.0 ** draw.randint(-30, 30)), (5, 1.0)):
             gain, *levels = draw.choice([0.35, -1, 1e3, 1e-6]), *(10.0 ** draw.randint(-span, span) for _ in "01")
             yield "/calibrate", takes((0, 1, levels[0]), (gain, of_x, levels[1]))

