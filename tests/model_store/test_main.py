@@ -7,8 +7,6 @@ from model_store import store as store_module
 from model_store.__main__ import main
 from tests.model_store import cases
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture(autouse=True)
 def _nothing_bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,16 +136,6 @@ async def test_unusable_controller_is_named(client, running, change, field):
     assert (answer.status_code, answer.json()["field"]) == (422, field), answer.text
 
 
-async def test_howling_controller_is_refused(client, running, made):
-    sos = np.array(made["controller"]["sos"])
-    sos[0, :3] *= -1
-    controller = made["controller"] | {"sos": sos.tolist()}
-    answer = await client.post("/refine", json={**running, "fir": None, "controller": controller})
-    assert (answer.status_code, answer.json()["field"]) == (422, "controller")
-    assert "Hz" in answer.json()["detail"]
-    assert "conditions.0" in answer.json()["detail"]
-
-
 async def test_wish_out_of_range_is_named(client, measured):
     answer = await client.post("/hybrid", json=measured | {"controller": {"n_sections": 17}})
     assert (answer.status_code, answer.json()["field"]) == (422, "controller.n_sections")
