@@ -358,7 +358,8 @@ class TrimAnswer(TypedDict):
     """Delay against the filter of the request; negative: earlier."""
     invert: bool
     predicted_noise_reduction_db: Number
-    fir: Taps
+    fir: Taps | None
+    """Null for sections and taps of a chip: change their gain and delay."""
     controller: NotRequired[ControllerAnswer]
     """The controller whose loop is as designed on the present secondary path, if one runs."""
 
