@@ -70,7 +70,8 @@ main.add_command(device)
 def with_paths(command: Command) -> Command:
     """Add arguments and options for measured paths; the command gets `paths`, fields of a request.
 
-    A command that takes a filter's file also gets `file_rate`, one with `files` their names.
+    A command that takes a filter's file also gets `file_rate`, one with `files` their names. All but one that designs
+    a controller take one that runs.
     """
     takes_filter = "file_rate" in command.__annotations__
     takes_files = "files" in command.__annotations__
@@ -120,6 +121,7 @@ def with_paths(command: Command) -> Command:
         sign: str | None,
         weights: Sequence[float],
         noise: Path | None,
+        controller: str | None = None,
         **given: Any,
     ) -> None:
         paths, settings = _paths(ears, primary, secondary, feedback, side, file_rate)
@@ -139,13 +141,18 @@ def with_paths(command: Command) -> Command:
             paths["reference_psd"] = tables.noted(inputs.reference_psd(noise, n_bins))
         elif "reference_psd" in settings:
             paths["reference_psd"] = settings["reference_psd"]
-        if "controller" in settings and not takes_filter:
+        if controller is not None:
+            paths["controller"] = inputs.controller(controller)
+        elif "controller" in settings and not takes_filter:
             paths["controller"] = settings["controller"]
         given |= {"file_rate": file_rate} if takes_filter else {}
         given |= {"files": (*ears, *(file for file in (primary, secondary) if file))} if takes_files else {}
         command(paths=paths, **given)
 
-    return run
+    if "wishes" in command.__annotations__:
+        return run
+    text = "What runs beside the filter, unless its file says it: a published controller, or a file of `hybrid`."
+    return click.option("--controller", help=text)(run)
 
 
 def _paths(
@@ -553,9 +560,6 @@ def targets(as_json: bool) -> None:
     default=[Path("report.html")],
     show_default=True,
 )
-@click.option(
-    "--controller", type=FILE, help="File of `prime-anc hybrid`, whose controller runs beside the filter."
-)
 @click.option("--listener", default="", help="Name of the listener, for the heading.")
 @click.option("--ear", type=click.Choice(["left", "right"]), help="Which ear it is, for the heading.")
 @with_service
@@ -564,7 +568,6 @@ def report(
     paths: Json,
     options: Json,
     files: tuple[Path, ...],
-    controller: Path | None,
     output: Sequence[Path],
     listener: str,
     ear: str | None,
@@ -579,11 +582,6 @@ def report(
     for file in output:
         if file.suffix.lower() not in (".html", ".htm", ".pdf"):
             raise click.BadParameter(f"{file}: name it .html or .pdf")
-    if controller is not None:
-        found = inputs.filter_fields(controller).get("controller")
-        if found is None:
-            raise click.BadParameter(f"{controller}: it has no controller; give what `prime-anc hybrid` wrote")
-        paths |= {"controller": found}
     verdicts = {file.name: inputs.verdict(file) for file in files}
     about = About(listener, f"{ear} ear" if ear else "", verdicts)
     page = compose(service, paths, options, about)
@@ -629,6 +627,9 @@ def models(service: ServiceClient, as_json: bool) -> None:
         ("name", "version", "in memory"),
         [(item["name"], item["version"], "yes" if item.get("resident") else "") for item in answer["models"]],
     )
+    for item in answer["controllers"]:
+        size = f"{len(item['sos'])} sections at {item['sample_rate']:g} Hz"
+        click.echo(f"controller {item['name']}, version {item['version']}: {size}")
 
 
 def _target(

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from typing import Any, Literal, TypeVar, overload
 
@@ -438,7 +438,7 @@ class Client:
         return _parse(answers.read_realisation, answer) if file is None else answer.content
 
     def _design(self, path: str, body: Mapping[str, Any], deadline_ms: float | None) -> DesignResult:
-        return _parse(answers.read_design, self._post(path, body, deadline_ms))
+        return _beside(_parse(answers.read_design, self._post(path, body, deadline_ms)), body)
 
     def _design_items(
         self, path: str, items: Sequence[Item], options: Mapping[str, Any], deadline_ms: float | None
@@ -448,7 +448,10 @@ class Client:
         found = _parse(answers.read_items, self._send_body(path, body, deadline_ms, _JSON))
         if len(found) != len(items):
             raise UnknownAnswer(f"{len(found)} answers came for {len(items)} items")
-        return found
+        return [
+            item if isinstance(item, Refused) else _beside(item, body)
+            for item, body in zip(found, requests, strict=True)
+        ]
 
     def _post(
         self, path: str, body: Mapping[str, Any], deadline_ms: float | None, accept: str = _JSON
@@ -528,6 +531,11 @@ def _about_filter(
     return _about_ear(primary, secondary, own | given(fields, (*names, "coherence", "feedback")), names) | {
         "fir": taps.taps
     }
+
+
+def _beside(made: DesignResult, body: Mapping[str, Any]) -> DesignResult:
+    """Return a design with the controller of its request, unless the answer has one."""
+    return made if made.controller is not None else replace(made, controller=body.get("controller"))
 
 
 def _is_permanent(error: httpx.TransportError) -> bool:

@@ -33,7 +33,7 @@ MEASURED = {
     "coherence": "Coherence per bin, 0 to 1.",
     "feedback": "Loudspeaker to outer microphone, of the same kind as the other paths.",
     "reference_psd": "Spectrum of the expected noise, mean square per bin; default: the model's.",
-    "controller": "Feedback controller that runs beside the filter, as `hybrid` returns it.",
+    "controller": "Feedback controller that runs beside the filter: a published one's name, or as `hybrid` returns it.",
 }
 SYNTHESIS = _names(SynthesisFields)
 REFINEMENT = _names(DesignFields)

@@ -10,6 +10,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from model_store.controller import PublishedController
 from model_store.store import ModelVersion
 from service.api.front import JSON, Service
 from service.api.json_answers import accepted, model_document
@@ -110,12 +111,16 @@ def _published(service: Service) -> dict[str, Any]:
         "default": service.engine.models.default_model,
         "aliases": service.store.aliases(),
         "models": [_description(service, version) for version in service.store.list()],
+        "controllers": [_manifest(service, item) for item in service.store.list(PublishedController.SUFFIX)],
         "broken": service.store.broken(),
     }
 
 
 def _description(service: Service, version: ModelVersion) -> dict[str, Any]:
     """Return the public description of a version: its manifest, and whether it is in memory."""
-    document = model_document(version) | {"resident": version in service.engine.models.versions()}
-    manifest = service.store.manifest(str(version))
-    return document | manifest.model_dump(mode="json", exclude={"files", "name", "version"})
+    return _manifest(service, version) | {"resident": version in service.engine.models.versions()}
+
+
+def _manifest(service: Service, version: ModelVersion) -> dict[str, Any]:
+    """Return the public manifest of a version."""
+    return service.store.manifest(str(version)).model_dump(mode="json") | model_document(version)
