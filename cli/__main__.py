@@ -86,7 +86,8 @@ def with_service(command: Command) -> Command:
 def with_paths(command: Command) -> Command:
     """Add arguments and options for measured paths; the command gets `paths`, fields of a request.
 
-    A command that takes a filter's file also gets `file_rate`, one with `files` their names.
+    A command that takes a filter's file also gets `file_rate`, one with `files` their names. All but one that designs
+    a controller take one that runs.
     """
     takes_filter = "file_rate" in command.__annotations__
     takes_files = "files" in command.__annotations__
@@ -136,6 +137,7 @@ def with_paths(command: Command) -> Command:
         sign: str | None,
         weights: Sequence[float],
         noise: Path | None,
+        controller: str | None = None,
         **given: Any,
     ) -> None:
         paths, settings = _paths(ears, primary, secondary, feedback, side, file_rate)
@@ -156,13 +158,18 @@ def with_paths(command: Command) -> Command:
             paths["reference_psd"] = psd
         elif "reference_psd" in settings:
             paths["reference_psd"] = settings["reference_psd"]
-        if "controller" in settings and not takes_filter:
+        if controller is not None:
+            paths["controller"] = inputs.controller(controller)
+        elif "controller" in settings and not takes_filter:
             paths["controller"] = settings["controller"]
         given |= {"file_rate": file_rate} if takes_filter else {}
         given |= {"files": (*ears, *(file for file in (primary, secondary) if file))} if takes_files else {}
         command(paths=paths, **given)
 
-    return run
+    if "wishes" in command.__annotations__:
+        return run
+    text = "What runs beside the filter, unless its file says it: a published controller, or a file of `hybrid`."
+    return click.option("--controller", help=text)(run)
 
 
 def _paths(
@@ -584,9 +591,6 @@ def targets(as_json: bool) -> None:
     show_default=True,
     help="File: .html, .pdf (with the extra `pdf`); may be given again.",
 )
-@click.option(
-    "--controller", type=FILE, help="File of `prime-anc hybrid`, whose controller runs beside the filter."
-)
 @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
 @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
 @click.option("--store", help="Folder or URL of further models, without --url.")
@@ -596,7 +600,6 @@ def report(
     paths: Json,
     options: Json,
     files: tuple[Path, ...],
-    controller: Path | None,
     outputs: Sequence[Path],
     url: str | None,
     key: str | None,
@@ -614,11 +617,6 @@ def report(
     for output in outputs:
         if output.suffix.lower() not in (".html", ".htm", ".pdf"):
             raise click.BadParameter(f"{output}: name it .html or .pdf")
-    if controller is not None:
-        found = inputs.filter_fields(controller).get("controller")
-        if found is None:
-            raise click.BadParameter(f"{controller}: it has no controller; give what `prime-anc hybrid` wrote")
-        paths |= {"controller": found}
     verdicts = {file.name: inputs.verdict(file) for file in files}
     with connect(url, key, store) as service:
         about = About(listener, f"{ear} ear" if ear else "", verdicts)
@@ -664,6 +662,9 @@ def models(service: ServiceClient, as_json: bool) -> None:
         ("name", "version", "in memory"),
         [(item["name"], item["version"], "yes" if item.get("resident") else "") for item in answer["models"]],
     )
+    for item in answer["controllers"]:
+        size = f"{len(item['sos'])} sections at {item['sample_rate']:g} Hz"
+        click.echo(f"controller {item['name']}, version {item['version']}: {size}")
 
 
 def _target(
