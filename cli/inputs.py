@@ -251,6 +251,16 @@ def filter_fields(file: Path, rate_hz: float | None = None) -> Json:
     return {"fir": _taps_at_48_khz(taps)}
 
 
+def controller(text: str) -> object:
+    """Return the controller of a file of `prime-anc hybrid`, else the text, a published one's name."""
+    if not Path(text).is_file():
+        return text
+    found = filter_fields(Path(text)).get("controller")
+    if found is None:
+        raise FileError(f"{text}: it has no controller; give what `prime-anc hybrid` wrote")
+    return found
+
+
 def _taps_at_48_khz(taps: Response) -> NDArray[np.float32]:
     """Cut the resampler's decay after the last tap; the service checks whether the rest is too long."""
     found = at_48_khz(taps)

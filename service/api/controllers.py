@@ -115,6 +115,9 @@ def _running(value: object) -> RunningController | None:
     """Read a controller that runs; HttpProblem names the faulty field."""
     if value is None:
         return None
+    if isinstance(value, str):
+        detail = "controller: no such controller or version is published; see GET /models"
+        raise HttpProblem("unknown-model", detail, "controller")
     if isinstance(value, dict):
         value = {name: item for name, item in value.items() if name not in DERIVED}
     with naming("controller"):
@@ -123,7 +126,7 @@ def _running(value: object) -> RunningController | None:
     return found
 
 
-ControllerField = Annotated[Any, PlainValidator(_running, json_schema_input_type=RunningController)]
+ControllerField = Annotated[Any, PlainValidator(_running, json_schema_input_type=RunningController | str)]
 
 
 class ControllerWishes(StrictModel, ControllerFields):

@@ -132,9 +132,11 @@ class ConditionBody(PathPairBody):
 class Controlled(StrictModel):
     """A request about a filter, beside which a controller may run."""
 
+    # Whether `controller` may be a reference, which `reading` replaces.
+    takes_published: ClassVar[bool] = True
     controller: ControllerField = None
-    """Feedback controller that runs beside the filter, as `/hybrid` answers it: predictions, designs and loops are of
-    both."""
+    """Feedback controller that runs beside the filter: a published one's `name`, `name@version` or alias, or one as
+    `/hybrid` answers it. Predictions, designs and loops are of both."""
 
 
 class PathsBody(CommonBody, PathPairBody, Controlled):
@@ -244,6 +246,7 @@ _HybridConditions = Annotated[list[HybridCondition], Field(min_length=1, max_len
 class HybridBody(DesignItem):
     """Body of `/hybrid`."""
 
+    takes_published: ClassVar[bool] = False
     conditions: Annotated[
         Any,
         PlainValidator(partial(_conditions, kind=HybridCondition), json_schema_input_type=_HybridConditions),
