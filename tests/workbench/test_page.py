@@ -235,7 +235,7 @@ def test_recordings_are_calibrated(page: Any, tmp_path: Path):
     wait_for(page, "#figures", "Noise reduction")
     page.fill("#condition-list input[type=text]", "left")
     page.press("#condition-list input[type=text]", "Enter")
-    page.click("text=Calibrate")
+    page.click("#calibrate")
     until(page, "ears.length === 2")  # "left" is kept
     page.click("[aria-label='Remove left']")
     assert state(page, "ears.length") == 1
@@ -389,6 +389,7 @@ def test_recordings_verify_exported_sections(page: Any, tmp_path: Path):
     with_example(page)
     wait_until_drawn(page)
     open_step(page, "verify")
+    until(page, "!!realised")
     primary, secondary, sos = (
         np.array(state(page, text))
         for text in ("Array.from(ears[0].primary)", "Array.from(ears[0].secondary)", "realised.coefficients.sos")
@@ -429,6 +430,12 @@ def test_controller_stays_while_filter_changes(page: Any, browser: Any, url: str
     until(page, "design.prediction.max_gain_db < 10.2")
     wait_until_drawn(page)
     assert state(page, "design.controller.sos") == found[0]
+    open_step(page, "measure")
+    page.check("#joint")
+    until(page, "design.prediction.conditions?.length === 2")
+    page.uncheck("#joint")
+    until(page, "!design.prediction.conditions")
+    wait_until_drawn(page)
     with page.expect_download() as started:
         page.click("#save")
     started.value.save_as(tmp_path / "session.json")

@@ -11,9 +11,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
-from cli.inputs import exported_fields
 from model_store.store import ModelStore
 from service.settings import Settings
 from tests.service.bodies import post_packed
@@ -36,7 +35,7 @@ FORMS = pytest.mark.parametrize("form", [{"n_sections": 8}, {"form": "fir", "n_t
 
 
 @pytest.fixture(scope="module")
-async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[FastAPI]:
+async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Starlette]:
     """A service with the bundled default model."""
     settings = Settings(store=tmp_path_factory.mktemp("store"), device="cpu", threads=1, deadline_ms=60_000)
     async with started(settings) as app:
@@ -108,9 +107,11 @@ async def test_verify_accepts_exported_filter(client: httpx.AsyncClient, form: J
             for name, item in (("x", x), ("e", e))
         }
         takes.append({"state": state, **signals})
-    fields = exported_fields(answer, PATHS)
-    fields |= {"fir": fields["fir"].tolist()}
-    fields["secondary"] = {"impulse_response": fields["secondary"]["impulse_response"].tolist()}
-    found = await ask(client, "/verify", BODY | fields | {"takes": takes})
+    used = {
+        name: answer["coefficients"][name]
+        for name in ("sos", "taps", "sample_rate")
+        if name in answer["coefficients"]
+    }
+    found = await ask(client, "/verify", BODY | {"fir": used, "takes": takes})
     assert [item["code"] for item in found["diagnosis"]] == ["as_predicted"], found["diagnosis"]
     assert abs(found["deviation_db"]) < 1.0
