@@ -15,8 +15,7 @@ COMMANDS = {
     "http": "requests to the running service: latency over core, and designs per second",
     "start": "seconds and megabytes from the start of the service to ready",
     "train": "updates per second and time per model",
-    "scaling": "cost against taps, batch and number of updates",
-    "trace": "operators and kernels of a design, counted",
+    "trace": "kernels of a design on a GPU, or operators on a CPU, counted",
     "walk": "files that a served request enters, and moves between them",
 }
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from prime_anc_client import wire
 from synthesis.design import predict_all
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.model import Model
@@ -115,11 +113,6 @@ class Ears:
         """Return estimated primary and secondary paths."""
         conditions = [item.conditions[0] for item in self.estimated]
         return [(condition.primary.real, condition.secondary.real) for condition in conditions]
-
-    @cached_property
-    def bodies(self) -> list[bytes]:
-        """Return binary request bodies of the ears' impulse responses."""
-        return [wire.encode(*pair) for pair in self.pairs]
 
     def quality(self, model: Model, taps: list[Float32]) -> dict[str, float]:
         """Score one filter per ear on the true paths: noise reduction (mean and worst ear) and amplification."""

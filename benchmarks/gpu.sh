@@ -4,7 +4,7 @@
 #     benchmarks/gpu.sh a|b|c OUT DATA [WHEELS]
 #
 #   a  tests of the backend, core times with few rounds
-#   b  core times in full, operators and kernels of a design
+#   b  core times in full, kernels of a design
 #   c  the service over HTTP, its start, training, the service's tests on a GPU
 #
 # DATA holds the PANDAR database and a folder `noise`; `-` simulates both. The first of $PYTHON, python3, python3.12

@@ -1,23 +1,17 @@
-"""`python -m benchmarks trace`: operators and bytes of a design, and on a GPU the kernels that it launches.
+"""`python -m benchmarks trace`: the kernels that a design launches on a GPU, or the operators of torch on a CPU.
 
-Operators are those of the reference backend in torch: computing ones count once, views not. Bytes are those of the
-tensors that an operator reads and writes, as if without cache. Kernels are counted by torch's profiler while the CUDA
-backend designs.
+torch's profiler counts both. The operators are those of the reference backend; their inner operators count too.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-import torch
-from torch import Tensor
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from benchmarks import ears as ears_module
 from benchmarks import machine, results
@@ -30,8 +24,8 @@ from synthesis.model import Model
 from synthesis.types import DesignOptions
 
 N_COMMONEST = 6
+# On a GPU; on a CPU, where the profiler takes seconds for the operators of one design, it is one.
 N_PROFILED = 20
-_ALLOCATIONS = ("::empty", "::empty_like", "::new_empty", "::empty_strided")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -47,85 +41,32 @@ def run(options: argparse.Namespace) -> None:
     described = machine.describe(device)
     ears = ears_module.load(options)
     store = ModelStore(options.store) if options.store else ModelStore()
-    parameters = store.load(options.model).parameters
-    counted = N_UPDATES[:2] if options.quick else N_UPDATES
+    backend = "cuda" if device == "cuda" else "reference"
+    model = Model.on(backend, store.load(options.model).parameters)
     rows: list[Row] = []
-    reference = Model.on("reference", parameters)
-    for k in counted:
-        call = partial(design_all, ears.batch(0, 1), DesignOptions(n_updates=k), reference)
-        rows.append({"backend": "reference", "k": k, **operators(call)})
-    if device == "cuda":
-        cuda = Model.on("cuda", parameters)
-        for k in counted:
-            call = partial(design_all, ears.batch(0, 1), DesignOptions(n_updates=k), cuda)
-            taps_of(call())  # records the graphs
-            rows.append({"backend": "cuda", "k": k, **kernels(call)})
-    for row in rows:
+    for k in N_UPDATES[:2] if options.quick else N_UPDATES:
+        design = partial(design_all, ears.batch(0, 1), DesignOptions(n_updates=k), model)
+        taps_of(design())  # records the graphs
+        row = {"backend": backend, "k": k, **events(design, is_gpu=backend == "cuda")}
         commonest = ", ".join(f"{name} {count}" for name, count in row["commonest"].items())
-        amount = f"{row['megabytes']:.2f} MB" if "megabytes" in row else f"{row['busy_ms']:.3f} ms busy"
-        print(f"{row['backend']:9} k={row['k']}: {row['count']} {row['what']}, {amount}: {commonest}", flush=True)
+        print(f"{backend:9} k={k}: {row['count']} events, {row['busy_ms']:.3f} ms busy: {commonest}", flush=True)
+        rows.append(row)
     file = results.folder_for(options.out, described) / "trace.json"
     results.write(file, "trace", described, {"model": options.model}, rows, data=ears.data)
 
 
-class OperatorCounter(TorchDispatchMode):
-    """Counts operators that compute, and their bytes, by name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counts: Counter[str] = Counter()
-        self.bytes: Counter[str] = Counter()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Run the operator, and count it unless it is a view or an allocation."""
-        with self:
-            decomposed = func.decompose(*args, **(kwargs or {}))
-        if decomposed is not NotImplemented:
-            return decomposed
-        result = func(*args, **(kwargs or {}))
-        read = [tree_leave for tree_leave in tree_leaves((args, kwargs or {})) if isinstance(tree_leave, Tensor)]
-        made = [tree_leave for tree_leave in tree_leaves(result) if isinstance(tree_leave, Tensor)]
-        storages = {item.untyped_storage()._cdata for item in read}
-        writes = func._schema.is_mutable
-        computes = writes or any(item.untyped_storage()._cdata not in storages for item in made)
-        if computes and not func._schema.name.endswith(_ALLOCATIONS):
-            name = str(func._schema.name).removeprefix("aten::")
-            self.counts[name] += 1
-            self.bytes[name] += sum(_stored_bytes(item) for item in (*read, *([] if writes else made)))
-        return result
-
-
-def _stored_bytes(tensor: Tensor) -> int:
-    """Return the bytes that an operator moves: an expanded tensor counts as stored."""
-    return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
-
-
-def operators(call: Callable[[], object]) -> Row:
-    """Count the operators of torch in a call."""
-    call()
-    with OperatorCounter() as counter:
-        call()
-    return {
-        "what": "operators",
-        "count": counter.counts.total(),
-        "megabytes": counter.bytes.total() / 1e6,
-        "commonest": dict(counter.counts.most_common(N_COMMONEST)),
-    }
-
-
-def kernels(call: Callable[[], object]) -> Row:
-    """Count kernels per call, and the time that they occupy the GPU."""
-    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        for _ in range(N_PROFILED):
+def events(call: Callable[[], object], *, is_gpu: bool) -> Row:
+    """Count kernels or operators per call, and the time that they occupy the device."""
+    activity, kind = (ProfilerActivity.CUDA, DeviceType.CUDA) if is_gpu else (ProfilerActivity.CPU, DeviceType.CPU)
+    n_calls = N_PROFILED if is_gpu else 1
+    with profile(activities=[activity]) as profiled:
+        for _ in range(n_calls):
             call()
-        torch.cuda.synchronize()
-    events = [event for event in profiled.events() or [] if event.device_type == torch.autograd.DeviceType.CUDA]
-    counts = Counter(event.name for event in events)
+    found = [event for event in profiled.events() or [] if event.device_type == kind]
+    busy_us = sum(event.device_time if is_gpu else event.self_cpu_time_total for event in found)
+    counts = Counter(event.name for event in found)
     return {
-        "what": "kernels",
-        "count": len(events) / N_PROFILED,
-        "busy_ms": sum(event.device_time for event in events) / N_PROFILED / 1e3,
-        "commonest": {name[:60]: count / N_PROFILED for name, count in counts.most_common(N_COMMONEST)},
+        "count": len(found) / n_calls,
+        "busy_ms": busy_us / n_calls / 1e3,
+        "commonest": {name[:60]: count / n_calls for name, count in counts.most_common(N_COMMONEST)},
     }

@@ -92,7 +92,7 @@ def series(file: Path, name: str, value: Any) -> Any:
 
 
 def settings(file: Path, document: Json, measured: Sequence[Json]) -> Json:
-    """Return the options of a design that a session sets, and its `reference_psd`.
+    """Return the options of a design that a session sets, its `reference_psd` and its `controller`.
 
     What cannot be read is left out and, as on the page, options that these measurements give no effect.
     """
@@ -108,6 +108,8 @@ def settings(file: Path, document: Json, measured: Sequence[Json]) -> Json:
     noise = document.get("noise")
     if isinstance(noise, dict) and "psd" in noise:
         found["reference_psd"] = series(file, "noise", noise["psd"])
+    if document.get("controller") is not None:
+        found["controller"] = document["controller"]
     return found
 
 
@@ -200,7 +202,7 @@ def session(measured: Iterable[tuple[str, Json]], filters: Iterable[tuple[str, J
     return {"session": ears, "current": 0, "joint": joint, "settings": {}, "kept": kept}
 
 
-_KEPT_FIELDS = ("fir", "prediction", "sign", "latency_samples")
+_KEPT_FIELDS = ("fir", "prediction", "sign", "latency_samples", "controller")
 
 
 def _base64(samples: NDArray[Any] | list[float]) -> str:

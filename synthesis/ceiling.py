@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from synthesis.backends.cpu import CpuBackend
-from synthesis.controller import in_closed_loop, loops_of
+from synthesis.controller import loops_of
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import check_interruption
 from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
@@ -17,22 +17,21 @@ from synthesis.profiles import FAST, FINE
 from synthesis.types import Backend, Float32, Loop, Problem
 from synthesis.unknown import lowest_quiet_db
 
-# Rounds that put a ceiling on unknown bands made louder by the last filter.
-QUIET_ROUNDS = 4
+# Rounds that put a ceiling on unknown bands made louder by the last filter, and the most by which one lowers them: the
+# search finds no good filter far below its start.
+QUIET_ROUNDS, QUIET_STEP_DB = 6, 6.0
+
+_TINY = float(np.finfo(np.float64).tiny)
 
 # Most halvings of the whole filter if no ceiling keeps unknown bands quiet.
 QUIET_HALVINGS = 24
 
 
 def keep_margins(problem: Problem, taps: Float32, backend: Backend) -> tuple[Float32, Loop | None]:
-    """Give the taps the requested margins of the loop; also return the loop, with their cost.
-
-    With a controller, the margins are those of the filter in the loop that the controller has closed.
-    """
+    """Give the taps the requested margins of the loop; also return the loop, with their cost."""
     if not problem.feedbacks:
-        return taps, loop_of_all(problem, taps)
-    feedbacks = in_closed_loop(problem).feedbacks
-    kept = with_margins(taps, feedbacks, problem.min_gain_margin_db, problem.min_phase_margin_deg)
+        return taps, None
+    kept = with_margins(taps, problem.feedbacks, problem.min_gain_margin_db, problem.min_phase_margin_deg)
     loss_db = 0.0
     if kept is not taps:
         open_loop = replace(
@@ -71,21 +70,22 @@ def limit(posed: Problem, taps: Float32, profile: str, core: CpuBackend, *, exce
         Taps, [2048].
     """
     limit_db = ceiling_db(posed.max_gain_db, DESIGN_N_FFT)
-    closed = posed if posed.controller is None else in_closed_loop(posed)
     profile = FINE.name if profile == FINE.name else FAST.name
     if exceeds:
-        taps = core.limit_gain(closed, taps, limit_db, profile)
+        taps = core.limit_gain(posed, taps, limit_db, profile)
     for _ in range(QUIET_ROUNDS):
         check_interruption()
         if (louder_db := lowest_quiet_db(posed, taps)) is None:
             break
-        limit_db = np.minimum(limit_db, louder_db)
-        taps = core.limit_gain(closed, taps, limit_db, profile)
+        gain_db = 20 * np.log10(np.maximum(np.abs(np.fft.rfft(taps, DESIGN_N_FFT)), _TINY))
+        lowered_db = gain_db[np.isfinite(louder_db)].max() - QUIET_STEP_DB
+        limit_db = np.minimum(limit_db, np.maximum(louder_db, lowered_db))
+        taps = core.limit_gain(posed, taps, limit_db, profile)
     for _ in range(QUIET_HALVINGS):
         if lowest_quiet_db(posed, taps) is None:
             break
         taps = taps * np.float32(0.5)
-    if feedbacks := closed.feedbacks:
+    if feedbacks := posed.feedbacks:
         taps = with_margins(taps, feedbacks, posed.min_gain_margin_db, posed.min_phase_margin_deg)
         # Bending the response for the margins may raise it elsewhere by some hundredths of a dB.
         taps = taps * np.float32(min(1.0, 10 ** ((TOLERANCE_DB - excess_db(taps, limit_db)) / 20)))

@@ -25,7 +25,7 @@ from synthesis.options import CONTROLLER_RATES_HZ, MAX_CONTROLLER_LATENCY_US, MA
 from synthesis.predict import level_changes_db, secondary_errors
 from synthesis.sections import Sections
 from synthesis.support_statistics import peak_of
-from synthesis.types import Complex64, Float32, Loop, Paths, Prediction, Problem
+from synthesis.types import Complex64, Float32, InnerLoop, Loop, Paths, Prediction, Problem
 from synthesis.unknown import BAND_BINS
 
 Real = NDArray[np.float64]
@@ -133,7 +133,9 @@ class Controller:
         return float(np.abs(self.response(np.geomspace(_BINS_HZ[-1], half, 256))).max())
 
 
-def judge(controller: Controller, plant: Complex, before: Complex | None = None) -> Loop:
+def judge(
+    controller: Controller, plant: Complex, before: Complex | None = None, gain: Complex | None = None
+) -> Loop:
     """Compute stability and margins of the loop that a controller closes.
 
     Parameters
@@ -144,13 +146,15 @@ def judge(controller: Controller, plant: Complex, before: Complex | None = None)
         S on the design grid, [16385].
     before
         W F on the design grid, [16385]; None without a feedback path.
+    gain
+        S K on the design grid, if known, [16385].
 
     Returns
     -------
     Loop
         Of frequencies up to 24 kHz: it says all if the loop `is_quiet_beyond`.
     """
-    loop = plant * controller.on_bins
+    loop = plant * controller.on_bins if gain is None else gain
     between = _interpolated(plant, controller.resonances_hz) * controller.at_resonances
     if before is not None:
         loop, between = loop + before, between + _interpolated(before, controller.resonances_hz)
@@ -185,7 +189,8 @@ def controlled(problem: Problem) -> Problem:
     conditions = []
     for n, paths in enumerate(problem.conditions):
         plant = spectrum(paths.secondary)
-        loop = judge(controller, plant)
+        gain = plant * controller.on_bins
+        loop = judge(controller, plant, gain=gain)
         if not loop.stable:
             raise InvalidOption(
                 f"controller: its loop through the secondary path of {problem.name_of(n)} is unstable near "
@@ -198,7 +203,7 @@ def controlled(problem: Problem) -> Problem:
                 "gain may exceed one; lower its gain there",
                 "controller",
             )
-        conditions.append(replace(paths, plant=(plant, loop)))
+        conditions.append(replace(paths, inner=InnerLoop(plant, gain, loop)))
     return replace(problem, conditions=tuple(conditions))
 
 
@@ -209,10 +214,8 @@ def with_spectra(problem: Problem, sent: Sequence[Paths]) -> Problem:
     """
     conditions = []
     for paths, before in zip(problem.conditions, sent, strict=True):
-        plant, _ = _plant_of(paths)
-        scaled = plant * (peak_of(paths.secondary) / peak_of(before.secondary))
-        primary, secondary = (item.astype(np.complex64) for item in (spectrum(paths.primary), scaled))
-        conditions.append(replace(paths, primary=primary, secondary=secondary))
+        scaled = _inner(paths).plant * (peak_of(paths.secondary) / peak_of(before.secondary))
+        conditions.append(replace(paths, primary=_single(paths.primary), secondary=scaled.astype(np.complex64)))
     return replace(problem, conditions=tuple(conditions))
 
 
@@ -226,9 +229,9 @@ def loops_of(problem: Problem, taps: Float32) -> list[Loop]:
         return [judge_loop(loop_gain(taps, paths.feedback)) for paths in conditions if paths.feedback is not None]
     found = []
     for paths in conditions:
-        plant, loop = _plant_of(paths)
+        plant, gain, loop = _inner(paths)
         if paths.feedback is not None:
-            loop = judge(controller, plant, spectrum(taps) * spectrum(paths.feedback))
+            loop = judge(controller, plant, spectrum(taps) * spectrum(paths.feedback), gain)
         found.append(loop)
     return found
 
@@ -240,21 +243,12 @@ def in_closed_loop(problem: Problem) -> Problem:
         return problem
 
     def closed(paths: Paths) -> Paths:
-        if paths.plant is None:
+        if paths.inner is None:  # which the backend refuses
             return paths
-        left = 1 / (1 + paths.plant[0] * controller.on_bins)
-
-        def through(path: Path) -> Complex64:
-            return (spectrum(path) * left).astype(np.complex64)
-
-        feedback = None if paths.feedback is None else through(paths.feedback)
-        return replace(
-            paths,
-            primary=through(paths.primary),
-            secondary=through(paths.secondary),
-            feedback=feedback,
-            plant=None,
-        )
+        left = 1 / (1 + paths.inner.gain.astype(np.complex64))
+        feedback = None if paths.feedback is None else _single(paths.feedback) * left
+        primary, secondary = _single(paths.primary) * left, _single(paths.secondary) * left
+        return replace(paths, primary=primary, secondary=secondary, feedback=feedback)
 
     return replace(problem, controller=None, conditions=tuple(map(closed, problem.conditions)))
 
@@ -284,20 +278,19 @@ def predict_both(
     controller, paths = problem.controller, problem.conditions[n]
     if controller is None:
         return found
-    primary, secondary = (np.asarray(path, np.complex64) for path in (paths.primary, paths.secondary))
-    response = spectrum(taps).astype(np.complex64)
-    plant, _ = _plant_of(paths)
-    loop, psd = (plant * controller.on_bins).astype(np.complex64), np.asarray(problem.reference_psd, np.float64)
-    played, passed, alone = secondary * response, primary, np.ones_like(response)
+    primary, secondary, response = map(_single, (paths.primary, paths.secondary, taps))
+    plant, gain, _ = _inner(paths)
+    loop, psd = gain.astype(np.complex64), np.asarray(problem.reference_psd, np.float64)
+    played, passed, both, of_alone = secondary * response, primary, 1 + loop, np.ones(1, np.float32)
     if paths.feedback is not None:
-        alone += response * spectrum(paths.feedback).astype(np.complex64)
-        passed = primary * alone
-    both = alone + loop
-    # Squares of W's and of both loops' return differences.
-    of_alone, of_both = _square(alone), _square(both)
+        alone = 1 + response * _single(paths.feedback)
+        passed, both, of_alone = primary * alone, alone + loop, _square(alone)
+    of_both = _square(both)
+    # What is left by the loop of both, over what is left by that of the filter alone.
+    left = of_alone / of_both
     power = psd * _square(primary)
-    residual = psd * _square(passed - played)
-    before, after = _in_bands(power), _in_bands(residual / of_alone)
+    residual = psd * (_square(passed - played) / of_alone)
+    before, after = _in_bands(power), _in_bands(residual)
     before = before + max(1e-12 * before.max(), 1e-300)
     # What is unknown of P follows from the prediction, and has the spectrum of P within a band.
     ratio = 10 ** (np.asarray(found.band_reduction_db, np.float64) / 10)
@@ -305,23 +298,22 @@ def predict_both(
     if not is_true:
         unknown = (before - ratio * after) / np.where(np.abs(ratio - 1) > 1e-3, ratio - 1, np.inf)
         unknown = unknown.clip(0, MOST_UNKNOWN * before)
-    share = unknown / before
-    of_unknown = share * _in_bands(power * of_alone / of_both)
-    remaining = _in_bands(residual / of_both)
+    of_unknown = unknown / before * _in_bands(power * left)
+    remaining = _in_bands(residual * left)
     reduction = 10 * np.log10((before + unknown) / np.maximum(remaining + of_unknown, 1e-300))
-    nominal = _mean_db(before, remaining)
 
     # The secondary path off in level or delay, in the bands of the mean alone.
     inside = slice(BAND_BINS[NR_COLUMNS.start], BAND_BINS[NR_COLUMNS.stop])
     changed = _square(passed[inside] - SECONDARY_ERRORS * played[inside])
-    changed /= _square(alone[inside] + SECONDARY_ERRORS * loop[inside])
+    changed /= _square(both[inside] + (SECONDARY_ERRORS - 1) * loop[inside])
     starts = BAND_BINS[NR_COLUMNS] - inside.start
     off = np.add.reduceat(psd[inside] * changed, starts, axis=-1) + of_unknown[NR_COLUMNS]
     off_db = (10 * np.log10((before + unknown)[NR_COLUMNS] / np.maximum(off, 1e-300))).mean(-1)
     louder, quieter, later, earlier = off_db.tolist()
     mean = float(reduction[NR_COLUMNS].mean())
+    is_measured = is_true or found.basis != "model"
     level = np.linalg.norm(plant) / np.linalg.norm(secondary)  # the paths have another than the controller's
-    drive = psd * _square(response + primary * (level * controller.undelayed).astype(np.complex64)) / of_both
+    drive = _square(response + primary * (level * controller.undelayed).astype(np.complex64)) / of_both
     changes: dict[str, Any] = level_changes_db(reduction, before)
     return replace(
         found,
@@ -330,24 +322,23 @@ def predict_both(
         mean_noise_reduction_db=mean,
         gain_sensitivity_db=mean - min(louder, quieter),
         delay_sensitivity_db=mean - min(later, earlier),
-        control_rms=float(np.sqrt(drive.sum())),
-        nominal_noise_reduction_db=nominal,
+        control_rms=float(np.sqrt(psd @ drive)),
+        nominal_noise_reduction_db=mean if is_measured else _mean_db(before, remaining),
         feedforward_noise_reduction_db=found.band_reduction_db,
         feedback_noise_reduction_db=(reduction - found.band_reduction_db).astype(np.float32),
-        playback_change_db=_playback_db(of_both),
+        playback_change_db=(10 * np.log10(_in_bands(1 / of_both) / np.diff(BAND_BINS))).astype(np.float32),
     )
 
 
-def _plant_of(paths: Paths) -> tuple[Complex, Loop]:
-    assert paths.plant is not None  # set by `controlled`
-    return paths.plant
+def _inner(paths: Paths) -> InnerLoop:
+    assert paths.inner is not None  # set by `controlled`
+    return paths.inner
 
 
-def _playback_db(of_both: Float32) -> Float32:
-    """Change of what the loudspeaker plays, per band: [31]."""
-    n = np.diff(BAND_BINS)
-    change: Float32 = (10 * np.log10(_in_bands(1 / of_both) / n)).astype(np.float32)
-    return change
+def _single(path: Path) -> Complex64:
+    """Return a path on the design grid in single precision, [16385]."""
+    found: Complex64 = np.asarray(path if np.iscomplexobj(path) else spectrum(path), np.complex64)
+    return found
 
 
 def _square(values: Complex64) -> Float32:

@@ -3,10 +3,12 @@
 `design` solves one problem and `design_all` a batch, in these steps:
 
 1. `pose`: the controller's loop, paths at unit level, unknown bands, latency in the paths
-2. `_drafted`: first taps and Gauss-Newton updates, by the model's backend
-3. `_finished`: margins of the loop, prediction, and for a filter above its ceiling or one that makes an unknown band
+2. `in_closed_loop`: beside a controller, the paths of the loop that it closes
+3. `_drafted`: first taps and Gauss-Newton updates, by the model's backend
+4. `_finished`: margins of the loop, prediction, and for a filter above its ceiling or one that makes an unknown band
 louder, `_limited`: the best filter that keeps them
-4. `replace_doubtful`: the better of the generator's filter and Wiener filters
+5. `replace_doubtful`: the better of the generator's filter and Wiener filters
+6. `_completed`: prediction of filter and controller, and of conditions left out
 
 An error replaces its problem's result and affects no other. What few problems need has its own files: most designs
 pass only this one and the backend's.
@@ -96,6 +98,19 @@ def design_all(
     """
     compares_itself = model.backend.judges_paths
     posed = _map_or_error(partial(pose, parameters=model.parameters, compares_itself=compares_itself), problems)
+    closed = _map_or_error(in_closed_loop, posed)
+    made = _chosen(problems, options, closed, model, fallback)
+    return _map_or_error(partial(_completed, options=options, model=model), posed, made)
+
+
+def _chosen(
+    problems: Sequence[Problem],
+    options: DesignOptions,
+    posed: Sequence[Problem | SynthesisError],
+    model: Model,
+    fallback: Fallback | None,
+) -> list[Design | SynthesisError]:
+    """Design all posed problems in their closed loops, and replace filters that a Wiener filter beats."""
     if fallback is None or options.method != "prime":
         return _designed(problems, options, posed, model)
     weighted = [_is_weighted(problem, options) for problem in problems]
@@ -103,14 +118,18 @@ def design_all(
     with_wmmse = fallback.below_db == math.inf and are_plain and not any(weighted)
     designs = _designed(problems, options, posed, model, with_wmmse)
     contests = [
-        Contest(problem, made, has_weights, is_doubtful(made, has_weights, fallback))
+        Contest(
+            problem, made, has_weights, is_doubtful(made, has_weights, fallback, problem.controller is not None)
+        )
         for problem, made, has_weights in zip(problems, designs, weighted, strict=True)
     ]
     # A Wiener filter above the ceiling shows what the ceiling costs.
     if not any(item.is_doubtful or getattr(item.generated, "wmmse_above_ceiling", None) for item in contests):
         return designs
-    merit = partial(_weighted_merit, profile=options.profile, parameters=model.parameters)
     posed_of = dict(zip(problems, posed, strict=True))
+
+    def merit(problem: Problem, made: Design) -> float:
+        return _weighted_merit(answer_or_raise(posed_of[problem]), made, options.profile, model.parameters)
 
     def redesign(chosen: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
         return _designed(chosen, options, [posed_of[problem] for problem in chosen], model)
@@ -142,7 +161,10 @@ def predict_all(
     """
     # Only the core takes responses.
     backend = model.core if any(np.iscomplexobj(tap) for tap in taps) else model.backend
-    posed = _map_or_error(partial(pose, parameters=model.parameters), problems)
+    posed = _map_or_error(
+        partial(pose, parameters=model.parameters, compares_itself=backend.judges_paths), problems
+    )
+    posed = _map_or_error(_with_silence, posed)
     found = predict_batch(posed, taps, backend, is_true)
     return found if is_true else _map_or_error(with_unknown, posed, found)
 
@@ -344,27 +366,26 @@ def _designed(
     """Design all problems without the fallback."""
     drafts = _drafted(posed, options, model, with_wmmse)
     for n, (item, draft) in enumerate(zip(posed, drafts, strict=True)):
-        if isinstance(item, Problem) and isinstance(draft, Draft) and draft.is_silent and _may_be_silent(item):
-            known = replace(item, conditions=tuple(map(with_silence, item.conditions)))
+        if isinstance(item, Problem) and isinstance(draft, Draft) and draft.is_silent:
+            known = _with_silence(item)
             posed = [*posed[:n], known, *posed[n + 1 :]]
             drafts[n : n + 1] = _drafted([known], options, model, with_wmmse)
     return _map_or_error(partial(_finished, options=options, model=model), problems, posed, drafts)
 
 
-def _may_be_silent(posed: Problem) -> bool:
-    """Return whether the backend was left to judge whether bands are silent; they have to be known to a draft."""
-    return is_plain(posed) and posed.conditions[0].silent is None
+def _with_silence(posed: Problem) -> Problem:
+    """Add the silent bands that `pose` has left to the backend."""
+    is_known = not is_plain(posed) or posed.conditions[0].silent is not None
+    if is_known or not all(map(is_usable, posed.conditions)):
+        return posed
+    return replace(posed, conditions=tuple(map(with_silence, posed.conditions)))
 
 
 def _drafted(
     posed: Sequence[Problem | SynthesisError], options: DesignOptions, model: Model, with_wmmse: bool = False
 ) -> list[Draft | SynthesisError]:
     """Make first taps and updates, for all problems at once, under a ceiling that good filters hardly reach."""
-    loose = []
-    for item in posed:
-        if isinstance(item, Problem):
-            closed = item if item.controller is None else in_closed_loop(item)
-            loose.append(replace(closed, max_gain_db=loose_db(item)))
+    loose = [replace(item, max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)]
     found: list[Draft | SynthesisError] = []
     for n in range(0, len(loose), model.backend.max_batch):
         found += model.backend.draft(loose[n : n + model.backend.max_batch], options, with_wmmse)
@@ -395,22 +416,16 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     taps, prediction, times_ms = draft.taps, draft.prediction, draft.times_ms
     began = perf_counter()
     loop = None
-    if posed.controller is not None or any(paths.feedback is not None for paths in posed.conditions):
+    if posed.feedbacks:
         taps, loop = keep_margins(posed, taps, model.backend)
     comparison = draft.comparison if is_plain(problem) else None
     if prediction is None or loop is not None:
         prediction = predict_joint(posed, taps, model.backend)
-    if options.leave_one_out and len(posed.conditions) > 1:
-        prediction = _with_left_out(posed, prediction, options, model)
     if prediction is not draft.prediction:
         times_ms["predict"] = 1e3 * (perf_counter() - began)
     if any(paths.unknown is not None for paths in posed.conditions):
         prediction = with_unknown(posed, prediction)
     wmmse = draft.wmmse
-    if wmmse is not None and problem.controller is not None and draft.prediction is not None:
-        # The controller adds to it what it adds to the draft, whose prediction is of the closed loop's paths.
-        added_db = prediction.nominal_noise_reduction_db - draft.prediction.nominal_noise_reduction_db
-        wmmse = wmmse._replace(nominal_noise_reduction_db=wmmse.nominal_noise_reduction_db + added_db)
     # WMMSE equals its prediction only below the ceiling.
     highest_db = _extremes_db(posed.max_gain_db)[0] + TOLERANCE_DB
     is_below = wmmse is not None and wmmse.max_gain_db <= highest_db - WMMSE_TOLERANCE_DB
@@ -434,15 +449,32 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     return made
 
 
-def _with_left_out(problem: Problem, whole: Prediction, options: DesignOptions, model: Model) -> Prediction:
+def _completed(posed: Problem, made: Design, *, options: DesignOptions, model: Model) -> Design:
+    """Predict a finished filter beside its controller, and per condition one that is designed on the others."""
+    left_out = options.leave_one_out and len(posed.conditions) > 1
+    if posed.controller is None and not left_out:
+        return made
+    began = perf_counter()
+    prediction, loop = made.prediction, made.loop
+    if posed.controller is not None:
+        prediction = with_unknown(posed, predict_joint(posed, made.taps, model.backend))
+        loop = loop_of_all(posed, made.taps, 0.0 if loop is None else loop.loss_db)
+    if left_out:
+        prediction = _with_left_out(posed, prediction, replace(options, method=made.method), model)
+    spent_ms = 1e3 * (perf_counter() - began)
+    times_ms = made.times_ms | {"predict": made.times_ms.get("predict", 0.0) + spent_ms}
+    return replace(made, prediction=prediction, loop=loop, times_ms=times_ms)
+
+
+def _with_left_out(posed: Problem, whole: Prediction, options: DesignOptions, model: Model) -> Prediction:
     """Predict per condition also a filter designed on the others."""
     conditions = list(whole.conditions)
-    for n, paths in enumerate(problem.conditions):
+    for n, paths in enumerate(posed.conditions):
         check_interruption()
-        rest = replace(problem, conditions=problem.conditions[:n] + problem.conditions[n + 1 :])
+        rest = in_closed_loop(replace(posed, conditions=posed.conditions[:n] + posed.conditions[n + 1 :]))
         draft = answer_or_raise(_drafted([rest], options, model)[0])
         taps, _ = keep_margins(rest, draft.taps, model.backend)
-        left_out = predict_joint(replace(problem, conditions=(paths,)), taps, model.backend)
+        left_out = predict_joint(replace(posed, conditions=(paths,)), taps, model.backend)
         conditions[n] = replace(conditions[n], left_out=left_out)
     return replace(whole, conditions=tuple(conditions))
 
@@ -454,10 +486,8 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, exceeds:
     if loop is not None:
         loop = loop_of_all(posed, taps, loop.loss_db)
     prediction = predict_joint(posed, taps, model.backend)
-    pairs = zip(prediction.conditions, loose.prediction.conditions, strict=True)
     prediction = replace(
         prediction,
-        conditions=tuple(replace(pair, left_out=before.left_out) for pair, before in pairs),
         unknown_bands=loose.prediction.unknown_bands,
         counted_bands=loose.prediction.counted_bands,
         basis=loose.prediction.basis,
@@ -470,7 +500,9 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, exceeds:
     return replace(loose, taps=taps, prediction=prediction, times_ms=times_ms, loop=loop, ceiling_cost_db=cost_db)
 
 
-def is_doubtful(generated: Design | SynthesisError, has_weights: bool, fallback: Fallback) -> bool:
+def is_doubtful(
+    generated: Design | SynthesisError, has_weights: bool, fallback: Fallback, is_controlled: bool = False
+) -> bool:
     """Return whether to design Wiener filters too, and compare.
 
     Not for unusable paths, which have no filter, nor under the request's ceiling, where all starts lead to the same
@@ -485,10 +517,13 @@ def is_doubtful(generated: Design | SynthesisError, has_weights: bool, fallback:
         return True
     if generated.ceiling_cost_db is not None:
         return False
-    return (
-        generated.wmmse is None
-        or generated.wmmse.nominal_noise_reduction_db - generated_db > fallback.margin_db - WMMSE_TOLERANCE_DB
-    )
+    if generated.wmmse is None:
+        return True
+    gain_db = generated.wmmse.nominal_noise_reduction_db - generated_db
+    if is_controlled:
+        # Most of what filter and controller leave is unknown, and no other filter takes it away.
+        gain_db *= 10 ** ((generated.prediction.mean_noise_reduction_db - generated_db) / 10)
+    return gain_db > fallback.margin_db - WMMSE_TOLERANCE_DB
 
 
 def _is_weighted(problem: Problem, options: DesignOptions) -> bool:
@@ -499,9 +534,8 @@ def _is_weighted(problem: Problem, options: DesignOptions) -> bool:
     return problem.weighted(profile) != profile
 
 
-def _weighted_merit(problem: Problem, made: Design, *, profile: str, parameters: ModelParameters) -> float:
+def _weighted_merit(posed: Problem, made: Design, profile: str, parameters: ModelParameters) -> float:
     """Compute -J with the problem's weights, so that the lowest J wins, by which louder bands count, too."""
-    posed = pose(problem, parameters)
     reference_psd = parameters.reference_psd if posed.reference_psd is None else posed.reference_psd
     return -joint_objective(posed, made.taps, PROFILES[profile], reference_psd)
 

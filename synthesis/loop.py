@@ -70,16 +70,15 @@ def is_stable(loop: Complex128) -> bool:
 
     A pair of unstable poles turns it by 2 pi, a real one, where 1 + L starts or ends below 0, by pi.
     """
-    closed = 1 + loop
-    if not (np.isfinite(closed).all() and closed.all()):
+    if not np.isfinite(loop.sum()) or (loop == -1).any():
         return False
     # The angle between both ends, and a full turn per crossing of the negative real axis.
-    below = closed.imag < 0
+    below = loop.imag < 0
     passing = np.flatnonzero(below[1:] != below[:-1])
-    here, there = closed[passing], closed[passing + 1]
+    here, there = 1 + loop[passing], 1 + loop[passing + 1]
     turns_left = here.real * there.imag - here.imag * there.real >= 0
     passages = np.where(below[passing], -1, 1)[turns_left == ~below[passing]].sum()
-    ends = np.angle(closed[[0, -1]])
+    ends = np.angle(1 + loop[[0, -1]])
     return abs(float(ends[1] - ends[0]) + 2 * np.pi * float(passages)) < np.pi / 2
 
 
@@ -221,11 +220,11 @@ def _limited(response: Complex128, log_loop: Float64, log_limit: float) -> Float
 def _gain_margin_db(loop: Complex128) -> float:
     """Compute the gain margin from the largest |L| on the negative real axis."""
     imag, real = loop.imag, loop.real
-    crosses = (imag[1:] * imag[:-1] <= 0) & ((real[1:] < 0) | (real[:-1] < 0))
-    here, there = np.abs(imag[:-1][crosses]), np.abs(imag[1:][crosses])
+    first = np.flatnonzero(imag[1:] * imag[:-1] <= 0)
+    here, there = np.abs(imag[first]), np.abs(imag[first + 1])
     total = here + there
     share = np.divide(here, total, out=np.zeros_like(here), where=total > 0)
-    at = real[:-1][crosses] * (1 - share) + real[1:][crosses] * share
+    at = real[first] * (1 - share) + real[first + 1] * share
     largest = float(-at.min(initial=0.0))
     return min(-20 * float(np.log10(max(largest, 1e-30))), LARGEST_MARGIN_DB)
 
@@ -233,10 +232,10 @@ def _gain_margin_db(loop: Complex128) -> float:
 def _phase_margin_deg(loop: Complex128) -> float:
     """Compute the smallest angle between L and -1 where |L| crosses 1."""
     beyond = _squared(loop) - 1
-    crosses = beyond[1:] * beyond[:-1] <= 0
-    if not crosses.any():
+    first = np.flatnonzero(beyond[1:] * beyond[:-1] <= 0)
+    if not first.size:
         return FULL_CIRCLE_DEG
-    here, there = (part[crosses] for part in (loop[:-1], loop[1:]))
+    here, there = loop[first], loop[first + 1]
     rise = np.abs(there) - np.abs(here)
     share = np.divide(1 - np.abs(here), rise, out=np.zeros_like(rise), where=rise != 0)
     return float(np.abs(np.degrees(np.angle(-(here + share * (there - here))))).min())

@@ -58,6 +58,16 @@ class ModelParameters:
     wearing: tuple[WearingChange, ...] = ()
 
 
+class InnerLoop(NamedTuple):
+    """The loop of a controller alone in one condition."""
+
+    # S without the delay of the filter's chain, complex128 [16385].
+    plant: NDArray[np.complex128]
+    # S K, complex128 [16385].
+    gain: NDArray[np.complex128]
+    judged: Loop
+
+
 @dataclass(frozen=True, eq=False)
 class Paths:
     """Acoustic paths of one condition (a seating, a direction, a way of wearing), with their uncertainty.
@@ -86,9 +96,8 @@ class Paths:
     unknown: NDArray[np.uint8] | None = field(default=None, kw_only=True)
     # Bands in which the system is silent, which no mean counts, bool [31]; None: none. Set by a design.
     silent: NDArray[np.bool_] | None = field(default=None, kw_only=True)
-    # S in the controller's loop, without the delay of the filter's chain, complex128 [16385], and that loop without a
-    # filter. Set by a design.
-    plant: tuple[NDArray[np.complex128], Loop] | None = field(default=None, kw_only=True)
+    # The controller's loop without a filter. Set by a design.
+    inner: InnerLoop | None = field(default=None, kw_only=True)
     # Weight above 0, relative to other conditions.
     weight: float = field(default=1.0, kw_only=True)
     # Name of the condition in answers and errors.

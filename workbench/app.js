@@ -2,13 +2,15 @@
 
 import { $, changed, currentEar, element, on, state } from "./state.js";
 import { clearMessages, note, say } from "./messages.js";
-import { earFromDocument, readBench, sessionDocument } from "./bench_file.js";
+import { earFromDocument, fits, readBench, sessionDocument } from "./bench_file.js";
 import { keep, redesign, remember, startDesigning, takeNoise } from "./design.js";
+import { startHybrid, useController } from "./hybrid.js";
 import { rendered, startListening } from "./listen.js";
 import { startLoading } from "./load.js";
 import { addEars, startMeasuring } from "./measure.js";
 import { SLIDERS, makeControls, restoreSettings, settings, showOutputs } from "./options.js";
 import { checkNotSilent, decoded, responsesOf } from "./read_files.js";
+import { startRecording } from "./record.js";
 import { addRecording } from "./recordings.js";
 import { saveJson } from "./save.js";
 import * as store from "./store.js";
@@ -37,13 +39,15 @@ function takeDocument(name, document) {
   }
   const found = readBench(name, document); // before anything changes
   if (found.isSession) {
-    Object.assign(state, { ears: [], kept: [], current: 0, noise: found.noise });
+    Object.assign(state, { ears: [], kept: [], current: 0, noise: found.noise, controller: null, takes: found.takes, runs: found.runs });
     restoreSettings(found.settings);
     $("joint").checked = found.joint;
   }
   for (const { name: label, design } of found.kept) keep(label, design);
+  if (found.controller) useController(found.controller, name);
   if (found.ears.length) addEars(found.ears, found.isSession ? found.current : undefined);
-  if (found.isSession) { changed("noise"); open("design"); }
+  else if (found.controller) redesign();
+  if (found.isSession) { changed("noise", "takes", "runs"); open("design"); }
   remember();
 }
 
@@ -114,7 +118,7 @@ let isUnsaved = false, isRestoring = true;
 const PARTS = {
   ears: () => ({ ears: state.ears, current: state.current, joint: $("joint").checked }),
   takes: () => state.takes, runs: () => state.runs, chip: () => state.chip, noise: () => state.noise,
-  kept: () => state.kept,
+  kept: () => state.kept, controller: () => state.controller,
   settings, verification: () => state.verification,
 };
 
@@ -153,8 +157,9 @@ async function throwAway() {
 }
 
 function saveSession() {
-  const { ears, current, kept, noise } = state;
-  saveJson(sessionDocument({ ears, current, kept, noise, joint: $("joint").checked, settings: settings() }), "session.json");
+  const { ears, current, kept, noise, controller } = state, isWhole = fits(state.takes, state.runs), { takes, runs } = isWhole ? state : {};
+  if (!isWhole) note("Session", "the recordings are too long for one file: it is saved without them. They stay in this browser.");
+  saveJson(sessionDocument({ ears, current, kept, noise, takes, runs, controller: $("hybrid").checked ? controller : null, joint: $("joint").checked, settings: settings() }), "session.json");
   isUnsaved = false;
 }
 
@@ -184,19 +189,21 @@ function fillReport() {
   const { ears, design, verification } = state, model = design?.model, verdict = (ear) => (ear.verdict ? ` (calibration ${ear.verdict.passed ? "passed" : "NOT passed"})` : "");
   const rows = [
     ["Date", new Date().toISOString().slice(0, 16).replace("T", " ")], ["Measurements", ears.map((ear) => ear.label + verdict(ear)).join(", ")],
-    ["Recordings", [...state.takes, ...state.runs].map(({ name }) => name).join(", ")], ["Design", design?.name ?? ""],
+    ["Recordings", [...state.takes, ...state.runs].map(({ name }) => name).join(", ")], ["Design", design?.name ?? ""], ["Controller", $("hybrid").checked ? $("controller-text").textContent : ""],
     ["Model", model ? `${model.name}@${model.version} (${model.digest.slice(0, 19)})` : ""], ["Hardware", $("realised").textContent],
     ["Verified", verification ? verification.answer.diagnosis.map(({ detail }) => detail).join("; ") : "not yet"],
   ].filter(([, value]) => value);
   $("report-head").replaceChildren(...rows.map(([name, value]) => element("p", { textContent: `${name}: ${value}` })));
-  const bands = element("table", {}, ...[...$("band-table").children].map((part) => part.cloneNode(true)));
-  $("report-tables").replaceChildren(bands, ...[...$("warnings").children].map((warning) => warning.cloneNode(true)));
+  const [bands, plants] = ["band-table", "plants"].map((id) => element("table", {}, ...[...$(id).children].map((part) => part.cloneNode(true))));
+  $("report-tables").replaceChildren(bands, ...($("hybrid").checked ? [plants] : []), ...[...$("warnings").children].map((warning) => warning.cloneNode(true)));
 }
 
 function start() {
   makeControls();
   startMeasuring();
+  startRecording();
   startDesigning();
+  startHybrid(redesign);
   startLoading();
   startVerifying();
   startListening();
@@ -212,7 +219,7 @@ function start() {
     $(id).addEventListener("input", () => { showOutputs(); if (["k", "ceiling", "latency"].includes(id)) redesign(); });
     $(id).addEventListener("change", remember);
   }
-  for (const input of [$("method"), $("ceiling-curve"), ...$("more-options").querySelectorAll("input, select")]) {
+  for (const input of [$("method"), $("ceiling-curve"), $("hybrid"), ...document.querySelectorAll("#more-options :is(input, select), #controller-options :is(input, select)")]) {
     input.addEventListener("change", () => { remember(); redesign(); });
   }
   for (const id of ["target", "form", "taps", "format", "rate"]) $(id).addEventListener("change", remember);

@@ -1,14 +1,15 @@
-// Sound at the ear: noise unfiltered (open ear), through P, and through P - S W. The part that no filter cancels,
+// Sound at the ear: noise unfiltered (open ear), through P, and through what filter and controller leave of it. The part that neither cancels,
 // known per band from the prediction, is added to the latter two as independent noise of that spectrum.
 
-import { N_FFT, RATE, irfft, minus, noise, power, rfft, times } from "./dsp.js";
+import { N_FFT, RATE, irfft, noise, power } from "./dsp.js";
+import { heard } from "./hybrid.js";
 
 const FADE_S = 0.03;
 
 // Responses to convolve with: passive, active, and the shape of the uncancelled part. All are divided by |P|'s level:
 // paths may be in any unit, and the passive level equals that of the open ear.
-export function responses(primary, secondary, taps, prediction, latency = 0) {
-  const P = rfft(primary), S = delayed(rfft(secondary), latency), W = rfft(taps), R = minus(P, times(S, W));
+export function responses(ear, design) {
+  const { P, R, L } = heard(ear, design), { prediction } = design;
   const stays = { re: new Float64Array(P.re.length), im: new Float64Array(P.re.length) };
   const edges = prediction.band_centre_hz.map((hz) => 10 ** (Math.round(10 * Math.log10(hz)) / 10));
   edges.forEach((centre, band) => {
@@ -23,8 +24,8 @@ export function responses(primary, secondary, taps, prediction, latency = 0) {
   const passive = irfft(P), level = Math.sqrt(passive.reduce((sum, value) => sum + value * value, 0));
   const scaled = (samples, n) => Float32Array.from(samples.subarray(0, n), (value) => (level ? value / level : 0));
   return {
-    passive: scaled(passive, primary.length),
-    active: scaled(irfft(R), Math.min(N_FFT, primary.length + taps.length)),
+    passive: scaled(passive, ear.primary.length),
+    active: scaled(irfft(R), L ? N_FFT : Math.min(N_FFT, ear.primary.length + design.fir.length)),
     stays: scaled(windowed(irfft(stays)), N_FFT),
   };
 }
@@ -32,16 +33,6 @@ export function responses(primary, secondary, taps, prediction, latency = 0) {
 function windowed(samples) {
   const n = 8192, start = N_FFT / 2 - n / 2;
   return Float64Array.from({ length: n }, (_, i) => samples[start + i] * (0.5 - 0.5 * Math.cos(2 * Math.PI * i / n)));
-}
-
-function delayed(spectrum, samples) {
-  if (!samples) return spectrum;
-  const re = spectrum.re.slice(), im = spectrum.im.slice();
-  for (let k = 0; k < re.length; k++) {
-    const angle = -2 * Math.PI * k * samples / N_FFT, c = Math.cos(angle), s = Math.sin(angle);
-    [re[k], im[k]] = [spectrum.re[k] * c - spectrum.im[k] * s, spectrum.re[k] * s + spectrum.im[k] * c];
-  }
-  return { re, im };
 }
 
 function convolver(context, response) {

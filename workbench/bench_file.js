@@ -2,7 +2,9 @@
 // prime-anc read and write. Numbers are float32, lists or base64, and come back bit by bit.
 
 export const MAX_RESPONSE = 32768; // most samples of a response in a request
-const N_BINS = 16385, N_TAPS = 2048, N_UNCERTAINTY = 62;
+const N_BINS = 16385, N_TAPS = 2048, N_UNCERTAINTY = 62, N_SECTIONS = 16;
+const MAX_SAMPLES = 60 * 48000; // of a recording
+const MAX_RECORDED = 60e6; // numbers in all recordings of a file, whose text would otherwise exceed what browsers hold
 
 const floats = (text) => new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
 
@@ -43,6 +45,14 @@ function upsampled(values) {
   });
 }
 
+// Read a feedback controller, without what follows from its sections.
+export function controllerFromDocument({ sos, sample_rate, latency_us = 0, number_format = "float64" }) {
+  const isRow = (row) => Array.isArray(row) && row.length === 6 && row.every(Number.isFinite);
+  if (!Array.isArray(sos) || !sos.length || sos.length > N_SECTIONS || !sos.every(isRow)) throw new Error(`controller: its sos is no list of 1 to ${N_SECTIONS} rows of six numbers`);
+  if (![sample_rate, latency_us].every(Number.isFinite)) throw new Error("controller: its sample_rate or latency_us is no number");
+  return { sos, sample_rate, latency_us, number_format: String(number_format) };
+}
+
 // Read a filter with its prediction.
 function designFromDocument(found) {
   const { mean_noise_reduction_db, noise_reduction_db, band_centre_hz } = found.prediction ?? {};
@@ -50,25 +60,39 @@ function designFromDocument(found) {
   const centres = Array.from(numbersOf("band_centre_hz", band_centre_hz, 64));
   if (!Number.isFinite(mean_noise_reduction_db) || bands.length !== centres.length) throw new Error("a kept design has no prediction");
   const prediction = { ...found.prediction, noise_reduction_db: bands, band_centre_hz: centres };
-  const { sign, latency_samples } = found;
-  return { fir: Array.from(numbersOf("fir", found.fir, N_TAPS)), prediction, ...(sign === "plus" ? { sign } : {}), ...(Number.isFinite(latency_samples) ? { latency_samples } : {}) };
+  const { sign, latency_samples, controller } = found;
+  return { ...(controller ? { controller: controllerFromDocument(controller) } : {}), fir: Array.from(numbersOf("fir", found.fir, N_TAPS)), prediction, ...(sign === "plus" ? { sign } : {}), ...(Number.isFinite(latency_samples) ? { latency_samples } : {}) };
 }
 
 const keptFromDocument = ({ name, design }) => ({ name: String(name), design: designFromDocument(design) });
+
+// Read a recording: two channels or, with what the loudspeaker played, three.
+function recordingFromDocument({ name, role, rate, channels, clipped_shares: clippedShares = [] }) {
+  if (!Array.isArray(channels)) throw new Error(`${name}: its channels are no list`);
+  const read = channels.map((channel) => numbersOf(String(name), channel, MAX_SAMPLES));
+  if (!["off", "on", "drive"].includes(role) || read.length < (role === "drive" ? 3 : 2) || read.some(({ length }) => length !== read[0].length)) throw new Error(`${name}: it is no recording of two or three equal channels`);
+  return { name: String(name), role, rate: +rate, channels: read, clippedShares: clippedShares.map(Number) };
+}
 
 // Read a document completely, or throw. `ears` and `kept` are lists; a session also has the rest.
 export function readBench(name, found) {
   const one = { isSession: false, ears: [], kept: [] };
   if (found.session) {
-    const ears = found.session.map((ear) => ({ used: !!ear.used, ...earFromDocument(ear.label, ear) }));
+    const ears = found.session.map((ear) => ({ used: !!ear.used, stabilityOnly: !!ear.stability_only, ...earFromDocument(ear.label, ear) }));
     const kept = (found.kept ?? []).map(keptFromDocument), current = found.current ?? 0;
     if (!Object.hasOwn(ears, current)) throw new Error("its current measurement is not among its measurements");
     const noise = found.noise ? { name: String(found.noise.name), psd: numbersOf("noise", found.noise.psd, N_BINS) } : null;
     if (noise && noise.psd.length !== N_BINS) throw new Error(`noise: it has ${noise.psd.length} bins; send ${N_BINS}`);
-    return { isSession: true, ears, kept, current, noise, joint: !!found.joint, settings: Object(found.settings) };
+    const controller = found.controller ? controllerFromDocument(found.controller) : null;
+    const [takes, runs] = [found.takes ?? [], found.runs ?? []].map((list) => {
+      if (!Array.isArray(list)) throw new Error("its recordings are no list");
+      return list.map(recordingFromDocument);
+    });
+    return { isSession: true, ears, kept, current, noise, controller, takes, runs, joint: !!found.joint, settings: Object(found.settings) };
   }
   if (found.primary) return { ...one, ears: [{ used: true, ...earFromDocument(found.label ?? name, found) }] };
   if (found.fir) return { ...one, kept: [keptFromDocument({ name, design: found })] };
+  if (found.controller) return { ...one, controller: controllerFromDocument(found.controller) };
   if (found.coefficients) throw new Error("it holds sections or taps for a chip; the page shows filters of `prime-anc design`");
   throw new Error("it contains neither a measurement nor a filter nor a session");
 }
@@ -84,11 +108,18 @@ export function measurementDocument(ear) {
   };
 }
 
-export function sessionDocument({ ears, current, joint, settings, kept, noise }) {
-  const stored = ({ fir, prediction, sign, latency_samples }) => ({ fir: { float32: base64(fir) }, prediction, ...(sign ? { sign } : {}), ...(latency_samples ? { latency_samples } : {}) });
+// Whether a file can hold these recordings.
+export const fits = (...lists) => lists.flat().reduce((sum, { channels }) => sum + channels.length * channels[0].length, 0) <= MAX_RECORDED;
+
+export function sessionDocument({ ears, current, joint, settings, kept, noise, controller, takes = [], runs = [] }) {
+  const recording = ({ name, role, rate, channels, clippedShares }) => ({ name, role, rate, clipped_shares: clippedShares, channels: channels.map((samples) => ({ float32: base64(samples) })) });
+  const stored = ({ fir, prediction, sign, latency_samples, controller: beside }) => ({
+    fir: { float32: base64(fir) }, prediction, ...(sign ? { sign } : {}), ...(latency_samples ? { latency_samples } : {}), ...(beside ? { controller: beside } : {}),
+  });
   return {
-    session: ears.map((ear) => ({ ...measurementDocument(ear), used: !!ear.used })),
+    session: ears.map((ear) => ({ ...measurementDocument(ear), used: !!ear.used, ...(ear.stabilityOnly ? { stability_only: true } : {}) })),
     current, joint, settings, ...(noise ? { noise: { name: noise.name, psd: { float32: base64(noise.psd) } } } : {}),
-    kept: kept.map(({ name, design }) => ({ name, design: stored(design) })),
+    ...(controller ? { controller: controller.document } : {}),
+    kept: kept.map(({ name, design }) => ({ name, design: stored(design) })), takes: takes.map(recording), runs: runs.map(recording),
   };
 }

@@ -2,6 +2,7 @@
 
 import { $, changed, chosenEars, element, isJoint, newest, on, state } from "./state.js";
 import { note, say } from "./messages.js";
+import { designed, useController } from "./hybrid.js";
 import { optionsFor, restoreSettings, settings } from "./options.js";
 import { removeItem } from "./recordings.js";
 import { ask, requestOf } from "./requests.js";
@@ -21,7 +22,7 @@ export const redesign = newest(async () => {
   }
   const began = performance.now();
   try {
-    const ears = chosenEars(), found = await ask("refine", requestOf(optionsFor("refine")));
+    const ears = chosenEars(), found = await designed(optionsFor("refine"));
     if (!ears.every((ear) => state.ears.includes(ear))) return; // removed meanwhile
     state.design = { ...found, name: designName() };
     changed("design");
@@ -50,6 +51,7 @@ function designName() {
   const ears = chosenEars(), parts = [isJoint() && ears.length > 1 ? `${ears.length} measurements` : ears[0].label, $("method").value];
   parts.push(`k ${$("k").value}`, $("ceiling-curve").value ? "curve" : `${$("ceiling").value} dB`);
   if (+$("latency").value) parts.push(`${$("latency").value} samples late`);
+  if ($("hybrid").checked) parts.push("with controller");
   return parts.join(", ");
 }
 
@@ -66,7 +68,9 @@ function showKept() {
     const remove = element("button", { type: "button", textContent: "Remove", ariaLabel: `Remove ${kept.name}` });
     remove.onclick = () => removeItem("kept", kept, kept.name);
     const swatch = element("span", { className: `swatch ${kept.color.slice(2)}`, ariaHidden: "true" });
-    return element("li", {}, swatch, name, ` ${kept.design.prediction.mean_noise_reduction_db.toFixed(1)} dB `, remove);
+    const use = element("button", { type: "button", textContent: "Use its K", ariaLabel: `Use its K: ${kept.name}` });
+    use.onclick = () => { useController(kept.design.controller, kept.name); remember(); redesign(); };
+    return element("li", {}, swatch, name, ` ${kept.design.prediction.mean_noise_reduction_db.toFixed(1)} dB `, ...(kept.design.controller ? [use] : []), remove);
   }));
 }
 
@@ -75,7 +79,7 @@ async function computeLatencies() {
   const points = [];
   try {
     for (const samples of LATENCIES) {
-      const found = await ask("refine", requestOf({ ...optionsFor("refine"), latency_samples: samples }));
+      const found = await designed({ ...optionsFor("refine"), latency_samples: samples });
       points.push([samples, found.prediction.mean_noise_reduction_db]);
       state.latencyCurve = points;
       changed("latency");

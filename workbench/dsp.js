@@ -53,6 +53,34 @@ export function minus(a, b) {
   return { re: a.re.map((value, k) => value - b.re[k]), im: a.im.map((value, k) => value - b.im[k]) };
 }
 
+// A spectrum of the design grid, later by a number of samples.
+export function delayed(spectrum, samples) {
+  if (!samples) return spectrum;
+  const re = spectrum.re.slice(), im = spectrum.im.slice();
+  for (let k = 0; k < re.length; k++) {
+    const angle = -2 * Math.PI * k * samples / N_FFT, c = Math.cos(angle), s = Math.sin(angle);
+    [re[k], im[k]] = [spectrum.re[k] * c - spectrum.im[k] * s, spectrum.re[k] * s + spectrum.im[k] * c];
+  }
+  return { re, im };
+}
+
+// a / b, bin by bin.
+export function over(a, b) {
+  const re = new Float64Array(a.re.length), im = new Float64Array(a.re.length);
+  for (let k = 0; k < re.length; k++) {
+    const square = b.re[k] ** 2 + b.im[k] ** 2;
+    re[k] = (a.re[k] * b.re[k] + a.im[k] * b.im[k]) / square;
+    im[k] = (a.im[k] * b.re[k] - a.re[k] * b.im[k]) / square;
+  }
+  return { re, im };
+}
+
+export function plus(a, b) {
+  return { re: a.re.map((value, k) => value + b.re[k]), im: a.im.map((value, k) => value + b.im[k]) };
+}
+
+export const scaled = (a, factor) => ({ re: a.re.map((value) => value * factor), im: a.im.map((value) => value * factor) });
+
 export const power = (a, k) => a.re[k] ** 2 + a.im[k] ** 2;
 export const decibel = (ratio) => 10 * Math.log10(Math.max(ratio, 1e-30));
 export const hertz = (k, nBins) => k * RATE / 2 / (nBins - 1);

@@ -7,7 +7,7 @@ const player = new Player();
 let isPlaying = false;
 
 const chosen = () => document.querySelector("input[name=hear]:checked").value;
-const sounds = () => { const ear = currentEar(); return responses(ear.primary, ear.secondary, Float64Array.from(state.design.fir), state.design.prediction, +$("latency").value); };
+const sounds = () => responses(currentEar(), state.design);
 
 function update() {
   if (isPlaying) player.play(sounds(), $("noise").value, chosen(), +$("volume").value);

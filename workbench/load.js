@@ -14,7 +14,9 @@ const target = () => ({
   sample_rate: +$("rate").value, number_format: $("format").value,
 });
 
-const exportRequest = (more = {}) => requestOf({ ...optionsFor("export"), fir: Float32Array.from(state.design.fir), target: target(), ...more });
+export const beside = ({ controller }) => (controller ? { controller } : {});
+
+const exportRequest = (more = {}) => requestOf({ ...optionsFor("export"), fir: Float32Array.from(state.design.fir), target: target(), ...beside(state.design), ...more });
 
 // Settings of the last export; sections and fewer taps do not depend on the design's taps.
 let realisedFor = "";
@@ -22,7 +24,7 @@ let realisedFor = "";
 export const realise = newest(async () => {
   if (!state.design) { changed("realised"); return; }
   try {
-    const requested = JSON.stringify([target(), { ...optionsFor("export"), reference_psd: state.noise?.name }]);
+    const requested = JSON.stringify([target(), beside(state.design), { ...optionsFor("export"), reference_psd: state.noise?.name }]);
     if (!state.realised || requested !== realisedFor || state.realised.coefficients.taps?.length === state.design.fir.length) {
       state.realised = await ask("export", exportRequest());
       realisedFor = requested;
@@ -40,6 +42,8 @@ function showLoss() {
   const reduction = prediction.mean_noise_reduction_db, loss = design.prediction.mean_noise_reduction_db - reduction;
   const parts = [`${formOf(state.realised)}: ${reduction.toFixed(1)} dB, ${Math.abs(loss).toFixed(1)} dB ${loss < 0 ? "more" : "less"} than the taps`];
   if (scaling) parts.push(`headroom ${scaling.headroom_bits} bit${scaling.headroom_bits === 1 ? "" : "s"}, round-off noise ${scaling.noise_db.toFixed(0)} dB (${scaling.wide_noise_db.toFixed(0)} dB with double-precision feedback)`);
+  const { controller: K } = design, isAlike = !K || (K.sample_rate === coefficients.sample_rate && K.number_format === $("format").value);
+  if (!isAlike) parts.push(`K is at ${K.sample_rate} Hz in ${K.number_format}: set both in its options in step 2 if the same chip runs it`);
   if (warnings.length) parts.push(`warnings: ${warnings.map(({ code }) => code).join(", ")}`);
   $("realised").textContent = `${parts.join("; ")}.`;
 }
@@ -67,25 +71,30 @@ function takeTarget() {
 // Whether the export is the designed filter itself: 2048 taps at 48 kHz in floating point.
 const isAsDesigned = () => !state.realised || ($("form").value === "fir" && $("taps").value === "2048" && $("rate").value === "48000" && $("format").value === "float32");
 
+async function saveExport(request, name) {
+  const file = await ask("export", request, "blob"), suffix = file.type === "application/zip" ? "zip" : SUFFIXES[request.file] ?? request.file;
+  saveFile(file, `${name}.${suffix}`);
+  say(`Saved ${name}.${suffix}.`);
+}
+
 async function download() {
   const kind = $("file").value, ear = state.design.name.split(",")[0], what = state.realised ? formOf(state.realised) : "2048 taps";
-  const name = `${ear} ${what} ${$("format").value}`;
+  const name = `${ear} ${what} ${$("format").value}${state.design.controller ? " hybrid" : ""}`;
   if (kind === "json") { saveJson(isAsDesigned() ? state.design : state.realised, `${name}.json`); say(`Saved ${name}.json.`); return; }
-  const suffix = SUFFIXES[kind] ?? kind;
   try {
-    saveFile(await ask("export", exportRequest({ file: kind }), "blob"), `${name}.${suffix}`);
-    say(`Saved ${name}.${suffix}.`);
+    await saveExport(exportRequest({ file: kind }), name);
   } catch (error) {
     note("Export", error.message);
   }
 }
 
-// Save 2048 taps as they are, in the number format and kind of file that are chosen here.
-export async function downloadTaps(fir, name) {
+// Save 2048 taps, and the controller beside them, as they are in the number format and kind of file that are chosen here.
+export async function downloadTaps({ fir, controller }, name) {
   const kind = ["c", "wav", "csv", "mat"].includes($("file").value) ? $("file").value : "c";
   const target = { form: "fir", n_taps: 2048, sample_rate: 48000, number_format: $("format").value };
   try {
-    saveFile(await ask("export", exportRequest({ fir: Float32Array.from(fir), target, file: kind }), "blob"), `${name}.${SUFFIXES[kind] ?? kind}`);
+    const request = exportRequest({ fir: Float32Array.from(fir), target, ...beside({ controller: controller ?? state.design.controller }), file: kind });
+    await saveExport(request, name);
   } catch (error) {
     note("Export", error.message);
   }
@@ -98,7 +107,8 @@ function showForm() {
 }
 
 export function startLoading() {
-  on(["design"], realise);
+  on(["rest"], realise);
+  on(["design"], () => { if (!state.design) realise(); });
   for (const id of ["form", "taps", "format", "rate"]) $(id).addEventListener("change", () => { showForm(); realise(); });
   $("target").addEventListener("change", () => { takeTarget(); showForm(); });
   $("sections").addEventListener("input", realise);

@@ -24,7 +24,7 @@ async function calibrate() {
     const label = $("ear-name").value.trim() || state.takes.map((take) => take.name).join(" + ");
     const old = state.ears.find((ear) => ear.label === label), ear = earFromDocument(label, found);
     if (old) { // measured again
-      Object.assign(old, { coherence: undefined, feedback: undefined, uncertainty: undefined }, ear);
+      Object.assign(old, { id: newId(), coherence: undefined, feedback: undefined, uncertainty: undefined }, ear);
       state.current = state.ears.indexOf(old);
       note(label, "measured again; the new measurement replaces the old one.", { isBad: false });
       changed("ears");
@@ -47,13 +47,16 @@ function showVerdict() {
   $("verdict").replaceChildren(head, ...findings.map(({ code, detail }) => paragraph(`${code}: ${detail}`)));
 }
 
+const USES = { design: "design", stable: "stable", no: "unused" };
+
 function earRow(ear, i) {
   const radio = element("input", { type: "radio", name: "ear", checked: i === state.current, ariaLabel: `design for ${ear.label}` });
   radio.onchange = () => { state.current = i; changed("ears"); document.querySelectorAll("input[name=ear]")[i].focus(); };
   const name = element("input", { type: "text", value: ear.label, maxLength: 80, ariaLabel: `name of measurement ${i + 1}` });
   name.onchange = () => { ear.label = name.value.trim() || ear.label; changed("names", "ears"); };
-  const tick = element("input", { type: "checkbox", checked: ear.used, ariaLabel: `use ${ear.label} for one filter` });
-  tick.onchange = () => { ear.used = tick.checked; changed("ears"); };
+  const role = element("select", { ariaLabel: `use of ${ear.label}` }, ...Object.entries(USES).filter(([use]) => use !== "stable" || $("hybrid").checked)
+    .map(([value, textContent]) => element("option", { value, textContent, selected: value === (ear.used ? "design" : ear.stabilityOnly ? "stable" : "no") })));
+  role.onchange = () => { Object.assign(ear, { used: role.value === "design", stabilityOnly: role.value === "stable" }); changed("ears"); };
   const save = element("button", { type: "button", textContent: "Save", ariaLabel: `Save ${ear.label}` });
   save.onclick = () => saveJson(measurementDocument(ear), `${ear.label}.json`);
   const remove = element("button", { type: "button", textContent: "Remove", ariaLabel: `Remove ${ear.label}` });
@@ -61,7 +64,7 @@ function earRow(ear, i) {
     if (state.current > i || state.current === state.ears.length - 1) state.current = Math.max(0, state.current - 1);
     removeItem("ears", ear, ear.label);
   };
-  const cells = [radio, name, ...(isJoint() ? [tick] : []), save, remove];
+  const cells = [radio, name, ...(isJoint() ? [role] : []), save, remove];
   return element("tr", {}, ...cells.map((cell) => element("td", {}, cell)));
 }
 

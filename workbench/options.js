@@ -3,19 +3,23 @@
 
 import { $, chosenEars, element, state } from "./state.js";
 
-export const SLIDERS = ["k", "ceiling", "latency", "sections", "volume"];
+export const SLIDERS = ["k", "ceiling", "latency", "sections", "volume", "probe-level"];
 // Controls of their own for options; all others are made from the option model.
 const CONTROLS = { k: "k", method: "method", max_gain_db: "ceiling", latency_samples: "latency" };
 const ELSEWHERE = ["sign"]; // it belongs to a measurement
-const UNITS = { db: "dB", deg: "degrees", samples: "samples", hz: "Hz" };
+const UNITS = { db: "dB", deg: "degrees", samples: "samples", hz: "Hz", us: "µs" };
 
 export const model = await (await fetch("workbench/options.json")).json();
 const properties = model.design.properties;
-const made = Object.keys(properties).filter((name) => !(name in CONTROLS) && !ELSEWHERE.includes(name));
+// Options whose controls are made from the model, in two groups: of the design, and of the controller beside the filter.
+const made = Object.keys(properties).filter((name) => !(name in CONTROLS) && !ELSEWHERE.includes(name))
+  .map((name) => ({ name, id: `option-${name}`, setting: name, schema: properties[name], place: "more-options" }));
+const wished = Object.entries(model.controller)
+  .map(([name, schema]) => ({ name, id: `controller-${name}`, setting: `controller_${name}`, schema, place: "controller-options" }));
 
 function labelOf(name) {
   const words = name.split("_"), unit = UNITS[words.at(-1)];
-  const text = (unit ? words.slice(0, -1) : words).join(" ").replace(/^snr/, "SNR").replace(/^min/, "smallest");
+  const text = (unit ? words.slice(0, -1) : words).join(" ").replace(/^snr/, "SNR").replace(/^min/, "smallest").replace(/^max/, "largest").replace(/^n /, "");
   return `${text[0].toUpperCase()}${text.slice(1)}${unit ? `, ${unit}` : ""}`;
 }
 
@@ -26,13 +30,15 @@ function curveOf(schema) {
   return found?.properties?.frequency_hz ? Object.keys(found.properties).find((name) => name !== "frequency_hz") : null;
 }
 
-function inputOf(name, schema) {
-  const id = `option-${name}`, values = curveOf(schema);
+const typeOf = (schema) => schema.type ?? schema.anyOf?.map((item) => item.type).find((type) => type && type !== "null");
+
+function inputOf({ id, schema }) {
+  const values = curveOf(schema), type = typeOf(schema), { minimum, maximum } = schema.anyOf?.find((item) => item.type === type) ?? schema;
   if (schema.enum) return element("select", { id }, ...schema.enum.map((item) => element("option", { textContent: item, selected: item === schema.default })));
-  if (schema.type === "boolean") return element("input", { id, type: "checkbox", checked: !!schema.default });
+  if (type === "boolean") return element("input", { id, type: "checkbox", checked: !!schema.default });
   if (values) return element("input", { id, type: "text", placeholder: "100:1,1000:2", title: "frequency:value pairs" });
-  if (["number", "integer"].includes(schema.type)) {
-    return element("input", { id, type: "number", min: schema.minimum ?? "", max: schema.maximum ?? "", step: schema.type === "integer" ? 1 : "any", placeholder: schema.default ?? "default" });
+  if (["number", "integer"].includes(type)) {
+    return element("input", { id, type: "number", min: minimum ?? "", max: maximum ?? "", step: type === "integer" ? 1 : "any", placeholder: schema.default ?? "default" });
   }
   return element("input", { id, type: "text", placeholder: schema.default ?? "default" });
 }
@@ -52,11 +58,11 @@ export function makeControls() {
     if (id === "k") Object.assign(control, { min: schema.minimum, max: schema.maximum });
     control.value = schema.default;
   }
-  for (const name of made) {
-    const input = inputOf(name, properties[name]), id = `help-${name}`;
+  for (const item of [...made, ...wished]) {
+    const input = inputOf(item), id = `help-${item.id}`;
     input.setAttribute("aria-describedby", id);
-    $("more-options").append(element("label", { htmlFor: input.id, textContent: labelOf(name) }), input,
-      element("p", { id, className: "help", textContent: properties[name].description.replaceAll("`", "'") }));
+    $(item.place).append(element("label", { htmlFor: item.id, textContent: labelOf(item.name) }), input,
+      element("p", { id, className: "help", textContent: item.schema.description.replaceAll("`", "'") }));
   }
   $("ceiling-curve").title = properties.max_gain_db.description;
   $("target").append(...model.targets.map(({ name, title }) => element("option", { value: name, textContent: title })));
@@ -74,13 +80,13 @@ export const SUFFIXES = { c: "h", minidsp: "txt", apo: "txt", camilladsp: "yml",
 
 // ---- settings: the text of every control, as sessions, links and undo hold it ----
 
-const CHOICES = ["method", "target", "form", "taps", "format", "rate"];
+const CHOICES = ["method", "target", "form", "taps", "format", "rate", "hybrid", "lend_wearing"];
 // Controls by the name of their setting: that of the option, where there is one for the option alone.
 const settingInputs = () => ({
   ...Object.fromEntries([...SLIDERS, ...CHOICES].map((id) => [id, $(id)])), max_gain_db: $("ceiling-curve"),
-  ...Object.fromEntries(made.map((name) => [name, $(`option-${name}`)])),
+  ...Object.fromEntries([...made, ...wished].map(({ setting, id }) => [setting, $(id)])),
 });
-const textOf = (input) => (input.type === "checkbox" ? (input.checked ? "true" : "") : input.value);
+const textOf = (input) => (input.type === "checkbox" ? (input.checked === input.defaultChecked ? "" : `${input.checked}`) : input.value);
 
 export function settings() {
   return Object.fromEntries(Object.entries(settingInputs()).map(([name, input]) => [name, textOf(input)]).filter(([, text]) => text));
@@ -90,7 +96,7 @@ export function restoreSettings(values) {
   for (const [name, input] of Object.entries(settingInputs())) {
     const text = String(values[name] ?? ""), before = input.value;
     if (input.type === "range" && !Number.isFinite(parseFloat(text))) continue; // a slider would go to its middle
-    if (input.type === "checkbox") input.checked = text === "true";
+    if (input.type === "checkbox") input.checked = text ? text === "true" : input.defaultChecked;
     else if (text || ["text", "number"].includes(input.type) || input.id === "target") input.value = text;
     if (!input.value && text) input.value = before; // unknown choice
   }
@@ -118,13 +124,19 @@ export function ceilingPoints() {
   return curve ? curve.frequency_hz.map((hz, i) => [hz, curve.gain_db[i]]) : [[1000, +$("ceiling").value]];
 }
 
-function valueOf(name) {
-  const schema = properties[name], input = $(`option-${name}`), values = curveOf(schema);
-  if (input.type === "checkbox") return input.checked;
-  if (input.value === "") return null;
+// Value of an option, or null if it is the default.
+function valueOf({ name, id, schema }) {
+  const input = $(id), values = curveOf(schema);
+  if (input.type !== "checkbox" && input.value === "") return null;
   if (values) return curveFromText(input.value, labelOf(name), values);
-  return input.type === "number" ? +input.value : input.value;
+  const value = input.type === "checkbox" ? input.checked : input.type === "number" ? +input.value : input.value;
+  return value === schema.default ? null : value;
 }
+
+const valuesOf = (items) => Object.fromEntries(items.map((item) => [item.name, valueOf(item)]).filter(([, value]) => value !== null));
+
+// What a new controller has to be.
+export const wishes = () => valuesOf(wished);
 
 // Whether the chosen measurements give an option an effect; the service refuses one without.
 function hasEffect(name) {
@@ -139,10 +151,7 @@ export function optionsFor(kind) {
   const options = { k: +$("k").value, method: $("method").value };
   options.max_gain_db = curveFromText($("ceiling-curve").value, "ceiling", "gain_db") ?? +$("ceiling").value;
   if (+$("latency").value) options.latency_samples = +$("latency").value;
-  for (const name of made) {
-    const value = valueOf(name);
-    if (value !== null && value !== properties[name].default && hasEffect(name)) options[name] = value;
-  }
+  Object.assign(options, valuesOf(made.filter(({ name }) => hasEffect(name))));
   if (state.noise) options.reference_psd = state.noise.psd;
   const known = [...model.of[kind], "reference_psd"];
   return Object.fromEntries(Object.entries(options).filter(([name]) => known.includes(name)));

@@ -2,7 +2,10 @@
 //
 // A figure is {x, y, lines, bars, handle}: x = {name, unit, range, isLog}, y = {name, unit, range, digits};
 // lines: [{name, color, points: [[x, y], ..], dash?, isStep?}]; bars: [{x0, x1, y, color, name}];
-// handle: {y, move(value), done()}, a horizontal line that can be dragged.
+// handle: {y, move(value), done()}, a horizontal line that can be dragged. A bar may begin at y0 instead of 0.
+//
+// In a figure with `plane`, x and y are the parts of a complex number, to the same scale, and the cursor is a place on a
+// line: {circles: [{x, y, radius, name, color}], textAt(line, i)}.
 
 const colors = new Map(); // cached, because a style query makes the browser compute all styles
 
@@ -55,6 +58,7 @@ export class Plot {
   // Show a figure; the zoom stays as long as the x axis is the same.
   show(figure) {
     if (this.figure?.x.name !== figure.x.name) this.zoom = this.cursor = null;
+    else if (this.cursor?.line >= figure.lines?.length) this.cursor = null;
     this.figure = figure;
     this.draw();
   }
@@ -64,10 +68,10 @@ export class Plot {
   scale() {
     const { figure, canvas } = this, width = canvas.clientWidth, height = canvas.clientHeight;
     const forth = figure.x.isLog ? Math.log10 : (value) => value, back = figure.x.isLog ? (value) => 10 ** value : (value) => value;
-    const [x0, x1] = this.range.map(forth), [y0, y1] = figure.y.range;
     const top = 8 + this.legendRows * LEGEND_ROW, wide = width - MARGIN.left - MARGIN.right, high = height - top - MARGIN.bottom;
+    const [x0, x1] = this.range.map(forth), half = (x1 - x0) * high / wide / 2, [y0, y1] = figure.plane ? [-half, half] : figure.y.range;
     return {
-      width, height, top,
+      width, height, top, yRange: [y0, y1],
       toX: (value) => MARGIN.left + (forth(value) - x0) / (x1 - x0) * wide,
       fromX: (pixel) => back(x0 + (Math.min(Math.max(pixel - MARGIN.left, 0), wide)) / wide * (x1 - x0)),
       toY: (value) => top + (y1 - value) / (y1 - y0) * high,
@@ -94,7 +98,7 @@ export class Plot {
     if (this.drag?.isHandle) { this.figure.handle?.move(scale.fromY(event.offsetY)); return; }
     if (this.drag) this.drag.to = event.offsetX;
     this.canvas.style.cursor = this.isAtHandle(event) ? "ns-resize" : "crosshair";
-    this.cursor = scale.fromX(event.offsetX);
+    this.cursor = this.figure.plane ? nearest(this.figure.lines, scale, event) : scale.fromX(event.offsetX);
     this.draw();
   }
 
@@ -113,13 +117,16 @@ export class Plot {
   key(event) {
     if (!this.figure || event.ctrlKey || event.metaKey || event.altKey) return;
     const { x } = this.figure, forth = x.isLog ? Math.log10 : (value) => value, back = x.isLog ? (value) => 10 ** value : (value) => value;
-    const [low, high] = this.range.map(forth), full = x.range.map(forth), at = forth(this.cursor ?? back((low + high) / 2));
+    const { plane, lines } = this.figure, [low, high] = this.range.map(forth), full = (x.full ?? x.range).map(forth), step = event.key === "ArrowLeft" ? -1 : 1;
+    const at = plane ? (low + high) / 2 : forth(this.cursor ?? back((low + high) / 2));
     const zoomed = (factor) => {
       const found = [at - (at - low) * factor, at + (high - at) * factor];
       this.zoom = found[0] <= full[0] && found[1] >= full[1] ? null : [Math.max(found[0], full[0]), Math.min(found[1], full[1])].map(back);
     };
     if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
-      this.cursor = back(Math.min(high, Math.max(low, at + (event.key === "ArrowLeft" ? -1 : 1) * (high - low) / 60)));
+      const line = this.cursor?.line ?? 0, most = (lines?.[line]?.points.length ?? 0) - 1;
+      if (!plane) this.cursor = back(Math.min(high, Math.max(low, at + step * (high - low) / 60)));
+      else if (most > 0) this.cursor = { line, i: Math.min(most, Math.max(0, (this.cursor?.i ?? most >> 1) + step * 4)) };
     } else if (event.key === "+" || event.key === "=") zoomed(0.5);
     else if (event.key === "-") zoomed(2);
     else if (event.key === "Escape" || event.key === "0") { this.zoom = this.cursor = null; } else return;
@@ -147,6 +154,7 @@ export class Plot {
     pen.rect(MARGIN.left, scale.top, scale.width - MARGIN.left - MARGIN.right, scale.height - scale.top - MARGIN.bottom);
     pen.clip();
     for (const bar of figure.bars ?? []) drawBar(pen, scale, bar);
+    for (const circle of figure.plane?.circles ?? []) drawCircle(pen, scale, circle);
     pen.lineWidth = 1.8;
     for (const { points, color: name, dash } of figure.lines ?? []) {
       pen.strokeStyle = color(name);
@@ -175,7 +183,7 @@ export class Plot {
     }
     pen.fillText(x.unit ? `${x.name}, ${x.unit}` : x.name, (MARGIN.left + scale.width - MARGIN.right) / 2, bottom + 27);
     pen.textAlign = "right";
-    for (const value of ticks(y.range, Math.max(2, Math.min(6, scale.height / 35)))) {
+    for (const value of ticks(scale.yRange, Math.max(2, Math.min(6, scale.height / 35)))) {
       const at = scale.toY(value);
       pen.beginPath(); pen.moveTo(MARGIN.left, at); pen.lineTo(scale.width - MARGIN.right, at); pen.stroke();
       pen.fillText(short(value), MARGIN.left - 5, at + 4);
@@ -196,7 +204,11 @@ export class Plot {
       pen.fillRect(Math.min(drag.from, drag.to), 0, Math.abs(drag.to - drag.from), scale.height);
       pen.globalAlpha = 1;
     }
-    if (cursor !== null) {
+    if (this.figure.plane && cursor) {
+      const [x, y] = this.figure.lines[cursor.line].points[cursor.i];
+      pen.fillStyle = color("--ink");
+      pen.beginPath(); pen.arc(scale.toX(x), scale.toY(y), 4, 0, 2 * Math.PI); pen.fill();
+    } else if (cursor !== null) {
       pen.lineWidth = 1;
       pen.strokeStyle = color("--ink");
       pen.beginPath(); pen.moveTo(scale.toX(cursor), 0); pen.lineTo(scale.toX(cursor), scale.height); pen.stroke();
@@ -206,8 +218,9 @@ export class Plot {
 
   // The figure at x in words.
   textAt(at) {
-    const { x, y, lines = [], bars = [] } = this.figure, digits = y.digits ?? 1;
-    const bar = bars.find(({ x0, x1 }) => at >= x0 && at < x1), found = bar ? [[bar.name, bar.y]] : [];
+    const { x, y, lines = [], bars = [], plane } = this.figure, digits = y.digits ?? 1;
+    if (plane) return plane.textAt(lines[at.line], at.i);
+    const found = bars.filter(({ x0, x1 }) => at >= x0 && at < x1).map((bar) => [bar.name, bar.y - (bar.y0 ?? 0)]);
     for (const line of lines) { const value = valueAt(line, at); if (value !== undefined && line.name) found.push([line.name, value]); }
     const place = `${at >= 1000 && x.unit === "Hz" ? `${(at / 1000).toFixed(2)} kHz` : `${at.toFixed(at < 10 ? 1 : 0)} ${x.unit}`}`;
     return `${place}: ${found.map(([name, value]) => `${name} ${value.toFixed(digits)}`).join(", ")} ${y.unit}`;
@@ -215,8 +228,9 @@ export class Plot {
 
   // Names above the axes; returns the number of rows.
   legend(pen) {
-    const { bars = [], lines = [] } = this.figure, bar = bars.find(({ name }) => name), right = this.canvas.clientWidth - MARGIN.right;
-    const items = [...(bar ? [{ ...bar, mark: "\u25a0" }] : []), ...lines.filter(({ name }) => name).map((line) => ({ ...line, mark: line.dash ? "\u2504" : "\u2014" }))];
+    const { bars = [], lines = [], plane } = this.figure, right = this.canvas.clientWidth - MARGIN.right;
+    const named = new Map(bars.map((bar) => [bar.name, bar])).values();
+    const items = [...[...named].map((bar) => ({ ...bar, mark: "\u25a0" })), ...(plane?.circles ?? []).map((circle) => ({ ...circle, mark: "\u25cb" })), ...lines.filter(({ name }) => name).map((line) => ({ ...line, mark: line.dash ? "\u2504" : "\u2014" }))];
     pen.textAlign = "left";
     let left = MARGIN.left, row = items.length ? 1 : 0;
     for (const { name, color: ink, mark } of items) {
@@ -231,10 +245,33 @@ export class Plot {
 }
 
 function drawBar(pen, scale, bar) {
-  const y = scale.toY(bar.y), zero = scale.toY(0), x = scale.toX(bar.x0), width = Math.max(1, scale.toX(bar.x1) - x - 1);
+  const y = scale.toY(bar.y), zero = scale.toY(bar.y0 ?? 0), x = scale.toX(bar.x0), width = Math.max(1, scale.toX(bar.x1) - x - 1);
   pen.fillStyle = color(bar.color);
   pen.globalAlpha = 0.4; // lines in front stay distinguishable
   pen.fillRect(x, Math.min(y, zero), width, Math.abs(zero - y));
   pen.globalAlpha = 1;
   pen.fillRect(x, y - 1, width, 2);
+}
+
+function drawCircle(pen, scale, { x, y, radius, color: name }) {
+  const pixels = scale.toX(x + radius) - scale.toX(x);
+  pen.fillStyle = pen.strokeStyle = color(name);
+  pen.beginPath();
+  pen.arc(scale.toX(x), scale.toY(y), pixels, 0, 2 * Math.PI);
+  pen.stroke();
+  pen.globalAlpha = 0.2;
+  pen.fill();
+  pen.globalAlpha = 1;
+}
+
+// Place on a line that is nearest to a pointer, or null without lines.
+function nearest(lines, scale, { offsetX, offsetY }) {
+  let found = null, least = Infinity;
+  lines.forEach(({ points }, line) => {
+    points.forEach(([x, y], i) => {
+      const distance = Math.hypot(scale.toX(x) - offsetX, scale.toY(y) - offsetY);
+      if (distance < least) { least = distance; found = { line, i }; }
+    });
+  });
+  return found;
 }

@@ -3,8 +3,10 @@
 import { $, chosenEars } from "./state.js";
 import { encoded } from "./tensors.js";
 
+const PATIENCE_MS = "30000"; // for all but designs, which the sliders ask for again and again
+
 export async function ask(path, request, kind = "json") {
-  const headers = { "Content-Type": "application/x-safetensors" };
+  const headers = { "Content-Type": "application/x-safetensors", ...(path === "refine" ? {} : { "X-Deadline-Ms": PATIENCE_MS }) };
   if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
   const answer = await fetch(path, { method: "POST", headers, body: new Blob(encoded({ sample_rate: 48000, ...request })) });
   if (answer.status === 401) { $("key-row").hidden = false; }
@@ -20,9 +22,10 @@ const PARTS = ["primary", "secondary", "coherence", "feedback", "uncertainty"];
 export const fieldsOf = (ear) => Object.fromEntries(PARTS.filter((part) => ear[part]).map((part) => [part, ear[part]]));
 
 // A request about the chosen measurements.
-export function requestOf(options, ears = chosenEars()) {
+export function requestOf(options, ears = chosenEars(), asConditions = false) {
+  if (!ears.length) throw new Error("no measurement says design; choose one in step 1");
   const [{ sign }] = ears;
   if (ears.some((ear) => ear.sign !== sign)) throw new Error("the measurements have different signs; calibrate all with the same sign");
-  if (ears.length === 1) return { sign, ...options, ...fieldsOf(ears[0]) };
+  if (ears.length === 1 && !asConditions) return { sign, ...options, ...fieldsOf(ears[0]) };
   return { sign, ...options, conditions: ears.map((ear) => ({ ...fieldsOf(ear), label: ear.label.slice(0, 80) })) };
 }

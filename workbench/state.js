@@ -3,10 +3,11 @@
 export const $ = (id) => document.getElementById(id);
 
 export const state = {
-  ears: [], // measurements: {id, label, used, primary, secondary, coherence?, feedback?, uncertainty?, sign, verdict?}
+  ears: [], // measurements: {id, label, used, stabilityOnly?, primary, secondary, coherence?, feedback?, uncertainty?, sign, verdict?}
   current: 0,
   takes: [], // recordings for a calibration: {name, role, channels, rate, clippedShares}
   runs: [], // recordings for a verification, likewise
+  controller: null, // feedback controller: {document, purpose, plants, name}
   kept: [], // designs to compare with: {name, color, design}
   chip: null, // filter of a file that a chip runs: {name, document}
   noise: null, // expected noise: {name, psd}
@@ -32,6 +33,9 @@ export const currentEar = () => state.ears[state.current];
 export function chosenEars() {
   return isJoint() ? state.ears.filter((ear) => ear.used) : [currentEar()].filter(Boolean);
 }
+
+// The measurements in which a controller's loop only has to be stable.
+export const stableEars = () => (isJoint() && $("hybrid").checked ? state.ears.filter((ear) => ear.stabilityOnly) : []);
 
 export function element(tag, fields = {}, ...children) {
   const made = Object.assign(document.createElement(tag), fields);

@@ -3,7 +3,7 @@
 import { $, changed, currentEar, element, on, state } from "./state.js";
 import { note, say } from "./messages.js";
 import { irfft, responseOf, rfft, times } from "./dsp.js";
-import { downloadTaps, formOf } from "./load.js";
+import { beside, downloadTaps, formOf } from "./load.js";
 import { optionsFor } from "./options.js";
 import { showRecordings, signalsOf } from "./recordings.js";
 import { ask, fieldsOf } from "./requests.js";
@@ -44,7 +44,7 @@ function throughChip(ear, coefficients) {
 
 function requestFor(ear, filter) {
   const { latency_samples, ...options } = optionsFor("verify"), late = filter.latency_samples ?? latency_samples;
-  const common = { ...options, ...(late ? { latency_samples: late } : {}), sign: filter.sign ?? ear.sign, ...fieldsOf(ear) };
+  const common = { ...options, ...(late ? { latency_samples: late } : {}), sign: filter.sign ?? ear.sign, ...beside(filter), ...fieldsOf(ear) };
   const takes = state.runs.map((run) => ({ state: run.role, ...signalsOf(run) }));
   if (filter.coefficients) return { ...common, ...throughChip(ear, filter.coefficients), takes };
   return { ...common, fir: Float32Array.from(filter.fir), prediction: filter.prediction, takes };
@@ -88,7 +88,7 @@ function showVerification() {
     if (isTaps) {
       const save = element("button", { type: "button", textContent: "Save trimmed filter" }), chip = element("button", { type: "button", textContent: "Save it for hardware" });
       save.onclick = () => saveJson(found.answer, "trim.json");
-      chip.onclick = () => downloadTaps(trim.fir, "trimmed filter");
+      chip.onclick = () => downloadTaps(trim, "trimmed filter");
       parts.push(element("p", { className: "buttons" }, save, chip));
     }
   } else parts.push(element("p", { textContent: "No trim of gain and delay corrects this: follow the advice and measure again." }));

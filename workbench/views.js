@@ -1,7 +1,8 @@
 // What the page draws: the figures and the noise reduction, always in view, and one further plot.
 
-import { $, changed, currentEar, element, on, state } from "./state.js";
-import { curve, decibel, groupDelay, powers, responseOf, rfft, smoother, unwrappedPhase } from "./dsp.js";
+import { $, changed, chosenEars, currentEar, element, on, stableEars, state } from "./state.js";
+import { N_FFT, curve, decibel, groupDelay, powers, responseOf, rfft, smoother, unwrappedPhase } from "./dsp.js";
+import { loopOf, onePlus, sensitivityBound } from "./hybrid.js";
 import { formOf } from "./load.js";
 import { ceilingPoints } from "./options.js";
 import { Plot, forgetColors } from "./plot.js";
@@ -26,8 +27,13 @@ function stepsOf(name, color, centres, values, dash) {
 
 const predicted = (name, color, { band_centre_hz, noise_reduction_db }, dash) => stepsOf(name, color, band_centre_hz, noise_reduction_db, dash);
 
-function barsOf(name, centres, values) {
-  return values.map((y, i) => { const [x0, x1] = bandEdges(centres[i]); return { name, x0, x1, y, color: y < -1 ? "--b" : "--a" }; });
+function barsOf(name, centres, values, color = "--a", from = null) {
+  return values.map((y, i) => { const [x0, x1] = bandEdges(centres[i]); return { name, x0, x1, y0: from?.[i] ?? 0, y, color: y < -1 && !from ? "--b" : color }; });
+}
+
+// Bars of the reduction; with a controller both shares, one on the other.
+function reductionBars({ band_centre_hz: centres, noise_reduction_db: nr, feedforward_noise_reduction_db: share }) {
+  return share ? [...barsOf("filter", centres, share), ...barsOf("controller", centres, nr, "--f", share)] : barsOf("designed", centres, nr);
 }
 
 function around(values, low, high, margin) {
@@ -50,8 +56,8 @@ function showReduction() {
     ...state.kept.map((kept) => predicted(kept.name, kept.color, kept.design.prediction, [5, 3])),
   ];
   reduction.show({
-    x: BANDS, y: { name: "Reduction", unit: "dB", range: around([...nr, ...(seen?.noise_reduction_db ?? [])], -5, 30, 2) },
-    bars: barsOf("designed", found.band_centre_hz, nr), lines,
+    x: BANDS, y: { name: "Reduction", unit: "dB", range: around([...nr, ...(found.feedforward_noise_reduction_db ?? []), ...(seen?.noise_reduction_db ?? [])], -5, 30, 2) },
+    bars: reductionBars(found), lines,
   });
   $("plot-nr").setAttribute("aria-label", `Noise reduction per band: ${found.band_centre_hz.map((hz, i) => `${hz} Hz ${nr[i].toFixed(1)} dB`).join(", ")}`);
   showFigures();
@@ -71,7 +77,8 @@ function showFigures() {
     ...(level ? [["Level, A-weighted", db(level.a_weighted), `unweighted ${db(level.unweighted)}`]] : []),
     ...(loss ? [["1 dB of gain error costs", db(loss.gain_1_db), `one sample of delay ${db(loss.delay_1_sample)}`]] : []),
     ...(found.conditions ?? []).map((condition) => [condition.label, db(condition.mean_noise_reduction_db), "left_out_noise_reduction_db" in condition ? `left out: ${db(condition.left_out_noise_reduction_db)}` : ""]),
-    ...(loop ? [["Feedback loop", loop.stable ? "stable" : "UNSTABLE", `margins ${db(loop.gain_margin_db)}, ${loop.phase_margin_deg.toFixed(0)} degrees`]] : []),
+    ...(loop ? [["Feedback loop", loop.stable ? "stable" : "UNSTABLE", `largest 1/|1+L| ${db(loop.max_sensitivity_db)} at ${loop.nearest_hz.toFixed(0)} Hz`],
+      ["Margins", `${db(loop.gain_margin_db)}, ${loop.phase_margin_deg.toFixed(0)}°`, "gain and phase of the loop"]] : []),
     ...(method === $("method").value ? [] : [["Method used", method, ""]]),
   ];
   $("figures").replaceChildren(...figures.map(([name, value, title]) => element("div", { title }, element("dt", { textContent: name }), element("dd", { textContent: value }))));
@@ -86,7 +93,9 @@ function showTable() {
   const { design, rival, realised } = state;
   if (!design) return;
   const found = design.prediction, seen = verified()?.answer.measured;
-  const columns = [["designed", found], ["Wiener", rival?.prediction], ["on hardware", realised?.prediction], ["measured", seen],
+  const share = (name) => (found[name] ? { noise_reduction_db: found[name] } : null);
+  const columns = [["designed", found], ["filter", share("feedforward_noise_reduction_db")], ["controller", share("feedback_noise_reduction_db")],
+    ["playback", share("playback_change_db")], ["Wiener", rival?.prediction], ["on hardware", realised?.prediction], ["measured", seen],
     ...state.kept.map(({ name, design: { prediction } }) => [name, prediction])].filter(([, values]) => values);
   const rows = found.band_centre_hz.map((hz, i) => row("td", hz, ...columns.map(([, values]) => values.noise_reduction_db[i]?.toFixed(1) ?? "")));
   $("band-table").replaceChildren(element("thead", {}, row("th", "Hz", ...columns.map(([name]) => `${name}, dB`))), element("tbody", {}, ...rows));
@@ -155,6 +164,39 @@ function pathsFigure(view) {
   return { x: WIDE, y: { name: isUnwrapped ? "Phase, unwrapped" : "Phase", unit: "degrees", range, digits: 0 }, lines };
 }
 
+// ---- the loop ----
+
+const LOOP_COLORS = ["--a", "--c", "--b", "--k0", "--k2", "--k3", "--k1", "--k5"];
+
+// L of every measurement in which the loop has to be stable: [{name, color, loop}].
+function loops() {
+  const { design } = state;
+  if (!design) return [];
+  return [...chosenEars(), ...stableEars()].map((ear, i) => ({ name: ear.label, color: LOOP_COLORS[i % LOOP_COLORS.length], loop: loopOf(ear, design) })).filter(({ loop }) => loop);
+}
+
+function nyquistFigure() {
+  const bins = curve(N_FFT / 2 + 1, (k) => k, 400), radius = 10 ** (-sensitivityBound() / 20);
+  const lines = loops().map(({ name, color, loop }) => ({ name, color, points: bins.map(([, k]) => [loop.re[k], loop.im[k]]) }));
+  const most = Math.max(3, ...lines.flatMap(({ points }) => points.map((point) => 1.05 * Math.hypot(...point))));
+  return {
+    x: { name: "Re L", unit: "", range: [-3, 3], full: [-most, most] }, y: { name: "Im L", unit: "" }, lines,
+    plane: {
+      circles: [{ x: -1, y: 0, radius, name: `forbidden: |1+L| < ${radius.toFixed(2)}`, color: "--b" }],
+      textAt: ({ name, points }, i) => `${bins[i][0].toFixed(0)} Hz: ${name} |L| ${(decibel(points[i][0] ** 2 + points[i][1] ** 2)).toFixed(1)} dB, |1+L| ${Math.hypot(1 + points[i][0], points[i][1]).toFixed(2)}`,
+    },
+  };
+}
+
+function sensitivityFigure() {
+  const bound = sensitivityBound(), lines = loops().map(({ name, color, loop }) => {
+    const square = powers(onePlus(loop));
+    return { name, color, points: curve(square.length, (k) => -decibel(square[k])) };
+  });
+  const range = around(lines.flatMap((line) => line.points.map(([, y]) => y)), -20, bound, 2);
+  return { x: WIDE, y: { name: "1/|1+L|", unit: "dB", range }, lines: [...lines, { name: `bound ${bound} dB`, color: "--b", dash: [6, 4], points: [[15, bound], [22000, bound]] }] };
+}
+
 function latencyFigure() {
   const points = state.latencyCurve ?? [], { design } = state;
   const here = design ? [{ name: "this design", x0: +$("latency").value - 0.2, x1: +$("latency").value + 0.2, y: design.prediction.mean_noise_reduction_db, color: "--b" }] : [];
@@ -168,6 +210,9 @@ function differenceFigure(name, centres, values) {
 function detailFigure(view) {
   if (view === "gain" || view === "realised") return gainFigure(view === "realised");
   if (view === "latency") return latencyFigure();
+  if (view === "nyquist") return nyquistFigure();
+  if (view === "sensitivity") return sensitivityFigure();
+  if (view === "playback" && state.design?.prediction.playback_change_db) return differenceFigure("change of playback", state.design.prediction.band_centre_hz, state.design.prediction.playback_change_db);
   if (view === "deviation" && verified()) {
     const { measured } = verified().answer;
     return differenceFigure("measured less predicted", measured.band_centre_hz, verified().answer.band_deviation_db);
@@ -184,6 +229,7 @@ function showDetail() {
   const view = $("detail-view").value;
   $("latency-curve").hidden = view !== "latency";
   $("ceiling-help").hidden = view !== "gain";
+  $("plot-detail").classList.toggle("tall", view === "nyquist");
   detail.show(detailFigure(view));
   $("plot-detail").setAttribute("aria-label", $("detail-view").selectedOptions[0].textContent);
 }
@@ -191,7 +237,9 @@ function showDetail() {
 // Views that exist only with a kept design or a verification.
 function showChoices() {
   const chosen = $("detail-view").value, fixed = [...$("detail-view").options].filter((option) => !option.dataset.made);
-  const made = [...(verified() ? [["deviation", "Measured less predicted"]] : []), ...state.kept.map(({ name }, i) => [`kept-${i}`, `Difference from ${name}`])];
+  const hasLoop = !!state.design?.loop, isHybrid = !!state.design?.controller;
+  const made = [...(hasLoop ? [["nyquist", "Feedback loop: Nyquist plot of L"], ["sensitivity", "Feedback loop: 1/(1+L)"]] : []),
+    ...(isHybrid ? [["playback", "Change of what is played"]] : []), ...(verified() ? [["deviation", "Measured less predicted"]] : []), ...state.kept.map(({ name }, i) => [`kept-${i}`, `Difference from ${name}`])];
   $("detail-view").replaceChildren(...fixed, ...made.map(([value, textContent]) => { const option = element("option", { value, textContent }); option.dataset.made = "yes"; return option; }));
   $("detail-view").value = chosen;
   if (!$("detail-view").value) $("detail-view").value = "gain";
@@ -205,14 +253,15 @@ export function showView(view) {
 export function redraw() { showReduction(); showDetail(); }
 
 export function startViewing() {
-  on(["kept", "verification", "ears"], showChoices);
+  on(["design", "kept", "verification", "ears"], showChoices);
   on(["design", "rival", "realised", "kept", "verification", "ears"], redraw);
   on(["latency"], showDetail);
   on(["verification"], () => showView("deviation"));
   $("detail-view").onchange = showDetail;
   $("smoothing").onchange = showDetail;
   $("bands").ontoggle = showTable;
-  new ResizeObserver(redraw).observe($("plots"));
+  const resized = new ResizeObserver(redraw);
+  for (const id of ["plot-nr", "plot-detail"]) resized.observe($(id));
   const recolor = () => { forgetColors(); redraw(); };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolor);
   for (const [event, isPrinting] of [["beforeprint", true], ["afterprint", false]]) {

@@ -12,17 +12,16 @@ from hardware.short_fir import MAX_TAPS
 from measurement.calibration import PRIMARY_TAPS, SECONDARY_TAPS
 from measurement.checks import REASONS
 from measurement.verify import CODES
+from service.api.json_answers import BAND_CENTRE_HZ
 from service.api.options import Number
 from service.api.paths import N_UNCERTAINTY
 from service.api.request_types import MAX_ITEMS
 from service.api.warnings import WARNINGS
 from service.errors import PROBLEMS, TYPE_PREFIX
-from synthesis.bands import AMP_BANDS, nominal_hz
 from synthesis.conventions import N_BINS, N_TAPS
 from synthesis.options import Method, Sign
 from synthesis.profiles import MAX_UPDATES
 
-BAND_CENTRE_HZ = [nominal_hz(n) for n in AMP_BANDS]
 N_BANDS = len(BAND_CENTRE_HZ)
 
 _documented = with_config(ConfigDict(use_attribute_docstrings=True))
@@ -358,7 +357,8 @@ class TrimAnswer(TypedDict):
     """Delay against the filter of the request; negative: earlier."""
     invert: bool
     predicted_noise_reduction_db: Number
-    fir: Taps
+    fir: Taps | None
+    """Null for sections and taps of a chip: change their gain and delay."""
     controller: NotRequired[ControllerAnswer]
     """The controller whose loop is as designed on the present secondary path, if one runs."""
 
@@ -396,12 +396,30 @@ ModelDescription.__pydantic_config__ = ConfigDict(extra="allow")  # type: ignore
 
 
 @_documented
+class ControllerDescription(TypedDict):
+    """The manifest of a version of a published controller, with its coefficients and the margins on every plant."""
+
+    name: str
+    version: Annotated[int, Field(ge=1)]
+    digest: str
+    dataset: str
+    sos: list[list[Number]]
+    sample_rate: Number
+    latency_us: Number
+    number_format: str
+
+
+ControllerDescription.__pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[attr-defined]
+
+
+@_documented
 class ModelList(TypedDict):
     """Published models."""
 
     default: str
     aliases: dict[str, str]
     models: list[ModelDescription]
+    controllers: list[ControllerDescription]
     broken: dict[str, str]
     """Damaged entries of the store, with the reason."""
 
@@ -595,3 +613,79 @@ class CalibrationAnswer(TypedDict):
     timings_ms: CalibrationTimings
     model: NotRequired[str]
     """As requested."""
+
+
+@_documented
+class InferenceServer(TypedDict):
+    """This server."""
+
+    name: str
+    version: str
+    extensions: list[Literal["parameters"]]
+
+
+@_documented
+class InferenceLive(TypedDict):
+    """live: the event loop responds, and no restart is needed. ready: the service is ready for designs."""
+
+    live: Literal[True]
+    ready: NotRequired[Literal[True]]
+
+
+@_documented
+class TensorDescription(TypedDict):
+    """Name, type and shape of a tensor."""
+
+    name: str
+    datatype: Literal["FP32"]
+    shape: list[int]
+
+
+@_documented
+class InferenceModel(TypedDict):
+    """The tensors of a model."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorDescription]
+    outputs: list[TensorDescription]
+
+
+@_documented
+class InferenceModelReady(TypedDict):
+    """The model is ready for inference."""
+
+    name: str
+    ready: Literal[True]
+
+
+@_documented
+class InferenceTaps(TypedDict):
+    """The filter."""
+
+    name: Literal["fir"]
+    datatype: Literal["FP32"]
+    shape: Annotated[list[int], Field(min_length=1, max_length=1)]
+    parameters: dict[str, Any]
+    """The rest of the answer of `/refine`, with dotted names and with lists as JSON text: `method`, `sign`,
+    `digest`, `warnings` (codes), `refinement.*`, `prediction.*`, `timings_ms.*`."""
+    data: Taps
+
+
+@_documented
+class InferenceAnswer(TypedDict):
+    """The answer to an inference request."""
+
+    model_name: str
+    model_version: str
+    outputs: Annotated[list[InferenceTaps], Field(min_length=1, max_length=1)]
+    id: NotRequired[str]
+
+
+@_documented
+class InferenceError(TypedDict):
+    """An error."""
+
+    error: str
+    """The code of the problem, a colon, and its detail."""

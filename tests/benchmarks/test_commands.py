@@ -65,7 +65,6 @@ def test_trace(tmp_path: Path) -> None:
     none, one = rows_of("trace", tmp_path)
     assert (none["k"], one["k"]) == (0, 1)
     assert one["count"] > none["count"] > 50
-    assert one["megabytes"] > none["megabytes"] > 0.1
 
 
 def test_mistake_in_options_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,14 +59,6 @@ def test_every_used_metric_is_exported(expressions: list[str], tmp_path: Path) -
     assert used - exported_names(tmp_path) == set()
 
 
-def test_dashboard_is_provisioned_from_where_compose_mounts_it() -> None:
-    provider = yaml.safe_load((GRAFANA / "provisioning/dashboards/dashboards.yml").read_text())["providers"][0]
-    grafana = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["grafana"]
-    assert f"./deploy/grafana/dashboards:{provider['options']['path']}:ro" in grafana["volumes"]
-    home = Path(grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
-    assert home.name in {dashboard.name for dashboard in DASHBOARDS}
-
-
 def promtool(*arguments: str | Path) -> str:
     program = shutil.which("promtool")
     if program is None:

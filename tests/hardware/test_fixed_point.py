@@ -65,8 +65,7 @@ def test_words_round_and_saturate():
     np.testing.assert_array_equal(words, [16384, -32768, 32767, 1, -32768])
 
 
-# All that `parse_format` knows.
-FORMATS = [NumberFormat(i, n - i) for n in range(8, 65) for i in range(1, 17) if n - i >= 1]
+FORMATS = [NumberFormat(i, n - i) for n in (8, 16, 24, 28, 32, 53, 64) for i in (1, 5, 16) if n - i >= 1]
 
 
 def c_words(content: bytes) -> list[int]:
@@ -75,7 +74,7 @@ def c_words(content: bytes) -> list[int]:
     return [int(eval(part.replace("LL", "").strip(), {})) for part in array.split(",") if part.strip()]
 
 
-@pytest.mark.parametrize("integer_bits", range(1, 17))
+@pytest.mark.parametrize("integer_bits", [1, 5, 16])
 def test_words_keep_range_and_sign(integer_bits):
     """Extreme values of either sign and beyond agree in words, values and the C file."""
     for number_format in (item for item in FORMATS if item.integer_bits == integer_bits):
@@ -102,29 +101,6 @@ def cascade(condition, pink) -> Sections:
     realised = realise([condition], pink, Target(n_sections=5, number_format="float64"), max_gain_db=20)
     assert realised.sections is not None
     return realised.sections
-
-
-def test_scaling_keeps_cascade_and_bounds_nodes(cascade):
-    scaled = scale_sections(cascade, Q1_23)
-    frequency_hz = np.geomspace(5, 23_000, 300)
-    np.testing.assert_allclose(scaled.response(frequency_hz), cascade.response(frequency_hz), rtol=1e-9)
-    peak = max(1.0, np.abs(cascade.response(frequency_hz)).max())
-    for n in range(1, len(scaled.rows)):
-        assert np.abs(Sections(scaled.rows[:n], 48_000).response(frequency_hz)).max() < 1.01 * peak
-
-
-@pytest.mark.parametrize("name", ["q1.15", "q1.31", "q1.53", "q1.63", "q5.59"])
-def test_sections_at_limit_keep_sign(name):
-    """A resonance near the unit circle, and numerators at the format's ends."""
-    number_format = parse_format(name)
-    rows = np.array([[1.0, -1.999, 1.0, 1.0, -1.995, 0.9951], [-1.0, 1.0, -0.25, 1.0, 0.5, -0.25]])
-    held, quantised = quantise_sections(Sections(rows, 48_000), number_format)
-    top = 2 ** (number_format.n_bits - 1)
-    assert all(-top <= word <= top - 1 for word in quantised.words.ravel().tolist())
-    np.testing.assert_allclose(
-        held.rows, rows, atol=2.0 ** (5 - number_format.n_bits) * 2**number_format.integer_bits
-    )
-    assert quantised.n_saturated == 0
 
 
 @pytest.mark.parametrize("is_wide", [False, True])
@@ -158,7 +134,7 @@ def test_rounded_sections_at_high_rate_stay_stable(measured):
     mean = {}
     for name in ("float64", "float32", "q1.23"):
         left = []
-        for condition in conditions[:3]:
+        for condition in conditions[:1]:
             found = realise([condition], noise, Target(sample_rate_hz=192_000, number_format=name), max_gain_db=30)
             if name == "float32":
                 np.testing.assert_array_equal(found.sections.rows, found.sections.rows.astype(np.float32))

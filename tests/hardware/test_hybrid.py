@@ -61,14 +61,6 @@ def test_derivatives_of_loops_match_differences(posed):
     np.testing.assert_allclose(2 * slope[0, :, 0], found, rtol=2e-3, atol=2e-3 * np.abs(found).max())
 
 
-def test_fit_lowers_objective_stably(posed):
-    fit, rows = fit_controller(posed, 2)
-    value, *_ = fit.objective(fit.response(rows), 20.0)
-    silent, *_ = fit.objective(np.zeros_like(fit.response(rows)), 20.0)
-    assert value[0] < silent[0] - 1
-    assert np.isfinite(value[0])
-
-
 def test_controller_follows_band_weights(ear, model):
     """A controller of two sections, for the bands from 50 to 200 Hz alone."""
     weighted = replace(ear, band_weights=BandWeights([200, 215], [10, 0]))
@@ -123,11 +115,11 @@ def test_stability_agrees_with_time(ear, model):
     found = design_hybrid(ear, OPTIONS, model, wanted).controller
     plant = np.array(ear.conditions[0].secondary[:800], float)
     plant[: np.flatnonzero(np.abs(plant) > 1e-3 * np.abs(plant).max())[0]] = 0  # what comes before the sound
-    random, judged = np.random.default_rng(0), []
+    judged = []
     for gain in (1.0, 2.0, 8.0, -0.3, -4.0):
         tried = replace(found, sections=turned_down(found.sections, gain))
         judged.append(judge(tried, np.fft.rfft(plant, 32_768)).stable)
-        assert (simulated(plant, tried, random) < 0) == judged[-1]
+        assert (simulated(plant, tried) < 0) == judged[-1]
     assert judged[0]
     assert not all(judged)
 

@@ -1,12 +1,10 @@
 """Sub-bands against sums over all bins, and the objective's slopes against differences."""
 
 import numpy as np
-import pytest
 
 from hardware.residual_power import PathSpectra, ResidualPower, centres_hz
-from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
+from synthesis.bands import WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from tests.hardware.conftest import simulated
 
 
 def smooth(frequency_hz: np.ndarray) -> np.ndarray:
@@ -24,21 +22,6 @@ def test_band_powers_match_sum_over_bins(condition, pink):
     disturbance = (pink * np.abs(condition.primary) ** 2) @ membership
     # W turns by a few hundredths of a radian from the middle of a sub-band to its edge.
     np.testing.assert_allclose(found, expected / disturbance.sum(), rtol=2e-2)
-
-
-def test_halved_sub_bands_agree_nearly(condition, pink):
-    power = ResidualPower.of([condition, simulated(1)], pink)
-    coarse = power.halved()
-    centres = centres_hz(coarse.per_band)
-    assert len(centres) < 0.55 * len(centres_hz())
-    np.testing.assert_allclose(coarse.in_bands(smooth(centres)), power.in_bands(smooth(centres_hz())), rtol=4e-2)
-
-
-def test_noise_reduction_averages_bands_and_conditions(condition, pink):
-    power = ResidualPower.of([condition, simulated(1)], pink)
-    energies = power.disturbance * 10 ** (-np.array([[1.0], [3.0]]))
-    assert power.noise_reduction_db(energies) == pytest.approx(20.0)
-    assert len(NR_BANDS) == 21
 
 
 def test_scale_of_paths_does_not_matter(condition, pink):

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.signal import sosfreqz
 
 from hardware.residual_power import ResidualPower, centres_hz
 from hardware.second_order_sections import (
@@ -16,12 +15,6 @@ from hardware.second_order_sections import (
 )
 from synthesis.band_weights import BandWeights
 from synthesis.profiles import FAST
-
-
-def test_response_matches_scipy(condition, pink):
-    sections = design_sections(ResidualPower.of([condition], pink), 4, sample_rate_hz=96_000)
-    frequency_hz, expected = sosfreqz(sections.rows, worN=512, fs=96_000)
-    np.testing.assert_allclose(sections.response(frequency_hz), expected, rtol=1e-9)
 
 
 def test_derivatives_match_differences(condition, pink):
@@ -82,22 +75,15 @@ def test_eight_sections_nearly_match_taps(measured):
     assert max(louder) < 6.0
 
 
-@pytest.mark.parametrize("ceiling_db", [np.inf, 12.0, 3.0])
+@pytest.mark.parametrize("ceiling_db", [np.inf, 3.0])
 def test_more_sections_never_lose(condition, pink, ceiling_db):
     """This also holds where the ceiling binds; 0.001 dB allows for rounding."""
     power = ResidualPower.of([condition], pink)
-    left = [objective(power, design_sections(power, n, max_gain_db=ceiling_db)) for n in range(1, 9)]
+    left = [objective(power, design_sections(power, n, max_gain_db=ceiling_db)) for n in range(1, 6)]
     assert 10 / np.log(10) * np.diff(left).max() < 0.001
 
 
 def test_band_weights_lower_their_own_objective(condition, pink):
-    weighted = replace(FAST, band_weights=BandWeights([200, 215], [10, 0]).relative())
-    power = ResidualPower.of([condition], pink, weighted)
-    found, plain = (design_sections(item, 3) for item in (power, ResidualPower.of([condition], pink)))
-    assert objective(power, found) < objective(power, plain) - 0.1
-
-
-def test_band_weights_change_what_is_minimised(condition, pink):
     weighted = replace(FAST, band_weights=BandWeights([200, 215], [10, 0]).relative())
     power = ResidualPower.of([condition], pink, weighted)
     found, plain = (design_sections(item, 3) for item in (power, ResidualPower.of([condition], pink)))

@@ -87,17 +87,6 @@ def test_recovers_short_paths_from_noise_free_takes(
     assert relative_error(found.secondary[:64], np.pad(secondary, (0, 40))) < (0.05 if has_two_references else 0.01)
 
 
-def test_several_gains_agree_where_paths_do(short_paths: tuple[np.ndarray, np.ndarray], white: np.ndarray) -> None:
-    primary, secondary = short_paths
-    both = takes_of(white[:1], primary, secondary) + takes_of(white[:1], primary, secondary, 0.9)[1:]
-    np.testing.assert_allclose(
-        estimate_paths(both).secondary,
-        estimate_paths(takes_of(white[:1], primary, secondary)).secondary,
-        rtol=0,
-        atol=1e-12,
-    )
-
-
 def test_coherence_tells_share_of_unrelated_noise(white: np.ndarray) -> None:
     x = np.concatenate([white, np.random.default_rng(5).permuted(white, axis=-1)])
     noise = 0.05 * np.random.default_rng(6).standard_normal(x.shape)

@@ -79,7 +79,6 @@ def taps(ear):
         (1.0, 1.0, [], 1.0),
         (0.0, 1.0, ["controller_off"], 0.0),
         (-0.3, 1.0, ["controller_inverted", "controller_level_off"], -0.3),
-        (1.25, 1.0, ["controller_level_off"], 1.25),
         (1.0, 1.3, [], 1.0),
     ],
 )

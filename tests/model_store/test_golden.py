@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from model_store import GOLDEN_TOLERANCE, Checkpoint, GoldenCase, GoldenMismatch
-from synthesis.backends.reference import ReferenceBackend, model_parameters
-from synthesis.errors import InvalidPaths
+from synthesis.backends.reference import model_parameters
 from synthesis.generator_config import GeneratorConfig
 from synthesis.model import Model
 from tests.model_store import cases
@@ -16,14 +15,6 @@ from training.datasets.pandar import read_pandar
 from training.simulated_calibration import simulate_calibration
 
 LAST_BIAS = "head.2.bias"
-
-
-def test_float64_reference_meets_answer(checkpoint: Checkpoint) -> None:
-    """Nothing is left: taps are rounded to float32 on either side."""
-    errors = checkpoint.golden.check(
-        Model(checkpoint.parameters, ReferenceBackend(checkpoint.parameters, torch.float64))
-    )
-    assert (errors.taps, errors.refined_taps) == (0, 0)
 
 
 def test_each_filter_is_held_to_answer(checkpoint: Checkpoint) -> None:
@@ -54,20 +45,6 @@ def test_changed_weight_or_reference_is_noticed(checkpoint: Checkpoint) -> None:
     louder[400:2000] *= 1e6
     with pytest.raises(GoldenMismatch, match="in refined_taps"):
         checkpoint.golden.check(Model.on("reference", replace(parameters, reference_psd=louder)))
-
-
-def test_ear_must_be_one_that_can_be_designed_for(checkpoint: Checkpoint) -> None:
-    primary, secondary, coherence = cases.ear(5)
-
-    def make(primary: cases.Float32, secondary: cases.Float32) -> GoldenCase:
-        return GoldenCase.make(checkpoint.parameters, primary, secondary, coherence)
-
-    with pytest.raises(ValueError, match=r"golden primary: its shape is \(8193,\)"):
-        make(np.ones(8193, np.float32), secondary)
-    with pytest.raises(ValueError, match=r"golden secondary: its shape is \(1, 512\)"):
-        make(primary, secondary[None])
-    with pytest.raises(InvalidPaths, match="it is all zero"):
-        make(primary, np.zeros(8, np.float32))
 
 
 @pytest.mark.measured

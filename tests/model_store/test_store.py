@@ -1,7 +1,5 @@
-import errno
 import hashlib
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,7 +20,6 @@ from model_store import (
     InvalidName,
     ModelNotFound,
     ModelStore,
-    ModelStoreError,
     PublishFailed,
 )
 from model_store import store as store_module
@@ -88,21 +85,6 @@ def test_unknown_model_is_named_beside_known(store: ModelStore, reference: str) 
             ask(reference)
 
 
-@pytest.mark.parametrize("reference", ["../store/ears", "ears/1", "/etc/passwd", "ears@../1", "https://x.org/a"])
-def test_reference_cannot_leave_root(store: ModelStore, checkpoint: Checkpoint, reference: str) -> None:
-    for ask in (store.resolve, store.load, lambda name: store.publish(name, checkpoint)):
-        with pytest.raises(InvalidName):
-            ask(reference)
-
-
-def test_errors_do_not_tell_where_store_is(store: ModelStore, file: Path) -> None:
-    file.write_bytes(b"")
-    for reference in ("ears", "none", "../x"):
-        with pytest.raises(ModelStoreError) as caught:
-            store.load(reference)
-        assert str(store.root) not in str(caught.value)
-
-
 def test_damaged_newest_version_hides_no_other(store: ModelStore, checkpoint: Checkpoint, file: Path) -> None:
     newest = store.root / store.publish("ears", checkpoint).file
     newest.chmod(0o644)
@@ -131,46 +113,7 @@ def test_flipped_bit_is_noticed(store: ModelStore, file: Path, data: st.DataObje
     store.load("ears@1")
 
 
-@pytest.mark.parametrize(("name", "version"), [("ears", 2), ("other", 1)])
-def test_copied_version_is_not_another(store: ModelStore, file: Path, name: str, version: int) -> None:
-    copied = store.root / name / file.name.replace("1.", f"{version}.", 1)
-    copied.parent.mkdir(exist_ok=True)
-    copied.write_bytes(file.read_bytes())
-    with pytest.raises(CorruptCheckpoint, match=f"found the manifest of ears@1, expected that of {name}@{version}"):
-        store.load(f"{name}@{version}")
-
-
 # ----- odd entries ------------------------------------------------------------------------------------------
-
-
-def test_file_as_store_is_broken(tmp_path: Path) -> None:
-    (tmp_path / "store").write_bytes(b"")
-    store = ModelStore(tmp_path / "store")
-    assert list(store.broken()) == ["store"]
-    assert all(item.is_bundled for item in store.list())
-    assert store.resolve("generic").is_bundled
-    assert store.aliases() == {}
-    with pytest.raises(ModelNotFound, match="there is no 'ears'"):
-        store.resolve("ears")
-
-
-def test_folder_that_cannot_be_read_is_broken(
-    store: ModelStore, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Patched, since tests may run as a user who can read everything."""
-    store.publish("locked", checkpoint)
-    real = os.listdir
-
-    def listdir(place: object) -> list[str]:
-        if place == store.root / "locked":
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return real(place)  # type: ignore[call-overload]
-
-    monkeypatch.setattr(os, "listdir", listdir)
-    assert [item.reference for item in store.list()] == ["ears@1"]
-    assert store.broken() == {
-        "locked": "locked: found a folder that cannot be read (Permission denied), expected a readable one"
-    }
 
 
 # ----- what is refused --------------------------------------------------------------------------------------
@@ -213,22 +156,6 @@ def test_nothing_is_published_that_would_not_load(
 
 
 # ----- faults of the disk and of processes ------------------------------------------------------------------
-
-
-def test_killed_publisher_leaves_nothing_to_see(store: ModelStore, checkpoint: Checkpoint) -> None:
-    """Killed with everything written and nothing renamed, the worst moment."""
-    code = """
-import os, signal
-os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-store.publish("ears", store.load("ears"))
-"""
-    process = in_another_process(code, store.root)
-    process.communicate(timeout=120)
-    assert process.returncode == -signal.SIGKILL
-    (partial,) = store.root.glob(f"{PARTIAL_PREFIX}*")
-    assert partial.stat().st_size > 0
-    assert [item.reference for item in store.list()] == ["ears@1"]
-    store.load("ears")
 
 
 def test_publishers_at_once_get_numbers(store: ModelStore) -> None:
@@ -274,13 +201,24 @@ def test_push_copies_what_is_new(store: ModelStore, checkpoint: Checkpoint, tmp_
         other.push(url)
 
 
-def test_linked_model_is_not_published_into(store: ModelStore, checkpoint: Checkpoint, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (store.root / "other").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(CorruptStore, match="other: found a symbolic link"):
-        store.publish("other", checkpoint)
-    assert os.listdir(tmp_path / "elsewhere") == []
-    assert_whole(store, "ears@1")
+def test_name_is_of_model_or_controller(store: ModelStore, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    controller = cases.controller()
+    assert store.publish("everybody", controller).file.endswith(".json")
+    with pytest.raises(ModelNotFound, match="is a controller"):
+        store.load("everybody")
+    with pytest.raises(ModelNotFound, match="is a model"):
+        store.controller("ears")
+    for name, content in (("ears", controller), ("everybody", checkpoint)):
+        with pytest.raises(InvalidName, match="choose a name that is free"):
+            store.publish(name, content)
+    store.push(tmp_path / "other")
+    found = ModelStore(tmp_path / "other", include_bundled=False).controller("everybody@1")
+    assert (found.sos, found.latency_us) == (controller.sos, 10)
+
+
+def test_unstable_controller_is_not_published() -> None:
+    with pytest.raises(ValueError, match="not inside the unit circle"):
+        cases.controller(sos=((0.1, 0, 0, 1, -1.1, 0),))
 
 
 # ----- aliases ----------------------------------------------------------------------------------------------
@@ -321,24 +259,13 @@ def test_names_and_aliases_do_not_shadow_each_other(store: ModelStore, checkpoin
     assert store.aliases() == {"best": "ears"}
 
 
-def test_alias_whose_version_is_gone_says_so(store: ModelStore, file: Path) -> None:
-    store.set_alias("best", "ears@1")
-    file.unlink()
-    with pytest.raises(ModelNotFound, match=r"alias best stands for ears@1: .* there is no 'ears@1'"):
-        store.load("best")
-
-
 @pytest.mark.parametrize(
     "content",
     [
         b"",
-        b"[]",
         b"{",
-        b"\xff",
         b'{"best": 1}',
         b'{"../best": "ears"}',
-        b'{"best": "ears@0"}',
-        b'{"a": {}}',
         b"[" * 100_000,
     ],
     ids=lambda content: content[:20].decode("latin-1"),
@@ -368,12 +295,6 @@ def layered(tmp_path: Path, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPa
     return ModelStore(tmp_path / "store")
 
 
-def test_bundled_model_is_there_without_store(layered: ModelStore) -> None:
-    assert [(item.reference, item.is_bundled) for item in layered.list()] == [("default@1", True)]
-    assert layered.load("default").manifest.version == 1
-    assert not layered.root.exists()
-
-
 def test_stored_model_precedes_bundled_one(layered: ModelStore, checkpoint: Checkpoint) -> None:
     newest = layered.publish("default", checkpoint)
     assert (newest.version, newest.is_bundled) == (2, False)
@@ -385,15 +306,6 @@ def test_stored_model_precedes_bundled_one(layered: ModelStore, checkpoint: Chec
     assert layered.resolve("default@2") == newest
     assert layered.resolve("default@3").is_bundled
     assert [item.reference for item in layered.list()] == ["default@1", "default@2", "default@3"]
-
-
-def test_alias_comes_before_bundled_model(layered: ModelStore, checkpoint: Checkpoint) -> None:
-    ears = layered.publish("ears", checkpoint)
-    layered.set_alias("default", "ears")
-    assert layered.resolve("default") == ears
-    assert layered.resolve("default@1").is_bundled
-    layered.set_alias("default", "default@1")
-    assert layered.resolve("default").is_bundled
 
 
 def test_whatever_package_brings_is_sound(tmp_path: Path) -> None:

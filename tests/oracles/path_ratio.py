@@ -25,8 +25,3 @@ def base_magnitude(ratio: np.ndarray, base: str) -> np.ndarray:
         inside = np.flatnonzero((f >= 25) & (f <= 9000))
         magnitude = magnitude[np.clip(np.arange(len(ratio)), inside[0], inside[-1])]
     return magnitude
-
-
-def projected_ratio(ratio: np.ndarray, n_taps: int) -> np.ndarray:
-    """Samples 0..n_taps-1 of the inverse transform of the complex ratio, without shifting."""
-    return np.fft.irfft(ratio)[:n_taps]

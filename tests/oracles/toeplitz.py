@@ -45,20 +45,3 @@ def gohberg_semencul(symbol: np.ndarray, n: int, taper: float) -> np.ndarray:
     lower_a, lower_b = (toeplitz(first, np.zeros(n)) for first in (a, b))
     # T a = e_0 / T^-1[0, 0]: the first column of the inverse is a times the square of 1 / F's first sample.
     return scale**2 * (lower_a @ lower_a.T - lower_b @ lower_b.T)
-
-
-def largest_reflection(polynomial: np.ndarray) -> float:
-    """Largest |reflection coefficient| of a polynomial by the step-down recursion; below 1: minimum phase.
-
-    The recursion ends at the first one that is not below 1 (Schur-Cohn). Gohberg and Semencul's form of a
-    polynomial, its Bezoutian with its own reverse, is positive definite in exactly that case.
-    """
-    a = polynomial / polynomial[0]
-    largest = 0.0
-    while len(a) > 1:
-        k = a[-1]
-        largest = max(largest, abs(k))
-        if largest >= 1:
-            break
-        a = ((a - k * a[::-1]) / (1 - k**2))[:-1]
-    return largest

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import httpx
 import numpy as np
 import pytest
-import torch
 from scipy.signal import fftconvolve
 
 from model_store.store import ModelStore
@@ -25,7 +24,6 @@ from tests.service.recordings import encoded, recordings
 from training.datasets.noise import simulated_noise
 from training.datasets.path_pairs import PathPair
 from training.datasets.simulated import simulate_listeners
-from training.scoring import TimeDomainScore
 
 N_SAMPLES = 4 * 48_000
 noise = simulated_noise()
@@ -84,23 +82,6 @@ def test_calibration_equals_service(client: Client, program: Program, takes: lis
     assert np.array_equal(found.bands.secondary_snr_db, np.float32(answer["bands"]["secondary_snr_db"]))
     assert found.verdict.figures == answer["verdict"]["figures"]
     assert (found.verdict.passed, found.verdict.reasons, found.verdict.not_judged) == (True, (), ())
-
-
-def test_filter_from_takes_cancels_noise_at_that_ear(
-    client: Client, takes: list[Take], pairs: tuple[PathPair, ...]
-) -> None:
-    """Scored on the true paths, unknown to the service; with the Wiener filter, since this model is not trained."""
-    calibration = client.calibrate(takes)
-    design = client.refine(calibration, k=1, method="wmmse")
-    assert "prediction_from_model" not in design.warnings
-    score = TimeDomainScore(noise)
-    (scored,) = score(pairs[0], torch.tensor(design.taps)[None])
-    assert scored.noise_reduction_db > 10
-    again = client.refine(
-        calibration.primary, calibration.secondary, coherence=calibration.coherence, k=1, method="wmmse"
-    )
-    assert np.array_equal(design.taps, again.taps)
-    assert design.noise_reduction_db != again.noise_reduction_db  # the calibration's uncertainty was sent along
 
 
 def test_drive_takes_give_feedback_path(client: Client, takes: list[Take], pairs: tuple[PathPair, ...]) -> None:

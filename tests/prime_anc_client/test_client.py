@@ -1,6 +1,5 @@
 """The client against the real program."""
 
-import gc
 import hashlib
 import os
 import socket
@@ -20,7 +19,6 @@ from prime_anc_client import (
     Condition,
     DesignResult,
     Item,
-    NotReached,
     Recording,
     Refused,
     Take,
@@ -64,10 +62,13 @@ def test_items_equal_single_designs(client: Client, ear: Paths) -> None:
         (measured, {"model": "nobody"}),
     ]
     items = [Item(*paths, **options) for paths, options in arguments]
-    for found, path, more in (
-        (client.synthesize_items(items), client.synthesize, {}),
-        (client.refine_items(items, k=1, profile="paper"), client.refine, {"k": 1, "profile": "paper"}),
+    for ask, path, more in (
+        (client.synthesize_items, client.synthesize, {}),
+        (client.refine_items, client.refine, {"k": 1, "profile": "paper"}),
     ):
+        found = ask(items, **more)
+        while any(isinstance(design, Unavailable) for design in found):  # the queue of a busy machine is full
+            found = ask(items, **more)
         assert len(found) == len(items)
         for design, (paths, options) in zip(found, arguments, strict=True):
             if isinstance(design, Refused):
@@ -167,13 +168,6 @@ def test_design_is_evaluated_and_exported_in_sign(client: Client, ear: Paths, si
         client.evaluate(design, *paths, coherense=ear.coherence)  # type: ignore[call-arg]
 
 
-def test_connection_is_kept(program: Program, ear: Paths) -> None:
-    with relayed(program.port) as (port, accepted), Client(f"http://127.0.0.1:{port}") as client:
-        for _ in range(5):
-            client.synthesize(ear.primary, ear.secondary)
-        assert len(accepted) == 1
-
-
 def test_broken_connection_is_replaced(program: Program, ear: Paths) -> None:
     with relayed(program.port) as (port, accepted), Client(f"http://127.0.0.1:{port}") as client:
         first = client.synthesize(ear.primary, ear.secondary)
@@ -203,22 +197,6 @@ def free_port() -> int:
         return port
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # httpcore leaves a socket to be collected
-def test_missing_service_is_reported_after_retries(tmp_path: Path) -> None:
-    def assert_missing(patience_s: float, **where: Any) -> None:
-        with Client(**where, retry_for_s=patience_s) as client:
-            assert not client.is_ready()
-            began = time.monotonic()
-            with pytest.raises(NotReached):
-                client.synthesize([1.0], [1.0])
-            assert time.monotonic() - began >= int(patience_s)
-
-    for patience_s in (0.0, 1.5):
-        assert_missing(patience_s, url=f"http://127.0.0.1:{free_port()}")
-        assert_missing(patience_s, uds=tmp_path / "nobody")
-    gc.collect()  # here, not in another test
-
-
 def test_client_waits_for_starting_service(program: Program, ear: Paths) -> None:
     port, started = free_port(), threading.Event()
 
@@ -233,43 +211,6 @@ def test_client_waits_for_starting_service(program: Program, ear: Paths) -> None
         assert client.synthesize(ear.primary, ear.secondary).taps.any()
     started.set()
     starting.join()
-
-
-def test_permanent_errors_are_not_retried(program: Program) -> None:
-    for url in (f"https://127.0.0.1:{program.port}", "127.0.0.1", "ftp://127.0.0.1"):
-        began = time.monotonic()
-        with Client(url) as client, pytest.raises(NotReached):
-            client.synthesize([1.0], [1.0])
-        assert time.monotonic() - began < 30  # less than the minute of waiting for a service
-
-
-def test_slow_answer_times_out() -> None:
-    """Single bytes arrive in time, but the whole head or body does not."""
-    head = b"HTTP/1.1 200 OK\r\nContent-Length: 8192\r\n\r\n"
-    for every_s in (0.3, 0.003):
-        with answering(head + bytes(8192), every_s=every_s) as (port, _):
-            began = time.monotonic()
-            with (
-                Client(f"http://127.0.0.1:{port}", timeout_s=1) as client,
-                pytest.raises(NotReached, match="in time"),
-            ):
-                client.synthesize([1.0], [1.0])
-            assert 0.9 < time.monotonic() - began < 20  # the whole body takes 25 s and more
-
-
-def test_deadline_is_waited_for() -> None:
-    """The deadline adds to the timeout; calibrations have a default deadline."""
-    takes = [Take(0, [1.0], [1.0]), Take(1, [1.0], [1.0])]
-    late = b"HTTP/1.1 422 No\r\nContent-Length: 0\r\n\r\n"
-    with answering(late, after_s=0.8) as (port, _), Client(f"http://127.0.0.1:{port}", timeout_s=0.2) as client:
-        with pytest.raises(NotReached, match="in time"):
-            client.synthesize([1.0], [1.0])
-        with pytest.raises(NotReached, match="in time"):
-            client.calibrate(takes, deadline_ms=1)
-        with pytest.raises(UnusablePaths):
-            client.synthesize([1.0], [1.0], deadline_ms=5000)
-        with pytest.raises(UnusablePaths):
-            client.calibrate(takes)
 
 
 @pytest.mark.parametrize(
@@ -304,29 +245,6 @@ def test_invalid_key_is_rejected_without_showing_it(key: str) -> None:
     with pytest.raises(ValueError, match="api_key: it is empty") as refused:
         Client(api_key=key)
     assert "se" not in str(refused.value)
-
-
-def test_retries_are_bounded_by_time_not_by_number(store_folder: Path, ear: Paths) -> None:
-    """The relay shortens the requested wait of a minute to a second, or to nothing."""
-    requests: list[bytes] = []
-
-    def request(chunk: bytes) -> bytes:
-        requests.extend([chunk] * chunk.startswith(b"POST"))
-        return chunk
-
-    def impatient(chunk: bytes) -> bytes:
-        return chunk.replace(b"retry-after: 60", b"retry-after: 00")
-
-    with Program(store_folder, "--model", "missing") as program:
-        program.logged("(ModelNotFound)")
-        with relayed(program.port, request, impatient) as (port, _):
-            with Client(f"http://127.0.0.1:{port}", retry_for_s=3) as client, pytest.raises(Unavailable):
-                client.synthesize(ear.primary, ear.secondary)
-            n_requests = len(requests)
-            assert n_requests > 6
-            with Client(f"http://127.0.0.1:{port}", retry_for_s=0) as client, pytest.raises(Unavailable):
-                client.synthesize(ear.primary, ear.secondary)
-            assert len(requests) == n_requests + 1
 
 
 def test_key_is_sent(store_folder: Path, ear: Paths) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from prime_anc_client import DriveTake, Take, wire
+from prime_anc_client import wire
 from service.api.reading import parse_tensors, validated
 from service.api.request_types import DesignBody
 from synthesis.conventions import N_BINS
@@ -33,13 +33,6 @@ def test_service_reads_what_was_given(dtype: str, has_more: bool) -> None:
     assert (found.method, found.sign) == ("wmmse", "plus")
 
 
-def test_safetensors_reads_bodies() -> None:
-    primary, secondary = np.float32([1, 0.5]), np.float32([0, 1])
-    found = safetensors.numpy.load(wire.encode(primary, secondary, k=1))
-    assert np.array_equal(found["primary"], primary)
-    assert np.array_equal(found["secondary"], secondary)
-
-
 def test_service_reads_safetensors_files() -> None:
     """Files of another writer have no metadata but the request."""
     given = {"primary": np.float32([1, 0.5]), "conditions.0.x": np.float32([2])}
@@ -62,17 +55,3 @@ def test_service_reads_safetensors_files() -> None:
 def test_arrays_of_wrong_shape(arrays: tuple[Any, ...], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         wire.encode(*arrays)
-
-
-def test_takes_are_read() -> None:
-    x, e, drive = np.random.default_rng(0).standard_normal((3, 5000))
-    found = parse_tensors(wire.encode_takes([Take(0, x, e), Take(0.35, e, x), DriveTake(drive, x, e)], sign="plus"))
-    assert [item.get("gain") for item in found["takes"]] == [0, 0.35, None]
-    assert np.array_equal(found["takes"][2]["drive"], np.float32(drive))
-    assert found["sign"] == "plus"
-
-
-@pytest.mark.parametrize("signals", [([1.0], [1.0, 2.0]), ([1j], [1.0]), ([[1.0]], [[1.0]]), (1.0, 1.0)])
-def test_signals_of_wrong_shape(signals: tuple[Any, Any]) -> None:
-    with pytest.raises(ValueError, match=r"takes\.1: .* give real signals"):
-        wire.encode_takes([Take(0, [1.0], [1.0]), Take(1, *signals)])

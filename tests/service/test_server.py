@@ -21,6 +21,8 @@ LIMIT_S = 1.0
 # The event loop counts in whole milliseconds, and from when its turn began.
 AT_LEAST_S = LIMIT_S - 0.01
 MAX_CONNECTIONS = 30
+# Origin of a page that may send requests.
+APP = "https://app.example.org"
 
 
 def digest(key: str) -> str:
@@ -29,9 +31,9 @@ def digest(key: str) -> str:
 
 @pytest.fixture(scope="module")
 def keys_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with the client key `first`."""
+    """A file with the client keys `first` and `secret`."""
     file = tmp_path_factory.mktemp("keys") / "clients"
-    file.write_text(f"one:{digest('first')}\n")
+    file.write_text(f"one:{digest('first')}\nphones:{digest('secret')}\n")
     return file
 
 
@@ -39,6 +41,7 @@ def keys_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def program(store_folder: Path, keys_file: Path) -> Iterator[Program]:
     """A program with few connections, a key file and a management listener."""
     limits = ["--receive-timeout-s", "60", "--max-connections", str(MAX_CONNECTIONS), "--keep-alive-s", "3"]
+    limits += ["--access-log", "--cors-origins", f'["{APP}"]']
     with Program(store_folder, *limits, "--api-keys-file", str(keys_file), "--management-port", "0") as program:
         program.wait_until_ready()
         yield program
@@ -118,14 +121,17 @@ def test_too_many_connections_are_rejected(program: Program) -> None:
 def test_management_has_separate_listener(program: Program, management: str) -> None:
     for path in ("/metrics", "/models/reload"):
         method = "GET" if path == "/metrics" else "POST"
-        refused = httpx.request(method, program.address + path, headers={"Authorization": "Bearer first"})
+        key = {"Authorization": "Bearer first"}
+        refused = httpx.request(method, program.address + path, headers=key, timeout=60)
         assert (refused.status_code, refused.json()["type"][-9:]) == (404, "not-found")
-        assert httpx.request(method, management + path).status_code == 200
-    assert httpx.post(f"{management}/synthesize", content=b"").status_code == 404
+        assert httpx.request(method, management + path, timeout=60).status_code == 200
+    assert httpx.post(f"{management}/synthesize", content=b"", timeout=60).status_code == 404
     for path in ("/health/live", "/health/ready"):
-        assert httpx.get(management + path).status_code == httpx.get(program.address + path).status_code == 200
+        for listener in (management, program.address):
+            assert httpx.get(listener + path, timeout=60).status_code == 200
     # A client cannot claim to come through that listener.
-    refused = httpx.get(f"{program.address}/metrics", headers={"is_management": "1", "Host": management[7:]})
+    claim = {"is_management": "1", "Host": management[7:]}
+    refused = httpx.get(f"{program.address}/metrics", headers=claim, timeout=60)
     assert refused.status_code == 404
 
 
@@ -134,7 +140,7 @@ def test_keys_are_rotated_while_service_runs(program: Program, keys_file: Path, 
 
     def ask(key: str) -> int:
         headers = {"Content-Type": "application/x-safetensors", "Authorization": f"Bearer {key}"}
-        return httpx.post(f"{program.address}/synthesize", content=body, headers=headers).status_code
+        return httpx.post(f"{program.address}/synthesize", content=body, headers=headers, timeout=60).status_code
 
     assert (ask("first"), ask("second")) == (200, 401)
     before, following = keys_file.read_text(), keys_file.with_suffix(".next")
@@ -151,7 +157,9 @@ def test_used_unix_socket_is_not_taken(store_folder: Path, tmp_path: Path) -> No
     command = [sys.executable, "-m", "service", "--store", str(store_folder), "--model", "ears", "--device", "cpu"]
     with subprocess.Popen([*command, "--uds", str(path)], stderr=subprocess.DEVNULL) as first:
         try:
-            with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://x") as client:
+            with httpx.Client(
+                transport=httpx.HTTPTransport(uds=str(path)), base_url="http://x", timeout=60
+            ) as client:
                 wait_for(path.exists)
                 for uds, said in (
                     (path, "answers there"),
@@ -184,20 +192,49 @@ def test_disconnect_with_two_requests_is_no_defect(program: Program, management:
     for _ in range(3):
         with socket.create_connection(("127.0.0.1", program.port), timeout=120) as connection:
             connection.sendall(request + request)
-    with httpx.Client(base_url=program.address, headers={"Authorization": "Bearer first"}) as client:
+    with httpx.Client(base_url=program.address, headers={"Authorization": "Bearer first"}, timeout=60) as client:
         answer = client.post("/synthesize", content=body, headers={"Content-Type": "application/x-safetensors"})
     assert answer.status_code == 200  # the later request is answered
-    metrics = httpx.get(f"{management}/metrics").text
+    metrics = httpx.get(f"{management}/metrics", timeout=60).text
     assert "prime_defects_total 0.0" in metrics
-    wait_for(lambda: "prime_queue_depth 0.0" in httpx.get(f"{management}/metrics").text)
+    wait_for(lambda: "prime_queue_depth 0.0" in httpx.get(f"{management}/metrics", timeout=60).text)
 
 
 def test_client_connections_leave_management_reachable(program: Program, management: str) -> None:
     open_ones = [socket.create_connection(("127.0.0.1", program.port)) for _ in range(MAX_CONNECTIONS)]
     try:
         wait_for(lambda: b" 503 " in exchange(program.port, b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"))
-        assert httpx.get(f"{management}/health/live").status_code == 200
-        assert httpx.get(f"{management}/metrics").status_code == 200
+        assert httpx.get(f"{management}/health/live", timeout=60).status_code == 200
+        assert httpx.get(f"{management}/metrics", timeout=60).status_code == 200
     finally:
         for open_one in open_ones:
             open_one.close()
+
+
+def test_use_is_counted_and_logged_by_name(program: Program, management: str) -> None:
+    headers = {"Authorization": "Bearer secret", "X-Request-Id": "ticket-7"}
+    assert httpx.get(f"{program.address}/models", headers=headers, timeout=60).status_code == 200
+    refused = httpx.post(
+        f"{program.address}/refine", content=b"[", headers=headers | {"Content-Type": "text/plain"}, timeout=60
+    )
+    assert refused.status_code == 415
+    assert httpx.get(f"{program.address}/models", timeout=60).status_code == 401
+    metrics = httpx.get(f"{management}/metrics", timeout=60).text
+    assert 'prime_key_requests_total{key="phones",outcome="ok"} 1.0' in metrics
+    assert 'prime_key_requests_total{key="phones",outcome="refused"} 1.0' in metrics
+    assert 'prime_key_seconds_total{key="phones"}' in metrics
+    assert program.logged(r"GET '(/models)' 200 ok [\d.]+ ms, key 'phones', request ticket-7")
+    assert program.logged(r"GET '/models' (401) unauthorised [\d.]+ ms, key '-'")
+
+
+def test_only_named_origins_may_call(program: Program, management: str) -> None:
+    asking = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    key = {"Content-Type": "application/json", "Authorization": "Bearer first"}
+    for origin, status in ((APP, 422), ("https://evil.example", 403)):
+        allowed = httpx.options(f"{program.address}/v1/refine", headers=asking | {"Origin": origin}, timeout=60)
+        assert (allowed.headers.get("access-control-allow-origin") == APP) == (origin == APP)
+        foreign = {"Origin": origin, "Sec-Fetch-Site": "cross-site"}
+        answer = httpx.post(f"{program.address}/refine", content=b"{}", headers=key | foreign, timeout=60)
+        assert answer.status_code == status, answer.text
+    assert "access-control-allow-origin" not in answer.headers
+    assert httpx.get(f"{management}/metrics", headers={"Host": "evil.example"}, timeout=60).status_code == 403

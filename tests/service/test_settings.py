@@ -66,11 +66,8 @@ def test_threads_default_to_physical_cores(
 @pytest.mark.parametrize(
     ("arguments", "environment", "said"),
     [
-        (["--device", "tpu"], {}, "device: 'tpu' is refused"),
         (["--port", "x"], {}, "port: 'x' is refused"),
-        ([], {"PRIME_DEADLINE_MS": "0"}, "deadline-ms: '0' is refused"),
         (["--colour", "blue"], {}, "unrecognized arguments: --colour"),
-        ([], {"PRIME_API_KEYS": "secret"}, "api_keys"),
         (["--api-keys", "secret"], {}, "api-keys-0: the given text is refused"),
         (["--api-keys-file", "/nowhere/keys"], {}, "/nowhere/keys cannot be read"),
         (["--device", "cuda"], {"CUDA_VISIBLE_DEVICES": ""}, "no CUDA device"),

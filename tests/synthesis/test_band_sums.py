@@ -9,7 +9,7 @@ from synthesis.predict import band_sums, band_uncertainty, late_share, learn_unc
 from synthesis.start.wiener import design_wmmse
 from tests.oracles import measured
 from tests.oracles.octave_bands import band_sums as oracle_sums
-from tests.synthesis.cases import SMALL_N_TAPS, Case, mean_reductions_db, predictions, random_case
+from tests.synthesis.cases import SMALL_N_TAPS, Case, mean_reductions_db, predictions
 
 
 def decaying(n_ears: int) -> np.ndarray:
@@ -28,13 +28,6 @@ def test_sums_of_numpy_and_torch_are_equal(small_case: Case, is_true: bool) -> N
     by_torch = band_sums(*map(torch.from_numpy, given), is_true=is_true)
     assert isinstance(found, np.ndarray)
     np.testing.assert_allclose(found, by_torch, rtol=1e-9, atol=1e-12 * found.max())
-
-
-def test_one_ear_serves_many_filters() -> None:
-    case, taps = random_case(1), np.random.default_rng(3).standard_normal((4, SMALL_N_TAPS))
-    together = band_sums(case.primary, case.secondary, taps, case.reference_psd)
-    alone = [band_sums(case.primary, case.secondary, tap[None], case.reference_psd)[0] for tap in taps]
-    np.testing.assert_allclose(together, alone, rtol=1e-12)
 
 
 def test_late_share_equals_plain_evaluation() -> None:

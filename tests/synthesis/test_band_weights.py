@@ -1,6 +1,5 @@
 """A target curve of weights in J: what it says, alike on all processors, and what the filters gain by it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,22 +28,9 @@ TILTED = BandWeights([50, 500, 5000], [4, 1, 0])
 ALIKE = BandWeights([100, 1000], [2.5, 2.5])
 
 
-def _cuda_on_the_cpu() -> Model:
-    from synthesis.backends.cuda import CudaBackend
-
-    return Model(PARAMETERS, CudaBackend(PARAMETERS, "cpu"))
-
-
-BACKENDS: dict[str, Callable[[], Model]] = {
-    "cpu": lambda: Model.on("cpu", PARAMETERS),
-    "reference": lambda: Model.on("reference", PARAMETERS),
-    "cuda": _cuda_on_the_cpu,
-}
-
-
-@pytest.fixture(scope="module", params=list(BACKENDS))
+@pytest.fixture(scope="module", params=["cpu", "reference"])
 def model(request: pytest.FixtureRequest) -> Model:
-    return BACKENDS[request.param]()
+    return Model.on(request.param, PARAMETERS)
 
 
 def several(n: int, **options: object) -> Problem:
@@ -116,8 +102,7 @@ def test_weighted_filter_equals_core(model: Model, n_conditions: int, max_gain_d
     assert relative_error(unweighted.taps, expected.taps) > 0.03
 
 
-@pytest.mark.parametrize("latency_samples", [0.0, 3.0])
-@pytest.mark.parametrize("n_updates", [0, 2])
+@pytest.mark.parametrize(("n_updates", "latency_samples"), [(0, 0.0), (2, 3.0)])
 def test_candidate_with_best_objective_wins(n_updates: int, latency_samples: float) -> None:
     model = Model.on("cpu", PARAMETERS)
     methods = [("prime", n_updates), ("wmmse", 0), ("wmmse", n_updates)]
@@ -132,15 +117,6 @@ def test_candidate_with_best_objective_wins(n_updates: int, latency_samples: flo
         means = [item.prediction.nominal_noise_reduction_db for item in candidates]
         differs += int(np.argmin(values) != np.argmax(means))
     assert differs  # or the cases show nothing of the weights
-
-
-def test_candidates_are_compared_by_updates_own_objective() -> None:
-    """What compares candidates is the J that the record states, on the grid of the updates."""
-    model = Model.on("cpu", PARAMETERS)
-    for ear in (several(1, max_gain_db=300.0, band_weights=TILTED), several(3, band_weights=TILTED)):
-        made = design(ear, DesignOptions("fir_wiener", 2, "fine"), model)
-        # Other grid, single precision, and a penalty that does not bind.
-        assert objective_of(ear, made) == pytest.approx(made.refinement.objective[-1], abs=0.02)
 
 
 @pytest.mark.measured

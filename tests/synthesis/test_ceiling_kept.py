@@ -27,9 +27,9 @@ CURVE = GainCurve([100, 1000, 8000], [-6, 3, -10])
 FINE = 4 * DESIGN_N_FFT
 
 
-@pytest.fixture(scope="module", params=["cpu", "reference"])
-def model(request: pytest.FixtureRequest) -> Model:
-    return Model.on(request.param, PARAMETERS)
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return Model.on("cpu", PARAMETERS)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def times(path: np.ndarray, factor: float) -> np.ndarray:
     return (path.astype(np.float64) * factor).astype(np.float32)
 
 
-@pytest.mark.parametrize("factor", [1e-19, 1e-10, 1e10, 1e18])
+@pytest.mark.parametrize("factor", [1e-10, 1e18])
 def test_absurd_level_fails_alone(factor: float, simulated: list[Problem], model: Model) -> None:
     absurd = changed(simulated[0], primary=times(simulated[0].conditions[0].primary, factor))
     taps = np.eye(1, N_TAPS, dtype=np.float32)[0]

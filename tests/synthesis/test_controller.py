@@ -14,7 +14,7 @@ from synthesis.design import design, predict_all
 from synthesis.errors import InvalidOption
 from synthesis.model import Model
 from synthesis.sections import Sections
-from synthesis.types import DesignOptions, Paths, Problem
+from synthesis.types import DesignOptions, InnerLoop, Paths, Problem
 
 N_SAMPLES = 6000
 
@@ -85,7 +85,8 @@ def test_prediction_matches_simulated_loop(system, model):
 def test_closed_paths_have_residual_of_both(system, model):
     paths, taps, controller = system
     secondary = np.fft.rfft(paths.secondary.astype(float), DESIGN_N_FFT)
-    plain = replace(paths, feedback=None, plant=(secondary, judge(controller, secondary)))
+    inner = InnerLoop(secondary, secondary * controller.on_bins, judge(controller, secondary))
+    plain = replace(paths, feedback=None, inner=inner)
     closed = in_closed_loop(Problem((plain,), controller=controller)).conditions[0]
     response = np.fft.rfft(taps.astype(float), DESIGN_N_FFT)
     primary = np.fft.rfft(paths.primary.astype(float), DESIGN_N_FFT)

@@ -1,7 +1,5 @@
 """Designs for systems that are no earphone: as good as they can be, and the same however the paths are sent."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,6 @@ from synthesis.conventions import DESIGN_N_FFT
 from synthesis.design import design
 from synthesis.model import Model
 from synthesis.paths import AcousticPaths
-from synthesis.plausibility import find_implausible
 from synthesis.profiles import FINE
 from synthesis.start.wiener import design_wmmse
 from synthesis.types import Design, DesignOptions, Fallback, Problem
@@ -46,7 +43,7 @@ def reduction_db(problem: Problem, taps: NDArray[np.floating], model: Model) -> 
     return float(10 * np.log10(before / after).mean())
 
 
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", range(5))
 def test_design_is_not_below_wmmse_unsaid(number: int, model: Model) -> None:
     problem = problem_of(number)
     (paths,) = problem.conditions
@@ -59,17 +56,7 @@ def test_design_is_not_below_wmmse_unsaid(number: int, model: Model) -> None:
         assert behind_db < 0.3 or (made.ceiling_cost_db or 0) > 0.3
 
 
-@pytest.mark.parametrize("number", range(10))
-def test_updates_end_where_any_start_leads(number: int, model: Model) -> None:
-    """At the same J, but for a local minimum; the ceiling is out of reach, since filters below it are not J's."""
-    problem = replace(problem_of(number), max_gain_db=60.0)
-    found = [designed(problem, model, 8, method).refinement.objective[-1] for method in ("ratio_base", "wmmse")]
-    # 0.1 is 0.4 dB in all bands.
-    assert abs(found[0] - found[1]) < 0.1
-
-
-@pytest.mark.parametrize("number", range(5))
-@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize(("number", "k"), [(0, 1), (2, 3)])
 def test_design_does_not_depend_on_form_of_paths(number: int, k: int, model: Model) -> None:
     """Not on zeros at the end, a factor, or whether a response or its spectrum is sent; little on zeros at the
     beginning of both, since a generator looks at phases.
@@ -90,13 +77,3 @@ def test_design_does_not_depend_on_form_of_paths(number: int, k: int, model: Mod
         assert reduction_db(problem, made.taps, model) == pytest.approx(expected, abs=limit_db), name
         predicted_db = made.prediction.mean_noise_reduction_db
         assert predicted_db == pytest.approx(plain.prediction.mean_noise_reduction_db, abs=limit_db), name
-
-
-@pytest.mark.parametrize("number", range(5))
-def test_spectrum_without_causal_response_is_named(number: int) -> None:
-    problem = problem_of(number)
-    (paths,) = problem.conditions
-    spectra = [np.fft.rfft(path.real.astype(float), 8192) for path in (paths.primary, paths.secondary)]
-    for change, n_findings in ((np.array, 0), (np.abs, 1), (np.conj, 1)):
-        sent = [np.fft.rfft(np.fft.irfft(change(item)), DESIGN_N_FFT).astype(np.complex64) for item in spectra]
-        assert len(find_implausible(None, *sent)) == n_findings

@@ -66,14 +66,6 @@ def test_statistics_are_mean_and_covariance_over_ears(pair: Pair) -> None:
     np.testing.assert_allclose(statistics.covariance_matrix(), expected, atol=1e-4)
 
 
-def test_phases_about_half_turn_have_mean_there(pair: Pair) -> None:
-    """Not at 0, where the mean of numbers would put it."""
-    primary, secondary = pair
-    reversed_ears = learn_support_statistics(-primary, -secondary)
-    turned = wrapped(np.array(reversed_ears.mean) - np.array(learn_support_statistics(primary, secondary).mean))
-    np.testing.assert_allclose(np.abs(turned), np.where(IS_PHASE, np.pi, 0), atol=1e-4)
-
-
 def test_another_rate_shifts_traits_to_frequencies(pair: Pair) -> None:
     """A pure delay of 10 samples at 44.1 kHz is one of 10 samples at 48 kHz; the mean spectrum shifts."""
     primary, secondary = pair

@@ -35,12 +35,6 @@ def test_unit_level_removes_any_factor(factor: float) -> None:
         np.testing.assert_allclose(scaled, ratio * expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
 
 
-def test_unit_level_rounds_nothing() -> None:
-    (small,), (usual,) = (at_unit_level(ear(factor)).conditions for factor in (2.0**-90, 1.0))
-    np.testing.assert_array_equal(small.primary, usual.primary)
-    np.testing.assert_array_equal(small.secondary, usual.secondary)
-
-
 def test_unit_level_scales_conditions_alike() -> None:
     spectra = [
         np.fft.rfft(item, 32_768).astype(np.complex64) * np.complex64(1e-20) for item in (PRIMARY, SECONDARY)

@@ -14,8 +14,8 @@ from synthesis.start.generator import Generator
 from training.baselines import network_training
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
 from training.baselines.iterative_fir import ratio_base
-from training.baselines.network_training import PathInputs
-from training.baselines.output_controls import OutputControl, OutputControlNetwork
+from training.baselines.network_training import NetworkMethod, PathInputs
+from training.baselines.output_controls import OutputControlNetwork, output_control
 from training.baselines.wmmse import support_estimates
 from training.config import load_config
 from training.datasets.noise import reference_psd, simulated_noise
@@ -70,6 +70,10 @@ def network_of(name, config=SMALL):
     return OutputControlNetwork(config, has_skip=not name.startswith("no"), has_phase=name.endswith("phase"))
 
 
+def fitted(control, cases, objective, config, n_fft=32_768, **options):
+    return NetworkMethod.fit(control, lambda: output_control(control, n_fft), cases, objective, config, **options)
+
+
 def roughened(module):
     """Weights as training might leave them: the last layer no longer zero."""
     torch.manual_seed(7)
@@ -87,14 +91,6 @@ def test_untrained_skip_is_ratio_base(paths):
     assert torch.equal(network(paths).taps, ratio_base(paths))
 
 
-def test_without_skip_it_starts_from_flat_magnitude(paths):
-    """|W| = 1 with minimum phase is a unit impulse. Float32 transforms: 1e-6."""
-    impulse = torch.zeros(N_CASES, 2048)
-    impulse[:, 0] = 1
-    for name in ("no_skip_mp", "no_skip_mp_phase"):
-        torch.testing.assert_close(network_of(name)(paths).taps, impulse, rtol=0, atol=1e-6)
-
-
 def test_phase_output_turns_phase_and_keeps_magnitude(paths):
     """v = artanh(1/2) at every bin: a quarter turn of all but DC and Nyquist, before the cut to 2048 taps."""
     network = network_of("skip_mp_phase")
@@ -108,28 +104,11 @@ def test_phase_output_turns_phase_and_keeps_magnitude(paths):
     torch.testing.assert_close(network(paths).taps, expected, rtol=0, atol=1e-5 * expected.abs().max().item())
 
 
-def test_penalty_compares_realised_magnitude_with_base(paths):
-    """Not the asked one: a base longer than 2048 taps differs from itself. Twice the filter, ln 2 more."""
-    network = network_of("skip_mp")
-    taps, penalised = network(paths)
-    realised = np.abs(np.fft.rfft(taps.detach().double().numpy(), N_FFT))
-    expected = np.log(realised) - PathInputs.read(paths, N_FFT).log_base.double().numpy()
-    # Magnitudes down to 1e-6 of the largest, in float32.
-    np.testing.assert_allclose(penalised.detach().numpy(), expected, rtol=1e-2, atol=1e-3)
-    with torch.no_grad():
-        network.head[-1].bias[0] = np.log(2) / (12 * np.log(10) / 20)
-    torch.testing.assert_close(
-        network(paths).penalised - penalised, torch.full_like(penalised, np.log(2)), rtol=0, atol=1e-2
-    )
-
-
 def test_first_update_meets_generators_draws(cases, objective):
     """Update 0 of `skip_mp` is the ratio base of the draw (seed, 0), scored with the same generator of numbers."""
     config = load_config("prime", n_updates=1, precision="float32")
     losses = []
-    OutputControl.fit(
-        cases, objective, config, control="skip_mp", seed=9, progress=lambda *report: losses.append(report[2])
-    )
+    fitted("skip_mp", cases, objective, config, seed=9, progress=lambda *report: losses.append(report[2]))
     rng = np.random.default_rng([9, 0])
     primary, secondary, true = cases.draw(config.batch_size, config.mixture_probability, rng)
     paths = AcousticPaths.from_impulse_responses(primary, secondary)
@@ -142,15 +121,15 @@ def test_first_update_meets_generators_draws(cases, objective):
 def test_resumed_control_equals_unbroken_one(cases, objective, tmp_path, monkeypatch):
     """Stopped after 4 of 6 updates by its configuration, bit for bit; its state is no other control's."""
     monkeypatch.setattr(network_training, "STATE_EVERY_UPDATES", 2)
-    fit = {"training_set": cases, "objective": objective, "seed": 2, "n_fft": N_FFT}
     six, four = load_config("prime", n_updates=6), load_config("prime", n_updates=4)
     name, state_file = "no_skip_mp_phase", tmp_path / "state.pt"
-    unbroken = OutputControl.fit(config=six, control=name, **fit).network.state_dict()
-    OutputControl.fit(config=four, control=name, state_file=state_file, **fit)
-    resumed = OutputControl.fit(config=six, control=name, state_file=state_file, **fit).network.state_dict()
+    unbroken = fitted(name, cases, objective, six, n_fft=N_FFT, seed=2).network.state_dict()
+    kept = {"n_fft": N_FFT, "seed": 2, "state_file": state_file}
+    fitted(name, cases, objective, four, **kept)
+    resumed = fitted(name, cases, objective, six, **kept).network.state_dict()
     assert all(torch.equal(resumed[key], unbroken[key]) for key in unbroken)
     with pytest.raises(ValueError, match="found 'no_skip_mp_phase, seed 2', expected 'skip_mp_phase, seed 2'"):
-        OutputControl.fit(config=six, control="skip_mp_phase", state_file=state_file, **fit)
+        fitted("skip_mp_phase", cases, objective, six, **kept)
 
 
 # Conditioning controls
@@ -169,28 +148,6 @@ def test_shuffling_changes_phase_channels_alone(generator, paths):
         is_phase = channel not in ("log_ratio", "frequency", "log_primary", "log_secondary")
         for case in range(N_CASES):
             assert torch.equal(shuffled[case, place], features[case, place]) is not is_phase, channel
-
-
-def test_donor_is_fixed_other_query(generator, paths):
-    control = ShuffledPhase(generator, pool=paths, seed=0)
-    donors = control.donors(paths)
-    assert all(donor != query for query, donor in enumerate(donors))
-    assert [control.donors(paths[i : i + 1])[0] for i in range(N_CASES)] == donors
-    drawn = {tuple(replace(control, seed=seed).donors(paths)) for seed in range(8)}
-    assert len(drawn) > 1
-    features = PathInputs.read(paths, N_FFT).features
-    place = CHANNELS.index("primary_re")
-    assert torch.equal(control.shuffled_features(paths)[:, place], features[donors, place])
-
-
-def test_variant_of_same_ear_is_no_donor(generator, paths):
-    """It shares the primary path, up to what a second estimate differs by."""
-    variants = AcousticPaths(paths.primary[:1] * (1 + 1e-5), paths.secondary[:1] * 0.7)
-    pool = AcousticPaths.stack([paths[0:1], variants, paths[1:2]])
-    for seed in range(8):
-        donors = ShuffledPhase(generator, pool, seed).donors(pool)
-        assert donors[:2] == [2, 2]
-        assert donors[2] in (0, 1)
 
 
 def test_correction_is_supports_mean_on_each_querys_base(generator, cases, paths, monkeypatch):

@@ -10,6 +10,7 @@ from scipy.io import savemat
 from training.data import open_dataset
 from training.datasets.index import read_index
 from training.datasets.path_pairs import DatasetError, PathPair
+from training.wearing import wearing_of
 
 HEADING = "listener,ear,condition,primary,secondary,feedback"
 
@@ -59,13 +60,6 @@ def test_one_file_for_both_paths(tmp_path: Path, kind: str) -> None:
         assert pair.feedback is None
 
 
-def test_spectrum_becomes_response_that_it_is_of(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", primary=np.fft.rfft(response(0), 8192), secondary=np.fft.rfft(response(1), 4096))
-    pair = pair_in(tmp_path, "anna,left,,a.npz,a.npz,")
-    np.testing.assert_allclose(pair.primary[:512], response(0), atol=1e-12)
-    assert (len(pair.primary), len(pair.secondary)) == (8192, 4096)
-
-
 def test_rows_are_ordered_columns_optional_and_semicolons_allowed(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", primary=response(0), secondary=response(1))
     rows = ("bert;left;a.npz;a.npz", "anna;right;a.npz;a.npz", "anna;left;a.npz;a.npz")
@@ -79,11 +73,18 @@ def test_rows_are_ordered_columns_optional_and_semicolons_allowed(tmp_path: Path
     assert dataset.fingerprint != read_index(file).fingerprint
 
 
-def test_what_was_done_to_files_is_in_notes(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", primary=response(0), secondary=response(1), sample_rate=96_000)
-    table(tmp_path, "anna,left,,a.npz,a.npz,")
+def test_ways_of_wearing_are_learnt_from_conditions(tmp_path: Path) -> None:
+    """Pressing doubles the secondary path of one ear, opening leaves a tenth of another."""
+    normal, primary = response(1), response(0)
+    for name, factor in (("worn", 1.0), ("pressed", 2.0), ("open", 0.1)):
+        np.savez(tmp_path / f"{name}.npz", primary=primary, secondary=factor * normal)
+    rows = ("anna,left,,worn", "anna,left,Pressed,pressed", "bert,left,,worn", "bert,left,open,open")
+    table(tmp_path, *(f"{row}.npz,{row.rpartition(',')[2]}.npz," for row in rows))
     dataset = read_index(tmp_path)
-    assert "resampled from 96000 to 48000 Hz" in dataset.notes
+    pressed, opened = wearing_of(tmp_path, dataset, dataset.listeners)
+    assert (pressed.name, opened.name) == ("pressed", "open")
+    np.testing.assert_allclose(pressed.gain_db, 6.02, atol=0.01)
+    assert wearing_of(tmp_path, dataset, ("bert",))[0].name == "open"
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,10 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-import pytest
-import torch
 
-from training.datasets.path_pairs import DatasetError, PathPair
+from training.datasets.path_pairs import PathPair
 from training.datasets.variants import secondary_variants
-from training.training_set import Mixture, draw_mixtures, order_listeners
+from training.training_set import draw_mixtures, order_listeners
 
 
 def pair(number: int, ear: str = "left", gain: float = 1.0) -> PathPair:
@@ -42,13 +40,6 @@ def test_listener_without_ear_is_stepped_over() -> None:
     assert {(m.first, m.second) for m in draw_mixtures(pairs, order)} == {(0, 2)}
 
 
-def test_mixture_weighs_second_by_alpha() -> None:
-    mixture = Mixture(2, 0, 0.25)
-    values = [torch.tensor([8.0, 0.0]), torch.zeros(2), torch.tensor([4.0, 4.0])]
-    torch.testing.assert_close(mixture.of(values), torch.tensor([5.0, 3.0]), rtol=0, atol=0)
-    np.testing.assert_array_equal(Mixture(0, 1, 0.0).of([np.ones(2), np.zeros(2)]), np.ones(2))
-
-
 def test_ten_paths_are_ordered() -> None:
     # The listeners differ in level alone, so the first component is the level, whatever their numbers.
     gains = {1: 1.0, 2: 8.0, 3: 2.0, 4: 0.5, 5: 4.0}
@@ -56,12 +47,3 @@ def test_ten_paths_are_ordered() -> None:
     expected = ("path-04", "path-01", "path-03", "path-05", "path-02")
     assert order_listeners(pairs, "ten-path") in (expected, expected[::-1])
     assert order_listeners(pairs, "pandar") == tuple(sorted(expected))
-
-
-def test_invalid_order_and_ranges_are_rejected() -> None:
-    with pytest.raises(DatasetError, match="expected all listeners of the pairs once"):
-        draw_mixtures(SUPPORT, ORDER[:-1])
-    with pytest.raises(DatasetError, match="found 0 mixtures"):
-        draw_mixtures(SUPPORT, ORDER, n_mixtures=0)
-    with pytest.raises(DatasetError, match=r"alpha in \(1.0, 0.0\)"):
-        draw_mixtures(SUPPORT, ORDER, alpha_range=(1.0, 0.0))

@@ -14,7 +14,6 @@ from training.objective import (
     FrequencyDomainObjective,
     TimeDomainObjective,
     TruePaths,
-    conditional_value_at_risk,
 )
 
 
@@ -34,13 +33,6 @@ def decaying_taps(n_filters):
     generator = torch.Generator().manual_seed(3)
     envelope = torch.exp(-torch.arange(2048) / 60)
     return 0.3 * torch.randn(n_filters, 2048, generator=generator) * envelope
-
-
-def test_worst_tenth_weights_third_band_partly():
-    values = torch.zeros(1, 23)
-    values[0, [4, 7, 20, 21]] = torch.tensor([5.0, 1.0, 3.0, 2.0])
-    expected = (5.0 + 3.0 + 0.3 * 2.0) / 2.3
-    assert conditional_value_at_risk(values).item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_time_domain_loss_equals_direct_evaluation(noise, true_paths):

@@ -51,13 +51,6 @@ def test_both_ears_of_every_person_are_read_whole(database: Path) -> None:
     assert not dataset.is_simulated
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_any_level_of_database_gives_same_data(database: Path, level: str) -> None:
-    dataset = read_pandar(database / level)
-    assert dataset.listeners == ("person-02", "person-11")
-    assert dataset.fingerprint == read_pandar(database).fingerprint
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -77,11 +70,6 @@ def test_unusable_file_is_named_with_what_is_wrong(database: Path, changed: dict
     with pytest.raises(DatasetError, match=message) as caught:
         read_pandar(database)
     assert file.name in str(caught.value)
-
-
-def test_fit_that_may_be_another_ears_is_unknown(database: Path) -> None:
-    write_ita(person_file(database / LEVELS[-1], 2), channelUserData=np.array(["a", "b"], dtype=object))
-    assert [pair.fit for pair in read_pandar(database).pairs[:2]] == ["unknown", "unknown"]
 
 
 def test_directions_share_heads_secondary_path(tmp_path: Path) -> None:
@@ -110,20 +98,6 @@ def test_directions_share_heads_secondary_path(tmp_path: Path) -> None:
     np.testing.assert_array_equal(dataset.pairs[2].secondary, head[:, 0])
     np.testing.assert_array_equal(dataset.pairs[3].feedback, head[:, 3])
     assert read_directions(chamber).fingerprint == dataset.fingerprint
-
-
-def test_truncated_file_is_named(database: Path) -> None:
-    file = person_file(database / LEVELS[-1], 2)
-    file.write_bytes(file.read_bytes()[:1000])
-    with pytest.raises(DatasetError, match=r"PANDAR_TF_002_person"):
-        read_pandar(database)
-
-
-def test_empty_or_missing_folder_says_what_it_should_hold(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"there is no \*_person_\*.ita file; give any level of the PANDAR"):
-        read_pandar(tmp_path)
-    with pytest.raises(DatasetError, match=r"this folder does not exist"):
-        read_pandar(tmp_path / "nowhere")
 
 
 def test_two_copies_of_person_are_rejected(database: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from training.datasets.path_pairs import DatasetError, PathPair, fingerprint
+from training.datasets.path_pairs import DatasetError, PathPair
 from training.datasets.simulated import simulate_listeners
 
 
@@ -33,15 +33,3 @@ def test_pair_counts_once() -> None:
         replace(dataset, pairs=(*dataset.pairs, dataset.pairs[0]))
     with pytest.raises(DatasetError, match="there is no pair"):
         replace(dataset, pairs=())
-
-
-def test_fingerprint_follows_names_and_bytes_but_not_order() -> None:
-    first = fingerprint([("a", b"1"), ("b", b"2")])
-    assert first == fingerprint([("b", b"2"), ("a", b"1")])
-    others = {
-        fingerprint([("a", b"2"), ("b", b"1")]),
-        fingerprint([("a1", b""), ("b", b"2")]),
-        fingerprint([("a", b"1b2")]),
-        fingerprint([("a", b"1"), ("b", b"2"), ("c", b"")]),
-    }
-    assert len(others | {first}) == 5

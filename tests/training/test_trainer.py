@@ -12,7 +12,6 @@ from training.config import load_config
 from training.data import make_splits
 from training.objective import FrequencyDomainObjective
 from training.trainer import GroupTrainer, learning_rate
-from training.training_set import TrainingSet
 
 CPU = torch.device("cpu")
 SMALL = GeneratorConfig.prime_log(n_channels=8, dilations=(1, 2), n_points=32)
@@ -79,30 +78,6 @@ def test_query_listeners_do_not_reach_training(measurements, split):
     assert before.mixtures == after.mixtures
     touched = measurements.indices(split.support)
     assert before.true.primary.shape[0] == len(touched) == 4
-
-
-def test_mixture_shares_alpha_between_estimates_and_true_paths(measurements, split):
-    training_set = measurements.training_set(split.support, load_config("prime-log", n_calibrations=1), CPU)
-    mixture = training_set.mixtures[0]
-    only = replace(training_set, mixtures=(mixture,))
-    primary, secondary, true = only.draw(1, 1.0, np.random.default_rng(0))
-    for found, source in (
-        (primary, training_set.primary_estimates[0]),
-        (secondary, training_set.secondary_estimates[0]),
-        (true.primary, training_set.true.primary),
-        (true.secondary, training_set.true.secondary),
-    ):
-        torch.testing.assert_close(found[0], mixture.of(list(source)), rtol=1e-5, atol=1e-7)
-
-
-def test_varied_calibrations_differ_and_start_with_protocols_own(measurements, split):
-    config = load_config("prime-log").model_copy(update={"n_calibrations": 3})
-    estimates = measurements.training_set(split.support, config, CPU).primary_estimates
-    assert estimates.shape[0] == 3
-    original = measurements.estimates.primary[measurements.indices(split.support)].float()
-    assert torch.equal(estimates[0], original)
-    assert not torch.equal(estimates[1], estimates[0])
-    assert not torch.equal(estimates[2], estimates[1])
 
 
 def test_one_cycle_warms_up_and_ends_near_zero():
@@ -179,42 +154,3 @@ def test_group_resumed_after_kill_equals_unbroken_one(measurements, tmp_path, mo
     for found, expected in zip(resumed.train(), unbroken, strict=True):
         found, expected = weights(found), weights(expected)
         assert all(torch.equal(found[name], expected[name]) for name in expected)
-
-
-def test_model_goes_on_alone_from_part_of_groups_state(measurements, tmp_path):
-    """The second of three models: four updates in the group and four alone end as eight in the group, but for
-    rounding; a finished group's members have nothing left to do."""
-    files = [tmp_path / f"{number}.pt" for number in range(3)]
-    config, objective, sets = group_parts(measurements, n_updates=8)
-    group = GroupTrainer(config, TWO_IN_A_NORM, sets, objective, seeds=(5, 3, 5), device=CPU)
-    start = weights(group.group.generators[1])
-    for _ in range(4):
-        group.train_step()
-    group.save_members(files)
-    assert [GroupTrainer.updates_in(file) for file in files] == [4, 4, 4]
-    together = weights(group.train()[1])
-    by_itself = weights(*alone(config, TWO_IN_A_NORM, sets[1], objective, seed=3, state_file=files[1]).train())
-    for name, expected in together.items():
-        assert (by_itself[name] - expected).norm() < 0.1 * (expected - start[name]).norm(), name
-    group.save_members(files)
-    trainer = alone(config, TWO_IN_A_NORM, sets[1], objective, seed=3, state_file=files[1])
-    assert trainer.update == 8
-    assert all(torch.equal(value, together[name]) for name, value in weights(*trainer.train()).items())
-
-
-def test_sets_that_models_share_are_pooled_once(measurements):
-    _, _, (first, second, third) = group_parts(measurements)
-    pool, begins = TrainingSet.pool([first, second, first, third])
-    assert begins == [0, 4, 0, 10]
-    assert pool.n_cases == 12
-    for training_set, begin in ((first, 0), (second, 4), (third, 10)):
-        rng = np.random.default_rng(2)
-        places, alphas = training_set.draw_items(5, 0.75, rng)
-        places[:, 1:] += begin
-        found = pool.gather(torch.from_numpy(places), torch.from_numpy(alphas))
-        expected = training_set.draw(5, 0.75, np.random.default_rng(2))
-        assert torch.equal(found[0], expected[0])
-        assert torch.equal(found[1], expected[1])
-        n = expected[2].primary.shape[-1]
-        assert torch.equal(found[2].primary[:, :n], expected[2].primary)
-        assert not found[2].primary[:, n:].any()

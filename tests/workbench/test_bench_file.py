@@ -28,6 +28,7 @@ for (const name of process.argv.slice(2)) {
   const found = readBench(name, JSON.parse(readFileSync(name)));
   state.ears.push(...found.ears);
   state.kept.push(...found.kept);
+  for (const { design } of found.kept) if (design.controller) state.controller = { document: design.controller };
 }
 process.stdout.write(JSON.stringify(sessionDocument(state)));
 """
@@ -85,6 +86,23 @@ def test_session_returns_same_taps_bit_by_bit(tmp_path: Path) -> None:
     back = page_session(tmp_path, session)
     assert back["session"][0] == from_command["session"][0] == saved["session"][0] | {"label": "ear"}
     assert back["kept"][0]["design"] == saved["kept"][0]["design"]
+
+
+def test_session_keeps_controller(tmp_path: Path) -> None:
+    """The command designs the same filter around the controller of a session of the page."""
+    ear, both, session = (tmp_path / name for name in ("ear.json", "both.json", "session.json"))
+    primary, secondary = (response.tolist() for response in models.responses(7))
+    ear.write_text(json.dumps({"primary": primary, "secondary": secondary}))
+    run("hybrid", ear, "--controller-n-sections", 2, "-o", both)
+    designed = json.loads(both.read_text())
+    saved = page_session(tmp_path, ear, both)
+    assert saved["controller"]["sos"] == designed["controller"]["sos"]
+    session.write_text(json.dumps(saved | {"settings": {}}))
+    run("design", session, "-o", tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_text())["fir"] == designed["fir"]
+    run("session", session, tmp_path / "again.json", "-o", session)
+    back = page_session(tmp_path, session)
+    assert back["kept"][0]["design"]["controller"] == saved["controller"]
 
 
 def test_session_without_measurement_is_refused(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH")
 OPTIONS = (
     *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--autoplay-policy=no-user-gesture-required"),
+    *("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"),
 )
 PATIENCE_MS = 60_000
 PATHS = ("primary", "secondary")
@@ -87,7 +88,8 @@ def open_step(page: Any, name: str) -> None:
 def state(page: Any, expression: str) -> Any:
     """Evaluate an expression in the page's state."""
     return page.evaluate(
-        f"(({{ ears, takes, kept, design, realised, verification }}) => {expression})(window.workbench.state)"
+        "(({ ears, takes, kept, controller, design, realised, verification }) => "
+        f"{expression})(window.workbench.state)"
     )
 
 
@@ -233,7 +235,7 @@ def test_recordings_are_calibrated(page: Any, tmp_path: Path):
     wait_for(page, "#figures", "Noise reduction")
     page.fill("#condition-list input[type=text]", "left")
     page.press("#condition-list input[type=text]", "Enter")
-    page.click("text=Calibrate")
+    page.click("#calibrate")
     until(page, "ears.length === 2")  # "left" is kept
     page.click("[aria-label='Remove left']")
     assert state(page, "ears.length") == 1
@@ -387,6 +389,7 @@ def test_recordings_verify_exported_sections(page: Any, tmp_path: Path):
     with_example(page)
     wait_until_drawn(page)
     open_step(page, "verify")
+    until(page, "!!realised")
     primary, secondary, sos = (
         np.array(state(page, text))
         for text in ("Array.from(ears[0].primary)", "Array.from(ears[0].secondary)", "realised.coefficients.sos")
@@ -406,6 +409,85 @@ def test_recordings_verify_exported_sections(page: Any, tmp_path: Path):
         page, "[verification.answer.predicted_noise_reduction_db, realised.prediction.mean_noise_reduction_db]"
     )
     assert abs(predicted[0] - predicted[1]) < 0.2
+
+
+def test_controller_stays_while_filter_changes(page: Any, browser: Any, url: str, tmp_path: Path):
+    """Its loop is drawn, and a session brings it and the recordings back."""
+    noise = np.random.default_rng(0).uniform(-0.1, 0.1, (4800, 2))
+    soundfile.write(tmp_path / "off.wav", noise, 48_000, subtype="FLOAT")
+    page.set_input_files("#files", [tmp_path / "off.wav"])
+    with_example(page)
+    alone = state(page, "design.prediction.mean_noise_reduction_db")
+    page.check("#hybrid")
+    until(page, "!!design.controller")
+    found = state(page, "[controller.document.sos, design.prediction.mean_noise_reduction_db]")
+    assert found[1] > alone
+    page.select_option("#detail-view", "nyquist")
+    page.focus("#plot-detail")
+    page.keyboard.press("ArrowRight")
+    assert "|1+L|" in wait_for(page, "#readout-detail", "left ear")
+    slide(page, "ceiling", 10)
+    until(page, "design.prediction.max_gain_db < 10.2")
+    wait_until_drawn(page)
+    assert state(page, "design.controller.sos") == found[0]
+    open_step(page, "measure")
+    page.check("#joint")
+    until(page, "design.prediction.conditions?.length === 2")
+    page.uncheck("#joint")
+    until(page, "!design.prediction.conditions")
+    wait_until_drawn(page)
+    with page.expect_download() as started:
+        page.click("#save")
+    started.value.save_as(tmp_path / "session.json")
+    other = browser.new_context().new_page()
+    other.goto(url)
+    other.wait_for_selector("body[data-ready]")
+    other.set_input_files("#files", [tmp_path / "session.json"])
+    until(other, "!!design?.controller")
+    assert state(other, "design.fir") == state(page, "design.fir")
+    np.testing.assert_array_equal(state(other, "Array.from(takes[0].channels[1])"), np.float32(noise[:, 1]))
+    other.context.close()
+
+
+@pytest.mark.parametrize(("probe", "slip_ppm"), [("pink", 0), ("sweep", 20)])
+def test_page_records_its_own_probe(browser: Any, url: str, probe: str, slip_ppm: float):
+    """The paths of a fake sound device come back without its latency, or the slip of its clock is told."""
+    page = browser.new_context().new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.add_init_script(path=Path(__file__).parent / "fake_earphone.js")
+    page.goto(url)
+    page.wait_for_selector("body[data-ready]")
+    decay = np.exp(-np.arange(400) / 40)
+    paths = {
+        "primary": 0.3 * np.r_[np.zeros(4), decay * np.sin(np.arange(400) / 7)],
+        "secondary": 0.5 * np.r_[0, 0, decay],
+        "feedback": np.r_[np.zeros(12), decay / 200],
+    }
+    page.evaluate(
+        "(values) => Object.assign(window.fake, values)",
+        {name: path.tolist() for name, path in paths.items()} | {"slip_ppm": slip_ppm},
+    )
+    page.click("#record-here > summary")
+    page.click("#microphones")
+    page.wait_for_selector("#record:not([disabled])")
+    page.fill("#probe-seconds", "5")
+    page.select_option("#probe", probe)
+    for n, (what, gain) in enumerate((("off", 1), ("drive", 0.001))):
+        page.evaluate(f"window.fake.gain.value = {gain}")
+        page.select_option("#record-what", what)
+        page.click("#record:not([disabled])")
+        until(page, f"takes.length === {n + 1}")
+    found = wait_for(page, "#record-state", "clock slip").split("clock slip ")[1]
+    assert abs(float(found.split(" ppm")[0]) - slip_ppm) < 1
+    if slip_ppm:
+        wait_for(page, "#messages", "different clocks")
+        return
+    page.click("#calibrate")
+    wait_for(page, "#verdict", "The calibration passed.")
+    for name, path in paths.items():
+        response = np.array(state(page, f"Array.from(ears[0].{name})"))
+        spectra = [np.fft.rfft(item, 8192)[10:1366] for item in (response, path)]
+        assert np.linalg.norm(spectra[0] - spectra[1]) < 0.02 * np.linalg.norm(spectra[1])
 
 
 def test_plot_reads_and_zooms_by_keys(page: Any):

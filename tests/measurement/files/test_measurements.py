@@ -52,16 +52,6 @@ def test_levels_and_phases_become_spectrum(tmp_path: Path):
     assert "interpolated" in notes[0]
 
 
-def test_columns_of_text(tmp_path: Path):
-    (tmp_path / "one.csv").write_text("sample\n" + "\n".join(map(str, SAMPLES)))
-    np.testing.assert_allclose(response(tmp_path / "one.csv", rate_hz=48_000)[0].samples, SAMPLES)
-    time = np.arange(len(SAMPLES)) / 48_000
-    np.savetxt(tmp_path / "two.txt", np.stack([time, SAMPLES], 1), fmt="%.9f")
-    found, _ = response(tmp_path / "two.txt")
-    np.testing.assert_allclose(found.samples, SAMPLES, atol=1e-8)
-    assert (found.rate_hz, found.start_s) == (48_000, 0)
-
-
 def test_arrays_keep_names_and_rate(tmp_path: Path):
     savemat(tmp_path / "a.mat", {"primary": SAMPLES, "secondary": SAMPLES[:100], "fs": 96_000})
     np.savez(tmp_path / "a.npz", primary=SAMPLES, secondary=SAMPLES[:100], sample_rate=96_000)

@@ -2,11 +2,9 @@
 
 import asyncio
 import base64
-import shutil
 import threading
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +13,12 @@ import numpy as np
 import orjson
 import pytest
 import torch
-from fastapi import FastAPI
-from scipy.signal import butter, sosfilt
+from starlette.applications import Starlette
 
-from measurement.denoise import denoised
-from measurement.estimate import GainTake, estimate_paths
+from measurement.calibration import calibrate
+from measurement.estimate import GainTake
 from model_store.store import ModelStore
-from service.admission.admission import MAX_JSON_BYTES, N_LARGEST_CALIBRATIONS, Gate
+from service.admission.admission import MAX_JSON_BYTES
 from service.api.reading import parse_tensors
 from service.app import create_app
 from service.calibration.takes import ProbeTake
@@ -67,7 +64,7 @@ def pairs() -> tuple[PathPair, ...]:
 @pytest.fixture(scope="module")
 async def app(
     tmp_path_factory: pytest.TempPathFactory, anyio_backend: str, pairs: tuple[PathPair, ...]
-) -> AsyncIterator[FastAPI]:
+) -> AsyncIterator[Starlette]:
     """A service whose default model knows its support, and another that does not."""
     folder = tmp_path_factory.mktemp("store")
     store, knowing = ModelStore(folder, include_bundled=False), models.checkpoint(1)
@@ -114,15 +111,14 @@ def in_json(takes: list[ProbeTake], form: Any = as_float32, **more: object) -> d
 async def test_answer_equals_estimate(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
     found = await calibrated(client, takes)
     signals = [GainTake(t.gain, t.x.astype(float), t.e.astype(float)) for t in takes]
-    expected = estimate_paths(signals, n_offsets=43)
-    whole = estimate_paths(signals, secondary_taps=8192, n_offsets=43).secondary
-    paths = {"primary": expected.primary, "secondary": denoised(expected.secondary, whole[4096:7168])}
+    expected = calibrate(signals)
+    paths = {"primary": expected.estimate.primary, "secondary": expected.secondary}
     for name, path in paths.items():
         rounded = path.astype(np.float32)
         assert np.array_equal(np.float32(found[name]["impulse_response"]), rounded)
         spectrum = np.frombuffer(base64.b64decode(found["spectra"][name]["complex64"]), "<c8")
         np.testing.assert_allclose(spectrum, np.fft.rfft(rounded, 32_768), atol=1e-6 * np.abs(spectrum).max())
-    assert np.array_equal(np.float32(found["coherence"]), expected.coherence.astype(np.float32))
+    assert np.array_equal(np.float32(found["coherence"]), expected.estimate.coherence.astype(np.float32))
     bands = found["bands"]
     ceiling = -10 * np.log10(1 - np.array(bands["coherence"]))
     np.testing.assert_allclose(bands["noise_reduction_ceiling_db"], ceiling, atol=0.01)
@@ -168,32 +164,8 @@ async def test_opposite_chain_sign_flips_filter(client: httpx.AsyncClient, takes
     assert np.array_equal(-np.array(designs[0]["fir"]), designs[1]["fir"])
     (reason,) = (await calibrated(client, turned))["verdict"]["reasons"]
     assert reason["code"] == "implausible_polarity"
-
-
-async def test_faults_are_named(
-    client: httpx.AsyncClient, noise: NoiseSet, pairs: tuple[PathPair, ...], takes: list[ProbeTake]
-) -> None:
-    recorded = partial(recordings, noise.signals[3:4, :N_SAMPLES], pairs[0].primary)
-    late = np.pad(pairs[0].secondary, (10, 0))[:-10]
-    clipped = [t._replace(e=np.clip(t.e, -2 * t.e.std(), 2 * t.e.std())) for t in takes]
-    for faulty, code in (
-        (recorded(late), "late_secondary"),
-        (recorded(late), "implausible_delay"),
-        (recorded(pairs[0].secondary / 3), "implausible_level"),
-        (recorded(pairs[0].secondary, snr_db=5.0), "low_snr"),
-        (clipped, "clipping"),
-        (recorded(-pairs[0].secondary), "implausible_polarity"),
-        (
-            recorded(sosfilt(butter(2, 500, "highpass", fs=48_000, output="sos"), pairs[0].secondary)),
-            "implausible_leak",
-        ),
-        ([ProbeTake(t.gain, t.x[:12_000], t.e[:12_000]) for t in takes], "truncated_tail"),
-    ):
-        verdict = (await calibrated(client, faulty))["verdict"]
-        assert not verdict["passed"]
-        assert code in [item["code"] for item in verdict["reasons"]], verdict
-        answer = await post(client, encoded(faulty), Accept="application/x-safetensors")
-        assert code in answer.headers["x-verdict"].split(", ")
+    binary = await post(client, encoded(turned), Accept="application/x-safetensors")
+    assert binary.headers["x-verdict"] == "implausible_polarity"
 
 
 def changed(body: dict[str, Any], take: int, **more: object) -> dict[str, Any]:
@@ -212,35 +184,23 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[P
         ([], "invalid-field", None),
         ({"sample_rate": 48_000}, "missing-field", "takes"),
         (good | {"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
-        (good | {"colour": 1}, "unknown-field", "colour"),
         (good | {"n_windows": 0}, "out-of-range", "n_windows"),
-        (good | {"n_windows": "6"}, "invalid-field", "n_windows"),
-        (good | {"sign": "+"}, "invalid-field", "sign"),
         (good | {"model": "nobody"}, "unknown-model", "model"),
-        (good | {"model": ""}, "unknown-model", "model"),
-        (good | {"takes": {}}, "invalid-field", "takes"),
-        (good | {"takes": good["takes"][:1]}, "out-of-range", "takes"),
         (good | {"takes": good["takes"] * 33}, "out-of-range", "takes"),
         (good | {"takes": [1, 2]}, "invalid-field", "takes.0"),
         (good | {"takes": without_x}, "missing-field", "takes.0.x"),
         (changed(good, 0, y=1), "unknown-field", "takes.0"),
-        (changed(good, 1, gain="0.3"), "invalid-field", "takes.1.gain"),
         (changed(good, 1, gain=True), "invalid-field", "takes.1.gain"),
         (changed(good, 1, gain=1e300), "out-of-range", "takes.1.gain"),
         (changed(good, 1, gain=0), "invalid-field", "takes"),
-        (changed(good, 0, gain=1), "invalid-field", "takes"),
         (changed(good, 0, x=short), "invalid-field", "takes.0"),
         (changed(good, 0, x=short, e=short), "out-of-range", "takes.0"),
         (changed(good, 0, x=[]), "invalid-field", "takes.0"),
-        (changed(good, 0, x=[1.0] * 3999 + [None]), "invalid-field", "takes.0.x"),
-        (changed(good, 0, x=[[1.0, 2.0]] * 4000), "invalid-field", "takes.0.x"),
         (changed(good, 0, x=[1e39] * 4000), "invalid-field", "takes.0.x"),
         (changed(good, 0, x=as_float32(np.full(4000, np.nan))), "invalid-field", "takes.0.x"),
         (changed(good, 0, x={"float32": "?"}), "invalid-field", "takes.0.x.float32"),
-        (changed(good, 0, x={"float32": "AAAA"}), "invalid-field", "takes.0.x"),
         (changed(good, 0, x={"wav": x["float32"]}), "invalid-field", "takes.0.x.wav"),
         (changed(good, 0, x=x | {"wav": ""}), "invalid-field", "takes.0.x"),
-        (changed(good, 0, x=as_float32(np.zeros(4000))), "unusable-paths", "takes"),
         (changed(good, 1, e=good["takes"][0]["e"]), "unusable-paths", "takes"),
     ):
         content = orjson.dumps(body)
@@ -252,21 +212,8 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[P
         assert_problem(answer, code, field)
 
 
-async def test_calibration_needs_no_store(tmp_path: Path, takes: list[ProbeTake]) -> None:
-    folder = tmp_path / "store"
-    ModelStore(folder, include_bundled=False).publish("ears", models.checkpoint(1))
-    async with started(Settings(store=folder, model="ears", device="cpu", threads=1, deadline_ms=60_000)) as app:
-        shutil.rmtree(folder)
-        async with connected(app) as client:
-            for query in ("", "?model=ears"):
-                answer = await post(client, encoded(takes), query)
-                assert answer.status_code == 200, answer.text
-                assert answer.json()["verdict"]["model"]["name"] == "ears"
-            assert_problem(await post(client, encoded(takes), "?model=other"), "unknown-model", "model")
-
-
 @pytest.fixture
-def held_up(app: FastAPI) -> Iterator[threading.Event]:
+def held_up(app: Starlette) -> Iterator[threading.Event]:
     """Block the calibration thread until the event is set."""
     go_on = threading.Event()
     app.state.service.calibrations._worker.submit(go_on.wait, 60)
@@ -280,7 +227,7 @@ def assert_shed(answer: httpx.Response, code: str) -> None:
 
 
 async def test_deadline_passed_in_queue_is_reported(
-    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake], held_up: threading.Event
+    app: Starlette, client: httpx.AsyncClient, takes: list[ProbeTake], held_up: threading.Event
 ) -> None:
     calibrations, body = app.state.service.calibrations, encoded(takes)
     assert_shed(await post(client, body, **{"X-Deadline-Ms": "50"}), "deadline-passed")
@@ -292,7 +239,7 @@ async def test_deadline_passed_in_queue_is_reported(
 
 
 async def test_long_queue_sheds_calibrations(
-    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake], monkeypatch: pytest.MonkeyPatch
+    app: Starlette, client: httpx.AsyncClient, takes: list[ProbeTake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Judge by the times of earlier calibrations before reading the body; an idle thread tries any."""
     monkeypatch.setattr("service.engine.work_share.LONGEST_WAIT_S", LONGEST_WAIT_S)
@@ -328,21 +275,6 @@ async def unread() -> AsyncIterator[bytes]:
     yield b""
 
 
-async def test_bodies_under_way_are_bounded_in_memory(
-    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake], held_up: threading.Event
-) -> None:
-    body = encoded(takes)
-    n_at_once = N_LARGEST_CALIBRATIONS * LIMIT // len(body)
-    pending = [asyncio.create_task(post(client, body)) for _ in range(n_at_once + 2)]
-    for refused in islice(asyncio.as_completed(pending), 2):
-        assert_shed(await refused, "overloaded")
-    held_up.set()
-    found = [item.status_code for item in await asyncio.gather(*pending)]
-    assert found.count(503) >= 2  # more on a busy machine
-    assert found.count(200) + found.count(503) == n_at_once + 2
-    assert app.state.service.admission.policies[Gate.CALIBRATION].memory.n_bytes == 0
-
-
 async def test_measured_takes_give_training_filter(measured_data: Path, anyio_backend: str) -> None:
     """Score the chain /calibrate, /refine for a measured ear on its true paths, within 0.1 dB."""
     dataset, noise = read_pandar(measured_data), read_noise(measured_data / "noise")
@@ -367,42 +299,3 @@ async def test_measured_takes_give_training_filter(measured_data: Path, anyio_ba
             found, reference = score(pair, taps)
             assert found.noise_reduction_db == pytest.approx(reference.noise_reduction_db, abs=0.1)
             assert found.noise_reduction_db > 15
-
-
-async def test_drive_gives_feedback_path_and_design_closes_loop(client: httpx.AsyncClient) -> None:
-    rng = np.random.default_rng(9)
-    decay = np.exp(-np.arange(300) / 30)
-    primary, secondary = (np.pad(rng.standard_normal(300) * decay, (delay, 0)) for delay in (8, 3))
-    feedback = 0.02 * secondary
-    n = 60_000
-    outside, drive = rng.standard_normal((2, n))
-
-    def sent(signal: np.ndarray) -> dict[str, str]:
-        return {"float32": base64.b64encode(signal[:n].astype("<f4").tobytes()).decode()}
-
-    silent = {"gain": 0, "x": sent(outside), "e": sent(np.convolve(outside, primary))}
-    alone = {
-        "drive": sent(drive),
-        "x": sent(np.convolve(drive, feedback)),
-        "e": sent(np.convolve(drive, secondary)),
-    }
-    answer = await post_packed(client, "/calibrate", {"takes": [silent, alone], "sample_rate": 48_000})
-    assert answer.status_code == 200, answer.text
-    found = answer.json()
-    measured = np.array(found["feedback"]["impulse_response"])
-    assert measured.shape == (2048,)
-    np.testing.assert_allclose(measured[: len(feedback)], feedback, atol=0.02 * np.abs(feedback).max())
-    design = (await client.post("/refine?k=1", json=found)).json()
-    assert design["loop"]["stable"] is True
-    evaluated = await client.post("/evaluate", json=found | {"fir": design["fir"]})
-    assert evaluated.json()["prediction"]["mean_noise_reduction_db"] == pytest.approx(
-        design["prediction"]["mean_noise_reduction_db"], abs=1e-3
-    )
-    silence = alone | {"drive": sent(0 * drive)}
-    refused = await post_packed(client, "/calibrate", {"takes": [silent, silence], "sample_rate": 48_000})
-    assert refused.json()["detail"].startswith("drive 0, drive: it is silent")
-    short = alone | {"x": sent(np.convolve(drive, feedback)[: n - 1])}
-    refused = await post_packed(client, "/calibrate", {"takes": [silent, short], "sample_rate": 48_000})
-    assert (refused.status_code, refused.json()["field"]) == (422, "takes.1")
-    refused = await post_packed(client, "/calibrate", {"takes": [alone, alone], "sample_rate": 48_000})
-    assert (refused.status_code, refused.json()["field"]) == (422, "takes")

@@ -7,14 +7,14 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from fastapi import FastAPI
 from scipy.signal import fftconvolve
+from starlette.applications import Starlette
 
 from model_store.store import ModelStore
 from service.settings import Settings
 from tests.service.bodies import post_packed
 from tests.service.conftest import started
-from training.datasets.mistakes import high_passed, later, read_as_48_khz
+from training.datasets.mistakes import later
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ N_FFT = 8192
 
 
 @pytest.fixture(scope="module")
-async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[FastAPI]:
+async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Starlette]:
     """A service with the bundled default model."""
     settings = Settings(
         store=tmp_path_factory.mktemp("store"), model="bose-qc20", device="cpu", threads=1, deadline_ms=60_000
@@ -83,13 +83,6 @@ def filtered(factor: float) -> Json:
     return paths(fir=np.float32(factor * np.fft.irfft(ratio)[:2048]).tolist())
 
 
-def two_gains() -> Json:
-    """Takes with gain 0.35, declared as 0.35 and as 0.7."""
-    body = takes()
-    body["takes"].append(body["takes"][1] | {"gain": 0.7})
-    return body
-
-
 NOISE = RNG.standard_normal(96_000)
 
 
@@ -119,11 +112,6 @@ def driven_as(drive: Array, recorded: Array) -> Json:
     return body | {"takes": [*body["takes"], sent | encoded]}
 
 
-def played_for(share: float) -> Array:
-    """White noise that ends early."""
-    return RNG.standard_normal(192_000) * (np.arange(192_000) < share * 192_000)
-
-
 def verification() -> Json:
     """Recordings of a filter in which x and e are independent."""
     noises = RNG.standard_normal((4, 96_000)).astype("<f4")
@@ -136,61 +124,19 @@ ones = np.ones(16_385)
 LOUD = {"feedback": response(3 * later(S, 40))}
 CASES: dict[str, tuple[str, Json, str]] = {
     "secondary inverted": ("refine", paths(secondary=-S), "implausible_polarity"),
-    "primary inverted": ("synthesize", paths(primary=-P), "implausible_polarity"),
     "one path sent twice": ("refine", paths(primary=S), "identical_paths"),
-    "one path sent twice, louder": ("synthesize", paths(secondary=-3 * P), "identical_paths"),
-    "paths exchanged": ("refine", paths(S, P), "swapped_paths"),
-    "loudspeaker 20 dB too quiet": ("refine", paths(secondary=S / 10), "implausible_level"),
-    "loudspeaker in millivolts": ("refine", paths(secondary=1000 * S), "implausible_level"),
-    "primary 200 dB down": ("refine", paths(primary=1e-10 * P), "unusable-paths"),
-    "an ideal loudspeaker": ("refine", paths(secondary=np.ones(1)), "other_device"),
     "noise for paths": ("refine", paths(*RNG.standard_normal((2, 2048))), "other_device"),
-    "time backwards": ("refine", paths(secondary=S[::-1]), "other_device"),
-    "one sample late": ("refine", paths(secondary=later(S, 1)), "implausible_delay"),
-    "half a second late": ("refine", paths(secondary=np.pad(S, (24_000, 0))), "implausible_delay"),
-    "before it is played": ("refine", paths(secondary=S[3:]), "implausible_delay"),
-    "recorded at 44.1 kHz": ("refine", paths(read_as_48_khz(P), read_as_48_khz(S)), "implausible_sample_rate"),
-    "another rate declared": ("refine", paths() | {"sample_rate": 44_100}, "wrong-rate"),
-    "an open ear": ("refine", paths(secondary=high_passed(S, 2, 300.0)), "implausible_leak"),
-    "spectra without phase": ("refine", spectra(np.abs), "other_device"),
-    "spectra in decibels": ("refine", spectra(lambda h: 20 * np.log10(np.abs(h) + 1e-9)), "other_device"),
     "spectra conjugated": ("refine", spectra(np.conj), "other_device"),
-    "no loudspeaker": ("refine", paths(secondary=0 * S), "unusable-paths"),
     "nothing in common with x": ("refine", paths(coherence=(0.01 * ones).tolist()), "low_coherence"),
-    "more than everything in common": ("refine", paths(coherence=(1.5 * ones).tolist()), "out-of-range"),
-    "noise of negative power": ("refine", paths(reference_psd=(-ones).tolist()), "out-of-range"),
-    "an answer before the question": ("refine", paths(latency_samples=-5), "out-of-range"),
-    "a chain of 20 ms": ("refine", paths(latency_samples=1000), "little_noise_reduction"),
     "a filter that does nothing": ("evaluate", paths(fir=[0.0] * 2048), "little_noise_reduction"),
     "a filter that adds": ("evaluate", filtered(-1.0), "amplification"),
-    "a filter a thousand times too loud": ("evaluate", filtered(1000.0), "amplification"),
-    "a silent loudspeaker": ("calibrate", takes(played=0.0), "unusable-paths"),
-    "only takes without the loudspeaker": ("calibrate", takes(gains=(0.0, 0.0)), "invalid-field"),
-    "states exchanged": ("calibrate", takes(gains=(0.35, 0.0)), "implausible_polarity"),
-    "gain declared with the other sign": ("calibrate", takes(gains=(0.0, -0.35)), "implausible_polarity"),
-    "gain in percent": ("calibrate", takes(gains=(0.0, 35.0)), "implausible_level"),
-    "microphones exchanged": ("calibrate", takes(change=lambda x, e: (e, x)), "exchanged_channels"),
-    "microphone e dead": (
-        "calibrate",
-        takes(change=lambda x, e: (x, 1e-4 * RNG.standard_normal(len(e)))),
-        "low_snr",
-    ),
-    "e clipped": ("calibrate", takes(change=lambda x, e: (x, np.clip(e, -e.std(), e.std()))), "clipping"),
-    "a probe that ends early": ("calibrate", takes(x=played_for(0.3)), "silent_take"),
     "a drive of the other sign": ("calibrate", driven_as(-NOISE, NOISE), "inconsistent_gains"),
     "a microphone's gain turned up by 1 dB": ("calibrate", louder(1.0), "microphone_gain"),
-    "a microphone's gain turned down by 3 dB": ("calibrate", louder(-3.0), "microphone_gain"),
-    "gains that contradict each other": ("calibrate", two_gains(), "inconsistent_gains"),
     "evaluation of a filter that howls": ("evaluate", filtered(1.0) | LOUD, "unstable_loop"),
     "export of a filter that howls": (
         "export",
         filtered(1.0) | LOUD | {"target": {"form": "fir"}},
         "unstable_loop",
-    ),
-    "a loudspeaker without its lower octaves": (
-        "refine",
-        paths(secondary=high_passed(S, 5, 6000.0)),
-        "other_device",
     ),
     "a constant for a path": ("refine", paths(primary=np.ones(32_768)), "implausible_paths"),
     "secondary sent as feedback too": ("refine", paths(feedback=response(S)), "identical_paths"),
@@ -205,12 +151,6 @@ CASES: dict[str, tuple[str, Json, str]] = {
         "implausible_polarity",
     ),
     "verification of noises": ("verify", verification(), "unrelated"),
-    "primary path measured later": ("refine", paths(primary=later(P, 20)), "implausible_delay"),
-    "a ceiling in kilohertz": (
-        "refine",
-        paths(max_gain_db={"frequency_hz": [0.05, 0.5, 5.0], "gain_db": [0.0, 10.0, 30.0]}),
-        "out-of-range",
-    ),
     "a measurement without errors": ("refine", paths(uncertainty=[0.0] * 62), "implausible_coherence"),
     "one way of wearing sent twice": (
         "refine",
@@ -219,12 +159,6 @@ CASES: dict[str, tuple[str, Json, str]] = {
     ),
     "one microphone on both channels": ("calibrate", takes(change=lambda x, e: (e, -2 * e)), "invalid-field"),
     "drive recorded as x": ("calibrate", driven(), "invalid-field"),
-    "verification of nothing": ("verify", verification() | {"fir": [0.0] * 2048}, "invalid-field"),
-    "e recorded five samples early": (
-        "calibrate",
-        takes(change=lambda x, e: (x, np.roll(e, -5))),
-        "early_secondary",
-    ),
 }
 
 

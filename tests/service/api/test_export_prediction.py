@@ -11,9 +11,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
-from cli.inputs import exported_fields
 from model_store.store import ModelStore
 from service.settings import Settings
 from tests.service.bodies import post_packed
@@ -36,7 +35,7 @@ FORMS = pytest.mark.parametrize("form", [{"n_sections": 8}, {"form": "fir", "n_t
 
 
 @pytest.fixture(scope="module")
-async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[FastAPI]:
+async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Starlette]:
     """A service with the bundled default model."""
     settings = Settings(store=tmp_path_factory.mktemp("store"), device="cpu", threads=1, deadline_ms=60_000)
     async with started(settings) as app:
@@ -76,7 +75,7 @@ def reduction_db(response: np.ndarray) -> np.ndarray:
 
 
 @FORMS
-@pytest.mark.parametrize("rate", [8000, 16_000, 44_100, 48_000, 96_000])
+@pytest.mark.parametrize("rate", [8000, 96_000])
 async def test_export_predicts_steep_filter(client: httpx.AsyncClient, form: Json, rate: int) -> None:
     """Where W lies 60 dB below its passband, and above half the hardware's rate, the primary path is unchanged."""
     answer = await exported(client, form | {"sample_rate": rate}, max_gain_db=STEEP)
@@ -93,9 +92,8 @@ async def test_export_predicts_steep_filter(client: httpx.AsyncClient, form: Jso
 
 
 @FORMS
-@pytest.mark.parametrize("rate", [16_000, 96_000])
-async def test_verify_accepts_exported_filter(client: httpx.AsyncClient, form: Json, rate: int) -> None:
-    answer = await exported(client, form | {"sample_rate": rate}, max_gain_db=STEEP)
+async def test_verify_accepts_exported_filter(client: httpx.AsyncClient, form: Json) -> None:
+    answer = await exported(client, form | {"sample_rate": 16_000}, max_gain_db=STEEP)
     n, draw = 1 << 18, np.random.default_rng(1)
     primary, secondary, control = (
         np.fft.rfft(item, n) for item in (P, S, np.fft.irfft(response_of(answer["coefficients"]), 32_768))
@@ -109,9 +107,11 @@ async def test_verify_accepts_exported_filter(client: httpx.AsyncClient, form: J
             for name, item in (("x", x), ("e", e))
         }
         takes.append({"state": state, **signals})
-    fields = exported_fields(answer, PATHS)
-    fields |= {"fir": fields["fir"].tolist()}
-    fields["secondary"] = {"impulse_response": fields["secondary"]["impulse_response"].tolist()}
-    found = await ask(client, "/verify", BODY | fields | {"takes": takes})
+    used = {
+        name: answer["coefficients"][name]
+        for name in ("sos", "taps", "sample_rate")
+        if name in answer["coefficients"]
+    }
+    found = await ask(client, "/verify", BODY | {"fir": used, "takes": takes})
     assert [item["code"] for item in found["diagnosis"]] == ["as_predicted"], found["diagnosis"]
     assert abs(found["deviation_db"]) < 1.0

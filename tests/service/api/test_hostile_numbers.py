@@ -9,10 +9,9 @@ import httpx
 import numpy as np
 import orjson
 import pytest
-from fastapi import FastAPI
 from jsonschema import Draft202012Validator
+from starlette.applications import Starlette
 
-from service.api.open_inference_codec import HEADER_LENGTH
 from service.settings import Settings
 from tests.service.api.test_problems import assert_problem
 from tests.service.conftest import started
@@ -20,7 +19,6 @@ from tests.service.conftest import started
 # The service runs with NumPy's warnings as they are: an overflow is no exception.
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
-# Of each binary form.
 JSON_BODY = {"Content-Type": "application/json"}
 
 NOISE = np.random.default_rng(0).standard_normal(4096)
@@ -45,7 +43,7 @@ TARGETS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.fixture(scope="module")
-async def app(anyio_backend: str) -> AsyncIterator[FastAPI]:
+async def app(anyio_backend: str) -> AsyncIterator[Starlette]:
     """A service with the bundled model."""
     async with started(Settings(device="cpu", threads=1, deadline_ms=60_000)) as app:
         yield app
@@ -104,7 +102,7 @@ async def test_unusable_numbers_are_rejected(
 def hostile_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
     """JSON requests with valid numbers: paths of all kinds and calibrations of all levels."""
     draw = Random(0)
-    for primary, secondary in product(PATHS, repeat=2):
+    for primary, secondary in draw.sample(list(product(PATHS, repeat=2)), 36):
         paths = {"primary": response(PATHS[primary]), "secondary": response(PATHS[secondary])}
         body = {**paths, "sample_rate": 48_000}
         taps = response(10.0 ** draw.randint(-9, 9) * NOISE[:2048])["impulse_response"]
@@ -116,7 +114,7 @@ def hostile_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield "/evaluate", body | {"fir": taps, "feedback": feedback}
             case 2:
                 yield "/export", body | {"fir": taps, "target": draw.choice(TARGETS)}
-    for _ in range(20):
+    for _ in range(8):
         for span, of_x in ((30, 10.0 ** draw.randint(-30, 30)), (5, 1.0)):
             gain, *levels = draw.choice([0.35, -1, 1e3, 1e-6]), *(10.0 ** draw.randint(-span, span) for _ in "01")
             yield "/calibrate", takes((0, 1, levels[0]), (gain, of_x, levels[1]))
@@ -127,8 +125,7 @@ async def assert_documented(answer: httpx.Response, path: str, schema: dict[str,
     assert answer.status_code < 500 or answer.status_code == 503, answer.text
     if answer.status_code != 200:
         return
-    # Taps in binary may follow the JSON object.
-    document = orjson.loads(answer.content[: int(answer.headers.get(HEADER_LENGTH, len(answer.content)))])
+    document = orjson.loads(answer.content)
     operation = schema["paths"][path.partition("?")[0].replace("/models/default/", "/models/{name}/")]["post"]
     content = operation["responses"]["200"]["content"]["application/json"]["schema"]
     errors = Draft202012Validator({**content, "components": schema["components"]}).iter_errors(document)
@@ -136,7 +133,7 @@ async def assert_documented(answer: httpx.Response, path: str, schema: dict[str,
 
 
 async def test_answers_hold_documented_nulls_only(
-    app: FastAPI, client: httpx.AsyncClient, schema: dict[str, Any]
+    app: Starlette, client: httpx.AsyncClient, schema: dict[str, Any]
 ) -> None:
     statuses = []
     for path, body in hostile_bodies():

@@ -1,23 +1,19 @@
 """Several designs in one request equal single designs, in order, and run as one batch."""
 
-import asyncio
 from typing import Any
 
 import httpx
 import numpy as np
 import orjson
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
-from service.app import create_app
 from service.engine.engine import Engine
-from service.settings import Settings
 from synthesis.types import Paths
 from tests.service import models
 from tests.service.api.test_design import SAME_FLOAT32, ask
 from tests.service.api.test_problems import assert_problem
 from tests.service.bodies import as_responses
-from tests.service.conftest import connected
 
 pytestmark = pytest.mark.anyio
 
@@ -43,9 +39,9 @@ def options_of(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[An
     return calls
 
 
-@pytest.mark.parametrize("path", ["/synthesize", "/refine?k=3", "/refine?k=2&profile=paper"])
+@pytest.mark.parametrize("path", ["/synthesize", "/refine?k=2&profile=paper"])
 async def test_both_ears_equal_two_single_calls(
-    app: FastAPI, client: httpx.AsyncClient, ears: list[Paths], path: str, monkeypatch: pytest.MonkeyPatch
+    app: Starlette, client: httpx.AsyncClient, ears: list[Paths], path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = [as_responses(ears[0], sign="plus"), as_responses(ears[1], max_gain_db=20)]
     alone = [await ask(client, path, request) for request in requests]
@@ -89,7 +85,7 @@ async def test_items_succeed_or_fail_independently(client: httpx.AsyncClient, ea
 
 
 async def test_items_are_grouped_by_model_and_method(
-    app: FastAPI, client: httpx.AsyncClient, ears: list[Paths], monkeypatch: pytest.MonkeyPatch
+    app: Starlette, client: httpx.AsyncClient, ears: list[Paths], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes: list[dict[str, str]] = [{}, {"method": "wmmse"}, {"model": "other"}, {"method": "wmmse"}, {}]
     items = [as_responses(ears[place % 2], **change) for place, change in enumerate(changes)]
@@ -117,23 +113,3 @@ async def test_items_are_grouped_by_model_and_method(
 )
 async def test_unusable_list_is_rejected(client: httpx.AsyncClient, body: object, code: str, field: str) -> None:
     assert_problem(await client.post("/refine", content=orjson.dumps(body), headers=JSON_BODY), code, field)
-
-
-async def test_shed_request_has_retry_after(settings: Settings, ears: list[Paths]) -> None:
-    app = create_app(settings)
-    content = orjson.dumps({"items": [as_responses(ear) for ear in ears]})
-    async with connected(app) as client:  # without its lifespan the model is never loaded
-        assert_problem(await client.post("/refine", content=content, headers=JSON_BODY), "not-ready")
-    async with app.router.lifespan_context(app), connected(app) as client:
-        await app.state.service.engine.started()
-        alone = await client.post("/refine?k=8", content=content, headers=JSON_BODY)
-        longest_ms = max(item["timings_ms"]["total"] for item in alone.json()["items"])
-        headers = JSON_BODY | {"X-Deadline-Ms": f"{longest_ms:.3f}"}
-        answers = await asyncio.gather(
-            *(client.post("/refine?k=8", content=content, headers=headers) for _ in range(200))
-        )
-        refused = [answer for answer in answers if answer.status_code != 200]
-        assert refused
-        for answer in refused:
-            assert_problem(answer, "deadline-passed" if "deadline-passed" in answer.text else "overloaded")
-            assert int(answer.headers["retry-after"]) > 0

@@ -3,13 +3,11 @@
 import base64
 import hashlib
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import orjson
 import pytest
-from fastapi import FastAPI
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
@@ -33,58 +31,6 @@ async def document(client: httpx.AsyncClient) -> dict[str, Any]:
 def validator(document: dict[str, Any], name: str) -> Draft202012Validator:
     """Validator of one component with its references resolved."""
     return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": document["components"]})
-
-
-def contents(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """All media type objects with their location."""
-    found = []
-    for path, operations in document["paths"].items():
-        for method, operation in operations.items():
-            parts = {"body": operation.get("requestBody", {})} | operation["responses"]
-            for name, part in parts.items():
-                found += [
-                    (f"{method} {path} {name} {kind}", item) for kind, item in part.get("content", {}).items()
-                ]
-    return found
-
-
-def schemas_in(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield the document's JSON objects."""
-    if isinstance(value, dict):
-        yield value
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from schemas_in(item)
-
-
-def test_schemas_suit_code_generators(document: dict[str, Any]) -> None:
-    """No union of objects, no constant list, numbers as floats, answers open to new members."""
-    for item in schemas_in(document["components"]["schemas"]):
-        union = item.get("anyOf", item.get("oneOf", []))
-        assert sum("$ref" in one or one.get("type") == "object" for one in union) <= 1, union
-        assert not isinstance(item.get("const"), list)
-        if item.get("type") == "number":
-            assert item["format"] == "float"
-    answers = [
-        operation["responses"]["200"]["content"]["application/json"]["schema"]
-        for found in document["paths"].values()
-        for operation in found.values()
-        if "application/json" in operation["responses"]["200"]["content"]
-    ]
-    for answer in answers:
-        schema = document["components"]["schemas"][answer["$ref"].rpartition("/")[2]]
-        assert schema.get("additionalProperties", True) is not False
-    parameters = [
-        item
-        for found in document["paths"].values()
-        for operation in found.values()
-        for item in operation.get("parameters", [])
-    ]
-    assert all("default" not in parameter["schema"] for parameter in parameters)
-    # A request with paths alone, and one with items alone, need nothing else.
-    assert "required" not in document["components"]["schemas"]["DesignBody"]
-    assert "required" not in document["components"]["schemas"]["Spectrum"]
 
 
 def test_document_is_valid(document: dict[str, Any]) -> None:
@@ -123,27 +69,7 @@ async def test_answers_match_schemas(client: httpx.AsyncClient, document: dict[s
         assert not errors, (name, errors)
 
 
-async def test_schema_rejects_invalid_requests(client: httpx.AsyncClient, document: dict[str, Any]) -> None:
-    check = validator(document, "DesignBody")
-    good = {"primary": {"impulse_response": [1.0]}, "secondary": {"impulse_response": [1.0]}, "sample_rate": 48_000}
-    changes: list[tuple[dict[str, Any], bool]] = [
-        ({}, True),
-        ({"sample_rate": 44_100}, False),
-        ({"method": "magic"}, False),
-        ({"sign": "+"}, False),
-        ({"max_gain_db": 61}, False),
-        ({"max_gain_db": "30"}, False),
-        ({"colour": 1}, False),
-        ({"primary": {"real": [1.0]}}, False),
-        ({"primary": {"impulse_response": []}}, False),
-        ({"primary": {"impulse_response": ["1"]}}, False),
-    ]
-    for change, usable in changes:
-        answer = await client.post("/synthesize", content=orjson.dumps(good | change), headers=JSON_BODY)
-        assert check.is_valid(good | change) == (answer.status_code == 200) == usable, change
-
-
-async def test_page_of_documentation_is_served(client: httpx.AsyncClient, app: FastAPI) -> None:
+async def test_page_of_documentation_is_served(client: httpx.AsyncClient) -> None:
     answer = await client.get("/docs")
     policy = answer.headers["content-security-policy"]
     assert "frame-ancestors 'none'" in policy
@@ -151,7 +77,7 @@ async def test_page_of_documentation_is_served(client: httpx.AsyncClient, app: F
     assert f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in policy
     assert answer.status_code == 200
     assert "openapi.json" in answer.text
-    assert app.title in answer.text
+    assert "PRIME-ANC" in answer.text
     addresses = re.findall(r'(?:src|href)="([^"]+)"', answer.text)
     assert addresses
     for address in addresses:  # local addresses only

@@ -35,19 +35,3 @@ async def test_faulty_query_is_rejected(
 ) -> None:
     answer = await client.post(f"/refine?{query}", json=as_responses(ear, **fields))
     assert_problem(answer, code, field)
-
-
-@pytest.mark.parametrize(("option", "values"), [("max_gain_db", "gain_db"), ("band_weights", "weight")])
-async def test_query_may_repeat_body(client: httpx.AsyncClient, ear: Paths, option: str, values: str) -> None:
-    curve = {"frequency_hz": [100.0, 1000.0], values: [10.0, 4.5]}
-    body = as_responses(ear, k=1, **{option: curve})
-    answer = await client.post(f"/refine?k=1&{option}=100:10,1000:4.5", json=body)
-    assert answer.status_code == 200
-
-
-async def test_design_with_paths_is_body_for_evaluate(client: httpx.AsyncClient, ear: Paths) -> None:
-    body = as_responses(ear, sign="plus")
-    design = (await client.post("/refine?k=1", json=body)).json()
-    evaluation = (await client.post("/evaluate", json=body | design)).json()
-    means = [item["prediction"]["mean_noise_reduction_db"] for item in (evaluation, design)]
-    assert means[0] == pytest.approx(means[1], abs=1e-3)

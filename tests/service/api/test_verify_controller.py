@@ -10,7 +10,7 @@ __all__ = ["controller", "ear", "taps"]
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize(("gain", "code"), [(1.0, None), (0.0, "controller_off"), (1.25, "controller_level_off")])
+@pytest.mark.parametrize(("gain", "code"), [(1.0, None), (1.25, "controller_level_off")])
 async def test_controller_is_verified(client, ear, taps, controller, gain, code):
     body = {name: path.astype(np.float32) for name, path in zip(("primary", "secondary"), ear, strict=True)}
     sections = controller.sections

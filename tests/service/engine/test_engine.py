@@ -81,32 +81,12 @@ async def test_ears_are_spread_over_workers(engine: Engine, monkeypatch: pytest.
     assert not both.broken
 
 
-async def test_event_loop_runs_during_designs(engine: Engine) -> None:
-    async with occupied(engine):
-        waiting = asyncio.ensure_future(engine.design(None, K0, [models.problem(1)]))
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert not engine.is_idle
-        assert engine.n_queued == 1
-    assert only(await waiting).times_ms["queue"] > 0
-    assert (engine.is_idle, engine.n_queued) == (True, 0)
-
-
 async def test_overdue_job_is_dropped(engine: Engine) -> None:
     async with occupied(engine):
         with pytest.raises(RefusedJob) as refused:
             await engine.design(None, K0, [models.problem(1)], due=time.perf_counter() + 1.0)
     assert refused.value.code == "deadline-passed"
     only(await engine.design(None, K0, [models.problem(1)]))
-
-
-async def test_all_short_deadlines_are_answered(engine: Engine) -> None:
-    """Including a job admitted by an idle worker that is due before the worker wakes."""
-    ear = models.problem(1)
-    pending = (engine.design(None, K0, [ear], time.perf_counter() + 2e-5 * n) for n in range(300))
-    async with asyncio.timeout(60):
-        answers = await asyncio.gather(*pending, return_exceptions=True)
-    assert all(isinstance(answer, RefusedJob) or answer.designs for answer in answers)
 
 
 async def test_deadline_reduces_updates(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,16 +163,6 @@ async def test_deadline_ends_running_design(engine: Engine, endless: threading.E
         assert endless.is_set()
     while not engine.is_idle:
         await asyncio.sleep(0.001)
-
-
-async def test_interrupted_time_is_learned(
-    engine: Engine, endless: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine._queue, "_latency", LatencyEstimator())
-    kind = DesignOptions("ratio_base", n_conditions=3)
-    before_s = engine._queue._latency.start_s(kind)
-    await engine.design(None, kind, [models.problem(1)], time.perf_counter() + 0.5)
-    assert engine._queue._latency.start_s(kind) > before_s
 
 
 async def test_full_memory_sheds_only_one_batch(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

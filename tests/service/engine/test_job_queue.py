@@ -100,13 +100,6 @@ async def test_deadline_decides_on_updates(due_in_s: float, n_updates: int) -> N
     assert new.options == DesignOptions(n_updates=8)
 
 
-async def test_ears_of_request_share_time_and_workers() -> None:
-    """With four ears and two workers, an ear has half of the time."""
-    queue = knowing(n_workers=2)
-    queue.put(job(8, due_in_s=2 * (START_S + 3.5 * UPDATE_S), n_ears=4))
-    assert taken(queue).options == DesignOptions(n_updates=3)
-
-
 async def test_idle_queue_refuses_impossible_jobs_and_retries() -> None:
     """Otherwise the times of one bad moment would reject all jobs for good."""
     queue = knowing()

@@ -18,6 +18,7 @@ from service.engine.engine import Engine
 from service.engine.job_queue import RecentTimes
 from service.engine.types import RefusedJob
 from synthesis.types import DesignOptions
+from tests.model_store import cases
 from tests.service import models
 from tests.service.engine.conftest import only, running
 
@@ -116,21 +117,6 @@ async def test_designs_go_on_while_model_loads(
     assert engine.models.n_loads["loaded"] == 2  # the default, and once for both waiting clients
 
 
-async def test_cancelled_client_does_not_stop_load(
-    engine: Engine, store: ModelStore, checkpoints: list[Checkpoint]
-) -> None:
-    store.publish("other", checkpoints[2])
-    hindered = threading.Event()
-    engine.models._loader.submit(hindered.wait)
-    impatient, patient = (asyncio.create_task(designs_by(engine, "other")) for _ in range(2))
-    while not engine.models._loading:
-        await asyncio.sleep(0.001)
-    impatient.cancel()
-    hindered.set()
-    assert await patient == [("other", 1)]
-    assert impatient.cancelled()
-
-
 @pytest.mark.parametrize(("is_load_known", "code"), [(True, "overloaded"), (False, "deadline-passed")])
 async def test_load_continues_after_deadline(
     engine: Engine, store: ModelStore, checkpoints: list[Checkpoint], is_load_known: bool, code: str
@@ -203,6 +189,18 @@ async def test_unloading(engine: Engine, store: ModelStore, checkpoints: list[Ch
     # After unloading, the name is looked up again.
     store.publish("other", checkpoints[3])
     assert await designs_by(engine, "other") == [("other", 2)]
+
+
+async def test_controller_is_read_again_after_reload(engine: Engine, store: ModelStore) -> None:
+    store.publish("everybody", cases.controller())
+    first = await engine.models.controller("everybody")
+    store.publish("everybody", cases.controller(latency_us=20))
+    assert await engine.models.controller("everybody") is first
+    assert await engine.models.reload() == []
+    newer = await engine.models.controller("everybody")
+    assert newer is not None
+    assert (newer.version, newer.latency_us) == (2, 20)
+    assert await engine.models.controller("nobody") is None
 
 
 async def test_least_recently_used_model_is_unloaded(

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import orjson
 import pytest
-from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.applications import Starlette
 
 from model_store.manifest import Scores
 from model_store.store import ModelStore
 from service.app import create_app
+from service.engine.engine import Engine
+from service.observability.metrics import MAX_KEY_NAMES, Metrics
 from service.settings import Settings
 from synthesis.conventions import STAGES
 from synthesis.types import Paths
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.anyio
 JSON_BODY = {"Content-Type": "application/json"}
 
 
-async def scraped(app: FastAPI) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+async def scraped(app: Starlette) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """Every sample of a scrape over HTTP, by name and labels."""
     async with connected(app) as client:
         answer = await client.get("/metrics")
@@ -43,7 +45,7 @@ def value(samples: dict[tuple[str, frozenset[tuple[str, str]]], float], name: st
     return samples.get((name, frozenset(labels.items())), 0.0)
 
 
-async def test_metrics_count_design_once(app: FastAPI, ear: Paths) -> None:
+async def test_metrics_count_design_once(app: Starlette, ear: Paths) -> None:
     before = await scraped(app)
     async with connected(app) as client:
         content = orjson.dumps(as_responses(ear, method="ratio_base"))
@@ -70,7 +72,7 @@ async def test_metrics_count_design_once(app: FastAPI, ear: Paths) -> None:
     )
 
 
-async def test_refusals_are_counted_by_code(app: FastAPI, ear: Paths) -> None:
+async def test_refusals_are_counted_by_code(app: Starlette, ear: Paths) -> None:
     before = await scraped(app)
     async with connected(app) as client:
         await client.post("/refine?k=99", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
@@ -87,7 +89,7 @@ async def test_refusals_are_counted_by_code(app: FastAPI, ear: Paths) -> None:
         assert value(after, name, **labels) - value(before, name, **labels) == 1
 
 
-async def test_state_is_read_at_each_scrape(app: FastAPI) -> None:
+async def test_state_is_read_at_each_scrape(app: Starlette) -> None:
     samples = await scraped(app)
     assert value(samples, "prime_ready") == 1
     assert value(samples, "prime_queue_depth") == 0
@@ -107,7 +109,7 @@ async def test_metrics_show_predictions_beside_scores(tmp_path: Path, ear: Paths
     checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))
     ModelStore(tmp_path, include_bundled=False).publish("scored", checkpoint)
     settings = {"store": tmp_path, "model": "scored", "device": "cpu", "threads": 1, "fallback_margin_db": 1000}
-    app = create_app(Settings(commit="abc", **settings))
+    app = create_app(Settings(commit="abc", deadline_ms=60_000, **settings))
     async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
         predicted = 0.0
@@ -124,3 +126,12 @@ async def test_metrics_show_predictions_beside_scores(tmp_path: Path, ear: Paths
     assert value(samples, "prime_batch_size_count") >= 3
     build = {"version": version("prime-anc"), "commit": "abc", "torch": version("torch")}
     assert value(samples, "prime_build_info", **build) == 1
+
+
+async def test_names_of_keys_are_bounded(tmp_path: Path) -> None:
+    metrics = Metrics(Engine(ModelStore(tmp_path), "cpu"))
+    for number in range(MAX_KEY_NAMES + 5):
+        metrics.count_key(f"key {number}", 200, 0.1)
+    text = metrics.exposition("")[0].decode()
+    assert text.count("prime_key_seconds_total{") == MAX_KEY_NAMES + 1
+    assert 'prime_key_requests_total{key="other",outcome="ok"} 5.0' in text

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.backends.reference import ReferenceBackend, build_generator, build_synthesizer, model_parameters
+from synthesis.backends.reference import ReferenceBackend
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.design import design_all
 from synthesis.errors import InvalidPaths, NonFiniteFilter
@@ -41,23 +41,6 @@ def ear(seed: int) -> Problem:
 def designed(answer: object) -> Design:
     assert isinstance(answer, Design)
     return answer
-
-
-def test_parameters_rebuild_synthesizer() -> None:
-    made = cases.parameters(3)
-    state = torch.random.get_rng_state()
-    synthesizer = build_synthesizer(made, torch.float64)
-    assert torch.equal(torch.random.get_rng_state(), state)  # a model may be loaded in a seeded run
-    generator = synthesizer.generator
-    assert not generator.training
-    assert not any(parameter.requires_grad for parameter in generator.parameters())
-    again = model_parameters(generator, synthesizer.reference_psd, synthesizer.band_uncertainty)
-    assert again.config == made.config
-    assert list(again.weights) == list(made.weights)
-    assert all(np.array_equal(again.weights[name], made.weights[name]) for name in made.weights)
-    for tensor in build_generator(made).parameters():
-        tensor.fill_(7)
-    assert all(np.array_equal(again.weights[name], made.weights[name]) for name in made.weights)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -60,7 +60,7 @@ def bits(found: object) -> object:
 @pytest.mark.parametrize(
     ("config", "n_designs"),
     [
-        (None, 100),
+        (None, 40),
         # Whose rows end within a vector, and whose output has more channels than its layers.
         (GeneratorConfig.prime_log(n_points=100, n_channels=1, n_groups=1, dilations=(1,)), 12),
         (GeneratorConfig.prime(n_fft=4096), 10),

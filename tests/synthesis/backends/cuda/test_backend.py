@@ -67,11 +67,9 @@ def assert_same_prediction(found: Prediction, expected: Prediction) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        DesignOptions("prime", 0),
         DesignOptions("prime", 3),
         DesignOptions("prime", 1, "fine"),
         DesignOptions("ratio_base", 1, "paper"),
-        DesignOptions("projected_ratio", 0),
         DesignOptions("wmmse", 2),
     ],
     ids=lambda item: f"{item.method}-{item.n_updates}-{item.profile}",
@@ -132,7 +130,7 @@ def recorded(parameters: ModelParameters, monkeypatch: pytest.MonkeyPatch) -> Mo
 
 
 def test_recorded_stages_replay(recorded: Model, reference: Model) -> None:
-    for options in (DesignOptions("prime", 2), DesignOptions("wmmse", 1), DesignOptions("prime", 0)):
+    for options in (DesignOptions("prime", 2), DesignOptions("wmmse", 1)):
         for ear in (*ears(), ears()[0]):
             (found,), (expected,) = (designs(item, [ear], options) for item in (recorded, reference))
             assert relative_error(found.taps[None], expected.taps[None]) < 5e-3
