@@ -7,18 +7,25 @@ from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
-BUILD = Path(__file__).parent / "synthesis" / "backends" / "cpu" / "build.py"
+# By path: importing the package would need its dependencies, which are not installed here.
+specification = importlib.util.spec_from_file_location(
+    "build_core", Path(__file__).parent / "synthesis" / "backends" / "cpu" / "build.py"
+)
+build = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(build)
+
+
+def compiler() -> list[str]:
+    """Return the requirement of the C compiler, unless the core is already compiled here."""
+    levels = build.LEVELS.get(build.machine(), ())
+    return ["ziglang>=0.13"] if not all(build.library_file(level).is_file() for level in levels) else []
 
 
 class BuildWithCore(build_py):
     """The package's files, the compiled core among them."""
 
     def run(self) -> None:
-        # By path: importing the package would need its dependencies, which are not installed here.
-        specification = importlib.util.spec_from_file_location("build_core", BUILD)
-        module = importlib.util.module_from_spec(specification)
-        specification.loader.exec_module(module)
-        module.compile_core()
+        build.compile_core()
         super().run()
 
 
@@ -36,4 +43,8 @@ class WheelOfAnyInterpreter(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-setup(cmdclass={"bdist_wheel": WheelOfAnyInterpreter, "build_py": BuildWithCore}, distclass=PlatformDistribution)
+setup(
+    cmdclass={"bdist_wheel": WheelOfAnyInterpreter, "build_py": BuildWithCore},
+    distclass=PlatformDistribution,
+    setup_requires=compiler(),
+)

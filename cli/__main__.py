@@ -86,7 +86,8 @@ def with_service(command: Command) -> Command:
 def with_paths(command: Command) -> Command:
     """Add arguments and options for measured paths; the command gets `paths`, fields of a request.
 
-    A command that takes a filter's file also gets `file_rate`, one with `files` their names.
+    A command that takes a filter's file also gets `file_rate`, one with `files` their names. All but one that designs
+    a controller take one that runs.
     """
     takes_filter = "file_rate" in command.__annotations__
     takes_files = "files" in command.__annotations__
@@ -136,6 +137,7 @@ def with_paths(command: Command) -> Command:
         sign: str | None,
         weights: Sequence[float],
         noise: Path | None,
+        controller: str | None = None,
         **given: Any,
     ) -> None:
         paths, settings = _paths(ears, primary, secondary, feedback, side, file_rate)
@@ -156,13 +158,18 @@ def with_paths(command: Command) -> Command:
             paths["reference_psd"] = psd
         elif "reference_psd" in settings:
             paths["reference_psd"] = settings["reference_psd"]
-        if "controller" in settings and not takes_filter:
+        if controller is not None:
+            paths["controller"] = inputs.controller(controller)
+        elif "controller" in settings and not takes_filter:
             paths["controller"] = settings["controller"]
         given |= {"file_rate": file_rate} if takes_filter else {}
         given |= {"files": (*ears, *(file for file in (primary, secondary) if file))} if takes_files else {}
         command(paths=paths, **given)
 
-    return run
+    if "wishes" in command.__annotations__:
+        return run
+    text = "What runs beside the filter, unless its file says it: a published controller, or a file of `hybrid`."
+    return click.option("--controller", help=text)(run)
 
 
 def _paths(
@@ -450,25 +457,17 @@ def verify(
     if "conditions" in paths:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
     document = inputs.filter_document(control_filter) if inputs.is_document(control_filter) else {}
-    is_exported = "coefficients" in document
-    if is_exported:
-        if output is not None:
-            raise click.UsageError("-o: only 2048 taps can be trimmed; give the file that `prime-anc design` wrote")
-        body = paths | inputs.exported_fields(document, paths) | {"takes": takes}
-    else:
-        fields = inputs.filter_fields(control_filter, file_rate)
-        body = _as_verified(paths, control_filter) | fields | {"takes": takes}
-        body |= {"prediction": document["prediction"]} if "prediction" in document else {}
+    fields = inputs.filter_fields(control_filter, file_rate)
+    body = _as_verified(paths, control_filter) | fields | {"takes": takes}
+    body |= {"prediction": document["prediction"]} if "prediction" in document else {}
     answer = _answer(service.ask("/verify", body), output, as_json)
     if not as_json:
         tables.comparison(answer)
         trim = answer.get("trim") or {}
         if trim:
-            # The service trims only taps, not sections.
-            expected = "" if is_exported else f"; {trim['predicted_noise_reduction_db']:.1f} dB to expect"
             click.echo(
                 f"trim: gain {trim['gain_db']:+.1f} dB, delay {trim['delay_samples']:+.2f} samples"
-                f"{', inverted' if trim.get('invert') else ''}{expected}"
+                f"{', inverted' if trim.get('invert') else ''}; {trim['predicted_noise_reduction_db']:.1f} dB to expect"
             )
     tables.findings(answer["diagnosis"], "found")
     if any(item["code"] != "as_predicted" for item in answer["diagnosis"]):
@@ -582,9 +581,15 @@ def targets(as_json: bool) -> None:
 @main.command()
 @with_paths
 @options_of(DesignFields, but=("latency_samples", "leave_one_out"))
-@click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="HTML file.")
 @click.option(
-    "--controller", type=FILE, help="File of `prime-anc hybrid`, whose controller runs beside the filter."
+    "-o",
+    "--output",
+    "outputs",
+    type=FILE,
+    multiple=True,
+    default=[Path("report.html")],
+    show_default=True,
+    help="File: .html, .pdf (with the extra `pdf`); may be given again.",
 )
 @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
 @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
@@ -595,8 +600,7 @@ def report(
     paths: Json,
     options: Json,
     files: tuple[Path, ...],
-    controller: Path | None,
-    output: Path,
+    outputs: Sequence[Path],
     url: str | None,
     key: str | None,
     store: str | None,
@@ -606,23 +610,19 @@ def report(
     """Write a page about a design, with tables and plots, to hand over.
 
     Date, files and their verdicts, model, noise reduction beside the Wiener filter's, |W|, what latency costs, the loop
-    through a feedback path, and realisations. A browser prints it, or saves it as PDF.
+    through a controller or a feedback path, and realisations.
     """
-    from cli.report import About, compose
+    from cli.report import About, as_pdf, compose
 
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise click.BadParameter(
-            f"{output}: it is written as HTML; name it .html, and let a browser save it as PDF"
-        )
-    if controller is not None:
-        found = inputs.filter_fields(controller).get("controller")
-        if found is None:
-            raise click.BadParameter(f"{controller}: it has no controller; give what `prime-anc hybrid` wrote")
-        paths |= {"controller": found}
+    for output in outputs:
+        if output.suffix.lower() not in (".html", ".htm", ".pdf"):
+            raise click.BadParameter(f"{output}: name it .html or .pdf")
     verdicts = {file.name: inputs.verdict(file) for file in files}
     with connect(url, key, store) as service:
         about = About(listener, f"{ear} ear" if ear else "", verdicts)
-        _save(output, compose(service, paths, options, about).encode())
+        page = compose(service, paths, options, about)
+    for output in outputs:
+        _save(output, as_pdf(page) if output.suffix.lower() == ".pdf" else page.encode())
 
 
 @main.command()
@@ -662,6 +662,9 @@ def models(service: ServiceClient, as_json: bool) -> None:
         ("name", "version", "in memory"),
         [(item["name"], item["version"], "yes" if item.get("resident") else "") for item in answer["models"]],
     )
+    for item in answer["controllers"]:
+        size = f"{len(item['sos'])} sections at {item['sample_rate']:g} Hz"
+        click.echo(f"controller {item['name']}, version {item['version']}: {size}")
 
 
 def _target(

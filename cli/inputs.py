@@ -19,7 +19,7 @@ from measurement.files import measurements
 from measurement.files.errors import FileError
 from measurement.files.resampling import MAX_CUT, Response, at_48_khz
 from measurement.files.text_tables import read_table
-from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.conventions import N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.curve import Curve
 
 Json = dict[str, Any]
@@ -217,7 +217,7 @@ def filter_document(file: Path) -> Json:
 
 
 def filter_fields(file: Path, rate_hz: float | None = None) -> Json:
-    """Read a filter: `prime-anc design`'s answer, the trimmed filter of `prime-anc verify`'s, or taps.
+    """Read a filter: the answer of `design`, `hybrid` or `export`, the trimmed filter of `verify`, or taps.
 
     Parameters
     ----------
@@ -228,7 +228,8 @@ def filter_fields(file: Path, rate_hz: float | None = None) -> Json:
     Returns
     -------
     dict
-        `fir` at 48 kHz, and `sign`, `latency_samples` and `controller` if the file states them.
+        `fir`, taps at 48 kHz or what `export` wrote, and `sign`, `latency_samples` and `controller` if the file states
+        them.
 
     Raises
     ------
@@ -238,17 +239,26 @@ def filter_fields(file: Path, rate_hz: float | None = None) -> Json:
         document = filter_document(file)
         if "fir" not in document and "trim" in document:
             document = document["trim"] or {}
-        coefficients = document.get("coefficients", {})
-        if "taps" in coefficients:
-            taps = Response(str(file), np.array(coefficients["taps"]), coefficients["sample_rate"])
-            document = document | {"fir": _taps_at_48_khz(taps)}
-        if "fir" not in document:
+        if coefficients := document.get("coefficients"):
+            used = {name: coefficients[name] for name in ("sos", "taps", "sample_rate") if name in coefficients}
+            document = document | {"fir": used}
+        if document.get("fir") is None:
             raise FileError(f"{file}: it has no filter; give the file that `prime-anc design` wrote")
         return {
             name: document[name] for name in ("fir", "sign", "latency_samples", "controller") if name in document
         }
     taps, _ = measurements.response(file, "taps", "fir", "w", rate_hz=rate_hz)
     return {"fir": _taps_at_48_khz(taps)}
+
+
+def controller(text: str) -> object:
+    """Return the controller of a file of `prime-anc hybrid`, else the text, a published one's name."""
+    if not Path(text).is_file():
+        return text
+    found = filter_fields(Path(text)).get("controller")
+    if found is None:
+        raise FileError(f"{text}: it has no controller; give what `prime-anc hybrid` wrote")
+    return found
 
 
 def _taps_at_48_khz(taps: Response) -> NDArray[np.float32]:
@@ -321,7 +331,7 @@ def running_filter(file: Path) -> Json:
     Returns
     -------
     dict
-        `coefficients`, and `sign` and `latency_samples` if the file states them.
+        `coefficients`, and `sign`, `latency_samples` and `controller` if the file states them.
 
     Raises
     ------
@@ -333,36 +343,6 @@ def running_filter(file: Path) -> Json:
     fields = filter_fields(file)
     taps = {"form": "fir", "taps": fields.pop("fir"), "sample_rate": SAMPLE_RATE_HZ}
     return fields | {"coefficients": taps}
-
-
-def exported_fields(document: Json, paths: Json) -> Json:
-    """Build the fields for JSON of `prime-anc export`: a pulse as `fir`, with the filter included in the paths.
-
-    2048 taps could not represent sections with low poles. Raises FileError.
-    """
-    from hardware.short_fir import at_design_rate
-    from synthesis.sections import Sections
-
-    coefficients = document["coefficients"]
-    if "controller" in document:
-        raise FileError("a controller runs beside this filter: give the file that `prime-anc hybrid` wrote")
-    played = {name: paths[name].get("impulse_response") for name in ("secondary", "feedback") if paths.get(name)}
-    if spectra := [name for name, item in played.items() if item is None]:
-        raise FileError(f"{spectra[0]}: give an impulse response, not a spectrum, to verify what was exported")
-    rate = coefficients["sample_rate"]
-    if coefficients["form"] == "fir":
-        response = at_design_rate(np.array(coefficients["taps"]), rate)
-    else:
-        response = Sections(np.array(coefficients["sos"]), rate).at_design_rate()
-    through = {
-        name: np.fft.irfft(np.fft.rfft(item, DESIGN_N_FFT) * response, DESIGN_N_FFT)
-        for name, item in played.items()
-    }
-    pulse = np.zeros(N_TAPS, np.float32)
-    pulse[0] = 1
-    fields = {name: {"impulse_response": item.astype(np.float32)} for name, item in through.items()}
-    given = {name: document[name] for name in ("sign", "latency_samples") if name in document}
-    return fields | {"fir": pulse} | given
 
 
 def curve(text: str, kind: type[Curve], or_number: bool) -> float | Json:

@@ -1,30 +1,35 @@
-"""Compose one self-contained HTML page about a design, with plots, to be handed over on screen or printed."""
+"""Compose a report about a design, to be handed over: an HTML page with tables and plots, or that page as PDF."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from html import escape
 from importlib.metadata import version
 from typing import Any
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
+from cli.inputs import response_of
 from cli.service import ServiceClient
 from cli.tables import loop_text, mean_of
 from cli.words import for_command
+from synthesis.controller import Controller
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.options import ObjectiveFields
+from synthesis.sections import Sections
 
 Json = dict[str, Any]
+Numbers = Sequence[float] | NDArray[np.floating]
 
 LATENCIES = (0, 1, 2, 4, 8, 16, 32)
-N_FFT = 32_768
-_BINS = np.unique(np.round(np.geomspace(15, 22_000, 500) * N_FFT / 48_000).astype(int))
-_HZ = _BINS * (48_000 / N_FFT)
+_BINS = np.unique(np.round(np.geomspace(15, 22_000, 500) * DESIGN_N_FFT / SAMPLE_RATE_HZ).astype(int))
+_HZ = _BINS * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
 LOG_TICKS = (20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
 REALISATIONS: Sequence[Json] = (
     {"form": "sos", "n_sections": 6, "number_format": "q1.31"},
@@ -38,17 +43,16 @@ _STYLE = """
 :root { color-scheme: light }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 54rem; margin: 2rem auto; padding: 0 1rem; color: #222;
   background: #fff }
-table { border-collapse: collapse; margin: .5rem 0 } caption { text-align: left; font-weight: 600 }
+table { border-collapse: collapse; margin: .5rem 0 1rem }
 td, th { padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #ccc; vertical-align: top }
-td:first-child, th:first-child { text-align: left } figure { margin: 1.5rem 0 0 }
-.about td { text-align: left; overflow-wrap: anywhere }
-svg { width: 100%; height: auto; font-size: 12px } svg path { stroke: #ddd } svg text { fill: #444 }
-polyline { fill: none; stroke-width: 1.8 } .warning { color: #8a3b00 }
+td:first-child, th:first-child, .about td { text-align: left } td { overflow-wrap: anywhere }
+h2 { font-size: 1.1rem; margin: 1.5rem 0 .3rem } figure { margin: 0 } svg { width: 100%; height: auto }
+.nyquist { max-width: 26rem } .warning { color: #8a3b00 }
 @media print {
   @page { size: A4; margin: 15mm }
-  body { font-size: 10pt; margin: 0; max-width: none; padding: 0 }
-  thead { display: table-header-group } tr, figure, .warning { break-inside: avoid } h2, caption { break-after: avoid }
-  * { print-color-adjust: exact } .screen { display: none }
+  body { font-size: 9pt; margin: 0; max-width: none; padding: 0 }
+  td, th { padding: 0 .6rem } thead { display: table-header-group } tr, figure, .warning { break-inside: avoid }
+  h2 { break-after: avoid } * { print-color-adjust: exact } .screen { display: none }
 }
 """
 
@@ -63,21 +67,24 @@ class About:
     verdicts: Mapping[str, Json | None] | None = None
     date: str = ""
 
-    def rows(self, design: Json) -> list[tuple[str, str]]:
+    def rows(self, design: Json, paths: Json, options: Json) -> list[tuple[str, str]]:
         """Return names and values."""
-        model = design["model"]
+        model, running = design["model"], paths.get("controller")
         taps = hashlib.sha256(np.asarray(design["fir"], "<f4").tobytes()).hexdigest()
+        shown = (f"{name} {'a curve' if isinstance(value, dict) else value}" for name, value in options.items())
         rows = [
             ("Date", self.date or datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")),
             ("Listener", self.listener),
             ("Ear", self.ear),
             *(("Measurement", f"{name}: {_verdict_text(found)}") for name, found in (self.verdicts or {}).items()),
             ("Method", f"{design['method']}, {design['refinement']['applied']} updates, sign {design['sign']}"),
+            ("Options", for_command(", ".join(shown))),
             (
                 "Model",
                 f"{model['name']}, version {model['version']}, {model['digest'].removeprefix('sha256:')[:12]}",
             ),
             ("Filter", f"2048 taps at 48000 Hz, SHA-256 {taps[:12]}"),
+            ("Controller", _controller_text(running) if running else ""),
             ("Program", f"prime-anc {version('prime-anc')}"),
         ]
         return [(name, text) for name, text in rows if text]
@@ -89,6 +96,14 @@ def _verdict_text(verdict: Json | None) -> str:
     reasons = ", ".join(str(item.get("code")) for item in verdict.get("reasons", ()))
     outcome = "calibration passed" if verdict.get("passed") else "calibration NOT passed"
     return f"{outcome} ({reasons})" if reasons else outcome
+
+
+def _controller_text(running: Json) -> str:
+    digest = hashlib.sha256(np.asarray(running["sos"], "<f8").tobytes()).hexdigest()
+    return (
+        f"{len(running['sos'])} sections at {running['sample_rate']:g} Hz, {running.get('number_format', 'float64')}, "
+        f"{running.get('latency_us', 0):g} µs late, SHA-256 {digest[:12]}"
+    )
 
 
 def compose(service: ServiceClient, paths: Json, options: Json, about: About) -> str:
@@ -108,53 +123,176 @@ def compose(service: ServiceClient, paths: Json, options: Json, about: About) ->
     Failed
         The service refuses.
     """
-    leave_one_out = len(paths.get("conditions", ())) > 1
-    design = service.ask("/refine", paths | options | {"leave_one_out": leave_one_out}).json()
-    rival = service.ask("/refine", paths | options | {"method": "wmmse", "k": 0}).json()
+    body = paths | options
+    design = service.ask("/refine", body | {"leave_one_out": len(paths.get("conditions", ())) > 1}).json()
+    rival = service.ask("/refine", body | {"method": "wmmse", "k": 0}).json()
+    late = [
+        service.ask("/refine", body | {"latency_samples": float(item)}).json()["prediction"] for item in LATENCIES
+    ]
+    subject = escape(", ".join(part for part in ("Control filter", about.listener, about.ear) if part))
+    taps = base64.b64encode(np.asarray(design["fir"], "<f4").tobytes()).decode()
+    parts = [
+        f"<h1>{subject}</h1>",
+        table("", (), about.rows(design, paths, options), "about"),
+        *(
+            f'<p class="warning"><b>{escape(item["code"])}</b>: {escape(for_command(item["detail"]))}</p>'
+            for item in design["warnings"]
+        ),
+        _figures(design["prediction"], rival["prediction"]),
+        *_loop(design, paths),
+        *_plots(design, rival, paths, late),
+        _bands(design["prediction"], rival["prediction"]),
+        _worn(design["prediction"].get("conditions", ())),
+        _hardware(service, paths, options, design),
+        f'<p class="screen"><a download="control_filter.f32" href="data:application/octet-stream;base64,{taps}">'
+        "2048 taps, little-endian float32</a></p>",
+    ]
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{subject}</title><style>{_STYLE}</style>{''.join(parts)}</html>\n"
+    )
+
+
+def as_pdf(page: str) -> bytes:
+    """Render a page as PDF.
+
+    Raises
+    ------
+    click.UsageError
+        The extra `pdf`, or the system's library Pango, is not installed.
+    """
+    try:
+        from weasyprint import HTML
+    except (ImportError, OSError) as error:
+        raise click.UsageError(
+            f"a PDF needs Pango and `pip install 'prime-anc[pdf]'` ({error}); or name the file .html and print it"
+        ) from error
+    return bytes(HTML(string=page).write_pdf())
+
+
+def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
+    """Compose a table whose head is repeated on every page; nothing without rows."""
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    if not body:
+        return ""
+    cells = "".join(f"<th>{escape(name)}</th>" for name in head)
+    heading = f"<h2>{escape(title)}</h2>" if title else ""
+    return f'{heading}<table class="{kind}"><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _figures(found: Json, rival: Json) -> str:
+    rows = [
+        (name, *(f"{item[key]:.2f} dB" for item in (found, rival)))
+        for name, key in (
+            (f"mean noise reduction, {mean_of(found)}", "mean_noise_reduction_db"),
+            ("nine in ten true means lie within ±", "interval_db"),
+            ("amplification", "amplification_db"),
+            ("largest |W|", "max_gain_db"),
+        )
+    ]
+    if level := found.get("level_reduction_db"):
+        rows += [("level of the noise, A-weighted, lower by", f"{level['a_weighted']:.1f} dB", "")]
+    if loss := found.get("sensitivity_db"):
+        rows += [("lost if the loudspeaker is 1 dB off", f"{loss['gain_1_db']:.1f} dB", "")]
+        rows += [("lost if it is a sample late", f"{loss['delay_1_sample']:.1f} dB", "")]
+    return table("Predicted", ("", "designed", "Wiener filter"), rows)
+
+
+def _bands(found: Json, rival: Json) -> str:
+    unknown = found.get("unknown_bands_hz") or ()
+    rows = [
+        (f"{hz:g} Hz{' (not measured)' if hz in unknown else ''}", f"{ours:.1f} dB", f"{theirs:.1f} dB")
+        for hz, ours, theirs in zip(
+            found["band_centre_hz"], found["noise_reduction_db"], rival["noise_reduction_db"], strict=True
+        )
+    ]
+    return table("Noise reduction per one-third octave", ("", "designed", "Wiener filter"), rows)
+
+
+def _worn(conditions: Iterable[Json]) -> str:
+    rows = [
+        (
+            item["label"],
+            f"{item['mean_noise_reduction_db']:.1f} dB",
+            f"{item['left_out_noise_reduction_db']:.1f} dB",
+            f"{item['amplification_db']:.2f} dB",
+        )
+        for item in conditions
+    ]
+    return table("Measurement by measurement", ("", "noise reduction", "if not measured", "amplification"), rows)
+
+
+def _hardware(service: ServiceClient, paths: Json, options: Json, design: Json) -> str:
+    kept = ["model", *(field.name for field in fields(ObjectiveFields))]
+    body = paths | {name: options[name] for name in kept if name in options}
+    rows = []
+    for target in REALISATIONS:
+        sent = body | {"fir": design["fir"], "sign": design["sign"], "target": target}
+        found = service.ask("/export", sent).json()
+        size = f"{target['n_sections']} sections" if target["form"] == "sos" else f"{target['n_taps']} taps"
+        reduction_db = found["prediction"]["mean_noise_reduction_db"]
+        rows.append((f"{size}, {target['number_format']}", f"{reduction_db:.1f} dB", f"{found['loss_db']:.1f} dB"))
+    return table("On hardware", ("form", "noise reduction", "lost"), rows)
+
+
+def _loop(design: Json, paths: Json) -> list[str]:
+    """Compose margins and the Nyquist plot of the loop through a controller and feedback paths, if there is one."""
+    if not (loop := design.get("loop")):
+        return []
+    sign = 1 if design["sign"] == "minus" else -1
+    running = paths.get("controller")
+    controlled = _controller(running)[_BINS] if running else 0
+    filtered = np.fft.rfft(design["fir"], DESIGN_N_FFT)[_BINS]
+    loops = {}
+    for n, path in enumerate(paths.get("conditions", [paths])):
+        secondary, feedback = (
+            np.fft.rfft(response_of(path[name]), DESIGN_N_FFT)[_BINS] if path.get(name) is not None else 0
+            for name in ("secondary", "feedback")
+        )
+        loops[path.get("label") or f"measurement {n + 1}"] = sign * (secondary * controlled + filtered * feedback)
+    return [f"<h2>Loop</h2><p>{loop_text(loop)}.</p>", nyquist(loops)]
+
+
+def _controller(running: Json) -> NDArray[np.complex128]:
+    """Evaluate a request's controller on the design grid."""
+    sections = Sections(np.array(running["sos"], np.float64), running["sample_rate"])
+    return Controller(sections, 1e-6 * running.get("latency_us", 0)).on_bins
+
+
+def _plots(design: Json, rival: Json, paths: Json, late: Sequence[Json]) -> list[str]:
     both = {"designed": design, "Wiener (wmmse)": rival}
-    hz = design["prediction"]["band_centre_hz"]
+    found = design["prediction"]
     reduction = {name: item["prediction"]["noise_reduction_db"] for name, item in both.items()}
     for name in ("feedforward", "feedback"):  # with a controller
-        if share := design["prediction"].get(f"{name}_noise_reduction_db"):
+        if share := found.get(f"{name}_noise_reduction_db"):
             reduction[f"{name} share"] = share
-    for item in design["prediction"].get("conditions", ()):
+    for item in found.get("conditions", ()):
         reduction[item["label"]] = item["noise_reduction_db"]
-    gain = {name: _decibels(np.fft.rfft(item["fir"], N_FFT)) for name, item in both.items()}
-    curve = [
-        service.ask("/refine", paths | options | {"latency_samples": float(item)}).json()["prediction"]
-        for item in LATENCIES
-    ]
+    gain = {f"|W| {name}": np.fft.rfft(item["fir"], DESIGN_N_FFT) for name, item in both.items()}
+    if running := paths.get("controller"):
+        gain["|K|"] = _controller(running)
+    levels = {name: 20 * np.log10(np.maximum(np.abs(item[_BINS]), 1e-9)) for name, item in gain.items()}
     latency = {
-        "mean noise reduction": [item["mean_noise_reduction_db"] for item in curve],
-        "loudest band, by how much it is louder": [max(0.0, -min(item["noise_reduction_db"])) for item in curve],
+        "mean noise reduction": [item["mean_noise_reduction_db"] for item in late],
+        "loudest band, by how much it is louder": [max(0.0, -min(item["noise_reduction_db"])) for item in late],
     }
-    drawing = (
-        plot("Predicted noise reduction per band, dB, over Hz", hz, reduction, is_log=True)
-        + plot("Control filter: |W|, dB, over Hz", _HZ, _at_hz(gain), is_log=True)
-        + plot("What latency costs: dB over samples at 48 kHz", LATENCIES, latency)
-    )
-    if loops := _loop_gains(paths, design["fir"]):
-        drawing += plot("Loop through the feedback path: |W F|, dB, over Hz", _HZ, _at_hz(loops), is_log=True)
-    return _page(service, paths, options, design, rival, drawing, about)
-
-
-def _at_hz(spectra: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
-    """Pick the values on N_FFT points at the frequencies that are drawn."""
-    return {name: item[_BINS] for name, item in spectra.items()}
+    return [
+        plot("Predicted noise reduction per band, dB over Hz", found["band_centre_hz"], reduction, is_log=True),
+        plot("Gain, dB over Hz", _HZ, levels, is_log=True),
+        plot("What latency costs, dB over samples at 48 kHz", LATENCIES, latency),
+    ]
 
 
 WIDTH, HEIGHT, MARGIN = 860, 280, 40
 LOWEST_DB = -80.0
 COLOURS = ("#0b5cad", "#b8470b", "#17733f", "#7a3fa0", "#8a6d00", "#5b6470")
+# Part of the plane of L that a Nyquist plot shows: left, right and half height.
+NYQUIST = (-3, 2, 1.6)
+# Where |1 + L| is below, noise becomes more than 6 dB louder.
+LEAST_DISTANCE = 0.5
 
 
-def plot(
-    title: str,
-    x: Sequence[float] | NDArray[np.floating],
-    lines: Mapping[str, Sequence[float] | NDArray[np.floating]],
-    *,
-    is_log: bool = False,
-) -> str:
+def plot(title: str, x: Numbers, lines: Mapping[str, Numbers], *, is_log: bool = False) -> str:
     """Draw an SVG figure of lines over common x, with a grid and a legend."""
     scale = np.log10 if is_log else np.asarray
     all_values = np.concatenate([np.asarray(line) for line in lines.values()]).clip(LOWEST_DB)
@@ -168,141 +306,52 @@ def plot(
         return np.asarray(HEIGHT - 25 - (np.clip(values, LOWEST_DB, None) - low) / (high - low) * (HEIGHT - 45))
 
     ticks = [log_tick for log_tick in LOG_TICKS if x[0] <= log_tick <= x[-1]] if is_log else list(x)
-    parts = [
-        f'<path d="M{at:.1f} 20V{HEIGHT - 25}"/>'
-        f'<text x="{at:.1f}" y="{HEIGHT - 10}" text-anchor="middle">{tick:g}</text>'
-        for tick, at in zip(ticks, across(ticks), strict=True)
-    ]
     levels = np.arange(low, high + 1, 10 if high - low <= 60 else 20)
+    grid = [f"M{at:.1f} 20V{HEIGHT - 25}" for at in across(ticks)]
+    grid += [f"M{MARGIN} {at:.1f}H{WIDTH - MARGIN}" for at in down(levels)]
+    labels = [(at, HEIGHT - 10, "middle", tick) for at, tick in zip(across(ticks), ticks, strict=True)]
+    labels += [(MARGIN - 6, at + 4, "end", level) for at, level in zip(down(levels), levels, strict=True)]
+    drawn = {name: np.stack((across(x), down(values)), 1) for name, values in lines.items()}
+    return _figure(title, f"0 0 {WIDTH} {HEIGHT}", grid, labels, drawn, 12)
+
+
+def nyquist(loops: Mapping[str, NDArray[np.complexfloating]]) -> str:
+    """Draw loops in the complex plane, with the circle that they have to stay out of."""
+    left, right, half = NYQUIST
+    grid = [f"M{at} {-half}V{half}" for at in range(left, right + 1)] + [
+        f"M{left} {at}H{right}" for at in (-1, 0, 1)
+    ]
+    labels = [(at + 0.04, -0.04, "start", at) for at in range(left, right)]
+    drawn = {name: np.stack((loop.real, -loop.imag), 1).clip(-99, 99) for name, loop in loops.items()}
+    circle = f'<circle cx="-1" cy="0" r="{LEAST_DISTANCE}" fill="#b8470b" fill-opacity=".15"/>'
+    title = "Nyquist plot of the loop L; inside the circle about -1 noise becomes over 6 dB louder"
+    box = f"{left} {-half} {right - left} {2 * half}"
+    return _figure(title, box, grid, labels, drawn, 0.12, circle, "nyquist")
+
+
+def _figure(
+    title: str,
+    box: str,
+    grid: Sequence[str],
+    labels: Iterable[tuple[float, float, str, float]],
+    lines: Mapping[str, NDArray[np.floating]],
+    size: float,
+    more: str = "",
+    kind: str = "",
+) -> str:
+    """Compose a figure of lines [n, 2] with a legend; all in units of the view box, `size` that of text."""
+    parts = [f'<path d="{"".join(grid)}" fill="none" stroke="#ddd" stroke-width="{size / 12:.3g}"/>', more]
     parts += [
-        f'<path d="M{MARGIN} {at:.1f}H{WIDTH - MARGIN}"/>'
-        f'<text x="{MARGIN - 6}" y="{at + 4:.1f}" text-anchor="end">{level:g}</text>'
-        for level, at in zip(levels, down(levels), strict=True)
+        f'<text x="{x:.5g}" y="{y:.5g}" text-anchor="{anchor}" font-size="{size}" fill="#444">{text:g}</text>'
+        for x, y, anchor, text in labels
     ]
     names = []
-    for n, (name, values) in enumerate(lines.items()):
+    for n, (name, points) in enumerate(lines.items()):
         colour = COLOURS[n % len(COLOURS)]
-        points = " ".join(f"{right:.1f},{at:.1f}" for right, at in zip(across(x), down(values), strict=True))
-        parts.append(f'<polyline points="{points}" style="stroke:{colour}"/>')
-        names.append(f'<span style="color:{colour}">— {html.escape(name)}</span>')
+        text = " ".join(f"{x:.5g},{y:.5g}" for x, y in points)
+        parts.append(f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="{size / 7:.3g}"/>')
+        names.append(f'<span style="color:{colour}">— {escape(name)}</span>')
     return (
-        f"<figure><figcaption>{html.escape(title)}: {' '.join(names)}</figcaption>"
-        f'<svg role="img" aria-label="{html.escape(title)}" viewBox="0 0 {WIDTH} {HEIGHT}">'
-        f"{''.join(parts)}</svg></figure>"
+        f'<figure class="{kind}"><figcaption><b>{escape(title)}</b> {" ".join(names)}</figcaption>'
+        f'<svg role="img" aria-label="{escape(title)}" viewBox="{box}">{"".join(parts)}</svg></figure>'
     )
-
-
-def _page(
-    service: ServiceClient, paths: Json, options: Json, design: Json, rival: Json, drawing: str, about: About
-) -> str:
-    warnings = "".join(
-        f'<p class="warning"><b>{html.escape(item["code"])}</b>: {html.escape(for_command(item["detail"]))}</p>'
-        for item in design["warnings"]
-    )
-    taps = base64.b64encode(np.asarray(design["fir"], "<f4").tobytes()).decode()
-    subject = ", ".join(part for part in ("Control filter", about.listener, about.ear) if part)
-    facts = "".join(f"<tr><td>{name}</td><td>{html.escape(text)}</td></tr>" for name, text in about.rows(design))
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{html.escape(subject)}</title><style>{_STYLE}</style><h1>{html.escape(subject)}</h1>"
-        f'<table class="about"><tbody>{facts}</tbody></table>{warnings}{_figures(design, rival)}{drawing}'
-        f"{_bands(design, rival)}{_worn(design)}{_hardware(service, paths, options, design)}"
-        f'<p class="screen"><a download="control_filter.f32" href="data:application/octet-stream;base64,{taps}">'
-        "2048 taps, little-endian float32</a></p></html>\n"
-    )
-
-
-def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Compose a table whose head is repeated on every page."""
-    cells = "".join(f"<th>{html.escape(name)}</th>" for name in head)
-    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><caption>{html.escape(title)}</caption><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _figures(design: Json, rival: Json) -> str:
-    both = design["prediction"], rival["prediction"]
-
-    def row(name: str, key: str) -> tuple[str, ...]:
-        return name, *(f"{item[key]:.2f} dB" for item in both)
-
-    rows = [
-        row(f"mean noise reduction, {mean_of(both[0])}", "mean_noise_reduction_db"),
-        row("nine in ten true means lie within ±", "interval_db"),
-        row("amplification", "amplification_db"),
-        row("largest |W|", "max_gain_db"),
-    ]
-    level, loss = design["prediction"].get("level_reduction_db"), design["prediction"].get("sensitivity_db")
-    if level:
-        rows += [("level of the noise, A-weighted, lower by", f"{level['a_weighted']:.1f} dB", "")]
-    if loss:
-        rows += [("lost if the loudspeaker is 1 dB off", f"{loss['gain_1_db']:.1f} dB", "")]
-        rows += [("lost if it is a sample late", f"{loss['delay_1_sample']:.1f} dB", "")]
-    return table("Predicted", ("", "designed", "Wiener filter"), rows)
-
-
-def _bands(design: Json, rival: Json) -> str:
-    unknown = design["prediction"].get("unknown_bands_hz") or ()
-    columns = (item["prediction"]["noise_reduction_db"] for item in (design, rival))
-    rows = [
-        (f"{hz:g} Hz{' (not measured)' if hz in unknown else ''}", f"{ours:.1f} dB", f"{theirs:.1f} dB")
-        for hz, ours, theirs in zip(design["prediction"]["band_centre_hz"], *columns, strict=True)
-    ]
-    return table("Noise reduction per one-third octave", ("", "designed", "Wiener filter"), rows)
-
-
-def _worn(design: Json) -> str:
-    """Compose the figures per measurement, and those of the loop through a feedback path."""
-    rows = [
-        (
-            item["label"],
-            f"{item['mean_noise_reduction_db']:.1f} dB",
-            f"{item['left_out_noise_reduction_db']:.1f} dB",
-            f"{item['amplification_db']:.2f} dB",
-        )
-        for item in design["prediction"].get("conditions", ())
-    ]
-    head = ("", "noise reduction", "if not measured", "amplification")
-    found = table("Measurement by measurement", head, rows) if rows else ""
-    if loop := design.get("loop"):
-        found += f"<h2>Loop</h2><p>{loop_text(loop)}.</p>"
-    return found
-
-
-def _loop_gains(paths: Json, fir: Sequence[float]) -> dict[str, NDArray[np.float64]]:
-    """Compute |W F| in dB of measurements with a feedback path, by label."""
-    response = np.fft.rfft(fir, N_FFT)
-    return {
-        path.get("label", "designed"): _decibels(response * _spectrum(path["feedback"]))
-        for path in paths.get("conditions", [paths])
-        if path.get("feedback") is not None
-    }
-
-
-def _spectrum(path: Json) -> NDArray[np.complex128]:
-    """Compute the spectrum of a request's path on N_FFT points."""
-    if "impulse_response" in path:
-        return np.fft.rfft(path["impulse_response"], N_FFT)
-    if "complex64" in path:
-        spectrum = np.frombuffer(base64.b64decode(path["complex64"]), "<c8")
-    else:
-        spectrum = np.array(path["real"]) + 1j * np.array(path["imag"])
-    return np.fft.rfft(np.fft.irfft(spectrum)[:N_FFT], N_FFT)
-
-
-def _decibels(spectrum: NDArray[np.complexfloating]) -> NDArray[np.float64]:
-    return 20 * np.log10(np.maximum(np.abs(spectrum), 1e-9))
-
-
-def _hardware(service: ServiceClient, paths: Json, options: Json, design: Json) -> str:
-    kept = ["model", *(field.name for field in fields(ObjectiveFields))]
-    chosen = {name: options[name] for name in kept if name in options}
-    rows = [_realised(service, paths | chosen, design, target) for target in REALISATIONS]
-    return table("On hardware", ("form", "noise reduction", "lost"), rows)
-
-
-def _realised(service: ServiceClient, paths: Json, design: Json, target: Json) -> tuple[str, ...]:
-    body = paths | {"fir": design["fir"], "sign": design["sign"], "target": target}
-    found = service.ask("/export", body).json()
-    size = f"{target['n_sections']} sections" if target["form"] == "sos" else f"{target['n_taps']} taps"
-    reduction_db, loss_db = found["prediction"]["mean_noise_reduction_db"], found["loss_db"]
-    return f"{size}, {target['number_format']}", f"{reduction_db:.1f} dB", f"{loss_db:.1f} dB"

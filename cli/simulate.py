@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cli import inputs, tables
 from measurement.files import measurements
 from measurement.files.errors import FileError
-from synthesis.conventions import SAMPLE_RATE_HZ
+from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 
 Json = dict[str, Any]
 Real = NDArray[np.floating]
@@ -123,7 +123,7 @@ def _write(
 )
 @click.option("--rounded-feedback", is_flag=True, help="Sections feed back outputs rounded to the data word.")
 @click.option("--gain-db", type=float, default=0.0, help="Loudspeaker louder than it was measured, to see a fault.")
-@seconds_option(10.0)
+@seconds_option(4.0)
 @snr_option
 @seed_option
 def simulate(
@@ -180,7 +180,7 @@ def recorded(
     paths
         Fields of a measurement.
     document
-        Export that runs; None: the filter is off.
+        Filter, and controller if it has one, that run; None: they are off.
     outside
         Outside sound at the outer microphone, real [n], 48 kHz.
     is_wide, gain
@@ -189,33 +189,63 @@ def recorded(
     Returns
     -------
     tuple[list[Real], float]
-        x and e, real [n] each, and the share of the filter's output samples at full scale.
+        x and e, real [n] each, and the share of output samples at full scale.
     """
-    primary, secondary = (inputs.response_of(paths[name]) for name in ("primary", "secondary"))
-    if document is None:
-        return [outside, _through(outside, primary)], 0.0
     from hardware.running import Machine, run_in_loop
     from synthesis.errors import InvalidOption
 
-    coefficients = document["coefficients"]
-    sign = 1.0 if document.get("sign", "minus") == "minus" else -1.0
+    primary, secondary = (inputs.response_of(paths[name]) for name in ("primary", "secondary"))
+    # Of the outer and the error microphone, to which filter and controller listen.
+    signals = [outside, _through(outside, primary)]
+    if document is None:
+        return signals, 0.0
+    level = gain if document.get("sign", "minus") == "minus" else -gain
+    routes = [level * inputs.response_of(paths["feedback"]) if paths.get("feedback") else None, level * secondary]
+    coefficients, delays_s = [document["coefficients"]], [document.get("latency_samples", 0.0) / SAMPLE_RATE_HZ]
+    if controller := document.get("controller"):
+        coefficients.append(controller | {"form": "sos"})
+        delays_s.append(1e-6 * controller["latency_us"])
     try:
-        machine = Machine(coefficients, is_wide=is_wide)
+        machines = [Machine(item, is_wide=is_wide) for item in coefficients]
     except InvalidOption as error:
         raise click.UsageError(str(error)) from error
-    rate = machine.sample_rate_hz
-    feedback = None
-    if paths.get("feedback"):
-        feedback = sign * gain * _at_rate(inputs.response_of(paths["feedback"]), rate) * (SAMPLE_RATE_HZ / rate)
-    microphone, output = run_in_loop(machine, _at_rate(outside, rate), feedback)
-    clipped = float(np.mean(np.abs(output) >= 0.9999)) if coefficients.get("number_format") else 0.0
-    outer = _at_rate(microphone, SAMPLE_RATE_HZ, rate)[: len(outside)]
-    played = _at_rate(output, SAMPLE_RATE_HZ, rate)[: len(outside)]
-    if delay := document.get("latency_samples"):
-        spectrum = np.fft.rfft(played)
-        turns = np.arange(len(spectrum)) * (delay / len(played))
-        played = np.fft.irfft(spectrum * np.exp(-2j * np.pi * turns), len(played))
-    return [outer, _through(outside, primary) - sign * gain * _through(played, secondary)], clipped
+    each = range(len(machines))
+    groups = [[n] for n in each]
+    if routes[0] is not None:  # the filter's microphone picks up the controller too
+        groups = [list(each)]
+        if len({machine.sample_rate_hz for machine in machines}) > 1:
+            raise click.UsageError("with a feedback path, export the filter at the controller's rate (--rate)")
+    clipped = 0.0
+    for group in groups:
+        rate = machines[group[0]].sample_rate_hz
+        loop = [[_loop_path(routes[i], rate, delays_s[j]) for j in group] for i in group]
+        outputs = run_in_loop([machines[n] for n in group], [_at_rate(signals[n], rate) for n in group], loop)
+        for n, output in zip(group, outputs, strict=True):
+            if coefficients[n].get("scaling"):
+                clipped = max(clipped, float(np.mean(np.abs(output) >= 0.9999)))
+            played = _late(_at_rate(output, SAMPLE_RATE_HZ, rate)[: len(outside)], SAMPLE_RATE_HZ * delays_s[n])
+            for i, route in enumerate(routes):
+                if route is not None:
+                    signals[i] = signals[i] - _through(played, route)
+    return signals, clipped
+
+
+def _loop_path(response: Real | None, rate_hz: float, delay_s: float) -> Real | None:
+    """Sample a path within a loop at another rate, cut to N_TAPS samples of 48 kHz."""
+    if response is None:
+        return None
+    padded = np.zeros(2 * N_TAPS)
+    padded[: min(len(response), N_TAPS)] = response[:N_TAPS]
+    late = _at_rate(_late(padded, SAMPLE_RATE_HZ * delay_s), rate_hz) * (SAMPLE_RATE_HZ / rate_hz)
+    return late[: len(late) // 2]
+
+
+def _late(signal: Real, delay_samples: float) -> Real:
+    """Delay a signal, as if it were periodic."""
+    if not delay_samples:
+        return signal
+    turns = np.arange(len(signal) // 2 + 1) * (delay_samples / len(signal))
+    return np.asarray(np.fft.irfft(np.fft.rfft(signal) * np.exp(-2j * np.pi * turns), len(signal)))
 
 
 def _at_rate(signal: Real, rate_hz: float, given_hz: float = SAMPLE_RATE_HZ) -> Real:

@@ -200,7 +200,7 @@ def design_for_all(
     wanted: ControllerFields | None = None,
     *,
     lend_wearing: bool = True,
-) -> Controller:
+) -> tuple[Controller, dict[str, Loop]]:
     """Design one controller for all ears, each with a filter of its own.
 
     Parameters
@@ -209,6 +209,11 @@ def design_for_all(
         One per ear. The filters are designed once, without the controller.
     options, model, wanted, lend_wearing
         As of `design_hybrid`.
+
+    Returns
+    -------
+    tuple[Controller, dict[str, Loop]]
+        The controller, and the loop of every plant, at the level at which it is worst.
 
     Raises
     ------
@@ -222,7 +227,13 @@ def design_for_all(
         plants = [plant_of(problem, paths, problem.name_of(n)) for n, paths in enumerate(problem.conditions)]
         plants += lent_plants(problem, model.parameters) if lend_wearing else []
         ears.append(Ear(problem, answer_or_raise(made), plants))
-    return _fitted(ears, wanted, model, None, np.zeros(0, np.intp), EFFORT_FOR_ALL)[0]
+    controller, _, _ = _fitted(ears, wanted, model, None, np.zeros(0, np.intp), EFFORT_FOR_ALL)
+    loops: dict[str, Loop] = {}
+    for n, ear in enumerate(ears):
+        labels = [paths.label or f"{n}.{place}" for place, paths in enumerate(ear.problem.conditions)]
+        labels += [f"{labels[0]}, {plant.label}" for plant in ear.plants[len(labels) :]]
+        loops |= {label: worst_of(controller, ear, plant) for label, plant in zip(labels, ear.plants, strict=True)}
+    return controller, loops
 
 
 def _fitted(

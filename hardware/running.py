@@ -7,7 +7,7 @@ back are kept in double width, as every export needs, or rounded to the data wor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,10 @@ from hardware.fixed_point import parse_format
 from synthesis.errors import InvalidOption
 
 Real = NDArray[np.floating]
+
+# Share of a response's peak below which its first samples, which interpolation to another rate spreads before the
+# onset, count as 0: the filters run in blocks as long as these.
+ONSET = 0.005
 
 
 class Machine:
@@ -114,38 +118,40 @@ class Machine:
         return np.array(signal, np.float64)
 
 
-def run_in_loop(machine: Machine, sound: Real, feedback: Real | None) -> tuple[Real, Real]:
-    """Run a filter whose loudspeaker reaches its own microphone, m = x - f * w * m (theory 19).
+def run_in_loop(
+    machines: Sequence[Machine], sounds: Sequence[Real], paths: Sequence[Sequence[Real | None]]
+) -> list[Real]:
+    """Run filters whose loudspeaker reaches their microphones, m_i = x_i - sum_j g_ij * w_j * m_j (theory 19).
 
     Parameters
     ----------
-    machine
-        The filter.
-    sound
-        Outside sound at the outer microphone, real [n], at the filter's rate.
-    feedback
-        Response from the loudspeaker to the outer microphone at that rate, real [n_feedback]; None: none. Its first
-        sample cannot be computed in time and counts as 0.
+    machines
+        The filters, all at one rate.
+    sounds
+        What each filter's microphone picks up while the loudspeaker is silent, real [n] each, at that rate.
+    paths
+        Responses g_ij from filter j to the microphone of filter i at that rate, of equal lengths; None: none.
 
     Returns
     -------
-    tuple[Real, Real]
-        What the microphone records, and the filter's output, real [n] each.
+    list[Real]
+        The filters' outputs, real [n] each.
     """
-    if feedback is None or not feedback[1:].any():
-        return sound, machine.run(sound)
-    loud = np.flatnonzero(np.abs(feedback) > 1e-6 * np.abs(feedback).max())
-    block = max(1, int(loud[0]))
-    response = feedback[block:]
-    microphone, output = np.array(sound, np.float64), np.zeros(len(sound))
-    played = np.zeros(len(response) + block - 1)  # newest last
-    reversed_response = response[::-1]
-    for start in range(0, len(sound), block):
-        here = slice(start, min(start + block, len(sound)))
-        n = here.stop - here.start
-        # Output up to `block` samples ago is known.
-        returned = np.convolve(played, response, "valid") if block > 1 else [played @ reversed_response]
-        microphone[here] -= np.asarray(returned)[:n]
-        output[here] = machine.run(microphone[here])
-        played = np.concatenate((played[n:], output[here]))
-    return microphone, output
+    found = [path for row in paths for path in row if path is not None and path.any()]
+    if not found:
+        return [machine.run(sound) for machine, sound in zip(machines, sounds, strict=True)]
+    block = max(1, min(int(np.argmax(np.abs(path) > ONSET * np.abs(path).max())) for path in found))
+    tails = [[None if path is None else path[block:] for path in row] for row in paths]
+    n_before = len(found[0]) - 1
+    microphones = np.array(sounds, np.float64)
+    outputs = np.zeros((len(machines), n_before + microphones.shape[1]))
+    for start in range(0, microphones.shape[1], block):
+        end = min(start + block, microphones.shape[1])
+        for microphone, row in zip(microphones, tails, strict=True):
+            for output, tail in zip(outputs, row, strict=True):
+                if tail is not None:  # the outputs up to `block` samples ago are known
+                    played = output[start : end - block + n_before]
+                    microphone[start:end] -= np.convolve(played, tail, "valid")
+        for machine, microphone, output in zip(machines, microphones, outputs, strict=True):
+            output[n_before + start : n_before + end] = machine.run(microphone[start:end])
+    return list(outputs[:, n_before:])

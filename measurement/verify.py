@@ -182,7 +182,7 @@ class Verification:
 
 def verify(
     recordings: Sequence[StateTake],
-    taps: Float32,
+    taps: Float32 | Complex64,
     primary: Float32 | Complex64,
     secondary: Float32 | Complex64,
     feedback: Float32 | Complex64 | None = None,
@@ -194,7 +194,7 @@ def verify(
     recordings
         Takes with the filter off and on.
     taps
-        Taps of the filter.
+        The filter, as taps or response on the design grid.
     primary, secondary
         Paths for which it was designed, as responses or spectra on the design grid.
     feedback
@@ -209,7 +209,7 @@ def verify(
     for name, state in (("off", off), ("on", on)):
         if not state:
             raise InvalidOption(f"takes: none has the state {name}; record one", "takes")
-    response = np.fft.rfft(taps.astype(np.float64), DESIGN_N_FFT)
+    response = spectrum(taps)
     feedback_spectrum = np.zeros_like(response) if feedback is None else spectrum(feedback)
     played = np.fft.irfft(response * (spectrum(secondary) - spectrum(primary) * feedback_spectrum))
     disturbance = np.fft.irfft(spectrum(primary))
@@ -376,17 +376,17 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
     return deviations
 
 
-def shifted_taps(taps: Float32, found: Verification) -> Float32:
-    """Undo the gain, delay and polarity of the secondary path in the taps.
+def shifted_filter(taps: Float32 | Complex64, found: Verification) -> Float32 | Complex64:
+    """Undo the gain, delay and polarity of the secondary path in a filter, taps or response on the design grid.
 
     Taps that would precede the first input sample are lost.
     """
-    n_fft = 16 * len(taps)
     gain = 10 ** (-found.gain_db / 20) * (-1 if found.is_inverted else 1)
-    omega = 2 * np.pi / n_fft * np.arange(n_fft // 2 + 1)
-    turned = np.fft.rfft(taps.astype(np.float64), n_fft) * np.exp(1j * omega * found.delay_samples)
-    shifted: Float32 = (gain * np.fft.irfft(turned)[: len(taps)]).astype(np.float32)
-    return shifted
+    omega = 2 * np.pi / DESIGN_N_FFT * np.arange(DESIGN_N_FFT // 2 + 1)
+    turned = gain * spectrum(taps) * np.exp(1j * omega * found.delay_samples)
+    if np.iscomplexobj(taps):
+        return turned.astype(np.complex64)
+    return np.fft.irfft(turned)[: len(taps)].astype(np.float32)
 
 
 def path_now(path: Float32 | Complex64, found: Verification) -> Float32 | Complex64:

@@ -1,4 +1,6 @@
-"""Manage published models: ``python -m model_store [--store ROOT] list | show | verify | alias | push``.
+"""Manage published models and controllers: ``python -m model_store [--store ROOT] COMMAND``.
+
+Commands: list, show, verify, alias, push.
 
 Exit status 0: success; 1: failure, with one line on standard error; 2: unknown command.
 """
@@ -8,9 +10,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
+from model_store.controller import PublishedController
 from model_store.errors import InvalidName, ModelStoreError
 from model_store.manifest import Manifest, Table
-from model_store.store import DEFAULT_ROOT, ModelStore, ModelVersion
+from model_store.store import DEFAULT_ROOT, KINDS, ModelStore, ModelVersion
 from synthesis.profiles import MAX_UPDATES
 
 
@@ -54,14 +57,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(store: ModelStore, _: argparse.Namespace) -> int:
-    rows = [_list_row(store, version) for version in store.list()]
-    if rows:
-        header = ("model", "generator", "dataset", "split", "seed", "created", "held-out NR dB", "digest")
-        _print_table([header, *rows])
+    tables = {
+        ("model", "generator", "dataset", "split", "seed", "created", "held-out NR dB", "digest"): store.list(),
+        ("controller", "sections", "rate Hz", "latency us", "dataset", "created", "digest"): store.list(
+            PublishedController.SUFFIX
+        ),
+    }
+    for header, versions in tables.items():
+        if versions:
+            _print_table([header, *(_list_row(store, version) for version in versions)])
     broken = store.broken()
     for reference, fault in broken.items():
         _say(f"{reference}  damaged: {fault}")
-    if not rows and not broken:
+    if not any(tables.values()) and not broken:
         _say("no models")
     for alias, reference in store.aliases().items():
         _say(f"{alias} -> {reference}")
@@ -71,16 +79,14 @@ def _list(store: ModelStore, _: argparse.Namespace) -> int:
 def _list_row(store: ModelStore, version: ModelVersion) -> tuple[str, ...]:
     name = version.reference + (" (bundled)" if version.is_bundled else "")
     manifest = store.manifest(version.reference)
-    return (
-        name,
-        str(manifest.generator["kind"]),
-        manifest.dataset,
-        "all" if manifest.split is None else str(manifest.split),
-        str(manifest.seed),
-        f"{manifest.created:%Y-%m-%d %H:%M}",
-        _headline(manifest),
-        version.digest[: len("sha256:") + 12],
-    )
+    created, digest = f"{manifest.created:%Y-%m-%d %H:%M}", version.digest[: len("sha256:") + 12]
+    if isinstance(manifest, PublishedController):
+        chip = f"{manifest.sample_rate:g}", f"{manifest.latency_us:g}"
+        return (name, str(len(manifest.sos)), *chip, manifest.dataset, created, digest)
+    assert isinstance(manifest, Manifest)
+    split = "all" if manifest.split is None else str(manifest.split)
+    kind, seed = str(manifest.generator["kind"]), str(manifest.seed)
+    return (name, kind, manifest.dataset, split, seed, created, _headline(manifest), digest)
 
 
 def _headline(manifest: Manifest) -> str:
@@ -92,15 +98,17 @@ def _headline(manifest: Manifest) -> str:
 
 
 def _show(store: ModelStore, options: argparse.Namespace) -> int:
-    version = store.resolve(options.reference)
+    version = store.resolve(options.reference, None)
     manifest = store.manifest(version.reference)
-    plain = manifest.model_dump(mode="json", exclude={"name", "version", "scores", "support"})
+    plain = manifest.model_dump(mode="json", exclude={"name", "version", "scores", "support", "sos"})
     rows = [("model", version.reference), ("digest", version.digest), ("file", version.file)]
     rows += [("support", f"{len(manifest.support)}: {', '.join(manifest.support)}")]
     for field, value in plain.items():
         nested = value.items() if isinstance(value, dict) else [("", value)]
         rows += [(f"{field}.{key}".rstrip("."), "all" if item is None else str(item)) for key, item in nested]
     _print_table(rows)
+    if not isinstance(manifest, Manifest):
+        return 0
     _print_scores("held out (listeners not trained on)", manifest.scores.held_out)
     for name, table in manifest.scores.split_models.items():
         _print_scores(f"held out, split model {name}", table)
@@ -123,7 +131,7 @@ def _print_scores(title: str, table: Table) -> None:
 
 def _verify(store: ModelStore, options: argparse.Namespace) -> int:
     """Check every version, even if an earlier one is damaged."""
-    everything = [*(item.reference for item in store.list()), *store.broken()]
+    everything = [*(item.reference for kind in KINDS for item in store.list(kind)), *store.broken()]
     references = [options.reference] if options.reference else everything
     faults = 0
     for reference in references:
@@ -135,7 +143,8 @@ def _verify(store: ModelStore, options: argparse.Namespace) -> int:
             faults += 1
             _say(f"model_store: {reference}: {error}", file=sys.stderr)
         else:
-            _say(f"{reference}: sound; golden case to {errors.taps:.1e} (k=0), {errors.refined_taps:.1e} (k=1)")
+            golden = errors and f"; golden case to {errors.taps:.1e} (k=0), {errors.refined_taps:.1e} (k=1)"
+            _say(f"{reference}: sound{golden or ''}")
     if not references:
         _say("no models")
     return 1 if faults else 0

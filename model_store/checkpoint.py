@@ -12,7 +12,7 @@ import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import safetensors.numpy
@@ -66,6 +66,8 @@ def sha256(data: bytes) -> str:
 class Checkpoint:
     """Content of one version."""
 
+    SUFFIX: ClassVar[str] = "safetensors"
+
     # Description of the model.
     manifest: Manifest
     # Finite float32; the sum of reference_psd is from MIN_TOTAL_PSD to MAX_TOTAL_PSD, uncertainty and prior are within
@@ -94,8 +96,9 @@ class Checkpoint:
         arrays |= {PRIOR + key: array for key, array in prior.items()}
         arrays |= {GOLDEN + key: array for key, array in self.golden.arrays().items()}
         try:
+            config = parameters.config
             manifest = self.manifest.published(
-                name, version, created, parameters.config.to_dict(), parameters.config.n_parameters
+                name, version, created, generator=config.to_dict(), n_parameters=config.n_parameters
             )
             text = json.dumps(manifest.model_dump(mode="json"), ensure_ascii=False, allow_nan=False)
         except ValueError as error:

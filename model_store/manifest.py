@@ -1,4 +1,4 @@
-"""Manifest of a version: the model, its training and its scores."""
+"""Manifest of a version of a model: its training and its scores."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Final, Literal, Self
@@ -43,11 +43,11 @@ def _utc_seconds(time: datetime) -> datetime:
     return time.astimezone(UTC).replace(microsecond=0)
 
 
-class _Frozen(BaseModel):
+class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Scores(_Frozen):
+class Scores(Frozen):
     """Time-domain scores, separated by the listeners that they were measured on."""
 
     # Listeners that this model was not trained on.
@@ -76,69 +76,70 @@ class Scores(_Frozen):
         return sum(found) / len(found) if found else None
 
 
-class Manifest(_Frozen):
-    """Description of a version.
+class Published(Frozen):
+    """What the manifests of a model and of a controller share.
 
-    The trainer fills in its fields; `ModelStore.publish` sets those marked *store*.
+    The publisher fills in its fields; `ModelStore.publish` sets those marked *store*.
     """
 
-    # Form of this record.
-    schema_version: Literal[2] = SCHEMA_VERSION
     # *store*.
     name: Annotated[str, AfterValidator(_name)] = "unpublished"
     # *store*; 0 until published, ascending from 1 after.
     version: int = Field(default=0, ge=0)
     # *store*; publication time, UTC, whole seconds.
     created: Annotated[AwareDatetime, AfterValidator(_utc_seconds)] | None = None
-    # *store*; `GeneratorConfig.to_dict()` (kind, grid, base, bound, layout).
-    generator: dict[str, JsonValue] = {}
-    # *store*; number of the generator's parameters.
-    n_parameters: int = Field(default=0, ge=0)
-    # Earphone whose listeners' paths the model knows; None for a model that knows no device.
+    # Earphone whose listeners' paths are known; None for a model that knows no device.
     device: Text | None = None
     # Name of the data set (``pandar``, ``ten-path``, ``simulated``).
     dataset: Text
-    # Index of the split by listener; None for a model trained on all listeners.
-    split: int | None = Field(ge=0)
-    # Training seed.
-    seed: int = Field(ge=-(2**63), lt=2**63)
-    # Listeners trained on.
+    # Listeners whose paths were used.
     support: tuple[Text, ...] = Field(min_length=1)
-    # Configuration of the training, plain JSON.
-    training: dict[str, JsonValue]
     # Sha256 over the data files, 64 hexadecimal digits, with or without ``sha256:``.
     data_fingerprint: Annotated[str, Field(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
-    scores: Scores = Scores()
-    # Statistics of the support's paths, for judging others; None if not published.
-    support_traits: SupportStatistics | None = None
-    # How the support's secondary paths change by wearing; empty if not published.
-    wearing: Annotated[tuple[WearingChange, ...], Field(max_length=16)] = ()
     # Licence of the data.
     licence: Text
     # Attribution required by the owners of the data.
     attribution: Text
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
-        _check_plain(self.training)
+    def _check_support(self) -> Self:
         if len(set(self.support)) < len(self.support):
             raise ValueError("support: a listener is named twice; name it once")
+        return self
+
+    def published(self, name: str, version: int, created: datetime, **others: JsonValue) -> Self:
+        """Copy with the store's fields filled in, everything validated again."""
+        filled = {"name": name, "version": version, "created": created, **others}
+        return self.model_validate({**self.model_dump(), **filled})
+
+
+class Manifest(Published):
+    """Description of a version of a model."""
+
+    # Form of this record.
+    schema_version: Literal[2] = SCHEMA_VERSION
+    # *store*; `GeneratorConfig.to_dict()` (kind, grid, base, bound, layout).
+    generator: dict[str, JsonValue] = {}
+    # *store*; number of the generator's parameters.
+    n_parameters: int = Field(default=0, ge=0)
+    # Index of the split by listener; None for a model trained on all listeners.
+    split: int | None = Field(ge=0)
+    # Training seed.
+    seed: int = Field(ge=-(2**63), lt=2**63)
+    # Configuration of the training, plain JSON.
+    training: dict[str, JsonValue]
+    scores: Scores = Scores()
+    # Statistics of the support's paths, for judging others; None if not published.
+    support_traits: SupportStatistics | None = None
+    # How the support's secondary paths change by wearing; empty if not published.
+    wearing: Annotated[tuple[WearingChange, ...], Field(max_length=16)] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_plain(self.training)
         if self.split is None and self.scores.held_out:
             raise ValueError(
                 "scores.held_out: found figures for a model trained on every listener (split is null), "
                 "expected none: label them in_support, or give its split models' under split_models"
             )
         return self
-
-    def published(
-        self, name: str, version: int, created: datetime, generator: dict[str, JsonValue], n_parameters: int
-    ) -> Self:
-        """Copy with the store's fields filled in, everything validated again."""
-        filled = {
-            "name": name,
-            "version": version,
-            "created": created,
-            "generator": generator,
-            "n_parameters": n_parameters,
-        }
-        return self.model_validate({**self.model_dump(), **filled})

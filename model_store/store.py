@@ -1,14 +1,15 @@
-"""Store of named models in immutable versions below one root, a folder or a URL.
+"""Store of named models and controllers in immutable versions below one root, a folder or a URL.
 
-    ROOT/NAME/VERSION.SHA256.safetensors    one version: its tensors, and its manifest in the header
-    ROOT/aliases.json                       other names for a model or for one version of it
+    ROOT/NAME/VERSION.SHA256.safetensors    a version of a model: its tensors, and its manifest in the header
+    ROOT/NAME/VERSION.SHA256.json           a version of a controller
+    ROOT/aliases.json                       other names for either, or for one version
 
 The digest in a file's name is that of its content, so that a listing identifies every version and reading verifies it.
 
-Below the root is a read-only layer of models that come with the package. A name means its newest version in the root,
-if there is one; else an alias of that name; else the package's newest. A reference with a number means that version of
-that model and never an alias. Publishing continues the numbers of both layers, so that a reference always means the
-same version.
+Below the root is a read-only layer of models that come with the package. A name is a model's or a controller's, and
+means its newest version in the root, if there is one; else an alias of that name; else the package's newest. A
+reference with a number means that version of that name and never an alias. Publishing continues the numbers of both
+layers, so that a reference always means the same version.
 
 To delete a version, remove its file; the number of a deleted newest version may be used again.
 """
@@ -27,6 +28,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from model_store.checkpoint import Checkpoint, sha256
+from model_store.controller import PublishedController
 from model_store.errors import (
     CorruptCheckpoint,
     CorruptStore,
@@ -36,7 +38,7 @@ from model_store.errors import (
     StoreUnreachable,
 )
 from model_store.golden import GoldenErrors
-from model_store.manifest import Manifest
+from model_store.manifest import Published
 from model_store.names import MAX_VERSION, Reference, check_name, is_name, parse_reference, version_of
 from model_store.storage import FolderStorage, Storage, is_url, storage_at
 from synthesis.model import Model
@@ -46,7 +48,12 @@ DEFAULT_ROOT = Path(__file__).parent / "checkpoints"
 BUNDLED_ROOT = Path(str(files("model_store"))) / "bundled"
 
 ALIASES_FILE = "aliases.json"
-_FILE = re.compile(r"([0-9]+)\.([0-9a-f]{64})\.safetensors")
+Content = Checkpoint | PublishedController
+# Contents of files by suffix.
+KINDS: dict[str, type[Checkpoint] | type[PublishedController]] = {
+    kind.SUFFIX: kind for kind in (Checkpoint, PublishedController)
+}
+_FILE = re.compile(rf"([0-9]+)\.([0-9a-f]{{64}})\.({'|'.join(KINDS)})")
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,8 @@ class ModelVersion:
     digest: str
     # Whether it came with the package.
     is_bundled: bool = False
+    # A key of KINDS.
+    suffix: str = Checkpoint.SUFFIX
 
     @property
     def reference(self) -> str:
@@ -69,7 +78,7 @@ class ModelVersion:
     @property
     def file(self) -> str:
         """Return its file relative to the root."""
-        return f"{self.name}/{self.version}.{self.digest.removeprefix('sha256:')}.safetensors"
+        return f"{self.name}/{self.version}.{self.digest.removeprefix('sha256:')}.{self.suffix}"
 
     def __str__(self) -> str:
         return self.reference
@@ -91,7 +100,7 @@ class ModelStore:
         self.root = root if is_url(root) else Path(root)
         self._root = storage_at(root)
         self._bundled: Storage | None = FolderStorage(BUNDLED_ROOT) if include_bundled else None
-        self._manifests: dict[str, Manifest] = {}  # sound versions by digest; immutable
+        self._manifests: dict[str, Published] = {}  # sound versions by digest; immutable
 
     @property
     def storage(self) -> Storage:
@@ -101,29 +110,29 @@ class ModelStore:
     # ----- publishing -----------------------------------------------------------------------------------------
 
     def publish(
-        self, name: str, checkpoint: Checkpoint, created: datetime | None = None, backend: str = "reference"
+        self, name: str, content: Content, created: datetime | None = None, backend: str = "reference"
     ) -> ModelVersion:
-        """Add a checkpoint as the next version of a name, all of it or nothing.
+        """Add a checkpoint or a controller as the next version of a name, all of it or nothing.
 
         The file is loaded before it is written, so that nothing is published that `load` would refuse.
 
         Parameters
         ----------
         name
-            Name of the model; not an alias.
-        checkpoint
-            A copy gets the manifest's fields name, version, created, generator and n_parameters.
+            Name of a model, or of a controller; not an alias.
+        content
+            A copy gets the manifest's fields that the store fills in.
         created
             An aware time; None for now.
         backend
-            Designs the golden case: `reference`, or `cpu`, which needs no torch.
+            Designs a checkpoint's golden case: `reference`, or `cpu`, which needs no torch.
 
         Raises
         ------
         InvalidName
-            The name is malformed or is an alias.
+            The name is malformed, an alias, or that of the other kind.
         CorruptCheckpoint
-            The checkpoint would not load.
+            The content would not load.
         GoldenMismatch
             The checkpoint does not design its golden case.
         PublishFailed
@@ -132,14 +141,18 @@ class ModelStore:
         check_name(name)
         if name in self._read_aliases():
             raise InvalidName(f"model name: {name!r} is an alias; choose a name that is free")
+        if any(item.suffix != content.SUFFIX for item in self._all_versions(name)):
+            raise InvalidName(f"model name: {name!r} is a model's, or a controller's; choose a name that is free")
         stamp = created or datetime.now(UTC)
-        self._check(name, checkpoint.to_bytes(name, 1, stamp), backend)
+        loaded = KINDS[content.SUFFIX].from_bytes(content.to_bytes(name, 1, stamp), name)
+        if isinstance(loaded, Checkpoint):
+            loaded.golden.check(Model.on(backend, loaded.parameters))
         try:
             with self._root.locked():
                 while True:
                     version = self._next_version(name)
-                    data = checkpoint.to_bytes(name, version, stamp)
-                    made = ModelVersion(name, version, sha256(data))
+                    data = content.to_bytes(name, version, stamp)
+                    made = ModelVersion(name, version, sha256(data), suffix=content.SUFFIX)
                     self._root.write(made.file, data)
                     # Without a lock another publisher may have taken the number: the lower digest keeps it.
                     if all(item.digest >= made.digest for item in self._versions(name) if item.version == version):
@@ -149,13 +162,12 @@ class ModelStore:
             reason = error.strerror or type(error).__name__
             raise PublishFailed(f"{name}: not published ({reason}); the store is as it was") from error
 
-    def _check(self, name: str, data: bytes, backend: str) -> None:
-        loaded = Checkpoint.from_bytes(data, name)
-        loaded.golden.check(Model.on(backend, loaded.parameters))
+    def _all_versions(self, name: str) -> builtins.list[ModelVersion]:
+        """List a name's versions in both layers."""
+        return [item for bundled in (False, True) for item in self._versions(name, bundled)]
 
     def _next_version(self, name: str) -> int:
-        taken = [item.version for bundled in (False, True) for item in self._versions(name, bundled)]
-        version = max(taken, default=0) + 1
+        version = max((item.version for item in self._all_versions(name)), default=0) + 1
         if version > MAX_VERSION:
             raise PublishFailed(
                 f"{name}: version {MAX_VERSION} is published, the last there can be; use another name"
@@ -205,21 +217,34 @@ class ModelStore:
 
     # ----- finding --------------------------------------------------------------------------------------------
 
-    def resolve(self, reference: str) -> ModelVersion:
+    def resolve(self, reference: str, suffix: str | None = Checkpoint.SUFFIX) -> ModelVersion:
         """Find the version of ``name``, ``name@version`` or an alias; its file is not read.
+
+        Parameters
+        ----------
+        reference
+            What to find.
+        suffix
+            Key of KINDS; None: of any kind.
 
         Raises
         ------
         InvalidName
             It is not a reference.
         ModelNotFound
-            Nothing has that name.
+            Nothing of the kind has that name.
         CorruptStore
             The listing is damaged.
         StoreUnreachable
             The storage does not answer.
         """
-        wanted = parse_reference(reference)
+        found = self._resolved(parse_reference(reference))
+        if suffix not in (None, found.suffix):
+            here, there = ("controller", "model")[:: 1 if suffix == Checkpoint.SUFFIX else -1]
+            raise ModelNotFound(f"{there}: {found} is a {here}; name it in `{here}`")
+        return found
+
+    def _resolved(self, wanted: Reference) -> ModelVersion:
         # A model of the root is found without reading the aliases, which may be damaged.
         if wanted.version is not None or self._versions(wanted.name):
             return self._find(wanted)
@@ -231,11 +256,11 @@ class ModelStore:
         except ModelNotFound as error:
             raise ModelNotFound(f"alias {wanted.name} stands for {target}: {error}") from error
 
-    def manifest(self, reference: str) -> Manifest:
+    def manifest(self, reference: str) -> Published:
         """Read the manifest of a reference, its digest checked; errors as `load`."""
-        version = self.resolve(reference)
+        version = self.resolve(reference, None)
         if version.digest not in self._manifests:
-            self._manifests[version.digest] = self.load(version.reference).manifest
+            self._manifests[version.digest] = self._content(version).manifest
         return self._manifests[version.digest]
 
     def load(self, reference: str) -> Checkpoint:
@@ -249,21 +274,33 @@ class ModelStore:
         CorruptCheckpoint
             The file is damaged; the message names it, its state and the expected one.
         """
-        version = self.resolve(reference)
-        checkpoint = Checkpoint.from_bytes(self._read(version), version.file)
-        stated = checkpoint.manifest.name, checkpoint.manifest.version
+        found = self._content(self.resolve(reference))
+        assert isinstance(found, Checkpoint)
+        return found
+
+    def controller(self, reference: str) -> PublishedController:
+        """Read a published controller; errors as `load`."""
+        found = self._content(self.resolve(reference, PublishedController.SUFFIX))
+        assert isinstance(found, PublishedController)
+        return found
+
+    def _content(self, version: ModelVersion) -> Content:
+        content = KINDS[version.suffix].from_bytes(self._read(version), version.file)
+        stated = content.manifest.name, content.manifest.version
         if stated != (version.name, version.version):
             raise CorruptCheckpoint(version.file, f"the manifest of {stated[0]}@{stated[1]}", f"that of {version}")
-        return checkpoint
+        return content
 
-    def verify(self, reference: str) -> GoldenErrors:
-        """Load, and design the golden case on a CPU; errors as `load`, and GoldenMismatch."""
-        checkpoint = self.load(reference)
-        return checkpoint.golden.check(Model.on("cpu", checkpoint.parameters))
+    def verify(self, reference: str) -> GoldenErrors | None:
+        """Read a version, and design the golden case of a model on a CPU; errors as `load`, and GoldenMismatch."""
+        content = self._content(self.resolve(reference, None))
+        if not isinstance(content, Checkpoint):
+            return None
+        return content.golden.check(Model.on("cpu", content.parameters))
 
-    def list(self) -> list[ModelVersion]:
-        """List the sound versions by name, ascending; `broken` has the others."""
-        return [version for version in self._all_layers() if self._fault(version) is None]
+    def list(self, suffix: str = Checkpoint.SUFFIX) -> list[ModelVersion]:
+        """List the sound versions of models, or of another kind, by name, ascending; `broken` has the others."""
+        return [item for item in self._all_layers() if item.suffix == suffix and self._fault(item) is None]
 
     def versions(self, name: str) -> builtins.list[ModelVersion]:
         """List the root's versions of a name, ascending, sound or not."""
@@ -319,7 +356,7 @@ class ModelStore:
             matched = _FILE.fullmatch(file)
             version = version_of(matched[1]) if matched else None
             if matched and version is not None:
-                found[version] = ModelVersion(name, version, f"sha256:{matched[2]}", bundled)
+                found[version] = ModelVersion(name, version, f"sha256:{matched[2]}", bundled, matched[3])
         return sorted(found.values(), key=lambda item: item.version)
 
     def _find(self, wanted: Reference) -> ModelVersion:
@@ -396,7 +433,7 @@ class ModelStore:
             if target.version is None and target.name in aliases:
                 raise InvalidName(f"alias target: {reference!r} is itself an alias; give a model or a version")
             resolved = self._find(target)
-            self.load(resolved.reference)  # raises for a damaged version
+            self._content(resolved)  # raises for a damaged version
             aliases[alias] = str(target)
         return resolved
 

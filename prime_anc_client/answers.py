@@ -18,6 +18,10 @@ _SHARES = ("feedforward_noise_reduction_db", "feedback_noise_reduction_db", "pla
 Json = Mapping[str, Any]
 
 
+# A controller that runs: as `Client.hybrid` returns it, or the name of a published one.
+Running = Mapping[str, Any] | str
+
+
 @dataclass(frozen=True, eq=False)
 class PredictionResult:
     """Predicted effect of a filter; fields that may be None are those the service may omit."""
@@ -99,8 +103,8 @@ class DesignResult:
     conditions: tuple[ConditionEffect, ...] = ()
     # Loop, with a feedback path or a controller.
     loop: LoopResult | None = None
-    # Controller beside the filter, of `Client.hybrid`, as requests take it.
-    controller: Mapping[str, Any] | None = None
+    # Controller beside the filter, of `Client.hybrid` or of the request, as requests take it.
+    controller: Running | None = None
     # Loops of all plants by label, of `Client.hybrid`.
     plants: Mapping[str, LoopResult] = field(default_factory=dict)
 

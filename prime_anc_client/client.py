@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from typing import Any, Literal, TypeVar, overload
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from prime_anc_client import answers
-from prime_anc_client.answers import DesignResult, EvaluationResult, Realisation
+from prime_anc_client.answers import DesignResult, EvaluationResult, Realisation, Running
 from prime_anc_client.calibration import CalibrationResult, DriveTake, Sign, Take, read_calibration
 from prime_anc_client.errors import NotReached, Refused, UnknownAnswer, from_answer
 from prime_anc_client.options import EXPORT, FILTER, REFINEMENT, SYNTHESIS, UPDATES, given, takes_options
@@ -70,7 +70,7 @@ class Item:
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
-        controller: Mapping[str, Any] | None = None,
+        controller: Running | None = None,
         **options: Any,
     ) -> None:
         self.condition = Condition(primary, secondary, coherence, feedback)
@@ -160,7 +160,7 @@ class Client:
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
-        controller: Mapping[str, Any] | None = None,
+        controller: Running | None = None,
         deadline_ms: float | None = None,
         **options: Any,
     ) -> DesignResult:
@@ -178,7 +178,7 @@ class Client:
         reference_psd
             Spectrum of the expected noise, mean square per bin; default: the model's.
         controller
-            Feedback controller that runs beside the filter, as `hybrid` returns it.
+            Feedback controller that runs beside the filter: a published one's name, or one as `hybrid` returns it.
         deadline_ms
             Time after which the answer is no longer needed.
         **options
@@ -206,7 +206,7 @@ class Client:
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
-        controller: Mapping[str, Any] | None = None,
+        controller: Running | None = None,
         deadline_ms: float | None = None,
         **options: Any,
     ) -> DesignResult:
@@ -249,7 +249,8 @@ class Client:
             With its `controller`; requests about the filter include it.
         """
         one = Condition(primary, secondary, coherence, feedback)
-        body = _alone(one, given(options, REFINEMENT) | _psd(reference_psd) | _running(controller))
+        wishes = {} if controller is None else {"controller": dict(controller)}
+        body = _alone(one, given(options, REFINEMENT) | _psd(reference_psd) | wishes)
         if stability_only:
             names = ("primary", "secondary", "coherence", "uncertainty", "feedback")
             conditions = [{name: body.pop(name) for name in names if name in body}]
@@ -265,7 +266,7 @@ class Client:
         conditions: Sequence[Condition],
         *,
         reference_psd: ArrayLike | None = None,
-        controller: Mapping[str, Any] | None = None,
+        controller: Running | None = None,
         deadline_ms: float | None = None,
         **options: Any,
     ) -> DesignResult:
@@ -368,7 +369,7 @@ class Client:
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
-        controller: Mapping[str, Any] | None = None,
+        controller: Running | None = None,
         deadline_ms: float | None = None,
         **options: Any,
     ) -> EvaluationResult:
@@ -397,7 +398,7 @@ class Client:
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
-        controller: Mapping[str, Any] | None = None,
+        controller: Running | None = None,
         deadline_ms: float | None = None,
         **options: Any,
     ) -> VerificationResult:
@@ -446,7 +447,7 @@ class Client:
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
-        controller: Mapping[str, Any] | None = None,
+        controller: Running | None = None,
         deadline_ms: float | None = None,
         **options: Any,
     ) -> Realisation: ...
@@ -463,7 +464,7 @@ class Client:
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
-        controller: Mapping[str, Any] | None = None,
+        controller: Running | None = None,
         deadline_ms: float | None = None,
         **options: Any,
     ) -> bytes: ...
@@ -480,7 +481,7 @@ class Client:
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
-        controller: Mapping[str, Any] | None = None,
+        controller: Running | None = None,
         deadline_ms: float | None = None,
         **options: Any,
     ) -> Realisation | bytes:
@@ -501,7 +502,7 @@ class Client:
         return _parse(answers.read_realisation, answer) if file is None else answer.content
 
     def _design(self, path: str, body: Mapping[str, Any], deadline_ms: float | None) -> DesignResult:
-        return _parse(answers.read_design, self._post(path, body, deadline_ms))
+        return _beside(_parse(answers.read_design, self._post(path, body, deadline_ms)), body)
 
     def _design_items(
         self, path: str, items: Sequence[Item], options: Mapping[str, Any], deadline_ms: float | None
@@ -511,7 +512,10 @@ class Client:
         found = _parse(answers.read_items, self._send_body(path, body, deadline_ms, _JSON))
         if len(found) != len(items):
             raise UnknownAnswer(f"{len(found)} answers came for {len(items)} items")
-        return found
+        return [
+            item if isinstance(item, Refused) else _beside(item, body)
+            for item, body in zip(found, requests, strict=True)
+        ]
 
     def _post(
         self, path: str, body: Mapping[str, Any], deadline_ms: float | None, accept: str = _JSON
@@ -572,9 +576,16 @@ def _psd(reference_psd: ArrayLike | None) -> dict[str, Any]:
     return {} if reference_psd is None else {"reference_psd": np.asarray(reference_psd)}
 
 
-def _running(controller: Mapping[str, Any] | None) -> dict[str, Any]:
+def _running(controller: Running | None) -> dict[str, Any]:
     """Build the field of a controller that runs."""
-    return {} if controller is None else {"controller": dict(controller)}
+    if controller is None:
+        return {}
+    return {"controller": controller if isinstance(controller, str) else dict(controller)}
+
+
+def _beside(made: DesignResult, body: Mapping[str, Any]) -> DesignResult:
+    """Return a design with the controller of its request, unless the answer has one."""
+    return made if made.controller is not None else replace(made, controller=body.get("controller"))
 
 
 def _alone(condition: Condition, fields: Mapping[str, Any]) -> dict[str, Any]:

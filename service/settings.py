@@ -33,6 +33,7 @@ class Settings(BaseSettings):
         cli_prog_name="python -m service",
         cli_kebab_case=True,
         cli_hide_none_type=True,
+        cli_implicit_flags=True,
     )
 
     host: str = "127.0.0.1"

@@ -115,7 +115,7 @@ class Cases:
         model = model_with(self.learnt(left_out))
         posed = [(pair, problem(pair.primary, pair.secondary, latency_samples=latency)) for pair in self.persons]
         others = [item for pair, item in posed if pair.listener not in left_out]
-        controller = design_for_all(others, OPTIONS, model, options_at(latency))
+        controller, _ = design_for_all(others, OPTIONS, model, options_at(latency))
         rows = []
         for pair, item in posed:
             if pair.listener in left_out:

@@ -7,9 +7,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTRACTS = ROOT / "pyproject.toml"
-PACKAGES = (
-    "synthesis", "hardware", "measurement", "model_store", "service", "training", "benchmarks", "prime_anc_client",
-)  # fmt: skip
 LOADS_LIBRARY = ROOT / "synthesis" / "backends" / "cpu"
 SYNTHESIS = sorted(file for file in (ROOT / "synthesis").rglob("*.py") if LOADS_LIBRARY not in file.parents)
 

@@ -106,7 +106,6 @@ class Configuration(BaseModel):
         description="original measurements only, or also the three variants of the secondary path"
     )
     store: Path | None = Field(None, description="model store to publish trained models in (default: none)")
-    resume: Path | None = Field(None, description="Parquet file of a finished run whose rows this run starts with")
     engine: Literal["processes", "ray"] = Field(
         "processes", description="where tasks run: in processes of this machine or on a Ray cluster"
     )

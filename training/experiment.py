@@ -12,14 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 
+import numpy as np
 import pandas as pd
 import torch
 from joblib import Parallel, delayed, parallel_config
 
+from hardware.plants import GAINS_DB
 from model_store.manifest import Scores
 from model_store.store import ModelStore
 from synthesis.bands import nominal_hz
-from synthesis.conventions import N_TAPS
+from synthesis.controller import Controller, judge
+from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.design import predict_all
 from synthesis.errors import SynthesisError
 from synthesis.model import Model
@@ -27,6 +30,7 @@ from synthesis.types import Paths, Problem
 from training.checkpoints import make_checkpoint, mean_figures, model_name
 from training.config import Configuration
 from training.data import Data, Split, open_data
+from training.datasets.path_pairs import PathPair
 from training.measurements import Measurements
 from training.methods import (
     BY_RECORDING,
@@ -34,6 +38,7 @@ from training.methods import (
     METHODS,
     PER_NOISE,
     Designer,
+    Filter,
     SupportSet,
     chosen_methods,
     measured_paths,
@@ -76,8 +81,6 @@ def run(configuration: Configuration) -> str:
     tasks = list_tasks(data, methods, splits)
     folder = RunFolder(configuration.out)
     with exclusive(configuration.out):
-        if configuration.resume is not None:
-            folder.resume(configuration.resume, data.settings())
         start = {"options": configuration.model_dump(mode="json"), "environment": environment(data.device)}
         folder.open(data.settings(), start)
         announce(data, methods, splits)
@@ -178,7 +181,9 @@ def score_method(
         filters = list(designer.filters(measurements, index, updates))
         if not filters:
             continue
-        scores = score(measurements.pairs[index], torch.stack([item.taps for item in filters]))
+        pair = measurements.pairs[index]
+        controllers = [item.controller for item in filters]
+        scores = score(pair, torch.stack([item.taps for item in filters]), controllers)
         paths = measured_paths(measurements, index)
         for made, scored in zip(filters, scores, strict=True):
             yield {
@@ -189,7 +194,8 @@ def score_method(
                 "profile": made.profile,
                 "paths": "true" if method.true_paths else "estimated",
                 **figure_columns(scored),
-                **predictions(model, paths, made.taps),
+                **predictions(model, paths, made),
+                **({} if made.controller is None else {"stable": is_stable(made.controller, pair)}),
                 "core_ms": made.core_ms,
                 "device": device,
             }
@@ -219,12 +225,19 @@ def figure_columns(score: Score) -> Row:
     return values | {f"band_{nominal_hz(n):g}_db": value for n, value in zip(SCORED_BANDS, bands, strict=True)}
 
 
-def predictions(model: Model, paths: Paths, taps: torch.Tensor) -> Row:
+def is_stable(controller: Controller, pair: PathPair) -> bool:
+    """Return whether the loop on a true secondary path is stable at the levels that designs answer for."""
+    plant = np.fft.rfft(pair.secondary, DESIGN_N_FFT)
+    return all(judge(controller, 10 ** (gain_db / 20) * plant).stable for gain_db in GAINS_DB)
+
+
+def predictions(model: Model, paths: Paths, made: Filter) -> Row:
     """Predicted figures, with the coherence and without; none of filters that the core cannot hold."""
-    if taps.shape != (N_TAPS,):
+    if made.taps.shape != (N_TAPS,):
         return {}
-    problems = [Problem((paths,)), Problem((Paths(paths.primary, paths.secondary),))]
-    informed, blind = predict_all(problems, [taps.float().numpy()] * 2, model)
+    both = (paths, Paths(paths.primary, paths.secondary))
+    problems = [Problem((item,), controller=made.controller) for item in both]
+    informed, blind = predict_all(problems, [made.taps.float().numpy()] * 2, model)
     if isinstance(informed, SynthesisError) or isinstance(blind, SynthesisError):
         return {}
     return {

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from synthesis.bands import nominal_hz
-from training.report import DESIGN, Section, as_design, in_order, on_true_paths
+from training.report import DESIGN, Section, as_design, in_order
 from training.rows import PER_NOISE, DesignRow
 from training.scoring import SCORED_BANDS
 
@@ -29,7 +29,7 @@ MAIN = (
     DesignRow("wmmse", 3, "paper"), DesignRow("e2e_cfg"), DesignRow("fomaml"), DesignRow("iterative_fir"),
 )  # fmt: skip
 
-# Methods and profiles in figures of quality against cost, in order of priority.
+# Methods and profiles over core time, in order of priority.
 TRAILS = (
     ("prime-log", "fast"), ("prime", "paper"), ("wmmse", "paper"), ("fir_wiener", "fast"), ("wmmse", "fast"),
     ("prime", "fast"), ("ratio_base_full_band", "paper"), ("iterative_fir", ""), ("fxnlms", ""),
@@ -37,8 +37,6 @@ TRAILS = (
     ("selective", ""), ("generative", ""), ("projected_ratio", ""), ("fxlms", ""),
 )  # fmt: skip
 N_TRAILS = 8
-# Lower limit of a logarithmic axis.
-LEAST_AMP_DB = 1e-3
 
 # Okabe and Ito's palette without its yellow; shape and line distinguish methods of one colour.
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
@@ -58,7 +56,7 @@ BANDS = {f"band_{nominal_hz(n):g}_db": nominal_hz(n) for n in SCORED_BANDS}
 
 
 def draw(found: Sequence[Section], per_noise: pd.DataFrame, folder: Path) -> None:
-    """Draw the figures per window; those over updates and cost use the largest group of conditions.
+    """Draw the figures per window; those over updates and time use the largest group of conditions.
 
     Parameters
     ----------
@@ -75,17 +73,13 @@ def draw(found: Sequence[Section], per_noise: pd.DataFrame, folder: Path) -> Non
         apart = [section for section in window_sections if section.conditions != "all"]
         figures = {
             "noise_reduction_per_band": plot_bands(apart, per_noise),
-            "predicted_against_scored": plot_prediction(apart[0]),
             "gauss_newton_starts": plot_starts(window_sections[0]),
-            "pareto": plot_pareto(window_sections[0]),
             "quality_against_core_time": plot_core_time(window_sections[0]),
         }
         suffix = f"_window{window}" if len(windows) > 1 else ""
         for name, figure in figures.items():
             if figure is not None:
                 save(figure, folder / f"{name}{suffix}.png")
-        for listener in sorted(apart[0].rows.listener.unique()):
-            save(plot_listener(apart[0], listener), folder / f"listeners{suffix}" / f"{listener}.png")
 
 
 def plot_bands(groups: Sequence[Section], per_noise: pd.DataFrame) -> Figure:
@@ -108,31 +102,6 @@ def plot_bands(groups: Sequence[Section], per_noise: pd.DataFrame) -> Figure:
         axes.set_title(section.title("Held-out listeners"), fontsize=10)
         axes.set_ylabel("noise reduction (dB)\npositive is quieter")
     grid[-1, 0].set_xlabel("one-third octave (Hz); grey ground: the bands that NR counts")
-    return _with_legend(figure, handles)
-
-
-def plot_prediction(section: Section) -> Figure:
-    """Plot predicted against scored NR, one dot per ear; with and without a coherence."""
-    titles = {
-        "predicted_noise_reduction_db": "with the calibration's coherence",
-        "predicted_blind_noise_reduction_db": "without a coherence",
-    }
-    figure, grid = _panels(len(titles), 1)
-    handles: dict[str, Any] = {}
-    for axes, (column, title) in zip(grid[:, 0], titles.items(), strict=True):
-        axes.axhline(0, color="0.4", lw=0.8, zorder=1)
-        for design in _chosen(section):
-            rows = section.designs[design].dropna(subset=[column])
-            colour, marker = style(design.method)
-            error = rows[column] - rows.noise_reduction_db
-            face = colour if design.k == 0 else "none"
-            (line,) = axes.plot(rows.noise_reduction_db, error, marker, ms=4, mfc=face, mec=colour, mew=0.7)
-            if len(rows):
-                handles[section.name(design)] = line
-        axes.set(ylabel="predicted - scored NR (dB)", title=title)
-        axes.grid(color="0.92")
-    grid[-1, 0].set_xlabel("scored NR (dB)")
-    figure.suptitle(section.title("Prediction against score, an ear a dot"), fontsize=10)
     return _with_legend(figure, handles)
 
 
@@ -176,60 +145,12 @@ def plot_core_time(section: Section) -> Figure | None:
         for line in trails(core_ms):
             handles |= _trail(axes, line, [(core_ms[design], means[design].iloc[0]) for design in line])
         axes.set(xlabel="core time (ms)", title=str(device))
-        _log_axis(axes)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.grid(color="0.92")
     grid[0, 0].set_ylabel("NR (dB), mean over splits")
     figure.suptitle(section.title("Quality against core time; numbers: last K"), fontsize=10)
     return _with_legend(figure, handles)
-
-
-def plot_pareto(section: Section) -> Figure:
-    """Plot NR against AMP and control RMS, updates of a method joined, the Pareto front in grey."""
-    costs = {"amplification_db": "AMP (dB), 50 Hz-8 kHz", "control_rms": "control RMS (reference: 0.05)"}
-    means, _ = section.means(["noise_reduction_db", *costs])
-    fair = [design for design, rows in section.designs.items() if not on_true_paths(design, rows)]
-    figure, grid = _panels(1, 2)
-    handles: dict[str, Any] = {}
-    for axes, (column, title) in zip(grid[0], costs.items(), strict=True):
-        least = LEAST_AMP_DB if column == "amplification_db" else 0.0
-        points = {design: (max(mean[column], least), mean["noise_reduction_db"]) for design, mean in means.items()}
-        front = pareto_front([points[design] for design in fair])
-        axes.step(*zip(*front, strict=True), where="post", color="0.8", lw=4, zorder=0)
-        for line in trails(section.designs):
-            handles |= _trail(
-                axes, line, [points[item] for item in line], "" if line[0] in fair else " (true paths)"
-            )
-        axes.set_xlabel(title)
-        axes.grid(color="0.92")
-    _log_axis(grid[0, 0])
-    grid[0, 0].set_ylabel("NR (dB), mean over splits")
-    figure.suptitle(section.title("Numbers: last K; grey: front of all designs without true paths"), fontsize=10)
-    return _with_legend(figure, handles)
-
-
-def plot_listener(section: Section, listener: str) -> Figure:
-    """Plot NR per band of a held-out listener's ears."""
-    rows = section.rows[section.rows.listener == listener]
-    ears = sorted(rows.ear.unique())
-    figure, grid = _panels(1, len(ears))
-    handles: dict[str, Any] = {}
-    for axes, ear in zip(grid[0], ears, strict=True):
-        part = Section(section.window, section.conditions, rows[rows.ear == ear])
-        means, _ = part.means(list(BANDS))
-        for design in _chosen(part):
-            handles[part.name(design)] = _band_line(axes, design, means[design])
-        axes.set(title=f"{ear}, fit {', '.join(sorted(part.rows.fit.unique()))}", xlabel="one-third octave (Hz)")
-    grid[0, 0].set_ylabel("noise reduction (dB)")
-    figure.suptitle(section.title(f"{listener}, {rows['split'].nunique()} splits held out"), fontsize=10)
-    return _with_legend(figure, handles)
-
-
-def pareto_front(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the (cost, gain) points that no other point beats in both, by rising cost."""
-    front: list[tuple[float, float]] = []
-    for cost, gain in sorted(points, key=lambda point: (point[0], -point[1])):
-        if not front or gain > front[-1][1]:
-            front.append((cost, gain))
-    return front
 
 
 def trails(designs: Iterable[DesignRow]) -> list[list[DesignRow]]:
@@ -260,7 +181,6 @@ def style(method: str) -> tuple[str, str]:
 
 def save(figure: Figure, file: Path) -> None:
     """Write a figure and close it."""
-    file.parent.mkdir(exist_ok=True)
     figure.savefig(file, dpi=130)
     plt.close(figure)
 
@@ -294,13 +214,7 @@ def _band_line(axes: Axes, design: DesignRow, bands_db: pd.Series) -> Any:
     return line
 
 
-def _log_axis(axes: Axes) -> None:
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.grid(color="0.92")
-
-
-def _trail(axes: Axes, line: list[DesignRow], points: list[tuple[float, float]], note: str = "") -> dict[str, Any]:
+def _trail(axes: Axes, line: list[DesignRow], points: list[tuple[float, float]]) -> dict[str, Any]:
     """Draw one method's points joined, with the last K; return the legend's entry."""
     method, last = line[0].method, line[-1]
     colour, marker = style(method)
@@ -308,4 +222,4 @@ def _trail(axes: Axes, line: list[DesignRow], points: list[tuple[float, float]],
     (handle,) = axes.plot(*zip(*points, strict=True), marker=marker, color=colour, ms=6, lw=1, ls=dashes)
     if last.k:
         axes.annotate(str(last.k), points[-1], (5, 3), textcoords="offset points", fontsize=8, color=colour)
-    return {method + (f" + GN, {last.profile}" if last.k else "") + note: handle}
+    return {method + (f" + GN, {last.profile}" if last.k else ""): handle}

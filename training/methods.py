@@ -9,31 +9,35 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hardware.hybrid import design_for_all, design_hybrid
 from hardware.realise import Target
+from synthesis.controller import Controller
 from synthesis.design import design
 from synthesis.generator_config import GeneratorConfig, Realisation
 from synthesis.methods import STARTS
 from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths, ControlFilter
+from synthesis.plausibility import SupportPrior
 from synthesis.profiles import PROFILES, profile_for_resolution
 from synthesis.start.generator import Generator
-from synthesis.types import DesignOptions, ModelParameters, Paths, Problem
+from synthesis.types import Design, DesignOptions, ModelParameters, Paths, Problem
 from synthesis.update import refine
 from training.baselines.adaptive import FxLms, FxNlms, WeightedFxLms
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
-from training.baselines.e2e_cfg import E2eCfg
+from training.baselines.e2e_cfg import LEARNING_RATE, E2eCfgNetwork
 from training.baselines.fomaml import N_POOLED_UPDATES, Fomaml
-from training.baselines.generative import N_UPDATES, GenerativeFixedFilter
+from training.baselines.generative import N_UPDATES, fit_generative
 from training.baselines.iterative_fir import IterativeFir
-from training.baselines.output_controls import OUTPUT_CONTROLS, OutputControl
+from training.baselines.network_training import FilterNetwork, NetworkMethod
+from training.baselines.output_controls import OUTPUT_CONTROLS, output_control
 from training.baselines.realised import IndividualRealisation, SupportSharedRealisation
 from training.baselines.selective import SelectiveFixedFilter
 from training.baselines.wmmse import SupportSharedWmmse, WmmsePcg
@@ -45,6 +49,7 @@ from training.rows import PER_NOISE, RunFolder
 from training.scoring import START_SAMPLES
 from training.trainer import GroupTrainer, ReportUpdate, save_state
 from training.training_set import TrainingSet
+from training.wearing import wearing_of
 
 # Profiles and numbers of Gauss-Newton updates that get a row beside the filter without updates.
 Updates = tuple[tuple[str, int], ...]
@@ -53,6 +58,9 @@ TO_THREE: Updates = tuple((profile, k) for profile in ("paper", "fast") for k in
 TO_FOUR: Updates = tuple((profile, k) for profile in ("paper", "fast") for k in (1, 2, 3, 4))
 # A subset, because every ear has two dozen calibrations.
 BY_RECORDING: Updates = (("paper", 3), ("fast", 1), ("fast", 3))
+
+# Of filters beside a controller, whose designs take longest.
+CONTROLLED: Updates = (("fast", 3),)
 
 TIMED_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
 
@@ -67,6 +75,8 @@ class Filter:
     profile: str
     # Time of the design with resident paths.
     core_ms: float
+    # What runs beside it on the error microphone.
+    controller: Controller | None = None
 
 
 class Designer(Protocol):
@@ -87,9 +97,12 @@ class Served:
     method: str
     # Ceiling without updates; updates of `fast` have the service's default, those of `paper` none.
     max_gain_db: float = np.inf
+    # What runs beside all filters.
+    controller: Controller | None = None
 
     @cached_property
-    def _model(self) -> Model:
+    def model(self) -> Model:
+        """Return the model on the core."""
         return Model.on("cpu", self.parameters)
 
     def filters(self, measurements: Measurements, index: int, updates: Updates) -> Iterator[Filter]:
@@ -98,10 +111,21 @@ class Served:
         for profile, k in (("", 0), *updates):
             name = profile_for_resolution(profile or "fast", measurements.window)
             ceiling_db = self.max_gain_db if not k else DEFAULT_MAX_GAIN_DB if profile == "fast" else np.inf
-            options = DesignOptions(self.method, k, name)
-            made = design(Problem((paths,), max_gain_db=ceiling_db), options, self._model)
+            problem = Problem((paths,), max_gain_db=ceiling_db, controller=self.controller)
+            made, controller = self._designed(problem, DesignOptions(self.method, k, name))
             core_ms = sum(made.times_ms.get(stage, 0.0) for stage in TIMED_STAGES)
-            yield Filter(torch.from_numpy(made.taps), k, profile, core_ms)
+            yield Filter(torch.from_numpy(made.taps), k, profile, core_ms, controller)
+
+    def _designed(self, problem: Problem, options: DesignOptions) -> tuple[Design, Controller | None]:
+        return design(problem, options, self.model), self.controller
+
+
+class ServedHybrid(Served):
+    """A method of the service, with a controller for each ear (`POST /hybrid`)."""
+
+    def _designed(self, problem: Problem, options: DesignOptions) -> tuple[Design, Controller]:
+        made = design_hybrid(problem, options, self.model)
+        return made.design, made.controller
 
 
 class Baseline(Protocol):
@@ -219,6 +243,12 @@ class SupportSet:
         """Return the parameters of a model whose generator is unused."""
         return self.parameters(Generator(layout or GeneratorConfig.prime_log()))
 
+    def worn(self) -> ModelParameters:
+        """Return the same with the support's changes by wearing, which plants of a controller need."""
+        support = SupportPrior(self.measurements.support_statistics(self.listeners))
+        wearing = wearing_of(self.data.configuration.data, self.data.dataset, self.listeners)
+        return replace(self.untrained(), support=support, wearing=wearing)
+
     def training_set(self, config: TrainingConfig) -> TrainingSet:
         """Return cases and mixtures of the support."""
         return self.data.training_set(self.measurements, self.listeners, config, self.split)
@@ -227,15 +257,6 @@ class SupportSet:
         """Return training set and configuration of `prime`, which fitted methods share."""
         config = self.data.configuration.training("prime")
         return self.training_set(config), config
-
-    def network_options(self) -> dict[str, Any]:
-        """Return the options that all trained baselines share."""
-        return {
-            "seed": self.seed,
-            "n_fft": self.data.dataset.n_fft,
-            "state_file": self.folder.state_file(self.name),
-            "progress": progress_line(self.name),
-        }
 
     def generator(self, method: str) -> Generator:
         """Return the trained generator of a method for this split and seed, training it if missing."""
@@ -334,11 +355,22 @@ def _adaptive(method: Baseline) -> Method:
     return Method(lambda s: Designed(method, true_paths=True), true_paths=True)
 
 
-def _network(fit: Callable[..., Baseline], **options: Any) -> Method:
+def _network(name: str, build: Callable[[int], FilterNetwork], **changes: Any) -> Method:
     def fitted(s: SupportSet) -> Designer:
         training_set, config = s.standard()
         loss = objective(config, s.measurements, s.data.device)
-        return Designed(fit(training_set, loss, config, **options, **s.network_options()))
+        return Designed(
+            NetworkMethod.fit(
+                name,
+                lambda: build(s.data.dataset.n_fft),
+                training_set,
+                loss,
+                config.model_copy(update=changes),
+                seed=s.seed,
+                state_file=s.folder.state_file(s.name),
+                progress=progress_line(s.name),
+            )
+        )
 
     return Method(fitted, rests_on="seed")
 
@@ -366,15 +398,9 @@ def _fomaml(s: SupportSet) -> Designer:
 
 
 def _generative(s: SupportSet) -> Designer:
-    return Designed(
-        GenerativeFixedFilter.fit(
-            s.standard()[0],
-            s.psd,
-            seed=s.seed,
-            n_updates=s.data.configuration.updates or N_UPDATES,
-            progress=progress_line(s.name),
-        )
-    )
+    n_updates = s.data.configuration.updates or N_UPDATES
+    progress = progress_line(s.name)
+    return Designed(fit_generative(s.standard()[0], s.psd, seed=s.seed, n_updates=n_updates, progress=progress))
 
 
 def _shuffled_phase(s: SupportSet) -> Designer:
@@ -384,6 +410,15 @@ def _shuffled_phase(s: SupportSet) -> Designer:
 
 def _path_independent(s: SupportSet) -> Designer:
     return Designed(PathIndependentCorrection.fit(s.standard()[0], s.generator("prime")))
+
+
+def _hybrid_shared(s: SupportSet) -> Designer:
+    parameters, measured = s.worn(), s.measurements
+    indices = [n for n in measured.indices(s.listeners) if measured.pairs[n].condition == "original"]
+    ears = [Problem((measured_paths(measured, index),)) for index in indices]
+    options = DesignOptions("wmmse", 3, profile_for_resolution("fast", measured.window))
+    controller, _ = design_for_all(ears, options, Model.on("cpu", parameters))
+    return Served(parameters, "wmmse", DEFAULT_MAX_GAIN_DB, controller)
 
 
 def _realised(target: Target, name: str) -> dict[str, Method]:
@@ -410,15 +445,17 @@ METHODS: Mapping[str, Method] = {
     **{name: _served(name) for name in STARTS},
     "wmmse_shared": _fixed(SupportSharedWmmse.fit),
     **{name: method for name, method in ON_HARDWARE.items() if name.endswith("_shared")},
+    "hybrid_shared": Method(_hybrid_shared, CONTROLLED, "split"),
     "fomaml": Method(_fomaml, TO_THREE, "split"),
     "selective": _fixed(SelectiveFixedFilter.fit),
     "generative": Method(_generative, rests_on="seed"),
-    "e2e_cfg": _network(E2eCfg.fit),
+    "e2e_cfg": _network("e2e_cfg", E2eCfgNetwork, learning_rate=LEARNING_RATE),
     **{name: _generator(name, recipe) for name, recipe in RECIPES.items()},
-    **{name: _network(OutputControl.fit, control=name) for name in OUTPUT_CONTROLS},
+    **{name: _network(name, partial(output_control, name)) for name in OUTPUT_CONTROLS},
     "prime_shuffled_phase": Method(_shuffled_phase, rests_on="seed", needs_generator=True),
     "prime_path_independent": Method(_path_independent, rests_on="seed", needs_generator=True),
     "wmmse": _served("wmmse"),
+    "hybrid": Method(lambda s: ServedHybrid(s.worn(), "wmmse", DEFAULT_MAX_GAIN_DB), CONTROLLED, "split"),
     **{f"wmmse_pcg_{n_iterations}": _pcg(n_iterations) for n_iterations in (32, 64, 128, 256, 512, 1024, 2048)},
     **{name: method for name, method in ON_HARDWARE.items() if not name.endswith("_shared")},
     "iterative_fir": Method(lambda s: Designed(IterativeFir(s.psd.cpu()))),

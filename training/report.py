@@ -1,7 +1,7 @@
 """Tables and figures of an experiment from its rows alone: `python -m training.report RUN [OUT]`.
 
-RUN is the folder of a run or a file like its `rows.parquet` (`docs/results/*.parquet`). `tables.md`, `splits.md` and
-the figures are written into OUT (default: the folder). From top to bottom: rows -> checked rows -> sections (one
+RUN is the folder of a run or a file like its `rows.parquet` (`docs/results/*.parquet`). `tables.md` and the figures
+are written into OUT (default: the folder). From top to bottom: rows -> checked rows -> sections (one
 window, one group of conditions) -> tables -> figures.
 
 Means are the paper's: over ears, conditions and seeds within a listener, over listeners within a split, over
@@ -162,7 +162,6 @@ def write_report(run: Path, out: Path | None = None) -> str:
         parts += [f"## {section.title('Tables')}", *section_tables(section)]
     text = "\n\n".join(part for part in parts if part) + "\n"
     (out / "tables.md").write_text(text)
-    (out / "splits.md").write_text("\n\n".join(every_split(section) for section in found) + "\n")
     figures.draw(found, rows[rows.method == PER_NOISE], out)
     return text
 
@@ -277,7 +276,6 @@ def section_tables(section: Section) -> list[str]:
         starts(section),
         pairs(section),
         f"### {section.title('All designs')}\n\n{markdown(quality(section))}",
-        *loose_fits(section),
         predictions(section),
         by_each_split(section),
     ]
@@ -366,6 +364,7 @@ def quality(section: Section, designs: Sequence[DesignRow] | None = None) -> pd.
                 **{title: mean[column] for column, title in COLUMNS.items() if title != "NR dB"},
                 "loudest band above 8.9 kHz": group.worst_high_band_db.max(),
                 "ears above +3 dB there, %": 100 * mean["loud_high_band"],
+                **({"unstable": int((group.stable == False).sum())} if "stable" in group else {}),  # noqa: E712
                 **counts(group),
             }
         )
@@ -464,17 +463,6 @@ def predictions(section: Section) -> str | None:
     )
 
 
-def loose_fits(section: Section) -> Iterator[str]:
-    """Tabulate all designs on ears with a slightly loose fit, and with a loose fit."""
-    for fit in ("slightly loose", "loose"):
-        group = section.rows[section.rows.fit == fit]
-        if len(group):
-            title = section.title(
-                f"{fit.capitalize()} fit only: {', '.join(sorted(set(group.listener + ' ' + group.ear)))}"
-            )
-            yield f"### {title}\n\n{markdown(quality(Section(section.window, section.conditions, group)))}"
-
-
 def by_each_split(section: Section) -> str:
     """Tabulate NR and AMP of all designs (lines) in all splits (columns)."""
     means = split_means(section.rows, ["noise_reduction_db", "amplification_db"])
@@ -482,18 +470,6 @@ def by_each_split(section: Section) -> str:
     table = cells.unstack("split").sort_index(axis=1).reindex(list(section.designs)).fillna("")
     table.insert(0, "design", [section.name(design) for design in section.designs])
     return f"### {section.title('NR / AMP in dB, split by split')}\n\n{markdown(table)}"
-
-
-def every_split(section: Section) -> str:
-    """Tabulate all figures of all designs in all splits."""
-    means = split_means(section.rows, list(COLUMNS)).rename(columns=COLUMNS).reset_index()
-    place = {design: n for n, design in enumerate(section.designs)}
-    designs = [as_design(key) for key in means[DESIGN].itertuples(index=False, name=None)]
-    means.insert(0, "design", [section.name(design) for design in designs])
-    means = means.assign(place=[place[design] for design in designs]).sort_values(["split", "place"])
-    return (
-        f"## {section.title('All figures, split by split')}\n\n{markdown(means.drop(columns=[*DESIGN, 'place']))}"
-    )
 
 
 def by_recording(rows: pd.DataFrame) -> str:

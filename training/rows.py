@@ -116,20 +116,6 @@ class RunFolder:
         except (ValueError, KeyError, TypeError) as error:
             raise RunError(f"{file}: cannot be read as a run's record ({error!r}); delete it") from error
 
-    def resume(self, file: Path, settings: Mapping[str, Any]) -> None:
-        """Add the rows of a finished run to this one; a task that exists is kept.
-
-        Raises
-        ------
-        RunError
-            The file holds a run with other settings.
-        """
-        rows = read_rows(file)
-        check_settings(str(file), rows.attrs["settings"], settings)
-        for name, group in rows.groupby(rows.method + "/" + rows.task, sort=False):
-            if not self.has(str(name)):
-                self.write(str(name), group.dropna(axis=1, how="all"))
-
     def has(self, task: str) -> bool:
         """Return whether the rows of a task (METHOD/TASK) exist."""
         return self._file(task).exists()
@@ -257,7 +243,7 @@ def write_parquet(file: Path, rows: pd.DataFrame) -> None:
         "store_schema": False,
         "write_statistics": False,
     }
-    with _beside(file) as beside, pq.ParquetWriter(beside, table.schema, **options) as writer:
+    with replacing(file) as beside, pq.ParquetWriter(beside, table.schema, **options) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({ATTRS: json.dumps(rows.attrs)})
 
@@ -286,12 +272,12 @@ def read_parquet(file: Path) -> pd.DataFrame:
 
 def write_atomically(file: Path, content: bytes) -> None:
     """Write a file so that a kill leaves the old or the new content."""
-    with _beside(file) as beside:
+    with replacing(file) as beside:
         beside.write_bytes(content)
 
 
 @contextmanager
-def _beside(file: Path) -> Iterator[Path]:
+def replacing(file: Path) -> Iterator[Path]:
     """Yield a file that replaces `file` at the end."""
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_name(f"{file.name}.{os.getpid()}.partial")

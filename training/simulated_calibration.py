@@ -66,7 +66,6 @@ def simulate_calibration(
     probes: Sequence[int] | None = None,
     primary_taps: int = 8192,
     secondary_taps: int = 2048,
-    gain: float = PROBE_GAIN,
     regularisation: float = REGULARISATION,
     snr_db: float | None = None,
     seed: int = 0,
@@ -89,8 +88,6 @@ def simulate_calibration(
         Length of the primary estimate, in samples.
     secondary_taps
         Length of the secondary estimate, in samples.
-    gain
-        Gain g of the second state, not 0.
     regularisation
         Regularisation of the pooled reference autospectrum, over its maximum; not negative.
     snr_db
@@ -112,11 +109,14 @@ def simulate_calibration(
     Raises
     ------
     DatasetError
-        No pair, no probe or a probe that is no recording, a window, gain or regularisation out of range, or an SNR that
-        is no finite number.
+        The takes do not hold a window, or are longer than the recordings.
     """
     chosen = tuple(range(noise_set.n_recordings)) if probes is None else tuple(probes)
-    _check_options(pairs, noise_set, window, chosen, gain, regularisation, snr_db, n_samples)
+    if not FIRST_SAMPLE + window <= n_samples <= noise_set.signals.shape[1]:
+        raise DatasetError(
+            f"calibration: found a window of {window} samples in takes of {n_samples}, expected takes of "
+            f"{FIRST_SAMPLE + window} to {noise_set.signals.shape[1]}"
+        )
     offsets = tuple(window_offsets(window, n_samples))
     probe_frames, probe_spectra = _probe_frames(noise_set, window, chosen, offsets)
     references = [frames.flatten() for frames in probe_frames]
@@ -125,12 +125,12 @@ def simulate_calibration(
         batch = pairs[start : start + _PAIRS_AT_ONCE]
         disturbance = _convolved(_stacked([pair.primary for pair in batch]), probe_spectra, window)
         control = _convolved(_stacked([pair.secondary for pair in batch]), probe_spectra, window)
-        errors = torch.stack([disturbance, disturbance - gain * control], dim=1)
+        errors = torch.stack([disturbance, disturbance - PROBE_GAIN * control], dim=1)
         if snr_db is not None:
             errors = _with_noise(errors, snr_db, [named_seed(seed, pair.name) for pair in batch])
         takes = [
             GainTake(state, reference.numpy(), errors[:, i, probe].numpy())
-            for i, state in enumerate((0.0, gain))
+            for i, state in enumerate((0.0, PROBE_GAIN))
             for probe, reference in enumerate(references)
         ]
         estimates.append(
@@ -161,42 +161,6 @@ def window_offsets(window: int, n_samples: int = LAST_SAMPLE) -> list[int]:
     """Return the first samples of a take's windows, equally spaced in [8192, n_samples - window]."""
     n_offsets = max(MIN_OFFSETS, round(N_OFFSETS * n_samples / LAST_SAMPLE))
     return [round(offset) for offset in np.linspace(FIRST_SAMPLE, n_samples - window, n_offsets).tolist()]
-
-
-def _check_options(
-    pairs: Sequence[PathPair],
-    noise_set: NoiseSet,
-    window: int,
-    probes: tuple[int, ...],
-    gain: float,
-    regularisation: float,
-    snr_db: float | None,
-    n_samples: int,
-) -> None:
-    if not pairs:
-        raise DatasetError("calibration: there is no pair of paths")
-    if not probes or not set(probes) <= set(range(noise_set.n_recordings)):
-        raise DatasetError(
-            f"calibration: found the probes {probes}, expected some of the recordings "
-            f"0 to {noise_set.n_recordings - 1}"
-        )
-    if not FIRST_SAMPLE < n_samples <= noise_set.signals.shape[1]:
-        raise DatasetError(
-            f"calibration: found takes of {n_samples} samples, expected {FIRST_SAMPLE + 1} to "
-            f"{noise_set.signals.shape[1]}"
-        )
-    if not 2 <= window <= n_samples - FIRST_SAMPLE:
-        raise DatasetError(
-            f"calibration: found a window of {window} samples, expected 2 to {n_samples - FIRST_SAMPLE}"
-        )
-    if not np.isfinite(gain) or gain == 0:
-        raise DatasetError(f"calibration: found gain = {gain}, expected a finite number other than 0")
-    if not np.isfinite(regularisation) or regularisation < 0:
-        raise DatasetError(
-            f"calibration: found regularisation = {regularisation}, expected a finite number from 0 on"
-        )
-    if snr_db is not None and not np.isfinite(snr_db):
-        raise DatasetError(f"calibration: found snr_db = {snr_db}, expected a finite number, or None")
 
 
 @lru_cache(maxsize=8)  # the same few windows and probes serve all sets of pairs

@@ -9,7 +9,6 @@ number of bins.
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -30,6 +29,7 @@ from synthesis.start.generator import Generator
 from synthesis.synthesizer import Synthesizer
 from training.config import TrainingConfig
 from training.objective import Objective
+from training.rows import replacing
 from training.training_set import TrainingSet
 
 STATE_EVERY_UPDATES = 250
@@ -156,30 +156,6 @@ class GroupTrainer:
             places[:, 1:] += first_case
             draws.append((places, alphas, self.objective.draw(config.batch_size, rng)))
         return tuple(np.concatenate(item) for item in zip(*draws, strict=True))
-
-    def save_members(self, files: Sequence[Path]) -> None:
-        """Write each model's state as that of a group of one, from which it can continue alone."""
-        state = self._state()
-        for place, file in enumerate(files):
-            one = slice(place, place + 1)
-            moments = {
-                number: {name: value if name == "step" else value[one].clone() for name, value in values.items()}
-                for number, values in state["optimiser"]["state"].items()
-            }
-            member = {
-                "update": self.update,
-                "seeds": self.seeds[one],
-                "generator": {name: item[one].clone() for name, item in state["generator"].items()},
-                "optimiser": state["optimiser"] | {"state": moments},
-            }
-            save_state(file, member)
-
-    @staticmethod
-    def updates_in(state_file: Path) -> int:
-        """Return the updates done in a state file; 0 if there is none."""
-        if not state_file.exists():
-            return 0
-        return int(torch.load(state_file, weights_only=True, map_location="cpu")["update"])
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -308,11 +284,9 @@ def _as_matrix(weight: Tensor) -> Tensor:
 
 
 def save_state(file: Path, state: dict[str, Any]) -> None:
-    """Write a training's state beside the old one and swap, so that a kill leaves one of the two."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f"{file.name}.{os.getpid()}.partial")
-    torch.save(state, beside)
-    os.replace(beside, file)
+    """Write a training's state so that a kill leaves the old or the new one."""
+    with replacing(file) as beside:
+        torch.save(state, beside)
 
 
 def _fresh(config: GeneratorConfig, seed: int) -> Generator:

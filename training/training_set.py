@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from training.datasets.path_pairs import DatasetError, DatasetKind, PathPair
+from training.datasets.path_pairs import DatasetKind, PathPair
 from training.objective import TruePaths
 from training.simulated_calibration import SimulatedEstimate
 
@@ -25,22 +24,15 @@ N_MIXTURES = 96
 _ORDER_N_FFT = 8192
 _ORDER_FLOOR = 1e-6  # share of a path's maximum, -120 dB, which keeps a dead band from dominating the order
 
-Value = TypeVar("Value", np.ndarray, Tensor)
-
 
 @dataclass(frozen=True)
 class Mixture:
     """A pair of neighbours and the weight of the second."""
 
-    # Position in the list of support pairs.
+    # Positions in the list of support pairs.
     first: int
-    # Position in the list of support pairs.
     second: int
     alpha: float
-
-    def of(self, values: Sequence[Value]) -> Value:
-        """Mix arrays or tensors per support pair: ``(1 - alpha) values[first] + alpha values[second]``."""
-        return (1 - self.alpha) * values[self.first] + self.alpha * values[self.second]
 
 
 @dataclass(frozen=True)
@@ -170,7 +162,6 @@ def _padded(responses: Sequence[Tensor]) -> Tensor:
 def draw_mixtures(
     pairs: Sequence[PathPair],
     listener_order: Sequence[str],
-    n_mixtures: int = N_MIXTURES,
     seed: int = 0,
     alpha_range: tuple[float, float] = (0.0, 1.0),
 ) -> tuple[Mixture, ...]:
@@ -186,8 +177,6 @@ def draw_mixtures(
         Support pairs, variants included if they are trained on.
     listener_order
         Every listener of `pairs` once, e.g. from `order_listeners`.
-    n_mixtures
-        Number of mixtures, at least 1.
     seed
         Of the draw.
     alpha_range
@@ -196,31 +185,16 @@ def draw_mixtures(
     Returns
     -------
     tuple[Mixture, ...]
-        `n_mixtures` mixtures, or none where there are no neighbours (a single support listener).
-
-    Raises
-    ------
-    DatasetError
-        An order that does not fit the pairs, or a number or range that makes no sense.
+        N_MIXTURES mixtures, or none where there are no neighbours (a single support listener).
     """
-    if sorted(listener_order) != sorted({pair.listener for pair in pairs}):
-        raise DatasetError(
-            f"mixtures: found the order {', '.join(listener_order)}, expected all listeners of the pairs once"
-        )
-    low, high = alpha_range
-    if n_mixtures < 1 or not (np.isfinite(low) and np.isfinite(high) and low < high):
-        raise DatasetError(
-            f"mixtures: found {n_mixtures} mixtures with alpha in {alpha_range}, "
-            "expected at least one and an ascending range"
-        )
     couples = _neighbours(pairs, listener_order)
     if not couples:
         return ()
     generator = np.random.default_rng(seed)
-    n_rounds = -(-n_mixtures // len(couples))
+    n_rounds = -(-N_MIXTURES // len(couples))
     rounds = [generator.permutation(len(couples)) for _ in range(n_rounds)]
-    chosen = [couples[couple] for couple in np.concatenate(rounds)[:n_mixtures].tolist()]
-    alphas = generator.uniform(low, high, n_mixtures).tolist()
+    chosen = [couples[couple] for couple in np.concatenate(rounds)[:N_MIXTURES].tolist()]
+    alphas = generator.uniform(*alpha_range, N_MIXTURES).tolist()
     return tuple(Mixture(first, second, alpha) for (first, second), alpha in zip(chosen, alphas, strict=True))
 
 

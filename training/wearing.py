@@ -32,25 +32,28 @@ def wearing_of(folder: Path | None, dataset: PathDataset, listeners: Sequence[st
     Returns
     -------
     tuple[WearingChange, ...]
-        Pressed and open from handling cases, loose from persons; empty without handling cases.
+        Pressed and open from PANDAR's handling cases, or an index's conditions of such names; loose from persons.
     """
-    try:
-        handled = () if folder is None or dataset.name != "pandar" else read_handling(folder).pairs
-    except DatasetError:
-        return ()
-    persons = [pair for pair in dataset.pairs if pair.listener in listeners and pair.condition == "original"]
-    return changes(persons, handled) if handled else ()
+    persons = handled = [pair for pair in dataset.pairs if pair.listener in listeners]
+    if dataset.name == "pandar" and folder is not None:
+        try:
+            handled = list(read_handling(folder).pairs)
+        except DatasetError:
+            return ()
+    return changes(persons, handled) if any(pair.fit == NORMAL for pair in persons) else ()
 
 
 def changes(persons: Sequence[PathPair], handled: Sequence[PathPair]) -> tuple[WearingChange, ...]:
     """Learn the changes from persons' paths and handling cases."""
     normal = [_secondary(pair) for pair in persons if pair.fit == NORMAL]
     mean = mean_path(normal)
-    closed = {pair.ear: _secondary(pair) for pair in handled if pair.fit == CLOSED}
-    factors = {"pressed": [_secondary(pair) / closed[pair.ear] for pair in handled if pair.fit == PRESSED]}
+    closed = {(pair.listener, pair.ear): _secondary(pair) for pair in handled if pair.fit in (NORMAL, CLOSED)}
+    pressed = [pair for pair in handled if pair.fit == PRESSED and (pair.listener, pair.ear) in closed]
+    factors = {"pressed": [_secondary(pair) / closed[pair.listener, pair.ear] for pair in pressed]}
     factors |= {fit: [_secondary(pair) / mean for pair in persons if pair.fit == fit] for fit in LOOSE}
-    taken_off = {"open": [_secondary(pair) for pair in handled if pair.fit == OPEN]}
-    return learn_wearing(normal, {name: found for name, found in factors.items() if found}, taken_off)
+    factors = {name: found for name, found in factors.items() if found}
+    taken_off = [_secondary(pair) for pair in handled if pair.fit == OPEN]
+    return learn_wearing(normal, factors, {"open": taken_off} if taken_off else {})
 
 
 def _secondary(pair: PathPair) -> Complex:

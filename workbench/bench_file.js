@@ -68,6 +68,7 @@ const keptFromDocument = ({ name, design }) => ({ name: String(name), design: de
 
 // Read a recording: two channels or, with what the loudspeaker played, three.
 function recordingFromDocument({ name, role, rate, channels, clipped_shares: clippedShares = [] }) {
+  if (!Array.isArray(channels)) throw new Error(`${name}: its channels are no list`);
   const read = channels.map((channel) => numbersOf(String(name), channel, MAX_SAMPLES));
   if (!["off", "on", "drive"].includes(role) || read.length < (role === "drive" ? 3 : 2) || read.some(({ length }) => length !== read[0].length)) throw new Error(`${name}: it is no recording of two or three equal channels`);
   return { name: String(name), role, rate: +rate, channels: read, clippedShares: clippedShares.map(Number) };
@@ -83,7 +84,10 @@ export function readBench(name, found) {
     const noise = found.noise ? { name: String(found.noise.name), psd: numbersOf("noise", found.noise.psd, N_BINS) } : null;
     if (noise && noise.psd.length !== N_BINS) throw new Error(`noise: it has ${noise.psd.length} bins; send ${N_BINS}`);
     const controller = found.controller ? controllerFromDocument(found.controller) : null;
-    const [takes, runs] = [found.takes, found.runs].map((list) => (list ?? []).map(recordingFromDocument));
+    const [takes, runs] = [found.takes ?? [], found.runs ?? []].map((list) => {
+      if (!Array.isArray(list)) throw new Error("its recordings are no list");
+      return list.map(recordingFromDocument);
+    });
     return { isSession: true, ears, kept, current, noise, controller, takes, runs, joint: !!found.joint, settings: Object(found.settings) };
   }
   if (found.primary) return { ...one, ears: [{ used: true, ...earFromDocument(found.label ?? name, found) }] };

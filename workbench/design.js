@@ -68,7 +68,7 @@ function showKept() {
     const remove = element("button", { type: "button", textContent: "Remove", ariaLabel: `Remove ${kept.name}` });
     remove.onclick = () => removeItem("kept", kept, kept.name);
     const swatch = element("span", { className: `swatch ${kept.color.slice(2)}`, ariaHidden: "true" });
-    const use = element("button", { type: "button", textContent: "Use its K", ariaLabel: `Use the controller of ${kept.name}` });
+    const use = element("button", { type: "button", textContent: "Use its K", ariaLabel: `Use its K: ${kept.name}` });
     use.onclick = () => { useController(kept.design.controller, kept.name); remember(); redesign(); };
     return element("li", {}, swatch, name, ` ${kept.design.prediction.mean_noise_reduction_db.toFixed(1)} dB `, ...(kept.design.controller ? [use] : []), remove);
   }));

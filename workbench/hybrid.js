@@ -96,7 +96,7 @@ function row(kind, ...cells) {
 }
 
 function showController() {
-  const { controller, design } = state, isOn = $("hybrid").checked;
+  const { controller } = state, isOn = $("hybrid").checked;
   $("controller").hidden = !isOn;
   for (const id of ["controller-new", "controller-save"]) $(id).disabled = !controller;
   $("controller-text").textContent = "";
@@ -104,7 +104,7 @@ function showController() {
   if (!isOn || !controller) return;
   const { document: { sos, sample_rate, number_format }, name, needed_number_format, plants } = controller;
   $("controller-text").textContent = [`K ${name ? `of ${name}` : "for these measurements"}: ${sos.length} section${sos.length === 1 ? "" : "s"} at ${sample_rate} Hz in ${number_format}`,
-    ...(needed_number_format ? [`its bass needs ${needed_number_format}`] : []), ...(design?.controller ? ["sliders redraw W around it"] : [])].join("; ").concat(".");
+    ...(needed_number_format ? [`its bass needs ${needed_number_format}`] : [])].join("; ").concat(".");
   $("plants").replaceChildren(element("thead", {}, row("th", "worst at ±3 dB", "gain margin", "phase margin", "largest 1/|1+L|")),
     element("tbody", {}, ...plants.map((plant) => row("td", plant.label.replace(/^conditions\.0$/, chosenEars()[0]?.label ?? "measurement").replace(/^conditions\.\d+ \((.*)\)$/, "$1"), `${plant.gain_margin_db.toFixed(1)} dB`,
       `${plant.phase_margin_deg.toFixed(0)}°`, `${plant.max_sensitivity_db.toFixed(1)} dB, ${plant.nearest_hz.toFixed(0)} Hz`))));

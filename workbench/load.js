@@ -69,26 +69,30 @@ function takeTarget() {
 // Whether the export is the designed filter itself: 2048 taps at 48 kHz in floating point.
 const isAsDesigned = () => !state.realised || ($("form").value === "fir" && $("taps").value === "2048" && $("rate").value === "48000" && $("format").value === "float32");
 
+async function saveExport(request, name) {
+  const file = await ask("export", request, "blob"), suffix = file.type === "application/zip" ? "zip" : SUFFIXES[request.file] ?? request.file;
+  saveFile(file, `${name}.${suffix}`);
+  say(`Saved ${name}.${suffix}.`);
+}
+
 async function download() {
   const kind = $("file").value, ear = state.design.name.split(",")[0], what = state.realised ? formOf(state.realised) : "2048 taps";
   const name = `${ear} ${what} ${$("format").value}${state.design.controller ? " hybrid" : ""}`;
   if (kind === "json") { saveJson(isAsDesigned() ? state.design : state.realised, `${name}.json`); say(`Saved ${name}.json.`); return; }
   try {
-    const file = await ask("export", exportRequest({ file: kind }), "blob"), suffix = file.type === "application/zip" ? "zip" : SUFFIXES[kind] ?? kind;
-    saveFile(file, `${name}.${suffix}`);
-    say(`Saved ${name}.${suffix}.`);
+    await saveExport(exportRequest({ file: kind }), name);
   } catch (error) {
     note("Export", error.message);
   }
 }
 
-// Save 2048 taps as they are, in the number format and kind of file that are chosen here.
-export async function downloadTaps(fir, name) {
+// Save 2048 taps, and the controller beside them, as they are in the number format and kind of file that are chosen here.
+export async function downloadTaps({ fir, controller }, name) {
   const kind = ["c", "wav", "csv", "mat"].includes($("file").value) ? $("file").value : "c";
   const target = { form: "fir", n_taps: 2048, sample_rate: 48000, number_format: $("format").value };
   try {
-    const { controller, ...request } = exportRequest({ fir: Float32Array.from(fir), target, file: kind });
-    saveFile(await ask("export", request, "blob"), `${name}.${SUFFIXES[kind] ?? kind}`);
+    const request = exportRequest({ fir: Float32Array.from(fir), target, ...beside({ controller: controller ?? state.design.controller }), file: kind });
+    await saveExport(request, name);
   } catch (error) {
     note("Export", error.message);
   }

@@ -47,7 +47,7 @@ function showVerdict() {
   $("verdict").replaceChildren(head, ...findings.map(({ code, detail }) => paragraph(`${code}: ${detail}`)));
 }
 
-const USES = { design: "design for", stable: "stay stable in", no: "leave out" };
+const USES = { design: "design", stable: "stable", no: "unused" };
 
 function earRow(ear, i) {
   const radio = element("input", { type: "radio", name: "ear", checked: i === state.current, ariaLabel: `design for ${ear.label}` });

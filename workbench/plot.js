@@ -58,7 +58,7 @@ export class Plot {
   // Show a figure; the zoom stays as long as the x axis is the same.
   show(figure) {
     if (this.figure?.x.name !== figure.x.name) this.zoom = this.cursor = null;
-    else if (figure.plane) this.cursor = null; // it is a place on a line of the figure before
+    else if (this.cursor?.line >= figure.lines?.length) this.cursor = null;
     this.figure = figure;
     this.draw();
   }
@@ -124,9 +124,9 @@ export class Plot {
       this.zoom = found[0] <= full[0] && found[1] >= full[1] ? null : [Math.max(found[0], full[0]), Math.min(found[1], full[1])].map(back);
     };
     if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
-      const line = this.cursor?.line ?? lines?.[0];
+      const line = this.cursor?.line ?? 0, most = (lines?.[line]?.points.length ?? 0) - 1;
       if (!plane) this.cursor = back(Math.min(high, Math.max(low, at + step * (high - low) / 60)));
-      else if (line) this.cursor = { line, i: Math.min(line.points.length - 1, Math.max(0, (this.cursor?.i ?? line.points.length >> 1) + step * 4)) };
+      else if (most > 0) this.cursor = { line, i: Math.min(most, Math.max(0, (this.cursor?.i ?? most >> 1) + step * 4)) };
     } else if (event.key === "+" || event.key === "=") zoomed(0.5);
     else if (event.key === "-") zoomed(2);
     else if (event.key === "Escape" || event.key === "0") { this.zoom = this.cursor = null; } else return;
@@ -204,8 +204,8 @@ export class Plot {
       pen.fillRect(Math.min(drag.from, drag.to), 0, Math.abs(drag.to - drag.from), scale.height);
       pen.globalAlpha = 1;
     }
-    if (cursor?.line) {
-      const [x, y] = cursor.line.points[cursor.i];
+    if (this.figure.plane && cursor) {
+      const [x, y] = this.figure.lines[cursor.line].points[cursor.i];
       pen.fillStyle = color("--ink");
       pen.beginPath(); pen.arc(scale.toX(x), scale.toY(y), 4, 0, 2 * Math.PI); pen.fill();
     } else if (cursor !== null) {
@@ -219,7 +219,7 @@ export class Plot {
   // The figure at x in words.
   textAt(at) {
     const { x, y, lines = [], bars = [], plane } = this.figure, digits = y.digits ?? 1;
-    if (plane) return at ? plane.textAt(at.line, at.i) : "";
+    if (plane) return plane.textAt(lines[at.line], at.i);
     const found = bars.filter(({ x0, x1 }) => at >= x0 && at < x1).map((bar) => [bar.name, bar.y - (bar.y0 ?? 0)]);
     for (const line of lines) { const value = valueAt(line, at); if (value !== undefined && line.name) found.push([line.name, value]); }
     const place = `${at >= 1000 && x.unit === "Hz" ? `${(at / 1000).toFixed(2)} kHz` : `${at.toFixed(at < 10 ? 1 : 0)} ${x.unit}`}`;
@@ -267,11 +267,11 @@ function drawCircle(pen, scale, { x, y, radius, color: name }) {
 // Place on a line that is nearest to a pointer, or null without lines.
 function nearest(lines, scale, { offsetX, offsetY }) {
   let found = null, least = Infinity;
-  for (const line of lines) {
-    line.points.forEach(([x, y], i) => {
+  lines.forEach(({ points }, line) => {
+    points.forEach(([x, y], i) => {
       const distance = Math.hypot(scale.toX(x) - offsetX, scale.toY(y) - offsetY);
       if (distance < least) { least = distance; found = { line, i }; }
     });
-  }
+  });
   return found;
 }

@@ -23,7 +23,7 @@ export const fieldsOf = (ear) => Object.fromEntries(PARTS.filter((part) => ear[p
 
 // A request about the chosen measurements.
 export function requestOf(options, ears = chosenEars(), asConditions = ears.length > 1) {
-  if (!ears.length) throw new Error("tick a measurement");
+  if (!ears.length) throw new Error("no measurement says design; choose one in step 1");
   const [{ sign }] = ears;
   if (ears.some((ear) => ear.sign !== sign)) throw new Error("the measurements have different signs; calibrate all with the same sign");
   if (!asConditions) return { sign, ...options, ...fieldsOf(ears[0]) };

@@ -88,7 +88,7 @@ function showVerification() {
     if (isTaps) {
       const save = element("button", { type: "button", textContent: "Save trimmed filter" }), chip = element("button", { type: "button", textContent: "Save it for hardware" });
       save.onclick = () => saveJson(found.answer, "trim.json");
-      chip.onclick = () => downloadTaps(trim.fir, "trimmed filter");
+      chip.onclick = () => downloadTaps(trim, "trimmed filter");
       parts.push(element("p", { className: "buttons" }, save, chip));
     }
   } else parts.push(element("p", { textContent: "No trim of gain and delay corrects this: follow the advice and measure again." }));

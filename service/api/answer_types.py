@@ -360,7 +360,8 @@ class TrimAnswer(TypedDict):
     """Delay against the filter of the request; negative: earlier."""
     invert: bool
     predicted_noise_reduction_db: Number
-    fir: Taps
+    fir: Taps | None
+    """Null for sections and taps of a chip: change their gain and delay."""
     controller: NotRequired[ControllerAnswer]
     """The controller whose loop is as designed on the present secondary path, if one runs."""
 
@@ -398,12 +399,30 @@ ModelDescription.__pydantic_config__ = ConfigDict(extra="allow")  # type: ignore
 
 
 @_documented
+class ControllerDescription(TypedDict):
+    """The manifest of a version of a published controller, with its coefficients and the margins on every plant."""
+
+    name: str
+    version: Annotated[int, Field(ge=1)]
+    digest: str
+    dataset: str
+    sos: list[list[Number]]
+    sample_rate: Number
+    latency_us: Number
+    number_format: str
+
+
+ControllerDescription.__pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[attr-defined]
+
+
+@_documented
 class ModelList(TypedDict):
     """Published models."""
 
     default: str
     aliases: dict[str, str]
     models: list[ModelDescription]
+    controllers: list[ControllerDescription]
     broken: dict[str, str]
     """Damaged entries of the store, with the reason."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -31,17 +31,16 @@ LARGEST = 1e12
 DERIVED = frozenset({"words", "shift", "scaling", "max_gain_db", "needed_number_format", "playback_sos"})
 
 _Row = Annotated[list[Number], Field(min_length=6, max_length=6)]
-_Rows = Annotated[list[_Row], Field(min_length=1, max_length=MAX_SECTIONS)]
 
 
-def _sos(value: object) -> NDArray[np.float64]:
+def _sos(value: object, most: int) -> NDArray[np.float64]:
     """Read rows b0, b1, b2, 1, a1, a2."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if not isinstance(value, list) or not all(isinstance(row, list) and len(row) == 6 for row in value):
         raise HttpProblem("invalid-field", "sos: send rows of six numbers, b0, b1, b2, 1, a1, a2", "sos")
-    if not 1 <= len(value) <= MAX_SECTIONS:
-        raise HttpProblem("out-of-range", f"sos: {len(value)} sections; send 1 to {MAX_SECTIONS}", "sos")
+    if not 1 <= len(value) <= most:
+        raise HttpProblem("out-of-range", f"sos: {len(value)} sections; send 1 to {most}", "sos")
     for n, row in enumerate(value):
         for item in row:
             if type(item) not in (int, float) or not abs(item) <= LARGEST:
@@ -59,10 +58,16 @@ def _sos(value: object) -> NDArray[np.float64]:
     return rows
 
 
+def sections_field(most: int) -> Any:
+    """Return the type of a field of up to this many second-order sections, read as float64 [n, 6]."""
+    schema = Annotated[list[_Row], Field(min_length=1, max_length=most)]
+    return Annotated[Any, PlainValidator(partial(_sos, most=most), json_schema_input_type=schema)]
+
+
 class RunningController(StrictModel):
     """A feedback controller K that runs beside the filter, y = W x + K e, as `/hybrid` answers it."""
 
-    sos: Annotated[Any, PlainValidator(_sos, json_schema_input_type=_Rows)]
+    sos: sections_field(MAX_SECTIONS)  # type: ignore[valid-type]
     """Second-order sections in `sign`, rows b0, b1, b2, 1, a1, a2."""
     sample_rate: Number = Field(ge=RATES_HZ[0], le=RATES_HZ[1])
     """Rate of the chip that runs it, Hz."""
@@ -110,6 +115,9 @@ def _running(value: object) -> RunningController | None:
     """Read a controller that runs; HttpProblem names the faulty field."""
     if value is None:
         return None
+    if isinstance(value, str):
+        detail = "controller: no such controller or version is published; see GET /models"
+        raise HttpProblem("unknown-model", detail, "controller")
     if isinstance(value, dict):
         value = {name: item for name, item in value.items() if name not in DERIVED}
     with naming("controller"):
@@ -118,7 +126,7 @@ def _running(value: object) -> RunningController | None:
     return found
 
 
-ControllerField = Annotated[Any, PlainValidator(_running, json_schema_input_type=RunningController)]
+ControllerField = Annotated[Any, PlainValidator(_running, json_schema_input_type=RunningController | str)]
 
 
 class ControllerWishes(StrictModel, ControllerFields):

@@ -209,6 +209,7 @@ MODEL_LIST: Json = {
     "default": "generic",
     "aliases": {"live": "generic@1"},
     "models": [MODEL_DESCRIPTION],
+    "controllers": [],
     "broken": {},
 }
 LOADED = _VERSION

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import PlainTextResponse
 from starlette.responses import Response
 
+from model_store.controller import PublishedController
 from model_store.store import ModelVersion
 from service.api import answer_types, examples
 from service.api.documentation import ANY_CODES, CLIENT_CODES, OPERATOR_CODES, described, problem_responses
@@ -166,12 +167,16 @@ def _published(service: Service) -> dict[str, Any]:
         "default": service.engine.models.default_model,
         "aliases": service.store.aliases(),
         "models": [_description(service, version) for version in service.store.list()],
+        "controllers": [_manifest(service, item) for item in service.store.list(PublishedController.SUFFIX)],
         "broken": service.store.broken(),
     }
 
 
 def _description(service: Service, version: ModelVersion) -> dict[str, Any]:
     """Return the public description of a version: its manifest, and whether it is in memory."""
-    document = model_document(version) | {"resident": version in service.engine.models.versions()}
-    manifest = service.store.manifest(str(version))
-    return document | manifest.model_dump(mode="json", exclude={"files", "name", "version"})
+    return _manifest(service, version) | {"resident": version in service.engine.models.versions()}
+
+
+def _manifest(service: Service, version: ModelVersion) -> dict[str, Any]:
+    """Return the public manifest of a version."""
+    return service.store.manifest(str(version)).model_dump(mode="json") | model_document(version)

@@ -22,7 +22,7 @@ from service.api.strict import (
 )
 from service.errors import HttpProblem
 from synthesis.bands import WIDE_BANDS
-from synthesis.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, SAMPLE_RATE_HZ
 from synthesis.types import Float32, Path
 
 GRIDS = (4096, 8192, 16_384, 32_768, 65_536)
@@ -312,12 +312,6 @@ def _check_uncertainty(uncertainty: Float32) -> None:
     if float(uncertainty.min()) < 0:
         found = f"uncertainty: {float(uncertainty.min()):.4g} is negative; send ratios of powers"
         raise HttpProblem("out-of-range", found, "uncertainty")
-
-
-def check_taps(taps: Float32) -> None:
-    """Check that a filter has 2048 taps."""
-    if len(taps) != N_TAPS:
-        raise HttpProblem("invalid-field", f"fir: {len(taps)} taps; send {N_TAPS}", "fir")
 
 
 def check_some_taps(taps: Float32) -> None:

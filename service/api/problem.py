@@ -107,9 +107,9 @@ def loop_in(problem: Problem, taps: NDArray[Any]) -> Loop | None:
     return loop_of(with_latency(problem).conditions, partial(loop_gain, taps))
 
 
-def check_effect(taps: Float32, problem: Problem, *, may_be_none: bool = False) -> None:
+def check_effect(taps: Float32 | Complex64, problem: Problem, *, may_be_none: bool = False) -> None:
     """Check that the loudspeaker's sound has the noise's order of magnitude, or may be far below it."""
-    filtered = np.fft.rfft(taps.astype(np.float64), DESIGN_N_FFT)
+    filtered = spectrum(taps)
     for condition in problem.conditions:
         noise_db = level_db(condition.primary)
         if abs(level_db(condition.secondary) - noise_db) > MAX_LEVEL_DIFFERENCE_DB:

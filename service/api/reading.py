@@ -107,12 +107,25 @@ class ReadingRoute(APIRoute):
         if "content-encoding" in request.headers:
             content = expanded(content, media_type)
         document = as_document(parse_json(content) if media_type == JSON else parse_tensors(content), kind)
-        if options:
-            items = document.get("items")
-            for item in items if isinstance(items, list) else [document]:
-                if isinstance(item, dict):
+        items = document.get("items")
+        for item in items if isinstance(items, list) else [document]:
+            if isinstance(item, dict):
+                if options:
                     _add(item, options)
+                if isinstance(item.get("controller"), str) and getattr(kind, "takes_published", False):
+                    await _put_published(request, item)
         return document
+
+
+async def _put_published(request: Request, item: Document) -> None:
+    """Replace the reference of a published controller by the controller, in the request's sign."""
+    visit: Visit = request.state.visit
+    found = await visit.service.engine.models.controller(item["controller"])
+    if found is not None:
+        rows = np.array(found.sos)
+        rows[0, :3] *= -1 if item.get("sign") == "plus" else 1
+        others = found.model_dump(include={"sample_rate", "latency_us", "number_format"})
+        item["controller"] = {"sos": rows} | others
 
 
 def body_type(route: APIRoute) -> type[BaseModel]:

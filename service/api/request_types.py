@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
 from pydantic import (
     Field,
     PlainValidator,
@@ -20,9 +21,9 @@ from pydantic import (
 from hardware.filter_files import KINDS as FILE_KINDS
 from hardware.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Denominator, Target
 from hardware.second_order_sections import MAX_SECTIONS
-from hardware.short_fir import MAX_TAPS
+from hardware.short_fir import MAX_TAPS, at_design_rate
 from hardware.targets import requested, targets
-from service.api.controllers import ControllerField, ControllerWishes, WishesField
+from service.api.controllers import ControllerField, ControllerWishes, WishesField, sections_field
 from service.api.options import FilterOptions, ModelOptions, ObjectiveOptions, RefineOptions, SynthesisOptions
 from service.api.paths import (
     OptionalPath,
@@ -32,7 +33,7 @@ from service.api.paths import (
     Series,
     check_condition,
     check_some_taps,
-    check_taps,
+    floats,
 )
 from service.api.reading import present, validated
 from service.api.strict import Absent, Number, StrictModel, shown
@@ -41,7 +42,8 @@ from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.options import DEFAULTS
-from synthesis.types import MAX_CONDITIONS
+from synthesis.sections import Sections
+from synthesis.types import MAX_CONDITIONS, Complex64, Float32
 
 # Names of known devices, for `/export`.
 TARGET_NAMES = tuple(targets())
@@ -130,9 +132,11 @@ class ConditionBody(PathPairBody):
 class Controlled(StrictModel):
     """A request about a filter, beside which a controller may run."""
 
+    # Whether `controller` may be a reference, which `reading` replaces.
+    takes_published: ClassVar[bool] = True
     controller: ControllerField = None
-    """Feedback controller that runs beside the filter, as `/hybrid` answers it: predictions, designs and loops are of
-    both."""
+    """Feedback controller that runs beside the filter: a published one's `name`, `name@version` or alias, or one as
+    `/hybrid` answers it. Predictions, designs and loops are of both."""
 
 
 class PathsBody(CommonBody, PathPairBody, Controlled):
@@ -242,6 +246,7 @@ _HybridConditions = Annotated[list[HybridCondition], Field(min_length=1, max_len
 class HybridBody(DesignItem):
     """Body of `/hybrid`."""
 
+    takes_published: ClassVar[bool] = False
     conditions: Annotated[
         Any,
         PlainValidator(partial(_conditions, kind=HybridCondition), json_schema_input_type=_HybridConditions),
@@ -327,18 +332,48 @@ def _check_outer(body: SynthesisBody | DesignBody) -> None:
         raise HttpProblem("unknown-field", f"{name}: not allowed beside items; put it into every item", name)
 
 
+class ExportedFilter(StrictModel):
+    """Sections or taps as a chip runs them, members of `coefficients` of `/export`."""
+
+    sos: Absent[sections_field(MAX_SECTIONS)] = None  # type: ignore[valid-type]
+    """Rows b0, b1, b2, 1, a1, a2."""
+    taps: Series = None
+    sample_rate: Number = Field(ge=SAMPLE_RATES_HZ[0], le=SAMPLE_RATES_HZ[1])
+    """Hz."""
+
+    @property
+    def response(self) -> Complex64:
+        """Return the filter on the design grid, complex [16385]; HttpProblem if it is none, or unstable."""
+        if (self.sos is None) == (self.taps is None):
+            raise HttpProblem("invalid-field", "send sos or taps")
+        if self.taps is not None:
+            if not 1 <= len(self.taps) <= MAX_TAPS:
+                raise HttpProblem("out-of-range", f"taps: {len(self.taps)} taps; send 1 to {MAX_TAPS}", "taps")
+            return at_design_rate(self.taps, float(self.sample_rate)).astype(np.complex64)
+        sections = Sections(np.asarray(self.sos), float(self.sample_rate))
+        if not sections.is_stable:
+            raise HttpProblem("invalid-field", "sos: a pole is not inside the unit circle; check a1 and a2", "sos")
+        return sections.at_design_rate().astype(np.complex64)
+
+
+def _filter(value: object) -> Float32 | Complex64:
+    """Read 2048 taps as float32, or an exported filter as its response, complex64 [16385]."""
+    if value is None:
+        raise HttpProblem("missing-field", "fir: null is not a filter; send 2048 taps", "fir")
+    if isinstance(value, dict):
+        with naming("fir"):
+            return validated(ExportedFilter, value).response
+    taps = floats(value, "fir")
+    if len(taps) != N_TAPS:
+        raise HttpProblem("invalid-field", f"fir: {len(taps)} taps; send {N_TAPS}", "fir")
+    return taps
+
+
 class FilterField(CommonBody):
     """An existing filter."""
 
-    fir: Series
-    """2048 taps, in `sign`."""
-
-    def check(self) -> None:
-        """Check the other fields, and the filter."""
-        super().check()
-        if self.fir is None:
-            raise HttpProblem("missing-field", "fir: null is not a filter; send 2048 taps", "fir")
-        check_taps(self.fir)
+    fir: Annotated[Any, PlainValidator(_filter, json_schema_input_type=list[Number] | ExportedFilter)]
+    """2048 taps, in `sign`, or what `/export` answered."""
 
 
 class EvaluateBody(FilterField, PathsBody, FilterOptions):
@@ -391,5 +426,7 @@ class ExportBody(FilterField, JointBody, ObjectiveOptions):
     def check(self) -> None:
         """Check the other fields, and that a filter to redesign is not zero."""
         super().check()
+        if np.iscomplexobj(self.fir):
+            raise HttpProblem("invalid-field", "fir: send the 2048 taps of a design", "fir")
         if not self.target.as_target().keeps(N_TAPS):
             check_some_taps(self.fir)

@@ -17,7 +17,7 @@ from measurement.verify import (
     foreign_prediction,
     path_found,
     path_now,
-    shifted_taps,
+    shifted_filter,
     verify,
 )
 from measurement.verify_controller import OFF_GAIN, Beside, diagnose_controller, scaled, verify_both
@@ -31,11 +31,11 @@ from service.api.problem import check_effect, filter_problem, resolved_profile
 from service.api.reading import ReadingRoute
 from service.calibration.verify_body import VerifyBody
 from synthesis.bands import WIDE_BANDS
-from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import answer_or_raise
+from synthesis.methods import spectrum
 from synthesis.posing import with_latency
 from synthesis.profiles import FAST
-from synthesis.types import DesignOptions, Float32, Problem
+from synthesis.types import Complex64, DesignOptions, Float32, Problem
 
 # Findings that a trim cannot correct: measure again.
 # Findings that leave nothing to say about a controller.
@@ -118,7 +118,8 @@ async def verify_filter(
     if not BEYOND_A_TRIM & {item.code for item in diagnosis}:
         profile = resolved_profile(FAST.name, (body.primary, body.secondary))
         trim = await _trim(request, body.model, DesignOptions("prime", N_UPDATES, profile), used, taps, found)
-        trim["fir"] = direction * trim["fir"]
+        if trim["fir"] is not None:
+            trim["fir"] = direction * trim["fir"]
         if beside is not None and given.controller is not None and abs(beside.gain) >= OFF_GAIN:
             trim["controller"] = controller_document(
                 scaled(given.controller, 1 / beside.loop_gain), body.controller.number_format, body.sign
@@ -142,24 +143,39 @@ def _beside_speaker(used: Problem, found: Verification) -> Problem:
 
 
 async def _trim(
-    request: Request, model: str | None, options: DesignOptions, used: Problem, taps: Float32, found: Verification
+    request: Request,
+    model: str | None,
+    options: DesignOptions,
+    used: Problem,
+    taps: Float32 | Complex64,
+    found: Verification,
 ) -> dict[str, Any]:
-    """Return the filter for the secondary path as it is now: shifted, or redesigned if that is clearly better."""
-    shifted = shifted_taps(taps, found)
-    loudest_db = 20 * float(np.log10(np.abs(np.fft.rfft(shifted, DESIGN_N_FFT)).max()))
+    """Return the filter for the secondary path as it is now: shifted, or redesigned if that is clearly better.
+
+    What a chip runs is not designed again.
+    """
+    shifted = shifted_filter(taps, found)
     (known,) = used.conditions
     feedback = None if known.feedback is None else path_found(known.feedback, found)
     changed = replace(known, secondary=path_found(known.secondary, found), feedback=feedback)
-    now = replace(used, conditions=(changed,), max_gain_db=loudest_db)
-    visit: Visit = request.state.visit
-    _, (design,) = await visit.service.engine.design(
-        model, options, [now], visit.due, partial(disconnected, request), is_continued=True
-    )
-    redesign = answer_or_raise(design)
+    now = replace(used, conditions=(changed,))
     (answer,) = await evaluated(request, model, [now], [shifted], is_continued=True)
-    best, reached_db = shifted, answer.prediction.mean_noise_reduction_db
-    if redesign.prediction.mean_noise_reduction_db > reached_db + REDESIGN_MARGIN_DB:
-        best, reached_db = redesign.taps, redesign.prediction.mean_noise_reduction_db
+    best, reached_db = None, answer.prediction.mean_noise_reduction_db
+    if not np.iscomplexobj(taps):
+        best = shifted
+        loudest_db = 20 * float(np.log10(np.abs(spectrum(shifted)).max()))
+        visit: Visit = request.state.visit
+        _, (design,) = await visit.service.engine.design(
+            model,
+            options,
+            [replace(now, max_gain_db=loudest_db)],
+            visit.due,
+            partial(disconnected, request),
+            is_continued=True,
+        )
+        redesign = answer_or_raise(design)
+        if redesign.prediction.mean_noise_reduction_db > reached_db + REDESIGN_MARGIN_DB:
+            best, reached_db = redesign.taps, redesign.prediction.mean_noise_reduction_db
     return {
         "gain_db": -found.gain_db,
         "delay_samples": -found.delay_samples,

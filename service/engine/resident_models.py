@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
+from model_store.controller import PublishedController
 from model_store.errors import InvalidName, ModelNotFound
 from model_store.names import parse_reference
 from model_store.store import ModelStore, ModelVersion
@@ -67,6 +68,7 @@ class ResidentModels:
         self._loading: dict[ModelVersion, asyncio.Task[ResidentModel]] = {}  # in order; the first one runs
         self._waiting_for: set[asyncio.Task[ResidentModel]] = set()
         self._refused: set[ModelVersion] = set()
+        self._controllers: dict[str, PublishedController] = {}  # by reference
         self._n_waiting = 0
         self._load_s = RecentTimes()
         self._loader = ThreadPoolExecutor(1, "load")
@@ -116,6 +118,23 @@ class ResidentModels:
             self._models.move_to_end(model.version)
         return model
 
+    async def controller(self, reference: str) -> PublishedController | None:
+        """Return a published controller, read at its first use and again after `reload`; None if there is none.
+
+        Raises
+        ------
+        RefusedJob
+            `model-unavailable` if its file is damaged.
+        """
+        if reference not in self._controllers:
+            try:
+                self._controllers[reference] = await asyncio.to_thread(self._store.controller, reference)
+            except (ModelNotFound, InvalidName):
+                return None
+            except Exception as error:  # a damaged store
+                raise self._failure(reference, error, "controller") from error
+        return self._controllers[reference]
+
     async def load(self, reference: str) -> ModelVersion:
         """Resolve `reference` in the store again and load that version; errors as `model`.
 
@@ -135,6 +154,7 @@ class ResidentModels:
             References that failed; their previous versions stay in use.
         """
         refused, self._refused = self._refused, set()
+        self._controllers.clear()
         failed: list[str] = []
         for reference in dict.fromkeys((self.default_model, *self._versions)):
             before = self._versions.get(reference)
@@ -312,11 +332,11 @@ class ResidentModels:
         )
         return model
 
-    def _failure(self, reference: str, error: Exception) -> RefusedJob:
+    def _failure(self, reference: str, error: Exception, field: str = "model") -> RefusedJob:
         """Count and log a failure with its cause; return the error that a client may see."""
         self.n_loads["failed"] += 1
         logger.error("Model %a cannot be used; resident models stay in use", reference, exc_info=error)
-        return _unusable()
+        return _unusable(field)
 
     def _make_room(self, keep: ModelVersion | None) -> None:
         """Unload the least recently used models beyond the limit, except `keep` and the default model."""
@@ -332,9 +352,9 @@ class ResidentModels:
         logger.info("Unloaded %s version %d", version.name, version.version)
 
 
-def _unusable() -> RefusedJob:
+def _unusable(field: str = "model") -> RefusedJob:
     return RefusedJob(
         "model-unavailable",
         "the published checkpoint does not pass its checks; contact the operator, whose log has the reason",
-        field="model",
+        field=field,
     )

@@ -1,6 +1,7 @@
-"""The Kubernetes manifests obey their schemas and use only existing features of the service."""
+"""What `kubectl kustomize` makes of the manifests obeys their schemas and uses existing features of the service."""
 
-import copy
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,53 +14,43 @@ from service.app import create_app
 from service.settings import MAX_DEADLINE_MS, Settings
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
-MANIFESTS = list(yaml.safe_load_all((FOLDER / "base" / "prime-anc.yaml").read_text()))
 VERSION = "1.31"
-PATCHES = ("gpu/gpu.yaml", "models-volume.yaml", "models-url.yaml")
+Manifest = dict[str, Any]
 
 
-def by_name(entries: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Merge named entries by name, as a strategic merge patch does; append others."""
-    if not all("name" in item for item in changes):
-        return entries + changes
-    merged = {entry["name"]: entry for entry in entries}
-    for change in changes:
-        merged[change["name"]] = patched(merged.get(change["name"], {}), change)
-    return list(merged.values())
+@pytest.fixture(scope="module", params=["cpu", "gpu", "models-volume", "models-url"])
+def manifests(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
+    """Manifests by kind, as applied without and with each change."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not on PATH")
+    folder = tmp_path_factory.mktemp("kubernetes") / "copy"
+    shutil.copytree(FOLDER, folder)
+    if request.param.startswith("models"):
+        with (folder / "kustomization.yaml").open("a") as file:
+            file.write(f"patches:\n  - path: {request.param}.yaml\n")
+    command = ["kubectl", "kustomize", folder / "gpu" if request.param == "gpu" else folder]
+    made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {"variant": request.param} | {item["kind"]: item for item in yaml.safe_load_all(made)}
 
 
-def patched(content: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    result = copy.deepcopy(content)
-    for key, value in patch.items():
-        if isinstance(value, dict):
-            result[key] = patched(result.get(key, {}), value)
-        elif isinstance(value, list):
-            result[key] = by_name(result.get(key, []), value)
-        else:
-            result[key] = value
-    return result
+def container_of(manifests: dict[str, Manifest]) -> Manifest:
+    (container,) = manifests["Deployment"]["spec"]["template"]["spec"]["containers"]
+    return container | {"settings": {item["name"]: item["value"] for item in container["env"]}}
 
 
-def deployments() -> list[dict[str, Any]]:
-    """The deployment without and with each patch."""
-    patches = [yaml.safe_load((FOLDER / file).read_text()) for file in PATCHES]
-    return [MANIFESTS[0], *(patched(MANIFESTS[0], patch) for patch in patches)]
+def test_manifests_obey_schemas(manifests: dict[str, Manifest]) -> None:
+    for kind in ("Deployment", "Service", "PodDisruptionBudget"):
+        # The release whose schema was taken; where there is none for ours, an older one would be.
+        assert kubernetes_validate.validate(manifests[kind], VERSION, strict=True) == VERSION
 
 
-@pytest.mark.parametrize("manifest", [*MANIFESTS, *deployments()[1:]], ids=lambda item: item["kind"])
-def test_obeys_schema(manifest: dict[str, Any]) -> None:
-    # The release whose schema was taken; where there is none for ours, an older one would be.
-    assert kubernetes_validate.validate(manifest, VERSION, strict=True) == VERSION
-
-
-@pytest.mark.parametrize("deployment", deployments(), ids=["cpu", *PATCHES])
-def test_manifest_uses_existing_features(deployment: dict[str, Any]) -> None:
-    pod = deployment["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    settings = {item["name"]: item["value"] for item in container["env"]}
+def test_deployment_uses_existing_features(manifests: dict[str, Manifest]) -> None:
+    container = container_of(manifests)
+    settings = container["settings"]
     assert settings.keys() <= {f"PRIME_{name.upper()}" for name in Settings.model_fields}
     parsed = Settings(**{name.removeprefix("PRIME_").lower(): value for name, value in settings.items()})
-    assert pod["terminationGracePeriodSeconds"] > parsed.drain_s + parsed.shutdown_s
+    grace_s = manifests["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace_s > parsed.drain_s + parsed.shutdown_s
     assert 1e3 * parsed.shutdown_s >= MAX_DEADLINE_MS
     documented = create_app(Settings(device="cpu")).openapi()["paths"]
     paths = {path for path, operations in documented.items() if "get" in operations}
@@ -70,15 +61,20 @@ def test_manifest_uses_existing_features(deployment: dict[str, Any]) -> None:
     assert parsed.drain_s > container["readinessProbe"]["periodSeconds"]
 
 
-@pytest.mark.parametrize("deployment", deployments(), ids=["cpu", *PATCHES])
-def test_probes_and_scrapes_use_management_port(deployment: dict[str, Any]) -> None:
-    """The management port is open to all pods, so that changes need a key."""
-    template = deployment["spec"]["template"]
-    (container,) = template["spec"]["containers"]
-    environment = {item["name"]: item["value"] for item in container["env"]}
-    ports = {item["name"]: str(item["containerPort"]) for item in container["ports"]}
-    assert environment["PRIME_MANAGEMENT_HOST"] == "0.0.0.0"
-    assert environment["PRIME_MANAGEMENT_PORT"] == ports["management"] != ports["http"]
+def test_management_port_needs_key_for_changes(manifests: dict[str, Manifest]) -> None:
+    """It is open to all pods, for probes and scrapes."""
+    container, template = container_of(manifests), manifests["Deployment"]["spec"]["template"]
+    settings, ports = (
+        container["settings"],
+        {item["name"]: str(item["containerPort"]) for item in container["ports"]},
+    )
+    assert settings["PRIME_MANAGEMENT_HOST"] == "0.0.0.0"
+    assert settings["PRIME_MANAGEMENT_PORT"] == ports["management"] != ports["http"]
     assert template["metadata"]["annotations"]["prometheus.io/port"] == ports["management"]
-    assert Keys((), Path(environment["PRIME_MANAGEMENT_KEYS_FILE"])).are_required
-    assert [manifest["targetPort"] for manifest in MANIFESTS[1]["spec"]["ports"]] == ["http"]
+    assert Keys((), Path(settings["PRIME_MANAGEMENT_KEYS_FILE"])).are_required
+    assert [port["targetPort"] for port in manifests["Service"]["spec"]["ports"]] == ["http"]
+
+
+def test_only_overlay_asks_for_gpu(manifests: dict[str, Manifest]) -> None:
+    asked = container_of(manifests)["resources"]["limits"].get("nvidia.com/gpu")
+    assert asked == ("1" if manifests["variant"] == "gpu" else None)

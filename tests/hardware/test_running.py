@@ -39,15 +39,16 @@ def test_taps_in_fixed_point_round_once_and_saturate():
 
 
 @pytest.mark.parametrize("delay", [1, 7])
-def test_loop_through_feedback_path_is_closed(delay: int):
-    """m (1 + W F) = x, in blocks as long as the path's delay."""
+def test_filter_and_controller_close_one_loop(delay: int):
+    """(1 + G) m = x with a matrix G, in blocks as long as the paths' delay."""
     random = np.random.default_rng(0)
-    taps, feedback = 0.3 * random.standard_normal(8), np.zeros(20)
-    feedback[delay:] = 0.2 * random.standard_normal(20 - delay) * 0.7 ** np.arange(20 - delay)
-    sound = np.zeros(512)
-    sound[0] = 1
-    machine = Machine({"form": "fir", "taps": taps, "sample_rate": 48_000})
-    microphone, output = run_in_loop(machine, sound, feedback)
-    loop = np.fft.rfft(taps, 512) * np.fft.rfft(feedback, 512)
-    np.testing.assert_allclose(np.fft.rfft(microphone), 1 / (1 + loop), atol=1e-6)
-    np.testing.assert_allclose(output, np.convolve(taps, microphone)[:512], atol=1e-12)
+    filters, paths, n = 0.3 * random.standard_normal((2, 8)), np.zeros((2, 2, 20)), 512
+    paths[..., delay:] = 0.2 * random.standard_normal((2, 2, 20 - delay)) * 0.7 ** np.arange(20 - delay)
+    sounds = np.zeros((2, n))
+    sounds[:, :3] = random.standard_normal((2, 3))
+    machines = [Machine({"form": "fir", "taps": taps, "sample_rate": 48_000}) for taps in filters]
+    outputs = run_in_loop(machines, sounds, paths)
+    loop = np.eye(2) + (np.fft.rfft(paths, n) * np.fft.rfft(filters, n)).transpose(2, 0, 1)
+    microphones = np.linalg.solve(loop, np.fft.rfft(sounds, n).T[..., None])[..., 0].T
+    expected = np.fft.irfft(np.fft.rfft(filters, n) * microphones, n)
+    np.testing.assert_allclose(outputs, expected, atol=1e-6)

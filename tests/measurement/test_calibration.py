@@ -11,7 +11,7 @@ from measurement.estimate import GainTake, PlayedTake, estimate_paths
 from measurement.prior import learn_path_prior
 from synthesis.bands import band_membership
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.errors import InvalidOption
+from synthesis.errors import InvalidOption, InvalidPaths
 from tests.measurement.probe_takes import FRAMES, GAIN, Fault, Probes, frames_of, noisy, takes_of
 from tests.oracles import calibration as oracle
 from tests.synthesis.cases import decaying_noise
@@ -93,6 +93,31 @@ def test_clipped_samples_are_counted_at_both_ends() -> None:
 
 
 N = 4 * 48_000
+
+
+def refusal(*takes: GainTake) -> tuple[str, str | None]:
+    with pytest.raises((InvalidPaths, InvalidOption)) as caught:
+        calibrate(takes)
+    return str(caught.value), caught.value.field
+
+
+def test_bad_takes_are_named() -> None:
+    noise = np.random.default_rng(8).standard_normal(N)
+    silent, driven = GainTake(0.0, noise, noise), GainTake(GAIN, noise, noise / 2)
+    assert refusal(silent, silent) == (
+        "takes: their gains are [0.0]; record at least one take with gain 0 and one with another gain",
+        "takes",
+    )
+    assert refusal(silent, GainTake(GAIN, noise, noise[:3000])) == (
+        "take 1, e: it has 3000 samples; record 3072 to 2880000",
+        "takes",
+    )
+    assert "it has 2880001 samples" in refusal(silent, GainTake(GAIN, np.ones(MAX_SAMPLES + 1), noise))[0]
+    assert refusal(silent, GainTake(GAIN, noise * np.inf, noise))[0].startswith(
+        "take 1, x: it holds NaN or infinity"
+    )
+    assert refusal(GainTake(0.0, noise, 0 * noise), driven)[0].startswith("take 0, e: it is silent")
+    assert refusal(silent, GainTake(GAIN, noise, noise))[0].startswith("takes: the states do not differ")
 
 
 @pytest.mark.parametrize("step", [0.0, 2.0**-15])

@@ -14,7 +14,7 @@ from measurement.verify import (
     diagnose,
     interval_of_medians,
     path_found,
-    shifted_taps,
+    shifted_filter,
     verify,
 )
 from synthesis.bands import AMP_BANDS, band_membership
@@ -164,7 +164,7 @@ def test_what_was_found_can_be_undone() -> None:
     now = np.fft.irfft(path_found(SECONDARY.astype(np.float32), found))
     expected = np.pad(-1.2 * SECONDARY[1:], (0, 8))
     np.testing.assert_allclose(now[: len(expected)], expected, atol=0.02)
-    restored = np.convolve(shifted_taps(TAPS, found), -1.2 * SECONDARY[1:])
+    restored = np.convolve(shifted_filter(TAPS, found), -1.2 * SECONDARY[1:])
     # 0.05 samples and 0.1 dB of error, and the samples lost at the end.
     wanted = np.convolve(TAPS, SECONDARY)[: len(restored)]
     assert np.linalg.norm(restored - wanted) < 0.05 * np.linalg.norm(wanted)

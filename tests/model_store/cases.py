@@ -5,6 +5,7 @@ import torch
 from numpy.typing import NDArray
 
 from model_store import Checkpoint, GoldenCase, Manifest, Scores
+from model_store.controller import PublishedController
 from synthesis.backends.reference import model_parameters
 from synthesis.conventions import N_BINS
 from synthesis.generator_config import GeneratorConfig
@@ -80,6 +81,23 @@ def checkpoint(seed: int = 1, config: GeneratorConfig = SMALL) -> Checkpoint:
     """Ready to be published."""
     made = parameters(seed, config)
     return Checkpoint(manifest(seed=seed), made, GoldenCase.make(made, *ear(100)))
+
+
+def controller(**changes: object) -> PublishedController:
+    """One section for one ear, ready to be published."""
+    stated = {
+        "dataset": "simulated",
+        "support": ("listener-01",),
+        "data_fingerprint": "0" * 64,
+        "sos": ((0.1, 0, 0, 1, -0.9, 0),),
+        "sample_rate": 96_000,
+        "latency_us": 10,
+        "number_format": "float32",
+        "plants": {"listener-01/left": {"gain_margin_db": 6, "phase_margin_deg": 30, "max_sensitivity_db": 6}},
+        "licence": "MIT",
+        "attribution": "nobody in particular",
+    }
+    return PublishedController.model_validate({**stated, **changes})
 
 
 def arrays(checkpoint: Checkpoint) -> dict[str, Float32]:

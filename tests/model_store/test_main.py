@@ -7,8 +7,6 @@ from model_store import store as store_module
 from model_store.__main__ import main
 from tests.model_store import cases
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture(autouse=True)
 def _nothing_bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,6 +29,7 @@ def test_list_is_table_with_scores(
     checkpoint = cases.checkpoint()
     checkpoint.manifest = cases.manifest(split=None, scores={"split_models": split_models, "in_support": table})
     store.publish("all", checkpoint)
+    store.publish("everybody", cases.controller())
     store.set_alias("best", "ears")
     code, lines, errors = run(capsys, store, "list")
     assert (code, errors) == (0, "")
@@ -39,7 +38,8 @@ def test_list_is_table_with_scores(
     assert "k=0 21.50 (of 2 split models)" in lines[1]
     assert "k=0 21.50 k=1 22.75" in lines[2]
     assert store.resolve("ears").digest[:19] in lines[2]
-    assert lines[3] == "best -> ears"
+    assert lines[4].split()[:5] == ["everybody@1", "1", "96000", "10", "simulated"]
+    assert lines[5] == "best -> ears"
 
 
 def test_verify_looks_at_every_version(

@@ -11,7 +11,7 @@ from tests.model_store.cases import manifest
 def test_publishing_fills_in_stores_fields_alone() -> None:
     draft = manifest()
     created = datetime(2025, 1, 2, 3, 4, 5, 678, tzinfo=timezone(timedelta(hours=2)))
-    published = draft.published("ears", 7, created, {"kind": "prime"}, 12)
+    published = draft.published("ears", 7, created, generator={"kind": "prime"}, n_parameters=12)
     assert (published.name, published.version, published.n_parameters) == ("ears", 7, 12)
     assert published.created == datetime(2025, 1, 2, 1, 4, 5, tzinfo=UTC)
     store_fields = {"name", "version", "created", "generator", "n_parameters"}

@@ -201,6 +201,26 @@ def test_push_copies_what_is_new(store: ModelStore, checkpoint: Checkpoint, tmp_
         other.push(url)
 
 
+def test_name_is_of_model_or_controller(store: ModelStore, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    controller = cases.controller()
+    assert store.publish("everybody", controller).file.endswith(".json")
+    with pytest.raises(ModelNotFound, match="is a controller"):
+        store.load("everybody")
+    with pytest.raises(ModelNotFound, match="is a model"):
+        store.controller("ears")
+    for name, content in (("ears", controller), ("everybody", checkpoint)):
+        with pytest.raises(InvalidName, match="choose a name that is free"):
+            store.publish(name, content)
+    store.push(tmp_path / "other")
+    found = ModelStore(tmp_path / "other", include_bundled=False).controller("everybody@1")
+    assert (found.sos, found.latency_us) == (controller.sos, 10)
+
+
+def test_unstable_controller_is_not_published() -> None:
+    with pytest.raises(ValueError, match="not inside the unit circle"):
+        cases.controller(sos=((0.1, 0, 0, 1, -1.1, 0),))
+
+
 # ----- aliases ----------------------------------------------------------------------------------------------
 
 

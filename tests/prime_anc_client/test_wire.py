@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from prime_anc_client import DriveTake, Take, wire
+from prime_anc_client import wire
 from service.api.reading import parse_tensors, validated
 from service.api.request_types import DesignBody
 from synthesis.conventions import N_BINS
@@ -55,11 +55,3 @@ def test_service_reads_safetensors_files() -> None:
 def test_arrays_of_wrong_shape(arrays: tuple[Any, ...], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         wire.encode(*arrays)
-
-
-def test_takes_are_read() -> None:
-    x, e, drive = np.random.default_rng(0).standard_normal((3, 5000))
-    found = parse_tensors(wire.encode_takes([Take(0, x, e), Take(0.35, e, x), DriveTake(drive, x, e)], sign="plus"))
-    assert [item.get("gain") for item in found["takes"]] == [0, 0.35, None]
-    assert np.array_equal(found["takes"][2]["drive"], np.float32(drive))
-    assert found["sign"] == "plus"

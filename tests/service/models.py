@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import torch
 from model_store.checkpoint import Checkpoint
 from model_store.golden import GoldenCase
 from model_store.manifest import Manifest
-from model_store.store import ModelVersion
 from service.engine.resident_model import ResidentModel
 from synthesis.backends.reference import model_parameters
 from synthesis.conventions import N_BINS
@@ -84,12 +82,6 @@ def checkpoint(seed: int, std: float = 0.05) -> Checkpoint:
         attribution="nobody",
     )
     return Checkpoint(manifest, parameters, golden)
-
-
-def resident(checkpoint: Checkpoint, fallback: Fallback = NO_FALLBACK) -> ResidentModel:
-    """A model without a store."""
-    version = ModelVersion("ears", 1, Path(), "sha256:" + "0" * 64)
-    return ResidentModel(version, checkpoint, DEVICE, fallback)
 
 
 def with_last_layer(parameters: ModelParameters, value: float) -> ModelParameters:

@@ -93,15 +93,6 @@ def test_declared_length_is_checked_before_body(program: Program) -> None:
     connection.close()
 
 
-def test_chunked_body_is_rejected(program: Program) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", program.port, timeout=120)
-    connection.request("POST", "/synthesize", iter([b"{", b"}"]), JSON_BODY, encode_chunked=True)
-    answer = connection.getresponse()
-    assert answer.status == 411
-    assert orjson.loads(answer.read())["type"] == TYPE_PREFIX + "length-required"
-    connection.close()
-
-
 def test_log_holds_no_request_data(program: Program, ear: Paths) -> None:
     n_lines = len(program.log)
     httpx.post(

@@ -41,7 +41,7 @@ def keys_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def program(store_folder: Path, keys_file: Path) -> Iterator[Program]:
     """A program with few connections, a key file and a management listener."""
     limits = ["--receive-timeout-s", "60", "--max-connections", str(MAX_CONNECTIONS), "--keep-alive-s", "3"]
-    limits += ["--access-log", "true", "--cors-origins", f'["{APP}"]']
+    limits += ["--access-log", "--cors-origins", f'["{APP}"]']
     with Program(store_folder, *limits, "--api-keys-file", str(keys_file), "--management-port", "0") as program:
         program.wait_until_ready()
         yield program

@@ -80,10 +80,9 @@ def test_it_is_textbook_loop_sample_by_sample(method, primary, secondary):
     """Float64 sums in another order, over 6000 steps, differ by rounding only. Two intervals of three blocks."""
     step = 0.001  # slow enough that the second interval still improves, so that its filter is the one kept
     chosen = method(Schedule(step=step, interval_s=1 / 16, cap_s=1 / 8), n_taps=N_TAPS, seed=3)
-    control_filter, (account,) = chosen.adapt(as_paths((primary, secondary)))
+    control_filter = chosen.design(as_paths((primary, secondary)))
     x = np.random.default_rng([3, ADAPTATION_STREAM]).standard_normal(6000)
     expected = twin(x, primary, secondary, band_weighting(), N_TAPS, step, chosen.normalised)
-    assert account.noise_reduction_db[1] > account.noise_reduction_db[0] > 0
     np.testing.assert_allclose(control_filter.taps[0].numpy(), expected, atol=1e-10 * np.abs(expected).max())
 
 
@@ -91,24 +90,8 @@ def test_it_is_textbook_loop_sample_by_sample(method, primary, secondary):
 def test_step_size_is_halved_until_useful(method, primary, secondary):
     """Patience begins anew with each halving: it would otherwise end before the first useful second."""
     schedule = Schedule(step=400.0, interval_s=1, cap_s=30, patience=2)
-    control_filter, (account,) = method(schedule, n_taps=N_TAPS).adapt(as_paths((primary, secondary)))
-    assert account.n_divergences > 2
-    assert account.step == 400.0 / 2**account.n_divergences
-    assert torch.isfinite(control_filter.taps).all()
-    assert np.isfinite(account.noise_reduction_db).all()
+    control_filter = method(schedule, n_taps=N_TAPS).design(as_paths((primary, secondary)))
     assert white_noise_reduction_db(primary, secondary, control_filter.taps[0].numpy()) > 3
-
-
-def test_best_validated_filter_is_kept(primary, secondary):
-    """A large step scatters, so that the best filter is not the last."""
-    chosen = FxLms(Schedule(step=0.6, interval_s=1, cap_s=9.5, patience=99), n_taps=N_TAPS, seed=5)
-    control_filter, (account,) = chosen.adapt(as_paths((primary, secondary)))
-    assert account.validated_s == (1, 2, 3, 4, 5, 6, 7, 8, 9, 9.5)
-    best = max(account.noise_reduction_db)
-    assert account.noise_reduction_db[-1] < best - 0.01
-    assert ADAPTATION_STREAM != VALIDATION_STREAM
-    found = white_noise_reduction_db(primary, secondary, control_filter.taps[0].numpy(), seed=5)
-    assert found == pytest.approx(best, abs=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -124,11 +107,9 @@ def test_weighted_fxlms_makes_filter_per_path_and_noise(primary, secondary, nois
     other = (decaying(7, 60, 12, delay=9), decaying(8, 40, 4, delay=3))
     paths = as_paths((primary, secondary), other)
     chosen = WeightedFxLms(Schedule(interval_s=2.5, cap_s=5, patience=4), n_taps=N_TAPS)
-    taps, accounts = chosen.adapt_for(paths, noises)
+    taps = chosen.design_for(paths, noises)
     assert taps.shape == (2, 2, N_TAPS)
-    for account in (value for item in accounts for value in item):
-        assert (account.adapted_s, account.stopped, account.validated_s) == (5, "cap", (2.5, 5))
-        assert max(account.noise_reduction_db) > 3
+    assert white_noise_reduction_db(primary, secondary, taps[0, 0].numpy()) > 3
     assert not torch.allclose(taps[0, 0], taps[0, 1])
     # A transform of one item and of two may round differently.
     torch.testing.assert_close(chosen.design_for(paths[1:], noises[1:])[0, 0], taps[1, 1], rtol=1e-9, atol=1e-12)

@@ -14,8 +14,8 @@ from synthesis.start.generator import Generator
 from training.baselines import network_training
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
 from training.baselines.iterative_fir import ratio_base
-from training.baselines.network_training import PathInputs
-from training.baselines.output_controls import OutputControl, OutputControlNetwork
+from training.baselines.network_training import NetworkMethod, PathInputs
+from training.baselines.output_controls import OutputControlNetwork, output_control
 from training.baselines.wmmse import support_estimates
 from training.config import load_config
 from training.datasets.noise import reference_psd, simulated_noise
@@ -70,6 +70,10 @@ def network_of(name, config=SMALL):
     return OutputControlNetwork(config, has_skip=not name.startswith("no"), has_phase=name.endswith("phase"))
 
 
+def fitted(control, cases, objective, config, n_fft=32_768, **options):
+    return NetworkMethod.fit(control, lambda: output_control(control, n_fft), cases, objective, config, **options)
+
+
 def roughened(module):
     """Weights as training might leave them: the last layer no longer zero."""
     torch.manual_seed(7)
@@ -104,9 +108,7 @@ def test_first_update_meets_generators_draws(cases, objective):
     """Update 0 of `skip_mp` is the ratio base of the draw (seed, 0), scored with the same generator of numbers."""
     config = load_config("prime", n_updates=1, precision="float32")
     losses = []
-    OutputControl.fit(
-        cases, objective, config, control="skip_mp", seed=9, progress=lambda *report: losses.append(report[2])
-    )
+    fitted("skip_mp", cases, objective, config, seed=9, progress=lambda *report: losses.append(report[2]))
     rng = np.random.default_rng([9, 0])
     primary, secondary, true = cases.draw(config.batch_size, config.mixture_probability, rng)
     paths = AcousticPaths.from_impulse_responses(primary, secondary)
@@ -119,15 +121,15 @@ def test_first_update_meets_generators_draws(cases, objective):
 def test_resumed_control_equals_unbroken_one(cases, objective, tmp_path, monkeypatch):
     """Stopped after 4 of 6 updates by its configuration, bit for bit; its state is no other control's."""
     monkeypatch.setattr(network_training, "STATE_EVERY_UPDATES", 2)
-    fit = {"training_set": cases, "objective": objective, "seed": 2, "n_fft": N_FFT}
     six, four = load_config("prime", n_updates=6), load_config("prime", n_updates=4)
     name, state_file = "no_skip_mp_phase", tmp_path / "state.pt"
-    unbroken = OutputControl.fit(config=six, control=name, **fit).network.state_dict()
-    OutputControl.fit(config=four, control=name, state_file=state_file, **fit)
-    resumed = OutputControl.fit(config=six, control=name, state_file=state_file, **fit).network.state_dict()
+    unbroken = fitted(name, cases, objective, six, n_fft=N_FFT, seed=2).network.state_dict()
+    kept = {"n_fft": N_FFT, "seed": 2, "state_file": state_file}
+    fitted(name, cases, objective, four, **kept)
+    resumed = fitted(name, cases, objective, six, **kept).network.state_dict()
     assert all(torch.equal(resumed[key], unbroken[key]) for key in unbroken)
     with pytest.raises(ValueError, match="found 'no_skip_mp_phase, seed 2', expected 'skip_mp_phase, seed 2'"):
-        OutputControl.fit(config=six, control="skip_mp_phase", state_file=state_file, **fit)
+        fitted("skip_mp_phase", cases, objective, six, **kept)
 
 
 # Conditioning controls

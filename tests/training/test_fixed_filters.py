@@ -6,7 +6,7 @@ import torch
 
 from synthesis.start.wiener import design_wmmse
 from tests.synthesis.cases import mean_reductions_db, predictions
-from training.baselines.generative import GenerativeFixedFilter
+from training.baselines.generative import fit_generative
 from training.baselines.selective import SelectiveFixedFilter
 from training.baselines.wmmse import SupportSharedWmmse
 from training.config import load_config
@@ -64,8 +64,7 @@ def test_query_gets_filter_that_estimates_predict_best(measurements, support, tr
 def test_training_beats_broad_band_filter(measurements, support, training_set, psd):
     queries = [i for i in range(len(measurements.pairs)) if i not in measurements.indices(support)]
     paths = measurements.paths(queries)
-    trained = GenerativeFixedFilter.fit(training_set, psd, seed=0, n_updates=200)
-    assert trained.name == "generative"
+    trained = fit_generative(training_set, psd, seed=0, n_updates=200)
     shared = SupportSharedWmmse.fit(training_set, psd)
     learned, fixed = (
         mean_reductions_db(predictions(paths, item.design(paths).taps, psd)).mean() for item in (trained, shared)

@@ -10,6 +10,7 @@ from scipy.io import savemat
 from training.data import open_dataset
 from training.datasets.index import read_index
 from training.datasets.path_pairs import DatasetError, PathPair
+from training.wearing import wearing_of
 
 HEADING = "listener,ear,condition,primary,secondary,feedback"
 
@@ -70,6 +71,20 @@ def test_rows_are_ordered_columns_optional_and_semicolons_allowed(tmp_path: Path
     assert dataset.fingerprint == open_dataset("index", tmp_path).fingerprint
     np.savez(tmp_path / "a.npz", primary=response(2), secondary=response(1))
     assert dataset.fingerprint != read_index(file).fingerprint
+
+
+def test_ways_of_wearing_are_learnt_from_conditions(tmp_path: Path) -> None:
+    """Pressing doubles the secondary path of one ear, opening leaves a tenth of another."""
+    normal, primary = response(1), response(0)
+    for name, factor in (("worn", 1.0), ("pressed", 2.0), ("open", 0.1)):
+        np.savez(tmp_path / f"{name}.npz", primary=primary, secondary=factor * normal)
+    rows = ("anna,left,,worn", "anna,left,Pressed,pressed", "bert,left,,worn", "bert,left,open,open")
+    table(tmp_path, *(f"{row}.npz,{row.rpartition(',')[2]}.npz," for row in rows))
+    dataset = read_index(tmp_path)
+    pressed, opened = wearing_of(tmp_path, dataset, dataset.listeners)
+    assert (pressed.name, opened.name) == ("pressed", "open")
+    np.testing.assert_allclose(pressed.gain_db, 6.02, atol=0.01)
+    assert wearing_of(tmp_path, dataset, ("bert",))[0].name == "open"
 
 
 @pytest.mark.parametrize(

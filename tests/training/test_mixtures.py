@@ -4,11 +4,10 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-import torch
 
 from training.datasets.path_pairs import PathPair
 from training.datasets.variants import secondary_variants
-from training.training_set import Mixture, draw_mixtures, order_listeners
+from training.training_set import draw_mixtures, order_listeners
 
 
 def pair(number: int, ear: str = "left", gain: float = 1.0) -> PathPair:
@@ -39,13 +38,6 @@ def test_listener_without_ear_is_stepped_over() -> None:
     pairs = [pair(2), pair(5, "right"), pair(6)]
     order = ("person-02", "person-05", "person-06")
     assert {(m.first, m.second) for m in draw_mixtures(pairs, order)} == {(0, 2)}
-
-
-def test_mixture_weighs_second_by_alpha() -> None:
-    mixture = Mixture(2, 0, 0.25)
-    values = [torch.tensor([8.0, 0.0]), torch.zeros(2), torch.tensor([4.0, 4.0])]
-    torch.testing.assert_close(mixture.of(values), torch.tensor([5.0, 3.0]), rtol=0, atol=0)
-    np.testing.assert_array_equal(Mixture(0, 1, 0.0).of([np.ones(2), np.zeros(2)]), np.ones(2))
 
 
 def test_ten_paths_are_ordered() -> None:

@@ -235,7 +235,7 @@ def test_recordings_are_calibrated(page: Any, tmp_path: Path):
     wait_for(page, "#figures", "Noise reduction")
     page.fill("#condition-list input[type=text]", "left")
     page.press("#condition-list input[type=text]", "Enter")
-    page.click("text=Calibrate")
+    page.click("#calibrate")
     until(page, "ears.length === 2")  # "left" is kept
     page.click("[aria-label='Remove left']")
     assert state(page, "ears.length") == 1
@@ -389,6 +389,7 @@ def test_recordings_verify_exported_sections(page: Any, tmp_path: Path):
     with_example(page)
     wait_until_drawn(page)
     open_step(page, "verify")
+    until(page, "!!realised")
     primary, secondary, sos = (
         np.array(state(page, text))
         for text in ("Array.from(ears[0].primary)", "Array.from(ears[0].secondary)", "realised.coefficients.sos")

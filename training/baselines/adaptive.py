@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -77,24 +77,6 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Account:
-    """Record of the adaptation of one filter."""
-
-    # Seconds of signal.
-    adapted_s: float
-    # Times of the validations.
-    validated_s: tuple[float, ...]
-    # Results of the validations, mean over the 21 bands from 50 Hz to 5 kHz.
-    noise_reduction_db: tuple[float, ...]
-    # Reason for stopping.
-    stopped: Literal["no_improvement", "cap"]
-    # Number of times the guard halved the step.
-    n_divergences: int
-    # Final step.
-    step: float
-
-
-@dataclass(frozen=True)
 class FxLms:
     """Filtered-x LMS on white noise, weighted by `band_weighting`; returns the best validated filter.
 
@@ -109,30 +91,18 @@ class FxLms:
     normalised: ClassVar[bool] = False
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
-        """Adapt taps [batch, n_taps] on the true paths."""
-        return self.adapt(paths)[0]
-
-    def adapt(self, paths: AcousticPaths) -> tuple[ControlFilter, list[Account]]:
-        """Adapt taps [batch, n_taps] on the true paths, with an account per item.
-
-        Raises
-        ------
-        InvalidPaths
-            A path is unusable (`AcousticPaths.validate`).
-        """
+        """Adapt taps [batch, n_taps] on the true paths; InvalidPaths if one is unusable."""
         weighting = band_weighting()
         validation_noise = np.random.default_rng([self.seed, VALIDATION_STREAM]).standard_normal(VALIDATION_SAMPLES)
-        taps, accounts = [], []
+        taps = []
         for primary, secondary in _impulse_responses(paths):
             weighted = fftconvolve(secondary, weighting)
             source = np.random.default_rng([self.seed, ADAPTATION_STREAM]).standard_normal
             signals = _Signals(source, fftconvolve(primary, weighting), weighted, self.n_taps)
             validation = _Validation(validation_noise, primary, secondary, self.n_taps)
             loop = _Loop(weighted, self.n_taps, float(np.sum(weighted**2)), self.normalised)
-            best, account = _adapt(loop, signals, validation, self.schedule)
-            taps.append(best)
-            accounts.append(account)
-        return ControlFilter(torch.from_numpy(np.stack(taps)).to(paths.primary.real)), accounts
+            taps.append(adapted(loop, signals, validation, self.schedule))
+        return ControlFilter(torch.from_numpy(np.stack(taps)).to(paths.primary.real))
 
 
 class FxNlms(FxLms):
@@ -154,38 +124,21 @@ class WeightedFxLms:
     n_taps: int = N_TAPS
 
     def design_for(self, paths: AcousticPaths, signals: Array) -> Tensor:
-        """Adapt taps [batch, n_noises, n_taps] on the true paths and the noises [n_noises, n_samples]."""
-        return self.adapt_for(paths, signals)[0]
+        """Adapt taps [batch, n_noises, n_taps] on the true paths and the noises [n_noises, n_samples].
 
-    def adapt_for(self, paths: AcousticPaths, signals: Array) -> tuple[Tensor, list[list[Account]]]:
-        """Adapt taps [batch, n_noises, n_taps] on the true paths, with an account per item and noise.
-
-        Raises
-        ------
-        InvalidPaths
-            A path is unusable (`AcousticPaths.validate`).
-        ValueError
-            A noise is silent or not finite.
+        Raises InvalidPaths if a path is unusable.
         """
-        taps = np.empty((paths.batch_size, len(signals), self.n_taps))
-        accounts: list[list[Account]] = []
-        for item, (primary, secondary) in enumerate(_impulse_responses(paths)):
-            accounts.append([])
-            for number, noise in enumerate(signals):
-                taps[item, number], account = self._adapt_one(primary, secondary, noise)
-                accounts[-1].append(account)
-        return torch.from_numpy(taps).to(paths.primary.real), accounts
+        taps = [[self._adapted(*pair, noise) for noise in signals] for pair in _impulse_responses(paths)]
+        return torch.from_numpy(np.array(taps)).to(paths.primary.real)
 
-    def _adapt_one(self, primary: Array, secondary: Array, noise: Array) -> tuple[Array, Account]:
-        if not 0 < np.sum(noise**2) < math.inf:
-            raise ValueError(f"signals: the noise has the energy {np.sum(noise**2)}, not a positive finite one")
+    def _adapted(self, primary: Array, secondary: Array, noise: Array) -> Array:
         noise = np.resize(noise, max(noise.size, VALIDATION_SAMPLES))
         weighting = band_weighting(_band_power(noise, primary))
         weighted = fftconvolve(secondary, weighting)
         signals = _Signals(_repeated(noise), fftconvolve(primary, weighting), weighted, self.n_taps)
         validation = _Validation(noise, primary, secondary, self.n_taps)
         power = float(np.mean(oaconvolve(noise, weighted) ** 2))
-        return _adapt(_Loop(weighted, self.n_taps, power, normalised=True), signals, validation, self.schedule)
+        return adapted(_Loop(weighted, self.n_taps, power, normalised=True), signals, validation, self.schedule)
 
 
 def band_weighting(band_power: Array | None = None) -> Array:
@@ -266,37 +219,27 @@ class _Validation:
         return power
 
 
-def _adapt(loop: _Loop, signals: _Signals, validation: _Validation, schedule: Schedule) -> tuple[Array, Account]:
-    """Find the best validated taps [n_taps] (no filter counts as 0 dB), with the account.
+def adapted(loop: _Loop, signals: _Signals, validate: Callable[[Array], float], schedule: Schedule) -> Array:
+    """Find the best validated taps [n_taps]; no filter counts as 0 dB.
 
     After a divergence it resumes from the best filter with half the step and full patience.
     """
     interval, cap = (math.ceil(item * SAMPLE_RATE_HZ) for item in (schedule.interval_s, schedule.cap_s))
-    step, n_divergences, n_done, n_stale = schedule.step, 0, 0, 0
+    step, n_done, n_stale = schedule.step, 0, 0
     best, best_db = loop.taps, 0.0
-    validated_s: list[float] = []
-    curve_db: list[float] = []
     while n_done < cap and n_stale < schedule.patience:
         n_until = min(n_done + interval, cap)
         while n_done < n_until:
             n_samples = min(GUARD_SAMPLES, n_until - n_done)
             n_done += n_samples
             if loop.adapt(signals.next(n_samples), step):
-                step, n_divergences, n_stale = step / 2, n_divergences + 1, 0
+                step, n_stale = step / 2, 0
                 loop.restart(best)
-        validated_s.append(n_done / SAMPLE_RATE_HZ)
-        curve_db.append(validation(loop.taps))
-        n_stale = 0 if curve_db[-1] >= best_db + schedule.min_gain_db else n_stale + 1
-        if curve_db[-1] > best_db:
-            best, best_db = loop.taps, curve_db[-1]
-    return best, Account(
-        adapted_s=n_done / SAMPLE_RATE_HZ,
-        validated_s=tuple(validated_s),
-        noise_reduction_db=tuple(curve_db),
-        stopped="no_improvement" if n_stale >= schedule.patience else "cap",
-        n_divergences=n_divergences,
-        step=step,
-    )
+        found_db = validate(loop.taps)
+        n_stale = 0 if found_db >= best_db + schedule.min_gain_db else n_stale + 1
+        if found_db > best_db:
+            best, best_db = loop.taps, found_db
+    return best
 
 
 class _Stretch(NamedTuple):

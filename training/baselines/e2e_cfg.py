@@ -8,8 +8,6 @@ the ingredients; the sizes are this project's.
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -20,16 +18,10 @@ from synthesis.start.features import CHANNELS
 from training.baselines.network_training import (
     N_STATISTICS,
     FilterNetwork,
-    NetworkMethod,
     NetworkOutput,
     PathInputs,
-    ReportUpdate,
     full_precision,
-    train_network,
 )
-from training.config import TrainingConfig
-from training.objective import Objective
-from training.training_set import TrainingSet
 
 LEARNING_RATE = 5e-4
 
@@ -96,38 +88,6 @@ class E2eCfgNetwork(FilterNetwork):
             # as Adam on the taps would, instead of hundreds of times as much.
             taps: Tensor = self.head(summary) / self.head[-1].in_features
         return NetworkOutput(taps, torch.zeros_like(taps[:, :1]))
-
-
-class E2eCfg(NetworkMethod):
-    """`e2e_cfg`: E2E-CFG with calibrated paths in place of noise frames."""
-
-    @classmethod
-    def fit(
-        cls,
-        training_set: TrainingSet,
-        objective: Objective,
-        config: TrainingConfig,
-        *,
-        seed: int,
-        n_fft: int = DESIGN_N_FFT,
-        learning_rate: float = LEARNING_RATE,
-        state_file: Path | None = None,
-        progress: ReportUpdate | None = None,
-    ) -> Self:
-        """Train on the device that holds the training set; see `train_network` for resuming and errors.
-
-        Parameters
-        ----------
-        config
-            Configuration of the PRIME model to compare with; its learning rate is replaced by `learning_rate`.
-        n_fft
-            Points of the data set's Fourier grid.
-        """
-        torch.manual_seed(seed)
-        method = cls("e2e_cfg", E2eCfgNetwork(n_fft).to(training_set.primary_estimates.device))
-        config = config.model_copy(update={"learning_rate": learning_rate})
-        train_network(method, training_set, objective, config, seed=seed, state_file=state_file, progress=progress)
-        return method
 
 
 def _stage(n_in: int, n_out: int) -> nn.Sequential:

@@ -18,7 +18,6 @@ from torch import Tensor
 from synthesis.conventions import N_TAPS
 from synthesis.paths import AcousticPaths, ControlFilter
 from training.baselines.iterative_fir import PAPER_OBJECTIVE, TapLoss
-from training.config import ObjectiveConfig
 from training.training_set import TrainingSet
 
 N_POOLED_UPDATES, N_META_UPDATES = 800, 400
@@ -45,7 +44,6 @@ class Fomaml:
         cls,
         training_set: TrainingSet,
         reference_psd: Tensor,
-        objective: ObjectiveConfig = PAPER_OBJECTIVE,
         *,
         seed: int,
         n_pooled_updates: int = N_POOLED_UPDATES,
@@ -54,20 +52,20 @@ class Fomaml:
     ) -> Self:
         """Start from zero taps; Adam in the outer loop, one gradient step in the inner loop.
 
-        reference_psd: mean square per bin, [n_bins]. objective: weights of Eq. 6. seed: for drawing cases,
+        reference_psd: mean square per bin, [n_bins]. seed: for drawing cases,
         if there are more than 64; otherwise the result does not depend on it. progress: called after each
         update with updates done, updates in all, and the mean loss (in the meta phase after the inner step).
         """
         true = training_set.true
         support = AcousticPaths.from_impulse_responses(true.primary, true.secondary)
-        of_all = TapLoss(objective, support, reference_psd) if support.batch_size <= MAX_BATCH_SIZE else None
+        of_all = TapLoss(PAPER_OBJECTIVE, support, reference_psd) if support.batch_size <= MAX_BATCH_SIZE else None
         taps = torch.zeros(1, N_TAPS, dtype=true.primary.dtype, device=true.primary.device)
         n_updates = n_pooled_updates + n_meta_updates
         optimiser = torch.optim.Adam([taps], lr=POOLED_LEARNING_RATE)
         for update in range(n_updates):
             if update == n_pooled_updates:
                 optimiser = torch.optim.Adam([taps], lr=META_LEARNING_RATE)
-            loss = of_all or _loss_of_some(objective, support, reference_psd, np.random.default_rng([seed, update]))
+            loss = of_all or _loss_of_some(support, reference_psd, np.random.default_rng([seed, update]))
             adapted = taps.expand(loss.n_ears, -1)
             if update >= n_pooled_updates:
                 adapted = adapted - INNER_STEP * loss.value_and_gradient(adapted)[1]
@@ -83,9 +81,7 @@ class Fomaml:
         return ControlFilter(self.taps.to(paths.primary.real).expand(paths.batch_size, -1))
 
 
-def _loss_of_some(
-    objective: ObjectiveConfig, support: AcousticPaths, reference_psd: Tensor, rng: np.random.Generator
-) -> TapLoss:
+def _loss_of_some(support: AcousticPaths, reference_psd: Tensor, rng: np.random.Generator) -> TapLoss:
     """Return the loss of the cases of one update, drawn without replacement."""
     drawn = rng.permutation(support.batch_size)[:MAX_BATCH_SIZE].tolist()
-    return TapLoss(objective, AcousticPaths(support.primary[drawn], support.secondary[drawn]), reference_psd)
+    return TapLoss(PAPER_OBJECTIVE, AcousticPaths(support.primary[drawn], support.secondary[drawn]), reference_psd)

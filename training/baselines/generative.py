@@ -13,9 +13,7 @@ alternatives:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
-from typing import Self
 
 import numpy as np
 import torch
@@ -28,10 +26,11 @@ from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.paths import AcousticPaths
 from synthesis.start.wiener import design_shared_wmmse
 from training.baselines.iterative_fir import PAPER_OBJECTIVE
-from training.baselines.network_training import FilterNetwork, NetworkMethod, NetworkOutput, train_network
+from training.baselines.network_training import FilterNetwork, NetworkMethod, NetworkOutput
 from training.baselines.wmmse import support_estimates
-from training.config import ObjectiveConfig, load_config
+from training.config import load_config
 from training.objective import FrequencyDomainObjective
+from training.trainer import ReportUpdate
 from training.training_set import TrainingSet
 
 # As in GFANC: half-octave bands.
@@ -111,36 +110,31 @@ class WeightNetwork(FilterNetwork):
         return NetworkOutput(weights @ self.parts, torch.zeros_like(weights[:, :1]))
 
 
-class GenerativeFixedFilter(NetworkMethod):
-    """`generative`: the support-shared WMMSE filter with weighted sub-filters per query."""
+def fit_generative(
+    training_set: TrainingSet,
+    reference_psd: Tensor,
+    *,
+    seed: int,
+    n_updates: int = N_UPDATES,
+    progress: ReportUpdate | None = None,
+) -> NetworkMethod:
+    """Train on support cases and mixtures, on the reference-spectrum version of Eq. 6.
 
-    @classmethod
-    def fit(
-        cls,
-        training_set: TrainingSet,
-        reference_psd: Tensor,
-        objective: ObjectiveConfig = PAPER_OBJECTIVE,
-        *,
-        seed: int,
-        n_updates: int = N_UPDATES,
-        progress: Callable[[int, int, float], None] | None = None,
-    ) -> Self:
-        """Train on support cases and mixtures, on the reference-spectrum version of Eq. 6.
+    reference_psd: mean square per bin, [n_bins]. progress: called regularly with the updates done, the total number of
+    updates and the last loss.
+    """
+    broad_band = design_shared_wmmse(support_estimates(training_set), reference_psd)
+    config = load_config(
+        "prime",
+        n_updates=n_updates,
+        batch_size=BATCH_SIZE,
+        learning_rate=LEARNING_RATE,
+        schedule="one-cycle",
+        precision="float32",
+    )
+    objective = FrequencyDomainObjective(PAPER_OBJECTIVE, reference_psd.to(broad_band))
 
-        reference_psd: mean square per bin, [n_bins]. objective: weights of Eq. 6. progress: called regularly
-        with the updates done, the total number of updates and the last loss.
-        """
-        broad_band = design_shared_wmmse(support_estimates(training_set), reference_psd)
-        torch.manual_seed(seed)
-        method = cls("generative", WeightNetwork(sub_filters(broad_band[0]), reference_psd).to(broad_band.device))
-        config = load_config(
-            "prime",
-            n_updates=n_updates,
-            batch_size=BATCH_SIZE,
-            learning_rate=LEARNING_RATE,
-            schedule="one-cycle",
-            precision="float32",
-        )
-        spectral = FrequencyDomainObjective(objective, reference_psd.to(broad_band))
-        train_network(method, training_set, spectral, config, seed=seed, progress=progress)
-        return method
+    def build() -> WeightNetwork:
+        return WeightNetwork(sub_filters(broad_band[0]), reference_psd)
+
+    return NetworkMethod.fit("generative", build, training_set, objective, config, seed=seed, progress=progress)

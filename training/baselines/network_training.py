@@ -6,9 +6,10 @@ same cases, mixtures and clips, so that only the networks differ.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -67,11 +68,15 @@ class FilterNetwork(nn.Module):
         raise NotImplementedError
 
 
+def full_precision(like: Tensor) -> torch.autocast:
+    """Suspend autocast, for layers that pass the amplitude scale."""
+    return torch.autocast(like.device.type, enabled=False)
+
+
 @dataclass(frozen=True)
 class NetworkMethod:
     """A trained network as a design method."""
 
-    name: str
     network: FilterNetwork
 
     @torch.no_grad()
@@ -81,49 +86,58 @@ class NetworkMethod:
         taps = self.network(paths.to(weight.dtype, weight.device)).taps
         return ControlFilter(taps.to(paths.primary.real))
 
+    @classmethod
+    def fit(
+        cls,
+        name: str,
+        build: Callable[[], FilterNetwork],
+        training_set: TrainingSet,
+        objective: Objective,
+        config: TrainingConfig,
+        *,
+        seed: int,
+        state_file: Path | None = None,
+        progress: ReportUpdate | None = None,
+    ) -> Self:
+        """Train a network on the device that holds the training set.
 
-def full_precision(like: Tensor) -> torch.autocast:
-    """Suspend autocast, for layers that pass the amplitude scale."""
-    return torch.autocast(like.device.type, enabled=False)
+        All draws of update i come from a generator seeded with (seed, i), so that weights and optimiser moments are the
+        whole state: a training resumed from `state_file` (read if it exists, written every 250 updates) ends like an
+        uninterrupted one, and a finished one returns at once.
 
+        Parameters
+        ----------
+        name
+            Of the method, for the state file.
+        build
+            Makes the network, under the seed.
+        config
+            Configuration of the PRIME model to compare with.
 
-def train_network(
-    method: NetworkMethod,
-    training_set: TrainingSet,
-    objective: Objective,
-    config: TrainingConfig,
-    *,
-    seed: int,
-    state_file: Path | None = None,
-    progress: ReportUpdate | None = None,
-) -> None:
-    """Train the method's network in place, then leave it in evaluation mode.
-
-    All draws of update i come from a generator seeded with (seed, i), so that weights and optimiser moments are the
-    whole state: a training resumed from `state_file` (read if it exists, written every 250 updates) ends like an
-    uninterrupted one, and a finished one returns at once.
-
-    Raises
-    ------
-    ValueError
-        The state file is of another method or seed.
-    FloatingPointError
-        The loss is not finite.
-    """
-    network = method.network.train()
-    optimiser = torch.optim.AdamW(network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
-    owner = f"{method.name}, seed {seed}"
-    done = 0
-    if state_file is not None and state_file.exists():
-        done = _load(state_file, owner, network, optimiser)
-    for update in range(done, config.n_updates):
-        loss = _train_step(network, optimiser, training_set, objective, config, seed, update)
-        if (update + 1) % STATE_EVERY_UPDATES == 0 or update + 1 == config.n_updates:
-            if state_file is not None:
-                _save(state_file, owner, network, optimiser, update + 1)
-            if progress is not None:
-                progress(update + 1, config.n_updates, loss)
-    network.eval()
+        Raises
+        ------
+        ValueError
+            The state file is of another method or seed.
+        FloatingPointError
+            The loss is not finite.
+        """
+        torch.manual_seed(seed)
+        network = build().to(training_set.primary_estimates.device).train()
+        optimiser = torch.optim.AdamW(
+            network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+        owner = f"{name}, seed {seed}"
+        done = 0
+        if state_file is not None and state_file.exists():
+            done = _load(state_file, owner, network, optimiser)
+        for update in range(done, config.n_updates):
+            loss = _train_step(network, optimiser, training_set, objective, config, seed, update)
+            if (update + 1) % STATE_EVERY_UPDATES == 0 or update + 1 == config.n_updates:
+                if state_file is not None:
+                    _save(state_file, owner, network, optimiser, update + 1)
+                if progress is not None:
+                    progress(update + 1, config.n_updates, loss)
+        return cls(network.eval())
 
 
 def _train_step(

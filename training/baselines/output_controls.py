@@ -9,10 +9,6 @@ the mean of (log|W| - log A_base)^2, W the realised filter's response.
 from __future__ import annotations
 
 import math
-from copy import copy
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -25,16 +21,10 @@ from synthesis.start.generator import Generator
 from training.baselines.network_training import (
     N_STATISTICS,
     FilterNetwork,
-    NetworkMethod,
     NetworkOutput,
     PathInputs,
-    ReportUpdate,
     full_precision,
-    train_network,
 )
-from training.config import TrainingConfig
-from training.objective import Objective
-from training.training_set import TrainingSet
 
 OUTPUT_CONTROLS = ("skip_mp", "skip_mp_phase", "no_skip_mp", "no_skip_mp_phase")
 
@@ -63,11 +53,6 @@ class OutputControlNetwork(FilterNetwork):
             nn.Conv1d(width + N_STATISTICS, width, 1), nn.GroupNorm(config.n_groups, width), nn.SiLU(), last
         )
 
-    @property
-    def n_parameters(self) -> int:
-        """Return the number of trained parameters: 151,641 with minimum phase, 151,682 with a phase output."""
-        return sum(parameter.numel() for parameter in self.parameters())
-
     def forward(self, paths: AcousticPaths) -> NetworkOutput:
         """Compute taps [batch, 2048] and log|W| - log A_base [batch, n_bins]."""
         inputs = PathInputs.read(paths, self.config.n_fft, self.config.base)
@@ -86,53 +71,10 @@ class OutputControlNetwork(FilterNetwork):
         return NetworkOutput(taps, realised - inputs.log_base)
 
 
-@dataclass(frozen=True)
-class OutputControl(NetworkMethod):
-    """One of OUTPUT_CONTROLS."""
-
-    network: OutputControlNetwork
-
-    def without_phase(self) -> Self:
-        """Return the same network with its phase output unused: minimum phase."""
-        network = copy(self.network)
-        network.has_phase = False
-        return type(self)(self.name, network)
-
-    @classmethod
-    def fit(
-        cls,
-        training_set: TrainingSet,
-        objective: Objective,
-        config: TrainingConfig,
-        *,
-        control: str,
-        seed: int,
-        n_fft: int = DESIGN_N_FFT,
-        state_file: Path | None = None,
-        progress: ReportUpdate | None = None,
-    ) -> Self:
-        """Train on the device that holds the training set; see `train_network` for resuming and errors.
-
-        Parameters
-        ----------
-        config
-            Configuration of the PRIME model to compare with.
-        control
-            One of OUTPUT_CONTROLS.
-        n_fft
-            Points of the data set's Fourier grid.
-        """
-        if control not in OUTPUT_CONTROLS:
-            raise ValueError(f"output control: found {control!r}, expected one of {', '.join(OUTPUT_CONTROLS)}")
-        torch.manual_seed(seed)
-        network = OutputControlNetwork(
-            GeneratorConfig.prime(n_fft),
-            has_skip=control.startswith("skip"),
-            has_phase=control.endswith("phase"),
-        )
-        method = cls(control, network.to(training_set.primary_estimates.device))
-        train_network(method, training_set, objective, config, seed=seed, state_file=state_file, progress=progress)
-        return method
+def output_control(control: str, n_fft: int = DESIGN_N_FFT) -> OutputControlNetwork:
+    """Build one of OUTPUT_CONTROLS on a data set's Fourier grid."""
+    has_skip, has_phase = control.startswith("skip"), control.endswith("phase")
+    return OutputControlNetwork(GeneratorConfig.prime(n_fft), has_skip=has_skip, has_phase=has_phase)
 
 
 def _phase_factor(v: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ measurement:
 
 - listener: unit that splits keep together, e.g. a person with all measurements of all days.
 - ear: left, right or mono.
-- condition (may be absent): names one of several measurements of the ear, e.g. a seating or a direction.
+- condition (may be absent): names one of several measurements of the ear, e.g. a seating or a direction; `pressed`,
+  `slightly loose`, `loose` and `open` are ways of wearing that a controller has to bear.
 - primary, secondary, feedback (may be absent): a file that `measurement.files.measurements` reads, relative to the
   table. ``FILE#CHANNEL`` names one of its channels. Without it the file has one channel, or one of that name
   (``primary``; in ITA files ``PrimaryL`` or ``PrimaryR``, by the ear).
@@ -46,6 +47,9 @@ from training.datasets.path_pairs import (
 INDEX_FILE = "index.csv"
 # Samples of the estimates of primary and secondary path, and points of the Fourier grid.
 LENGTHS: dict[DatasetKind, tuple[int, int, int]] = {"index": (8192, 2048, 32_768), "ten-path": (2048, 2048, 8192)}
+
+# Fits by condition, with the names of PANDAR.
+FITS = {"": "normal", "pressed": "closed and pressed", "open": "open"} | {n: n for n in ("slightly loose", "loose")}
 
 _EARS: dict[str, EarSide] = {"left": "left", "right": "right", "mono": "mono"}
 _REQUIRED = ("listener", "ear", "primary", "secondary")
@@ -94,7 +98,7 @@ def read_index(folder: str | Path, name: DatasetKind = "index") -> PathDataset:
                 listener=row["listener"],
                 ear=ear,
                 condition="original",
-                fit="unknown",
+                fit=FITS.get(row.get("condition", "").lower(), "unknown"),
                 primary=responses["primary"],
                 secondary=responses["secondary"],
                 label=row.get("condition", ""),

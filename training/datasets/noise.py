@@ -16,7 +16,7 @@ from scipy.signal import welch
 
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from training.datasets.index import read_measurement
-from training.datasets.path_pairs import DatasetError, check_sample_rate, fingerprint, read_bytes
+from training.datasets.path_pairs import DatasetError, fingerprint, read_bytes
 
 N_RECORDINGS = 8
 TARGET_RMS = 0.05
@@ -184,7 +184,8 @@ def _wav_files(folder: Path) -> list[Path]:
 def _first_channel(file: Path) -> NDArray[np.float64]:
     """Read the first channel [n] of a WAV file, of any scale; `read_noise` lists what is refused."""
     found = read_measurement(file)
-    check_sample_rate(found.rate_hz or 0, str(file))
+    if found.rate_hz != SAMPLE_RATE_HZ:
+        raise DatasetError(f"{file}: found a sampling rate of {found.rate_hz:g} Hz, expected {SAMPLE_RATE_HZ} Hz")
     signal: NDArray[np.float64] = next(iter(found.channels.values()))
     if signal.size < MIN_SAMPLES:
         raise DatasetError(

@@ -11,8 +11,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.conventions import SAMPLE_RATE_HZ
-
 MAX_PATH_SAMPLES = 8192  # a quarter of the 32768-point grid, so that p * w (10239 samples) does not wrap
 MAX_CUT_ENERGY = 1e-4  # largest share of a response's energy beyond that, -40 dB
 
@@ -186,18 +184,6 @@ def cut_response(response: NDArray[np.float64], what: str) -> NDArray[np.float64
             )
         response = response[:MAX_PATH_SAMPLES]
     return checked_response(response, what)
-
-
-def check_sample_rate(rate_hz: float, what: str) -> None:
-    """Reject sampling rates other than 48 kHz, at which the method's bands, taps and delays are stated.
-
-    Raises
-    ------
-    DatasetError
-        The rate differs.
-    """
-    if rate_hz != SAMPLE_RATE_HZ:
-        raise DatasetError(f"{what}: found a sampling rate of {rate_hz:g} Hz, expected {SAMPLE_RATE_HZ} Hz")
 
 
 def read_bytes(file: Path) -> bytes:

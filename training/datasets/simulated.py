@@ -35,6 +35,7 @@ from dataclasses import asdict, dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.arrays import minimum_phase_response
 from synthesis.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import DatasetError, EarSide, PathDataset, PathPair, fingerprint
 
@@ -294,11 +295,8 @@ def _coloured(
     spectrum /= np.sqrt(np.sum(envelope**2))
     frequency_hz = np.fft.rfftfreq(_CIRCUIT_N_FFT, 1 / SAMPLE_RATE_HZ)
     level_db = np.interp(np.log(np.maximum(frequency_hz, 1)), np.log(_LEVEL_KNOTS_HZ), levels_db)
-    cepstrum = np.fft.irfft(level_db * (np.log(10) / 20))
-    half = _CIRCUIT_N_FFT // 2
-    cepstrum[1:half] *= 2
-    cepstrum[half + 1 :] = 0
-    coloured: NDArray[np.float64] = np.fft.irfft(spectrum * np.exp(np.fft.rfft(cepstrum)))[:N_SAMPLES]
+    colour = minimum_phase_response(level_db * (np.log(10) / 20))
+    coloured: NDArray[np.float64] = np.fft.irfft(spectrum * colour)[:N_SAMPLES]
     return coloured
 
 

@@ -1,9 +1,9 @@
 """Read the paper's ten-path recordings: references, primary noise and secondary paths, at 48 kHz.
 
 Eight reference recordings of 30 minutes, eighty recordings of the primary noise (8 noises x 10 paths) and ten secondary
-paths. Their layout is not public: NAMES is a guess, and ``recordings.csv`` in the folder replaces it, with the columns
-``kind`` (reference, primary or secondary), ``path``, ``noise`` and ``file``. Each primary path is identified from all
-of its recordings, read block by block.
+paths. Their layout is not public: ``recordings.csv`` in the folder lists them, with the columns ``kind`` (reference,
+primary or secondary), ``path``, ``noise`` and ``file``. Each primary path is identified from all of its recordings,
+read block by block.
 """
 
 from __future__ import annotations
@@ -20,13 +20,6 @@ from synthesis.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import DatasetError, PathDataset, PathPair, cut_response, fingerprint
 
 TABLE = "recordings.csv"
-# Files where there is no table; paths and noises are counted from 1.
-NAMES = {
-    "reference": "reference_{noise}.wav",
-    "primary": "primary_{noise}_{path}.wav",
-    "secondary": "secondary_{path}.wav",
-}
-N_NOISES, N_PATHS = 8, 10
 # Samples in memory of a recording: ten seconds.
 BLOCK_SAMPLES = 10 * SAMPLE_RATE_HZ
 PRIMARY_TAPS, SECONDARY_TAPS, N_FFT = 2048, 2048, 8192
@@ -37,7 +30,7 @@ Files = dict[tuple[str, str, str], Path]
 
 def is_ten_path(folder: Path) -> bool:
     """Return whether a folder holds such recordings, not an index of paths."""
-    return (folder / TABLE).is_file() or (folder / NAMES["secondary"].format(path=1)).is_file()
+    return (folder / TABLE).is_file()
 
 
 def read_ten_path(folder: Path) -> PathDataset:
@@ -46,7 +39,7 @@ def read_ten_path(folder: Path) -> PathDataset:
     Parameters
     ----------
     folder
-        With ``recordings.csv``, or files named as in NAMES.
+        With ``recordings.csv``.
 
     Raises
     ------
@@ -93,28 +86,18 @@ def read_ten_path(folder: Path) -> PathDataset:
 
 def _files(folder: Path) -> Files:
     table = folder / TABLE
-    if table.is_file():
-        with table.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-        missing = {"kind", "path", "noise", "file"} - set(rows[0] if rows else ())
-        if missing:
-            raise DatasetError(f"{table}: it has no column {', '.join(sorted(missing))}")
-        found = {
-            (row["kind"].strip(), row["path"].strip(), row["noise"].strip()): folder / row["file"] for row in rows
-        }
-        unknown = {kind for kind, *_ in found} - NAMES.keys()
-        if unknown:
-            raise DatasetError(f"{table}: found the kind {sorted(unknown)[0]!r}, expected {', '.join(NAMES)}")
-        return {(kind, path if kind != "reference" else "", noise if kind != "secondary" else ""): file
-                for (kind, path, noise), file in found.items()}  # fmt: skip
-    paths, noises = ([str(n + 1) for n in range(count)] for count in (N_PATHS, N_NOISES))
-    files = {("reference", "", noise): folder / NAMES["reference"].format(noise=noise) for noise in noises}
-    files |= {("secondary", path, ""): folder / NAMES["secondary"].format(path=path) for path in paths}
-    return files | {
-        ("primary", path, noise): folder / NAMES["primary"].format(noise=noise, path=path)
-        for path in paths
-        for noise in noises
-    }
+    with table.open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file))
+    missing = {"kind", "path", "noise", "file"} - set(rows[0] if rows else ())
+    if missing:
+        raise DatasetError(f"{table}: it has no column {', '.join(sorted(missing))}")
+    found: Files = {}
+    for row in rows:
+        kind, path, noise = (row[name].strip() for name in ("kind", "path", "noise"))
+        if kind not in ("reference", "primary", "secondary"):
+            raise DatasetError(f"{table}: found the kind {kind!r}, expected reference, primary or secondary")
+        found[kind, path * (kind != "reference"), noise * (kind != "secondary")] = folder / row["file"]
+    return found
 
 
 def _blocks(

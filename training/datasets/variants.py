@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.arrays import minimum_phase_response
 from synthesis.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import DatasetError, PathPair, named_seed
 
@@ -95,12 +96,8 @@ def with_tilt(response: NDArray[np.float64], tilt_db: float) -> NDArray[np.float
     frequency_hz = np.fft.rfftfreq(_TILT_N_FFT, 1 / SAMPLE_RATE_HZ)
     position = np.log(np.maximum(frequency_hz, low_hz) / low_hz) / np.log(high_hz / low_hz)
     log_magnitude = -np.cos(np.pi * np.clip(position, 0, 1)) * tilt_db * np.log(10) / 20
-    cepstrum = np.fft.irfft(log_magnitude)
-    fold = np.zeros(_TILT_N_FFT)
-    fold[0] = fold[_TILT_N_FFT // 2] = 1
-    fold[1 : _TILT_N_FFT // 2] = 2
-    filter_spectrum = np.exp(np.fft.rfft(cepstrum * fold))
-    tilted: NDArray[np.float64] = np.fft.irfft(filter_spectrum * np.fft.rfft(response, _TILT_N_FFT))
+    spectrum = minimum_phase_response(log_magnitude)
+    tilted: NDArray[np.float64] = np.fft.irfft(spectrum * np.fft.rfft(response, _TILT_N_FFT))
     return tilted[: response.size]
 
 

@@ -14,7 +14,6 @@ from tests.service import models
 from tests.service.bodies import as_responses
 
 Json = dict[str, Any]
-BINARY = {"Content-Type": "application/x-safetensors"}
 
 
 def condition(ear: Paths, **more: object) -> Json:

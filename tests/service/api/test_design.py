@@ -1,6 +1,5 @@
 """What comes out over HTTP: the library's filter, in JSON and binary, with its figures, times and warnings."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +10,11 @@ import pytest
 import torch
 
 from prime_anc_client import wire
-from service.settings import Settings
 from synthesis.conventions import STAGES
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import METHODS, Synthesizer
 from synthesis.types import Paths
-from tests.service import models
 from tests.service.bodies import as_base64, as_lists, as_responses, spectra
-from tests.service.conftest import connected, started
 
 pytestmark = pytest.mark.anyio
 
@@ -92,29 +88,6 @@ async def test_profile_follows_response_length(
     assert (other - expected).abs().max() > 3 * SAME_FLOAT32 * expected.abs().max()  # or this test could not fail
 
 
-async def test_refine_makes_three_updates_by_default(client: httpx.AsyncClient, ear: Paths) -> None:
-    assert (await ask(client, "/refine", as_responses(ear)))["refinement"]["requested"] == 3
-    refinement = (await ask(client, "/synthesize", as_responses(ear)))["refinement"]
-    assert refinement["requested"] == refinement["applied"] == 0
-    assert refinement["stopped"] == "budget"
-    assert len(refinement["objective"]) == 1
-    assert refinement["step_scale"] == refinement["pcg_residual"] == []
-
-
-async def test_reference_spectrum_reaches_design(
-    client: httpx.AsyncClient, default_model: Synthesizer, ear: Paths
-) -> None:
-    psd = models.reference_psd().flip(0) + 1e-9
-    answer = await ask(client, "/refine?k=1", as_responses(ear, reference_psd=psd.tolist()))
-    expected = default_model.design(library_paths(ear), 1, reference_psd=psd)
-    assert_same_filter(answer["fir"], expected.taps)
-    plain = await ask(client, "/refine?k=1", as_responses(ear))
-    assert answer["fir"] != plain["fir"]
-
-
-CURVE = {"frequency_hz": [50, 500, 5000], "gain_db": [-10, -3, -6]}
-
-
 async def test_json_and_binary_agree_bit_by_bit(client: httpx.AsyncClient, ear: Paths) -> None:
     query = "k=1&model=other&method=prime&sign=plus&max_gain_db=20"
     answer = await ask_binary(client, f"/refine?{query}", wire.encode(ear.primary, ear.secondary, ear.coherence))
@@ -170,14 +143,6 @@ async def test_times_name_timed_stages_only(
         assert float(spent) == pytest.approx(times[name], abs=1e-4)
 
 
-async def test_replaced_generator_is_reported(settings: Settings, ear: Paths) -> None:
-    replacing = settings.model_copy(update={"fallback_below_db": math.inf})
-    async with started(replacing) as app, connected(app) as client:
-        answer = await ask(client, "/refine?k=0", as_responses(ear))
-    assert answer["method"] == "wmmse"
-    assert "generator_replaced" in [warning["code"] for warning in answer["warnings"]]
-
-
 async def test_models_are_listed_with_their_manifests(client: httpx.AsyncClient) -> None:
     listed = (await client.get("/models")).json()
     assert listed["default"] == "ears"
@@ -189,11 +154,3 @@ async def test_models_are_listed_with_their_manifests(client: httpx.AsyncClient)
         shown = (await client.get(f"/models/{reference}")).json()
         assert shown == mine["ears", version] | {"resident": shown["resident"]}
         assert {"name", "version", "digest", "dataset", "split", "seed", "scores"} <= set(shown)
-
-
-async def test_health(client: httpx.AsyncClient) -> None:
-    assert (await client.get("/health/live")).json() == {"status": "live"}
-    ready = await client.get("/health/ready")
-    assert ready.status_code == 200
-    assert ready.json()["device"] == "cpu"
-    assert ready.json()["models"][0]["name"] == "ears"

@@ -1,9 +1,5 @@
 """POST /export: realisation, prediction and files; faults are named."""
 
-import asyncio
-import threading
-from functools import partial
-
 import numpy as np
 import orjson
 import pytest
@@ -40,14 +36,6 @@ async def test_sections_in_fixed_point_are_words_with_shifts(client, body):
     assert np.isfinite(answer["loss_db"])
 
 
-@pytest.mark.parametrize("target", [{"n_sections": 3}, {"form": "fir", "n_taps": 64}])
-async def test_band_weights_reach_new_coefficients(client, body, target):
-    plain = await ask(client, "/export", body | {"target": target})
-    weighted = await ask(client, "/export?band_weights=200:10,215:0", body | {"target": target})
-    low_db = [np.mean(item["prediction"]["noise_reduction_db"][:7]) for item in (plain, weighted)]
-    assert low_db[1] > low_db[0] + 0.2
-
-
 @pytest.mark.parametrize("kind", ["wav", "csv", "c", "mat", "minidsp"])
 async def test_file_is_attachment(client, body, kind):
     content = orjson.dumps(body | {"target": {"n_sections": 2}, "file": kind})
@@ -75,15 +63,3 @@ async def test_mistake_is_named(client, body, change, field):
     assert 400 <= answer.status_code < 500, answer.text
     assert answer.json()["field"] == field
     assert len(answer.json()["detail"]) > 20
-
-
-async def test_calibrations_do_not_block_exports(app, client, body):
-    """Exports have their own thread, and queued calibrations do not count."""
-    service, go_on = app.state.service, threading.Event()
-    waiting = [asyncio.create_task(service.calibrations.run(partial(go_on.wait, 60))) for _ in range(3)]
-    await asyncio.sleep(0)
-    answer = await ask(client, "/export", body | {"target": {"n_sections": 2}})
-    assert len(answer["coefficients"]["sos"]) == 2
-    assert not any(item.done() for item in waiting)
-    go_on.set()
-    assert all(await asyncio.gather(*waiting))

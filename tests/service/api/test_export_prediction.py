@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from cli.inputs import exported_fields
 from model_store.store import ModelStore
 from service.settings import Settings
 from tests.service.bodies import post_packed
@@ -108,9 +107,11 @@ async def test_verify_accepts_exported_filter(client: httpx.AsyncClient, form: J
             for name, item in (("x", x), ("e", e))
         }
         takes.append({"state": state, **signals})
-    fields = exported_fields(answer, PATHS)
-    fields |= {"fir": fields["fir"].tolist()}
-    fields["secondary"] = {"impulse_response": fields["secondary"]["impulse_response"].tolist()}
-    found = await ask(client, "/verify", BODY | fields | {"takes": takes})
+    used = {
+        name: answer["coefficients"][name]
+        for name in ("sos", "taps", "sample_rate")
+        if name in answer["coefficients"]
+    }
+    found = await ask(client, "/verify", BODY | {"fir": used, "takes": takes})
     assert [item["code"] for item in found["diagnosis"]] == ["as_predicted"], found["diagnosis"]
     assert abs(found["deviation_db"]) < 1.0

@@ -60,19 +60,6 @@ def test_json(body: Any, kind: type[DesignBody] | type[EvaluateBody]) -> None:
         assert_usable(read.primary, read.secondary, read.coherence, read.reference_psd)
 
 
-DESCRIPTIONS = st.fixed_dictionaries(
-    {
-        "dtype": st.just("F32") | SCALARS,
-        "shape": st.lists(st.integers(-1, 5), max_size=3) | VALUES,
-        "data_offsets": st.lists(st.integers(-1, 24), min_size=2, max_size=2) | VALUES,
-    }
-)
-PLACES = st.sampled_from(
-    ["primary", "secondary", "conditions.0.primary", "conditions.1.primary", "takes.0.x", "primary.0", "a..b", "0"]
-)
-HEADERS = st.dictionaries(PLACES | st.text(max_size=4), DESCRIPTIONS | VALUES, max_size=4)
-
-
 def read_tensors(body: bytes | bytearray) -> DesignBody:
     return validated(DesignBody, as_document(parse_tensors(body), DesignBody))
 

@@ -35,11 +35,3 @@ async def test_faulty_query_is_rejected(
 ) -> None:
     answer = await client.post(f"/refine?{query}", json=as_responses(ear, **fields))
     assert_problem(answer, code, field)
-
-
-@pytest.mark.parametrize(("option", "values"), [("max_gain_db", "gain_db"), ("band_weights", "weight")])
-async def test_query_may_repeat_body(client: httpx.AsyncClient, ear: Paths, option: str, values: str) -> None:
-    curve = {"frequency_hz": [100.0, 1000.0], values: [10.0, 4.5]}
-    body = as_responses(ear, k=1, **{option: curve})
-    answer = await client.post(f"/refine?k=1&{option}=100:10,1000:4.5", json=body)
-    assert answer.status_code == 200

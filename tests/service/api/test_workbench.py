@@ -1,6 +1,5 @@
 """The workbench's page and files are public and complete, under a strict content policy."""
 
-import json
 import re
 from pathlib import Path
 
@@ -29,18 +28,3 @@ async def test_page_and_its_files_are_served(client):
         assert file.headers["x-content-type-options"] == "nosniff"
         total += len(file.content)
     assert total < LARGEST
-
-
-async def test_example_listener_can_be_designed_for(client):
-    import base64
-
-    import numpy as np
-
-    def samples(text: str) -> list[float]:
-        return np.frombuffer(base64.b64decode(text), "<f4").tolist()
-
-    for ear in json.loads((FOLDER / "example.json").read_text()).values():
-        body = {name: {"impulse_response": samples(ear[name]["float32"])} for name in ("primary", "secondary")}
-        answer = await client.post("/refine", json=body | {"sample_rate": 48_000})
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["prediction"]["mean_noise_reduction_db"] > 10

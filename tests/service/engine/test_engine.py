@@ -165,16 +165,6 @@ async def test_deadline_ends_running_design(engine: Engine, endless: threading.E
         await asyncio.sleep(0.001)
 
 
-async def test_interrupted_time_is_learned(
-    engine: Engine, endless: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine._queue, "_latency", LatencyEstimator())
-    kind = DesignOptions("ratio_base", n_conditions=3)
-    before_s = engine._queue._latency.start_s(kind)
-    await engine.design(None, kind, [models.problem(1)], time.perf_counter() + 0.5)
-    assert engine._queue._latency.start_s(kind) > before_s
-
-
 async def test_full_memory_sheds_only_one_batch(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise MemoryError

@@ -18,6 +18,7 @@ from service.engine.engine import Engine
 from service.engine.job_queue import RecentTimes
 from service.engine.types import RefusedJob
 from synthesis.types import DesignOptions
+from tests.model_store import cases
 from tests.service import models
 from tests.service.engine.conftest import only, running
 
@@ -188,6 +189,18 @@ async def test_unloading(engine: Engine, store: ModelStore, checkpoints: list[Ch
     # After unloading, the name is looked up again.
     store.publish("other", checkpoints[3])
     assert await designs_by(engine, "other") == [("other", 2)]
+
+
+async def test_controller_is_read_again_after_reload(engine: Engine, store: ModelStore) -> None:
+    store.publish("everybody", cases.controller())
+    first = await engine.models.controller("everybody")
+    store.publish("everybody", cases.controller(latency_us=20))
+    assert await engine.models.controller("everybody") is first
+    assert await engine.models.reload() == []
+    newer = await engine.models.controller("everybody")
+    assert newer is not None
+    assert (newer.version, newer.latency_us) == (2, 20)
+    assert await engine.models.controller("nobody") is None
 
 
 async def test_least_recently_used_model_is_unloaded(

@@ -64,10 +64,6 @@ def inputs_of(case: Case, every: int = 1, *, with_coherence: bool = True) -> lis
     ]
 
 
-def nominal_db(draft: Draft) -> float:
-    return draft.prediction.nominal_noise_reduction_db
-
-
 def drafts(answers: list) -> list[Draft]:
     assert all(isinstance(answer, Draft) for answer in answers), answers
     return answers
