@@ -227,7 +227,7 @@ def design_for_all(
         plants = [plant_of(problem, paths, problem.name_of(n)) for n, paths in enumerate(problem.conditions)]
         plants += lent_plants(problem, model.parameters) if lend_wearing else []
         ears.append(Ear(problem, answer_or_raise(made), plants))
-    controller, _, _ = _fitted(ears, wanted, model, None, np.zeros(0, np.intp), EFFORT_FOR_ALL)
+    controller, *_ = _fitted(ears, wanted, model, None, np.zeros(0, np.intp), EFFORT_FOR_ALL)
     loops: dict[str, Loop] = {}
     for n, ear in enumerate(ears):
         labels = [paths.label or f"{n}.{place}" for place, paths in enumerate(ear.problem.conditions)]
