@@ -16,8 +16,8 @@ import orjson
 from cli import bench_file, inputs, tables
 from cli.device import device
 from cli.exit_status import EPILOG, ExitStatus
-from cli.flags import option_flag, options_of, with_controller
-from cli.service import ServiceClient, connect
+from cli.flags import FILE, json_flag, option_flag, options_of, output_flag, with_controller, with_service
+from cli.service import ServiceClient
 from cli.simulate import example, simulate
 from measurement.files.errors import FileError
 from synthesis.options import DesignFields, ObjectiveFields
@@ -30,7 +30,6 @@ FILE_KINDS = ("wav", "csv", "c", "mat", "minidsp", "apo", "camilladsp", "bes", "
 WIENER = {"method": "wmmse", "k": 0, "leave_one_out": False}
 LATENCIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
-FILE = click.Path(path_type=Path, dir_okay=False)
 Command = Callable[..., None]
 
 
@@ -66,21 +65,6 @@ def main() -> None:
 main.add_command(example)
 main.add_command(simulate)
 main.add_command(device)
-
-
-def with_service(command: Command) -> Command:
-    """Add options that select the service; the command gets `service` and `as_json`."""
-
-    @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
-    @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
-    @click.option("--store", help="Folder or URL of further models, without --url.")
-    @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON instead of tables.")
-    @wraps(command)
-    def run(*, url: str | None, key: str | None, store: str | None, **given: Any) -> None:
-        with connect(url, key, store) as service:
-            command(service=service, **given)
-
-    return run
 
 
 def with_paths(command: Command) -> Command:
@@ -153,9 +137,8 @@ def with_paths(command: Command) -> Command:
             for condition, weight in zip(conditions, weights, strict=True):
                 condition["weight"] = weight
         if noise is not None:
-            psd, notes = inputs.reference_psd(noise, inputs.n_bins(paths.get("conditions", [paths])[0]))
-            tables.notes(notes)
-            paths["reference_psd"] = psd
+            n_bins = inputs.n_bins(paths.get("conditions", [paths])[0])
+            paths["reference_psd"] = tables.noted(inputs.reference_psd(noise, n_bins))
         elif "reference_psd" in settings:
             paths["reference_psd"] = settings["reference_psd"]
         if controller is not None:
@@ -184,9 +167,8 @@ def _paths(
     if (primary is None) != (secondary is None) or (bool(ears) == (primary is not None)):
         raise click.UsageError("give measurements (EARS), or one file each with --primary and --secondary")
     if primary is not None and secondary is not None:
-        fields, notes = inputs.separate(rate_hz, primary=primary, secondary=secondary, feedback=feedback)
-        tables.notes(notes)
-        return fields, {}
+        given = inputs.separate(rate_hz, primary=primary, secondary=secondary, feedback=feedback)
+        return tables.noted(given), {}
     measured: list[tuple[str, Json]] = []
     settings: Json = {}
     for file in ears:
@@ -198,8 +180,7 @@ def _paths(
     if feedback is not None:
         if len(measured) > 1:
             raise click.UsageError("--feedback is for a single measurement; several have theirs in their files")
-        fields, notes = inputs.separate(rate_hz, feedback=feedback)
-        tables.notes(notes)
+        fields = tables.noted(inputs.separate(rate_hz, feedback=feedback))
         measured = [(measured[0][0], measured[0][1] | fields)]
     if len(measured) == 1:
         return measured[0][1], settings
@@ -207,12 +188,6 @@ def _paths(
     if len(signs) > 1:
         raise click.UsageError("the measurements have different signs; calibrate all with the same --sign")
     return {"conditions": [fields | {"label": label} for label, fields in measured], "sign": signs.pop()}, settings
-
-
-def _as_verified(paths: Json, control_filter: Path) -> Json:
-    changed, notes = inputs.as_verified(paths, control_filter)
-    tables.notes(notes)
-    return changed
 
 
 def _by_measurement(paths: Json) -> list[tuple[str, Json]]:
@@ -251,7 +226,8 @@ def serve(options: Sequence[str]) -> None:
 )
 @option_flag("sign")
 @option_flag("model")
-@click.option("-o", "--output", type=FILE, help="File for the answer (JSON), which `design` takes.")
+@output_flag("File for the answer (JSON), which `design` takes.")
+@json_flag
 @with_service
 def calibrate(
     service: ServiceClient,
@@ -276,16 +252,9 @@ def calibrate(
         raise click.UsageError("give ON, or a recording of the loudspeaker alone with --drive")
     if played and gain is None:
         raise click.UsageError("give the gain that ON was played with: --gain")
-    takes = []
-    for files, state in (([off, *more_off], 0.0), (played, gain or 0.0)):
-        for file in files:
-            take, notes = inputs.take(file, state)
-            tables.notes(notes)
-            takes.append(take)
-    for file in drive:
-        take, notes = inputs.drive_take(file)
-        tables.notes(notes)
-        takes.append(take)
+    takes = [tables.noted(inputs.take(file, 0.0)) for file in (off, *more_off)]
+    takes += [tables.noted(inputs.take(file, gain or 0.0)) for file in played]
+    takes += [tables.noted(inputs.drive_take(file)) for file in drive]
     body: Json = {"takes": takes, "sign": sign, "model": model, "sample_rate": 48_000}
     answer = _answer(service.ask("/calibrate", body), output, as_json)
     verdict = answer["verdict"]
@@ -305,7 +274,8 @@ def calibrate(
 @main.command()
 @with_paths
 @options_of(DesignFields)
-@click.option("-o", "--output", type=FILE, help="Filter file: .json, .wav, .csv, .h, .mat.")
+@output_flag("Filter file: .json, .wav, .csv, .h, .mat.")
+@json_flag
 @with_service
 def design(
     service: ServiceClient,
@@ -342,7 +312,8 @@ def design(
     help="Measurement in which the loop only has to be stable, as pressed or loose; may be given again.",
 )
 @click.option("--lend-wearing/--no-lend-wearing", default=True, help="Also as the model's listeners wear it.")
-@click.option("-o", "--output", type=FILE, help="File of both (JSON), which export, evaluate and verify take.")
+@output_flag("File of both (JSON), which export, evaluate and verify take.")
+@json_flag
 @with_service
 def hybrid(
     service: ServiceClient,
@@ -363,8 +334,7 @@ def hybrid(
         names = ("primary", "secondary", "coherence", "uncertainty", "feedback")
         conditions = body.pop("conditions", None) or [{name: body.pop(name) for name in names if name in body}]
         for file in others:
-            fields, notes = inputs.ear(file)
-            tables.notes(notes)
+            fields = tables.noted(inputs.ear(file))
             used = {name: fields[name] for name in names if name in fields}
             conditions.append(used | {"label": file.stem, "stability_only": True})
         body["conditions"] = conditions
@@ -383,13 +353,14 @@ def hybrid(
 @main.command()
 @click.argument("control_filter", type=FILE)
 @with_paths
+@json_flag
 @with_service
 def evaluate(
     service: ServiceClient, control_filter: Path, paths: Json, file_rate: float | None, as_json: bool
 ) -> None:
     """Predict the effect of a filter on these measurements."""
     fields = inputs.filter_fields(control_filter, file_rate)
-    paths = _as_verified(paths, control_filter)
+    paths = tables.noted(inputs.as_verified(paths, control_filter))
     for label, ear in _by_measurement(paths):
         answer = _answer(service.ask("/evaluate", ear | fields), None, as_json)
         if not as_json:
@@ -403,6 +374,7 @@ def evaluate(
 @main.command()
 @with_paths
 @options_of(DesignFields, but=("latency_samples", "leave_one_out"))
+@json_flag
 @with_service
 def latency(service: ServiceClient, paths: Json, options: Json, as_json: bool) -> None:
     """Show what latency costs: filters designed for 0 to 32 samples."""
@@ -431,7 +403,8 @@ def latency(service: ServiceClient, paths: Json, options: Json, as_json: bool) -
 @with_paths
 @click.option("--off", type=FILE, required=True, help="Recording with the filter off.")
 @click.option("--on", type=FILE, required=True, help="Recording with the filter on.")
-@click.option("-o", "--output", type=FILE, help="File for the answer, with the trimmed filter (JSON).")
+@output_flag("File for the answer, with the trimmed filter (JSON).")
+@json_flag
 @with_service
 def verify(
     service: ServiceClient,
@@ -450,15 +423,14 @@ def verify(
     """
     takes = []
     for state, file in (("off", off), ("on", on)):
-        take, notes = inputs.take(file, 0.0)
-        tables.notes(notes)
+        take = tables.noted(inputs.take(file, 0.0))
         del take["gain"]
         takes.append(take | {"state": state})
     if "conditions" in paths:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
     document = inputs.filter_document(control_filter) if inputs.is_document(control_filter) else {}
     fields = inputs.filter_fields(control_filter, file_rate)
-    body = _as_verified(paths, control_filter) | fields | {"takes": takes}
+    body = tables.noted(inputs.as_verified(paths, control_filter)) | fields | {"takes": takes}
     body |= {"prediction": document["prediction"]} if "prediction" in document else {}
     answer = _answer(service.ask("/verify", body), output, as_json)
     if not as_json:
@@ -497,6 +469,7 @@ def verify(
     help="File: .wav, .csv, .h, .mat, .yml (CamillaDSP), .txt (as --kind), .json, which `verify` and `simulate` take; "
     "may be given again.",
 )
+@json_flag
 @with_service
 def export(
     service: ServiceClient,
@@ -521,7 +494,7 @@ def export(
     target = _target(target_name, sections, taps, rate, number_format)
     text = _text_kind(target_name)
     fields = inputs.filter_fields(control_filter, file_rate)
-    body: Json = _as_verified(paths, control_filter) | options | fields | {"target": target}
+    body: Json = tables.noted(inputs.as_verified(paths, control_filter)) | options | fields | {"target": target}
     answered = service.ask("/export", body)
     answer = _answer(answered, None, as_json)
     for output in outputs:
@@ -557,7 +530,7 @@ def export(
 
 
 @main.command()
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON instead of tables.")
+@json_flag
 def targets(as_json: bool) -> None:
     """List the devices that `export --target` knows."""
     from dataclasses import asdict
@@ -581,29 +554,21 @@ def targets(as_json: bool) -> None:
 @main.command()
 @with_paths
 @options_of(DesignFields, but=("latency_samples", "leave_one_out"))
-@click.option(
-    "-o",
-    "--output",
-    "outputs",
-    type=FILE,
+@output_flag(
+    "File: .html, .pdf (with the extra `pdf`); may be given again.",
     multiple=True,
     default=[Path("report.html")],
     show_default=True,
-    help="File: .html, .pdf (with the extra `pdf`); may be given again.",
 )
-@click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
-@click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
-@click.option("--store", help="Folder or URL of further models, without --url.")
 @click.option("--listener", default="", help="Name of the listener, for the heading.")
 @click.option("--ear", type=click.Choice(["left", "right"]), help="Which ear it is, for the heading.")
+@with_service
 def report(
+    service: ServiceClient,
     paths: Json,
     options: Json,
     files: tuple[Path, ...],
-    outputs: Sequence[Path],
-    url: str | None,
-    key: str | None,
-    store: str | None,
+    output: Sequence[Path],
     listener: str,
     ear: str | None,
 ) -> None:
@@ -614,20 +579,19 @@ def report(
     """
     from cli.report import About, as_pdf, compose
 
-    for output in outputs:
-        if output.suffix.lower() not in (".html", ".htm", ".pdf"):
-            raise click.BadParameter(f"{output}: name it .html or .pdf")
+    for file in output:
+        if file.suffix.lower() not in (".html", ".htm", ".pdf"):
+            raise click.BadParameter(f"{file}: name it .html or .pdf")
     verdicts = {file.name: inputs.verdict(file) for file in files}
-    with connect(url, key, store) as service:
-        about = About(listener, f"{ear} ear" if ear else "", verdicts)
-        page = compose(service, paths, options, about)
-    for output in outputs:
-        _save(output, as_pdf(page) if output.suffix.lower() == ".pdf" else page.encode())
+    about = About(listener, f"{ear} ear" if ear else "", verdicts)
+    page = compose(service, paths, options, about)
+    for file in output:
+        _save(file, as_pdf(page) if file.suffix.lower() == ".pdf" else page.encode())
 
 
 @main.command()
 @click.argument("files", nargs=-1, type=FILE, required=True)
-@click.option("-o", "--output", type=FILE, required=True, help="Session for the page (JSON).")
+@output_flag("Session for the page (JSON).", required=True)
 @click.option("--joint", is_flag=True, help="One filter for all measurements.")
 def session(files: Sequence[Path], output: Path, joint: bool) -> None:
     """Put measurements and filters into one file, which the page loads.
@@ -651,6 +615,7 @@ def session(files: Sequence[Path], output: Path, joint: bool) -> None:
 
 
 @main.command()
+@json_flag
 @with_service
 def models(service: ServiceClient, as_json: bool) -> None:
     """List the published models."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +15,31 @@ from synthesis.curve import Curve
 from synthesis.options import controller_schemas, curve_kinds, option_schemas
 
 Command = Callable[..., None]
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def output_flag(text: str, **more: Any) -> Callable[[Command], Command]:
+    """Make the flag for the file that a command writes."""
+    return click.option("-o", "--output", help=text, **{"type": FILE, **more})
+
+
+def with_service(command: Command) -> Command:
+    """Add options that select the service; the command gets `service`, which is closed after it."""
+
+    @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
+    @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
+    @click.option("--store", help="Folder or URL of further models, without --url.")
+    @wraps(command)
+    def run(*, url: str | None, key: str | None, store: str | None, **given: Any) -> None:
+        from cli.service import connect
+
+        with connect(url, key, store) as service:
+            command(service=service, **given)
+
+    return run
+
+
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON instead of tables.")
 
 
 class CurveFile(click.ParamType):

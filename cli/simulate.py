@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cli import inputs, tables
+from cli.flags import FILE, output_flag
 from measurement.files import measurements
 from measurement.files.errors import FileError
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
@@ -18,7 +19,6 @@ from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 Json = dict[str, Any]
 Real = NDArray[np.floating]
 
-FILE = click.Path(path_type=Path, dir_okay=False)
 # RMS of the sound at the outer microphone, of full scale: loud, and 26 dB below clipping.
 SOUND_RMS = 0.05
 EXAMPLE_GAIN = 0.35
@@ -45,13 +45,11 @@ seed_option = click.option("--seed", type=int, default=0, show_default=True, hel
 
 
 @click.command()
-@click.option(
-    "-o",
-    "--output",
+@output_flag(
+    "Folder for the recordings.",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
     show_default=True,
-    help="Folder for the recordings.",
 )
 @seconds_option(8.0)
 @snr_option
@@ -146,8 +144,7 @@ def simulate(
     """
     if len(outputs) != 2:
         raise click.UsageError("give two files: -o quiet.wav -o running.wav")
-    paths, notes = inputs.ear(ear)
-    tables.notes(notes)
+    paths = tables.noted(inputs.ear(ear))
     document = inputs.running_filter(control_filter)
     random = np.random.default_rng(seed)
     n = round(seconds * SAMPLE_RATE_HZ)

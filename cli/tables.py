@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from cli.words import for_command
 from synthesis.bands import NR_BANDS
+
+Read = TypeVar("Read")
 
 _BAR_DB = 30.0
 _BAR_WIDTH = 30
@@ -102,6 +104,13 @@ def findings(found: Iterable[Mapping[str, str]], word: str = "warning") -> None:
     """Print warnings or findings, one per line, on standard error."""
     for item in found:
         click.echo(f"{word}: {item['code']}: {for_command(item['detail'])}", err=True)
+
+
+def noted(found: tuple[Read, Iterable[str]]) -> Read:
+    """Print the notes on what was read, and return it."""
+    read, texts = found
+    notes(texts)
+    return read
 
 
 def notes(texts: Iterable[str], prefix: str = "note: ") -> None:

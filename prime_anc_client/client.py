@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from prime_anc_client import answers
-from prime_anc_client.answers import DesignResult, EvaluationResult, Realisation, Running
+from prime_anc_client.answers import DesignResult, EvaluationResult, Realisation
 from prime_anc_client.calibration import CalibrationResult, DriveTake, Sign, Take, read_calibration
 from prime_anc_client.errors import NotReached, Refused, UnknownAnswer, from_answer
 from prime_anc_client.options import EXPORT, FILTER, REFINEMENT, SYNTHESIS, UPDATES, given, takes_options
@@ -41,6 +41,7 @@ _LONG = ("/calibrate", "/hybrid", "/verify")
 
 _Read = TypeVar("_Read")
 
+Fields = Mapping[str, Any]
 FileKind = Literal["wav", "csv", "c", "mat", "minidsp", "apo", "camilladsp", "bes", "sigmadsp"]
 
 
@@ -63,18 +64,9 @@ class Item:
     """One of several ears in a request: the arguments of `Client.synthesize` or `refine`, without `k` and `profile`."""
 
     def __init__(
-        self,
-        primary: ArrayLike | CalibrationResult,
-        secondary: ArrayLike | None = None,
-        *,
-        coherence: ArrayLike | None = None,
-        feedback: ArrayLike | None = None,
-        reference_psd: ArrayLike | None = None,
-        controller: Running | None = None,
-        **options: Any,
+        self, primary: ArrayLike | CalibrationResult, secondary: ArrayLike | None = None, **fields: Any
     ) -> None:
-        self.condition = Condition(primary, secondary, coherence, feedback)
-        self.fields = given(options, SYNTHESIS) | _psd(reference_psd) | _running(controller)
+        self.fields = _about_ear(primary, secondary, fields, SYNTHESIS)
 
 
 class Client:
@@ -157,12 +149,8 @@ class Client:
         primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
-        coherence: ArrayLike | None = None,
-        feedback: ArrayLike | None = None,
-        reference_psd: ArrayLike | None = None,
-        controller: Running | None = None,
         deadline_ms: float | None = None,
-        **options: Any,
+        **fields: Any,
     ) -> DesignResult:
         """Design a filter without updates.
 
@@ -171,18 +159,10 @@ class Client:
         primary, secondary
             Impulse responses (real, 1 to 32768 samples at 48 kHz) or one-sided spectra (complex, n_fft / 2 + 1 bins).
             A calibration replaces them, the coherence and the feedback path, and gives the sign.
-        coherence
-            Coherence per bin, 0 to 1.
-        feedback
-            Loudspeaker to outer microphone, of the same kind as the other paths.
-        reference_psd
-            Spectrum of the expected noise, mean square per bin; default: the model's.
-        controller
-            Feedback controller that runs beside the filter: a published one's name, or one as `hybrid` returns it.
         deadline_ms
             Time after which the answer is no longer needed.
-        **options
-            See below; options left out have the service's defaults.
+        **fields
+            These and the options below; what is left out has the service's default.
 
         Raises
         ------
@@ -193,9 +173,7 @@ class Client:
         ClientError
             The service does not answer, or refuses.
         """
-        one = Condition(primary, secondary, coherence, feedback)
-        body = _alone(one, given(options, SYNTHESIS) | _psd(reference_psd) | _running(controller))
-        return self._design("/synthesize", body, deadline_ms)
+        return self._design("/synthesize", _about_ear(primary, secondary, fields, SYNTHESIS), deadline_ms)
 
     @takes_options(REFINEMENT)
     def refine(
@@ -203,17 +181,11 @@ class Client:
         primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
-        coherence: ArrayLike | None = None,
-        feedback: ArrayLike | None = None,
-        reference_psd: ArrayLike | None = None,
-        controller: Running | None = None,
         deadline_ms: float | None = None,
-        **options: Any,
+        **fields: Any,
     ) -> DesignResult:
         """Design a filter with up to `k` Gauss-Newton updates; arguments and errors as in `synthesize`."""
-        one = Condition(primary, secondary, coherence, feedback)
-        body = _alone(one, given(options, REFINEMENT) | _psd(reference_psd) | _running(controller))
-        return self._design("/refine", body, deadline_ms)
+        return self._design("/refine", _about_ear(primary, secondary, fields, REFINEMENT), deadline_ms)
 
     @takes_options(REFINEMENT)
     def hybrid(
@@ -221,20 +193,17 @@ class Client:
         primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
-        coherence: ArrayLike | None = None,
-        feedback: ArrayLike | None = None,
-        reference_psd: ArrayLike | None = None,
-        controller: Mapping[str, Any] | None = None,
+        controller: Fields | None = None,
         stability_only: Sequence[Condition] = (),
         lend_wearing: bool = True,
         deadline_ms: float | None = None,
-        **options: Any,
+        **fields: Any,
     ) -> DesignResult:
         """Design a filter and a feedback controller beside it.
 
         Parameters
         ----------
-        primary, secondary, coherence, feedback, reference_psd, deadline_ms, options
+        primary, secondary, deadline_ms, fields
             As in `synthesize`.
         controller
             What the controller has to be: `n_sections`, `sample_rate`, `latency_us`, `number_format`, ...
@@ -248,33 +217,25 @@ class Client:
         DesignResult
             With its `controller`; requests about the filter include it.
         """
-        one = Condition(primary, secondary, coherence, feedback)
-        wishes = {} if controller is None else {"controller": dict(controller)}
-        body = _alone(one, given(options, REFINEMENT) | _psd(reference_psd) | wishes)
+        body = _about_ear(primary, secondary, fields | {"controller": controller}, REFINEMENT)
         if stability_only:
             names = ("primary", "secondary", "coherence", "uncertainty", "feedback")
             conditions = [{name: body.pop(name) for name in names if name in body}]
             for other in stability_only:
-                fields, _ = _paths_of(other, body.get("sign"))
-                conditions.append(fields | {"label": other.label, "stability_only": True})
+                measured, _ = _paths_of(other, body.get("sign"))
+                conditions.append(measured | {"label": other.label, "stability_only": True})
             body["conditions"] = conditions
         return self._design("/hybrid", body | {"lend_wearing": lend_wearing}, deadline_ms)
 
     @takes_options(REFINEMENT)
     def refine_conditions(
-        self,
-        conditions: Sequence[Condition],
-        *,
-        reference_psd: ArrayLike | None = None,
-        controller: Running | None = None,
-        deadline_ms: float | None = None,
-        **options: Any,
+        self, conditions: Sequence[Condition], *, deadline_ms: float | None = None, **fields: Any
     ) -> DesignResult:
         """Design one filter for 1 to 16 conditions, and predict its effect per condition.
 
         Arguments and errors are those of `synthesize`; also ValueError if calibrations differ in sign.
         """
-        known = [_paths_of(condition, options.get("sign")) for condition in conditions]
+        known = [_paths_of(condition, fields.get("sign")) for condition in conditions]
         signs = {sign for _, sign in known}
         if len(signs) > 1:
             raise ValueError(
@@ -282,14 +243,12 @@ class Client:
             )
         body = {
             "conditions": [
-                fields | {"weight": condition.weight, "label": condition.label}
-                for condition, (fields, _) in zip(conditions, known, strict=True)
+                measured | {"weight": condition.weight, "label": condition.label}
+                for condition, (measured, _) in zip(conditions, known, strict=True)
             ],
             "sign": next(iter(signs), None),
         }
-        return self._design(
-            "/refine", given(options, REFINEMENT) | _psd(reference_psd) | _running(controller) | body, deadline_ms
-        )
+        return self._design("/refine", given(fields, REFINEMENT) | body, deadline_ms)
 
     def synthesize_items(
         self, items: Sequence[Item], *, deadline_ms: float | None = None
@@ -314,10 +273,10 @@ class Client:
 
     @takes_options(UPDATES)
     def refine_items(
-        self, items: Sequence[Item], *, deadline_ms: float | None = None, **options: Any
+        self, items: Sequence[Item], *, deadline_ms: float | None = None, **fields: Any
     ) -> list[DesignResult | Refused]:
         """Design 1 to 16 filters with up to `k` Gauss-Newton updates; otherwise as `synthesize_items`."""
-        return self._design_items("/refine", items, given(options, UPDATES), deadline_ms)
+        return self._design_items("/refine", items, given(fields, UPDATES), deadline_ms)
 
     def calibrate(
         self,
@@ -366,12 +325,8 @@ class Client:
         primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
-        coherence: ArrayLike | None = None,
-        feedback: ArrayLike | None = None,
-        reference_psd: ArrayLike | None = None,
-        controller: Running | None = None,
         deadline_ms: float | None = None,
-        **options: Any,
+        **fields: Any,
     ) -> EvaluationResult:
         """Predict the effect of a filter on given paths.
 
@@ -379,11 +334,10 @@ class Client:
         ----------
         taps
             Taps, float32 [2048], in the sign of the signal chain, or a design, which includes the sign.
-        primary, secondary, coherence, feedback, reference_psd, controller, deadline_ms, options
+        primary, secondary, deadline_ms, fields
             As in `synthesize`; `latency_samples` is that of the filter's design, `controller` by default too.
         """
-        one = Condition(primary, secondary, coherence, feedback)
-        body = _with_filter(taps, one, given(options, FILTER) | _psd(reference_psd) | _running(controller))
+        body = _about_filter(taps, primary, secondary, fields, FILTER)
         return _parse(answers.read_evaluation, self._post("/evaluate", body, deadline_ms))
 
     @takes_options(FILTER)
@@ -395,12 +349,8 @@ class Client:
         primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
-        coherence: ArrayLike | None = None,
-        feedback: ArrayLike | None = None,
-        reference_psd: ArrayLike | None = None,
-        controller: Running | None = None,
         deadline_ms: float | None = None,
-        **options: Any,
+        **fields: Any,
     ) -> VerificationResult:
         """Measure the effect of a filter from recordings with it off and on, and diagnose deviations.
 
@@ -410,7 +360,7 @@ class Client:
             As in `evaluate`; a design is compared with its prediction, taps with a new one.
         off, on
             Recordings without and with the filter.
-        primary, secondary, coherence, feedback, reference_psd, deadline_ms, options
+        primary, secondary, deadline_ms, fields
             Paths and options of the filter's design.
 
         Raises
@@ -420,8 +370,7 @@ class Client:
         ClientError
             The service does not answer, or refuses.
         """
-        one = Condition(primary, secondary, coherence, feedback)
-        body = _with_filter(taps, one, given(options, FILTER) | _psd(reference_psd) | _running(controller))
+        body = _about_filter(taps, primary, secondary, fields, FILTER)
         body["takes"] = [
             {"state": state} | signals(state, x=item.x, e=item.e)
             for state, part in (("off", off), ("on", on))
@@ -444,12 +393,8 @@ class Client:
         secondary: ArrayLike | None = None,
         *,
         file: None = None,
-        coherence: ArrayLike | None = None,
-        feedback: ArrayLike | None = None,
-        reference_psd: ArrayLike | None = None,
-        controller: Running | None = None,
         deadline_ms: float | None = None,
-        **options: Any,
+        **fields: Any,
     ) -> Realisation: ...
 
     @overload
@@ -461,12 +406,8 @@ class Client:
         secondary: ArrayLike | None = None,
         *,
         file: FileKind,
-        coherence: ArrayLike | None = None,
-        feedback: ArrayLike | None = None,
-        reference_psd: ArrayLike | None = None,
-        controller: Running | None = None,
         deadline_ms: float | None = None,
-        **options: Any,
+        **fields: Any,
     ) -> bytes: ...
 
     @takes_options(EXPORT)
@@ -478,12 +419,8 @@ class Client:
         secondary: ArrayLike | None = None,
         *,
         file: FileKind | None = None,
-        coherence: ArrayLike | None = None,
-        feedback: ArrayLike | None = None,
-        reference_psd: ArrayLike | None = None,
-        controller: Running | None = None,
         deadline_ms: float | None = None,
-        **options: Any,
+        **fields: Any,
     ) -> Realisation | bytes:
         """Realise a filter as hardware runs it: its coefficients or, with `file`, the bytes of that file.
 
@@ -492,11 +429,10 @@ class Client:
         target
             {"form": "sos", "n_sections": 6, "sample_rate": 48000, "number_format": "q1.23"} or {"form": "fir",
             "n_taps": 512, ..}; all are optional. {"name": "pinebuds-pro"}: those of a known device.
-        taps, primary, secondary, coherence, feedback, reference_psd, deadline_ms, options
+        taps, primary, secondary, deadline_ms, fields
             As in `evaluate`.
         """
-        one = Condition(primary, secondary, coherence, feedback)
-        body = _with_filter(taps, one, given(options, EXPORT) | _psd(reference_psd) | _running(controller))
+        body = _about_filter(taps, primary, secondary, fields, EXPORT)
         body |= {"target": dict(target), "file": file}
         answer = self._post("/export", body, deadline_ms, accept="*/*")
         return _parse(answers.read_realisation, answer) if file is None else answer.content
@@ -507,7 +443,7 @@ class Client:
     def _design_items(
         self, path: str, items: Sequence[Item], options: Mapping[str, Any], deadline_ms: float | None
     ) -> list[DesignResult | Refused]:
-        requests = [{"sample_rate": RATE_HZ, **_alone(item.condition, item.fields), **options} for item in items]
+        requests = [{"sample_rate": RATE_HZ, **item.fields, **options} for item in items]
         body = encode_request({"items": requests})
         found = _parse(answers.read_items, self._send_body(path, body, deadline_ms, _JSON))
         if len(found) != len(items):
@@ -571,34 +507,35 @@ def _paths_of(one: Condition, sign: Sign | None) -> tuple[dict[str, Any], Sign |
     return paths(one.primary, one.secondary, one.coherence, None, one.feedback), sign
 
 
-def _psd(reference_psd: ArrayLike | None) -> dict[str, Any]:
-    """Build the field of the expected noise."""
-    return {} if reference_psd is None else {"reference_psd": np.asarray(reference_psd)}
+def _about_ear(
+    primary: ArrayLike | CalibrationResult, secondary: ArrayLike | None, fields: Fields, names: tuple[str, ...]
+) -> dict[str, Any]:
+    """Build a request for one ear from the arguments of a method."""
+    found = given(fields, (*names, "coherence", "feedback"))
+    one = Condition(primary, secondary, found.pop("coherence", None), found.pop("feedback", None))
+    measured, sign = _paths_of(one, found.get("sign"))
+    return {**found, **measured, "sign": sign}
 
 
-def _running(controller: Running | None) -> dict[str, Any]:
-    """Build the field of a controller that runs."""
-    if controller is None:
-        return {}
-    return {"controller": controller if isinstance(controller, str) else dict(controller)}
+def _about_filter(
+    taps: ArrayLike | DesignResult,
+    primary: ArrayLike | CalibrationResult,
+    secondary: ArrayLike | None,
+    fields: Fields,
+    names: tuple[str, ...],
+) -> dict[str, Any]:
+    """Build a request for a filter on an ear; a design includes its sign and its controller."""
+    if not isinstance(taps, DesignResult):
+        return _about_ear(primary, secondary, fields, names) | {"fir": np.asarray(taps)}
+    own = {"sign": taps.sign, "controller": taps.controller}
+    return _about_ear(primary, secondary, own | given(fields, (*names, "coherence", "feedback")), names) | {
+        "fir": taps.taps
+    }
 
 
 def _beside(made: DesignResult, body: Mapping[str, Any]) -> DesignResult:
     """Return a design with the controller of its request, unless the answer has one."""
     return made if made.controller is not None else replace(made, controller=body.get("controller"))
-
-
-def _alone(condition: Condition, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Build a request for one condition."""
-    paths_fields, sign = _paths_of(condition, fields.get("sign"))
-    return {**fields, **paths_fields, "sign": sign}
-
-
-def _with_filter(taps: ArrayLike | DesignResult, condition: Condition, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Build a request for a filter on an ear."""
-    fir, sign = (taps.taps, taps.sign) if isinstance(taps, DesignResult) else (taps, None)
-    beside = _running(taps.controller if isinstance(taps, DesignResult) else None)
-    return _alone(condition, {"sign": sign, **beside, **fields}) | {"fir": np.asarray(fir)}
 
 
 def _is_permanent(error: httpx.TransportError) -> bool:

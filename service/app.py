@@ -6,11 +6,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from pathlib import Path
 
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -21,7 +19,7 @@ from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.admission import DEADLINE_HEADER, Admission, Gate
 from service.api import calibrate, design, export, hybrid, models, open_inference, verify
 from service.api.front import Front, Service
-from service.api.openapi import TITLE, add_document, description
+from service.api.openapi import add_document
 from service.api.workbench import add_workbench
 from service.engine.engine import Engine, choose_device
 from service.engine.work_share import WorkShare
@@ -42,7 +40,7 @@ EXPOSED_HEADERS = (
 )  # fmt: skip
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: Settings) -> Starlette:
     """Create the application for the store and the device of the settings.
 
     The default model is loaded when the application starts.
@@ -86,7 +84,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         engine.start()
         yield
         await engine.close()
@@ -94,20 +92,11 @@ def create_app(settings: Settings) -> FastAPI:
         if tracing is not None:
             await asyncio.to_thread(tracing.close)  # sends the remaining spans
 
-    app = FastAPI(
-        title=TITLE,
-        version=version("prime-anc"),
-        description=description(settings),
-        lifespan=lifespan,
-        openapi_url=None,  # served by `add_document`, encoded once, with its page
-        docs_url=None,
-        redoc_url=None,
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # `observability` reports requests
-        redirect_slashes=False,  # a redirect would follow the host of the request's header
-        generate_unique_id_function=lambda route: route.name,
-        exception_handlers={HTTPException: _pass_on, RequestValidationError: _pass_on},
-    )
-    tracing = _tracing(app, settings)
+    parts = (design, hybrid, calibrate, export, verify, models, open_inference)
+    routes = [address for part in parts for address in part.addresses]
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _pass_on})
+    app.router.redirect_slashes = False  # a redirect would follow the host of the request's header
+    tracing = _tracing(settings)
     app.state.service = service = Service(
         settings,
         store,
@@ -117,9 +106,6 @@ def create_app(settings: Settings) -> FastAPI:
         metrics=Metrics(engine, settings.commit),
         tracing=tracing,
     )
-    for item in (design, hybrid, calibrate, export, verify, models, open_inference):
-        app.include_router(item.router)
-    app.include_router(open_inference.infer_router)
     add_workbench(app)
     add_document(app, settings)
     app.add_middleware(GZipMiddleware, minimum_size=MIN_GZIP_BYTES, compresslevel=1)
@@ -133,21 +119,23 @@ def create_app(settings: Settings) -> FastAPI:
             expose_headers=EXPOSED_HEADERS,
             max_age=86_400,
         )
+    if tracing is not None:
+        tracing.surround(app)
     return app
 
 
 async def _pass_on(request: Request, error: Exception) -> Response:
-    """Pass FastAPI's refusals to `Front`, which answers all errors."""
+    """Pass Starlette's refusals to `Front`, which answers all errors."""
     raise error
 
 
-def _tracing(app: FastAPI, settings: Settings) -> Tracing | None:
+def _tracing(settings: Settings) -> Tracing | None:
     """Set up tracing for a collector, or for a JSON log, which names traces if OpenTelemetry is installed."""
     if settings.otlp_endpoint is not None:
-        return Tracing(app, settings.otlp_endpoint)
+        return Tracing(settings.otlp_endpoint)
     if settings.log_format == "json":
         try:
-            return Tracing(app)
+            return Tracing()
         except ValueError as error:
             logger.warning("The log names no traces. %s", error)
     return None

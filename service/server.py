@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from uvicorn.config import STARTUP_FAILURE
 
 from service.admission.admission import MANAGEMENT
@@ -129,7 +129,7 @@ def _why_not_listen(path: Path) -> str | None:
     return None
 
 
-def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
+def server(app: Starlette, settings: Settings) -> uvicorn.Server:
     """Create a server for the application: uvloop and httptools, without access log and WebSockets.
 
     Running requests are finished at the end.

@@ -3,6 +3,7 @@
 import { $, changed, chosenEars, element, on, stableEars, state } from "./state.js";
 import { N_FFT, RATE, delayed, minus, over, plus, rfft, scaled, sectionsResponse, times } from "./dsp.js";
 import { controllerFromDocument } from "./bench_file.js";
+import { say } from "./messages.js";
 import { wishes } from "./options.js";
 import { ask, fieldsOf, requestOf } from "./requests.js";
 import { saveJson } from "./save.js";
@@ -22,6 +23,7 @@ export async function designed(options) {
   }
   const wanted = purpose(), others = stableEars(), request = requestOf(options, chosenEars(), others.length > 0);
   if (others.length) request.conditions.push(...others.map((ear) => ({ ...fieldsOf(ear), label: ear.label.slice(0, 80), stability_only: true })));
+  say("Designing filter and controller ...");
   const found = await ask("hybrid", { ...request, controller: wishes(), lend_wearing: $("lend_wearing").checked });
   const { needed_number_format } = found.controller;
   takeController({ document: controllerFromDocument(found.controller), purpose: wanted, plants: found.loop.conditions, needed_number_format, name: "" });

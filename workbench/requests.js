@@ -22,10 +22,10 @@ const PARTS = ["primary", "secondary", "coherence", "feedback", "uncertainty"];
 export const fieldsOf = (ear) => Object.fromEntries(PARTS.filter((part) => ear[part]).map((part) => [part, ear[part]]));
 
 // A request about the chosen measurements.
-export function requestOf(options, ears = chosenEars(), asConditions = ears.length > 1) {
+export function requestOf(options, ears = chosenEars(), asConditions = false) {
   if (!ears.length) throw new Error("no measurement says design; choose one in step 1");
   const [{ sign }] = ears;
   if (ears.some((ear) => ear.sign !== sign)) throw new Error("the measurements have different signs; calibrate all with the same sign");
-  if (!asConditions) return { sign, ...options, ...fieldsOf(ears[0]) };
+  if (ears.length === 1 && !asConditions) return { sign, ...options, ...fieldsOf(ears[0]) };
   return { sign, ...options, conditions: ears.map((ear) => ({ ...fieldsOf(ear), label: ear.label.slice(0, 80) })) };
 }

@@ -260,7 +260,8 @@ export function startViewing() {
   $("detail-view").onchange = showDetail;
   $("smoothing").onchange = showDetail;
   $("bands").ontoggle = showTable;
-  new ResizeObserver(redraw).observe($("plots"));
+  const resized = new ResizeObserver(redraw);
+  for (const id of ["plot-nr", "plot-detail"]) resized.observe($(id));
   const recolor = () => { forgetColors(); redraw(); };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolor);
   for (const [event, isPrinting] of [["beforeprint", true], ["afterprint", false]]) {

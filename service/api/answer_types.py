@@ -12,17 +12,16 @@ from hardware.short_fir import MAX_TAPS
 from measurement.calibration import PRIMARY_TAPS, SECONDARY_TAPS
 from measurement.checks import REASONS
 from measurement.verify import CODES
+from service.api.json_answers import BAND_CENTRE_HZ
 from service.api.options import Number
 from service.api.paths import N_UNCERTAINTY
 from service.api.request_types import MAX_ITEMS
 from service.api.warnings import WARNINGS
 from service.errors import PROBLEMS, TYPE_PREFIX
-from synthesis.bands import AMP_BANDS, nominal_hz
 from synthesis.conventions import N_BINS, N_TAPS
 from synthesis.options import Method, Sign
 from synthesis.profiles import MAX_UPDATES
 
-BAND_CENTRE_HZ = [nominal_hz(n) for n in AMP_BANDS]
 N_BANDS = len(BAND_CENTRE_HZ)
 
 _documented = with_config(ConfigDict(use_attribute_docstrings=True))
@@ -614,3 +613,79 @@ class CalibrationAnswer(TypedDict):
     timings_ms: CalibrationTimings
     model: NotRequired[str]
     """As requested."""
+
+
+@_documented
+class InferenceServer(TypedDict):
+    """This server."""
+
+    name: str
+    version: str
+    extensions: list[Literal["parameters"]]
+
+
+@_documented
+class InferenceLive(TypedDict):
+    """live: the event loop responds, and no restart is needed. ready: the service is ready for designs."""
+
+    live: Literal[True]
+    ready: NotRequired[Literal[True]]
+
+
+@_documented
+class TensorDescription(TypedDict):
+    """Name, type and shape of a tensor."""
+
+    name: str
+    datatype: Literal["FP32"]
+    shape: list[int]
+
+
+@_documented
+class InferenceModel(TypedDict):
+    """The tensors of a model."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorDescription]
+    outputs: list[TensorDescription]
+
+
+@_documented
+class InferenceModelReady(TypedDict):
+    """The model is ready for inference."""
+
+    name: str
+    ready: Literal[True]
+
+
+@_documented
+class InferenceTaps(TypedDict):
+    """The filter."""
+
+    name: Literal["fir"]
+    datatype: Literal["FP32"]
+    shape: Annotated[list[int], Field(min_length=1, max_length=1)]
+    parameters: dict[str, Any]
+    """The rest of the answer of `/refine`, with dotted names and with lists as JSON text: `method`, `sign`,
+    `digest`, `warnings` (codes), `refinement.*`, `prediction.*`, `timings_ms.*`."""
+    data: Taps
+
+
+@_documented
+class InferenceAnswer(TypedDict):
+    """The answer to an inference request."""
+
+    model_name: str
+    model_version: str
+    outputs: Annotated[list[InferenceTaps], Field(min_length=1, max_length=1)]
+    id: NotRequired[str]
+
+
+@_documented
+class InferenceError(TypedDict):
+    """An error."""
+
+    error: str
+    """The code of the problem, a colon, and its detail."""

@@ -6,20 +6,17 @@ import logging
 from functools import partial
 from itertools import pairwise
 from time import perf_counter
-from typing import Annotated
 from uuid import uuid4
 
-from fastapi import APIRouter, Body, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from measurement.device import ListenerEar
 from model_store.devices import Devices
 from model_store.errors import ModelStoreError
-from service.api import answer_types, examples
-from service.api.documentation import BODY_CODES, described
 from service.api.front import JSON, TENSORS, Service, Times, Visit, disconnected
 from service.api.json_answers import accepted, joined
-from service.api.reading import ReadingRoute
+from service.api.reading import Addresses
 from service.calibration.calibration_answer import (
     Judge,
     JudgedCalibration,
@@ -31,28 +28,11 @@ from service.calibration.takes import CalibrationBody
 from synthesis.errors import SynthesisError
 
 logger = logging.getLogger(__name__)
-router = APIRouter(route_class=ReadingRoute)
+addresses = Addresses()
 
 
-@router.post(
-    "/calibrate",
-    response_model=answer_types.CalibrationAnswer,
-    **described(
-        "Probe recordings in, paths, coherence and a verdict out",
-        BODY_CODES,
-        examples.CALIBRATION,
-        CalibrationBody,
-        ("Server-Timing", "X-Verdict"),
-        (
-            TENSORS,
-            "The paths and their coherence as `/refine` takes them. `X-Verdict`, with this form only, holds `passed` "
-            "or the codes of the reasons.",
-        ),
-    ),
-)
-async def calibrate(
-    request: Request, body: Annotated[CalibrationBody, Body(openapi_examples=examples.CALIBRATION_BODIES)]
-) -> Response:
+@addresses.post("/calibrate")
+async def calibrate(request: Request, body: CalibrationBody) -> Response:
     """Estimate paths from recordings and judge them. The answer, in either form, is a valid body for `/refine`."""
     visit: Visit = request.state.visit
     service = visit.service

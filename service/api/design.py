@@ -6,20 +6,17 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
-from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Body, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from model_store.store import ModelVersion
-from service.api import answer_types, examples
 from service.api import json_answers as answers
-from service.api.documentation import BODY_CODES, DESIGN_CODES, described
 from service.api.front import JSON, TAPS, Visit, disconnected
 from service.api.json_answers import Answered, accepted
 from service.api.problem import DesignRequest, check_effect, design_request, filter_problem, loop_in, sent_paths
-from service.api.reading import ReadingRoute
+from service.api.reading import Addresses
 from service.api.request_types import (
     DesignBody,
     EvaluateBody,
@@ -41,7 +38,7 @@ from synthesis.types import (
 # The JSON answer, or only the taps.
 _ANSWERS = (JSON, TAPS)
 
-router = APIRouter(route_class=ReadingRoute)
+addresses = Addresses()
 
 
 async def designed(request: Request, requested: DesignRequest) -> Answered:
@@ -70,44 +67,17 @@ def answered(requested: DesignRequest, model: ModelVersion, design: Design) -> A
     return Answered(model, design, requested.sign, taps, warnings, requested.problem.latency_samples)
 
 
-_FORMS: dict[str, Any] = {
-    "headers": (
-        *("Server-Timing", "X-Model-Digest", "X-Refine-Applied", "X-Predicted-NR-dB", "X-Predicted-AMP-dB"),
-        "X-Warnings",
-    ),
-    "binary_answer": (TAPS, "2048 little-endian float32; the X- headers come with this form only."),
-}
-
-
-@router.post(
-    "/synthesize",
-    response_model=answer_types.DesignAnswer,
-    **described("Paths in, filter out (k = 0)", DESIGN_CODES, examples.DESIGN, SynthesisBody, **_FORMS),
-)
-async def synthesize(
-    request: Request, body: Annotated[SynthesisBody, Body(openapi_examples=examples.DESIGN_BODIES)]
-) -> Response:
-    """Design filters without updates. Up to 16 requests in `items`, for example both ears, have a filter or a problem
-    each, in order."""
+@addresses.post("/synthesize")
+async def synthesize(request: Request, body: SynthesisBody) -> Response:
+    """Design filters without updates (k = 0). Up to 16 requests in `items`, for example both ears, have a filter or a
+    problem each, in order."""
     return await _design(request, body)
 
 
-@router.post(
-    "/refine",
-    response_model=answer_types.DesignAnswer,
-    **described(
-        "Paths in, filter out, with up to k Gauss-Newton updates",
-        DESIGN_CODES,
-        examples.DESIGN,
-        DesignBody,
-        **_FORMS,
-    ),
-)
-async def refine(
-    request: Request, body: Annotated[DesignBody, Body(openapi_examples=examples.DESIGN_BODIES)]
-) -> Response:
-    """Design filters with updates. Up to 16 requests in `items`, for example both ears, have a filter or a problem
-    each, in order. An answer of `/calibrate` is a valid body."""
+@addresses.post("/refine")
+async def refine(request: Request, body: DesignBody) -> Response:
+    """Design filters with up to k Gauss-Newton updates. Up to 16 requests in `items`, for example both ears, have a
+    filter or a problem each, in order. An answer of `/calibrate` is a valid body."""
     return await _design(request, body)
 
 
@@ -235,20 +205,8 @@ async def evaluated(
     return [answer_or_raise(item) for item in found]
 
 
-@router.post(
-    "/evaluate",
-    response_model=answer_types.EvaluationAnswer,
-    **described(
-        "Predict the effect of a filter on these paths",
-        BODY_CODES,
-        examples.EVALUATION,
-        EvaluateBody,
-        ("Server-Timing",),
-    ),
-)
-async def evaluate(
-    request: Request, body: Annotated[EvaluateBody, Body(openapi_examples=examples.EVALUATE_BODIES)]
-) -> Response:
+@addresses.post("/evaluate")
+async def evaluate(request: Request, body: EvaluateBody) -> Response:
     """Predict the effect of a filter on these paths."""
     visit: Visit = request.state.visit
     accepted(visit.accept)

@@ -1,34 +1,137 @@
-"""Details of operations in the OpenAPI document beyond their types: examples, problems, options, the binary form."""
+"""The OpenAPI document: FastAPI makes it of the handlers and of what is said here beyond their types."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any
 
-from pydantic import BaseModel
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel, TypeAdapter
+from starlette.applications import Starlette
 
-from service.admission.admission import DEADLINE_HEADER
-from service.api import reading
-from service.api.answer_types import ProblemDocument
-from service.api.front import TENSORS
+from measurement.checks import REASONS
+from service.admission.admission import DEADLINE_HEADER, MAX_JSON_BYTES, Gate
+from service.api import answer_types, examples, reading
+from service.api.front import JSON, TAPS, TENSORS, gate_of
 from service.api.options import CURVES, option_fields
+from service.api.reading import Address, read_document
+from service.api.warnings import WARNINGS
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, HttpProblem
-from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS
+from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS, Settings
+
+TITLE = "PRIME-ANC"
 
 Json = dict[str, Any]
 Responses = dict[int | str, Json]
 
-ANY_CODES = "malformed-request method-not-allowed too-slow internal-error cross-site "
-CLIENT_CODES = ANY_CODES + "unauthorised not-acceptable model-unavailable "
-BODY_CODES = (
-    ANY_CODES
-    + "malformed-json malformed-tensors unauthorised unknown-model not-acceptable length-required too-large "
+_ANY = "malformed-request method-not-allowed too-slow internal-error cross-site "
+_CLIENT = _ANY + "unauthorised not-acceptable model-unavailable "
+_BODY = (
+    _ANY + "malformed-json malformed-tensors unauthorised unknown-model not-acceptable length-required too-large "
     "unsupported-media-type unsupported-encoding missing-field unknown-field invalid-field out-of-range wrong-rate "
     "unequal-grids unusable-paths overloaded deadline-passed model-unavailable not-ready "
 )
-DESIGN_CODES = BODY_CODES + "no-finite-filter "
-OPERATOR_CODES = ANY_CODES + "unauthorised not-acceptable length-required too-large unsupported-encoding "
+_DESIGN = _BODY + "no-finite-filter "
+_OPERATOR = _ANY + "unauthorised not-acceptable length-required too-large unsupported-encoding "
+_V2_MODEL = _ANY + "unauthorised not-found unknown-model model-unavailable "
+_V2_INFER = (
+    _V2_MODEL + "malformed-json bad-length length-required too-large unsupported-media-type unsupported-encoding "
+    "missing-field unknown-field invalid-field out-of-range unequal-grids unusable-paths no-finite-filter "
+    "not-ready overloaded deadline-passed"
+)
 
-DEADLINE: Json = {
+
+@dataclass(frozen=True)
+class Operation:
+    """What the document says of an operation beyond the types and the text of its handler."""
+
+    # Codes of its problems, separated by spaces.
+    codes: str
+    # Type and example of its answer in JSON.
+    answer: Any = None
+    example: Json | None = None
+    # Examples of its body, by name.
+    bodies: Json = field(default_factory=dict)
+    headers: tuple[str, ...] = ()
+    # Media type and description of another form of the answer.
+    binary: tuple[str, str] | None = None
+
+
+_FORMS: Json = {
+    "headers": (
+        *("Server-Timing", "X-Model-Digest", "X-Refine-Applied", "X-Predicted-NR-dB", "X-Predicted-AMP-dB"),
+        "X-Warnings",
+    ),
+    "binary": (TAPS, "2048 little-endian float32; the X- headers come with this form only."),
+}
+_DESIGNED = Operation(_DESIGN, answer_types.DesignAnswer, examples.DESIGN, examples.DESIGN_BODIES, **_FORMS)
+_TIMED = ("Server-Timing",)
+_INFER = Operation(
+    _V2_INFER, answer_types.InferenceAnswer, examples.INFERENCE_ANSWER, examples.INFERENCE_BODIES, _TIMED
+)
+_MODEL = Operation(_V2_MODEL, answer_types.InferenceModel, examples.INFERENCE_MODEL)
+_MODEL_READY = Operation(_V2_MODEL + "not-ready", answer_types.InferenceModelReady, examples.INFERENCE_MODEL_READY)
+_MISSING_MODEL = "unknown-model not-found "
+OPERATIONS = {
+    "synthesize": _DESIGNED,
+    "refine": _DESIGNED,
+    "hybrid": Operation(_DESIGN, answer_types.HybridAnswer, examples.HYBRID, examples.HYBRID_BODIES, _TIMED),
+    "evaluate": Operation(
+        _BODY, answer_types.EvaluationAnswer, examples.EVALUATION, examples.EVALUATE_BODIES, _TIMED
+    ),
+    "calibrate": Operation(
+        _BODY,
+        answer_types.CalibrationAnswer,
+        examples.CALIBRATION,
+        examples.CALIBRATION_BODIES,
+        ("Server-Timing", "X-Verdict"),
+        (
+            TENSORS,
+            "The paths and their coherence as `/refine` takes them. `X-Verdict`, with this form only, holds `passed` "
+            "or the codes of the reasons.",
+        ),
+    ),
+    "verify_filter": Operation(
+        _DESIGN, answer_types.VerificationAnswer, examples.VERIFIED, examples.VERIFY_BODIES, _TIMED
+    ),
+    "export": Operation(
+        _BODY,
+        answer_types.ExportAnswer,
+        examples.EXPORT,
+        examples.EXPORT_BODIES,
+        _TIMED,
+        (TAPS, "With `file`, that file, in its own media type."),
+    ),
+    "list_models": Operation(_CLIENT, answer_types.ModelList, examples.MODEL_LIST),
+    "show_model": Operation(_CLIENT + _MISSING_MODEL, answer_types.ModelDescription, examples.MODEL_DESCRIPTION),
+    "reload_models": Operation(
+        _OPERATOR + "model-unavailable", answer_types.ResidentModelsAnswer, examples.RELOADED
+    ),
+    "load_model": Operation(
+        _OPERATOR + _MISSING_MODEL + "model-unavailable", answer_types.ModelReference, examples.LOADED
+    ),
+    "unload_model": Operation(
+        _OPERATOR + _MISSING_MODEL + "default-model", answer_types.UnloadedModels, examples.UNLOADED
+    ),
+    "live": Operation(_ANY + "not-ready", answer_types.Live, examples.LIVE),
+    "ready": Operation(_ANY + "not-ready model-unavailable", answer_types.Ready, examples.READY),
+    "metrics": Operation(_ANY),
+    "v2_server": Operation(_ANY, answer_types.InferenceServer, examples.INFERENCE_SERVER),
+    "v2_live": Operation(_ANY + "not-ready", answer_types.InferenceLive, examples.INFERENCE_LIVE),
+    "v2_ready": Operation(
+        _ANY + "not-ready model-unavailable", answer_types.InferenceLive, examples.INFERENCE_LIVE
+    ),
+    "v2_model": _MODEL,
+    "v2_model_version": _MODEL,
+    "v2_model_ready": _MODEL_READY,
+    "v2_model_ready_version": _MODEL_READY,
+    "v2_infer": _INFER,
+    "v2_infer_version": _INFER,
+}
+
+_DEADLINE: Json = {
     "name": DEADLINE_HEADER,
     "in": "header",
     "required": False,
@@ -38,53 +141,81 @@ DEADLINE: Json = {
 }
 
 
-def described(
-    summary: str,
-    codes: str,
-    example: Json,
-    body: type[BaseModel] | None = None,
-    headers: tuple[str, ...] = (),
-    binary_answer: tuple[str, str] | None = None,
-) -> Json:
-    """Return arguments of a route for the document.
+def document(served: Starlette, settings: Settings) -> Json:
+    """Make the document.
 
     Parameters
     ----------
-    summary
-        Summary of the operation.
-    codes
-        Codes of its problems, separated by spaces.
-    example
-        Example of its answer.
-    body
-        Type of its body, which may also be sent as tensors, and whose options may be query parameters.
-    headers
-        Headers of its answer.
-    binary_answer
-        Media type and description of another form of the answer.
+    served
+        Application with all addresses.
+    settings
+        Settings, for limits and required keys.
     """
-    content: Json = {"application/json": {"examples": {"an answer": {"value": example}}}}
-    if binary_answer is not None:
-        media_type, text = binary_answer
-        content[media_type] = {"schema": {"type": "string", "format": "binary", "description": text}}
-    answer = {
-        "description": summary,
-        "headers": {name: {"schema": {"type": "string"}} for name in headers},
-        "content": content,
+    app = FastAPI(title=TITLE, version=version("prime-anc"), description=_description(settings))
+    for address in served.routes:
+        if isinstance(address, Address):
+            _add(app, address)
+    found = app.openapi()
+    schemas = found["components"]["schemas"]
+    for kind in (answer_types.ProblemDocument, answer_types.InferenceError):
+        schemas[kind.__name__] = TypeAdapter(kind).json_schema()
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    _replace_number_constants(found)
+    found["components"]["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer", "description": "An API key."},
+        "management": {"type": "http", "scheme": "bearer", "description": "A management key."},
     }
-    arguments: Json = {"summary": summary, "responses": {200: answer, **problem_responses(codes)}}
-    if body is not None:
-        arguments["openapi_extra"] = {
-            "parameters": [*option_parameters(body), DEADLINE],
-            "requestBody": {"content": {TENSORS: _TENSORS}},
-        }
-    return arguments
+    needs_key = settings.api_keys or settings.api_keys_file
+    for path, operations in found["paths"].items():
+        for method, operation in operations.items():
+            gate = gate_of(method.upper(), path)
+            if gate is Gate.OPERATOR:
+                operation["security"] = [{"management": []}]
+            elif gate is not Gate.OPEN and needs_key:
+                operation["security"] = [{"key": []}]
+            if "HTTPValidationError" in str(operation["responses"].get("422")):  # never returned
+                del operation["responses"]["422"]
+    return found
 
 
-_TENSORS: Json = {"schema": {"type": "string", "format": "binary", "description": reading.__doc__}}
+def _add(app: FastAPI, address: Address) -> None:
+    """Add the operation of an address."""
+    is_v2 = address.path.startswith("/v2")
+    operation_id = f"v2_{address.name}" if is_v2 else address.name
+    operation = OPERATIONS[operation_id]
+    summary = " ".join((address.handler.__doc__ or "").split()).partition(". ")[0].rstrip(".")
+    content: Json = {}
+    if operation.example is not None:
+        content[JSON] = {"examples": {"an answer": {"value": operation.example}}}
+    if operation.binary is not None:
+        media_type, text = operation.binary
+        content[media_type] = {"schema": {"type": "string", "format": "binary", "description": text}}
+    headers = {name: {"schema": {"type": "string"}} for name in operation.headers}
+    extra: Json = {}
+    if address.kind is not None:
+        extra = {"parameters": [_DEADLINE], "requestBody": {"content": {JSON: {"examples": operation.bodies}}}}
+        if address.read is read_document:
+            extra["parameters"] = [*_option_parameters(address.kind), _DEADLINE]
+            form = {"type": "string", "format": "binary", "description": reading.__doc__}
+            extra["requestBody"]["content"][TENSORS] = {"schema": form}
+    app.add_api_route(
+        address.path,
+        address.handler,
+        methods=list((address.methods or set()) - {"HEAD"}),
+        operation_id=operation_id,
+        summary=summary,
+        response_model=operation.answer,
+        response_class=PlainTextResponse if operation.answer is None else JSONResponse,
+        responses={
+            200: {"description": summary, "headers": headers, "content": content},
+            **_problem_responses(operation.codes, is_v2),
+        },
+        openapi_extra=extra,
+    )
 
 
-def option_parameters(body: type[BaseModel]) -> list[Json]:
+def _option_parameters(body: type[BaseModel]) -> list[Json]:
     """Return a body's options as query parameters, without defaults: the body's value applies, if any."""
     properties = body.model_json_schema()["properties"]
     return [
@@ -106,30 +237,19 @@ def _of_query(name: str, schema: Json) -> Json:
     return {key: value for key, value in schema.items() if key not in ("description", "title", "default")}
 
 
-def problem_responses(codes: str, is_v2: bool = False, model: Any = ProblemDocument) -> Responses:
-    """Return responses by status, with an example per code.
-
-    Parameters
-    ----------
-    codes
-        Codes of problems, separated by spaces.
-    is_v2
-        Whether they have the Open Inference Protocol's form.
-    model
-        Type of the document.
-    """
+def _problem_responses(codes: str, is_v2: bool) -> Responses:
+    """Return responses by status, with an example per code, in the Open Inference Protocol's form for `is_v2`."""
+    media_type = JSON if is_v2 else PROBLEM_MEDIA_TYPE
+    kind = "InferenceError" if is_v2 else "ProblemDocument"
     responses: Responses = {}
     for code in dict.fromkeys(codes.split()):
         status, title = PROBLEMS[code]
-        media_type = "application/json" if is_v2 else PROBLEM_MEDIA_TYPE
         response = responses.setdefault(
             status,
             {
                 "description": title,
                 "headers": {"Server-Timing": {"schema": {"type": "string"}}},
-                "content": {
-                    media_type: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}, "examples": {}}
-                },
+                "content": {media_type: {"schema": {"$ref": f"#/components/schemas/{kind}"}, "examples": {}}},
             },
         )
         if response["description"] != title:
@@ -142,3 +262,34 @@ def problem_responses(codes: str, is_v2: bool = False, model: Any = ProblemDocum
         if status in (401, 405):
             response["headers"]["WWW-Authenticate" if status == 401 else "Allow"] = {"schema": {"type": "string"}}
     return responses
+
+
+def _replace_number_constants(schema: Any) -> None:
+    """Replace constant integers by ranges of one, in place: generators for Kotlin make texts of them."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "integer" and "const" in schema:
+            schema["minimum"] = schema["maximum"] = schema.pop("const")
+        for inner in schema.values():
+            _replace_number_constants(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            _replace_number_constants(inner)
+
+
+def _description(settings: Settings) -> str:
+    """Return the introduction of the document."""
+
+    def table(rows: Any) -> str:
+        return "\n".join(f"| `{code}` | {meaning} |" for code, meaning in rows.items())
+
+    problems = "\n".join(f"| {status} | `{code}` | {title} |" for code, (status, title) in PROBLEMS.items())
+    return (
+        "Designs 2048-tap control filters for active noise control at 48 kHz from a listener's measured acoustic "
+        f"paths. Bodies must have a Content-Length: up to {MAX_JSON_BYTES} bytes of JSON, or as safetensors "
+        f"{settings.max_body_bytes} bytes, {settings.max_calibration_bytes} with recordings. The default deadline is "
+        f"{settings.deadline_ms:g} ms, or {settings.calibration_deadline_ms:g} ms with recordings.\n\n"
+        f"Problems (`{PROBLEM_MEDIA_TYPE}`; `type` ends in the code):\n\n"
+        f"| | code | |\n|---|---|---|\n{problems}\n\n"
+        f"Warnings:\n\n| code | |\n|---|---|\n{table(WARNINGS)}\n\n"
+        f"Faults of a calibration:\n\n| code | |\n|---|---|\n{table(REASONS)}\n"
+    )

@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 
 from measurement.calibration import PRIMARY_TAPS, SECONDARY_TAPS
-from service.api.answer_types import BAND_CENTRE_HZ, N_BANDS
+from service.api.answer_types import N_BANDS
+from service.api.json_answers import BAND_CENTRE_HZ
 from synthesis.bands import NR_BANDS, nominal_hz
 from synthesis.conventions import N_BINS, N_TAPS, STAGES
 
@@ -217,7 +218,7 @@ RELOADED: Json = {"resident": [_VERSION]}
 LIVE: Json = {"status": "live"}
 READY: Json = {"status": "ready", "device": "cpu", "models": [_VERSION]}
 
-INFERENCE_SERVER: Json = {"name": "prime-anc", "version": "0.1.0", "extensions": ["binary_tensor_data"]}
+INFERENCE_SERVER: Json = {"name": "prime-anc", "version": "0.1.0", "extensions": ["parameters"]}
 INFERENCE_LIVE: Json = {"live": True}
 INFERENCE_MODEL: Json = {
     "name": "generic",

@@ -5,23 +5,21 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from fastapi import APIRouter, Body, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from hardware import filter_files
 from hardware.realise import Realised, realise, realised_sections
 from hardware.residual_power import PathSpectra
-from service.api import answer_types, examples
 from service.api.controllers import controller_document, in_sign
 from service.api.design import evaluated
-from service.api.documentation import BODY_CODES, described
-from service.api.front import TAPS, Visit, disconnected
+from service.api.front import Visit, disconnected
 from service.api.json_answers import accepted, loop_document, prediction_document, with_times
 from service.api.problem import check_effect, filter_problem, loop_in, sent_paths
-from service.api.reading import ReadingRoute
+from service.api.reading import Addresses
 from service.api.request_types import ExportBody
 from service.api.warnings import collect_warnings, unlike_filter
 from service.engine.work import work_of
@@ -34,26 +32,14 @@ from synthesis.methods import spectrum
 from synthesis.posing import with_latency
 from synthesis.profiles import FAST
 
-router = APIRouter(route_class=ReadingRoute)
+addresses = Addresses()
 
 
-@router.post(
-    "/export",
-    response_model=answer_types.ExportAnswer,
-    **described(
-        "A filter as hardware runs it: biquads, fewer taps, fixed point, files",
-        BODY_CODES,
-        examples.EXPORT,
-        ExportBody,
-        ("Server-Timing",),
-        (TAPS, "With `file`, that file, in its own media type."),
-    ),
-)
-async def export(
-    request: Request, body: Annotated[ExportBody, Body(openapi_examples=examples.EXPORT_BODIES)]
-) -> Response:
-    """Design second-order sections or taps for the hardware's number of coefficients, sample rate and number format, by
-    the objective of the updates, and predict their effect. With `file`, the answer is that file."""
+@addresses.post("/export")
+async def export(request: Request, body: ExportBody) -> Response:
+    """Realise a filter as hardware runs it. Second-order sections or taps, for its number of coefficients, sample rate
+    and number format, are designed by the objective of the updates; their effect is predicted. With `file`, the answer
+    is that file."""
     visit: Visit = request.state.visit
     if body.file is None:
         accepted(visit.accept)

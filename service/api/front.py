@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from uuid import uuid4
 
-from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -24,7 +23,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model_store.store import ModelStore, ModelVersion
 from service.admission.admission import KEY_NAME, MANAGEMENT, Admission, Admitted, Gate
-from service.api.validation import as_problem
 from service.engine.engine import Engine
 from service.engine.types import ClientDisconnected, RefusedJob
 from service.engine.work_share import WorkShare
@@ -266,10 +264,7 @@ class Front:
 
 
 def _routing_problem(error: Exception, scope: Scope) -> HttpProblem | None:
-    """Return FastAPI's refusals: a body of another type, an unknown address, an unsupported method."""
-    if isinstance(error, RequestValidationError):
-        first = error.errors()[0]
-        return as_problem({**first, "loc": first["loc"][1:]})
+    """Return Starlette's refusals: an unknown address, an unsupported method."""
     if isinstance(error, HTTPException):
         if error.status_code != 405:
             return unknown_address()

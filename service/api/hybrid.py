@@ -4,42 +4,28 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Body, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from hardware.hybrid import HybridDesign, design_hybrid
-from service.api import answer_types, examples
 from service.api.controllers import controller_document, wanted
 from service.api.design import answered
-from service.api.documentation import DESIGN_CODES, described
 from service.api.front import Visit, disconnected
 from service.api.json_answers import accepted, design_document, with_times
 from service.api.problem import DesignRequest, design_request, joint_problem
-from service.api.reading import ReadingRoute
+from service.api.reading import Addresses
 from service.api.request_types import HybridBody
 from service.api.warnings import controller_warnings
 from service.engine.work import HybridWork, work_of
 from synthesis.model import Model
 
-router = APIRouter(route_class=ReadingRoute)
+addresses = Addresses()
 
 
-@router.post(
-    "/hybrid",
-    response_model=answer_types.HybridAnswer,
-    **described(
-        "Paths in, filter and feedback controller out",
-        DESIGN_CODES,
-        examples.HYBRID,
-        HybridBody,
-        ("Server-Timing",),
-    ),
-)
-async def hybrid(
-    request: Request, body: Annotated[HybridBody, Body(openapi_examples=examples.HYBRID_BODIES)]
-) -> Response:
+@addresses.post("/hybrid")
+async def hybrid(request: Request, body: HybridBody) -> Response:
     """Design a controller on the error microphone, y = W x + K e, and the filter in the loop that it closes. The loop
     is stable, with all margins, in all conditions, as the earphone is worn otherwise, and at -3 to 3 dB."""
     visit: Visit = request.state.visit

@@ -6,14 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 
 from model_store.store import ModelVersion
-from service.api import answer_types
-from service.api.answer_types import BAND_CENTRE_HZ
 from service.api.front import JSON, Times, Visit
 from service.errors import HttpProblem
 from synthesis.bands import AMP_BANDS, columns, nominal_hz
@@ -22,6 +20,11 @@ from synthesis.errors import InvalidPaths
 from synthesis.options import Sign
 from synthesis.types import ConditionPrediction, Design, Float32, Loop, Prediction
 
+if TYPE_CHECKING:  # which only the document loads
+    from service.api import answer_types
+
+# Nominal centres of the bands of a prediction.
+BAND_CENTRE_HZ = [nominal_hz(n) for n in AMP_BANDS]
 # Effect per band below which a filter does nothing.
 NO_EFFECT_DB = 0.01
 # Gain of a filter that is zero.

@@ -6,23 +6,21 @@ import asyncio
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Path, Request
-from fastapi.responses import PlainTextResponse
+from pydantic import Field
+from starlette.requests import Request
 from starlette.responses import Response
 
 from model_store.controller import PublishedController
 from model_store.store import ModelVersion
-from service.api import answer_types, examples
-from service.api.documentation import ANY_CODES, CLIENT_CODES, OPERATOR_CODES, described, problem_responses
 from service.api.front import JSON, Service
 from service.api.json_answers import accepted, model_document
-from service.api.reading import refuse_encoding
+from service.api.reading import Addresses, refuse_encoding
 from service.errors import HttpProblem
 
-router = APIRouter()
+addresses = Addresses()
 
 Name = Annotated[
-    str, Path(description="`name` (its latest version), `name@version` or an alias", examples=["generic"])
+    str, Field(description="`name` (its latest version), `name@version` or an alias", examples=["generic"])
 ]
 
 
@@ -31,24 +29,14 @@ def json_response(document: object) -> Response:
     return Response(orjson.dumps(document), media_type=JSON)
 
 
-@router.head("/models", include_in_schema=False)
-@router.get(
-    "/models",
-    response_model=answer_types.ModelList,
-    **described("Published models, and which are in memory", CLIENT_CODES, examples.MODEL_LIST),
-)
+@addresses.get("/models")
 async def list_models(request: Request) -> Response:
     """List all published versions, and which of them are in memory."""
     accepted(request.state.visit.accept)
     return json_response(await asyncio.to_thread(_published, request.state.visit.service))
 
 
-@router.head("/models/{name}", include_in_schema=False)
-@router.get(
-    "/models/{name}",
-    response_model=answer_types.ModelDescription,
-    **described("One published version", CLIENT_CODES + "unknown-model not-found", examples.MODEL_DESCRIPTION),
-)
+@addresses.get("/models/{name}")
 async def show_model(request: Request, name: Name) -> Response:
     """Describe one version, the latest without `@version`."""
     accepted(request.state.visit.accept)
@@ -60,15 +48,7 @@ async def show_model(request: Request, name: Name) -> Response:
     return json_response(await asyncio.to_thread(description))
 
 
-@router.post(
-    "/models/reload",
-    response_model=answer_types.ResidentModelsAnswer,
-    **described(
-        "Resolve all names and aliases again and load what they refer to",
-        OPERATOR_CODES + "model-unavailable",
-        examples.RELOADED,
-    ),
-)
+@addresses.post("/models/reload")
 async def reload_models(request: Request) -> Response:
     """Resolve all names and aliases in use again, the default model's first."""
     _negotiate_unread(request)
@@ -82,30 +62,14 @@ async def reload_models(request: Request) -> Response:
     return json_response({"resident": [model_document(version) for version in models.versions()]})
 
 
-@router.post(
-    "/models/{name}/load",
-    response_model=answer_types.ModelReference,
-    **described(
-        "Resolve a name again, then load, check and use that version",
-        OPERATOR_CODES + "unknown-model model-unavailable not-found",
-        examples.LOADED,
-    ),
-)
+@addresses.post("/models/{name}/load")
 async def load_model(request: Request, name: Name) -> Response:
     """Resolve a name again, then load, verify, check and use that version."""
     _negotiate_unread(request)
     return json_response(model_document(await request.state.visit.service.engine.models.load(name)))
 
 
-@router.post(
-    "/models/{name}/unload",
-    response_model=answer_types.UnloadedModels,
-    **described(
-        "Unload a version, or all versions of a name, after running designs",
-        OPERATOR_CODES + "unknown-model default-model not-found",
-        examples.UNLOADED,
-    ),
-)
+@addresses.post("/models/{name}/unload")
 async def unload_model(request: Request, name: Name) -> Response:
     """Unload a version, or every resident version of a name, after running designs have finished."""
     _negotiate_unread(request)
@@ -113,28 +77,14 @@ async def unload_model(request: Request, name: Name) -> Response:
     return json_response({"unloaded": [model_document(version) for version in retired]})
 
 
-@router.head("/health/live", include_in_schema=False)
-@router.get(
-    "/health/live",
-    response_model=answer_types.Live,
-    **described("Whether the event loop answers, and no restart is needed", ANY_CODES + "not-ready", examples.LIVE),
-)
+@addresses.get("/health/live")
 async def live(request: Request) -> Response:
     """Tell whether the event loop answers, and no restart is needed."""
     request.state.visit.service.engine.require_live()
     return json_response({"status": "live"})
 
 
-@router.head("/health/ready", include_in_schema=False)
-@router.get(
-    "/health/ready",
-    response_model=answer_types.Ready,
-    **described(
-        "Whether the default model is loaded and checked",
-        ANY_CODES + "not-ready model-unavailable",
-        examples.READY,
-    ),
-)
+@addresses.get("/health/ready")
 async def ready(request: Request) -> Response:
     """Tell whether the default model reproduces its golden case in time, and the service is not shutting down."""
     engine = request.state.visit.service.engine
@@ -143,15 +93,9 @@ async def ready(request: Request) -> Response:
     return json_response({"status": "ready", "device": engine.device, "models": models})
 
 
-@router.head("/metrics", include_in_schema=False)
-@router.get(
-    "/metrics",
-    response_class=PlainTextResponse,
-    summary="Metrics for Prometheus",
-    responses=problem_responses(ANY_CODES),
-)
+@addresses.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """Metrics in the Prometheus format that the scraper prefers."""
+    """Answer metrics in the Prometheus format that the scraper prefers."""
     content, media_type = request.state.visit.service.metrics.exposition(request.headers.get("accept", ""))
     return Response(content, headers={"Content-Type": media_type})
 

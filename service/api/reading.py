@@ -1,4 +1,4 @@
-"""Read the body of a request, in any form, as the document that FastAPI validates, with the query's options.
+"""Bodies of requests, in any form and with the query's options, as the types that handlers declare.
 
 Bodies are JSON or safetensors: 8 bytes of length, a JSON header, raw little-endian float32. A tensor's name is the
 position of its numbers in the body (`primary`, `conditions.0.primary`, `takes.0.x`). Everything else is JSON text under
@@ -12,22 +12,23 @@ import asyncio
 import math
 import re
 import zlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from itertools import pairwise
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 from urllib.parse import parse_qsl
 
 import numpy as np
 import orjson
-from fastapi.routing import APIRoute
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from service.admission.admission import MAX_JSON_BYTES, json_too_large
 from service.api.front import JSON, TENSORS, Visit
@@ -39,6 +40,9 @@ from synthesis.curve import Curve
 
 Document = dict[str, Any]
 Model = TypeVar("Model", bound=BaseModel)
+Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Response]])
+# Reads the fields of a body of the given type.
+Reader = Callable[[Request, type[BaseModel]], Awaitable[Document]]
 
 # Fields of calibrations' and designs' answers that requests ignore, so that clients can send answers on, alone or
 # merged.
@@ -70,51 +74,64 @@ _PLACE = re.compile(r"[a-z_0-9]{1,40}(\.[a-z_0-9]{1,40}){0,5}")
 _WHOLE = re.compile(r"-?[0-9]{1,3}")
 
 
-class Reading(Request):
-    """A request with a body that was read already, in the interface that FastAPI uses."""
+class Address(Route):
+    """An address whose handler gets its body, in whichever form it was sent, as the type that it declares."""
 
-    def __init__(self, request: Request, document: Document) -> None:
-        super().__init__(request.scope, request.receive)
-        self._document = document
+    def __init__(self, path: str, method: str, handler: Callable[..., Awaitable[Response]], read: Reader) -> None:
+        kind = get_type_hints(handler).get("body")
 
-    async def body(self) -> Any:
-        """Return the document, for any form of the body."""
-        return self._document
+        async def answer(request: Request) -> Response:
+            if kind is None:
+                return await handler(request, **request.path_params)
+            document = await read(request, kind)
+            return await handler(request, checked(kind, document), **request.path_params)
 
-    async def json(self) -> Any:
-        """Return the document, for a JSON body."""
-        return self._document
+        super().__init__(path, answer, methods=[method], name=handler.__name__)
+        self.handler, self.kind, self.read = handler, kind, read
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match as Starlette does, and note this address in the scope, for metrics."""
+        match, found = super().matches(scope)
+        if match is not Match.NONE:
+            found["route"] = self
+        return match, found
 
 
-class ReadingRoute(APIRoute):
-    """A route whose handler gets its body as the declared type, in whichever form it was sent."""
+class Addresses(list[Address]):
+    """Addresses of one part of the interface, in the order of their declaration."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return FastAPI's handler, after reading the body."""
-        handle = super().get_route_handler()
-        kind = body_type(self)
+    def get(self, path: str) -> Callable[[Handler], Handler]:
+        """Declare the handler of an address for GET and HEAD."""
+        return self._declaring(path, "GET", read_document)
 
-        async def read(request: Request) -> Response:
-            return await handle(Reading(request, await self.read(request, kind)))
+    def post(self, path: str, read: Reader | None = None) -> Callable[[Handler], Handler]:
+        """Declare the handler of an address for POST; `read` reads its body, by default JSON or tensors."""
+        return self._declaring(path, "POST", read or read_document)
 
-        return read
+    def _declaring(self, path: str, method: str, read: Reader) -> Callable[[Handler], Handler]:
+        def declare(handler: Handler) -> Handler:
+            self.append(Address(path, method, handler, read))
+            return handler
 
-    async def read(self, request: Request, kind: type[BaseModel]) -> Document:
-        """Read a body of JSON or tensors, with the options of the query string."""
-        media_type = refuse_type(request.headers, (JSON, TENSORS), GZIP)
-        options = query_options(request.scope["query_string"], kind)
-        content = await receive_body(request)
-        if "content-encoding" in request.headers:
-            content = expanded(content, media_type)
-        document = as_document(parse_json(content) if media_type == JSON else parse_tensors(content), kind)
-        items = document.get("items")
-        for item in items if isinstance(items, list) else [document]:
-            if isinstance(item, dict):
-                if options:
-                    _add(item, options)
-                if isinstance(item.get("controller"), str) and getattr(kind, "takes_published", False):
-                    await _put_published(request, item)
-        return document
+        return declare
+
+
+async def read_document(request: Request, kind: type[BaseModel]) -> Document:
+    """Read a body of JSON or tensors, with the options of the query string."""
+    media_type = refuse_type(request.headers, (JSON, TENSORS), GZIP)
+    options = query_options(request.scope["query_string"], kind)
+    content = await receive_body(request)
+    if "content-encoding" in request.headers:
+        content = expanded(content, media_type)
+    document = as_document(parse_json(content) if media_type == JSON else parse_tensors(content), kind)
+    items = document.get("items")
+    for item in items if isinstance(items, list) else [document]:
+        if isinstance(item, dict):
+            if options:
+                _add(item, options)
+            if isinstance(item.get("controller"), str) and getattr(kind, "takes_published", False):
+                await _put_published(request, item)
+    return document
 
 
 async def _put_published(request: Request, item: Document) -> None:
@@ -126,13 +143,6 @@ async def _put_published(request: Request, item: Document) -> None:
         rows[0, :3] *= -1 if item.get("sign") == "plus" else 1
         others = found.model_dump(include={"sample_rate", "latency_us", "number_format"})
         item["controller"] = {"sos": rows} | others
-
-
-def body_type(route: APIRoute) -> type[BaseModel]:
-    """Return the type of the body that a route's handler declares."""
-    assert route.body_field is not None
-    kind: Any = route.body_field.field_info.annotation
-    return kind
 
 
 def present(document: object, kind: type[BaseModel] | None = None) -> dict[str, Any]:
@@ -160,9 +170,14 @@ def present(document: object, kind: type[BaseModel] | None = None) -> dict[str, 
 
 
 def validated(kind: type[Model], document: object) -> Model:
-    """Validate an object; raise the first of pydantic's errors as an HttpProblem."""
+    """Validate an object, whose members may be null; raise the first of pydantic's errors as an HttpProblem."""
+    return checked(kind, present(document))
+
+
+def checked(kind: type[Model], document: Document) -> Model:
+    """Validate the fields of an object; raise the first of pydantic's errors as an HttpProblem."""
     try:
-        return kind.model_validate(present(document))
+        return kind.model_validate(document)
     except ValidationError as error:
         raise as_problem(error.errors(include_url=False)[0], kind) from None
 

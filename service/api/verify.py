@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from fastapi import APIRouter, Body, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from measurement.verify import (
@@ -21,14 +21,12 @@ from measurement.verify import (
     verify,
 )
 from measurement.verify_controller import OFF_GAIN, Beside, diagnose_controller, scaled, verify_both
-from service.api import answer_types, examples
 from service.api.controllers import controller_document
 from service.api.design import evaluated
-from service.api.documentation import DESIGN_CODES, described
 from service.api.front import Visit, disconnected
 from service.api.json_answers import BAND_CENTRE_HZ, accepted, with_times
 from service.api.problem import check_effect, filter_problem, resolved_profile
-from service.api.reading import ReadingRoute
+from service.api.reading import Addresses
 from service.calibration.verify_body import VerifyBody
 from synthesis.bands import WIDE_BANDS
 from synthesis.errors import answer_or_raise
@@ -47,23 +45,11 @@ N_UPDATES = 3
 REDESIGN_MARGIN_DB = 0.3
 
 
-router = APIRouter(route_class=ReadingRoute)
+addresses = Addresses()
 
 
-@router.post(
-    "/verify",
-    response_model=answer_types.VerificationAnswer,
-    **described(
-        "What a filter does on the ear, from recordings with it off and on",
-        DESIGN_CODES,
-        examples.VERIFIED,
-        VerifyBody,
-        ("Server-Timing",),
-    ),
-)
-async def verify_filter(
-    request: Request, body: Annotated[VerifyBody, Body(openapi_examples=examples.VERIFY_BODIES)]
-) -> Response:
+@addresses.post("/verify")
+async def verify_filter(request: Request, body: VerifyBody) -> Response:
     """Compare levels with the filter off and on per band with the prediction, and gain, delay and polarity of the
     secondary path with the one that was sent; diagnose what is off, and trim the filter for gain and delay where these
     are. All figures are medians over blocks of 0.8 s."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 import orjson
-from fastapi import FastAPI
 from pydantic import BaseModel
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 
 from hardware.filter_files import KINDS as FILE_KINDS
@@ -44,22 +46,24 @@ def options_document() -> bytes:
     )
 
 
-def add_workbench(app: FastAPI) -> None:
+def add_workbench(app: Starlette) -> None:
     """Add the page and its files, which are public; the page's requests need keys like any client's."""
 
     served = {path.name: path for path in FOLDER.iterdir() if path.suffix in KINDS}
-    text, options = (FOLDER / "index.html").read_bytes(), options_document()
+    text, options = (FOLDER / "index.html").read_bytes(), cache(options_document)
 
-    @app.get("/", include_in_schema=False)
-    async def page() -> Response:
+    async def page(request: Request) -> Response:
         return HTMLResponse(text, headers=HEADERS)
 
-    @app.get("/workbench/options.json", include_in_schema=False)
-    async def option_model() -> Response:
-        return Response(options, headers=HEADERS, media_type="application/json")
+    async def option_model(request: Request) -> Response:
+        return Response(options(), headers=HEADERS, media_type="application/json")
 
-    @app.get("/workbench/{name}", include_in_schema=False)
-    async def file(name: str) -> Response:
+    async def file(request: Request) -> Response:
+        name = request.path_params["name"]
         if name not in served:
             raise HTTPException(404)
         return FileResponse(served[name], headers=HEADERS)
+
+    app.add_route("/", page)
+    app.add_route("/workbench/options.json", option_model)
+    app.add_route("/workbench/{name}", file)

@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 from time import time_ns
 
 import orjson
-from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.routing import Match
+from starlette.types import Scope
 
 from synthesis.conventions import STAGES
 
@@ -49,7 +51,7 @@ def trace_id() -> str:
 class Tracing:
     """Traces the requests of one application."""
 
-    def __init__(self, app: FastAPI, endpoint: str | None = None) -> None:
+    def __init__(self, endpoint: str | None = None) -> None:
         """Enable tracing.
 
         Parameters
@@ -65,7 +67,7 @@ class Tracing:
         """
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-            from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
+            from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
             from opentelemetry.sdk.resources import Resource
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -75,8 +77,22 @@ class Tracing:
         self._tracer = self._provider.get_tracer(__name__)
         if endpoint is not None:
             self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
-        FastAPIInstrumentor.instrument_app(
-            app, tracer_provider=self._provider, excluded_urls=UNTRACED, exclude_spans=["receive", "send"]
+        self._middleware = OpenTelemetryMiddleware
+
+    def surround(self, app: Starlette) -> None:
+        """Trace the requests of an application, around its present middleware."""
+
+        def details(scope: Scope) -> tuple[str, dict[str, str]]:
+            paths = (getattr(route, "path", "") for route in app.routes if route.matches(scope)[0] is Match.FULL)
+            path = next(paths, "")
+            return f"{scope['method']} {path}".rstrip(), {"http.route": path} if path else {}
+
+        app.add_middleware(
+            self._middleware,
+            tracer_provider=self._provider,
+            excluded_urls=UNTRACED,
+            default_span_details=details,
+            exclude_spans=["receive", "send"],
         )
 
     def add_stage_spans(self, times_ms: Mapping[str, float | None]) -> None:

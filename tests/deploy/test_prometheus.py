@@ -1,5 +1,6 @@
 """A real Prometheus scrapes the running service: every panel has data, every rule evaluates."""
 
+import hashlib
 import json
 import math
 import shutil
@@ -38,13 +39,16 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    """A service whose model states a score."""
+    """A service whose model states a score, and whose clients have a key."""
     store = ModelStore(tmp_path_factory.mktemp("store"), include_bundled=False)
     checkpoint = models.checkpoint(1)
     scores = Scores(held_out={f"k={n}": {"noise_reduction_db": 20.0} for n in range(4)})
     checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))
     store.publish("generic", checkpoint)
+    keys = tmp_path_factory.mktemp("keys") / "keys"
+    keys.write_text(f"phones:{hashlib.sha256(b'secret').hexdigest()}")
     options = ("--device", "cpu", "--threads", "1", "--recheck-s", "1", "--fallback-margin-db", "1000")
+    options += ("--api-keys-file", str(keys))
     with started_service(store.root, *options) as service:
         yield service
 
@@ -116,7 +120,8 @@ def request_designs(service: ServiceProcess) -> None:
     takes = encoded(recordings([noise], primary, secondary))
     requests = (("/refine?k=0", body, 200), ("/synthesize", body, 200), ("/refine?k=99", body, 422))
     for path, body, status in (*requests, ("/calibrate", takes, 200)):
-        assert service.ask("POST", path, body, {"Content-Type": "application/x-safetensors"})[0] == status
+        headers = {"Content-Type": "application/x-safetensors", "Authorization": "Bearer secret"}
+        assert service.ask("POST", path, body, headers)[0] == status
 
 
 def panels() -> list[tuple[str, str]]:

@@ -103,14 +103,13 @@ def test_typescript_example_designs(folder: Path, program: Program, body: str) -
     """The example of the documentation, with the commands that it states."""
     example = folder / "example"
     example.mkdir()
-    (example / "package.json").write_text('{"type": "module"}')
     (example / "node_modules").symlink_to(GENERATORS / "node_modules")
     (example / "ear.json").write_text(body)
-    shutil.copy(EXAMPLES / "typescript" / "design.ts", example)
+    shutil.copy(EXAMPLES / "typescript" / "design.mts", example)
     run(NPM / "openapi-typescript", "../openapi.json", "-o", "schema.d.ts", folder=example)
     options = ("--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck")
-    run(NPM / "tsc", *options, "design.ts", folder=example)
-    assert "predicted noise reduction" in run("node", "design.js", program.address, "ear.json", folder=example)
+    run(NPM / "tsc", *options, "design.mts", folder=example)
+    assert "predicted noise reduction" in run("node", "design.mjs", program.address, "ear.json", folder=example)
     assert_designed(json.dumps(json.loads((example / "control_filter.json").read_text())["fir"]), program, body)
 
 

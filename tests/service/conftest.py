@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 import torch
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from model_store.store import ModelStore
 from service.app import create_app
@@ -60,7 +60,7 @@ def settings(store_folder: Path) -> Settings:
 
 
 @pytest.fixture(scope="session")
-async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[FastAPI]:
+async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[Starlette]:
     """The shared service, started and ready."""
     async with started(settings) as app:
         assert app.state.service.engine.ready
@@ -68,14 +68,14 @@ async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[FastAPI]:
 
 
 @pytest.fixture
-async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+async def client(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the shared service, or of the `app` fixture that a test file defines."""
     async with connected(app) as client:
         yield client
 
 
 @asynccontextmanager
-async def started(settings: Settings) -> AsyncIterator[FastAPI]:
+async def started(settings: Settings) -> AsyncIterator[Starlette]:
     """Wait until a service has loaded its default model, or failed to."""
     app = create_app(settings)
     async with app.router.lifespan_context(app):
@@ -83,7 +83,7 @@ async def started(settings: Settings) -> AsyncIterator[FastAPI]:
         yield app
 
 
-def connected(app: FastAPI) -> httpx.AsyncClient:
+def connected(app: Starlette) -> httpx.AsyncClient:
     """A client that calls the application without a socket; failures become answers, as on a socket."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://service")

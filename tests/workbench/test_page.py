@@ -430,6 +430,12 @@ def test_controller_stays_while_filter_changes(page: Any, browser: Any, url: str
     until(page, "design.prediction.max_gain_db < 10.2")
     wait_until_drawn(page)
     assert state(page, "design.controller.sos") == found[0]
+    open_step(page, "measure")
+    page.check("#joint")
+    until(page, "design.prediction.conditions?.length === 2")
+    page.uncheck("#joint")
+    until(page, "!design.prediction.conditions")
+    wait_until_drawn(page)
     with page.expect_download() as started:
         page.click("#save")
     started.value.save_as(tmp_path / "session.json")

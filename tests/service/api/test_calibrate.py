@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 import pytest
 import torch
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from measurement.denoise import denoised
 from measurement.estimate import GainTake, estimate_paths
@@ -64,7 +64,7 @@ def pairs() -> tuple[PathPair, ...]:
 @pytest.fixture(scope="module")
 async def app(
     tmp_path_factory: pytest.TempPathFactory, anyio_backend: str, pairs: tuple[PathPair, ...]
-) -> AsyncIterator[FastAPI]:
+) -> AsyncIterator[Starlette]:
     """A service whose default model knows its support, and another that does not."""
     folder = tmp_path_factory.mktemp("store")
     store, knowing = ModelStore(folder, include_bundled=False), models.checkpoint(1)
@@ -214,7 +214,7 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[P
 
 
 @pytest.fixture
-def held_up(app: FastAPI) -> Iterator[threading.Event]:
+def held_up(app: Starlette) -> Iterator[threading.Event]:
     """Block the calibration thread until the event is set."""
     go_on = threading.Event()
     app.state.service.calibrations._worker.submit(go_on.wait, 60)
@@ -228,7 +228,7 @@ def assert_shed(answer: httpx.Response, code: str) -> None:
 
 
 async def test_deadline_passed_in_queue_is_reported(
-    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake], held_up: threading.Event
+    app: Starlette, client: httpx.AsyncClient, takes: list[ProbeTake], held_up: threading.Event
 ) -> None:
     calibrations, body = app.state.service.calibrations, encoded(takes)
     assert_shed(await post(client, body, **{"X-Deadline-Ms": "50"}), "deadline-passed")
@@ -240,7 +240,7 @@ async def test_deadline_passed_in_queue_is_reported(
 
 
 async def test_long_queue_sheds_calibrations(
-    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake], monkeypatch: pytest.MonkeyPatch
+    app: Starlette, client: httpx.AsyncClient, takes: list[ProbeTake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Judge by the times of earlier calibrations before reading the body; an idle thread tries any."""
     monkeypatch.setattr("service.engine.work_share.LONGEST_WAIT_S", LONGEST_WAIT_S)

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from service.engine.job_queue import LatencyEstimator
 from synthesis.types import Paths
@@ -147,7 +147,7 @@ async def test_open_inference_takes_conditions(client: httpx.AsyncClient, two: l
         assert answer.status_code == 422
 
 
-async def test_hostile_request_ends_at_deadline(app: FastAPI, client: httpx.AsyncClient) -> None:
+async def test_hostile_request_ends_at_deadline(app: Starlette, client: httpx.AsyncClient) -> None:
     """Sixteen conditions with unstable loops and leave-one-out would take minutes without the deadline."""
     ear = models.ear(1)
     hostile = condition(ear, feedback={"impulse_response": [1.0] * 2048})

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from fastapi import FastAPI
 from scipy.signal import fftconvolve
+from starlette.applications import Starlette
 
 from model_store.store import ModelStore
 from service.settings import Settings
@@ -28,7 +28,7 @@ N_FFT = 8192
 
 
 @pytest.fixture(scope="module")
-async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[FastAPI]:
+async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Starlette]:
     """A service with the bundled default model."""
     settings = Settings(
         store=tmp_path_factory.mktemp("store"), model="bose-qc20", device="cpu", threads=1, deadline_ms=60_000

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import numpy as np
 import orjson
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.types import Message
 
 from service.admission.admission import Gate
@@ -27,14 +27,14 @@ LONG_S = 60.0
 
 
 @pytest.fixture
-async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[FastAPI]:
+async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[Starlette]:
     """A new service per test, whose threads and processes can be blocked."""
     async with started(settings) as app:
         yield app
 
 
 @pytest.fixture
-def service(app: FastAPI) -> Service:
+def service(app: Starlette) -> Service:
     """Components of the service."""
     service: Service = app.state.service
     return service
@@ -43,7 +43,7 @@ def service(app: FastAPI) -> Service:
 class Client:
     """A POST whose client waits until it is made to hang up, as reported by a server."""
 
-    def __init__(self, app: FastAPI, path: str, body: bytes, media_type: str = "application/json") -> None:
+    def __init__(self, app: Starlette, path: str, body: bytes, media_type: str = "application/json") -> None:
         self.messages: list[Message] = []
         self.hung_up = asyncio.Event()
         self._parts: list[Message] = [{"type": "http.request", "body": body}]
@@ -68,7 +68,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_disconnect_ends_wait_for_model(app: FastAPI, service: Service, ear: Paths) -> None:
+async def test_disconnect_ends_wait_for_model(app: Starlette, service: Service, ear: Paths) -> None:
     models_, hindered = service.engine.models, threading.Event()
     models_._loader.submit(hindered.wait, LONG_S)
     clients = [Client(app, "/refine", orjson.dumps(as_responses(ear, model="other"))) for _ in range(2)]
@@ -81,7 +81,7 @@ async def test_disconnect_ends_wait_for_model(app: FastAPI, service: Service, ea
     assert clients[1].messages[0]["status"] == 200  # the remaining client is answered
 
 
-async def test_disconnect_frees_waiting_calibration(app: FastAPI, service: Service) -> None:
+async def test_disconnect_frees_waiting_calibration(app: Starlette, service: Service) -> None:
     calibrations, hindered = service.calibrations, threading.Event()
     memory = service.admission.policies[Gate.CALIBRATION].memory
     calibrations._worker.submit(hindered.wait, LONG_S)

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from model_store.store import ModelStore
 from service.settings import Settings
@@ -35,7 +35,7 @@ FORMS = pytest.mark.parametrize("form", [{"n_sections": 8}, {"form": "fir", "n_t
 
 
 @pytest.fixture(scope="module")
-async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[FastAPI]:
+async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Starlette]:
     """A service with the bundled default model."""
     settings = Settings(store=tmp_path_factory.mktemp("store"), device="cpu", threads=1, deadline_ms=60_000)
     async with started(settings) as app:

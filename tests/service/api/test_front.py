@@ -5,7 +5,7 @@ import re
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from synthesis.types import Paths
 from tests.service.api.test_problems import assert_problem
@@ -33,7 +33,7 @@ async def test_request_id_is_taken_or_made(client: httpx.AsyncClient, sent: str,
 
 
 async def test_log_names_failed_request(
-    client: httpx.AsyncClient, app: FastAPI, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    client: httpx.AsyncClient, app: Starlette, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:
         raise KeyError("a defect")

@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prime_anc_client import wire
-from service.api import open_inference_codec as open_inference
-from service.api.problem import DesignRequest
-from service.api.reading import as_document, parse_json, parse_tensors, validated
+from service.api.reading import as_document, parse_tensors, validated
 from service.api.request_types import DesignBody, EvaluateBody
 from service.errors import HttpProblem
 from tests.service.bodies import read_json
@@ -84,37 +82,3 @@ def test_binary_of_any_numbers_is_answered(primary: list[float], cut: int, flip:
     else:
         assert not cut
         assert_usable(found.primary, found.secondary)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    values=st.lists(st.floats(width=32), min_size=1, max_size=9),
-    cut=st.integers(0, 9),
-    flip=st.none() | st.integers(0, 10**6),
-)
-def test_inference_of_any_numbers_is_answered(values: list[float], cut: int, flip: int | None) -> None:
-    """Well-formed requests of any float32 on a valid grid, shortened or with a flipped bit."""
-    spectrum = np.resize(np.array(values, np.float32), (2049, 2))
-    spectrum[[0, -1], 1] = 0
-    size = {"binary_data_size": spectrum.nbytes}
-    inputs = [
-        {"name": name, "shape": [2049, 2], "datatype": "FP32", "parameters": size}
-        for name in ("primary", "secondary")
-    ]
-    head = orjson.dumps({"inputs": inputs})
-    body = bytearray(head + 2 * spectrum.tobytes())
-    body = body[: len(body) - cut]
-    if flip is not None:
-        body[flip % len(body)] ^= 1 << flip % 8
-
-    def read() -> DesignRequest:
-        request = validated(open_inference.InferenceRequest, parse_json(body[: len(head)]))
-        return open_inference.read_inference(request, memoryview(body)[len(head) :], "ears")
-
-    found = outcome(read)
-    if isinstance(found, HttpProblem):
-        assert found.status in (400, 422)
-        assert cut or flip is not None or not np.isfinite(spectrum).all() or not spectrum.any()
-    else:
-        assert not cut
-        assert_usable(*found.sent)

@@ -6,7 +6,7 @@ import httpx
 import numpy as np
 import orjson
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from service.engine.engine import Engine
 from synthesis.types import Paths
@@ -41,7 +41,7 @@ def options_of(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[An
 
 @pytest.mark.parametrize("path", ["/synthesize", "/refine?k=2&profile=paper"])
 async def test_both_ears_equal_two_single_calls(
-    app: FastAPI, client: httpx.AsyncClient, ears: list[Paths], path: str, monkeypatch: pytest.MonkeyPatch
+    app: Starlette, client: httpx.AsyncClient, ears: list[Paths], path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = [as_responses(ears[0], sign="plus"), as_responses(ears[1], max_gain_db=20)]
     alone = [await ask(client, path, request) for request in requests]
@@ -85,7 +85,7 @@ async def test_items_succeed_or_fail_independently(client: httpx.AsyncClient, ea
 
 
 async def test_items_are_grouped_by_model_and_method(
-    app: FastAPI, client: httpx.AsyncClient, ears: list[Paths], monkeypatch: pytest.MonkeyPatch
+    app: Starlette, client: httpx.AsyncClient, ears: list[Paths], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes: list[dict[str, str]] = [{}, {"method": "wmmse"}, {"model": "other"}, {"method": "wmmse"}, {}]
     items = [as_responses(ears[place % 2], **change) for place, change in enumerate(changes)]

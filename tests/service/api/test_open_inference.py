@@ -1,9 +1,5 @@
-"""The Open Inference Protocol v2 gives the filters of `/refine`, with the protocol's fields, bytes and errors.
+"""The Open Inference Protocol v2 gives the filters of `/refine`, with the protocol's fields and errors."""
 
-The bytes are written here as the specifications say; `test_tritonclient` has a stock client write them.
-"""
-
-import struct
 from typing import Any
 
 import httpx
@@ -36,24 +32,6 @@ def as_json(ear: Paths, n_fft: int = 4096, **parameters: object) -> Json:
             for name, item in zip(("primary", "secondary"), spectra(ear, n_fft), strict=True)
         ],
     }
-
-
-def as_bytes(tensors: dict[str, np.ndarray], **members: object) -> tuple[bytes, dict[str, str]]:
-    """A request whose tensors follow the JSON object, with its headers."""
-    inputs = [
-        {"name": name, "shape": tensor.shape, "datatype": "FP32", "parameters": {"binary_data_size": tensor.nbytes}}
-        for name, tensor in tensors.items()
-    ]
-    head = orjson.dumps({"inputs": inputs, **members})
-    attached = b"".join(
-        struct.pack(f"<{tensor.size}f", *tensor.reshape(-1).tolist()) for tensor in tensors.values()
-    )
-    headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(head))}
-    return head + attached, headers
-
-
-def paths_of(ear: Paths, n_fft: int = 32_768) -> dict[str, np.ndarray]:
-    return {name: pairs(item) for name, item in zip(("primary", "secondary"), spectra(ear, n_fft), strict=True)}
 
 
 async def infer(client: httpx.AsyncClient, request: object, url: str = URL) -> Json:
@@ -108,56 +86,21 @@ async def test_curves_are_text(client: httpx.AsyncClient, ear: Paths) -> None:
     assert (await infer(client, as_json(ear, k=1, **texts)))["outputs"][0]["data"] == expected["fir"]
 
 
-async def test_rows_and_bytes_give_same_filter(client: httpx.AsyncClient, ear: Paths) -> None:
+async def test_rows_give_same_filter(client: httpx.AsyncClient, ear: Paths) -> None:
     expected = (await infer(client, as_json(ear, k=1)))["outputs"][0]["data"]
     rows = as_json(ear, k=1)
     for tensor in rows["inputs"]:
         tensor["data"] = np.reshape(tensor["data"], (-1, 2)).tolist()
     assert (await infer(client, rows))["outputs"][0]["data"] == expected
-    for identifier in ("", "x"):  # the tensors begin at a multiple of four bytes, and not
-        body, headers = as_bytes(paths_of(ear, 4096), parameters={"k": 1}, id=identifier)
-        answer = await client.post(URL, content=body, headers=headers)
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["outputs"][0]["data"] == expected
-        assert answer.json()["id"] == identifier
-
-
-@pytest.mark.parametrize(
-    ("request_wide", "of_the_output", "is_binary"),
-    [(None, None, False), (True, None, True), (False, True, True), (True, False, False)],
-)
-async def test_taps_come_as_bytes_on_request(
-    client: httpx.AsyncClient,
-    ear: Paths,
-    request_wide: bool | None,
-    of_the_output: bool | None,
-    is_binary: bool,
-) -> None:
-    parameters: Json = {"k": 0} | ({} if request_wide is None else {"binary_data_output": request_wide})
-    members: Json = {"parameters": parameters}
-    if of_the_output is not None:
-        members["outputs"] = [{"name": "fir", "parameters": {"binary_data": of_the_output}}]
-    body, headers = as_bytes(paths_of(ear), **members)
-    answer = await client.post(URL, content=body, headers=headers)
-    expected = np.array((await ask(client, "/synthesize", as_base64(ear)))["fir"], np.float32)
-    if not is_binary:
-        assert "inference-header-content-length" not in answer.headers
-        assert np.array_equal(np.array(answer.json()["outputs"][0]["data"], np.float32), expected)
-        return
-    assert answer.headers["content-type"] == "application/octet-stream"
-    n_json = int(answer.headers["inference-header-content-length"])
-    (output,) = orjson.loads(answer.content[:n_json])["outputs"]
-    assert "data" not in output
-    assert output["parameters"]["binary_data_size"] == 8192 == len(answer.content) - n_json
-    assert np.array_equal(np.frombuffer(answer.content[n_json:], "<f4"), expected)
 
 
 async def test_optional_tensors_change_design(client: httpx.AsyncClient, ear: Paths) -> None:
     assert ear.coherence is not None
     psd = np.linspace(2e-9, 1e-9, 16_385, dtype=np.float32)
-    tensors = paths_of(ear) | {"coherence": ear.coherence, "reference_psd": psd}
-    body, headers = as_bytes(tensors, parameters={"k": 1})
-    (output,) = (await client.post(URL, content=body, headers=headers)).json()["outputs"]
+    request = as_json(ear, 32_768, k=1)
+    for name, values in (("coherence", ear.coherence.tolist()), ("reference_psd", psd.tolist())):
+        request["inputs"].append({"name": name, "shape": [16_385], "datatype": "FP32", "data": values})
+    (output,) = (await infer(client, request))["outputs"]
     same = as_base64(ear, coherence=ear.coherence.tolist(), reference_psd=psd.tolist())
     assert output["data"] == (await ask(client, "/refine?k=1", same))["fir"]
     assert output["parameters"]["prediction.basis"] == "coherence"
@@ -166,7 +109,6 @@ async def test_optional_tensors_change_design(client: httpx.AsyncClient, ear: Pa
 async def test_metadata_and_health(client: httpx.AsyncClient) -> None:
     server = (await client.get("/v2")).json()
     assert server["name"] == "prime-anc"
-    assert "binary_tensor_data" in server["extensions"]
     assert (await client.get("/v2/health/live")).json() == {"live": True}
     assert (await client.get("/v2/health/ready")).json()["ready"] is True
     for path in ("/v2/models/ears", "/v2/models/ears/versions/1"):
@@ -202,9 +144,7 @@ def changed(request: Json, place: int, **members: object) -> Json:
         (lambda good: changed(good, 0, data=None), "missing-field"),
         (lambda good: changed(good, 0, data=[1e39] * 4098), "invalid-field"),
         (lambda good: changed(good, 0, data=[1.0, 0.0] * 4097, shape=[4097, 2]), "unequal-grids"),
-        (lambda good: changed(good, 0, parameters={"binary_data_size": 8}), "invalid-field"),
-        (lambda good: changed(good, 0, parameters={"binary_data_size": 16_392}, data=None), "bad-length"),
-        (lambda good: changed(good, 0, parameters={"shared_memory_region": "x"}), "unknown-field"),
+        (lambda good: changed(good, 0, parameters={"binary_data_size": 16_392}, data=None), "unknown-field"),
         (lambda good: good | {"parameters": {"k": 9}}, "out-of-range"),
         (lambda good: good | {"parameters": {"leave_one_out": True}}, "invalid-field"),
         (lambda good: good | {"parameters": {"sequence_id": 1}}, "unknown-field"),
@@ -215,15 +155,3 @@ def changed(request: Json, place: int, **members: object) -> Json:
 async def test_refusals_take_protocol_form(client: httpx.AsyncClient, ear: Paths, change: Any, code: str) -> None:
     content = orjson.dumps(change(as_json(ear)))
     assert_error(await client.post(URL, content=content, headers={"Content-Type": "application/json"}), code)
-
-
-async def test_wrong_number_of_bytes_is_rejected(client: httpx.AsyncClient, ear: Paths) -> None:
-    body, headers = as_bytes(paths_of(ear))
-    for spoilt in (body[:-4], body + b"1234"):
-        assert_error(await client.post(URL, content=spoilt, headers=headers), "bad-length")
-    unannounced = await client.post(URL, content=body, headers={"Content-Type": "application/octet-stream"})
-    assert_error(unannounced, "malformed-json")
-    tensors = paths_of(ear)
-    tensors["primary"] = np.full_like(tensors["primary"], np.nan)
-    body, headers = as_bytes(tensors)
-    assert_error(await client.post(URL, content=body, headers=headers), "unusable-paths")

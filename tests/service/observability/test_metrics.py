@@ -7,8 +7,8 @@ from pathlib import Path
 
 import orjson
 import pytest
-from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.applications import Starlette
 
 from model_store.manifest import Scores
 from model_store.store import ModelStore
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 JSON_BODY = {"Content-Type": "application/json"}
 
 
-async def scraped(app: FastAPI) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+async def scraped(app: Starlette) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """Every sample of a scrape over HTTP, by name and labels."""
     async with connected(app) as client:
         answer = await client.get("/metrics")
@@ -45,7 +45,7 @@ def value(samples: dict[tuple[str, frozenset[tuple[str, str]]], float], name: st
     return samples.get((name, frozenset(labels.items())), 0.0)
 
 
-async def test_metrics_count_design_once(app: FastAPI, ear: Paths) -> None:
+async def test_metrics_count_design_once(app: Starlette, ear: Paths) -> None:
     before = await scraped(app)
     async with connected(app) as client:
         content = orjson.dumps(as_responses(ear, method="ratio_base"))
@@ -72,7 +72,7 @@ async def test_metrics_count_design_once(app: FastAPI, ear: Paths) -> None:
     )
 
 
-async def test_refusals_are_counted_by_code(app: FastAPI, ear: Paths) -> None:
+async def test_refusals_are_counted_by_code(app: Starlette, ear: Paths) -> None:
     before = await scraped(app)
     async with connected(app) as client:
         await client.post("/refine?k=99", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
@@ -89,7 +89,7 @@ async def test_refusals_are_counted_by_code(app: FastAPI, ear: Paths) -> None:
         assert value(after, name, **labels) - value(before, name, **labels) == 1
 
 
-async def test_state_is_read_at_each_scrape(app: FastAPI) -> None:
+async def test_state_is_read_at_each_scrape(app: Starlette) -> None:
     samples = await scraped(app)
     assert value(samples, "prime_ready") == 1
     assert value(samples, "prime_queue_depth") == 0

@@ -6,7 +6,7 @@ import createClient from "openapi-fetch";
 import type { components, paths } from "./schema.js";
 
 const [address, file] = process.argv.slice(2);
-if (!address || !file) throw new Error("usage: design.js ADDRESS MEASUREMENT.json");
+if (!address || !file) throw new Error("usage: design.mjs ADDRESS MEASUREMENT.json");
 const measured = JSON.parse(await readFile(file, "utf8")) as components["schemas"]["DesignBody"];
 
 const key = process.env.PRIME_API_KEY;
