@@ -9,14 +9,14 @@ which cancels in S.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from measurement.denoise import Denoised, denoise
+from measurement.denoise import Restored, denoise, restore
 from measurement.estimate import (
     REGULARISATION,
     GainTake,
@@ -24,20 +24,22 @@ from measurement.estimate import (
     PlayedTake,
     ProbeState,
     feedback_response,
+    first_silent_bin,
     n_excited_bands,
     onto_design_grid,
     paths_of_states,
     probe_states,
+    secondary_half_difference,
     secondary_transfer,
     unexplained_power,
     window_starts,
 )
 from measurement.hum import find_hum
 from measurement.prior import PathPrior, held_power
-from measurement.tail_power import missing_share, tail_power
+from measurement.tail_power import late_power, missing_power, tail_power
 from synthesis.arrays import squared_magnitude
 from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
-from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.design import level_db
 from synthesis.errors import InvalidPaths
 from synthesis.plausibility import SupportPrior
@@ -66,6 +68,9 @@ SECONDARY_SHARE = 0.7
 
 # Limit on unknown over known power of a band: where the probe has no energy, the quotients have no meaning.
 MAX_UNCERTAINTY = 1.0
+
+# Uncertainty of bands that the probe does not excite.
+UNKNOWN_UNCERTAINTY = 2.0
 
 PRIMARY_TAPS, SECONDARY_TAPS = 8192, 2048
 _TAIL_FROM = SECONDARY_TAPS * 7 // 8
@@ -114,9 +119,9 @@ class Calibration:
 
     # Paths [8192] and [2048] and coherence per bin [16385] from the takes alone.
     measured: PathEstimate
-    # Posterior mean and variance with a prior, else `measured`.
+    # Posterior mean and variance with a prior, else by `restore`.
     estimate: PathEstimate
-    # Secondary path of `estimate`, denoised if the windows are long enough to measure its noise.
+    # Secondary path of `estimate`, without its noise (`denoise`).
     secondary: Real
     # Coherence of x and e per band, [23].
     coherence: Real
@@ -161,8 +166,8 @@ class Calibration:
     n_frames: int
     # Whether the probe excites a band, [23]: none above a sharp edge of x. Others say nothing about the measurement.
     is_excited: NDArray[np.bool_]
-    # Unknown over known power of primary and secondary path, [2, 31] from 20 Hz to 20 kHz; None if the probe does not
-    # repeat.
+    # Unknown over known power of primary and secondary path, [2, 31] from 20 Hz to 20 kHz, UNKNOWN_UNCERTAINTY in bands
+    # that it does not excite; None if the probe does not repeat.
     uncertainty: Real | None
     # Path from loudspeaker to outer microphone, [2048], if there were drives.
     feedback: Real | None = None
@@ -198,7 +203,7 @@ def calibrate(
     windows
         Windows to use instead.
     prior
-        Prior of the paths; None for the paper's regularised estimate.
+        Prior of the paths; None: what two halves of the recordings have in common (`restore`).
     support
         Support of the prior's device; paths of another device are estimated without the prior.
     drives
@@ -264,25 +269,33 @@ def calibrate(
         ):
             prior, estimate = None, measured
         _check_estimate(estimate)
-    clean = Denoised(estimate.secondary, np.ones(1))
-    if cut.length == WINDOW:
-        clean = denoise(estimate.secondary, estimate.secondary_noise)
-    variance_share = _variance_share(estimate, clean)
-    tail = _tail_share(exact, states, cut, shortest, estimate)
-    tail_share = (unexplained if tail is None else tail[scored]).clip(0, 1)
+    estimate, secondary, noise_left = (
+        _restored(measured, states) if prior is None else _denoised(estimate, cut.length)
+    )
+    secondary_power = np.maximum(_band_powers(secondary), _TINY)
+    tail = _tail_power(exact, states, cut, shortest)
+    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    primary_power = np.maximum(_band_powers(estimate.primary), _TINY)
+    tail_share = (unexplained if tail is None else (tail / primary_power)[scored]).clip(0, 1)
     primary_noise = unexplained if tail is None else np.maximum(unexplained - tail_share, 0)
     uncertainty = None
     if tail is not None:
-        missing = (
-            _missing_share(prior) * tail
-            if prior is not None and prior.knows_tails
-            else missing_share(estimate.primary, tail, cut.length)
-        )
-        uncertainty = np.stack((missing, SECONDARY_SHARE * variance_share)).clip(0, MAX_UNCERTAINTY)
+        if prior is None:
+            late = late_power(estimate.primary, tail, cut.length)
+            missing = (np.asarray(estimate.primary_variance) @ membership + late) / primary_power
+        elif prior.knows_tails:
+            missing = _missing_share(prior) * tail / primary_power
+        else:
+            missing = missing_power(estimate.primary, tail, cut.length) / primary_power
+        unknown = np.asarray(estimate.secondary_variance) @ membership / secondary_power
+        unknown = unknown * (1 if prior is None else SECONDARY_SHARE)
+        uncertainty = np.stack((missing, unknown)).clip(0, MAX_UNCERTAINTY)
+        if prior is None:
+            uncertainty[:, len(excited) :] = UNKNOWN_UNCERTAINTY
     calibration = Calibration(
         measured=measured,
         estimate=estimate,
-        secondary=clean.response,
+        secondary=secondary,
         coherence=1 / (1 + unexplained),
         noise_reduction_ceiling_db=_level_db(1 + 1 / np.maximum(unexplained, 1e-12)),
         secondary_snr_db=_secondary_snr_db(measured.secondary, noise),
@@ -291,7 +304,9 @@ def calibrate(
         lead_samples=float(primary_delay - secondary_delay),
         secondary_peak_samples=_peak_samples(secondary_transfer(states)),
         tail_db=_tail_db(measured.secondary, noise, excited),
-        noise_share=np.stack((primary_noise / states[0].n_frames, variance_share[scored])),
+        noise_share=np.stack(
+            (primary_noise / states[0].n_frames, (noise_left @ membership / secondary_power)[scored])
+        ),
         tail_share=tail_share,
         state_levels_db=_state_levels_db(states),
         has_opposite_signs=_have_opposite_signs(states),
@@ -484,32 +499,54 @@ def _silent_share(signal: Real) -> float:
     return float(np.mean(power < 10 ** (SILENT_DB / 10) * power.max()))
 
 
-def _variance_share(estimate: PathEstimate, clean: Denoised) -> Real:
-    """Compute the variance of the denoised secondary path over its power, per band from 20 Hz to 20 kHz [31]."""
-    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    variance, noise = estimate.secondary_variance, estimate.secondary_noise
-    if variance is None:
-        variance = squared_magnitude(np.fft.rfft(noise, n=DESIGN_N_FFT)) * (SECONDARY_TAPS / noise.shape[-1])
-    power = squared_magnitude(np.fft.rfft(clean.response, n=DESIGN_N_FFT))
-    share: Real = (clean.kept_share * variance) @ membership / np.maximum(power @ membership, _TINY)
-    return share
+def _restored(measured: PathEstimate, states: Sequence[ProbeState]) -> tuple[PathEstimate, Real, Real]:
+    """Estimate paths without a prior, with their variances; also the secondary path without noise, and what is left.
 
-
-def _tail_share(
-    takes: Sequence[GainTake], states: Sequence[ProbeState], cut: Windows, last_sample: int, estimate: PathEstimate
-) -> Real | None:
-    """Compute the primary path's power beyond the windows over that of its estimate, per band [31].
-
-    None if the probe does not repeat.
+    What lies above the probe's edge is kept as it is: beside its noise a band would lose what is below.
     """
+    n_bins = states[0].transfer.shape[-1]
+    unheard = np.arange(n_bins) >= first_silent_bin(states[0].reference_power) * (n_bins - 1) / (N_BINS - 1)
+
+    def path(transfer: Complex, half_difference: Complex, n_taps: int) -> Restored:
+        found = restore(np.where(unheard, 0, transfer), np.where(unheard, 0, half_difference), n_taps)
+        kept = np.fft.irfft(np.where(unheard, transfer, 0))[:n_taps]
+        return found._replace(response=found.response + np.pad(kept, (0, n_taps - len(kept))))
+
+    primary = path(states[0].transfer, states[0].half_difference, PRIMARY_TAPS)
+    secondary = path(secondary_transfer(states), secondary_half_difference(states), SECONDARY_TAPS)
+    estimate = replace(
+        measured,
+        primary=primary.response,
+        primary_variance=primary.noise + primary.missing,
+        secondary_variance=secondary.noise + secondary.missing,
+    )
+    return estimate, secondary.response, secondary.noise
+
+
+def _denoised(estimate: PathEstimate, window: int) -> tuple[PathEstimate, Real, Real]:
+    """Denoise the secondary path of an estimate under a prior; results are those of `_restored`."""
+    variance = np.asarray(estimate.secondary_variance)
+    if window < WINDOW:
+        return estimate, estimate.secondary, variance
+    clean = denoise(estimate.secondary, estimate.secondary_noise)
+    variance = clean.kept_share * variance
+    return replace(estimate, secondary_variance=variance), clean.response, variance
+
+
+def _band_powers(response: Real) -> Real:
+    powers: Real = squared_magnitude(np.fft.rfft(response, n=DESIGN_N_FFT)) @ band_membership(
+        WIDE_BANDS, DESIGN_N_FFT
+    )
+    return powers
+
+
+def _tail_power(
+    takes: Sequence[GainTake], states: Sequence[ProbeState], cut: Windows, last_sample: int
+) -> Real | None:
+    """Compute the primary path's power beyond the windows, per band [31]; None if the probe does not repeat."""
     starts = window_starts(cut.length, cut.n, cut.first, last_sample)
     tail = tail_power(takes, states, window=cut.length, first_samples=starts)
-    if tail is None:
-        return None
-    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    primary = squared_magnitude(np.fft.rfft(estimate.primary, n=DESIGN_N_FFT)) @ membership
-    share: Real = (onto_design_grid(tail) @ membership) / np.maximum(primary, _TINY)
-    return share
+    return None if tail is None else onto_design_grid(tail) @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
 
 
 def _missing_share(prior: PathPrior) -> Real:

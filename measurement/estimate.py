@@ -104,6 +104,9 @@ class ProbeState:
     gain: float
     # H_{e,x}.
     transfer: Complex
+    # Half the difference of H from the earlier and the later windows of each take: an error like that of `transfer`;
+    # zero for a single window.
+    half_difference: Complex
     # Magnitude-squared coherence of x and e; biased upwards for few windows, 1 for a single one.
     coherence: Real
     # Sum of X* E over the windows.
@@ -205,7 +208,7 @@ def paths_of_states(
     """Compute causal responses of both paths from `probe_states`; with a prior their posterior means."""
     coherence = onto_design_grid(states[0].coherence)
     if prior is None:
-        coherence[..., _first_silent_bin(states[0].reference_power) :] = 0
+        coherence[..., first_silent_bin(states[0].reference_power) :] = 0
         transfer = secondary_transfer(states)
         return PathEstimate(
             primary=_causal_response(states[0].transfer, primary_taps),
@@ -254,9 +257,20 @@ def _mean_difference_noise(noises: Sequence[Real], gains: Sequence[float]) -> Re
 
 def secondary_transfer(states: Sequence[ProbeState]) -> Complex:
     """Average S over the states with a gain, on the window's grid, [..., window // 2 + 1] (eq. 2)."""
-    silent, *driven = states
-    transfer: Complex = np.mean([(silent.transfer - item.transfer) / item.gain for item in driven], axis=0)
-    return transfer
+    return _of_secondary(states, [state.transfer for state in states])
+
+
+def secondary_half_difference(states: Sequence[ProbeState]) -> Complex:
+    """Return half the difference of `secondary_transfer` from earlier and later windows, [..., window // 2 + 1]."""
+    return _of_secondary(states, [state.half_difference for state in states])
+
+
+def _of_secondary(states: Sequence[ProbeState], of_state: Sequence[Complex]) -> Complex:
+    silent, *driven = of_state
+    found: Complex = np.mean(
+        [(silent - item) / state.gain for item, state in zip(driven, states[1:], strict=True)], axis=0
+    )
+    return found
 
 
 def n_excited_bands(reference_power: Real) -> int:
@@ -279,7 +293,7 @@ def n_excited_bands(reference_power: Real) -> int:
     return len(WIDE_BANDS)
 
 
-def _first_silent_bin(reference_power: Real) -> int:
+def first_silent_bin(reference_power: Real) -> int:
     """Return the first bin of the design grid above what the probe excites."""
     n = n_excited_bands(reference_power)
     if n == len(WIDE_BANDS):
@@ -330,26 +344,37 @@ def window_starts(window: int, n_windows: int, first_sample: int, last_sample: i
 def _pooled(takes: Sequence[GainTake], offsets: Sequence[int], window: int, regularisation: float) -> ProbeState:
     """Pool one state's takes, all of the same gain."""
     hann = np.hanning(window + 1)[:-1]
-    # Scalars that the first window's arrays broadcast.
-    cross: Complex = np.zeros((), complex)
-    reference_power: Real = np.zeros(())
+    # Sums over the earlier and the later windows, scalars that the first window's arrays broadcast.
+    cross: list[Complex] = [np.zeros((), complex)] * 2
+    reference_power: list[Real] = [np.zeros(())] * 2
     error_power: Real = np.zeros(())
     for take in takes:
-        for offset in offsets:
+        for place, offset in enumerate(offsets):
+            half = int(2 * place >= len(offsets))
             frame = slice(offset, offset + window)
             reference = np.fft.rfft(hann * take.reference[..., frame])
             error = np.fft.rfft(hann * take.error[..., frame])
-            cross = cross + reference.conj() * error
-            reference_power = reference_power + squared_magnitude(reference)
+            cross[half] = cross[half] + reference.conj() * error
+            reference_power[half] = reference_power[half] + squared_magnitude(reference)
             error_power = error_power + squared_magnitude(error)
-    floor = regularisation * reference_power.max(-1, keepdims=True)
-    coherence = squared_magnitude(cross) / np.maximum(reference_power * error_power, _TINY)
+    whole, power = cross[0] + cross[1], reference_power[0] + reference_power[1]
+
+    def transfer(cross: Complex, power: Real) -> Complex:
+        floor = regularisation * power.max(-1, keepdims=True)
+        found: Complex = cross / np.maximum(power + floor, _TINY)
+        return found
+
+    difference = np.zeros_like(whole)
+    if len(offsets) > 1:
+        earlier, later = map(transfer, cross, reference_power)
+        difference = (earlier - later) / 2
     return ProbeState(
         gain=takes[0].gain,
-        transfer=cross / np.maximum(reference_power + floor, _TINY),
-        coherence=coherence.clip(0, 1),
-        cross=cross,
-        reference_power=reference_power,
+        transfer=transfer(whole, power),
+        half_difference=difference,
+        coherence=(squared_magnitude(whole) / np.maximum(power * error_power, _TINY)).clip(0, 1),
+        cross=whole,
+        reference_power=power,
         error_power=error_power,
         n_frames=len(takes) * len(offsets),
     )
@@ -365,6 +390,7 @@ def _driven(
     return replace(
         pooled,
         transfer=silent.transfer - pooled.transfer,
+        half_difference=silent.half_difference - pooled.half_difference,
         cross=cross,
         error_power=explained + unexplained_power(pooled),
     )

@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from measurement.denoise import lag_weight
 from synthesis.arrays import squared_magnitude
 from synthesis.bands import AMP_BANDS, band_membership
 from synthesis.conventions import SAMPLE_RATE_HZ
@@ -343,7 +343,7 @@ def held_power(distribution: PathDistribution) -> Real:
     A window leaves 1 - rho^2 of the power at lag l unexplained, and the estimate lacks (1 - rho)^2 of it. The
     difference, 2 rho (1 - rho), is largest at a quarter of the window. The response is that of mean and directions.
     """
-    weight = _lag_weight()
+    weight = lag_weight(PRIOR_WINDOW)
     held = np.sqrt(2 * weight * (1 - weight))
     responses = np.fft.irfft(np.concatenate((distribution.mean[None], distribution.directions)))
     return squared_magnitude(np.fft.rfft(held * responses)).sum(0)
@@ -373,7 +373,7 @@ def _learn(
         fitted, _ = _fit_directions(others[0], others[2], spectra[known], nothing, everything, cells)
         left.append(squared_magnitude(spectra[known] - fitted))
     residual = smoothed(np.concatenate(left).mean(0))
-    weight = np.where(np.arange(PRIOR_WINDOW) < n_taps, _lag_weight(), 0.0)
+    weight = np.where(np.arange(PRIOR_WINDOW) < n_taps, lag_weight(PRIOR_WINDOW), 0.0)
     tail = smoothed(squared_magnitude(np.fft.rfft((1 - weight) * responses)).mean(0))
     return PathDistribution(
         mean,
@@ -384,16 +384,6 @@ def _learn(
         bands_db.mean(0),
         bands_db.std(0),
     )
-
-
-@cache
-def _lag_weight() -> Real:
-    """Return rho of the lags of PRIOR_WINDOW: the autocorrelation of its Hann window, [8192]."""
-    window = np.hanning(PRIOR_WINDOW + 1)[:-1]
-    weight: Real = np.fft.irfft(squared_magnitude(np.fft.rfft(window, 2 * PRIOR_WINDOW)))[:PRIOR_WINDOW] / np.sum(
-        window**2
-    )
-    return weight
 
 
 def _principal(spectra: Complex, n_directions: int) -> tuple[Complex, Real, Complex]:

@@ -6,9 +6,8 @@ silent to a driven state, the sound beyond the windows repeats with it, and the 
 
     Re sum r_0* r_g / sum |X_0|^2.
 
-A window of autocorrelation rho estimates rho(l) h(l) of the path's response h and leaves (1 - rho(l)^2) |h(l)|^2
-unexplained, of which the estimate lacks (1 - rho(l))^2 |h(l)|^2 alone. Early lags follow from the estimate; where the
-tail is clearly more than they leave unexplained, the rest comes from late lags, which the estimate lacks wholly.
+A window of autocorrelation rho leaves (1 - rho(l)^2) |h(l)|^2 of the path's response h unexplained. Where the tail is
+more than that of the estimated lags, the rest comes from later ones.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from measurement.denoise import lag_weight
 from measurement.estimate import GainTake, ProbeState
 from synthesis.arrays import squared_magnitude
 from synthesis.bands import WIDE_BANDS, band_membership
@@ -31,11 +31,10 @@ REPEATS = 0.8
 # More frames do not improve the estimate of a power.
 MAX_FRAMES = 256
 
-# Least rho of the early lags: an estimate of later ones is mostly noise.
+# Least weight of the lags that `missing_power` takes for the response: with their noise, later ones would count as it.
 LEAST_WEIGHT = 0.25
 
-# Tail over what the early lags leave unexplained, geometric mean over five bands, above which late lags hold the rest:
-# ratios of single bands scatter by 1 dB. Ears of long primary paths reach 10, ducts and headsets 1.5.
+# Tail over that of the estimated lags, geometric mean over five bands, above which later lags hold the rest.
 CLEARLY_MORE = 1.5
 
 _TINY = float(np.finfo(np.float64).tiny)
@@ -95,29 +94,37 @@ def tail_power(
     return tail
 
 
-def missing_share(primary: Real, tail_share: Real, window: int) -> Real:
-    """Compute the power that an estimate without a prior lacks over its own, per band from 20 Hz to 20 kHz [31].
+def late_power(primary: Real, tail: Real, window: int) -> Real:
+    """Compute the power of lags that no window holds, per band from 20 Hz to 20 kHz [31].
 
     Parameters
     ----------
     primary
-        Estimate by Hann windows, response [n].
-    tail_share
-        Power of the tail (`tail_power`) over that of the estimate, [31].
+        Response of the lags that windows hold, without their weight, [n].
+    tail
+        Power of the tail (`tail_power`), [31].
     window
         Samples per window.
     """
-    hann = np.hanning(window + 1)[:-1]
-    rho = np.fft.irfft(squared_magnitude(np.fft.rfft(hann, 2 * window)))[: len(primary)] / np.sum(hann**2)
-    n = int(np.argmax(rho < LEAST_WEIGHT))
-    rho, early = rho[:n], primary[:n]
-    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    known, lacked, held = (
-        squared_magnitude(np.fft.rfft(item, DESIGN_N_FFT)) @ membership
-        for item in (primary, (1 / rho - 1) * early, np.sqrt(2 * (1 / rho - 1)) * early)
-    )
-    over = np.log(np.maximum(tail_share * known, _TINY) / np.maximum(held, _TINY))
+    weight = np.pad(lag_weight(window), (0, max(len(primary) - window, 0)))[: len(primary)]
+    held = np.maximum(_band_powers(np.sqrt(1 - weight**2) * primary), _TINY)
+    over = np.log(np.maximum(tail / held, _TINY))
     over = np.exp(np.convolve(np.pad(over, 2, mode="edge"), np.full(5, 0.2), mode="valid"))
-    late = np.where(over > CLEARLY_MORE, (over - 1) * held, 0.0)
-    share: Real = (lacked + late) / np.maximum(known, _TINY)
-    return share
+    late: Real = np.where(over > CLEARLY_MORE, (over - 1) * held, 0)
+    return late
+
+
+def missing_power(primary: Real, tail: Real, window: int) -> Real:
+    """Compute the power that an estimate with the weight of its windows lacks; arguments as for `late_power`."""
+    weight = lag_weight(window)[: len(primary)]
+    n = int(np.argmax(weight < LEAST_WEIGHT))
+    early = primary[:n] / weight[:n]
+    lacked: Real = _band_powers(early - primary[:n]) + late_power(early, tail, window)
+    return lacked
+
+
+def _band_powers(response: Real) -> Real:
+    powers: Real = squared_magnitude(np.fft.rfft(response, DESIGN_N_FFT)) @ band_membership(
+        WIDE_BANDS, DESIGN_N_FFT
+    )
+    return powers

@@ -17,8 +17,11 @@ from synthesis.profiles import FAST, FINE
 from synthesis.types import Backend, Float32, Loop, Problem
 from synthesis.unknown import lowest_quiet_db
 
-# Rounds that put a ceiling on unknown bands made louder by the last filter.
-QUIET_ROUNDS = 4
+# Rounds that put a ceiling on unknown bands made louder by the last filter, and the most by which one lowers them: the
+# search finds no good filter far below its start.
+QUIET_ROUNDS, QUIET_STEP_DB = 6, 6.0
+
+_TINY = float(np.finfo(np.float64).tiny)
 
 # Most halvings of the whole filter if no ceiling keeps unknown bands quiet.
 QUIET_HALVINGS = 24
@@ -74,7 +77,9 @@ def limit(posed: Problem, taps: Float32, profile: str, core: CpuBackend, *, exce
         check_interruption()
         if (louder_db := lowest_quiet_db(posed, taps)) is None:
             break
-        limit_db = np.minimum(limit_db, louder_db)
+        gain_db = 20 * np.log10(np.maximum(np.abs(np.fft.rfft(taps, DESIGN_N_FFT)), _TINY))
+        lowered_db = gain_db[np.isfinite(louder_db)].max() - QUIET_STEP_DB
+        limit_db = np.minimum(limit_db, np.maximum(louder_db, lowered_db))
         taps = core.limit_gain(posed, taps, limit_db, profile)
     for _ in range(QUIET_HALVINGS):
         if lowest_quiet_db(posed, taps) is None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from measurement.denoise import EARLY_NOISE, N_BANDS, denoise, denoised, split_into_bands
+from measurement.denoise import EARLY_NOISE, N_BANDS, denoise, denoised, lag_weight, restore, split_into_bands
 from synthesis.conventions import DESIGN_N_FFT
 from tests.oracles import denoising as oracle
 
@@ -64,3 +64,23 @@ def test_remaining_error_is_predicted() -> None:
         part = slice(*(round(hz * DESIGN_N_FFT / 48_000) for hz in (low_hz, high_hz)))
         share = after[part].sum() / before[part].sum()
         assert 0.8 * share < said[part].mean() < 4 * share + 0.1
+
+
+def test_restored_response_has_stated_error() -> None:
+    """The window's weight is removed, noise falls, and the variance is that of the error, later lags included."""
+    window, n_taps, level = 8192, 2048, 0.003
+    lags = np.arange(window)
+    truth = np.exp(-lags / 500) * white(1.0, 8, window)
+    errors, raw, variances = [], [], []
+    for seed in range(6):
+        halves = [np.fft.rfft(lag_weight(window) * truth + white(level, 2 * seed + n, window)) for n in range(2)]
+        whole = (halves[0] + halves[1]) / 2
+        found = restore(whole, (halves[0] - halves[1]) / 2, n_taps)
+        errors.append(np.pad(found.response, (0, window - n_taps)) - truth)
+        raw.append(np.fft.irfft(whole)[:n_taps] - truth[:n_taps])
+        variances.append(found.noise + found.missing)
+    assert np.sum(np.square(errors)[:, :n_taps]) < np.sum(np.square(raw)) / 4
+    error, said = np.mean(np.abs(np.fft.rfft(errors, DESIGN_N_FFT)) ** 2, 0), np.mean(variances, 0)
+    for low_hz, high_hz in ((100, 500), (500, 2000), (3000, 8000), (12_000, 20_000)):
+        part = slice(*(round(hz * DESIGN_N_FFT / 48_000) for hz in (low_hz, high_hz)))
+        assert 0.5 < said[part].sum() / error[part].sum() < 2

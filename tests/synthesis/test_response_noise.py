@@ -33,6 +33,12 @@ def test_missing_tail_follows_from_decay() -> None:
     assert 10 * np.log10(np.median(uncertainty[0, SCORED])) == pytest.approx(true_db, abs=5)
 
 
+def test_decayed_response_lacks_nothing() -> None:
+    response = decaying(2048, 60)
+    (uncertainty, _) = response_uncertainty(response, response, 1.0)
+    assert uncertainty.max() < 1e-6
+
+
 def test_form_of_response_does_not_matter() -> None:
     response = decaying(1000, 200)
     one, interval_db = response_uncertainty(response, response, 1.0)

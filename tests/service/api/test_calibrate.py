@@ -15,8 +15,8 @@ import pytest
 import torch
 from starlette.applications import Starlette
 
-from measurement.denoise import denoised
-from measurement.estimate import GainTake, estimate_paths
+from measurement.calibration import calibrate
+from measurement.estimate import GainTake
 from model_store.store import ModelStore
 from service.admission.admission import MAX_JSON_BYTES
 from service.api.reading import parse_tensors
@@ -111,15 +111,14 @@ def in_json(takes: list[ProbeTake], form: Any = as_float32, **more: object) -> d
 async def test_answer_equals_estimate(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
     found = await calibrated(client, takes)
     signals = [GainTake(t.gain, t.x.astype(float), t.e.astype(float)) for t in takes]
-    expected = estimate_paths(signals, n_offsets=43)
-    whole = estimate_paths(signals, secondary_taps=8192, n_offsets=43).secondary
-    paths = {"primary": expected.primary, "secondary": denoised(expected.secondary, whole[4096:7168])}
+    expected = calibrate(signals)
+    paths = {"primary": expected.estimate.primary, "secondary": expected.secondary}
     for name, path in paths.items():
         rounded = path.astype(np.float32)
         assert np.array_equal(np.float32(found[name]["impulse_response"]), rounded)
         spectrum = np.frombuffer(base64.b64decode(found["spectra"][name]["complex64"]), "<c8")
         np.testing.assert_allclose(spectrum, np.fft.rfft(rounded, 32_768), atol=1e-6 * np.abs(spectrum).max())
-    assert np.array_equal(np.float32(found["coherence"]), expected.coherence.astype(np.float32))
+    assert np.array_equal(np.float32(found["coherence"]), expected.estimate.coherence.astype(np.float32))
     bands = found["bands"]
     ceiling = -10 * np.log10(1 - np.array(bands["coherence"]))
     np.testing.assert_allclose(bands["noise_reduction_ceiling_db"], ceiling, atol=0.01)
