@@ -98,7 +98,8 @@ def design_all(
     """
     compares_itself = model.backend.judges_paths
     posed = _map_or_error(partial(pose, parameters=model.parameters, compares_itself=compares_itself), problems)
-    closed = _map_or_error(in_closed_loop, posed)
+    has_controller = any(problem.controller is not None for problem in problems)
+    closed = _map_or_error(in_closed_loop, posed) if has_controller else posed
     made = _chosen(problems, options, closed, model, fallback)
     return _map_or_error(partial(_completed, options=options, model=model), posed, made)
 
@@ -416,7 +417,7 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     taps, prediction, times_ms = draft.taps, draft.prediction, draft.times_ms
     began = perf_counter()
     loop = None
-    if posed.feedbacks:
+    if any(paths.feedback is not None for paths in posed.conditions):
         taps, loop = keep_margins(posed, taps, model.backend)
     comparison = draft.comparison if is_plain(problem) else None
     if prediction is None or loop is not None:
