@@ -38,8 +38,10 @@ from hardware.plants import (
     worst_of,
 )
 from hardware.realise import FLOAT32_WORDS
-from hardware.residual_power import Real
-from synthesis.controller import Controller
+from hardware.residual_power import PathSpectra, Real, ResidualPower
+from hardware.second_order_sections import design_sections
+from synthesis.controller import NR_COLUMNS, Controller
+from synthesis.conventions import N_BINS
 from synthesis.design import design, design_all, predict_all
 from synthesis.errors import InvalidOption, answer_or_raise, check_interruption
 from synthesis.loop import worst_loop
@@ -47,6 +49,7 @@ from synthesis.model import Model
 from synthesis.options import ControllerFields
 from synthesis.sections import Sections
 from synthesis.types import Design, DesignOptions, Fallback, Loop, Paths, Problem
+from synthesis.unknown import BAND_BINS
 
 ROUNDS = 2
 # A maker's controller for all may take seconds.
@@ -58,8 +61,10 @@ RESERVES, FIRST_STEP, LEAST_STEP = (1.02, 1.05, 1.12, 1.25), 0.9, 1e-4
 TURNED_DOWN = (1.0, 0.9, 0.8, 0.7, 0.5, 0.3, 0.1, 0.0)
 # Change of K by rounding to float32, above which coefficients are rounded jointly.
 MOST_CHANGED = 0.01
-# Least fraction bits that resolve poles at the lowest frequency of a fit are tried up to this number.
-MOST_FRACTION_BITS = 60
+# With as many, no band of six measured ears is off by more than 1.1 dB.
+PLAYBACK_SECTIONS = 6
+# Reduction by K alone that a format may cost before a wider one is named, of up to so many bits.
+MOST_LOST_DB, MOST_BITS = 0.3, 52
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +138,7 @@ def design_hybrid(
     rows, extra = None, np.zeros(0, np.intp)
     for n in range(ROUNDS):
         check_interruption()
-        controller, rows, extra = _fitted([ear], wanted, model, rows, extra)
+        controller, rows, extra, exact = _fitted([ear], wanted, model, rows, extra)
         last = n == ROUNDS - 1
         made = design(replace(problem, controller=controller), options, model, fallback if last else None)
         ear = _settled(replace(ear, made=made), controller, wanted, model)
@@ -148,8 +153,26 @@ def design_hybrid(
         is_unknown,
         None if words is None else quantise_sections(controller.sections, words)[1],
         None if words is None else sections_scaling(controller.sections, words),
-        _needed_format(wanted),
+        _needed_format(exact, controller, Ear(problem, made, plants, ear.gains_db), wanted),
     )
+
+
+def playback_sections(problem: Problem, made: HybridDesign) -> Sections:
+    """Fit sections at the chip's rate that undo what the loop changes of music: 1 + L of all conditions.
+
+    Parameters
+    ----------
+    problem, made
+        What `design_hybrid` was given, and its result.
+    """
+    controller, opened = made.controller, []
+    for paths in problem.conditions:
+        plant = plant_of(problem, paths, "")
+        before = plant.before(made.design)
+        closed = 1 + plant.secondary * controller.on_bins + (0 if before is None else before)
+        opened.append(PathSpectra(closed, np.ones_like(closed), paths.weight))
+    power = ResidualPower.of(opened, 1 / np.arange(1, N_BINS + 1))  # all octaves alike
+    return design_sections(power, PLAYBACK_SECTIONS, sample_rate_hz=controller.sections.sample_rate_hz)
 
 
 def _settled(ear: Ear, controller: Controller, wanted: ControllerFields, model: Model) -> Ear:
@@ -204,7 +227,7 @@ def design_for_all(
         plants = [plant_of(problem, paths, problem.name_of(n)) for n, paths in enumerate(problem.conditions)]
         plants += lent_plants(problem, model.parameters) if lend_wearing else []
         ears.append(Ear(problem, answer_or_raise(made), plants))
-    controller, _, _ = _fitted(ears, wanted, model, None, np.zeros(0, np.intp), EFFORT_FOR_ALL)
+    controller, *_ = _fitted(ears, wanted, model, None, np.zeros(0, np.intp), EFFORT_FOR_ALL)
     loops: dict[str, Loop] = {}
     for n, ear in enumerate(ears):
         labels = [paths.label or f"{n}.{place}" for place, paths in enumerate(ear.problem.conditions)]
@@ -220,8 +243,12 @@ def _fitted(
     rows: Real | None,
     extra: NDArray[np.intp],
     effort: int = 1,
-) -> tuple[Controller, Real, NDArray[np.intp]]:
-    """Fit, quantise and turn down; also return the unknowns, and the bins at which the next fit judges besides."""
+) -> tuple[Controller, Real, NDArray[np.intp], Sections]:
+    """Fit, quantise and turn down.
+
+    Also return the unknowns, the bins at which the next fit judges besides, and the sections before rounding.
+    """
+    unrounded = None
     for reserve in RESERVES:
         posed = loop_problem(ears, wanted, model.parameters.reference_psd, extra)
         posed = replace(posed, distance=min(reserve * posed.distance, MOST_DISTANCE))
@@ -229,14 +256,16 @@ def _fitted(
         exact = fit.realise(found[0])
         rows = found
         controller = Controller(_held(exact, wanted), 1e-6 * wanted.latency_us)
-        if holds(controller, ears, wanted):
-            return controller, found, extra
+        if unrounded is None and holds(replace(controller, sections=exact), ears, wanted):
+            unrounded = exact
+        if (controller.sections is exact and unrounded is exact) or holds(controller, ears, wanted):
+            return controller, found, extra, unrounded or exact
         extra = np.union1d(extra, narrow_bins(controller, ears, posed.distance))
     step = FIRST_STEP
     while not holds(controller, ears, wanted) and step > LEAST_STEP:
         exact, step = turned_down(exact, step), step**2
         controller = replace(controller, sections=_held(exact, wanted))
-    return controller, found, extra
+    return controller, found, extra, unrounded or exact
 
 
 def _words(wanted: ControllerFields) -> NumberFormat | None:
@@ -261,7 +290,7 @@ def _held(sections: Sections, wanted: ControllerFields) -> Sections:
     if not found.is_stable:
         raise InvalidOption(
             f"number_format: at {wanted.sample_rate:g} Hz the poles that {wanted.number_format} can hold are not "
-            f"stable; use {_needed_format(wanted) or 'more fraction bits'} or a lower sample rate",
+            "stable; use more fraction bits or a lower sample rate",
             "controller.number_format",
         )
     return found
@@ -272,12 +301,29 @@ def _lowest_hz(wanted: ControllerFields) -> float:
     return LIMITS_HZ[0] if words is None else lowest_pole_hz(wanted.sample_rate, words, LIMITS_HZ[0])
 
 
-def _needed_format(wanted: ControllerFields) -> str | None:
-    """Return the least format that resolves the lowest poles of a fit; None if the requested one does."""
-    words = _words(wanted)
-    if words is None or _lowest_hz(wanted) == LIMITS_HZ[0]:
+def _needed_format(exact: Sections, found: Controller, ear: Ear, wanted: ControllerFields) -> str | None:
+    """Return the least format that resolves a fit's poles and costs at most MOST_LOST_DB; None: the requested one."""
+    words, plant = _words(wanted), ear.plants[0].secondary
+    if words is None:
         return None
-    wider = (NumberFormat(words.integer_bits, bits) for bits in range(words.fraction_bits, MOST_FRACTION_BITS))
-    return next(
-        str(item) for item in wider if lowest_pole_hz(wanted.sample_rate, item, LIMITS_HZ[0]) == LIMITS_HZ[0]
-    )
+    wider = [
+        NumberFormat(words.integer_bits, bits)
+        for bits in range(words.fraction_bits + 1, MOST_BITS - words.integer_bits + 1)
+    ]
+    if _lowest_hz(wanted) != LIMITS_HZ[0]:  # which has limited the fit
+        resolving = (item for item in wider if lowest_pole_hz(wanted.sample_rate, item, 1.0) <= LIMITS_HZ[0])
+        return str(next(resolving))
+
+    def taken_db(sections: Sections) -> float:
+        closed = np.abs(1 + plant * replace(found, sections=sections).on_bins)
+        bands = np.split(closed, BAND_BINS)[NR_COLUMNS.start + 1 : NR_COLUMNS.stop + 1]
+        return float(np.mean([20 * np.log10(band).mean() for band in bands]))
+
+    least_db = taken_db(exact) - MOST_LOST_DB
+    if taken_db(found.sections) >= least_db:
+        return None
+    for item in wider:
+        held, _ = quantise_sections(scale_sections(exact, item), item)
+        if held.is_stable and taken_db(held) >= least_db and holds(replace(found, sections=held), [ear], wanted):
+            return str(item)
+    return "float64"

@@ -33,7 +33,7 @@ from synthesis.controller import controlled, in_closed_loop, with_spectra
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, NonFiniteFilter, SynthesisError, answer_or_raise, check_interruption
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db
-from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_responses, with_unknown
+from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_unknown
 from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
@@ -61,7 +61,6 @@ from synthesis.unknown import (
     SHORT,
     SHORT_BINS,
     SILENT,
-    by_response,
     lowest_quiet_db,
     with_uncertainty,
 )
@@ -162,12 +161,12 @@ def predict_all(
     """
     # Only the core takes responses.
     backend = model.core if any(np.iscomplexobj(tap) for tap in taps) else model.backend
-    posed = _map_or_error(partial(pose, parameters=model.parameters), problems)
+    posed = _map_or_error(
+        partial(pose, parameters=model.parameters, compares_itself=backend.judges_paths), problems
+    )
+    posed = _map_or_error(_with_silence, posed)
     found = predict_batch(posed, taps, backend, is_true)
-    if is_true:
-        return found
-    found = _map_or_error(partial(with_responses, backend=backend), posed, found, taps)
-    return _map_or_error(with_unknown, posed, found)
+    return found if is_true else _map_or_error(with_unknown, posed, found)
 
 
 def implausible(
@@ -241,8 +240,9 @@ def pose(problem: Problem, parameters: ModelParameters, *, compares_itself: bool
             paths = with_uncertainty(paths, problem, parameters.support, compares_itself)
         else:
             paths = _with_unmeasured(paths)
-        found.append(with_silence(paths))
-    problem = replace(problem, conditions=tuple(found))
+        found.append(paths if compares_itself else with_silence(paths))
+    if any(paths is not before for paths, before in zip(found, problem.conditions, strict=True)):
+        problem = replace(problem, conditions=tuple(found))
     if problem.controller is not None:
         problem = with_spectra(problem, conditions)
     return with_latency(problem) if problem.latency_samples != 0 else problem
@@ -258,7 +258,7 @@ def is_usable(paths: Paths) -> bool:
     """Return whether both paths have valid shapes and values."""
     for path in (paths.primary, paths.secondary):
         shape = (N_BINS,) if np.iscomplexobj(path) else (min(max(path.size, 1), DESIGN_N_FFT),)
-        if path.shape != shape or not np.isfinite(path).all() or not path.any():
+        if path.shape != shape or not math.isfinite(level_db(path)):
             return False
     return True
 
@@ -316,9 +316,9 @@ def level_db(path: Path) -> float:
 
 
 def _scaled(path: Path, exponent: int) -> Path:
-    """Multiply a path by 2 ** exponent."""
-    contiguous = np.ascontiguousarray(path)
-    scaled: Path = np.ldexp(contiguous.view(contiguous.real.dtype), exponent).view(contiguous.dtype)
+    """Multiply a path by 2 ** exponent, in two steps because that may exceed float32."""
+    half = exponent // 2
+    scaled: Path = path * path.dtype.type(2.0**half) * path.dtype.type(2.0 ** (exponent - half))
     return scaled
 
 
@@ -365,7 +365,20 @@ def _designed(
 ) -> list[Design | SynthesisError]:
     """Design all problems without the fallback."""
     drafts = _drafted(posed, options, model, with_wmmse)
+    for n, (item, draft) in enumerate(zip(posed, drafts, strict=True)):
+        if isinstance(item, Problem) and isinstance(draft, Draft) and draft.is_silent:
+            known = _with_silence(item)
+            posed = [*posed[:n], known, *posed[n + 1 :]]
+            drafts[n : n + 1] = _drafted([known], options, model, with_wmmse)
     return _map_or_error(partial(_finished, options=options, model=model), problems, posed, drafts)
+
+
+def _with_silence(posed: Problem) -> Problem:
+    """Add the silent bands that `pose` has left to the backend."""
+    is_known = not is_plain(posed) or posed.conditions[0].silent is not None
+    if is_known or not all(map(is_usable, posed.conditions)):
+        return posed
+    return replace(posed, conditions=tuple(map(with_silence, posed.conditions)))
 
 
 def _drafted(
@@ -406,12 +419,8 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     if posed.feedbacks:
         taps, loop = keep_margins(posed, taps, model.backend)
     comparison = draft.comparison if is_plain(problem) else None
-    if model.parameters.support is not None and comparison is not None and not comparison.is_right:
-        posed = replace(posed, conditions=tuple(map(by_response, posed.conditions)))
     if prediction is None or loop is not None:
         prediction = predict_joint(posed, taps, model.backend)
-    elif any(paths.response is not None for paths in posed.conditions):
-        prediction = with_responses(posed, prediction, taps, model.backend)
     if prediction is not draft.prediction:
         times_ms["predict"] = 1e3 * (perf_counter() - began)
     if any(paths.unknown is not None for paths in posed.conditions):

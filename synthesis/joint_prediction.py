@@ -1,4 +1,4 @@
-"""Predictions and J of whole problems: all conditions, their closed loops, what the responses' ends show."""
+"""Predictions and J of whole problems: all conditions, their closed loops, their unknown bands."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from synthesis.types import Backend, Complex64, Float32, Paths, Prediction, Prob
 
 def predict_joint(posed: Problem, taps: Float32, backend: Backend) -> Prediction:
     """Predict one filter's effect in all conditions of a posed problem."""
-    found = answer_or_raise(predict_batch([posed], [taps], backend)[0])
-    return with_responses(posed, found, taps, backend)
+    return answer_or_raise(predict_batch([posed], [taps], backend)[0])
 
 
 def predict_batch(
@@ -79,25 +78,6 @@ def joint_objective(posed: Problem, taps: Float32, profile: RefinementProfile, r
     chosen = columns(profile.risk_bands)
     value, _ = objective(log_ratio[:, chosen], posed.shares, posed.weighted(profile), unknown[:, chosen])
     return float(value)
-
-
-def with_responses(
-    posed: Problem, prediction: Prediction, taps: Float32 | Complex64, backend: Backend
-) -> Prediction:
-    """Predict again with what the ends of the responses leave unknown; candidates are still compared as sent."""
-    known = [paths.response for paths in posed.conditions if paths.response is not None]
-    if not known:
-        return prediction
-    if any(uncertainty.any() for uncertainty, _ in known):
-        conditions = tuple(
-            paths if paths.response is None else replace(paths, uncertainty=paths.response[0])
-            for paths in posed.conditions
-        )
-        again = answer_or_raise(predict_batch([replace(posed, conditions=conditions)], [taps], backend)[0])
-        prediction = replace(again, nominal_noise_reduction_db=prediction.nominal_noise_reduction_db)
-    # Sent responses may as well be exact.
-    as_sent_db = prediction.nominal_noise_reduction_db - prediction.mean_noise_reduction_db
-    return replace(prediction, basis="response", interval_db=max(as_sent_db, *(item for _, item in known)))
 
 
 def with_unknown(posed: Problem, prediction: Prediction) -> Prediction:

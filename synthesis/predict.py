@@ -139,6 +139,7 @@ def predict(
     silent: NDArray[np.bool_] | None = None,
     is_true: bool = False,
     resembles: bool = True,
+    response: tuple[Real, float] | None = None,
 ) -> Prediction | NonFiniteFilter:
     """Predict the effect of one filter for one ear: theory (20) to (22).
 
@@ -158,6 +159,8 @@ def predict(
         Whether the paths are exact.
     resembles
         Whether the model's support has such paths; else `learned` does not apply.
+    response
+        Uncertainty and interval that the ends of the responses show, from `unknown`, if nothing else is known.
 
     Returns
     -------
@@ -167,10 +170,12 @@ def predict(
     sums = np.asarray(sums, np.float64)
     disturbance, residual, control, in_phase, quadrature, unexplained, late = sums[:-3].reshape(len(POWERS), -1)
     is_measured = is_true or has_coherence or uncertainty is not None
+    response = None if is_measured else response
+    uncertainty = uncertainty if response is None else response[0]
     of_control = 0 if is_true or uncertainty is None else uncertainty[1] * control
     unknown, interval_db, basis = np.zeros_like(disturbance), 0.0, None
     if not is_true:
-        if is_measured or resembles:
+        if is_measured or resembles or response is not None:
             unknown = _unknown(disturbance, unexplained, late, sums[-1], learned, has_coherence, uncertainty)
         basis = "uncertainty" if uncertainty is not None else "coherence" if has_coherence else None
         interval_db = INTERVAL_DB[basis] if basis else _at_length(sums[-1], MODEL_INTERVAL_DB)
@@ -200,8 +205,12 @@ def predict(
         cost_db = _without_unknown(disturbance, residual, means[0]) - mean[0]
         interval_db = max(interval_db, min(COST_SHARE * cost_db, WIDEST_DB[basis]))
 
+    nominal_db = mean[0] if is_measured else _without_unknown(disturbance, residual, means[0])
+    if response is not None:  # what was sent may as well be exact
+        interval_db = max(nominal_db - mean[0], response[1])
+
     found = Prediction(
-        basis="coherence" if is_measured else "model",
+        basis="coherence" if is_measured else "model" if response is None else "response",
         band_reduction_db=bands.astype(np.float32),
         mean_noise_reduction_db=mean[0],
         interval_db=interval_db,
@@ -216,7 +225,7 @@ def predict(
         uncertainty_cost_db=max(mean[5] - mean[0], 0.0),
         max_gain_db=_level_db(float(sums[-3]), 1.0),
         control_rms=float(np.sqrt(sums[-2])),
-        nominal_noise_reduction_db=mean[0] if is_measured else _without_unknown(disturbance, residual, means[0]),
+        nominal_noise_reduction_db=nominal_db,
     )
     return found if np.isfinite(sums).all() and np.isfinite(bands).all() else not_finite()
 
@@ -304,7 +313,10 @@ def mean_prediction(found: Sequence[Prediction], shares: NDArray[np.float64], la
             made[field.name] = float(np.dot(shares, values))
         elif isinstance(values[0], np.ndarray):
             made[field.name] = np.tensordot(shares, np.stack(values), 1).astype(values[0].dtype)
-    if len({one.basis for one in found}) > 1:  # the weaker basis
+    bases = {one.basis for one in found}
+    if "response" in bases:
+        made |= {"basis": "response", "interval_db": max(one.interval_db for one in found)}
+    elif len(bases) > 1:  # the weaker basis
         made["basis"] = "model"
     return replace(found[0], **made, conditions=tuple(map(ConditionPrediction, labels, found)))
 

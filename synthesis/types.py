@@ -342,6 +342,8 @@ class Draft(NamedTuple):
     wmmse: WmmsePrediction | None = None
     # Comparison of the paths with the support's; None if not computed.
     comparison: Comparison | None = None
+    # Whether the only condition's primary path has bands in which nothing passes; False if not judged.
+    is_silent: bool = False
 
 
 class Backend(Protocol):
@@ -353,7 +355,8 @@ class Backend(Protocol):
     max_batch: int
     # Whether several threads may call at the same time.
     is_thread_safe: bool
-    # Whether it finds out by itself whether a single condition's paths resemble the support's.
+    # Whether it finds out by itself whether a single condition's paths resemble the support's, what the ends of their
+    # responses show, and whether a band is silent.
     judges_paths: bool
 
     def __init__(self, parameters: ModelParameters) -> None: ...

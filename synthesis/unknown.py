@@ -73,33 +73,33 @@ RISING_DB = 3.0
 LACKED = 25.0
 RISING_INTERVAL_DB = 8.0
 
+# Smaller shares are rounding errors of single precision.
+SMALLEST_SHARE = 1e-7
+
 # Bands of many bins.
-_RISING_BANDS = tuple(n for n in NR_BANDS if n >= 26)
+RISING_BANDS = tuple(n for n in NR_BANDS if n >= 26)
 
 _EDGES_HZ = [edges_hz(n)[0] for n in WIDE_BANDS] + [edges_hz(WIDE_BANDS[-1])[1]]
 _FIRST = np.searchsorted(np.arange(_N_FFT // 2 + 1) * (SAMPLE_RATE_HZ / _N_FFT), _EDGES_HZ)
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-def by_response(paths: Paths) -> Paths:
-    """Return paths of no known device with the uncertainty that the ends of their responses show."""
-    if paths.coherence is not None or paths.uncertainty is not None:
-        return paths
-    return replace(paths, response=response_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN))
-
-
 def with_uncertainty(paths: Paths, problem: Problem, support: SupportPrior | None, compares_itself: bool) -> Paths:
-    """Return paths without coherence with their uncertainty: as sent, of the model's device, or by their ends."""
+    """Return paths without coherence with their uncertainty: as sent, of the model's device, or by their ends.
+
+    What a backend that `compares_itself` finds out is left to it.
+    """
     if problem.exact or problem.snr_db > 0:
         share = 0.0 if problem.exact else 10 ** (-problem.snr_db / 10)
         return replace(paths, uncertainty=np.full((2, len(WIDE_BANDS)), share, np.float32))
-    if support is None:
-        return by_response(paths)
-    if compares_itself or paths.resembles is not None:
+    if paths.resembles is None:
+        if compares_itself and support is not None:
+            return paths
+        resembles = support is not None and support.resembles(paths.primary, paths.secondary)
+        paths = replace(paths, resembles=resembles)
+    if compares_itself or paths.resembles:
         return paths
-    if support.resembles(paths.primary, paths.secondary):
-        return replace(paths, resembles=True)
-    return by_response(replace(paths, resembles=False))
+    return replace(paths, response=response_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN))
 
 
 def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
@@ -162,7 +162,7 @@ def response_uncertainty(primary: Path, secondary: Path, largest: float) -> tupl
     -------
     NDArray[np.float32]
         Per band from 20 Hz to 20 kHz, unknown over known power of the primary (row 0) and the secondary path (row 1),
-        [2, 31]. Zero for responses of LONG_SAMPLES and more that do not rise, and of less than LEAST_SAMPLES.
+        [2, 31]. Zero below SMALLEST_SHARE, for long responses that do not rise, and for short ones.
     float
         Half-width of the nine-in-ten interval of a prediction from a primary response of this length, dB.
     """
@@ -172,7 +172,7 @@ def response_uncertainty(primary: Path, secondary: Path, largest: float) -> tupl
     if _rises(first):
         shares[0] = LACKED * _late_share(first)
         interval_db = max(interval_db, RISING_INTERVAL_DB)
-    return shares.clip(0, largest).astype(np.float32), interval_db
+    return np.where(shares < SMALLEST_SHARE, 0, shares.clip(max=largest)).astype(np.float32), interval_db
 
 
 def _response(path: Path) -> Float64:
@@ -204,7 +204,7 @@ def _rises(response: Float64) -> bool:
         return False
     n_fft = _N_FFT // 8 if n <= _N_FFT // 8 else _N_FFT
     parts = np.fft.rfft(response[3 * n : 8 * n].reshape(5, n) * np.hanning(n), n_fft)
-    bands = (parts.real**2 + parts.imag**2) @ band_membership(_RISING_BANDS, n_fft)
+    bands = (parts.real**2 + parts.imag**2) @ band_membership(RISING_BANDS, n_fft)
     level_db = 10 * np.log10(np.maximum(bands, 1e-12 * bands.max(0) + _TINY)).mean(1)
     return bool(level_db[3:].mean() - level_db[:3].min() > RISING_DB)
 

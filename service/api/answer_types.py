@@ -269,6 +269,8 @@ class ControllerAnswer(TypedDict):
     scaling: NotRequired[ScalingAnswer]
     needed_number_format: NotRequired[str]
     """Least format that resolves poles as low as the controller may need, if `number_format` does not."""
+    playback_sos: NotRequired[list[Any]]
+    """Rows for what is played, of any sound: they undo `playback_change_db`."""
 
 
 @_documented

@@ -28,7 +28,7 @@ MAX_LATENCY_US = 10_000.0
 # Of a coefficient.
 LARGEST = 1e12
 # Members of an answer's controller that a request ignores: they follow from the others.
-DERIVED = frozenset({"words", "shift", "scaling", "max_gain_db", "needed_number_format"})
+DERIVED = frozenset({"words", "shift", "scaling", "max_gain_db", "needed_number_format", "playback_sos"})
 
 _Row = Annotated[list[Number], Field(min_length=6, max_length=6)]
 

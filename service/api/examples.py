@@ -97,6 +97,7 @@ HYBRID: Json = DESIGN | {
         "latency_us": 10.0,
         "number_format": "float32",
         "max_gain_db": 24.1,
+        "playback_sos": [_ROW] * 6,
     },
     "loop": _LOOP | {"conditions": [_LOOP | {"label": "conditions.0"}, _LOOP | {"label": "pressed"}]},
 }

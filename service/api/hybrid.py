@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hardware.hybrid import HybridDesign, design_hybrid
+from hardware.hybrid import HybridDesign, design_hybrid, playback_sections
 from service.api.controllers import controller_document, wanted
 from service.api.design import answered
 from service.api.front import Visit, disconnected
@@ -20,6 +20,7 @@ from service.api.request_types import HybridBody
 from service.api.warnings import controller_warnings
 from service.engine.work import HybridWork, work_of
 from synthesis.model import Model
+from synthesis.sections import Sections
 
 addresses = Addresses()
 
@@ -42,11 +43,11 @@ async def hybrid(request: Request, body: HybridBody) -> Response:
     )
     visit.decoded()
 
-    def run() -> HybridDesign:
+    def run() -> tuple[HybridDesign, Sections]:
         # The core, since other backends belong to their threads.
         model = resident.model
         on_core = model if model.backend is model.core else Model(model.parameters, model.core)
-        return design_hybrid(
+        made = design_hybrid(
             requested.problem,
             requested.options,
             on_core,
@@ -55,21 +56,25 @@ async def hybrid(request: Request, body: HybridBody) -> Response:
             lend_wearing=body.lend_wearing,
             fallback=visit.service.engine.models.fallback,
         )
+        return made, playback_sections(requested.problem, made)
 
-    made = await visit.service.hybrids.run(run, visit.due, watch, work_of(work))
+    made, playback = await visit.service.hybrids.run(run, visit.due, watch, work_of(work))
     design = made.design
     found = answered(requested, resident.version, design)
     found = replace(found, warnings=[*found.warnings, *controller_warnings(made)])
-    document = design_document(found) | _of_both(made, requested, wishes.number_format)
+    document = design_document(found) | _of_both(made, playback, requested, wishes.number_format)
     content, times = with_times(document, design.times_ms, visit)
     return visit.response(content, times, designs=[(resident.version, design)])
 
 
-def _of_both(made: HybridDesign, requested: DesignRequest, number_format: str) -> dict[str, Any]:
+def _of_both(
+    made: HybridDesign, playback: Sections, requested: DesignRequest, number_format: str
+) -> dict[str, Any]:
     """Return what the answer has besides that of a filter."""
     assert made.design.loop is not None
     loops = [{"label": label, **asdict(loop)} for label, loop in made.loops]
+    controller = controller_document(made.controller, number_format, requested.sign, made.needed_format)
     return {
-        "controller": controller_document(made.controller, number_format, requested.sign, made.needed_format),
+        "controller": {**controller, "playback_sos": playback.rows.tolist()},
         "loop": asdict(made.design.loop) | {"conditions": loops},
     }

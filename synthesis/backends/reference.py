@@ -166,6 +166,7 @@ class ReferenceBackend:
                     uncertainty=given.uncertainty[item],
                     silent=given.silent[item],
                     resembles=given.resembles[item] is not False,
+                    response=given.response[item],
                     is_true=is_true,
                 )
             )
@@ -305,6 +306,7 @@ class _Conditions:
         self.uncertainty = [condition.uncertainty for condition in conditions]
         self.silent = [condition.silent for condition in conditions]
         self.resembles = [condition.resembles for condition in conditions]
+        self.response = [condition.response for condition in conditions]
         self.max_gain_db = psd.new_tensor([[item.max_gain_db] for item in left])
         self.reference_psd = torch.stack(
             [psd if item.reference_psd is None else _tensor(item.reference_psd, psd) for item in left]

@@ -209,8 +209,6 @@ def test_exported_sections_are_verified(folder: Path, tmp_path: Path, target: tu
     assert abs(found["trim"]["gain_db"]) < 0.1
     loud = run("verify", exported, ear, *takes, tmp_path / "loud.wav", "--json")
     assert json.loads(loud.stdout)["trim"]["gain_db"] == pytest.approx(-1.6, abs=0.2)
-    refused = run("verify", exported, ear, *takes, tmp_path / "on.wav", "-o", tmp_path / "trim.json")
-    assert (refused.exit_code, "only 2048 taps can be trimmed" in refused.output) == (2, True)
 
 
 def test_feedback_path_joins_measurement(folder: Path, tmp_path: Path):

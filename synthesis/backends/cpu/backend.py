@@ -35,6 +35,7 @@ from synthesis.types import (
     MAX_CONDITIONS,
     UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
+    Basis,
     Complex64,
     DesignOptions,
     Draft,
@@ -123,7 +124,8 @@ class CpuBackend:
             return error
         times_ms = _read_times(result, start_ms)
         comparison = self._comparison(result.explanation) if is_single else None
-        return Draft(taps, record, times_ms, prediction, _read_rival(result) if is_single else None, comparison)
+        rival = _read_rival(result) if is_single else None
+        return Draft(taps, record, times_ms, prediction, rival, comparison, is_single and bool(result.is_silent))
 
     def _predict(self, problem: Problem, taps: Float32 | Complex64, is_true: bool) -> Prediction | SynthesisError:
         result, response = Result(), None
@@ -242,8 +244,9 @@ class _Given:
                 raise problem.named(error, n) from None
             coherence = None if paths.coherence is None else _float32(paths.coherence, N_BINS)
             uncertainty = None if paths.uncertainty is None else _float32(paths.uncertainty, 2, len(WIDE_BANDS))
+            ends = None if paths.response is None else _float32(np.append(*paths.response), 2 * len(WIDE_BANDS) + 1)
             self.has_unknown |= paths.unknown is not None
-            arrays = primary, secondary, coherence, psd, uncertainty, paths.unknown, paths.silent
+            arrays = primary, secondary, coherence, psd, uncertainty, ends, paths.unknown, paths.silent
             self._arrays += arrays
             resembles = -1 if paths.resembles is None else paths.resembles
             numbers = n_primary, n_secondary, resembles, problem.max_gain_db, shares[n]
@@ -282,7 +285,8 @@ def _read_prediction(paths: Paths, figures: Figures, is_true: bool) -> Predictio
         raise not_finite()
     is_known = is_true or paths.coherence is not None or paths.uncertainty is not None
     bands = np.array(figures.bands, np.float32)
-    return Prediction("coherence" if is_known else "model", bands, *figures.others)
+    basis: Basis = "response" if figures.is_by_ends else "coherence" if is_known else "model"
+    return Prediction(basis, bands, *figures.others)
 
 
 def _read_rival(result: Result) -> WmmsePrediction | None:
@@ -296,7 +300,7 @@ def _read_filter(result: Result) -> tuple[Float32, RefinementRecord]:
     taps = _read_taps(result)
     record, n = result.record, result.record.applied
     lists = record.objective[: n + 1], record.step_scale[:n], record.pcg_residual[:n]
-    if not np.isfinite(lists[0]).all():
+    if not all(map(math.isfinite, lists[0])):
         raise not_finite()
     return taps, RefinementRecord(n, VERDICTS[record.stopped], *lists)
 

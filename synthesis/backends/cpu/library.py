@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from synthesis import arrays, conventions, generator_config, methods, plausibility, predict, profiles, toeplitz
+from synthesis import (
+    arrays,
+    conventions,
+    generator_config,
+    methods,
+    plausibility,
+    predict,
+    profiles,
+    toeplitz,
+    unknown,
+)
 from synthesis.backends.cpu.build import LEVELS, compile_core, library_file, machine
 from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, LogGrid, columns, log_grid
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
@@ -28,7 +38,7 @@ from synthesis.start.fir_wiener import between_edges, drive_ceiling, starting_we
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 from synthesis.types import MAX_CONDITIONS, ModelParameters
 
-ABI = 14
+ABI = 15
 N_STAGES = 6
 # Numbers of `Prediction` from `mean_noise_reduction_db` on.
 N_FIGURES = 14
@@ -49,6 +59,8 @@ _WHOLE = {
     "late_from_samples": predict,
     "realign_beyond": plausibility,
     **dict.fromkeys(("plane_iterations", "first_updates", "n_rounds"), profiles),
+    **dict.fromkeys(("least_samples", "long_samples"), unknown),
+    "rising_first": WIDE_BANDS.index(unknown.RISING_BANDS[0]),
 }
 _SINGLE = {"ceiling_sharpness": fir_wiener, "coherence_floor": conventions, "end_of_response": predict}
 _DOUBLE = {
@@ -72,8 +84,13 @@ _DOUBLE = {
     "cut_db": predict.CUT_DB,
     "model_interval_db": predict.MODEL_INTERVAL_DB,
     **dict.fromkeys(("surprise", "convincing", "max_distance"), plausibility),
+    **dict.fromkeys(
+        ("silent", "most_uncertain", "stationary", "rising_db", "lacked", "rising_interval_db"), unknown
+    ),
+    "response_interval_db": unknown.INTERVAL_DB,
+    "smallest_share": unknown,
 }
-_LONG = dict.fromkeys(("cut_db", "model_interval_db"), c_double * _N_LENGTHS)
+_LONG = dict.fromkeys(("cut_db", "model_interval_db", "response_interval_db"), c_double * _N_LENGTHS)
 
 
 class Constants(Structure):
@@ -133,7 +150,7 @@ class Input(Structure):
     """prime_input of core.h."""
 
     _fields_ = (
-        *((name, _FloatPointer) for name in ("primary", "secondary", "coherence", "psd", "uncertainty")),
+        *((name, _FloatPointer) for name in ("primary", "secondary", "coherence", "psd", "uncertainty", "ends")),
         ("unknown", c_void_p),
         ("silent", c_void_p),
         ("n_primary", c_int32),
@@ -176,6 +193,7 @@ class Figures(Structure):
         ("bands", c_double * len(WIDE_BANDS)),
         ("others", c_double * N_FIGURES),
         ("is_finite", c_int),
+        ("is_by_ends", c_int),
     )
 
 
@@ -203,6 +221,7 @@ class Result(Structure):
         ("rival_mean_db", c_double),
         ("rival_max_gain_db", c_double),
         ("explanation", PathExplanation),
+        ("is_silent", c_int),
     )
 
 

@@ -159,6 +159,7 @@ class CudaBackend:
             uncertainty=paths.uncertainty,
             silent=paths.silent,
             resembles=paths.resembles is not False,
+            response=paths.response,
             is_true=basis == "exact",
         )
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from service.engine.work import HybridWork, work_of
+from synthesis.sections import Sections
 from synthesis.types import DesignOptions
 from tests.data.six_ears import FILE
 from tests.model_store.cases import controller
@@ -52,6 +53,15 @@ async def test_answer_has_both(made):
     assert made["loop"]["max_sensitivity_db"] == max(
         item["max_sensitivity_db"] for item in made["loop"]["conditions"]
     )
+
+
+async def test_playback_sections_undo_change(made):
+    found, prediction = made["controller"], made["prediction"]
+    within_hz = np.outer(prediction["band_centre_hz"], 2 ** np.linspace(-1 / 6, 1 / 6, 50))
+    sections = Sections(np.array(found["playback_sos"]), found["sample_rate"])
+    undone_db = 20 * np.log10(np.abs(sections.response(within_hz.ravel()))).reshape(within_hz.shape).mean(1)
+    np.testing.assert_allclose(undone_db, np.negative(prediction["playback_change_db"]), atol=2)
+    assert undone_db.max() > 5
 
 
 async def test_evaluation_equals_prediction(client, running, made):

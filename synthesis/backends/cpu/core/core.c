@@ -18,6 +18,7 @@
 #include "predict.h"
 #include "toeplitz.h"
 #include "transforms.h"
+#include "unknown.h"
 #include "update.h"
 #include "wiener.h"
 
@@ -25,9 +26,9 @@
 #define N_GRIDS 4 /* of 4096, 8192, 16384 and 32768 points */
 #define MAX_BLOCKS 512
 
-static real_plan_f plans[N_GRIDS];
+static real_plan_f plans[N_GRIDS], coarse_plan;
 static real_plan_d double_plan;
-static band_edges edges[N_GRIDS];
+static band_edges edges[N_GRIDS], coarse_edges;
 static toeplitz_plan toeplitz;
 static float *per_octave[N_GRIDS]; /* weights of the penalty on |W|; they sum to one, equally per octave */
 
@@ -56,6 +57,7 @@ EXPORT int prime_init(const prime_constants *given)
         for (int k = 1; k < last; k++) /* without 0 Hz and Nyquist, so that one-sided sums are exact transforms */
             per_octave[grid][k] = (float)(1 / (k * sum));
     }
+    coarse_plan = real_plan_of_f(COARSE_N_FFT), coarse_edges = band_edges_of(COARSE_N_FFT);
     double_plan = real_plan_of_d(DESIGN_N_FFT);
     toeplitz_plan_init(&toeplitz);
     prediction_init();
@@ -140,6 +142,8 @@ struct prime_workspace {
     float *gpr, *gpi, *gsr, *gsi; /* on the generator's grid */
     float *psd;
     float *rival; /* [2048] */
+    double *exact, *exact_r, *exact_i; /* a response, [32768], and its spectrum */
+    float ends[2 * N_BANDS]; /* uncertainty by the ends of the responses */
 };
 
 static const float *next_tensor(const float **weights, size_t n)
@@ -311,7 +315,7 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
     w->weight = take(a, 2 * bins), w->power = take(a, 2 * bins), w->re = take(a, 2 * bins), w->im = take(a, 2 * bins);
     const size_t room = sizeof(double) * LEVINSON_ROOM;
     w->column = take(a, room), w->rhs = take(a, room), w->solution = take(a, room), w->levinson = take(a, 4 * room);
-    ws->rival = take(a, taps);
+    ws->rival = take(a, taps), ws->exact = take(a, 2 * points), ws->exact_r = take(a, 2 * bins), ws->exact_i = take(a, 2 * bins);
     scratch_d wide = {take(a, points), take(a, points), take(a, points), take(a, points)};
     w->scratch = wide;
     direct_space direct = {take(a, 2 * bins), take(a, 2 * bins), w->column, w->rhs, w->solution, w->levinson, wide};
@@ -389,12 +393,13 @@ static int load(prime_workspace *ws, const prime_input *input)
     return FAULT_NONE;
 }
 
-/* Judges the pair of paths that is loaded; without a support nothing can be wrong with them but their likeness. */
+/* Judges the pair of paths that is loaded; without a support, and if the caller has compared them with its own, only
+   their likeness. */
 static void explain_paths(const prime_model *model, prime_workspace *ws, const prime_input *input, path_explanation *found)
 {
     found->distance = NAN, found->is_right = 1;
     found->likeness = likeness_of(ws->pr, ws->pi, ws->sr, ws->si, !input->n_primary && !input->n_secondary);
-    if (!model->support.n_changes)
+    if (!model->support.n_changes || input->resembles >= 0)
         return;
     const float *response = input->secondary;
     int n = input->n_secondary, stride = 8;
@@ -488,7 +493,7 @@ static void initial_filter(const prime_model *model, prime_workspace *ws, int me
 static knowledge known_of(const prime_model *model, const prime_input *input, int is_true, int resembles)
 {
     knowledge known = {model->band_uncertainty, input->uncertainty, input->silent,
-                       input->coherence != NULL,  is_true,            resembles};
+                       input->coherence != NULL,  is_true,            resembles, 0};
     return known;
 }
 
@@ -498,16 +503,53 @@ static int resembles(const prime_model *model, const prime_input *input, const p
     return input->resembles >= 0 ? input->resembles : isnan(found->distance) || found->is_right;
 }
 
+/* Returns an impulse response as sent, or that of a loaded spectrum, in ws->prediction.response. In single precision its
+   end would hold rounding errors, which look like noise. */
+static const float *response_of(prime_workspace *ws, const float *path, const float *re, const float *im, int *n_samples)
+{
+    if (*n_samples)
+        return path;
+    *n_samples = DESIGN_N_FFT;
+    for (int k = 0; k < N_BINS; k++)
+        ws->exact_r[k] = re[k], ws->exact_i[k] = im[k];
+    irfft_d(&double_plan, ws->wmmse.scratch, ws->exact_r, ws->exact_i, ws->exact, DESIGN_N_FFT);
+    for (int n = 0; n < DESIGN_N_FFT; n++)
+        ws->prediction.response[n] = (float)ws->exact[n];
+    return ws->prediction.response;
+}
+
+/* Adds what the ends of the loaded responses show, unless the caller has found that before. */
+static void judge_ends(prime_workspace *ws, const prime_input *input, knowledge *known)
+{
+    const prediction_space *p = &ws->prediction;
+    ends_space s = {&plans[1], &coarse_plan, &edges[1], &coarse_edges, p->scratch, p->second, p->wr, p->wi, p->power};
+    if (input->ends) {
+        known->uncertainty = input->ends, known->ends_interval = input->ends[2 * N_BANDS];
+        return;
+    }
+    int n_primary = input->n_primary, n_secondary = input->n_secondary;
+    const float *primary = response_of(ws, input->primary, ws->pr, ws->pi, &n_primary);
+    known->uncertainty = ws->ends;
+    known->ends_interval = primary_uncertainty(&s, primary, n_primary, ws->ends);
+    const float *secondary = response_of(ws, input->secondary, ws->sr, ws->si, &n_secondary);
+    secondary_uncertainty(&s, secondary, n_secondary, ws->ends + N_BANDS);
+}
+
 static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
                            const float *response, prime_result *result)
 {
+    knowledge known = known_of(model, input, is_true, resembles(model, input, &result->explanation));
+    if (!is_true && !input->coherence && !input->uncertainty && !known.resembles)
+        judge_ends(ws, input, &known);
+    int n_primary = input->n_primary;
+    const float *primary = is_true ? NULL : response_of(ws, input->primary, ws->pr, ws->pi, &n_primary);
     const band_edges *bands = &edges[N_GRIDS - 1];
     const real_plan_f *plan = &plans[N_GRIDS - 1];
     const float *psd = psd_of(model, input);
-    predict_paths(bands, plan, &ws->prediction, ws->pr, ws->pi, psd, input->coherence, is_true, result->sums);
+    predict_paths(bands, plan, &ws->prediction, ws->pr, ws->pi, primary, n_primary, psd, input->coherence, is_true,
+                  result->sums);
     predict_filter(bands, plan, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, result->taps, response,
                    result->sums);
-    knowledge known = known_of(model, input, is_true, resembles(model, input, &result->explanation));
     figures_of(result->sums, &known, &result->figures);
 }
 
@@ -602,7 +644,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
         begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, inputs));
     for (int t = 0; t < n_conditions; t++) {
         int fault = load(ws, &inputs[t]);
-        if (!fault && n_conditions == 1 && inputs->resembles < 0)
+        if (!fault && n_conditions == 1)
             explain_paths(model, ws, inputs, &result->explanation);
         mark(result, STAGE_DECODE, &since);
         if (fault)
@@ -629,6 +671,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     }
     mark(result, STAGE_REFINE, &since);
     if (n_conditions == 1) {
+        result->is_silent = has_silent_band(&edges[N_GRIDS - 1], ws->pr, ws->pi, ws->prediction.power);
         predict_effect(model, ws, inputs, 0, NULL, result);
         mark(result, STAGE_PREDICT, &since);
         if (!isnan(rival_margin_db))
@@ -685,7 +728,7 @@ EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const pr
     if (fault)
         return fault;
     result->explanation.distance = NAN;
-    if (!is_true && !input->coherence && !input->uncertainty && input->resembles < 0)
+    if (!is_true && !input->coherence && !input->uncertainty)
         explain_paths(model, ws, input, &result->explanation);
     predict_effect(model, ws, input, is_true, response, result);
     mark(result, STAGE_PREDICT, &since);

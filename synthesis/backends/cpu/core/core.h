@@ -8,7 +8,7 @@
 #include "plausibility.h"
 #include "predict.h"
 
-#define PRIME_ABI 14
+#define PRIME_ABI 15
 
 enum { FAULT_NONE, FAULT_PRIMARY, FAULT_SECONDARY };
 enum { METHOD_PRIME, METHOD_RATIO_BASE, METHOD_WMMSE, METHOD_GIVEN /* in result->taps */ };
@@ -32,9 +32,11 @@ typedef struct {
 /* One pair of paths. n_primary: samples of an impulse response; 0: an interleaved spectrum of 16385 bins. coherence, psd
    and uncertainty, [2][31], may be NULL; max_gain_db NAN: no ceiling. With several conditions, psd and max_gain_db are
    those of the first. resembles: the support has such paths, so that the model's uncertainty holds; -1: judge it here.
+   ends: for paths that it does not have, the uncertainty [2][31] that the ends of the responses show and the interval in
+   dB; NULL: judge it here.
    unknown: knowledge of the bands (tap_objective.h), [31], or NULL; silent: bands that no mean counts, [31], or NULL. */
 typedef struct {
-    const float *primary, *secondary, *coherence, *psd, *uncertainty;
+    const float *primary, *secondary, *coherence, *psd, *uncertainty, *ends;
     const unsigned char *unknown, *silent;
     int32_t n_primary, n_secondary, resembles;
     float max_gain_db;
@@ -49,6 +51,7 @@ typedef struct {
     prediction_figures figures;
     double rival_mean_db, rival_max_gain_db; /* of WMMSE, the higher ones without and with updates; NAN: not found */
     path_explanation explanation;            /* distance NAN: none */
+    int is_silent;                           /* the primary path has a silent band; for one pair of paths */
 } prime_result;
 
 typedef struct prime_model prime_model;

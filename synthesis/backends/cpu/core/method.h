@@ -30,6 +30,7 @@ static const int sizes[N_SIZES] = {SAMPLE_RATE_HZ, N_TAPS,   DESIGN_N_FFT, N_BIN
 typedef struct {
     int sizes[N_SIZES];
     int wiener_iterations, late_from_samples, realign_beyond, plane_iterations, first_updates, n_rounds;
+    int least_samples, long_samples, rising_first;
     float ceiling_sharpness, coherence_floor, end_of_response;
     double ratio_regularisation, held_low_hz, held_high_hz, magnitude_floor, phase_floor, audible_hz, neper_per_db;
     double taper, symbol_damping, drive_limit, wmmse_regularisation;
@@ -38,6 +39,7 @@ typedef struct {
     double coherence_share, model_bound, natural_spread, plausible_range;
     double interval_uncertainty_db, interval_coherence_db, widest_uncertainty_db, widest_coherence_db, cost_share, cut_db[N_LENGTHS], model_interval_db[N_LENGTHS];
     double surprise, convincing, max_distance;
+    double silent, most_uncertain, stationary, rising_db, lacked, rising_interval_db, response_interval_db[N_LENGTHS], smallest_share;
 } prime_constants;
 
 static prime_constants constant;

@@ -17,29 +17,35 @@ typedef struct {
     scratch_f scratch;
 } prediction_space;
 
-/* Computes the primary response's power from LATE_FROM_SAMPLES on, per band, and its length. */
-static void late_part(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
-                      const float *pi, const float *psd, double *late, double *length)
+/* Returns the number of samples up to the last above END_OF_RESPONSE of the largest. */
+static int length_of(const float *response, int n_samples)
 {
-    float largest = 0;
-    int last = DESIGN_N_FFT - 1;
-    irfft_f(plan, s->scratch, pr, pi, s->response, DESIGN_N_FFT);
-    for (int n = 0; n < DESIGN_N_FFT; n++)
-        largest = fabsf(s->response[n]) > largest ? fabsf(s->response[n]) : largest;
-    while (last >= 0 && !(fabsf(s->response[last]) > constant.end_of_response * largest))
-        last--;
-    *length = last + 1;
-    memset(s->response, 0, constant.late_from_samples * sizeof(float));
-    rfft_f(plan, s->scratch, s->response, DESIGN_N_FFT, s->wr, s->wi);
+    float end = constant.end_of_response * largest_of(response, n_samples);
+    while (n_samples > 0 && !(fabsf(response[n_samples - 1]) > end))
+        n_samples--;
+    return n_samples;
+}
+
+/* Computes the power of a response of n_samples from LATE_FROM_SAMPLES on, per band. It may be s->response. */
+static void late_part(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *response,
+                      int n_samples, const float *psd, double *late)
+{
+    int early = constant.late_from_samples;
+    if (n_samples <= early)
+        return;
+    memset(s->response, 0, early * sizeof(float));
+    memmove(s->response + early, response + early, (n_samples - early) * sizeof(float));
+    rfft_f(plan, s->scratch, s->response, n_samples, s->wr, s->wi);
     for (int k = 0; k < N_BINS; k++)
         s->power[k] = psd[k] * (s->wr[k] * s->wr[k] + s->wi[k] * s->wi[k]);
     band_sums(bands, 0, N_BANDS, s->power, late);
 }
 
-/* Fills the sums that do not depend on a filter. coherence: NULL: none. is_true: the paths are exact; the sums for
-   uncertainty stay zero. */
+/* Fills the sums that do not depend on a filter. response: of P, n_samples, perhaps in s->response. coherence: NULL: none.
+   is_true: the paths are exact; the sums for uncertainty stay zero. */
 static void predict_paths(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
-                          const float *pi, const float *psd, const float *coherence, int is_true, double *sums)
+                          const float *pi, const float *response, int n_samples, const float *psd,
+                          const float *coherence, int is_true, double *sums)
 {
     memset(sums, 0, N_SUMS * sizeof(double));
     for (int k = 0; k < N_BINS; k++)
@@ -54,7 +60,18 @@ static void predict_paths(const band_edges *bands, const real_plan_f *plan, pred
         }
         band_sums(bands, 0, N_BANDS, s->power, sums + POWER_UNEXPLAINED * N_BANDS);
     }
-    late_part(bands, plan, s, pr, pi, psd, sums + POWER_LATE * N_BANDS, sums + SUM_RESPONSE_LENGTH);
+    sums[SUM_RESPONSE_LENGTH] = length_of(response, n_samples);
+    late_part(bands, plan, s, response, n_samples, psd, sums + POWER_LATE * N_BANDS);
+}
+
+/* Returns the largest |W|^2. */
+static float largest_gain(const float *re, const float *im)
+{
+    const int last = N_BINS - 1;
+    v8 largest = splat8(re[last] * re[last] + im[last] * im[last]);
+    for (int k = 0; k < last; k += WIDTH)
+        largest = larger8(load8(re + k) * load8(re + k) + load8(im + k) * load8(im + k), largest);
+    return largest8(largest);
 }
 
 /* Fills the sums of a filter, given by its taps or, unless response is NULL, by W, interleaved. */
@@ -63,7 +80,6 @@ static void predict_filter(const band_edges *bands, const real_plan_f *plan, pre
                            const float *response, double *sums)
 {
     double control = 0;
-    float largest = 0;
     if (response)
         for (int k = 0; k < N_BINS; k++)
             s->wr[k] = response[2 * k], s->wi[k] = response[2 * k + 1];
@@ -82,14 +98,10 @@ static void predict_filter(const band_edges *bands, const real_plan_f *plan, pre
     }
     control = sum8(lanes);
     control += (double)psd[last] * (s->wr[last] * s->wr[last] + s->wi[last] * s->wi[last]);
-    for (int k = 0; k < N_BINS; k++) {
-        float gain = s->wr[k] * s->wr[k] + s->wi[k] * s->wi[k];
-        largest = gain > largest ? gain : largest;
-    }
     const float *powers[] = {s->power, s->second, s->third, s->fourth};
     for (int i = 0; i < 4; i++)
         band_sums(bands, 0, N_BANDS, powers[i], sums + (POWER_RESIDUAL + i) * N_BANDS);
-    sums[SUM_MAX_GAIN] = largest;
+    sums[SUM_MAX_GAIN] = largest_gain(s->wr, s->wi);
     sums[SUM_CONTROL] = control;
 }
 
@@ -98,7 +110,6 @@ static void predict_residual(const band_edges *bands, const real_plan_f *plan, p
                              const float *pi, const float *sr, const float *si, const float *psd, const float *taps,
                              double *residual, double *control, double *max_gain)
 {
-    float largest = 0;
     rfft_f(plan, s->scratch, taps, N_TAPS, s->wr, s->wi);
     for (int k = bands->edge[NR_FIRST] / WIDTH * WIDTH; k < bands->edge[NR_FIRST + NR_COUNT]; k += WIDTH) {
         v8 wr = load8(s->wr + k), wi = load8(s->wi + k), x = load8(sr + k), y = load8(si + k), w = load8(psd + k);
@@ -108,28 +119,25 @@ static void predict_residual(const band_edges *bands, const real_plan_f *plan, p
     }
     band_sums(bands, NR_FIRST, NR_COUNT, s->power, residual + NR_FIRST);
     band_sums(bands, NR_FIRST, NR_COUNT, s->second, control + NR_FIRST);
-    for (int k = 0; k < N_BINS; k++) {
-        float gain = s->wr[k] * s->wr[k] + s->wi[k] * s->wi[k];
-        largest = gain > largest ? gain : largest;
-    }
-    *max_gain = largest;
+    *max_gain = largest_gain(s->wr, s->wi);
 }
 
-/* Uncertainty of an estimate. has_coherence: the sums hold the unexplained power. uncertainty: u_p and u_s of a
-   calibration, [2][31], or NULL. is_true: the paths are exact. learned: the model's T and r, [2][31]; resembles: they
+/* Uncertainty of an estimate. has_coherence: the sums hold the unexplained power. uncertainty: u_p and u_s, [2][31], or
+   NULL; ends_interval: with those that the ends of the responses show, the half-width of the interval in dB, else 0. is_true: the paths are exact. learned: the model's T and r, [2][31]; resembles: they
    hold for these paths. silent: bands that no mean counts, [31], or NULL. */
 typedef struct {
     const double *learned;
     const float *uncertainty;
     const unsigned char *silent;
     int has_coherence, is_true, resembles;
+    double ends_interval;
 } knowledge;
 
 /* Fields of `Prediction`, in dB except control_rms. */
 typedef struct {
     double band_reduction[N_BANDS], mean, interval, amplification, wide_amplification, low, high, level, a_weighted;
     double gain_sensitivity, delay_sensitivity, uncertainty_cost, max_gain, control_rms, nominal;
-    int is_finite;
+    int is_finite, is_by_ends;
 } prediction_figures;
 
 static double one_sample[N_BANDS], a_weights[N_BANDS]; /* at the bands' centres: phase in rad, power gain */
@@ -212,19 +220,21 @@ static void mean_weights(const unsigned char *silent, int first, int count, doub
         weight[b] = n ? !(silent && silent[b]) / (double)n : 1.0 / count;
 }
 
-/* Returns the mean noise reduction for a filter's residual and control powers, without the model's uncertainty. */
+/* Returns the mean noise reduction for a filter's residual and control powers, with no uncertainty but a measurement's. */
 static double nominal_reduction(const double *sums, const knowledge *k, const double *residual, const double *control)
 {
     double unknown[N_BANDS], weight[N_BANDS], sum = 0;
     const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS;
     knowledge measured = *k;
     measured.resembles = 0;
+    if (k->ends_interval > 0)
+        measured.uncertainty = NULL;
     unknown_power(sums, &measured, unknown);
     double silence = silence_of(disturbance, unknown);
     mean_weights(k->silent, NR_FIRST, NR_COUNT, weight);
     for (int b = NR_FIRST; b < NR_FIRST + NR_COUNT; b++) {
         double before = disturbance[b] + unknown[b] + silence;
-        sum += weight[b] * decibels(before / (residual[b] + unknown[b] + control_error(k, b) * control[b] + silence));
+        sum += weight[b] * decibels(before / (residual[b] + unknown[b] + control_error(&measured, b) * control[b] + silence));
     }
     return sum;
 }
@@ -302,6 +312,9 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
     found->control_rms = sqrt(sums[SUM_CONTROL]);
     found->nominal = nominal_reduction(sums, k, sums + POWER_RESIDUAL * N_BANDS, sums + POWER_CONTROL * N_BANDS);
     found->is_finite = finite;
+    found->is_by_ends = k->ends_interval > 0;
+    if (found->is_by_ends) /* what was sent may as well be exact */
+        found->interval = fmax(found->nominal - found->mean, k->ends_interval);
 }
 
 #endif

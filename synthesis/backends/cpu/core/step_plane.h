@@ -13,7 +13,7 @@ static void begin_plane(const refinement_profile *profile, const band_edges *ban
     float *cross = s->descent_r, *square = s->descent_i, *product = s->power;
     for (int t = 0; t < s->n_conditions; t++) {
         condition_space *c = &s->conditions[t];
-        for (int k = 0; k < bands->n_bins; k += WIDTH) {
+        for (int k = 0; k < end_of_bands(profile, bands); k += WIDTH) {
             v8 sr = load8(c->sr + k), si = load8(c->si + k), dr = load8(s->dr + k), di = load8(s->di + k);
             v8 cr = sr * dr - si * di, ci = sr * di + si * dr, w = load8(c->weight + k);
             store8(c->cr + k, cr), store8(c->ci + k, ci);

@@ -46,12 +46,18 @@ typedef struct {
 
 static inline v8 squared8(v8 re, v8 im) { return re * re + im * im; }
 
+/* The bin after the last band of J: beyond it the residuals and a step's effect on them are not needed. */
+static inline int end_of_bands(const refinement_profile *profile, const band_edges *bands)
+{
+    return bands->edge[profile->first_band + profile->n_bands];
+}
+
 /* Computes the residual's band powers per condition, relative to its total disturbance. */
 static void residual_power(const refinement_profile *profile, const band_edges *bands, refinement_space *s)
 {
     for (int t = 0; t < s->n_conditions; t++) {
         condition_space *c = &s->conditions[t];
-        for (int k = 0; k < bands->n_bins; k += WIDTH)
+        for (int k = 0; k < end_of_bands(profile, bands); k += WIDTH)
             store8(s->power + k, load8(c->weight + k) * squared8(load8(c->er + k), load8(c->ei + k)));
         band_sums(bands, profile->first_band, profile->n_bands, s->power, c->band_power);
         for (int b = 0; b < profile->n_bands; b++)
@@ -153,7 +159,10 @@ static double penalty_of(const refinement_profile *profile, int n_bins, const re
             wr += x * load8(s->dr + k), wi += x * load8(s->di + k);
         if (y != 0)
             wr += y * load8(s->lr + k), wi += y * load8(s->li + k);
-        v8 over = at_least8(sqrt8(squared8(wr, wi)) * load8(s->inverse_ceiling + k) - 1.0f, zero);
+        v8 inverse = load8(s->inverse_ceiling + k), square = squared8(wr, wi);
+        if (!__builtin_reduce_or(~(square * inverse * inverse <= 1.0f))) /* true for NaN, too */
+            continue;
+        v8 over = at_least8(sqrt8(square) * inverse - 1.0f, zero);
         lanes += load8(s->penalty + k) * over * over;
     }
     return profile->ceiling_weight * sum8(lanes);
@@ -173,11 +182,14 @@ static void normal_equations(const refinement_profile *profile, const band_edges
             float per_power = (float)(slope[t][b] / c->band_power[b]), held = per_power;
             if (knowledge_of(profile, c, b) == UNKNOWN) /* so that no step makes it louder unseen */
                 held = (float)(c->share / fmax(c->band_power[b], c->disturbance[b]));
+            const float *RESTRICT weight = c->weight, *RESTRICT power = c->secondary_power;
+            const float *RESTRICT sr = c->sr, *RESTRICT si = c->si, *RESTRICT er = c->er, *RESTRICT ei = c->ei;
+            float *RESTRICT symbol = s->symbol, *RESTRICT descent_r = s->descent_r, *RESTRICT descent_i = s->descent_i;
             for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
-                float w = c->weight[k] * per_power;
-                s->symbol[k] += c->weight[k] * held * c->secondary_power[k];
-                s->descent_r[k] += w * (c->sr[k] * c->er[k] + c->si[k] * c->ei[k]);
-                s->descent_i[k] += w * (c->sr[k] * c->ei[k] - c->si[k] * c->er[k]);
+                float w = weight[k] * per_power;
+                symbol[k] += weight[k] * held * power[k];
+                descent_r[k] += w * (sr[k] * er[k] + si[k] * ei[k]);
+                descent_i[k] += w * (sr[k] * ei[k] - si[k] * er[k]);
             }
         }
     }
@@ -210,15 +222,14 @@ static void begin_condition(const refinement_profile *profile, const band_edges 
                             condition_space *c, float *primary_power, const float *psd)
 {
     int n_bins = bands->n_bins;
-    double loudest = 0, psd_sum = 0, total = 0;
-    for (int k = 0; k < n_bins; k++) {
-        float p = c->pr[k] * c->pr[k] + c->pi[k] * c->pi[k];
-        primary_power[k] = p;
-        c->secondary_power[k] = c->sr[k] * c->sr[k] + c->si[k] * c->si[k];
-        s->power[k] = psd[k] * p;
-        loudest = p > loudest ? p : loudest;
-        psd_sum += psd[k];
+    double total = 0;
+    for (int k = 0; k < n_bins; k += WIDTH) {
+        v8 power = squared8(load8(c->pr + k), load8(c->pi + k));
+        store8(primary_power + k, power);
+        store8(c->secondary_power + k, squared8(load8(c->sr + k), load8(c->si + k)));
+        store8(s->power + k, load8(psd + k) * power);
     }
+    double loudest = largest_of(primary_power, n_bins), psd_sum = sum_of(psd, n_bins);
     band_sums(bands, profile->first_band, profile->n_bands, s->power, c->disturbance);
     for (int b = 0; b < profile->n_bands; b++)
         total += c->disturbance[b];

@@ -41,11 +41,10 @@ static float response_rms(const band_edges *bands, const float *re, const float 
 static void start_from(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
                        phase_space *phase, refinement_space *s, const float *taps)
 {
-    int n_bins = bands->n_bins;
     rfft_f(grid, phase->scratch, taps, N_TAPS, s->wr, s->wi);
     for (int t = 0; t < s->n_conditions; t++) {
         condition_space *c = &s->conditions[t];
-        for (int k = 0; k < n_bins; k += WIDTH) {
+        for (int k = 0; k < end_of_bands(profile, bands); k += WIDTH) {
             v8 sr = load8(c->sr + k), si = load8(c->si + k), wr = load8(s->wr + k), wi = load8(s->wi + k);
             store8(c->er + k, load8(c->pr + k) - (sr * wr - si * wi));
             store8(c->ei + k, load8(c->pi + k) - (sr * wi + si * wr));
@@ -102,7 +101,7 @@ static void move_to(const refinement_profile *profile, const band_edges *bands, 
     combine(bands->n_bins, f, s->dr, s->di, g, s->lr, s->li, 1, s->wr, s->wi);
     for (int t = 0; t < s->n_conditions; t++) {
         condition_space *c = &s->conditions[t];
-        combine(bands->n_bins, f, c->cr, c->ci, g, c->lr, c->li, -1, c->er, c->ei);
+        combine(end_of_bands(profile, bands), f, c->cr, c->ci, g, c->lr, c->li, -1, c->er, c->ei);
         for (int b = 0; b < profile->n_bands; b++) {
             double square = (double)f * f * c->square[0][b], cross = f * c->cross[0][b];
             if (g != 0) {

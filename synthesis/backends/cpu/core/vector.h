@@ -40,7 +40,32 @@ static inline float sum8(v8 a)
 /* The larger of a value and a bound; NaN stays NaN, so that a failed design shows itself at its end. */
 static inline v8 at_least8(v8 x, v8 bound) { return select8(bound > x, bound, x); }
 
+/* The larger of two values, the second if one is NaN. */
+static inline v8 larger8(v8 x, v8 y) { return select8(x > y, x, y); }
+
 static inline v8 at_most8(v8 x, v8 bound) { return select8(bound < x, bound, x); }
+
+static inline float largest8(v8 a)
+{
+    float largest = a[0];
+    for (int lane = 1; lane < WIDTH; lane++)
+        largest = a[lane] > largest ? a[lane] : largest;
+    return largest;
+}
+
+/* The largest magnitude; NaN does not count. */
+static float largest_of(const float *a, int n)
+{
+    v8 lanes[2] = {splat8(0), splat8(0)};
+    int i = 0;
+    for (; i + 2 * WIDTH <= n; i += 2 * WIDTH)
+        for (int j = 0; j < 2; j++)
+            lanes[j] = larger8(__builtin_elementwise_abs(load8(a + i + j * WIDTH)), lanes[j]);
+    float largest = largest8(larger8(lanes[0], lanes[1]));
+    for (; i < n; i++)
+        largest = fabsf(a[i]) > largest ? fabsf(a[i]) : largest;
+    return largest;
+}
 
 /* sum of a_i b_i and of a_i, in 32 partial sums. */
 static float dot_product(const float *RESTRICT a, const float *RESTRICT b, int n)

@@ -18,7 +18,7 @@ from synthesis.backends.cpu import CpuBackend, library
 from synthesis.backends.cpu.backend import _Given, _read_prediction
 from synthesis.backends.cpu.build import LEVELS, library_file, machine
 from synthesis.backends.reference import ReferenceBackend
-from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.design import design, design_all
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
@@ -37,6 +37,7 @@ from synthesis.types import (
     Prediction,
     Problem,
 )
+from synthesis.unknown import MOST_UNCERTAIN, response_uncertainty
 from tests.model_store import cases
 from tests.problems import changed, one
 from tests.synthesis.cases import HOPELESS, Case, hopeless, random_case, relative_error
@@ -210,6 +211,7 @@ def test_core_figures_follow_from_sums(measured_case: Case, bundled: Pair) -> No
         {"coherence": rng.uniform(0.5, 1, N_BINS).astype(np.float32)},
         {"uncertainty": rng.uniform(0, 0.01, (2, 31)).astype(np.float32)},
         {"silent": np.arange(31) > 22},
+        {"resembles": False, "response": (rng.uniform(0, 0.01, (2, 31)).astype(np.float32), 1.0)},
     )
     for more, is_true in product(({}, *known), (False, True)):
         result, given = library.Result(), changed(ear, **more)
@@ -218,8 +220,8 @@ def test_core_figures_follow_from_sums(measured_case: Case, bundled: Pair) -> No
         with core._workspace() as workspace:
             assert core._core.prime_predict(core._model, workspace, *arguments) == 0
         found = _read_prediction(given.conditions[0], result.figures, is_true=is_true)
-        options = {"has_coherence": "coherence" in more, "uncertainty": more.get("uncertainty"), "is_true": is_true}
-        options["silent"] = more.get("silent")
+        options = {name: value for name, value in more.items() if name != "coherence"}
+        options |= {"has_coherence": "coherence" in more, "is_true": is_true}
         expected = predict(np.array(result.sums), BUNDLED.parameters.band_uncertainty, **options)
         assert found.basis == expected.basis
         for name in (
@@ -228,6 +230,26 @@ def test_core_figures_follow_from_sums(measured_case: Case, bundled: Pair) -> No
             if field.name not in ("basis", "conditions", "unknown_bands", "counted_bands")
         ):
             assert getattr(found, name) == pytest.approx(getattr(expected, name), abs=1e-6), name
+
+
+def test_core_reads_ends_of_responses_as_numpy_does() -> None:
+    """Cut, short, noisy and rising responses; 1e-3 dB is what float32 makes of a band's power."""
+    rng, core = np.random.default_rng(2), CpuBackend(ModelStore(DEFAULT_ROOT).load("generic").parameters)
+    decay = [rng.standard_normal(8192) * np.exp(-np.arange(8192) / n) for n in (300, 60)]
+    rising = decay[0] + 0.3 * decay[0][::-1]
+    longest = np.pad(np.tile(rising, 2), (0, 900))
+    for primary in (decay[0][:700], decay[0][:50], decay[0] + 1e-3, rising, longest):
+        secondary = decay[1][:2048] + 1e-4 * rng.standard_normal(2048)
+        responses = [item.astype(np.float32) for item in (primary, secondary)]
+        shown = response_uncertainty(*responses, MOST_UNCERTAIN)
+        spectra = [np.fft.rfft(item, DESIGN_N_FFT).astype(np.complex64) for item in responses]
+        taps = [np.eye(1, N_TAPS, dtype=np.float32)[0]]
+        (expected,) = core.predict([changed(one(*responses), resembles=False, response=shown)], taps, False)
+        for paths in (responses, spectra):
+            (found,) = core.predict([changed(one(*paths), resembles=False)], taps, False)
+            assert found.basis == expected.basis == "response"
+            assert_predictions_agree(found, expected, 1e-3)
+            assert found.interval_db == pytest.approx(expected.interval_db, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", HOPELESS)
