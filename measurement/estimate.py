@@ -18,6 +18,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from measurement.denoise import lag_weight
 from measurement.prior import (
     TAIL_SHARE,
     PathPrior,
@@ -428,7 +429,10 @@ def response_of_blocks(
         if offsets:
             pooled = _pooled([GainTake(0.0, reference, error)], offsets, window, regularisation)
             cross, power = cross + pooled.cross, power + pooled.reference_power
-    return _causal_response(cross / np.maximum(power + regularisation * power.max(), _TINY), n_taps)
+    response = _causal_response(cross / np.maximum(power + regularisation * power.max(), _TINY), n_taps)
+    n = min(n_taps, window // 2)  # what is later is mostly noise
+    response[:n] /= lag_weight(window)[:n]
+    return response
 
 
 def unexplained_power(state: ProbeState) -> Real:
