@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,6 +22,7 @@ def test_walk_stays_in_twelve_files() -> None:
     }
     n_calls, n_files, n_moves = map(int, re.findall(r"\d+", done.stdout.splitlines()[-1]))
     assert n_calls > n_moves > n_files
-    # On a slow machine the engine also watches the connection.
-    assert len({file for file, _ in steps} - {"service/engine/waiting.py"}) <= 12
-    assert n_moves <= 60
+    # On a busy machine the engine also watches the connection.
+    files = [file for file, name in steps if file != "service/engine/waiting.py" and not name.endswith("disconnected")]
+    assert len(set(files)) <= 12
+    assert sum(before != after for before, after in pairwise(files)) <= 60

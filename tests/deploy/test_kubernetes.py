@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from service.admission.keys import Keys
+from service.api.reading import Address
 from service.app import create_app
 from service.settings import MAX_DEADLINE_MS, Settings
 
@@ -52,8 +53,8 @@ def test_deployment_uses_existing_features(manifests: dict[str, Manifest]) -> No
     grace_s = manifests["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     assert grace_s > parsed.drain_s + parsed.shutdown_s
     assert 1e3 * parsed.shutdown_s >= MAX_DEADLINE_MS
-    documented = create_app(Settings(device="cpu")).openapi()["paths"]
-    paths = {path for path, operations in documented.items() if "get" in operations}
+    addresses = [item for item in create_app(Settings(device="cpu")).routes if isinstance(item, Address)]
+    paths = {address.path for address in addresses if "GET" in (address.methods or ())}
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"]["path"] in paths
         assert container[probe]["httpGet"]["port"] == "management"

@@ -76,11 +76,18 @@ def test_wrong_path_prior_is_named(checkpoint: Checkpoint, name: str, value: Arr
         Checkpoint.from_bytes(data, "ears")
 
 
-def test_bundled_checkpoint_is_written_back_byte_for_byte() -> None:
+def test_bundled_checkpoint_is_written_back_unchanged() -> None:
     version, checkpoint = ModelStore().resolve("bose-qc20"), ModelStore().load("bose-qc20")
     assert checkpoint.manifest.created is not None
     data = checkpoint.to_bytes(version.name, version.version, checkpoint.manifest.created)
-    assert data == (BUNDLED_ROOT / version.file).read_bytes()
+    published = (BUNDLED_ROOT / version.file).read_bytes()
+    assert Checkpoint.from_bytes(data, "bose-qc20").manifest == checkpoint.manifest
+    assert _tensors(data) == _tensors(published)
+
+
+def _tensors(data: bytes) -> bytes:
+    """Return what follows the header, whose fields may be in any order."""
+    return data[8 + int.from_bytes(data[:8], "little") :]
 
 
 def _set(name: str, value: float) -> Callable[[Arrays], None]:
