@@ -23,6 +23,8 @@ def test_walk_stays_in_twelve_files() -> None:
     n_calls, n_files, n_moves = map(int, re.findall(r"\d+", done.stdout.splitlines()[-1]))
     assert n_calls > n_moves > n_files
     # On a busy machine the engine also watches the connection.
-    files = [file for file, name in steps if file != "service/engine/waiting.py" and not name.endswith("disconnected")]
+    files = [
+        file for file, name in steps if file != "service/engine/waiting.py" and not name.endswith("disconnected")
+    ]
     assert len(set(files)) <= 12
     assert sum(before != after for before, after in pairwise(files)) <= 60
