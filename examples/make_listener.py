@@ -13,11 +13,16 @@ Needs pip install -e '.[training]'
 import base64
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from scipy.signal import fftconvolve
 
+from measurement.calibration import calibrate
+from measurement.estimate import GainTake
 from measurement.prior import PathDistribution
 from model_store.store import BUNDLED_ROOT, ModelStore
+from synthesis.conventions import SAMPLE_RATE_HZ
 from training.datasets.noise import simulated_noise
 from training.datasets.path_pairs import EarSide, PathPair
 from training.simulated_calibration import simulate_calibration
@@ -28,6 +33,7 @@ TRUE_PATHS = FOLDER.parent / "cli" / "example_ear.npz"
 SEED = 3
 AMOUNT = 0.7  # SD of the random amounts; listeners have 1
 SNR_DB = 40.0  # SNR of the probe at the microphone, in a quiet room
+SECONDS = 8  # per recording
 COHERENCE_STEP = 8  # spacing of the bins in the page's file
 
 
@@ -57,15 +63,7 @@ def main() -> None:
         primary=pairs[0].primary.astype(np.float32),
         secondary=pairs[0].secondary.astype(np.float32),
     )
-    ears = {
-        f"{pair.ear} ear": {
-            "primary": packed(estimate.primary[i].numpy()),
-            "secondary": packed(estimate.secondary[i].numpy()),
-            "coherence": packed(estimate.coherence[i].numpy()[::COHERENCE_STEP]),
-        }
-        for i, pair in enumerate(pairs)
-    }
-    PAGE_FILE.write_text(json.dumps(ears))
+    PAGE_FILE.write_text(json.dumps({f"{pair.ear} ear": calibrated(pair, random) for pair in pairs}))
     for file in (FOLDER / "listener.json", TRUE_PATHS, PAGE_FILE):
         print(f"{file}: {file.stat().st_size / 1000:.0f} kB")
 
@@ -75,6 +73,24 @@ def drawn(path: PathDistribution, random: np.random.Generator) -> np.ndarray:
     amounts = AMOUNT * random.standard_normal(len(path.directions))
     response: np.ndarray = np.fft.irfft(path.mean + amounts @ path.directions)
     return response
+
+
+def calibrated(pair: PathPair, random: np.random.Generator) -> dict[str, Any]:
+    """Calibrate an ear from recordings of white noise, as for a device that no model knows."""
+    noise = random.standard_normal(SECONDS * SAMPLE_RATE_HZ)
+    takes = []
+    for gain in (0.0, 0.35):
+        error = fftconvolve(noise, pair.primary - gain * pair.secondary)[: len(noise)]
+        error += 10 ** (-SNR_DB / 20) * error.std() * random.standard_normal(len(noise))
+        takes.append(GainTake(gain, noise, error))
+    found = calibrate(takes)
+    assert found.uncertainty is not None
+    return {
+        "primary": packed(found.estimate.primary),
+        "secondary": packed(found.secondary),
+        "coherence": packed(found.estimate.coherence[::COHERENCE_STEP]),
+        "uncertainty": packed(found.uncertainty.ravel()),
+    }
 
 
 def rounded(values: np.ndarray, form: str) -> list[float]:
