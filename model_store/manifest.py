@@ -44,6 +44,8 @@ def _utc_seconds(time: datetime) -> datetime:
 
 
 class Frozen(BaseModel):
+    """A record that refuses unknown fields and is never changed."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
