@@ -31,8 +31,9 @@ PACKAGES = ("service", "synthesis", "model_store", "measurement", "hardware")
 N_UPDATES = 3
 WARM_UP, N_REQUESTS = 5, 10
 
-# Function of the service that sends the parts of an answer.
-SENDING = "Front.__call__.<locals>.sending"
+# Functions of the service that a request enters first, and that sends the parts of an answer.
+ENTERED = "Front.__call__"
+SENDING = f"{ENTERED}.<locals>.sending"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -81,13 +82,14 @@ def shortest_walk() -> list[Step]:
         sys.setprofile(None)
         threading.setprofile(None)
     client.join()
-    return min(map(_until_answered, walks), key=n_moves)
+    return min(map(_of_request, walks), key=n_moves)
 
 
-def _until_answered(walk: list[Step]) -> list[Step]:
-    """The walk up to the return that follows the answer's last bytes: what is counted afterwards may be in it."""
+def _of_request(walk: list[Step]) -> list[Step]:
+    """Cut what is counted after an answer: the last request's before its call, this one's after its last bytes."""
+    first = next(n for n, step in enumerate(walk) if step.is_call and step.function == ENTERED)
     last = max(n for n, step in enumerate(walk) if step.function.endswith(SENDING))
-    return walk[: last + 2]
+    return walk[first : last + 2]
 
 
 class Tracer:

@@ -243,6 +243,8 @@ def test_noise_to_expect_is_recording_or_table(folder: Path, tmp_path: Path):
     assert abs(found["bass.csv"] - found["white.txt"]) > 1
 
 
+# WeasyPrint's, about a library of the system that it can do without.
+@pytest.mark.filterwarnings("ignore:HarfBuzz-Subset:DeprecationWarning")
 def test_report_is_page_and_pdf(folder: Path, tmp_path: Path):
     files = ("-o", tmp_path / "report.html", "-o", tmp_path / "report.pdf")
     result = run("report", folder / "ear.npz", "-k", 0, "--listener", "<Ann>", "--ear", "left", *files)
