@@ -92,7 +92,7 @@ def test_other_settings_in_folder_are_rejected(finished, capsys):
 def test_interrupted_run_resumes_from_state(finished, tmp_path, capsys, monkeypatch):
     """The second start goes on from the first state and ends as an unbroken run."""
     monkeypatch.setattr(trainer, "STATE_EVERY_UPDATES", 5)
-    arguments, step = command(tmp_path, "--methods", "wmmse,prime-log"), trainer.GroupTrainer.train_step
+    arguments, step = command(tmp_path, "--methods", "wmmse,prime-log"), trainer.Trainer.train_step
 
     def interrupted_step(self):
         if self.update == 7:
@@ -100,7 +100,7 @@ def test_interrupted_run_resumes_from_state(finished, tmp_path, capsys, monkeypa
         return step(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer.GroupTrainer, "train_step", interrupted_step)
+        patch.setattr(trainer.Trainer, "train_step", interrupted_step)
         assert main(arguments) == 130
     assert main(arguments) == 0
     printed = capsys.readouterr().out
@@ -251,7 +251,7 @@ def test_every_trained_method_scores_split(tmp_path, monkeypatch, capsys):
     rows = read_rows(tmp_path)
     assert set(rows.method) == chosen
     assert np.isfinite(rows.noise_reduction_db).all()
-    assert capsys.readouterr().out.count("trains 1 with") == len(chosen & set(GROUPS["generators"])) == 2
+    assert capsys.readouterr().out.count(": trains with") == len(chosen & set(GROUPS["generators"])) == 2
 
 
 def test_protocol_by_recording_holds_out_both(monkeypatch, tmp_path, capsys):
