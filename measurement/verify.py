@@ -102,6 +102,7 @@ CODES = {
     "from elsewhere.",
     "not_running": "The loudspeaker plays nothing of the filter's output.",
     "howling": "A narrow band is much louder with the filter on.",
+    "controller_unknown": "The recordings do not show what the controller does, as with another filter.",
     "controller_off": "The controller beside the filter adds nothing.",
     "controller_inverted": "The controller's polarity is reversed.",
     "controller_level_off": "The controller is louder or quieter than designed.",
