@@ -152,7 +152,7 @@ c)
     step start 90 "$python" -m benchmarks start "${OPTIONS[@]}" --starts 2
     step http 150 "$python" -m benchmarks http "${OPTIONS[@]}" --updates 0 1 3 --requests 500
     step service 120 bash -c 'tests tests/service/test_gpu.py'
-    step train 150 "$python" -m benchmarks train "${OPTIONS[@]}" "${EARS[@]}" --groups 1 $([ -n "${QUICK:-}" ] || echo 30)
+    step train 150 "$python" -m benchmarks train "${OPTIONS[@]}" "${EARS[@]}"
     ;;
 esac
 

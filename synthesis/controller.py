@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.backends.cpu.beside import spectrum_of, sums_beside
 from synthesis.bands import NR_BANDS, columns
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.loop import judge_loop, loop_gain
-from synthesis.methods import Path, spectrum
+from synthesis.methods import spectrum
 from synthesis.options import CONTROLLER_RATES_HZ, MAX_CONTROLLER_LATENCY_US, MAX_CONTROLLER_SECTIONS
 from synthesis.predict import level_changes_db, secondary_errors
 from synthesis.sections import Sections
@@ -33,10 +34,9 @@ Complex = NDArray[np.complex128]
 
 NR_COLUMNS = columns(NR_BANDS)
 _BINS_HZ = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
-# In the bands of the mean.
-SECONDARY_ERRORS = secondary_errors(_BINS_HZ[BAND_BINS[NR_COLUMNS.start] : BAND_BINS[NR_COLUMNS.stop]]).astype(
-    np.complex64
-)
+_ERRORS = secondary_errors(_BINS_HZ)
+# Real and imaginary parts, [4, 16385] each.
+SECONDARY_ERRORS = np.ascontiguousarray(_ERRORS.real, np.float32), np.ascontiguousarray(_ERRORS.imag, np.float32)
 # Largest share of the disturbance that is taken for unknown where W hardly changes a band.
 MOST_UNKNOWN = 10.0
 # Frequencies about a resonance at which a loop is judged, in half bandwidths.
@@ -99,6 +99,11 @@ class Controller:
         return self.sections.at_design_rate()
 
     @cached_property
+    def in_single(self) -> Complex64:
+        """The same in single precision."""
+        return self.undelayed.astype(np.complex64)
+
+    @cached_property
     def resonances_hz(self) -> Real:
         """Frequencies between the bins at which a sharp or low resonance of K may turn a loop."""
         poles = np.concatenate([np.roots(row) for row in self.sections.rows[:, 3:]] or [np.zeros(0)])
@@ -134,7 +139,10 @@ class Controller:
 
 
 def judge(
-    controller: Controller, plant: Complex, before: Complex | None = None, gain: Complex | None = None
+    controller: Controller,
+    plant: Complex | Complex64,
+    before: Complex | None = None,
+    gain: Complex | Complex64 | None = None,
 ) -> Loop:
     """Compute stability and margins of the loop that a controller closes.
 
@@ -161,13 +169,13 @@ def judge(
     return judge_loop(np.insert(loop, controller.after_bins, between), controller.judged_hz)
 
 
-def is_quiet_beyond(controller: Controller, plant: Complex) -> bool:
+def is_quiet_beyond(controller: Controller, plant: Complex | Complex64) -> bool:
     """Return whether |S K| < 1 above 24 kHz, where the largest |S| from 10 to 20 kHz stands for S."""
     measured = slice(*np.searchsorted(_BINS_HZ, HIGHEST_MEASURED_HZ))
     return bool(controller.loudest_beyond * np.abs(plant[measured]).max() < 1)
 
 
-def _interpolated(path: Complex, frequency_hz: Real) -> Complex:
+def _interpolated(path: Complex | Complex64, frequency_hz: Real) -> Complex:
     """Interpolate a spectrum, whose response is much shorter than its transform, between bins."""
     place = frequency_hz / (SAMPLE_RATE_HZ / DESIGN_N_FFT)
     below = np.minimum(place.astype(np.intp), N_BINS - 2)
@@ -188,7 +196,7 @@ def controlled(problem: Problem) -> Problem:
     assert controller is not None
     conditions = []
     for n, paths in enumerate(problem.conditions):
-        plant = spectrum(paths.secondary)
+        plant = spectrum_of(paths.secondary)
         gain = plant * controller.on_bins
         loop = judge(controller, plant, gain=gain)
         if not loop.stable:
@@ -203,19 +211,21 @@ def controlled(problem: Problem) -> Problem:
                 "gain may exceed one; lower its gain there",
                 "controller",
             )
-        conditions.append(replace(paths, inner=InnerLoop(plant, gain, loop)))
+        conditions.append(replace(paths, inner=InnerLoop(plant, gain.astype(np.complex64), loop)))
     return replace(problem, conditions=tuple(conditions))
 
 
 def with_spectra(problem: Problem, sent: Sequence[Paths]) -> Problem:
     """Transform the paths once, of which the controller's computations need the spectra several times.
 
-    The secondary paths are those sent, whose spectra are the plants, at another level.
+    The secondary paths are those sent, whose spectra are the plants, at another level. A primary response stays one,
+    whose end says what is unknown of it.
     """
     conditions = []
     for paths, before in zip(problem.conditions, sent, strict=True):
-        scaled = _inner(paths).plant * (peak_of(paths.secondary) / peak_of(before.secondary))
-        conditions.append(replace(paths, primary=_single(paths.primary), secondary=scaled.astype(np.complex64)))
+        gain = peak_of(paths.secondary) / peak_of(before.secondary)
+        inner = _inner(paths)._replace(primary=spectrum_of(paths.primary), level=1 / gain)
+        conditions.append(replace(paths, secondary=inner.plant * np.float32(gain), inner=inner))
     return replace(problem, conditions=tuple(conditions))
 
 
@@ -229,9 +239,11 @@ def loops_of(problem: Problem, taps: Float32) -> list[Loop]:
         return [judge_loop(loop_gain(taps, paths.feedback)) for paths in conditions if paths.feedback is not None]
     found = []
     for paths in conditions:
-        plant, gain, loop = _inner(paths)
+        inner = _inner(paths)
+        loop = inner.judged
         if paths.feedback is not None:
-            loop = judge(controller, plant, spectrum(taps) * spectrum(paths.feedback), gain)
+            before = spectrum(taps) * spectrum(paths.feedback)
+            loop = judge(controller, inner.plant, before, inner.gain)
         found.append(loop)
     return found
 
@@ -245,9 +257,9 @@ def in_closed_loop(problem: Problem) -> Problem:
     def closed(paths: Paths) -> Paths:
         if paths.inner is None:  # which the backend refuses
             return paths
-        left = 1 / (1 + paths.inner.gain.astype(np.complex64))
-        feedback = None if paths.feedback is None else _single(paths.feedback) * left
-        primary, secondary = _single(paths.primary) * left, _single(paths.secondary) * left
+        left = 1 / (1 + paths.inner.gain)
+        feedback = None if paths.feedback is None else spectrum_of(paths.feedback) * left
+        primary, secondary = _primary(paths) * left, spectrum_of(paths.secondary) * left
         return replace(paths, primary=primary, secondary=secondary, feedback=feedback)
 
     return replace(problem, controller=None, conditions=tuple(map(closed, problem.conditions)))
@@ -278,19 +290,20 @@ def predict_both(
     controller, paths = problem.controller, problem.conditions[n]
     if controller is None:
         return found
-    primary, secondary, response = map(_single, (paths.primary, paths.secondary, taps))
-    plant, gain, _ = _inner(paths)
-    loop, psd = gain.astype(np.complex64), np.asarray(problem.reference_psd, np.float64)
-    played, passed, both, of_alone = secondary * response, primary, 1 + loop, np.ones(1, np.float32)
-    if paths.feedback is not None:
-        alone = 1 + response * _single(paths.feedback)
-        passed, both, of_alone = primary * alone, alone + loop, _square(alone)
-    of_both = _square(both)
-    # What is left by the loop of both, over what is left by that of the filter alone.
-    left = of_alone / of_both
-    power = psd * _square(primary)
-    residual = psd * (_square(passed - played) / of_alone)
-    before, after = _in_bands(power), _in_bands(residual)
+    inner, psd = _inner(paths), np.ascontiguousarray(problem.reference_psd, np.float32)
+    sums = sums_beside(
+        _primary(paths),
+        spectrum_of(paths.secondary),
+        None if paths.feedback is None else spectrum_of(paths.feedback),
+        taps,
+        inner.gain,
+        (controller.in_single * np.float32(inner.level)).astype(np.complex64),
+        psd,
+        SECONDARY_ERRORS,
+    )
+    before, after, passed, remaining, playback = (
+        np.array(item) for item in (sums.before, sums.after, sums.passed, sums.remaining, sums.playback)
+    )
     before = before + max(1e-12 * before.max(), 1e-300)
     # What is unknown of P follows from the prediction, and has the spectrum of P within a band.
     ratio = 10 ** (np.asarray(found.band_reduction_db, np.float64) / 10)
@@ -298,22 +311,15 @@ def predict_both(
     if not is_true:
         unknown = (before - ratio * after) / np.where(np.abs(ratio - 1) > 1e-3, ratio - 1, np.inf)
         unknown = unknown.clip(0, MOST_UNKNOWN * before)
-    of_unknown = unknown / before * _in_bands(power * left)
-    remaining = _in_bands(residual * left)
+    of_unknown = unknown / before * passed
     reduction = 10 * np.log10((before + unknown) / np.maximum(remaining + of_unknown, 1e-300))
 
     # The secondary path off in level or delay, in the bands of the mean alone.
-    inside = slice(BAND_BINS[NR_COLUMNS.start], BAND_BINS[NR_COLUMNS.stop])
-    changed = _square(passed[inside] - SECONDARY_ERRORS * played[inside])
-    changed /= _square(both[inside] + (SECONDARY_ERRORS - 1) * loop[inside])
-    starts = BAND_BINS[NR_COLUMNS] - inside.start
-    off = np.add.reduceat(psd[inside] * changed, starts, axis=-1) + of_unknown[NR_COLUMNS]
+    off = np.array(sums.off) + of_unknown[NR_COLUMNS]
     off_db = (10 * np.log10((before + unknown)[NR_COLUMNS] / np.maximum(off, 1e-300))).mean(-1)
     louder, quieter, later, earlier = off_db.tolist()
     mean = float(reduction[NR_COLUMNS].mean())
     is_measured = is_true or found.basis != "model"
-    level = np.linalg.norm(plant) / np.linalg.norm(secondary)  # the paths have another than the controller's
-    drive = _square(response + primary * (level * controller.undelayed).astype(np.complex64)) / of_both
     changes: dict[str, Any] = level_changes_db(reduction, before)
     return replace(
         found,
@@ -322,11 +328,11 @@ def predict_both(
         mean_noise_reduction_db=mean,
         gain_sensitivity_db=mean - min(louder, quieter),
         delay_sensitivity_db=mean - min(later, earlier),
-        control_rms=float(np.sqrt(psd @ drive)),
+        control_rms=float(np.sqrt(sums.drive)),
         nominal_noise_reduction_db=mean if is_measured else _mean_db(before, remaining),
         feedforward_noise_reduction_db=found.band_reduction_db,
         feedback_noise_reduction_db=(reduction - found.band_reduction_db).astype(np.float32),
-        playback_change_db=(10 * np.log10(_in_bands(1 / of_both) / np.diff(BAND_BINS))).astype(np.float32),
+        playback_change_db=(10 * np.log10(playback / np.diff(BAND_BINS))).astype(np.float32),
     )
 
 
@@ -335,20 +341,9 @@ def _inner(paths: Paths) -> InnerLoop:
     return paths.inner
 
 
-def _single(path: Path) -> Complex64:
-    """Return a path on the design grid in single precision, [16385]."""
-    found: Complex64 = np.asarray(path if np.iscomplexobj(path) else spectrum(path), np.complex64)
-    return found
-
-
-def _square(values: Complex64) -> Float32:
-    found: Float32 = values.real**2 + values.imag**2
-    return found
-
-
-def _in_bands(power: Real | Float32) -> Real:
-    """Sum over the 31 bands."""
-    return np.add.reduceat(power[: BAND_BINS[-1]], BAND_BINS[:-1])
+def _primary(paths: Paths) -> Complex64:
+    known = _inner(paths).primary
+    return spectrum_of(paths.primary) if known is None else known
 
 
 def _mean_db(before: Real, after: Real) -> float:

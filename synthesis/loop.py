@@ -53,11 +53,12 @@ def judge_loop(loop: Complex128, frequency_hz: Float64 | None = None) -> Loop:
     """Compute stability and margins of a loop from its one-sided spectrum, at even steps or at given frequencies."""
     if frequency_hz is None:
         frequency_hz = np.linspace(0, SAMPLE_RATE_HZ / 2, len(loop))
-    peak, nearest = int(np.argmax(_squared(loop))), int(np.argmin(_squared(1 + loop)))
+    squared = _squared(loop)
+    peak, nearest = int(np.argmax(squared)), int(np.argmin(squared + 2 * loop.real))  # |1 + L|^2 - 1
     return Loop(
         stable=is_stable(loop),
         gain_margin_db=_gain_margin_db(loop),
-        phase_margin_deg=_phase_margin_deg(loop),
+        phase_margin_deg=_phase_margin_deg(loop, squared),
         peak_db=float(20 * np.log10(max(abs(loop[peak]), 1e-30))),
         peak_hz=float(frequency_hz[peak]),
         max_sensitivity_db=float(-20 * np.log10(max(abs(1 + loop[nearest]), 1e-30))),
@@ -181,7 +182,7 @@ def _keeps_margins(loop: Complex128, min_gain_margin_db: float, min_phase_margin
     """Return whether a loop is stable with both margins; cheap checks come first."""
     return (
         _gain_margin_db(loop) >= min_gain_margin_db
-        and _phase_margin_deg(loop) >= min_phase_margin_deg
+        and _phase_margin_deg(loop, _squared(loop)) >= min_phase_margin_deg
         and is_stable(loop)
     )
 
@@ -219,7 +220,7 @@ def _limited(response: Complex128, log_loop: Float64, log_limit: float) -> Float
 
 def _gain_margin_db(loop: Complex128) -> float:
     """Compute the gain margin from the largest |L| on the negative real axis."""
-    imag, real = loop.imag, loop.real
+    imag, real = np.ascontiguousarray(loop.imag), loop.real
     first = np.flatnonzero(imag[1:] * imag[:-1] <= 0)
     here, there = np.abs(imag[first]), np.abs(imag[first + 1])
     total = here + there
@@ -229,9 +230,9 @@ def _gain_margin_db(loop: Complex128) -> float:
     return min(-20 * float(np.log10(max(largest, 1e-30))), LARGEST_MARGIN_DB)
 
 
-def _phase_margin_deg(loop: Complex128) -> float:
+def _phase_margin_deg(loop: Complex128, squared: Float64) -> float:
     """Compute the smallest angle between L and -1 where |L| crosses 1."""
-    beyond = _squared(loop) - 1
+    beyond = squared - 1
     first = np.flatnonzero(beyond[1:] * beyond[:-1] <= 0)
     if not first.size:
         return FULL_CIRCLE_DEG

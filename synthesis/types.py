@@ -61,11 +61,15 @@ class ModelParameters:
 class InnerLoop(NamedTuple):
     """The loop of a controller alone in one condition."""
 
-    # S without the delay of the filter's chain, complex128 [16385].
-    plant: NDArray[np.complex128]
-    # S K, complex128 [16385].
-    gain: NDArray[np.complex128]
+    # S without the delay of the filter's chain, [16385].
+    plant: Complex64
+    # S K, [16385].
+    gain: Complex64
     judged: Loop
+    # P as posed, [16385]; None before.
+    primary: Complex64 | None = None
+    # Level of the plant over that of the posed secondary path.
+    level: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -72,36 +72,6 @@ class TrainingSet:
             mixtures=mixtures,
         )
 
-    @classmethod
-    def pool(cls, sets: Sequence[TrainingSet]) -> tuple[TrainingSet, list[int]]:
-        """Pool the cases of several sets without mixtures; also return where each set's cases begin.
-
-        A set shared by several models is stored once.
-
-        Raises
-        ------
-        ValueError
-            The sets differ in the number of calibrations or in the length of their estimates.
-        """
-        distinct = list({id(item): item for item in sets}.values())
-        shapes = sorted({(*item.primary_estimates.shape[::2], item.secondary_estimates.shape[-1]) for item in sets})
-        if len(shapes) > 1:
-            raise ValueError(
-                f"training sets: found (calibrations, primary taps, secondary taps) {shapes}, expected one triple"
-            )
-        first_cases = np.cumsum([0, *(item.n_cases for item in distinct)]).tolist()
-        begins = {id(item): first for item, first in zip(distinct, first_cases, strict=False)}
-        pooled = cls(
-            primary_estimates=torch.cat([item.primary_estimates for item in distinct], dim=1),
-            secondary_estimates=torch.cat([item.secondary_estimates for item in distinct], dim=1),
-            true=TruePaths(
-                _padded([item.true.primary for item in distinct]),
-                _padded([item.true.secondary for item in distinct]),
-            ),
-            mixtures=(),
-        )
-        return pooled, [begins[id(item)] for item in sets]
-
     @property
     def n_cases(self) -> int:
         """Return the number of support cases: ears and conditions."""

@@ -64,8 +64,18 @@ function takeTarget() {
     const rates = device.other_sample_rates_hz.length ? `also at ${device.other_sample_rates_hz.join(" and ")} Hz: export each` : "";
     $("target-notes").textContent = [most, rates, device.latency && `latency: ${device.latency}`].filter(Boolean).join("; ");
     if (device.file) $("file").value = device.file;
+    takeControllerChip(device);
   }
   realise();
+}
+
+// A new controller is for the same device, if it is fast enough for one.
+function takeControllerChip({ sample_rate_hz: rate, number_format }) {
+  const input = $("controller-sample_rate");
+  if (rate < +input.min) return;
+  input.value = rate;
+  $("controller-number_format").value = number_format;
+  if ($("hybrid").checked) changed("ears");
 }
 
 // Whether the export is the designed filter itself: 2048 taps at 48 kHz in floating point.

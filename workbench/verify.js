@@ -2,7 +2,6 @@
 
 import { $, changed, currentEar, element, on, state } from "./state.js";
 import { note, say } from "./messages.js";
-import { irfft, responseOf, rfft, times } from "./dsp.js";
 import { beside, downloadTaps, formOf } from "./load.js";
 import { optionsFor } from "./options.js";
 import { showRecordings, signalsOf } from "./recordings.js";
@@ -33,20 +32,14 @@ function filterThatRan() {
   return state[chosen];
 }
 
-// Sections or taps as a chip runs them: a pulse as filter, with the chip's filter included in the paths, since 2048 taps
-// could not represent low poles.
-function throughChip(ear, coefficients) {
-  const response = responseOf(coefficients), pulse = new Float32Array(2048);
-  pulse[0] = 1;
-  const through = (samples) => Float32Array.from(irfft(times(rfft(samples), response)));
-  return { fir: pulse, secondary: through(ear.secondary), ...(ear.feedback ? { feedback: through(ear.feedback) } : {}) };
-}
-
 function requestFor(ear, filter) {
   const { latency_samples, ...options } = optionsFor("verify"), late = filter.latency_samples ?? latency_samples;
   const common = { ...options, ...(late ? { latency_samples: late } : {}), sign: filter.sign ?? ear.sign, ...beside(filter), ...fieldsOf(ear) };
   const takes = state.runs.map((run) => ({ state: run.role, ...signalsOf(run) }));
-  if (filter.coefficients) return { ...common, ...throughChip(ear, filter.coefficients), takes };
+  if (filter.coefficients) {
+    const { sos, taps, sample_rate } = filter.coefficients;
+    return { ...common, fir: { ...(sos ? { sos } : { taps }), sample_rate }, takes };
+  }
   return { ...common, fir: Float32Array.from(filter.fir), prediction: filter.prediction, takes };
 }
 

@@ -1,1 +1,1 @@
-"""Metrics, traces and the log's format."""
+"""Metrics and the log."""

@@ -7,8 +7,9 @@ import pytest
 from scipy.signal import sosfilt
 
 from model_store.store import BUNDLED_ROOT, ModelStore
-from synthesis.bands import WIDE_BANDS, band_membership
-from synthesis.controller import Controller, in_closed_loop, is_quiet_beyond, judge
+from synthesis.backends.cpu.beside import spectrum_of, sums_beside
+from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
+from synthesis.controller import SECONDARY_ERRORS, Controller, in_closed_loop, is_quiet_beyond, judge
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.design import design, predict_all
 from synthesis.errors import InvalidOption
@@ -92,6 +93,36 @@ def test_closed_paths_have_residual_of_both(system, model):
     primary = np.fft.rfft(paths.primary.astype(float), DESIGN_N_FFT)
     expected = (primary - secondary * response) / (1 + secondary * controller.on_bins)
     np.testing.assert_allclose(closed.primary - closed.secondary * response, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("has_feedback", [False, True])
+def test_core_sums_powers_beside_controller(has_feedback: bool):
+    """Against float64; the filter as taps and as its response."""
+    random = np.random.default_rng(0)
+    n_bins = DESIGN_N_FFT // 2 + 1
+    response = random.standard_normal(901).astype(np.float32)
+    np.testing.assert_allclose(spectrum_of(response), np.fft.rfft(response, DESIGN_N_FFT), atol=1e-4)
+    p, s, f, loop, k = random.standard_normal((5, n_bins, 2)).astype(np.float32).view(np.complex64)[..., 0]
+    loop *= np.float32(0.1)
+    psd = random.random(n_bins).astype(np.float32)
+    taps = 0.01 * random.standard_normal(N_TAPS).astype(np.float32)
+    w = np.fft.rfft(taps.astype(float), DESIGN_N_FFT)
+    alone = 1 + w * f if has_feedback else np.ones(n_bins)
+    both = alone + loop
+    left = np.abs(alone / both) ** 2
+    residual = psd * np.abs(p * alone - s * w) ** 2 / np.abs(alone) ** 2
+    powers = {"before": psd * np.abs(p) ** 2, "after": residual, "remaining": residual * left}
+    powers |= {"passed": psd * np.abs(p) ** 2 * left, "playback": 1 / np.abs(both) ** 2}
+    errors = SECONDARY_ERRORS[0] + 1j * SECONDARY_ERRORS[1]
+    off = psd * np.abs(p * alone - errors * s * w) ** 2 / np.abs(both + (errors - 1) * loop) ** 2
+    drive = psd @ (np.abs(w + p * k) ** 2 / np.abs(both) ** 2)
+    for given in (taps, w.astype(np.complex64)):
+        sums = sums_beside(p, s, f if has_feedback else None, given, loop, k, psd, SECONDARY_ERRORS)
+        for name, power in powers.items():
+            expected = power @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
+            np.testing.assert_allclose(getattr(sums, name), expected, rtol=1e-4)
+        np.testing.assert_allclose(sums.off, off @ band_membership(NR_BANDS, DESIGN_N_FFT), rtol=1e-4)
+        assert sums.drive == pytest.approx(drive, rel=1e-3)
 
 
 @pytest.fixture(scope="module")

@@ -448,6 +448,9 @@ def test_controller_stays_while_filter_changes(page: Any, browser: Any, url: str
     assert state(other, "design.fir") == state(page, "design.fir")
     np.testing.assert_array_equal(state(other, "Array.from(takes[0].channels[1])"), np.float32(noise[:, 1]))
     other.context.close()
+    open_step(page, "load")
+    page.select_option("#target", "openearable-2")  # and the controller is for its chip
+    until(page, "design.controller.sample_rate === 192000")
 
 
 @pytest.mark.parametrize(("probe", "slip_ppm"), [("pink", 0), ("sweep", 20)])

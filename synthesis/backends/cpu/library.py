@@ -38,10 +38,12 @@ from synthesis.start.fir_wiener import between_edges, drive_ceiling, starting_we
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 from synthesis.types import MAX_CONDITIONS, ModelParameters
 
-ABI = 15
+ABI = 16
 N_STAGES = 6
 # Numbers of `Prediction` from `mean_noise_reduction_db` on.
 N_FIGURES = 14
+# Of the secondary path, in the sums beside a controller.
+N_ERRORS = 4
 
 _FloatPointer = c_void_p  # NumPy arrays give their address
 
@@ -161,6 +163,26 @@ class Input(Structure):
     )
 
 
+class BesideInput(Structure):
+    """beside_input of beside.h."""
+
+    _fields_ = (
+        *((name, _FloatPointer) for name in ("primary", "secondary", "feedback", "filter", "loop", "controller")),
+        *((name, _FloatPointer) for name in ("psd", "errors_r", "errors_i")),
+        ("n_taps", c_int32),
+    )
+
+
+class BesideSums(Structure):
+    """beside_sums of beside.h."""
+
+    _fields_ = (
+        *((name, c_double * len(WIDE_BANDS)) for name in ("before", "after", "passed", "remaining", "playback")),
+        ("off", c_double * len(NR_BANDS) * N_ERRORS),
+        ("drive", c_double),
+    )
+
+
 class Profile(Structure):
     """refinement_profile of tap_objective.h."""
 
@@ -274,6 +296,11 @@ def _load() -> ctypes.CDLL:
         *(c_void_p, c_void_p, POINTER(Input), c_int, POINTER(Profile), c_void_p, c_float, POINTER(Result)),
     ]
     library.prime_limit_gain.restype = c_int
+    library.prime_beside_room.restype = c_int
+    library.prime_spectrum.argtypes = [c_void_p, c_void_p, c_int, c_void_p]
+    library.prime_spectrum.restype = None
+    library.prime_beside.argtypes = [c_void_p, POINTER(BesideInput), POINTER(BesideSums)]
+    library.prime_beside.restype = None
     library.prime_init.argtypes = [POINTER(Constants)]
     if (found := library.prime_init(byref(_constants()))) != ABI:
         raise RuntimeError(f"{file.name} is of version {found}, not {ABI}; install the package again")

@@ -9,6 +9,7 @@
 #endif
 
 #include "bands.h"
+#include "beside.h"
 #include "ceiling.h"
 #include "features.h"
 #include "fir_wiener.h"
@@ -733,4 +734,21 @@ EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const pr
     predict_effect(model, ws, input, is_true, response, result);
     mark(result, STAGE_PREDICT, &since);
     return FAULT_NONE;
+}
+
+/* Floats that the next two calls work in. */
+EXPORT int prime_beside_room(void) { return BESIDE_ROOM; }
+
+/* Computes the spectrum on the design grid, interleaved, of n_samples <= 32768. */
+EXPORT void prime_spectrum(float *room, const float *response, int n_samples, float *spectrum)
+{
+    beside_space s = beside_space_in(room);
+    interleaved_spectrum(&plans[N_GRIDS - 1], &s, response, n_samples, spectrum);
+}
+
+/* Sums powers of a filter beside a controller. */
+EXPORT void prime_beside(float *room, const beside_input *given, beside_sums *sums)
+{
+    beside_space s = beside_space_in(room);
+    sum_beside(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &s, given, sums);
 }

@@ -1,0 +1,83 @@
+"""Spectra of paths, and band sums of a filter beside a controller, by the compiled core."""
+
+from __future__ import annotations
+
+import threading
+from ctypes import byref
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.backends.cpu.library import BesideInput, BesideSums, core
+from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.methods import Path
+from synthesis.types import Complex64, Float32
+
+# What calls of this thread work in: more than an allocator keeps at hand.
+_kept = threading.local()
+
+
+def spectrum_of(path: Path) -> Complex64:
+    """Return a path on the design grid in single precision, [16385].
+
+    Parameters
+    ----------
+    path
+        Spectrum on the design grid, or impulse response of up to 32768 samples.
+    """
+    if np.iscomplexobj(path):
+        return np.ascontiguousarray(path, np.complex64)
+    response, found = np.ascontiguousarray(path[:DESIGN_N_FFT], np.float32), np.empty(N_BINS, np.complex64)
+    core().prime_spectrum(_room(), _address(response), len(response), _address(found))
+    return found
+
+
+def sums_beside(
+    primary: Complex64,
+    secondary: Complex64,
+    feedback: Complex64 | None,
+    taps: Float32 | Complex64,
+    loop: Complex64,
+    controller: Complex64,
+    psd: Float32,
+    errors: tuple[Float32, Float32],
+) -> BesideSums:
+    """Sum powers over the bands of a filter that runs beside a controller: theory (19).
+
+    Parameters
+    ----------
+    primary, secondary, feedback
+        P, S and F on the design grid, [16385].
+    taps
+        Filter, taps [2048] or response [16385].
+    loop
+        S K, [16385].
+    controller
+        K without its delay in the level of the paths, [16385].
+    psd
+        Mean square of the reference per bin, [16385].
+    errors
+        Real and imaginary parts of the factors on S by which it may be off, [4, 16385] each.
+
+    Returns
+    -------
+    BesideSums
+        As beside.h describes them.
+    """
+    is_spectrum = np.iscomplexobj(taps)
+    given = np.ascontiguousarray(taps, np.complex64 if is_spectrum else np.float32)
+    arrays = (primary, secondary, feedback, given, loop, controller, psd, *errors)
+    sums = BesideSums()
+    addresses = (None if values is None else _address(values) for values in arrays)
+    core().prime_beside(_room(), byref(BesideInput(*addresses, 0 if is_spectrum else len(given))), byref(sums))
+    return sums
+
+
+def _address(values: NDArray[np.generic]) -> int:
+    return int(values.__array_interface__["data"][0])
+
+
+def _room() -> int:
+    if not hasattr(_kept, "room"):
+        _kept.room = np.zeros(core().prime_beside_room(), np.float32)
+    return _address(_kept.room)

@@ -1,0 +1,126 @@
+/* Spectra of paths, and band sums of a filter that runs beside a controller (synthesis/controller.py): theory (19). */
+#ifndef PRIME_BESIDE_H
+#define PRIME_BESIDE_H
+
+#include "bands.h"
+#include "transforms.h"
+
+#define N_ERRORS 4 /* louder, quieter, later, earlier secondary path */
+
+/* One condition. Spectra are interleaved, [16385]; feedback may be NULL. n_taps: of an impulse response; 0: a spectrum. */
+typedef struct {
+    const float *primary, *secondary, *feedback, *filter;
+    const float *loop;       /* S K */
+    const float *controller; /* K without its delay, in the paths' level */
+    const float *psd;
+    const float *errors_r, *errors_i; /* [N_ERRORS][16385] */
+    int32_t n_taps;
+} beside_input;
+
+/* Powers per band: of the disturbance; of what the filter leaves alone; both times what the loop of both leaves over
+   what that of the filter leaves; of 1 / (1 + L); with errors, in the bands of the mean. drive: of the loudspeaker. */
+typedef struct {
+    double before[N_BANDS], after[N_BANDS], passed[N_BANDS], remaining[N_BANDS], playback[N_BANDS];
+    double off[N_ERRORS][NR_COUNT], drive;
+} beside_sums;
+
+typedef struct {
+    float *pr, *pi, *sr, *si, *fr, *fi, *wr, *wi, *lr, *li, *kr, *ki; /* [bins] */
+    float *power, *residual, *left, *closed, *played;
+    scratch_f scratch;
+} beside_space;
+
+enum { BESIDE_ARRAYS = 17, BESIDE_ROW = N_BINS + 15 };
+
+/* Floats of a space: its rows, and the transforms'. */
+#define BESIDE_ROOM (BESIDE_ARRAYS * BESIDE_ROW + 2 * DESIGN_N_FFT)
+
+static beside_space beside_space_in(float *room)
+{
+    float *row[BESIDE_ARRAYS];
+    for (int i = 0; i < BESIDE_ARRAYS; i++)
+        row[i] = room + i * BESIDE_ROW;
+    float *rest = room + BESIDE_ARRAYS * BESIDE_ROW;
+    const int half = DESIGN_N_FFT / 2;
+    scratch_f scratch = {rest, rest + half, rest + 2 * half, rest + 3 * half};
+    return (beside_space){row[0],  row[1],  row[2],  row[3],  row[4],  row[5],  row[6],  row[7],  row[8],
+                          row[9],  row[10], row[11], row[12], row[13], row[14], row[15], row[16], scratch};
+}
+
+static void separate(const float *RESTRICT spectrum, float *RESTRICT re, float *RESTRICT im)
+{
+    for (int k = 0; k < N_BINS; k++)
+        re[k] = spectrum[2 * k], im[k] = spectrum[2 * k + 1];
+    end_with_zeros(re, N_BINS), end_with_zeros(im, N_BINS);
+}
+
+static void interleaved_spectrum(const real_plan_f *plan, beside_space *s, const float *response, int n_samples,
+                                 float *RESTRICT spectrum)
+{
+    rfft_f(plan, s->scratch, response, n_samples, s->wr, s->wi);
+    for (int k = 0; k < N_BINS; k++)
+        spectrum[2 * k] = s->wr[k], spectrum[2 * k + 1] = s->wi[k];
+}
+
+static void sum_beside(const band_edges *bands, const real_plan_f *plan, beside_space *s, const beside_input *given,
+                       beside_sums *sums)
+{
+    separate(given->primary, s->pr, s->pi), separate(given->secondary, s->sr, s->si);
+    separate(given->loop, s->lr, s->li), separate(given->controller, s->kr, s->ki);
+    if (given->feedback)
+        separate(given->feedback, s->fr, s->fi);
+    if (given->n_taps)
+        rfft_f(plan, s->scratch, given->filter, given->n_taps, s->wr, s->wi);
+    else
+        separate(given->filter, s->wr, s->wi);
+    const int last = N_BINS - 1; /* in no band; behind it the caller's psd ends */
+    v8 drive = splat8(0), one = splat8(1);
+    for (int k = 0; k < last; k += WIDTH) {
+        v8 pr = load8(s->pr + k), pi = load8(s->pi + k), x = load8(s->sr + k), y = load8(s->si + k);
+        v8 wr = load8(s->wr + k), wi = load8(s->wi + k), psd = load8(given->psd + k);
+        v8 ar = one, ai = splat8(0); /* 1 + W F */
+        if (given->feedback) {
+            v8 fr = load8(s->fr + k), fi = load8(s->fi + k);
+            ar = one + (wr * fr - wi * fi), ai = wr * fi + wi * fr;
+        }
+        v8 yr = x * wr - y * wi, yi = x * wi + y * wr;                  /* S W */
+        v8 qr = pr * ar - pi * ai, qi = pr * ai + pi * ar;              /* P (1 + W F) */
+        v8 br = ar + load8(s->lr + k), bi = ai + load8(s->li + k);      /* 1 + L */
+        v8 er = qr - yr, ei = qi - yi, alone = ar * ar + ai * ai, closed = one / (br * br + bi * bi);
+        v8 kr = load8(s->kr + k), ki = load8(s->ki + k);
+        v8 dr = wr + (pr * kr - pi * ki), di = wi + (pr * ki + pi * kr); /* W + P K */
+        store8(s->power + k, psd * (pr * pr + pi * pi));
+        store8(s->residual + k, psd * (er * er + ei * ei) / alone);
+        store8(s->left + k, alone * closed);
+        store8(s->closed + k, closed);
+        drive += psd * (dr * dr + di * di) * closed;
+        /* What the errors need: S W in the place of S, P (1 + W F) in that of P, 1 + L in that of W. */
+        store8(s->sr + k, yr), store8(s->si + k, yi), store8(s->pr + k, qr), store8(s->pi + k, qi);
+        store8(s->wr + k, br), store8(s->wi + k, bi);
+    }
+    sums->drive = sum8(drive);
+    band_sums(bands, 0, N_BANDS, s->power, sums->before);
+    band_sums(bands, 0, N_BANDS, s->residual, sums->after);
+    band_sums(bands, 0, N_BANDS, s->closed, sums->playback);
+    for (int k = 0; k < last; k += WIDTH) {
+        v8 left = load8(s->left + k);
+        store8(s->power + k, load8(s->power + k) * left);
+        store8(s->residual + k, load8(s->residual + k) * left);
+    }
+    band_sums(bands, 0, N_BANDS, s->power, sums->passed);
+    band_sums(bands, 0, N_BANDS, s->residual, sums->remaining);
+    const int first = bands->edge[NR_FIRST], end = bands->edge[NR_FIRST + NR_COUNT];
+    for (int n = 0; n < N_ERRORS; n++) {
+        const float *errors_r = given->errors_r + n * N_BINS, *errors_i = given->errors_i + n * N_BINS;
+        for (int k = first; k < end; k += WIDTH) {
+            v8 cr = load8(errors_r + k), ci = load8(errors_i + k), x = load8(s->sr + k), y = load8(s->si + k);
+            v8 lr = load8(s->lr + k), li = load8(s->li + k), mr = cr - one;
+            v8 er = load8(s->pr + k) - (cr * x - ci * y), ei = load8(s->pi + k) - (cr * y + ci * x);
+            v8 br = load8(s->wr + k) + (mr * lr - ci * li), bi = load8(s->wi + k) + (mr * li + ci * lr);
+            store8(s->played + k, load8(given->psd + k) * (er * er + ei * ei) / (br * br + bi * bi));
+        }
+        band_sums(bands, NR_FIRST, NR_COUNT, s->played, sums->off[n]);
+    }
+}
+
+#endif
