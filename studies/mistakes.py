@@ -214,7 +214,7 @@ def study(dataset: PathDataset, noise: NoiseSet, request: argparse.Namespace) ->
     )
     table = rows.groupby(["mistake", "endpoint"], sort=False)[counts].sum()
     shares = pd.DataFrame({"found": 100 * table.n_found / table.n, "other": 100 * table.n_other / table.n})
-    return rows.reset_index(), shares.unstack("endpoint")
+    return rows.reset_index(), pd.DataFrame(shares.unstack("endpoint"))
 
 
 if __name__ == "__main__":
