@@ -157,7 +157,7 @@ class Synthesizer(nn.Module):
         Parameters
         ----------
         profile
-            Paths on the design grid no longer show their resolution: see `profiles.profile_for_resolution`.
+            `fine` for paths that the grid of `fast` does not resolve.
         unknown
             Unknown bands, [batch, 31]; the updates are then made on the paths' grid.
         """
