@@ -336,6 +336,7 @@ def _uncertainty(
         Power of the primary and the secondary path per band.
     """
     membership, (primary, secondary) = band_membership(WIDE_BANDS, DESIGN_N_FFT), powers
+    missing: Real
     if prior is None:
         missing = np.asarray(estimate.primary_variance) @ membership + late_power(estimate.primary, tail, window)
     elif prior.knows_tails:
