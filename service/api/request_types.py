@@ -293,8 +293,8 @@ def _items(kind: type[SynthesisItem]) -> Any:
         "Several requests, for example both ears, in place of all other fields. Each is validated, designed and "
         "answered independently."
     )
-    several = Annotated[list[item], Field(min_length=1, max_length=MAX_ITEMS)]  # type: ignore[valid-type]
-    return Annotated[Absent[several], Field(description=text)]  # type: ignore[valid-type]
+    several = Annotated[list[item], Field(min_length=1, max_length=MAX_ITEMS)]
+    return Annotated[Absent[several], Field(description=text)]  # type: ignore[misc]
 
 
 class OneOrItems(CommonBody):
