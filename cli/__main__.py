@@ -13,7 +13,7 @@ from typing import Any
 import click
 import orjson
 
-from cli import inputs, tables
+from cli import bench_file, inputs, tables
 from cli.device import device
 from cli.exit_status import EPILOG, ExitStatus
 from cli.flags import FILE, json_flag, option_flag, options_of, output_flag, with_controller, with_service
@@ -587,6 +587,31 @@ def report(
     page = compose(service, paths, options, about)
     for file in output:
         _save(file, as_pdf(page) if file.suffix.lower() == ".pdf" else page.encode())
+
+
+@main.command()
+@click.argument("files", nargs=-1, type=FILE, required=True)
+@output_flag("Session for the page (JSON).", required=True)
+@click.option("--joint", is_flag=True, help="One filter for all measurements.")
+def session(files: Sequence[Path], output: Path, joint: bool) -> None:
+    """Put measurements and filters into one file, which the page loads.
+
+    FILES: measurements, and what `prime-anc design` wrote. Every command reads sessions in place of a measurement, and
+    SESSION.json#NAME as a filter.
+    """
+    measured: list[tuple[str, Json]] = []
+    filters = []
+    for file in files:
+        document = inputs.load_json(file) if file.suffix.lower() == ".json" else {}
+        if "fir" in document and "prediction" in document:
+            filters.append((file.stem, document))
+            continue
+        found, notes, _ = inputs.ears(file)
+        tables.notes(f"{file}: {note}" for note in notes)
+        measured += found
+    if not measured:
+        raise click.UsageError("give at least one measurement")
+    _save(output, orjson.dumps(bench_file.session(measured, filters, joint=joint)))
 
 
 @main.command()

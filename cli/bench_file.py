@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from measurement.files.errors import FileError
 from synthesis.curve import Curve
@@ -167,3 +168,42 @@ def control_filter(file: Path, document: Json, name: str = "") -> Json:
     if not isinstance(design, dict) or "fir" not in design:
         raise FileError(f"{file}: the filter that this session keeps has no taps")
     return design | {"fir": series(file, "fir", design["fir"])}
+
+
+def session(measured: Iterable[tuple[str, Json]], filters: Iterable[tuple[str, Json]], *, joint: bool) -> Json:
+    """Build a session for the page.
+
+    Parameters
+    ----------
+    measured
+        Label and fields of each measurement.
+    filters
+        Name and document of each filter with its prediction.
+    joint
+        Whether one filter is for all measurements.
+    """
+    ears = []
+    for label, fields in measured:
+        ear: Json = {"label": label, "used": True, "sign": fields.get("sign", "minus")}
+        for name in (*_PATHS, "coherence"):
+            value = fields.get(name)
+            if value is not None:
+                samples = value.get("impulse_response") if isinstance(value, Mapping) else value
+                if samples is None:
+                    raise FileError(f"{label}: the page reads impulse responses, no spectra")
+                ear[name] = {"float32": _base64(samples)}
+        if fields.get("uncertainty") is not None:
+            ear["uncertainty"] = np.asarray(fields["uncertainty"], np.float32).ravel().tolist()
+        ears.append(ear)
+    kept = [
+        {"name": name, "design": {field: found[field] for field in _KEPT_FIELDS if field in found}}
+        for name, found in filters
+    ]
+    return {"session": ears, "current": 0, "joint": joint, "settings": {}, "kept": kept}
+
+
+_KEPT_FIELDS = ("fir", "prediction", "sign", "latency_samples", "controller")
+
+
+def _base64(samples: NDArray[Any] | list[float]) -> str:
+    return base64.b64encode(np.asarray(samples, "<f4").tobytes()).decode()

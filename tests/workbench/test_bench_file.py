@@ -80,6 +80,12 @@ def test_session_returns_same_taps_bit_by_bit(tmp_path: Path) -> None:
     run("design", session, "-o", tmp_path / "again.json")
     assert json.loads((tmp_path / "again.json").read_text())["fir"] != designed["fir"]
     run("evaluate", f"{session}#{filter_file}", session)
+    run("session", ear, filter_file, "-o", session)
+    from_command = json.loads(session.read_text())
+    jsonschema.validate(from_command, SCHEMA)
+    back = page_session(tmp_path, session)
+    assert back["session"][0] == from_command["session"][0] == saved["session"][0] | {"label": "ear"}
+    assert back["kept"][0]["design"] == saved["kept"][0]["design"]
 
 
 def test_session_keeps_controller(tmp_path: Path) -> None:
@@ -94,6 +100,9 @@ def test_session_keeps_controller(tmp_path: Path) -> None:
     session.write_text(json.dumps(saved | {"settings": {}}))
     run("design", session, "-o", tmp_path / "again.json")
     assert json.loads((tmp_path / "again.json").read_text())["fir"] == designed["fir"]
+    run("session", session, tmp_path / "again.json", "-o", session)
+    back = page_session(tmp_path, session)
+    assert back["kept"][0]["design"]["controller"] == saved["controller"]
 
 
 def test_session_without_measurement_is_refused(tmp_path: Path) -> None:
