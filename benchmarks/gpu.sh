@@ -4,7 +4,7 @@
 #     benchmarks/gpu.sh a|b|c OUT DATA [WHEELS]
 #
 #   a  tests of the backend, core times with few rounds
-#   b  core times in full, kernels of a design
+#   b  core times in full
 #   c  the service over HTTP, its start, training, the service's tests on a GPU
 #
 # DATA holds the PANDAR database and a folder `noise`; `-` simulates both. The first of $PYTHON, python3, python3.12
@@ -146,13 +146,12 @@ a)
     ;;
 b)
     step core 240 "$python" -m benchmarks core "${OPTIONS[@]}" "${EARS[@]}" --prime
-    step trace 90 "$python" -m benchmarks trace "${OPTIONS[@]}" "${EARS[@]}"
     ;;
 c)
     step start 90 "$python" -m benchmarks start "${OPTIONS[@]}" --starts 2
     step http 150 "$python" -m benchmarks http "${OPTIONS[@]}" --updates 0 1 3 --requests 500
     step service 120 bash -c 'tests tests/service/test_gpu.py'
-    step train 150 "$python" -m benchmarks train "${OPTIONS[@]}" "${EARS[@]}" --groups 1 $([ -n "${QUICK:-}" ] || echo 30)
+    step train 150 "$python" -m benchmarks train "${OPTIONS[@]}" "${EARS[@]}"
     ;;
 esac
 

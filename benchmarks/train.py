@@ -17,7 +17,7 @@ from training.config import load_config
 from training.data import make_splits
 from training.measurements import Measurements
 from training.methods import RECIPES, objective
-from training.trainer import GroupTrainer
+from training.trainer import GeneratorNetwork, Trainer
 
 N_LISTENERS = 15
 WARM_UP_UPDATES = 5
@@ -28,27 +28,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     machine.add_options(parser)
     ears_module.add_options(parser)
     parser.add_argument("--generator", choices=tuple(RECIPES), default="prime-log")
-    parser.add_argument("--groups", type=int, nargs="+", default=[1], help="models trained at once")
     parser.add_argument("--updates", type=int, default=100, help="timed updates")
     parser.add_argument("--full", action="store_true", help="train whole models instead of extrapolating")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Calibrate, prepare one split's training set, train groups of several sizes, write train.json."""
+    """Calibrate, prepare one split's training set, train, write train.json."""
     name = machine.choose_device(options)
     described = machine.describe(name)
     device = torch.device(name)
     measurements = ears_module.measure(options, 4 if options.quick else N_LISTENERS)
-    rows = []
-    for size in options.groups:
-        row = train(measurements, options, size, device)
-        print(
-            f"{row['generator']}, {size} at once: {row['updates_per_s']:.2f} updates/s, "
-            f"{row['seconds_per_model']:.1f} s a model{' (extrapolated)' if row['extrapolated'] else ''}, "
-            f"after {row['prepare_s']:.1f} s of preparation",
-            flush=True,
-        )
-        rows.append(row)
+    row = train(measurements, options, device)
+    print(
+        f"{row['generator']}: {row['updates_per_s']:.2f} updates/s, {row['seconds_per_model']:.1f} s a model"
+        f"{' (extrapolated)' if row['extrapolated'] else ''}, after {row['prepare_s']:.1f} s of preparation",
+        flush=True,
+    )
     data = {
         "dataset": measurements.dataset.name,
         "measured": not measurements.dataset.is_simulated,
@@ -58,11 +53,11 @@ def run(options: argparse.Namespace) -> None:
     benchmark = "train" if options.generator == "prime-log" else f"train-{options.generator}"
     settings = {"full": options.full, "threads": torch.get_num_threads()}
     file = results.folder_for(options.out, described) / f"{benchmark}.json"
-    results.write(file, benchmark, described, settings, rows, data=data)
+    results.write(file, benchmark, described, settings, [row], data=data)
 
 
-def train(measurements: Measurements, options: argparse.Namespace, size: int, device: torch.device) -> Row:
-    """Measure a group's rate; its models share the first split's training set and differ in their seeds."""
+def train(measurements: Measurements, options: argparse.Namespace, device: torch.device) -> Row:
+    """Measure the rate of a model of the first split."""
     recipe = RECIPES[options.generator]
     config = load_config(
         recipe.kind, interpolation=recipe.interpolation, n_calibrations=2 if options.quick else None
@@ -70,14 +65,9 @@ def train(measurements: Measurements, options: argparse.Namespace, size: int, de
     split = make_splits(measurements.dataset.listeners, 1, None, 0, measurements.dataset.name)[0]
     began = time.perf_counter()
     training_set = measurements.training_set(split.support, config, device)
-    trainer = GroupTrainer(
-        config,
-        recipe.layout(measurements.dataset.n_fft),
-        [training_set] * size,
-        objective(config, measurements, device),
-        seeds=list(range(size)),
-        device=device,
-    )
+    layout = recipe.layout(measurements.dataset.n_fft)
+    loss_of = objective(config, measurements, device)
+    trainer = Trainer(options.generator, lambda: GeneratorNetwork(layout), training_set, loss_of, config, seed=0)
     prepared = time.perf_counter()
     for _ in range(WARM_UP_UPDATES):
         trainer.train_step()
@@ -87,20 +77,15 @@ def train(measurements: Measurements, options: argparse.Namespace, size: int, de
     for _ in range(n_updates):
         loss = trainer.train_step()
     rate = n_updates / (time.perf_counter() - started)
-    if not bool(torch.isfinite(loss).all()):
-        raise ValueError(f"training diverged: the loss is {loss.tolist()}")
     return {
         "generator": options.generator,
-        "group": size,
         "timed_updates": n_updates,
         "recipe_updates": config.n_updates,
         "batch_size": config.batch_size,
         "precision": config.precision,
         "updates_per_s": rate,
-        "model_updates_per_s": rate * size,
-        "seconds_per_model": config.n_updates / rate / size,
-        "seconds_per_group": config.n_updates / rate,
+        "seconds_per_model": config.n_updates / rate,
         "extrapolated": not options.full,
         "prepare_s": prepared - began,
-        "loss": float(loss.mean()),
+        "loss": loss,
     }

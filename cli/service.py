@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import click
 import httpx
@@ -33,12 +34,33 @@ class NoService(Failed):
     exit_code = ExitStatus.NO_SERVICE
 
 
-class ServiceClient(Protocol):
-    """Sends requests; raises Failed for any status but 200."""
+@dataclass(frozen=True)
+class ServiceClient:
+    """A service at a URL, or in this process."""
 
-    def ask(self, path: str, body: Mapping[str, Any] | None = None, **query: object) -> httpx.Response:
-        """POST a body, whose arrays become tensors, or GET without one."""
-        ...
+    client: httpx.Client | httpx.AsyncClient
+    send: Callable[[httpx.Request], httpx.Response]
+
+    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
+        """POST a body, whose arrays become tensors, or GET without one.
+
+        Raises
+        ------
+        Failed
+            The status is not 200.
+        """
+        build = self.client.build_request
+        request = build("GET", path)
+        if body is not None:
+            headers = {"Content-Type": MEDIA_TYPE}
+            request = build("POST", path, content=encode_request(body), headers=headers)
+        try:
+            return _checked(self.send(request))
+        except httpx.HTTPError as error:
+            raise NoService(
+                f"no service answers at {self.client.base_url} ({error}); start one with `prime-anc serve`, "
+                "or leave --url out"
+            ) from error
 
 
 @contextmanager
@@ -47,7 +69,7 @@ def connect(url: str | None, key: str | None = None, store: str | None = None) -
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if url is not None:
         with httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_S) as client:
-            yield _Remote(client)
+            yield ServiceClient(client, client.send)
         return
     with asyncio.Runner() as runner:
         yield from _in_this_process(runner, store)
@@ -76,43 +98,9 @@ def _in_this_process(runner: asyncio.Runner, store: str | None) -> Iterator[Serv
 
     runner.run(start())
     try:
-        yield _Local(runner, client)
+        yield ServiceClient(client, lambda request: runner.run(client.send(request)))
     finally:
         runner.run(stop())
-
-
-class _Remote:
-    def __init__(self, client: httpx.Client) -> None:
-        self._client = client
-
-    def ask(self, path: str, body: Mapping[str, Any] | None = None, **query: object) -> httpx.Response:
-        try:
-            answer = self._client.send(_request(self._client, path, body, query))
-        except httpx.HTTPError as error:
-            raise NoService(
-                f"no service answers at {self._client.base_url} ({error}); start one with `prime-anc serve`, "
-                "or leave --url out"
-            ) from error
-        return _checked(answer)
-
-
-class _Local:
-    def __init__(self, runner: asyncio.Runner, client: httpx.AsyncClient) -> None:
-        self._runner, self._client = runner, client
-
-    def ask(self, path: str, body: Mapping[str, Any] | None = None, **query: object) -> httpx.Response:
-        return _checked(self._runner.run(self._client.send(_request(self._client, path, body, query))))
-
-
-def _request(
-    client: httpx.Client | httpx.AsyncClient, path: str, body: Mapping[str, Any] | None, query: Mapping[str, object]
-) -> httpx.Request:
-    parameters: dict[str, Any] = {name: str(value) for name, value in query.items() if value is not None}
-    if body is None:
-        return client.build_request("GET", path, params=parameters)
-    return client.build_request(
-        "POST", path, content=encode_request(body), params=parameters, headers={"Content-Type": MEDIA_TYPE}
-    )
 
 
 def _checked(answer: httpx.Response) -> httpx.Response:

@@ -58,9 +58,7 @@ def report(answer: dict[str, Any]) -> str:
         "  times in ms: "
         + ", ".join(f"{stage} {value:.2f}" for stage, value in times.items() if value is not None),
     ]
-    # A renamed warning has both names, the current one first.
-    codes = {warning["detail"]: warning["code"] for warning in reversed(answer["warnings"])}
-    lines += [f"  warning {code}: {detail}" for detail, code in codes.items()]
+    lines += [f"  warning {warning['code']}: {warning['detail']}" for warning in answer["warnings"]]
     return "\n".join(lines)
 
 

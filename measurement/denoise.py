@@ -75,11 +75,6 @@ def denoise(response: Real, noise: Real) -> Denoised:
     return Denoised((gain * bands).sum(-2)[..., :n_taps], kept @ _masks(DESIGN_N_FFT))
 
 
-def denoised(response: Real, noise: Real) -> Real:
-    """Return only the responses of `denoise`."""
-    return denoise(response, noise).response
-
-
 class Restored(NamedTuple):
     """A response from windows, without their noise and weight."""
 

@@ -1,6 +1,6 @@
 """Manage published models and controllers: ``python -m model_store [--store ROOT] COMMAND``.
 
-Commands: list, show, verify, alias, push.
+Commands: list, show, verify, alias.
 
 Exit status 0: success; 1: failure, with one line on standard error; 2: unknown command.
 """
@@ -50,9 +50,6 @@ def _parser() -> argparse.ArgumentParser:
     alias.add_argument("reference", metavar="REF", nargs="?")
     alias.add_argument("--remove", action="store_true", help="forget NAME")
     alias.set_defaults(run=_alias)
-    push = commands.add_parser("push", help="publish every version and the aliases at a URL (s3://bucket/models)")
-    push.add_argument("url", metavar="URL", help="any that fsspec has a driver for")
-    push.set_defaults(run=_push)
     return parser
 
 
@@ -161,12 +158,6 @@ def _alias(store: ModelStore, options: argparse.Namespace) -> int:
         for alias, reference in store.aliases().items():
             if options.alias in (None, alias):
                 _say(f"{alias} -> {reference}")
-    return 0
-
-
-def _push(store: ModelStore, options: argparse.Namespace) -> int:
-    for line in store.push(options.url) or ["nothing new"]:
-        _say(line)
     return 0
 
 

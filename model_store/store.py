@@ -174,47 +174,6 @@ class ModelStore:
             )
         return version
 
-    def push(self, url: Path | str) -> builtins.list[str]:
-        """Copy missing versions to another store, aliases last.
-
-        Parameters
-        ----------
-        url
-            Root of the other store, a URL or a folder.
-
-        Returns
-        -------
-        builtins.list[str]
-            References and aliases that are new there.
-
-        Raises
-        ------
-        CorruptStore
-            A version here is damaged.
-        PublishFailed
-            A version of that number has other content there, or the storage refuses.
-        """
-        other = ModelStore(url, include_bundled=False)
-        pushed = []
-        try:
-            for version in (layer for layer in self._all_layers() if not layer.is_bundled):
-                there = {item.version: item for item in other._versions(version.name)}.get(version.version)
-                if there is not None and there.digest != version.digest:
-                    raise PublishFailed(
-                        f"{version}: another model has this number there; publish under another name"
-                    )
-                if there is None:
-                    other._root.write(version.file, self._read(version))
-                    pushed.append(version.reference)
-            here, there_aliases = self._read_aliases(), other._read_aliases()
-            if changed := {alias: target for alias, target in here.items() if there_aliases.get(alias) != target}:
-                with other._writing_aliases("of the other store") as aliases:
-                    aliases.update(changed)
-                pushed += [f"{alias} -> {target}" for alias, target in changed.items()]
-        except OSError as error:
-            raise PublishFailed(f"push: not finished ({error.strerror or error}); repeat it") from error
-        return pushed
-
     # ----- finding --------------------------------------------------------------------------------------------
 
     def resolve(self, reference: str, suffix: str | None = Checkpoint.SUFFIX) -> ModelVersion:

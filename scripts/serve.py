@@ -23,8 +23,6 @@ NEXT = """
 Next, in another terminal:
   curl -s -D - -o filter.f32 '{url}/refine?k=1' -d @examples/listener.json \\
     -H 'Content-Type: application/json' -H 'Accept: application/octet-stream'
-To score the filter on the true paths and draw it (needs .venv/bin/pip install -e '.[training]'):
-  .venv/bin/python examples/design_filter.py --url {url}
 Ctrl-C here stops the service."""
 
 

@@ -1,4 +1,4 @@
-"""Configuration of an experiment, filled from TOML files and the command line.
+"""Configuration of an experiment, filled from the command line.
 
 `Configuration` selects what runs on which data. `TrainingConfig` is the training of a generator: `configs/base.toml`,
 overlaid by the generator's file and the command line.
@@ -67,7 +67,7 @@ class TrainingConfig(BaseModel):
 
 
 class Configuration(BaseModel):
-    """An experiment. Field names are those of the command line and of a TOML file given by `--config`."""
+    """An experiment. Field names are those of the command line."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -110,9 +110,6 @@ class Configuration(BaseModel):
         "processes", description="where tasks run: in processes of this machine or on a Ray cluster"
     )
     workers: PositiveInt = Field(1, description="processes, which share the cores of this machine")
-    group: PositiveInt | None = Field(
-        None, description="number of models to train together (default: all on a GPU, 1 on a CPU)"
-    )
     device: Literal["auto", "cpu", "cuda"] = "auto"
     quick: bool = Field(False, description="few updates, six simulated listeners, two held out: half a minute")
 

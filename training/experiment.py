@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
 
 import numpy as np
 import pandas as pd
@@ -42,7 +41,6 @@ from training.methods import (
     SupportSet,
     chosen_methods,
     measured_paths,
-    train_generators,
 )
 from training.report import write_report
 from training.rows import Row, RunFolder, commit, device_name, environment, exclusive, rounded
@@ -84,7 +82,6 @@ def run(configuration: Configuration) -> str:
         start = {"options": configuration.model_dump(mode="json"), "environment": environment(data.device)}
         folder.open(data.settings(), start)
         announce(data, methods, splits)
-        train_groups(data, tasks)
         # Methods that use a generator come last, so that no two tasks train the same one.
         for stage in (False, True):
             run_tasks(configuration, [task for task in tasks if METHODS[task.method].needs_generator is stage])
@@ -263,25 +260,6 @@ def publish(data: Data, task: Task, support: SupportSet, rows: list[Row]) -> lis
     published = ModelStore(configuration.store).publish(name, checkpoint)
     print(f"{task.name}: published as {published.reference}", flush=True)
     return [row | {"checkpoint": published.reference, "digest": published.digest} for row in rows]
-
-
-def train_groups(data: Data, tasks: Sequence[Task]) -> None:
-    """Train generators of unfinished tasks as one program, `group` at a time: all on a GPU, none on a CPU."""
-    configuration = data.configuration
-    size = configuration.group or (len(tasks) if data.device.type == "cuda" and configuration.workers == 1 else 1)
-    folder = RunFolder(configuration.out)
-    unfinished = [task for task in tasks if METHODS[task.method].recipe is not None and not folder.has(task.name)]
-    unfinished = [task for task in unfinished if not folder.model_file(task.name).exists()]
-
-    def related(task: Task) -> tuple[str, int | None]:
-        """Key of tasks with equal objectives: they differ between splits if the estimates do."""
-        return task.method, None if configuration.shares_estimates else task.split
-
-    for _, group in groupby(unfinished if size > 1 else [], key=related):
-        members = list(group)
-        for first in range(0, len(members), size):
-            supports = [support_of(data, task) for task in members[first : first + size]]
-            train_generators(data, members[0].method, supports)
 
 
 def list_tasks(data: Data, methods: Sequence[str], splits: Sequence[Split]) -> list[Task]:

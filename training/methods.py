@@ -26,7 +26,7 @@ from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.plausibility import SupportPrior
-from synthesis.profiles import PROFILES, profile_for_resolution
+from synthesis.profiles import PROFILES
 from synthesis.start.generator import Generator
 from synthesis.types import Design, DesignOptions, ModelParameters, Paths, Problem
 from synthesis.update import refine
@@ -36,7 +36,7 @@ from training.baselines.e2e_cfg import LEARNING_RATE, E2eCfgNetwork
 from training.baselines.fomaml import N_POOLED_UPDATES, Fomaml
 from training.baselines.generative import N_UPDATES, fit_generative
 from training.baselines.iterative_fir import IterativeFir
-from training.baselines.network_training import FilterNetwork, NetworkMethod
+from training.baselines.network_training import NetworkMethod
 from training.baselines.output_controls import OUTPUT_CONTROLS, output_control
 from training.baselines.realised import IndividualRealisation, SupportSharedRealisation
 from training.baselines.selective import SelectiveFixedFilter
@@ -47,7 +47,7 @@ from training.measurements import Measurements
 from training.objective import FrequencyDomainObjective, Objective, TimeDomainObjective
 from training.rows import PER_NOISE, RunFolder
 from training.scoring import START_SAMPLES
-from training.trainer import GroupTrainer, ReportUpdate, save_state
+from training.trainer import FilterNetwork, GeneratorNetwork, Network, ReportUpdate, Trainer, save_state
 from training.training_set import TrainingSet
 from training.wearing import wearing_of
 
@@ -109,7 +109,7 @@ class Served:
         """Yield filters as `Designer.filters`."""
         paths = measured_paths(measurements, index)
         for profile, k in (("", 0), *updates):
-            name = profile_for_resolution(profile or "fast", measurements.window)
+            name = resolved_profile(profile or "fast", measurements.window)
             ceiling_db = self.max_gain_db if not k else DEFAULT_MAX_GAIN_DB if profile == "fast" else np.inf
             problem = Problem((paths,), max_gain_db=ceiling_db, controller=self.controller)
             made, controller = self._designed(problem, DesignOptions(self.method, k, name))
@@ -163,7 +163,7 @@ class Designed:
                 taps,
                 psd,
                 n_updates=k - done,
-                profile=PROFILES[profile_for_resolution(profile, measurements.window)],
+                profile=PROFILES[resolved_profile(profile, measurements.window)],
                 max_gain_db=DEFAULT_MAX_GAIN_DB if profile == "fast" else None,
             ).taps
             update_ms = 1e3 * (time.perf_counter() - began) * k / (k - done)
@@ -265,33 +265,31 @@ class SupportSet:
         name = f"{method}/{self.name.partition('/')[2]}"
         layout, file = recipe.layout(self.data.dataset.n_fft), self.folder.model_file(name)
         if not file.exists():
-            train_generators(self.data, method, [replace(self, name=name)])
+            config, state_file = recipe.training(self.data.configuration), self.folder.state_file(name)
+            print(f"{name}: trains with {config.n_calibrations} calibrations", flush=True)
+            made = self.trained(name, lambda: GeneratorNetwork(layout), self.training_set(config), config)
+            save_state(file, made.generator.cpu().state_dict())
+            state_file.unlink(missing_ok=True)
         generator = Generator(layout)
         generator.load_state_dict(torch.load(file, weights_only=True))
         return generator.eval().requires_grad_(False)
 
-
-def train_generators(data: Data, method: str, supports: list[SupportSet]) -> None:
-    """Train a method's generators for one or several supports as one program and keep their weights."""
-    recipe = METHODS[method].recipe
-    assert recipe is not None
-    config, folder = recipe.training(data.configuration), supports[0].folder
-    print(f"{supports[0].name}: trains {len(supports)} with {config.n_calibrations} calibrations", flush=True)
-    trainer = GroupTrainer(
-        config,
-        recipe.layout(data.dataset.n_fft),
-        [item.training_set(config) for item in supports],
-        objective(config, supports[0].measurements, data.device),
-        seeds=[item.seed for item in supports],
-        device=data.device,
-        state_file=folder.state_file(supports[0].name + (f"-group{len(supports)}" if supports[1:] else "")),
-    )
-    if trainer.update:
-        print(f"{supports[0].name}: continues from update {trainer.update}", flush=True)
-    for support, generator in zip(supports, trainer.train(progress_line(supports[0].name)), strict=True):
-        save_state(folder.model_file(support.name), generator.cpu().state_dict())
-    if trainer.state_file is not None:
-        trainer.state_file.unlink(missing_ok=True)
+    def trained(
+        self, name: str, build: Callable[[], Network], training_set: TrainingSet, config: TrainingConfig
+    ) -> Network:
+        """Train a network for this split and seed, or continue its training; `name` is that of its state file."""
+        trainer = Trainer(
+            name,
+            build,
+            training_set,
+            objective(config, self.measurements, self.data.device),
+            config,
+            seed=self.seed,
+            state_file=self.folder.state_file(name),
+        )
+        if trainer.update:
+            print(f"{name}: continues from update {trainer.update}", flush=True)
+        return trainer.train(progress_line(name))
 
 
 def objective(config: TrainingConfig, measurements: Measurements, device: torch.device) -> Objective:
@@ -309,6 +307,12 @@ def progress_line(name: str, every: int = 250) -> ReportUpdate:
             print(f"{name}: {update}/{n_updates} updates, loss {loss:.2f}", flush=True)
 
     return show
+
+
+def resolved_profile(name: str, window: int) -> str:
+    """Choose `fine` instead of `fast` for paths from windows that the grid of `fast` does not resolve."""
+    profile = PROFILES[name]
+    return profile.finer if profile.finer and window > profile.n_fft else name
 
 
 def measured_paths(measurements: Measurements, index: int) -> Paths:
@@ -355,22 +359,11 @@ def _adaptive(method: Baseline) -> Method:
     return Method(lambda s: Designed(method, true_paths=True), true_paths=True)
 
 
-def _network(name: str, build: Callable[[int], FilterNetwork], **changes: Any) -> Method:
+def _network(build: Callable[[int], FilterNetwork], **changes: Any) -> Method:
     def fitted(s: SupportSet) -> Designer:
         training_set, config = s.standard()
-        loss = objective(config, s.measurements, s.data.device)
-        return Designed(
-            NetworkMethod.fit(
-                name,
-                lambda: build(s.data.dataset.n_fft),
-                training_set,
-                loss,
-                config.model_copy(update=changes),
-                seed=s.seed,
-                state_file=s.folder.state_file(s.name),
-                progress=progress_line(s.name),
-            )
-        )
+        n_fft, config = s.data.dataset.n_fft, config.model_copy(update=changes)
+        return Designed(NetworkMethod(s.trained(s.name, lambda: build(n_fft), training_set, config)))
 
     return Method(fitted, rests_on="seed")
 
@@ -416,7 +409,7 @@ def _hybrid_shared(s: SupportSet) -> Designer:
     parameters, measured = s.worn(), s.measurements
     indices = [n for n in measured.indices(s.listeners) if measured.pairs[n].condition == "original"]
     ears = [Problem((measured_paths(measured, index),)) for index in indices]
-    options = DesignOptions("wmmse", 3, profile_for_resolution("fast", measured.window))
+    options = DesignOptions("wmmse", 3, resolved_profile("fast", measured.window))
     controller, _ = design_for_all(ears, options, Model.on("cpu", parameters))
     return Served(parameters, "wmmse", DEFAULT_MAX_GAIN_DB, controller)
 
@@ -449,9 +442,9 @@ METHODS: Mapping[str, Method] = {
     "fomaml": Method(_fomaml, TO_THREE, "split"),
     "selective": _fixed(SelectiveFixedFilter.fit),
     "generative": Method(_generative, rests_on="seed"),
-    "e2e_cfg": _network("e2e_cfg", E2eCfgNetwork, learning_rate=LEARNING_RATE),
+    "e2e_cfg": _network(E2eCfgNetwork, learning_rate=LEARNING_RATE),
     **{name: _generator(name, recipe) for name, recipe in RECIPES.items()},
-    **{name: _network(name, partial(output_control, name)) for name in OUTPUT_CONTROLS},
+    **{name: _network(partial(output_control, name)) for name in OUTPUT_CONTROLS},
     "prime_shuffled_phase": Method(_shuffled_phase, rests_on="seed", needs_generator=True),
     "prime_path_independent": Method(_path_independent, rests_on="seed", needs_generator=True),
     "wmmse": _served("wmmse"),

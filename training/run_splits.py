@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tomllib
 from collections.abc import Sequence
-from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -51,17 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str] | None) -> Configuration:
-    """Fill a configuration from the command line and the TOML file that it names."""
+    """Fill a configuration from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, help="TOML file with values for any of the options")
     known = ", ".join((*GROUPS, *METHODS))
     for name, field in Configuration.model_fields.items():
         help_text = (field.description or "").format(methods=known).replace("%", "%%")
         parser.add_argument(f"--{name}", **_kind(field.annotation), help=help_text)
-    given = vars(parser.parse_args(arguments))
-    file = given.pop("config")
-    values = {} if file is None else tomllib.loads(file.read_text())
-    return Configuration.load(values | {name: value for name, value in given.items() if value is not None})
+    return Configuration.load(vars(parser.parse_args(arguments)))
 
 
 def _kind(annotation: Any) -> dict[str, Any]:

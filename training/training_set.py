@@ -72,36 +72,6 @@ class TrainingSet:
             mixtures=mixtures,
         )
 
-    @classmethod
-    def pool(cls, sets: Sequence[TrainingSet]) -> tuple[TrainingSet, list[int]]:
-        """Pool the cases of several sets without mixtures; also return where each set's cases begin.
-
-        A set shared by several models is stored once.
-
-        Raises
-        ------
-        ValueError
-            The sets differ in the number of calibrations or in the length of their estimates.
-        """
-        distinct = list({id(item): item for item in sets}.values())
-        shapes = sorted({(*item.primary_estimates.shape[::2], item.secondary_estimates.shape[-1]) for item in sets})
-        if len(shapes) > 1:
-            raise ValueError(
-                f"training sets: found (calibrations, primary taps, secondary taps) {shapes}, expected one triple"
-            )
-        first_cases = np.cumsum([0, *(item.n_cases for item in distinct)]).tolist()
-        begins = {id(item): first for item, first in zip(distinct, first_cases, strict=False)}
-        pooled = cls(
-            primary_estimates=torch.cat([item.primary_estimates for item in distinct], dim=1),
-            secondary_estimates=torch.cat([item.secondary_estimates for item in distinct], dim=1),
-            true=TruePaths(
-                _padded([item.true.primary for item in distinct]),
-                _padded([item.true.secondary for item in distinct]),
-            ),
-            mixtures=(),
-        )
-        return pooled, [begins[id(item)] for item in sets]
-
     @property
     def n_cases(self) -> int:
         """Return the number of support cases: ears and conditions."""
@@ -115,32 +85,16 @@ class TrainingSet:
         An item is a mixture with `mixture_probability`, else a measured case; one alpha mixes estimates and
         true paths alike. The calibration is drawn per item.
         """
-        places, alphas = self.draw_items(batch_size, mixture_probability, rng)
-        device = self.primary_estimates.device
-        return self.gather(torch.from_numpy(places).to(device), torch.from_numpy(alphas).to(device))
-
-    def draw_items(
-        self, batch_size: int, mixture_probability: float, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Draw the arguments of `gather` on the host: places int64 [batch, 3], alphas float32 [batch]."""
         items = [self._item(mixture_probability, rng) for _ in range(batch_size)]
-        places = np.array([item[:3] for item in items], dtype=np.int64)
-        return places, np.array([item[3] for item in items], dtype=np.float32)
-
-    def gather(self, places: Tensor, alphas: Tensor) -> tuple[Tensor, Tensor, TruePaths]:
-        """Return the items of a batch, as `draw`; nothing here waits for the host.
-
-        places: calibration, first and second case, [batch, 3]. alphas: weight of the second case, [batch].
-        """
+        device = self.primary_estimates.device
+        places = torch.tensor([item[:3] for item in items], device=device)
+        alphas = torch.tensor([item[3] for item in items], dtype=torch.float32, device=device)[:, None]
         calibration, first, second = places.unbind(-1)
         estimates = [
-            torch.lerp(item[calibration, first], item[calibration, second], alphas[:, None])
+            torch.lerp(item[calibration, first], item[calibration, second], alphas)
             for item in (self.primary_estimates, self.secondary_estimates)
         ]
-        true = [
-            torch.lerp(item[first], item[second], alphas[:, None])
-            for item in (self.true.primary, self.true.secondary)
-        ]
+        true = [torch.lerp(item[first], item[second], alphas) for item in (self.true.primary, self.true.secondary)]
         return estimates[0], estimates[1], TruePaths(*true)
 
     def _item(self, mixture_probability: float, rng: np.random.Generator) -> tuple[int, int, int, float]:

@@ -1,11 +1,7 @@
 """The client against the real program."""
 
 import hashlib
-import os
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -257,25 +253,3 @@ def test_key_is_sent(store_folder: Path, ear: Paths) -> None:
         for key in keys:
             with Client(program.address, api_key=key) as client:
                 assert client.synthesize(ear.primary, ear.secondary).taps.any()
-
-
-def test_unix_socket(store_folder: Path, program: Program, ear: Paths) -> None:
-    with tempfile.TemporaryDirectory() as folder:  # short: a socket's name has 107 bytes
-        address, log = Path(folder) / "anc", Path(folder) / "log"
-        command = [sys.executable, "-m", "service", "--uds", str(address), "--device", "cpu", "--threads", "1"]
-        with log.open("w") as written:
-            service = subprocess.Popen(
-                [*command, "--store", str(store_folder), "--model", "ears", "--fallback-margin-db", "1000"],
-                stderr=written,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-            )
-        try:
-            given_up = time.monotonic() + 240
-            while "running on unix socket" not in log.read_text() and time.monotonic() < given_up:
-                time.sleep(0.02)
-            with Client(uds=address) as client, Client(program.address) as other:
-                found = client.refine(ear.primary, ear.secondary, k=1)
-                assert np.array_equal(found.taps, other.refine(ear.primary, ear.secondary, k=1).taps)
-        finally:
-            service.terminate()
-            service.wait(120)

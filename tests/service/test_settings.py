@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from service.__main__ import main
 from service.settings import Settings, physical_cores
 
 DIGEST = "ab" * 32
@@ -64,24 +65,30 @@ def test_threads_default_to_physical_cores(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "said"),
+    ("arguments", "said"),
     [
-        (["--port", "x"], {}, "port: 'x' is refused"),
-        (["--colour", "blue"], {}, "unrecognized arguments: --colour"),
-        (["--api-keys", "secret"], {}, "api-keys-0: the given text is refused"),
-        (["--api-keys-file", "/nowhere/keys"], {}, "/nowhere/keys cannot be read"),
-        (["--device", "cuda"], {"CUDA_VISIBLE_DEVICES": ""}, "no CUDA device"),
+        (["--port", "x"], "port: 'x' is refused"),
+        (["--colour", "blue"], "unrecognized arguments: --colour"),
+        (["--api-keys", "secret"], "api-keys-0: the given text is refused"),
     ],
 )
-def test_wrong_setting_ends_program_with_line(arguments: list[str], environment: dict[str, str], said: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "service", *arguments],
-        capture_output=True,
-        text=True,
-        env=os.environ | environment,
-        timeout=240,
-    )
+def test_wrong_setting_is_refused_with_line(
+    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    try:
+        status = main(arguments)
+    except SystemExit as ended:
+        status = ended.code  # type: ignore[assignment]
+    error = capsys.readouterr().err
+    assert status == 2
+    assert said in error
+    assert "secret" not in error
+
+
+def test_unusable_setting_ends_program_with_line() -> None:
+    command = [sys.executable, "-m", "service", "--api-keys-file", "/nowhere/keys"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 2
-    assert said in done.stderr
-    assert "secret" not in done.stderr
+    assert "/nowhere/keys cannot be read" in done.stderr
     assert "Traceback" not in done.stderr

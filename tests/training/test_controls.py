@@ -11,7 +11,7 @@ from synthesis.generator_config import GeneratorConfig
 from synthesis.paths import AcousticPaths
 from synthesis.start.features import CHANNELS
 from synthesis.start.generator import Generator
-from training.baselines import network_training
+from training import trainer
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
 from training.baselines.iterative_fir import ratio_base
 from training.baselines.network_training import NetworkMethod, PathInputs
@@ -21,6 +21,7 @@ from training.config import load_config
 from training.datasets.noise import reference_psd, simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.objective import FrequencyDomainObjective, TruePaths
+from training.trainer import Trainer
 from training.training_set import TrainingSet
 
 N_FFT = 4096
@@ -70,8 +71,9 @@ def network_of(name, config=SMALL):
     return OutputControlNetwork(config, has_skip=not name.startswith("no"), has_phase=name.endswith("phase"))
 
 
-def fitted(control, cases, objective, config, n_fft=32_768, **options):
-    return NetworkMethod.fit(control, lambda: output_control(control, n_fft), cases, objective, config, **options)
+def fitted(control, cases, objective, config, n_fft=32_768, progress=lambda *_: None, **options):
+    built = Trainer(control, lambda: output_control(control, n_fft), cases, objective, config, **options)
+    return NetworkMethod(built.train(progress))
 
 
 def roughened(module):
@@ -120,7 +122,7 @@ def test_first_update_meets_generators_draws(cases, objective):
 
 def test_resumed_control_equals_unbroken_one(cases, objective, tmp_path, monkeypatch):
     """Stopped after 4 of 6 updates by its configuration, bit for bit; its state is no other control's."""
-    monkeypatch.setattr(network_training, "STATE_EVERY_UPDATES", 2)
+    monkeypatch.setattr(trainer, "STATE_EVERY_UPDATES", 2)
     six, four = load_config("prime", n_updates=6), load_config("prime", n_updates=4)
     name, state_file = "no_skip_mp_phase", tmp_path / "state.pt"
     unbroken = fitted(name, cases, objective, six, n_fft=N_FFT, seed=2).network.state_dict()
@@ -128,7 +130,7 @@ def test_resumed_control_equals_unbroken_one(cases, objective, tmp_path, monkeyp
     fitted(name, cases, objective, four, **kept)
     resumed = fitted(name, cases, objective, six, **kept).network.state_dict()
     assert all(torch.equal(resumed[key], unbroken[key]) for key in unbroken)
-    with pytest.raises(ValueError, match="found 'no_skip_mp_phase, seed 2', expected 'skip_mp_phase, seed 2'"):
+    with pytest.raises(ValueError, match="the state of no_skip_mp_phase, seed 2, expected skip_mp_phase, seed 2"):
         fitted("skip_mp_phase", cases, objective, six, **kept)
 
 

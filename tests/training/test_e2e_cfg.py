@@ -11,6 +11,7 @@ from training.config import load_config
 from training.datasets.noise import reference_psd, simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.objective import FrequencyDomainObjective, TruePaths
+from training.trainer import Trainer
 from training.training_set import Mixture, TrainingSet
 
 N_FFT = 4096  # 33 tokens: the layout of the full grid, an eighth of its work
@@ -44,7 +45,7 @@ def training_set(n_cases):
 
 def trained(cases, objective, **changes):
     config = load_config("prime", **changes)
-    return NetworkMethod.fit("e2e_cfg", lambda: E2eCfgNetwork(N_FFT), cases, objective, config, seed=0)
+    return NetworkMethod(Trainer("e2e_cfg", lambda: E2eCfgNetwork(N_FFT), cases, objective, config, seed=0).train())
 
 
 def noise_reduction_db(cases, taps, psd):

@@ -15,13 +15,8 @@ from torch import Tensor, nn
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.paths import AcousticPaths
 from synthesis.start.features import CHANNELS
-from training.baselines.network_training import (
-    N_STATISTICS,
-    FilterNetwork,
-    NetworkOutput,
-    PathInputs,
-    full_precision,
-)
+from training.baselines.network_training import N_STATISTICS, PathInputs
+from training.trainer import FilterNetwork, NetworkOutput, full_precision
 
 LEARNING_RATE = 5e-4
 

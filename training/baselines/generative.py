@@ -26,11 +26,11 @@ from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.paths import AcousticPaths
 from synthesis.start.wiener import design_shared_wmmse
 from training.baselines.iterative_fir import PAPER_OBJECTIVE
-from training.baselines.network_training import FilterNetwork, NetworkMethod, NetworkOutput
+from training.baselines.network_training import NetworkMethod
 from training.baselines.wmmse import support_estimates
 from training.config import load_config
 from training.objective import FrequencyDomainObjective
-from training.trainer import ReportUpdate
+from training.trainer import FilterNetwork, NetworkOutput, ReportUpdate, Trainer
 from training.training_set import TrainingSet
 
 # As in GFANC: half-octave bands.
@@ -116,7 +116,7 @@ def fit_generative(
     *,
     seed: int,
     n_updates: int = N_UPDATES,
-    progress: ReportUpdate | None = None,
+    progress: ReportUpdate = lambda *_: None,
 ) -> NetworkMethod:
     """Train on support cases and mixtures, on the reference-spectrum version of Eq. 6.
 
@@ -137,4 +137,5 @@ def fit_generative(
     def build() -> WeightNetwork:
         return WeightNetwork(sub_filters(broad_band[0]), reference_psd)
 
-    return NetworkMethod.fit("generative", build, training_set, objective, config, seed=seed, progress=progress)
+    trainer = Trainer("generative", build, training_set, objective, config, seed=seed)
+    return NetworkMethod(trainer.train(progress))

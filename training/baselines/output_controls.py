@@ -18,13 +18,8 @@ from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
 from synthesis.paths import AcousticPaths
 from synthesis.start.generator import Generator
-from training.baselines.network_training import (
-    N_STATISTICS,
-    FilterNetwork,
-    NetworkOutput,
-    PathInputs,
-    full_precision,
-)
+from training.baselines.network_training import N_STATISTICS, PathInputs
+from training.trainer import FilterNetwork, NetworkOutput, full_precision
 
 OUTPUT_CONTROLS = ("skip_mp", "skip_mp_phase", "no_skip_mp", "no_skip_mp_phase")
 
