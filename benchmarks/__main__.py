@@ -15,7 +15,6 @@ COMMANDS = {
     "http": "requests to the running service: latency over core, and designs per second",
     "start": "seconds and megabytes from the start of the service to ready",
     "train": "updates per second and time per model",
-    "trace": "kernels of a design on a GPU, or operators on a CPU, counted",
     "walk": "files that a served request enters, and moves between them",
 }
 

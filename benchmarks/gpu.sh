@@ -4,7 +4,7 @@
 #     benchmarks/gpu.sh a|b|c OUT DATA [WHEELS]
 #
 #   a  tests of the backend, core times with few rounds
-#   b  core times in full, kernels of a design
+#   b  core times in full
 #   c  the service over HTTP, its start, training, the service's tests on a GPU
 #
 # DATA holds the PANDAR database and a folder `noise`; `-` simulates both. The first of $PYTHON, python3, python3.12
@@ -146,7 +146,6 @@ a)
     ;;
 b)
     step core 240 "$python" -m benchmarks core "${OPTIONS[@]}" "${EARS[@]}" --prime
-    step trace 90 "$python" -m benchmarks trace "${OPTIONS[@]}" "${EARS[@]}"
     ;;
 c)
     step start 90 "$python" -m benchmarks start "${OPTIONS[@]}" --starts 2

@@ -172,21 +172,7 @@ def realise(
             "are not stable; use more fraction bits or a lower sample rate",
             "target.number_format",
         )
-    quantised = scaling = None
-    if number_format is not None:
-        quantised = quantise_sections(sections, number_format)[1].times(HELD_SIGNS[target.denominator])
-        scaling = fixed_point.sections_scaling(sections, number_format)
-    gain_db = 20 * float(np.log10(max(largest_gain(sections), 1e-30)))
-    return Realised(
-        target.sample_rate_hz,
-        None,
-        sections,
-        quantised,
-        scaling,
-        sections.at_design_rate(),
-        gain_db,
-        target.denominator,
-    )
+    return realised_sections(sections, target.number_format, target.denominator)
 
 
 def _in_single_precision(sections: Sections, max_gain_db: float | GainCurve) -> Sections:

@@ -89,6 +89,10 @@ SILENT_DB = -30.0
 # Lags where the primary path still rings and the secondary does not.
 _LATE = slice(SECONDARY_TAPS, WINDOW * 7 // 8)
 
+# Least coherence of that sound in two states: ears with white noise have 0.98 at 30 dB of SNR; where a loudspeaker's
+# sound outlasts the noise's, what they share by chance resembles a gain.
+MIN_LATE_COHERENCE = 0.5
+
 # Standard error of a median of n values over their median absolute deviation, times the root of n; and the number of
 # standard errors to subtract from any figure.
 MEDIAN_ERROR, N_ERRORS = 1.2533 * 1.4826, 2.0
@@ -248,11 +252,9 @@ def calibrate(
     )
     measured = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS)
     _check_estimate(measured)
-    noise = measured.secondary_noise
-    wide_unexplained = _band_uncertainty(states, measured)
-    scored = columns(AMP_BANDS)
+    noise, scored = measured.secondary_noise, columns(AMP_BANDS)
     excited = WIDE_BANDS[: n_excited_bands(states[0].reference_power)]
-    unexplained = wide_unexplained[scored]
+    unexplained = _band_uncertainty(states, measured)[scored]
     share, where = max(
         (max(clipped_share(signal), clipped_shares.get(name, 0.0)), name)
         for name, signal in (recorded | driven).items()
@@ -261,14 +263,7 @@ def calibrate(
     silent_share, silent_in = max((_silent_share(signal), name) for name, signal in probes.items())
     padded_secondary = np.pad(measured.secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
     primary_delay, secondary_delay = delay_samples(np.stack((measured.primary, padded_secondary)))
-    estimate = measured
-    if prior is not None:
-        estimate = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS, prior=prior)
-        if support is not None and not any(
-            support.is_device(item.primary, item.secondary) for item in (measured, estimate)
-        ):
-            prior, estimate = None, measured
-        _check_estimate(estimate)
+    estimate, prior = _under_prior(measured, states, prior, support)
     estimate, secondary, noise_left = (
         _restored(measured, states) if prior is None else _denoised(estimate, cut.length)
     )
@@ -280,16 +275,7 @@ def calibrate(
     primary_noise = unexplained if tail is None else np.maximum(unexplained - tail_share, 0)
     uncertainty = None
     if tail is not None:
-        if prior is None:
-            late = late_power(estimate.primary, tail, cut.length)
-            missing = (np.asarray(estimate.primary_variance) @ membership + late) / primary_power
-        elif prior.knows_tails:
-            missing = _missing_share(prior) * tail / primary_power
-        else:
-            missing = missing_power(estimate.primary, tail, cut.length) / primary_power
-        unknown = np.asarray(estimate.secondary_variance) @ membership / secondary_power
-        unknown = unknown * (1 if prior is None else SECONDARY_SHARE)
-        uncertainty = np.stack((missing, unknown)).clip(0, MAX_UNCERTAINTY)
+        uncertainty = _uncertainty(estimate, tail, (primary_power, secondary_power), prior, cut.length)
         if prior is None:
             uncertainty[:, len(excited) :] = UNKNOWN_UNCERTAINTY
     calibration = Calibration(
@@ -325,6 +311,44 @@ def calibrate(
         feedback=_feedback(exact_drives, cut, shortest) if drives else None,
     )
     return _checked(calibration)
+
+
+def _under_prior(
+    measured: PathEstimate, states: Sequence[ProbeState], prior: PathPrior | None, support: SupportPrior | None
+) -> tuple[PathEstimate, PathPrior | None]:
+    """Estimate the paths under a prior; without one, or for another device's paths, return `measured` and None."""
+    if prior is None:
+        return measured, None
+    estimate = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS, prior=prior)
+    both = (measured, estimate)
+    if support is not None and not any(support.is_device(item.primary, item.secondary) for item in both):
+        return measured, None
+    _check_estimate(estimate)
+    return estimate, prior
+
+
+def _uncertainty(
+    estimate: PathEstimate, tail: Real, powers: tuple[Real, Real], prior: PathPrior | None, window: int
+) -> Real:
+    """Compute unknown over known power of both paths, [2, 31], of a probe that repeats.
+
+    Parameters
+    ----------
+    tail
+        From `_tail_power`.
+    powers
+        Power of the primary and the secondary path per band.
+    """
+    membership, (primary, secondary) = band_membership(WIDE_BANDS, DESIGN_N_FFT), powers
+    missing: Real
+    if prior is None:
+        missing = np.asarray(estimate.primary_variance) @ membership + late_power(estimate.primary, tail, window)
+    elif prior.knows_tails:
+        missing = _missing_share(prior) * tail
+    else:
+        missing = missing_power(estimate.primary, tail, window)
+    unknown = np.asarray(estimate.secondary_variance) @ membership * (1 if prior is None else SECONDARY_SHARE)
+    return np.stack((missing / primary, unknown / secondary)).clip(0, MAX_UNCERTAINTY)
 
 
 def _feedback(drives: Sequence[PlayedTake], cut: Windows, last_sample: int) -> Real:
@@ -474,7 +498,8 @@ def _gain_change_db(states: Sequence[ProbeState], window: int, excited: tuple[in
     least = [0.0]
     for item in played:
         common, other = (silent.conj() * item).real @ membership, squared_magnitude(item) @ membership
-        if common.sum() > 0:
+        shared = common.sum()
+        if shared > 0 and shared**2 > MIN_LATE_COHERENCE * alone.sum() * other.sum():
             quotients = [with_error_db(common, alone), with_error_db(other, common)]
             low, high = (
                 pick(db + way * n_errors * error for db, error in quotients) for pick, way in ((min, -1), (max, 1))

@@ -11,13 +11,14 @@ other listeners (`prior`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from measurement.denoise import lag_weight
 from measurement.prior import (
     TAIL_SHARE,
     PathPrior,
@@ -394,6 +395,44 @@ def _driven(
         cross=cross,
         error_power=explained + unexplained_power(pooled),
     )
+
+
+def response_of_blocks(
+    blocks: Iterable[tuple[Real, Real]],
+    *,
+    n_taps: int,
+    window: int = 8192,
+    regularisation: float = REGULARISATION,
+) -> Real:
+    """Estimate a path from recordings of any length, of which one block is in memory at a time.
+
+    Parameters
+    ----------
+    blocks
+        Reference and error signal, real [n]; blocks shorter than a window are left out.
+    n_taps
+        Length of the response.
+    window
+        Samples of the Hann window; windows overlap by half.
+    regularisation
+        Regularisation of the pooled autospectrum over its maximum.
+
+    Returns
+    -------
+    Real
+        Causal impulse response, [n_taps]; zero without a block.
+    """
+    cross: Complex = np.zeros(window // 2 + 1, complex)
+    power: Real = np.zeros(window // 2 + 1)
+    for reference, error in blocks:
+        offsets = range(0, len(reference) - window + 1, window // 2)
+        if offsets:
+            pooled = _pooled([GainTake(0.0, reference, error)], offsets, window, regularisation)
+            cross, power = cross + pooled.cross, power + pooled.reference_power
+    response = _causal_response(cross / np.maximum(power + regularisation * power.max(), _TINY), n_taps)
+    n = min(n_taps, window // 2)  # what is later is mostly noise
+    response[:n] /= lag_weight(window)[:n]
+    return response
 
 
 def unexplained_power(state: ProbeState) -> Real:

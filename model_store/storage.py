@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from model_store.errors import CorruptStore, StoreUnreachable
 
@@ -22,41 +22,6 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 
 PARTIAL_PREFIX = ".partial-"
 STALE_AFTER_S = 3600.0  # a write takes a second or two, so the process that left such a file has ended
-
-
-class Storage(Protocol):
-    """File access of a store."""
-
-    def folders(self) -> list[str]:
-        """List the folders below the root; empty without a root."""
-        ...
-
-    def files(self, folder: str) -> list[str]:
-        """List a folder; empty if it does not exist, CorruptStore if it cannot be read."""
-        ...
-
-    def read(self, place: str) -> bytes | None:
-        """Read a file; None if it does not exist.
-
-        Raises
-        ------
-        CorruptStore
-            It is not a plain file of at most 64 MiB.
-        """
-        ...
-
-    def write(self, place: str, data: bytes) -> None:
-        """Write a file in one step, replacing an existing one; raises OSError."""
-        ...
-
-    def remove(self, place: str) -> None:
-        """Delete a file."""
-        ...
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Exclude other writers, if the storage can."""
-        ...
 
 
 def storage_at(root: Path | str) -> Storage:
@@ -76,14 +41,14 @@ class FolderStorage:
         self._root = root
 
     def folders(self) -> list[str]:
-        """List folders as `Storage.folders`."""
+        """List the folders below the root; empty without a root."""
         if not self._root.is_dir():
             return []
         with os.scandir(self._root) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
     def files(self, folder: str) -> list[str]:
-        """List files as `Storage.files`."""
+        """List a folder; empty if it does not exist, CorruptStore if it cannot be read."""
         place = self._root / folder
         try:
             mode = place.lstat().st_mode
@@ -97,7 +62,13 @@ class FolderStorage:
             raise CorruptStore(folder, reason, "a readable one") from error
 
     def read(self, place: str) -> bytes | None:
-        """Read as `Storage.read`."""
+        """Read a file; None if it does not exist.
+
+        Raises
+        ------
+        CorruptStore
+            It is not a plain file of at most 64 MiB.
+        """
         expected = f"a plain file of at most {MAX_FILE_BYTES} bytes"
         try:
             # O_NONBLOCK: opening a pipe must not wait for a writer.
@@ -118,7 +89,7 @@ class FolderStorage:
             os.close(descriptor)
 
     def write(self, place: str, data: bytes) -> None:
-        """Write as `Storage.write`.
+        """Write a file in one step, replacing an existing one; raises OSError.
 
         A crash leaves the old or the new state: the data is on disk before the rename, and the name before the return.
         """
@@ -141,12 +112,12 @@ class FolderStorage:
         _sync(target.parent)
 
     def remove(self, place: str) -> None:
-        """Delete as `Storage.remove`."""
+        """Delete a file."""
         (self._root / place).unlink()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock as `Storage.locked`: one process at a time."""
+        """Exclude other writers: one process at a time."""
         self._root.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -172,15 +143,15 @@ class ObjectStorage:
         self._fs, self._root = fsspec.core.url_to_fs(url)
 
     def folders(self) -> list[str]:
-        """List folders as `Storage.folders`."""
+        """List folders as `FolderStorage.folders`."""
         return [_last(item["name"]) for item in self._listed("") if item["type"] == "directory"]
 
     def files(self, folder: str) -> list[str]:
-        """List files as `Storage.files`."""
+        """List files as `FolderStorage.files`."""
         return [_last(item["name"]) for item in self._listed(f"/{folder}")]
 
     def read(self, place: str) -> bytes | None:
-        """Read as `Storage.read`."""
+        """Read as `FolderStorage.read`."""
         with _reachable():
             try:
                 size = self._fs.info(f"{self._root}/{place}")["size"]
@@ -192,13 +163,13 @@ class ObjectStorage:
             return data
 
     def write(self, place: str, data: bytes) -> None:
-        """Write as `Storage.write`."""
+        """Write as `FolderStorage.write`."""
         with _reachable():
             self._fs.makedirs(f"{self._root}/{place}".rpartition("/")[0], exist_ok=True)
             self._fs.pipe_file(f"{self._root}/{place}", data)
 
     def remove(self, place: str) -> None:
-        """Delete as `Storage.remove`."""
+        """Delete as `FolderStorage.remove`."""
         with _reachable():
             self._fs.rm_file(f"{self._root}/{place}")
 
@@ -215,6 +186,10 @@ class ObjectStorage:
             except FileNotFoundError:
                 return []
             return listed
+
+
+# File access of a store.
+Storage = FolderStorage | ObjectStorage
 
 
 @contextmanager

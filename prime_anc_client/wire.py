@@ -151,11 +151,6 @@ def takes(given: Sequence[Take | DriveTake]) -> list[dict[str, Any]]:
     ]
 
 
-def encode_takes(given: Sequence[Take | DriveTake], **options: Any) -> bytes:
-    """Encode the request of a calibration; raises ValueError as `takes`."""
-    return encode_request({"sample_rate": RATE_HZ, **options, "takes": takes(given)})
-
-
 def _signals_of(take: Take | DriveTake) -> dict[str, ArrayLike]:
     drive = {"drive": take.drive} if isinstance(take, DriveTake) else {}
     return {"x": take.x, "e": take.e, **drive}

@@ -24,6 +24,7 @@ from service.api.workbench import add_workbench
 from service.engine.engine import Engine, choose_device
 from service.engine.work_share import WorkShare
 from service.observability.metrics import Metrics
+from service.observability.tracing import Tracing
 from service.settings import Settings
 from synthesis.types import Fallback
 
@@ -88,11 +89,14 @@ def create_app(settings: Settings) -> Starlette:
         yield
         await engine.close()
         await asyncio.gather(*(share.close() for share in shares.values()))
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)  # sends the remaining spans
 
     parts = (design, hybrid, calibrate, export, verify, models, open_inference)
     routes = [address for part in parts for address in part.addresses]
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _pass_on})
     app.router.redirect_slashes = False  # a redirect would follow the host of the request's header
+    tracing = _tracing(settings)
     app.state.service = service = Service(
         settings,
         store,
@@ -100,6 +104,7 @@ def create_app(settings: Settings) -> Starlette:
         **shares,
         admission=admission,
         metrics=Metrics(engine, settings.commit),
+        tracing=tracing,
     )
     add_workbench(app)
     add_document(app, settings)
@@ -114,9 +119,23 @@ def create_app(settings: Settings) -> Starlette:
             expose_headers=EXPOSED_HEADERS,
             max_age=86_400,
         )
+    if tracing is not None:
+        tracing.surround(app)
     return app
 
 
 async def _pass_on(request: Request, error: Exception) -> Response:
     """Pass Starlette's refusals to `Front`, which answers all errors."""
     raise error
+
+
+def _tracing(settings: Settings) -> Tracing | None:
+    """Set up tracing for a collector, or for a JSON log, which names traces if OpenTelemetry is installed."""
+    if settings.otlp_endpoint is not None:
+        return Tracing(settings.otlp_endpoint)
+    if settings.log_format == "json":
+        try:
+            return Tracing()
+        except ValueError as error:
+            logger.warning("The log names no traces. %s", error)
+    return None

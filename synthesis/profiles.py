@@ -125,22 +125,6 @@ def settling(profile: RefinementProfile) -> RefinementProfile:
     return replace(on_design_grid(profile), damping=DIRECT_DAMPING, preconditioner="exact")
 
 
-def profile_for_resolution(name: str, n_samples: int) -> str:
-    """Choose `fine` instead of `fast` for paths that the grid of `fast` does not resolve.
-
-    Parameters
-    ----------
-    name
-        Requested profile.
-    n_samples
-        Points that resolve the power of the residual: twice the length of the longer response, the points of a
-        spectrum's grid, or the window of a path estimated from windows. On 8192 points, updates of measured
-        responses of 8192 samples lose 1.5 dB.
-    """
-    profile = PROFILES[name]
-    return profile.finer if profile.finer and n_samples > profile.n_fft else name
-
-
 # Reasons why the updates of an item stopped: indices of VERDICTS.
 BUDGET, CONVERGED, NO_DECREASE = 0, 1, 2
 VERDICTS = ("budget", "converged", "no_decrease")

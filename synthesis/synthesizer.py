@@ -12,7 +12,7 @@ from synthesis.arrays import floored_log, minimum_phase_fir
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import NEPER_PER_DB
-from synthesis.methods import METHODS, STARTS
+from synthesis.methods import STARTS
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST, MAX_UPDATES, PROFILES, RefinementProfile, on_design_grid
@@ -22,8 +22,6 @@ from synthesis.start.generator import Generator
 from synthesis.start.wiener import design_wmmse
 from synthesis.types import DesignOptions
 from synthesis.update import GaussNewtonState, Refinement, refine
-
-__all__ = ["DEFAULT_MAX_GAIN_DB", "METHODS", "PathRatio", "Synthesizer", "extract_features", "synthesize_fir"]
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,7 @@ class Synthesizer(nn.Module):
         Parameters
         ----------
         profile
-            Paths on the design grid no longer show their resolution: see `profiles.profile_for_resolution`.
+            `fine` for paths that the grid of `fast` does not resolve.
         unknown
             Unknown bands, [batch, 31]; the updates are then made on the paths' grid.
         """

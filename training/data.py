@@ -26,6 +26,7 @@ from training.datasets.pandar import read_pandar
 from training.datasets.path_pairs import DatasetError, DatasetKind, PathDataset, fingerprint
 from training.datasets.simulated import simulate_listeners, simulated_ten_path
 from training.datasets.synthetic_noise import AIRPLANE, airplane_noise, synthetic_noise
+from training.datasets.ten_path import is_ten_path, read_ten_path
 from training.measurements import Measurements, learn_prior, priors_of_others
 from training.scoring import TimeDomainScore
 from training.training_set import TrainingSet
@@ -210,7 +211,7 @@ def open_dataset(
     Parameters
     ----------
     kind
-        ``pandar``, ``index`` (a folder is needed), ``ten-path`` (an index; without a folder: a simulated
+        ``pandar``, ``index`` (a folder is needed), ``ten-path`` (recordings, or an index; without a folder: a simulated
         stand-in, labelled by `is_simulated` and its notes) or ``simulated``.
     folder
         Folder of the measurements.
@@ -230,7 +231,7 @@ def open_dataset(
         return simulated_ten_path() if kind == "ten-path" else simulate_listeners(n_listeners, seed=0)
     if kind == "pandar":
         return read_pandar(folder)
-    return read_index(folder, kind)
+    return read_ten_path(Path(folder)) if is_ten_path(Path(folder)) else read_index(folder, kind)
 
 
 def default_n_support(n_listeners: int, dataset: DatasetKind) -> int:

@@ -26,7 +26,7 @@ from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.plausibility import SupportPrior
-from synthesis.profiles import PROFILES, profile_for_resolution
+from synthesis.profiles import PROFILES
 from synthesis.start.generator import Generator
 from synthesis.types import Design, DesignOptions, ModelParameters, Paths, Problem
 from synthesis.update import refine
@@ -109,7 +109,7 @@ class Served:
         """Yield filters as `Designer.filters`."""
         paths = measured_paths(measurements, index)
         for profile, k in (("", 0), *updates):
-            name = profile_for_resolution(profile or "fast", measurements.window)
+            name = resolved_profile(profile or "fast", measurements.window)
             ceiling_db = self.max_gain_db if not k else DEFAULT_MAX_GAIN_DB if profile == "fast" else np.inf
             problem = Problem((paths,), max_gain_db=ceiling_db, controller=self.controller)
             made, controller = self._designed(problem, DesignOptions(self.method, k, name))
@@ -163,7 +163,7 @@ class Designed:
                 taps,
                 psd,
                 n_updates=k - done,
-                profile=PROFILES[profile_for_resolution(profile, measurements.window)],
+                profile=PROFILES[resolved_profile(profile, measurements.window)],
                 max_gain_db=DEFAULT_MAX_GAIN_DB if profile == "fast" else None,
             ).taps
             update_ms = 1e3 * (time.perf_counter() - began) * k / (k - done)
@@ -309,6 +309,12 @@ def progress_line(name: str, every: int = 250) -> ReportUpdate:
     return show
 
 
+def resolved_profile(name: str, window: int) -> str:
+    """Choose `fine` instead of `fast` for paths from windows that the grid of `fast` does not resolve."""
+    profile = PROFILES[name]
+    return profile.finer if profile.finer and window > profile.n_fft else name
+
+
 def measured_paths(measurements: Measurements, index: int) -> Paths:
     """Return a measured pair as a client would send it."""
     estimates = measurements.estimates
@@ -403,7 +409,7 @@ def _hybrid_shared(s: SupportSet) -> Designer:
     parameters, measured = s.worn(), s.measurements
     indices = [n for n in measured.indices(s.listeners) if measured.pairs[n].condition == "original"]
     ears = [Problem((measured_paths(measured, index),)) for index in indices]
-    options = DesignOptions("wmmse", 3, profile_for_resolution("fast", measured.window))
+    options = DesignOptions("wmmse", 3, resolved_profile("fast", measured.window))
     controller, _ = design_for_all(ears, options, Model.on("cpu", parameters))
     return Served(parameters, "wmmse", DEFAULT_MAX_GAIN_DB, controller)
 

@@ -85,32 +85,16 @@ class TrainingSet:
         An item is a mixture with `mixture_probability`, else a measured case; one alpha mixes estimates and
         true paths alike. The calibration is drawn per item.
         """
-        places, alphas = self.draw_items(batch_size, mixture_probability, rng)
-        device = self.primary_estimates.device
-        return self.gather(torch.from_numpy(places).to(device), torch.from_numpy(alphas).to(device))
-
-    def draw_items(
-        self, batch_size: int, mixture_probability: float, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Draw the arguments of `gather` on the host: places int64 [batch, 3], alphas float32 [batch]."""
         items = [self._item(mixture_probability, rng) for _ in range(batch_size)]
-        places = np.array([item[:3] for item in items], dtype=np.int64)
-        return places, np.array([item[3] for item in items], dtype=np.float32)
-
-    def gather(self, places: Tensor, alphas: Tensor) -> tuple[Tensor, Tensor, TruePaths]:
-        """Return the items of a batch, as `draw`; nothing here waits for the host.
-
-        places: calibration, first and second case, [batch, 3]. alphas: weight of the second case, [batch].
-        """
+        device = self.primary_estimates.device
+        places = torch.tensor([item[:3] for item in items], device=device)
+        alphas = torch.tensor([item[3] for item in items], dtype=torch.float32, device=device)[:, None]
         calibration, first, second = places.unbind(-1)
         estimates = [
-            torch.lerp(item[calibration, first], item[calibration, second], alphas[:, None])
+            torch.lerp(item[calibration, first], item[calibration, second], alphas)
             for item in (self.primary_estimates, self.secondary_estimates)
         ]
-        true = [
-            torch.lerp(item[first], item[second], alphas[:, None])
-            for item in (self.true.primary, self.true.secondary)
-        ]
+        true = [torch.lerp(item[first], item[second], alphas) for item in (self.true.primary, self.true.secondary)]
         return estimates[0], estimates[1], TruePaths(*true)
 
     def _item(self, mixture_probability: float, rng: np.random.Generator) -> tuple[int, int, int, float]:

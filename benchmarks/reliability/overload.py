@@ -169,7 +169,8 @@ async def kinds(golden: GoldenCase, port: int) -> dict[str, tuple[bytes, int]]:
     connection.close()
     noise = np.random.default_rng(0).standard_normal(96_000).astype(np.float32)
     off, loudspeaker = (np.convolve(noise, item)[: len(noise)] for item in (primary, 0.35 * secondary))
-    takes = wire.encode_takes([Take(0.0, noise, off), Take(0.35, noise, off - loudspeaker)])
+    takes = wire.takes([Take(0.0, noise, off), Take(0.35, noise, off - loudspeaker)])
+    recordings = wire.encode_request({"sample_rate": wire.RATE_HZ, "takes": takes})
 
     def json_request(path: str, **more: object) -> bytes:
         paths = {name: {"impulse_response": item.tolist()} for name, item in known.items()}
@@ -181,7 +182,7 @@ async def kinds(golden: GoldenCase, port: int) -> dict[str, tuple[bytes, int]]:
         "json": (json_request("/refine?k=3"), 15),
         "evaluate": (json_request("/evaluate", fir=taps.tolist()), 5),
         "export": (json_request("/export", fir=taps.tolist(), target={"n_sections": 4}), 5),
-        "calibrate": (request("POST", "/calibrate", takes, {"Content-Type": "application/x-safetensors"}), 5),
+        "calibrate": (request("POST", "/calibrate", recordings, {"Content-Type": "application/x-safetensors"}), 5),
     }
 
 

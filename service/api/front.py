@@ -28,6 +28,7 @@ from service.engine.types import ClientDisconnected, RefusedJob
 from service.engine.work_share import WorkShare
 from service.errors import HttpProblem, to_problem
 from service.observability.metrics import Metrics
+from service.observability.tracing import Tracing
 from service.settings import Settings
 from synthesis.conventions import STAGES
 from synthesis.types import Design
@@ -75,6 +76,7 @@ class Service:
     verifications: WorkShare
     admission: Admission
     metrics: Metrics
+    tracing: Tracing | None
 
 
 @dataclass(slots=True)
@@ -138,10 +140,12 @@ class Visit:
         content, times_ms, media_type, headers
             Parts of the response.
         designs
-            Designs that it answers, if any; None also excludes its times from metrics.
+            Designs that it answers, if any; None also excludes its times from metrics and trace.
         """
         if designs is not None:
             self.times_ms, self.designs = times_ms, designs
+            if self.service.tracing is not None:
+                self.service.tracing.add_stage_spans(times_ms)
         timing = {"Server-Timing": _server_timing(times_ms)}
         return Response(content, headers=timing | dict(headers or {}), media_type=media_type)
 

@@ -286,50 +286,45 @@ def _item(value: object, handler: Any) -> Any:
         return problem
 
 
-class SynthesisBody(SynthesisItem):
+def _items(kind: type[SynthesisItem]) -> Any:
+    """Return the type of `items`."""
+    item = Annotated[kind, WrapValidator(_item)]  # type: ignore[valid-type]
+    text = (
+        "Several requests, for example both ears, in place of all other fields. Each is validated, designed and "
+        "answered independently."
+    )
+    several = Annotated[list[item], Field(min_length=1, max_length=MAX_ITEMS)]
+    return Annotated[Absent[several], Field(description=text)]  # type: ignore[misc]
+
+
+class OneOrItems(CommonBody):
+    """One request, or several in `items`."""
+
+    sample_rate: RateField = 0
+    """Hz. Required but with `items`, each of which has its own."""
+    items: Any = None
+
+    def check(self) -> None:
+        """Check the fields of one request; those of items have been checked item by item."""
+        if self.items is None:
+            if not self.sample_rate:
+                raise HttpProblem("missing-field", "sample_rate: the field is missing; send it", "sample_rate")
+            super().check()
+        elif others := self.model_fields_set - {"items"}:
+            name = min(others)
+            raise HttpProblem("unknown-field", f"{name}: not allowed beside items; put it into every item", name)
+
+
+class SynthesisBody(OneOrItems, SynthesisItem):
     """Body of `/synthesize`: one request, or several in `items`."""
 
-    sample_rate: RateField = 0
-    """Hz. Required but with `items`, each of which has its own."""
-    items: Absent[
-        Annotated[list[Annotated[SynthesisItem, WrapValidator(_item)]], Field(min_length=1, max_length=MAX_ITEMS)]
-    ] = None
-    """Several requests, for example both ears, in place of all other fields. Each is validated, designed and
-    answered independently."""
-
-    def check(self) -> None:
-        """Check the other fields; a body with items has been checked item by item."""
-        _check_outer(self)
-        if self.items is None:
-            super().check()
+    items: _items(SynthesisItem) = None  # type: ignore[valid-type]
 
 
-class DesignBody(DesignItem):
+class DesignBody(OneOrItems, DesignItem):
     """Body of `/refine`: one request, or several in `items`."""
 
-    sample_rate: RateField = 0
-    """Hz. Required but with `items`, each of which has its own."""
-    items: Absent[
-        Annotated[list[Annotated[DesignItem, WrapValidator(_item)]], Field(min_length=1, max_length=MAX_ITEMS)]
-    ] = None
-    """Several requests, for example both ears, in place of all other fields. Each is validated, designed and
-    answered independently."""
-
-    def check(self) -> None:
-        """Check the other fields; a body with items has been checked item by item."""
-        _check_outer(self)
-        if self.items is None:
-            super().check()
-
-
-def _check_outer(body: SynthesisBody | DesignBody) -> None:
-    """Refuse fields beside `items`, and one request without a rate."""
-    if body.items is None:
-        if not body.sample_rate:
-            raise HttpProblem("missing-field", "sample_rate: the field is missing; send it", "sample_rate")
-    elif others := body.model_fields_set - {"items"}:
-        name = min(others)
-        raise HttpProblem("unknown-field", f"{name}: not allowed beside items; put it into every item", name)
+    items: _items(DesignItem) = None  # type: ignore[valid-type]
 
 
 class ExportedFilter(StrictModel):

@@ -1,1 +1,1 @@
-"""Metrics and the log."""
+"""Metrics, traces and the log's format."""

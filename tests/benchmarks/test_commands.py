@@ -61,12 +61,6 @@ def test_train(tmp_path: Path) -> None:
     assert row["seconds_per_model"] == pytest.approx(expected, rel=1e-3)
 
 
-def test_trace(tmp_path: Path) -> None:
-    none, one = rows_of("trace", tmp_path)
-    assert (none["k"], one["k"]) == (0, 1)
-    assert one["count"] > none["count"] > 50
-
-
 def test_mistake_in_options_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["core", "--quick", "--device", "cpu", "--data", str(tmp_path / "nowhere")]) == 2
     assert "nowhere" in capsys.readouterr().err

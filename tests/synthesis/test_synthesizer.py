@@ -7,11 +7,12 @@ import torch
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
+from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST
 from synthesis.start.fir_wiener import drive_ceiling, starting_weight
 from synthesis.start.generator import Generator
-from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, Synthesizer
+from synthesis.synthesizer import Synthesizer
 from synthesis.tap_objective import TapObjective
 from tests.oracles import fir_wiener as fir_wiener_oracle
 from tests.oracles import minimum_phase as minimum_phase_oracle

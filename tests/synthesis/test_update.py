@@ -11,7 +11,7 @@ import torch
 from synthesis import update
 from synthesis.arrays import minimum_phase_fir
 from synthesis.paths import AcousticPaths
-from synthesis.profiles import FAST, FINE, PAPER, VERDICTS, RefinementProfile, profile_for_resolution
+from synthesis.profiles import FAST, FINE, PAPER, VERDICTS, RefinementProfile
 from synthesis.start.features import log_base_magnitude, regularised_ratio
 from synthesis.tap_objective import TapObjective
 from synthesis.toeplitz import Solution, solve_toeplitz
@@ -84,13 +84,6 @@ def value(objective: TapObjective, paths: AcousticPaths, taps: torch.Tensor) -> 
     """J of taps."""
     response = torch.fft.rfft(taps, n=paths.n_fft)
     return objective.value(objective.band_power(paths.primary - paths.secondary * response), response)
-
-
-def test_long_paths_use_fine_profile() -> None:
-    assert [profile_for_resolution("fast", n) for n in (1, 8192, 8193, 65_536)] == ["fast", "fast", "fine", "fine"]
-    assert [profile_for_resolution(name, n) for name in ("fine", "paper") for n in (1, 65_536)] == ["fine"] * 2 + [
-        "paper"
-    ] * 2
 
 
 def test_the_objective_is_the_twins(grid_case: Case, profile: RefinementProfile) -> None:

@@ -21,7 +21,7 @@ from training.config import Configuration
 from training.data import Data, open_data
 from training.datasets.noise import simulated_noise
 from training.experiment import Task, list_tasks, run_task, score_method, support_of
-from training.methods import GROUPS, METHODS, Designed, Served, chosen_methods, measured_paths
+from training.methods import GROUPS, METHODS, Designed, Served, chosen_methods, measured_paths, resolved_profile
 from training.rows import RunFolder, by_split, read_rows
 from training.run_splits import main, parse
 from training.scoring import TimeDomainScore
@@ -269,3 +269,8 @@ def test_protocol_by_recording_holds_out_both(monkeypatch, tmp_path, capsys):
     assert len(rows) == 2 * 8 * 2 * 4
     (version,) = ModelStore(tmp_path / "store", include_bundled=False).list()
     assert version.name == "simulated-by-recording-prime-log-split00-seed0"
+
+
+def test_long_windows_use_fine_profile():
+    assert [resolved_profile("fast", n) for n in (1, 8192, 8193)] == ["fast", "fast", "fine"]
+    assert [resolved_profile(name, 65_536) for name in ("fine", "paper")] == ["fine", "paper"]

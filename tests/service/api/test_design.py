@@ -11,8 +11,9 @@ import torch
 
 from prime_anc_client import wire
 from synthesis.conventions import STAGES
+from synthesis.methods import METHODS
 from synthesis.paths import AcousticPaths
-from synthesis.synthesizer import METHODS, Synthesizer
+from synthesis.synthesizer import Synthesizer
 from synthesis.types import Paths
 from tests.service.bodies import as_base64, as_lists, as_responses, spectra
 

@@ -1,8 +1,6 @@
 import logging
 
-import orjson
-
-from service.observability.log import PER_S, JsonFormatter, TracebackLimit
+from service.observability.traceback_limit import PER_S, TracebackLimit
 
 
 def record() -> logging.LogRecord:
@@ -22,9 +20,3 @@ def test_tracebacks_are_limited_per_minute() -> None:
     later = record()
     assert limit.filter(later)
     assert later.exc_info is not None
-
-
-def test_json_log_states_error() -> None:
-    line = orjson.loads(JsonFormatter().format(record()))
-    assert (line["level"], line["logger"], line["message"]) == ("error", "service", "failed")
-    assert "ValueError: wrong" in line["error"]

@@ -1,32 +1,13 @@
-"""The log: lines of JSON, and a limit on tracebacks, with which a client might otherwise fill it."""
+"""Limit tracebacks in the log, which a client might otherwise fill."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
 from time import monotonic
 
-import orjson
-
 PER_S = 60.0
-
-
-class JsonFormatter(logging.Formatter):
-    """Formats a record as one line of JSON: time, level, logger, message, and error, if any."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
-        line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
-        return orjson.dumps(line).decode()
 
 
 class TracebackLimit(logging.Filter):
