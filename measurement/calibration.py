@@ -509,12 +509,16 @@ def _gain_change_db(states: Sequence[ProbeState], window: int, excited: tuple[in
 
 
 def with_error_db(numerator: Real, denominator: Real) -> tuple[float, float]:
-    """Compute the level of a quotient of sums over bands, and its standard error by the jackknife."""
-    whole = numerator.sum() / max(denominator.sum(), _TINY)
-    left = (numerator.sum() - numerator) / np.maximum(denominator.sum() - denominator, _TINY)
-    levels = _level_db(np.square(left.clip(0)))
-    spread = float(levels.std() * np.sqrt(len(levels) - 1))
-    return float(_level_db(whole**2)), spread
+    """Compute the level of a quotient of sums over bands, and its standard error by the jackknife.
+
+    The error is infinite where one band makes the whole denominator.
+    """
+    level_db = float(_level_db((numerator.sum() / max(denominator.sum(), _TINY)) ** 2))
+    others = denominator.sum() - denominator
+    if others.min() <= 0:
+        return level_db, np.inf
+    levels = _level_db(np.square(((numerator.sum() - numerator) / others).clip(0)))
+    return level_db, float(levels.std() * np.sqrt(len(levels) - 1))
 
 
 def _silent_share(signal: Real) -> float:
