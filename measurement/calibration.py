@@ -92,7 +92,7 @@ _LATE = slice(SECONDARY_TAPS, WINDOW * 7 // 8)
 
 # Least coherence of that sound in two states: ears with white noise have 0.98 at 30 dB of SNR; where a loudspeaker's
 # sound outlasts the noise's, what they share by chance resembles a gain.
-MIN_LATE_COHERENCE = 0.5
+MIN_LATE_COHERENCE = 0.6
 
 # Standard error of a median of n values over their median absolute deviation, times the root of n; and the number of
 # standard errors to subtract from any figure.
@@ -278,9 +278,8 @@ def calibrate(
     if tail is not None:
         uncertainty = _uncertainty(estimate, tail, (primary_power, secondary_power), prior, cut.length)
         if prior is None:
-            is_unknown = (uncertainty >= MOSTLY_UNKNOWN).any(0)
-            is_unknown[len(excited) :] = True
-            uncertainty[:, is_unknown] = UNKNOWN_UNCERTAINTY
+            uncertainty[:, len(excited) :] = UNKNOWN_UNCERTAINTY
+            uncertainty[:, (uncertainty >= MOSTLY_UNKNOWN).any(0)] = UNKNOWN_UNCERTAINTY
     calibration = Calibration(
         measured=measured,
         estimate=estimate,
