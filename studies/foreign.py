@@ -22,10 +22,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
-from measurement.calibration import calibrate
+from measurement.calibration import Calibration, calibrate
+from measurement.checks import judge
 from model_store.store import BUNDLED_ROOT, ModelStore
-from studies import problem
-from studies.mistakes import record
+from studies import problem, record
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.design import design
@@ -54,12 +54,12 @@ BEHIND_DB, OPTIMISTIC_DB, LOUDER_DB, TOLD_DB = 0.3, 3.0, 1.0, 0.2
 
 
 def systems(
-    n_simulated: int, foreign: Path | None, data: Path | None
+    n_simulated: int, seed: int, foreign: Path | None, data: Path | None
 ) -> Iterator[tuple[str, str, Float64, Float64]]:
     """Yield kind, name and both paths of all systems."""
     for n in range(n_simulated):
-        system = simulate_system(n)
-        yield system.kind, f"{system.kind} {n}", system.primary, system.secondary
+        system = simulate_system(n, seed)
+        yield system.kind, f"{system.kind} {n}, seed {seed}", system.primary, system.secondary
     for file in sorted(foreign.glob("*.npz")) if foreign else []:
         held = np.load(file)
         ratio = Fraction(SAMPLE_RATE_HZ, int(held.get("sample_rate", 44_100)))
@@ -83,8 +83,10 @@ def rows_of(kind: str, name: str, primary: Float64, secondary: Float64) -> list[
     }
     case: Row = {"kind": kind, "system": name}
     rows = [case | {"way": "sent", "k": k} | compared | scored(paths, item) for k, item in made.items()]
-    measured = design(calibrated(name, primary, secondary), options(3), MODEL, Fallback())
-    return [*rows, case | {"way": "calibrated", "k": 3} | scored(paths, measured)]
+    found = calibrated(name, primary, secondary)
+    measured = design(as_sent(found), options(3), MODEL, Fallback())
+    codes = " ".join(reason.code for reason in judge(found, None).reasons)
+    return [*rows, case | {"way": "calibrated", "k": 3, "codes": codes} | scored(paths, measured)]
 
 
 def options(k: int) -> DesignOptions:
@@ -92,11 +94,15 @@ def options(k: int) -> DesignOptions:
     return DesignOptions("prime", k, FAST.name)
 
 
-def calibrated(name: str, primary: Float64, secondary: Float64) -> Problem:
-    """Measure a system and pose its problem with all of `/calibrate`'s answer."""
+def calibrated(name: str, primary: Float64, secondary: Float64) -> Calibration:
+    """Measure a system."""
     seed = zlib.crc32(name.encode())
     takes = record(white_noise(1)[None, : 4 * SAMPLE_RATE_HZ], (primary, secondary), SNRS_DB[seed % 3], [seed])
-    found = calibrate(takes)
+    return calibrate(takes)
+
+
+def as_sent(found: Calibration) -> Problem:
+    """Pose a problem with all of `/calibrate`'s answer."""
     assert found.uncertainty is not None  # the probe repeats
     given = (found.estimate.primary, found.secondary, found.estimate.coherence, found.uncertainty)
     *measured, uncertainty = (item.astype(np.float32) for item in given)
@@ -157,11 +163,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="CSV file of the rows")
     parser.add_argument("--n", type=int, default=200, help="simulated systems")
+    parser.add_argument("--seed", type=int, default=0, help="of the simulated systems")
     parser.add_argument("--foreign", type=Path, help="folder of measured pairs (default: none)")
     parser.add_argument("--data", type=Path, help="any level of the PANDAR database (default: no dummy head)")
     request = parser.parse_args(arguments)
     rows = pd.read_csv(request.out) if request.out.exists() else pd.DataFrame({"system": []})
-    for kind, name, *paths in systems(request.n, request.foreign, request.data):
+    for kind, name, *paths in systems(request.n, request.seed, request.foreign, request.data):
         if name not in set(rows.system):
             rows = pd.concat([rows, pd.DataFrame(rows_of(kind, name, *paths))], ignore_index=True).round(3)
             rows.to_csv(request.out, index=False)

@@ -22,8 +22,8 @@ from measurement.checks import judge
 from measurement.device import TRAINED_LISTENERS, ListenerEar
 from model_store.devices import Devices
 from model_store.store import ModelStore
-from studies import problem, run
-from studies.mistakes import Real, Row, probe_signals, record
+from studies import problem, record, run
+from studies.mistakes import Real, Row, probe_signals
 from synthesis.design import design, predict_all
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.model import Model

@@ -20,8 +20,7 @@ from joblib import Parallel, delayed
 
 from measurement.calibration import Calibration, calibrate
 from measurement.prior import PathPrior
-from studies import problem, run
-from studies.mistakes import record
+from studies import problem, record, run
 from synthesis.bands import NR_BANDS, columns, nominal_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.design import design, predict_all

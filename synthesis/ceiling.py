@@ -13,7 +13,6 @@ from synthesis.errors import check_interruption
 from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
 from synthesis.joint_prediction import predict_joint
 from synthesis.loop import with_margins, worst_loop
-from synthesis.profiles import FAST, FINE
 from synthesis.types import Backend, Float32, Loop, Problem
 from synthesis.unknown import lowest_quiet_db
 
@@ -48,7 +47,7 @@ def loop_of_all(problem: Problem, taps: Float32, loss_db: float = 0.0) -> Loop |
     return worst_loop(found, loss_db) if found else None
 
 
-def limit(posed: Problem, taps: Float32, profile: str, core: CpuBackend, *, exceeds: bool) -> Float32:
+def limit(posed: Problem, taps: Float32, core: CpuBackend, *, exceeds: bool) -> Float32:
     """Find the best filter below the ceiling that keeps unknown bands quiet, theory (18), and the loop's margins.
 
     Parameters
@@ -57,8 +56,6 @@ def limit(posed: Problem, taps: Float32, profile: str, core: CpuBackend, *, exce
         Problem with its ceiling.
     taps
         Filter designed under a loose ceiling, with the margins of the loop.
-    profile
-        Profile of the design.
     core
         Finds the filters.
     exceeds
@@ -70,9 +67,8 @@ def limit(posed: Problem, taps: Float32, profile: str, core: CpuBackend, *, exce
         Taps, [2048].
     """
     limit_db = ceiling_db(posed.max_gain_db, DESIGN_N_FFT)
-    profile = FINE.name if profile == FINE.name else FAST.name
     if exceeds:
-        taps = core.limit_gain(posed, taps, limit_db, profile)
+        taps = core.limit_gain(posed, taps, limit_db)
     for _ in range(QUIET_ROUNDS):
         check_interruption()
         if (louder_db := lowest_quiet_db(posed, taps)) is None:
@@ -80,7 +76,7 @@ def limit(posed: Problem, taps: Float32, profile: str, core: CpuBackend, *, exce
         gain_db = 20 * np.log10(np.maximum(np.abs(np.fft.rfft(taps, DESIGN_N_FFT)), _TINY))
         lowered_db = gain_db[np.isfinite(louder_db)].max() - QUIET_STEP_DB
         limit_db = np.minimum(limit_db, np.maximum(louder_db, lowered_db))
-        taps = core.limit_gain(posed, taps, limit_db, profile)
+        taps = core.limit_gain(posed, taps, limit_db)
     for _ in range(QUIET_HALVINGS):
         if lowest_quiet_db(posed, taps) is None:
             break

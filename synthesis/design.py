@@ -446,7 +446,7 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     if exceeds and isinstance(posed.max_gain_db, GainCurve):
         exceeds = excess_db(taps, ceiling_db(posed.max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB
     if exceeds or (prediction.unknown_bands and lowest_quiet_db(posed, taps) is not None):
-        return _limited(posed, made, options.profile, model, exceeds)
+        return _limited(posed, made, model, exceeds)
     return made
 
 
@@ -480,10 +480,10 @@ def _with_left_out(posed: Problem, whole: Prediction, options: DesignOptions, mo
     return replace(whole, conditions=tuple(conditions))
 
 
-def _limited(posed: Problem, loose: Design, profile: str, model: Model, exceeds: bool) -> Design:
+def _limited(posed: Problem, loose: Design, model: Model, exceeds: bool) -> Design:
     """Keep a design below its ceiling and unknown bands quiet, with the cost and time; exceeds: it is above it."""
     began = perf_counter()
-    taps, loop = limit(posed, loose.taps, profile, model.core, exceeds=exceeds), loose.loop
+    taps, loop = limit(posed, loose.taps, model.core, exceeds=exceeds), loose.loop
     if loop is not None:
         loop = loop_of_all(posed, taps, loop.loss_db)
     prediction = predict_joint(posed, taps, model.backend)

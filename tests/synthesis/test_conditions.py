@@ -42,9 +42,9 @@ BACKENDS: dict[str, Callable[[], Model]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["cpu", "reference"])
-def model(request: pytest.FixtureRequest) -> Model:
-    return BACKENDS[request.param]()
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return BACKENDS["cpu"]()
 
 
 def several(n: int, **changes: object) -> Problem:

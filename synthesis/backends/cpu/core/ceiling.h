@@ -16,8 +16,8 @@
 
 #include "update.h"
 
-#define CEILING_ROUNDS 12      /* at least; the rounds end where no more than SMALL_EXCESS is left above the ceiling */
-#define MAX_CEILING_ROUNDS 32
+#define CEILING_ROUNDS 24      /* at least; the rounds end where no more than SMALL_EXCESS is left above the ceiling */
+#define MAX_CEILING_ROUNDS 64
 #define SMALL_EXCESS 1.0351422f /* 0.3 dB */
 #define CEILING_ITERATIONS 3   /* of the conjugate gradients in a round */
 #define CEILING_BENDS 4
