@@ -252,7 +252,7 @@ def test_silent_replica_is_skipped(replicas: list[ServiceProcess], port: int) ->
 def test_too_large_body_gets_service_problem(port: int) -> None:
     problem = HttpProblem("too-large", "")
     limits = {name: Settings.model_fields[name].default for name in ("max_body_bytes", "max_calibration_bytes")}
-    for path, n_bytes in zip(("/refine", "/calibrate"), (limit + 1 for limit in limits.values()), strict=True):
+    for path, n_bytes in zip(("/refine", "/v1/calibrate"), (limit + 1 for limit in limits.values()), strict=True):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.putrequest("POST", path)
         connection.putheader("Content-Length", str(n_bytes))
@@ -304,6 +304,8 @@ def test_upgrade_offers_and_chunks_are_served(port: int) -> None:
 def test_operator_endpoints_are_not_passed_on(port: int) -> None:
     for method, path, status in (
         ("GET", "/metrics", 404),
+        ("GET", "/v1/metrics", 404),
+        ("POST", "/v1/models/reload", 404),
         ("POST", "/models/reload", 404),
         ("POST", "/models/generic/load", 404),
         ("POST", "/models/generic/unload", 404),
