@@ -86,7 +86,7 @@ def comparison(found: Mapping[str, Any]) -> None:
 def loop(found: Mapping[str, Any] | None) -> None:
     """Print the loop, if there is one, on all plants."""
     if found is not None:
-        click.echo(f"loop: {loop_text(found)}")
+        click.echo(f"loop{', worst of all plants at +-3 dB' if 'conditions' in found else ''}: {loop_text(found)}")
         for item in found.get("conditions", ()):
             click.echo(f"  {item['label']}: {loop_text(item)}")
 

@@ -242,14 +242,13 @@ def calibrate(
         PlayedTake(*(signal.astype(np.float64) for signal in (drive.drive, drive.reference, drive.error)))
         for drive in drives
     ]
-    states = probe_states(
-        exact,
-        window=cut.length,
-        n_offsets=cut.n,
-        first_sample=cut.first,
-        last_sample=shortest,
-        drives=exact_drives,
-    )
+    placed = {
+        "window": cut.length,
+        "n_offsets": cut.n,
+        "first_sample": cut.first,
+        "last_sample": shortest,
+    }
+    states = probe_states(exact, drives=exact_drives, **placed)
     measured = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS)
     _check_estimate(measured)
     noise, scored = measured.secondary_noise, columns(AMP_BANDS)
@@ -308,7 +307,7 @@ def calibrate(
         n_frames=min(state.n_frames for state in states),
         is_excited=np.isin(AMP_BANDS, excited),
         uncertainty=uncertainty,
-        feedback=_feedback(exact_drives, cut, shortest) if drives else None,
+        feedback=feedback_response(exact_drives, n_taps=SECONDARY_TAPS, **placed) if drives else None,
     )
     return _checked(calibration)
 
@@ -349,17 +348,6 @@ def _uncertainty(
         missing = missing_power(estimate.primary, tail, window)
     unknown = np.asarray(estimate.secondary_variance) @ membership * (1 if prior is None else SECONDARY_SHARE)
     return np.stack((missing / primary, unknown / secondary)).clip(0, MAX_UNCERTAINTY)
-
-
-def _feedback(drives: Sequence[PlayedTake], cut: Windows, last_sample: int) -> Real:
-    return feedback_response(
-        drives,
-        window=cut.length,
-        n_offsets=cut.n,
-        first_sample=cut.first,
-        last_sample=last_sample,
-        n_taps=SECONDARY_TAPS,
-    )
 
 
 def clipped_share(signal: Real) -> float:
