@@ -11,12 +11,10 @@ __all__ = ["controller", "ear", "taps"]
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize(
-    ("gain", "code", "name"),
-    [(1.0, None, None), (1.25, "controller_level_off", None), (0.0, "controller_off", "worn")],
-)
-async def test_controller_is_verified(app, client, ear, taps, controller, gain, code, name):
+@pytest.mark.parametrize("name", [None, "worn"])
+async def test_controller_is_verified(app, client, ear, taps, controller, name):
     """A published one, too, by its name."""
+    gain = 1.25
     body = {name: path.astype(np.float32) for name, path in zip(("primary", "secondary"), ear, strict=True)}
     sections = controller.sections
     running = {"sos": sections.rows.tolist(), "sample_rate": 48_000.0, "latency_us": 1e6 * controller.latency_s}
@@ -31,9 +29,6 @@ async def test_controller_is_verified(app, client, ear, taps, controller, gain, 
     found = answer.json()
     assert answer.status_code == 200, found
     codes = [item["code"] for item in found["diagnosis"]]
-    assert [item for item in codes if item.startswith("controller")] == ([code] if code else [])
-    if code is None:
-        assert abs(found["deviation_db"]) < 1
-    if gain:
-        trimmed = np.array(found["trim"]["controller"]["sos"])
-        assert trimmed[0, 0] * gain == pytest.approx(sections.rows[0, 0], rel=0.1)
+    assert [item for item in codes if item.startswith("controller")] == ["controller_level_off"]
+    trimmed = np.array(found["trim"]["controller"]["sos"])
+    assert trimmed[0, 0] * gain == pytest.approx(sections.rows[0, 0], rel=0.1)
