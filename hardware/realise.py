@@ -39,7 +39,6 @@ DEFAULT_SECTIONS = 8
 # Values from -2 to 2 in float32: sections at high rates need coefficients that are rounded jointly.
 FLOAT32_WORDS = NumberFormat(2, 23)
 
-
 Denominator = Literal["subtracted", "added"]
 # Signs of b0, b1, b2, a1, a2 in the hardware's memory.
 HELD_SIGNS = {"subtracted": np.array([1, 1, 1, 1, 1]), "added": np.array([1, 1, 1, -1, -1])}
@@ -128,7 +127,8 @@ def realise(
     target
         Form and number format.
     taps
-        Existing filter at 48 kHz; kept if the target has as many taps and that rate, else the first weights' source.
+        Existing filter at 48 kHz; kept if the target has as many taps and that rate. Other taps are designed with first
+        weights from what it leaves; sections do not use it.
     max_gain_db
         Ceiling on |W|.
 

@@ -69,8 +69,9 @@ SECONDARY_SHARE = 0.7
 # Limit on unknown over known power of a band: where the probe has no energy, the quotients have no meaning.
 MAX_UNCERTAINTY = 1.0
 
-# Uncertainty of bands that the probe does not excite, and of those in which, without a prior, so much of a path is
-# unknown: half of the filters that made a band louder by 1 to 3 dB unsaid, on 7 of 160 other devices, did so there.
+# Without a prior, uncertainty of bands that the probe does not excite, and of those in which at least MOSTLY_UNKNOWN of
+# a path is unknown: filters that made a band louder by 1 to 3 dB unsaid, on 7 of 160 other devices, did so half of the
+# time in such a band.
 UNKNOWN_UNCERTAINTY, MOSTLY_UNKNOWN = 2.0, 0.5
 
 PRIMARY_TAPS, SECONDARY_TAPS = 8192, 2048
@@ -95,9 +96,11 @@ _LATE = slice(SECONDARY_TAPS, WINDOW * 7 // 8)
 MIN_LATE_COHERENCE = 0.6
 
 # Standard error of a median of n values over their median absolute deviation, times the root of n; and the number of
-# standard errors to subtract from any figure.
+# standard errors that are subtracted from `distortion_db`.
 MEDIAN_ERROR, N_ERRORS = 1.2533 * 1.4826, 2.0
 
+# `clipped_share`: relative distance from the extreme within which samples are at it; share of a sine's samples there;
+# deviation of the RMS over the peak from a sine's.
 _EQUAL = 1e-6
 _SHARE_OF_SINE = 0.01
 _SINE_TOLERANCE = 0.02
@@ -128,7 +131,7 @@ class Calibration:
     estimate: PathEstimate
     # Secondary path of `estimate`, without its noise (`denoise`).
     secondary: Real
-    # Coherence of x and e per band, [23].
+    # Coherence of x and e in the silent state per band, [23].
     coherence: Real
     # -10 log10(1 - coherence) per band, [23].
     noise_reduction_ceiling_db: Real
@@ -179,9 +182,7 @@ class Calibration:
 
 
 def plan_windows(n_samples: int, n_windows: int = MAX_N_WINDOWS) -> Windows:
-    """Place at most n_windows windows of 8192 samples after the first 8192, overlapping by at most half; shorter ones
-    in short takes.
-    """
+    """Place up to n_windows half-overlapping windows of 8192 samples from sample 8192 on; in short takes shorter."""
     length = min(WINDOW, 1 << ((n_samples // 3).bit_length() - 1))
     room = n_samples - 2 * length
     return Windows(length, length, min(n_windows, 1 + 2 * room // length))
@@ -229,10 +230,7 @@ def calibrate(
     InvalidOption
         A state is missing.
     """
-    recorded = {f"take {n}, {name}": item for n, take in enumerate(takes) for name, item in _microphones(take)}
-    played = {f"drive {n}, drive": take.drive for n, take in enumerate(drives)}
-    driven = {f"drive {n}, {name}": item for n, take in enumerate(drives) for name, item in _microphones(take)}
-    _check(recorded | played | driven)
+    quality = _signal_quality(takes, drives, clipped_shares)
     errors = [*(take.error for take in takes), *(drive.error for drive in drives)]
     n_takes, shortest = len(takes) + len(drives), min(error.shape[-1] for error in errors)
     cut = windows or plan_windows(shortest, n_windows or max(MAX_TOTAL_WINDOWS // n_takes, 1))
@@ -249,36 +247,35 @@ def calibrate(
         "first_sample": cut.first,
         "last_sample": shortest,
     }
+
+    # The paths: as measured, then under the prior or by `restore`, without the secondary path's noise.
     states = probe_states(exact, drives=exact_drives, **placed)
     measured = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS)
     _check_estimate(measured)
-    noise, scored = measured.secondary_noise, columns(AMP_BANDS)
-    excited = WIDE_BANDS[: n_excited_bands(states[0].reference_power)]
-    unexplained = _band_uncertainty(states, measured)[scored]
-    share, where = max(
-        (max(clipped_share(signal), clipped_shares.get(name, 0.0)), name)
-        for name, signal in (recorded | driven).items()
-    )
-    probes = {name: signal for name, signal in recorded.items() if name.endswith("x")} | played
-    silent_share, silent_in = max((_silent_share(signal), name) for name, signal in probes.items())
-    padded_secondary = np.pad(measured.secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
-    primary_delay, secondary_delay = delay_samples(np.stack((measured.primary, padded_secondary)))
     estimate, prior = _under_prior(measured, states, prior, support)
     estimate, secondary, noise_left = (
         _restored(measured, states) if prior is None else _denoised(estimate, cut.length)
     )
-    secondary_power = np.maximum(_band_powers(secondary), _TINY)
+
+    # What is unknown of them: noise, and the tail beyond the windows.
+    scored, membership = columns(AMP_BANDS), band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    excited = WIDE_BANDS[: n_excited_bands(states[0].reference_power)]
+    primary_power, secondary_power = (
+        np.maximum(_band_powers(path), _TINY) for path in (estimate.primary, secondary)
+    )
+    unexplained = _unexplained_share(states, measured)[scored]
     tail = _tail_power(exact, states, cut, shortest)
-    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    primary_power = np.maximum(_band_powers(estimate.primary), _TINY)
     tail_share = (unexplained if tail is None else (tail / primary_power)[scored]).clip(0, 1)
     primary_noise = unexplained if tail is None else np.maximum(unexplained - tail_share, 0)
     uncertainty = None
     if tail is not None:
-        uncertainty = _uncertainty(estimate, tail, (primary_power, secondary_power), prior, cut.length)
-        if prior is None:
-            uncertainty[:, len(excited) :] = UNKNOWN_UNCERTAINTY
-            uncertainty[:, (uncertainty >= MOSTLY_UNKNOWN).any(0)] = UNKNOWN_UNCERTAINTY
+        powers = primary_power, secondary_power
+        uncertainty = _uncertainty(estimate, tail, powers, prior, cut.length, len(excited))
+
+    # Figures for the verdict.
+    padded_secondary = np.pad(measured.secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
+    primary_delay, secondary_delay = delay_samples(np.stack((measured.primary, padded_secondary)))
+    noise = measured.secondary_noise
     calibration = Calibration(
         measured=measured,
         estimate=estimate,
@@ -286,8 +283,7 @@ def calibrate(
         coherence=1 / (1 + unexplained),
         noise_reduction_ceiling_db=_level_db(1 + 1 / np.maximum(unexplained, 1e-12)),
         secondary_snr_db=_secondary_snr_db(measured.secondary, noise),
-        clipped_share=share,
-        clipped_in=where,
+        **quality._asdict(),
         lead_samples=float(primary_delay - secondary_delay),
         secondary_peak_samples=_peak_samples(secondary_transfer(states)),
         tail_db=_tail_db(measured.secondary, noise, excited),
@@ -300,8 +296,6 @@ def calibrate(
         gain_change_db=_gain_change_db(
             states[: -1 if drives else None], cut.length, excited, repeats=tail is not None
         ),
-        silent_share=silent_share,
-        silent_in=silent_in,
         acausal_shares=_acausal_shares(states[0]),
         distortion_db=_distortion_db(states, excited),
         hum_hz=find_hum(exact),
@@ -312,6 +306,32 @@ def calibrate(
         feedback=feedback_response(exact_drives, n_taps=SECONDARY_TAPS, **placed) if drives else None,
     )
     return _checked(calibration)
+
+
+class _SignalQuality(NamedTuple):
+    """Figures of a `Calibration` that show faults of single signals."""
+
+    clipped_share: float
+    clipped_in: str
+    silent_share: float
+    silent_in: str
+
+
+def _signal_quality(
+    takes: Sequence[GainTake], drives: Sequence[PlayedTake], clipped_shares: Mapping[str, float]
+) -> _SignalQuality:
+    """Refuse unusable signals, and find the one most clipped and the probe most silent."""
+    recorded = {f"take {n}, {name}": item for n, take in enumerate(takes) for name, item in _microphones(take)}
+    played = {f"drive {n}, drive": take.drive for n, take in enumerate(drives)}
+    driven = {f"drive {n}, {name}": item for n, take in enumerate(drives) for name, item in _microphones(take)}
+    _check_signals(recorded | played | driven)
+    clipped = max(
+        (max(clipped_share(signal), clipped_shares.get(name, 0.0)), name)
+        for name, signal in (recorded | driven).items()
+    )
+    probes = {name: signal for name, signal in recorded.items() if name.endswith("x")} | played
+    silent = max((_silent_share(signal), name) for name, signal in probes.items())
+    return _SignalQuality(*clipped, *silent)
 
 
 def _under_prior(
@@ -329,9 +349,14 @@ def _under_prior(
 
 
 def _uncertainty(
-    estimate: PathEstimate, tail: Real, powers: tuple[Real, Real], prior: PathPrior | None, window: int
+    estimate: PathEstimate,
+    tail: Real,
+    powers: tuple[Real, Real],
+    prior: PathPrior | None,
+    window: int,
+    n_excited: int,
 ) -> Real:
-    """Compute unknown over known power of both paths, [2, 31], of a probe that repeats.
+    """Compute `Calibration.uncertainty` of a probe that repeats.
 
     Parameters
     ----------
@@ -339,6 +364,8 @@ def _uncertainty(
         From `_tail_power`.
     powers
         Power of the primary and the secondary path per band.
+    n_excited
+        Bands, from 20 Hz on, that the probe excites.
     """
     membership, (primary, secondary) = band_membership(WIDE_BANDS, DESIGN_N_FFT), powers
     missing: Real
@@ -349,7 +376,11 @@ def _uncertainty(
     else:
         missing = missing_power(estimate.primary, tail, window)
     unknown = np.asarray(estimate.secondary_variance) @ membership * (1 if prior is None else SECONDARY_SHARE)
-    return np.stack((missing / primary, unknown / secondary)).clip(0, MAX_UNCERTAINTY)
+    uncertainty = np.stack((missing / primary, unknown / secondary)).clip(0, MAX_UNCERTAINTY)
+    if prior is None:
+        uncertainty[:, n_excited:] = UNKNOWN_UNCERTAINTY
+        uncertainty[:, (uncertainty >= MOSTLY_UNKNOWN).any(0)] = UNKNOWN_UNCERTAINTY
+    return uncertainty
 
 
 def clipped_share(signal: Real) -> float:
@@ -384,14 +415,14 @@ def _secondary_snr_db(secondary: Real, noise: Real) -> Real:
     return _level_db(power / np.maximum(floor, 1e-12 * power.max()))
 
 
-def _band_uncertainty(states: Sequence[ProbeState], estimate: PathEstimate) -> Real:
+def _unexplained_share(states: Sequence[ProbeState], estimate: PathEstimate) -> Real:
     """Compute unexplained over explained power at the error microphone under the probes' spectrum, per band [31]."""
     membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
     primary = np.fft.rfft(estimate.primary, n=DESIGN_N_FFT)
     explained = onto_design_grid(states[0].reference_power) * squared_magnitude(primary)
     known = estimate.coherence.clip(COHERENCE_FLOOR, 1)
-    uncertainty: Real = ((1 - known) / known * explained) @ membership / np.maximum(explained @ membership, _TINY)
-    return uncertainty
+    share: Real = ((1 - known) / known * explained) @ membership / np.maximum(explained @ membership, _TINY)
+    return share
 
 
 def _tail_db(secondary: Real, noise: Real, excited: tuple[int, ...]) -> float:
@@ -585,7 +616,7 @@ def _microphones(take: GainTake | PlayedTake) -> tuple[tuple[str, Real], tuple[s
     return ("x", take.reference), ("e", take.error)
 
 
-def _check(signals: Mapping[str, Real]) -> None:
+def _check_signals(signals: Mapping[str, Real]) -> None:
     for where, signal in signals.items():
         if not MIN_SAMPLES <= signal.shape[-1] <= MAX_SAMPLES:
             raise InvalidPaths(

@@ -31,7 +31,7 @@ from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.design import design
 from synthesis.model import Model
 from synthesis.paths import AcousticPaths
-from synthesis.predict import SILENCE
+from synthesis.predict import POWER_FLOOR
 from synthesis.profiles import FAST, MAX_UPDATES, settling
 from synthesis.start.wiener import design_wmmse
 from synthesis.types import Design, DesignOptions, Fallback, Paths, Problem
@@ -120,7 +120,7 @@ def bands_db(paths: AcousticPaths, taps: NDArray[np.floating]) -> tuple[Float64,
     p, s = (item[0].numpy() for item in (paths.primary, paths.secondary))
     left = p - s * np.fft.rfft(taps.astype(float), DESIGN_N_FFT)
     before, after = ((PSD.numpy() * np.abs(item) ** 2) @ MEMBERSHIP for item in (p, left))
-    silence = SILENCE * before.max()
+    silence = POWER_FLOOR * before.max()
     return 10 * np.log10((before + silence) / (after + silence)), before > SILENT * before.max()
 
 

@@ -268,7 +268,7 @@ def in_closed_loop(problem: Problem) -> Problem:
 def predict_both(
     found: Prediction, problem: Problem, n: int, taps: Float32 | Complex64, *, is_true: bool
 ) -> Prediction:
-    """Add the controller's effect to the prediction of a filter alone: theory (19), (20).
+    """Add the controller's effect to the prediction of a filter alone: theory (19), (21).
 
     Parameters
     ----------

@@ -4,10 +4,10 @@
 
 1. `pose`: the controller's loop, paths at unit level, unknown bands, latency in the paths
 2. `in_closed_loop`: beside a controller, the paths of the loop that it closes
-3. `_drafted`: first taps and Gauss-Newton updates, by the model's backend
-4. `_finished`: margins of the loop, prediction, and for a filter above its ceiling or one that makes an unknown band
-louder, `_limited`: the best filter that keeps them
-5. `replace_doubtful`: the better of the generator's filter and Wiener filters
+3. `_drafted`: first taps and Gauss-Newton updates, by the model's backend, under a loose ceiling
+4. `_finished`: margins of the loop and prediction; a filter above the requested ceiling, or one that makes an unknown
+band louder, is replaced by the best one below it (`_limited`)
+5. `replace_doubtful`, called by `_chosen`: the better of the generator's filter and Wiener filters
 6. `_completed`: prediction of filter and controller, and of conditions left out
 
 An error replaces its problem's result and affects no other. What few problems need has its own files: most designs
@@ -96,8 +96,8 @@ def design_all(
         Designs in the order of `problems`; InvalidPaths, InvalidOption, NonFiniteFilter or Interrupted replaces a
         failed one.
     """
-    compares_itself = model.backend.judges_paths
-    posed = _map_or_error(partial(pose, parameters=model.parameters, compares_itself=compares_itself), problems)
+    backend_judges = model.backend.judges_paths
+    posed = _map_or_error(partial(pose, parameters=model.parameters, backend_judges=backend_judges), problems)
     has_controller = any(problem.controller is not None for problem in problems)
     closed = _map_or_error(in_closed_loop, posed) if has_controller else posed
     made = _chosen(problems, options, closed, model, fallback)
@@ -124,7 +124,7 @@ def _chosen(
         )
         for problem, made, has_weights in zip(problems, designs, weighted, strict=True)
     ]
-    # A Wiener filter above the ceiling shows what the ceiling costs.
+    # A Wiener filter above the ceiling shows what the ceiling costs, even if the generator's filter is in no doubt.
     if not any(item.is_doubtful or getattr(item.generated, "wmmse_above_ceiling", None) for item in contests):
         return designs
     posed_of = dict(zip(problems, posed, strict=True))
@@ -162,10 +162,8 @@ def predict_all(
     """
     # Only the core takes responses.
     backend = model.core if any(np.iscomplexobj(tap) for tap in taps) else model.backend
-    posed = _map_or_error(
-        partial(pose, parameters=model.parameters, compares_itself=backend.judges_paths), problems
-    )
-    posed = _map_or_error(_with_silence, posed)
+    posed = _map_or_error(partial(pose, parameters=model.parameters, backend_judges=backend.judges_paths), problems)
+    posed = _map_or_error(_with_silence_of_all, posed)
     found = predict_batch(posed, taps, backend, is_true)
     return found if is_true else _map_or_error(with_unknown, posed, found)
 
@@ -208,12 +206,12 @@ def implausible(
     return tuple(found)
 
 
-def pose(problem: Problem, parameters: ModelParameters, *, compares_itself: bool = False) -> Problem:
+def pose(problem: Problem, parameters: ModelParameters, *, backend_judges: bool = False) -> Problem:
     """Prepare a problem for a backend.
 
     The paths returned are at unit level, with their unknown bands or the uncertainty that the ends of their responses
     show, and with the latency; with a controller, also their plants. Paths without coherence and uncertainty are
-    compared with the model's support; those of a plain problem not, if the backend `compares_itself`.
+    compared with the model's support here, or by the backend: if it judges paths, and the problem is plain.
 
     Raises
     ------
@@ -234,14 +232,14 @@ def pose(problem: Problem, parameters: ModelParameters, *, compares_itself: bool
         psd = parameters.reference_psd if problem.reference_psd is None else problem.reference_psd
         problem = controlled(replace(problem, reference_psd=psd))
     problem = at_unit_level(problem)
-    compares_itself = compares_itself and is_plain(problem)
+    backend_judges = backend_judges and is_plain(problem)
     found = []
     for paths in problem.conditions:  # before the latency changes them
         if paths.coherence is None and paths.uncertainty is None:
-            paths = with_uncertainty(paths, problem, parameters.support, compares_itself)
+            paths = with_uncertainty(paths, problem, parameters.support, backend_judges)
         else:
             paths = _with_unmeasured(paths)
-        found.append(paths if compares_itself else with_silence(paths))
+        found.append(paths if backend_judges else with_silence(paths))
     if any(paths is not before for paths, before in zip(found, problem.conditions, strict=True)):
         problem = replace(problem, conditions=tuple(found))
     if problem.controller is not None:
@@ -368,14 +366,14 @@ def _designed(
     drafts = _drafted(posed, options, model, with_wmmse)
     for n, (item, draft) in enumerate(zip(posed, drafts, strict=True)):
         if isinstance(item, Problem) and isinstance(draft, Draft) and draft.is_silent:
-            known = _with_silence(item)
+            known = _with_silence_of_all(item)
             posed = [*posed[:n], known, *posed[n + 1 :]]
             drafts[n : n + 1] = _drafted([known], options, model, with_wmmse)
     return _map_or_error(partial(_finished, options=options, model=model), problems, posed, drafts)
 
 
-def _with_silence(posed: Problem) -> Problem:
-    """Add the silent bands that `pose` has left to the backend."""
+def _with_silence_of_all(posed: Problem) -> Problem:
+    """Add the silent bands, for all conditions, if `pose` has left them to the backend."""
     is_known = not is_plain(posed) or posed.conditions[0].silent is not None
     if is_known or not all(map(is_usable, posed.conditions)):
         return posed
@@ -427,9 +425,10 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     if any(paths.unknown is not None for paths in posed.conditions):
         prediction = with_unknown(posed, prediction)
     wmmse = draft.wmmse
-    # WMMSE equals its prediction only below the ceiling.
-    highest_db = _extremes_db(posed.max_gain_db)[0] + TOLERANCE_DB
-    is_below = wmmse is not None and wmmse.max_gain_db <= highest_db - WMMSE_TOLERANCE_DB
+    # What keeps the lowest point of the ceiling keeps all of it.
+    surely_kept_db = _extremes_db(posed.max_gain_db)[0] + TOLERANCE_DB
+    # WMMSE was predicted under the loose ceiling: it is an alternative as it is only if it keeps the requested one.
+    is_below = wmmse is not None and wmmse.max_gain_db <= surely_kept_db - WMMSE_TOLERANCE_DB
     made = Design(
         taps,
         draft.refinement,
@@ -442,7 +441,7 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
         wmmse_above_ceiling=None if is_below else wmmse,
         implausible=implausible(problem, model.parameters.support, comparison, posed),
     )
-    exceeds = prediction.max_gain_db > highest_db
+    exceeds = prediction.max_gain_db > surely_kept_db
     if exceeds and isinstance(posed.max_gain_db, GainCurve):
         exceeds = excess_db(taps, ceiling_db(posed.max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB
     if exceeds or (prediction.unknown_bands and lowest_quiet_db(posed, taps) is not None):
@@ -481,7 +480,10 @@ def _with_left_out(posed: Problem, whole: Prediction, options: DesignOptions, mo
 
 
 def _limited(posed: Problem, loose: Design, model: Model, exceeds: bool) -> Design:
-    """Keep a design below its ceiling and unknown bands quiet, with the cost and time; exceeds: it is above it."""
+    """Replace a design by the best one that keeps the requested ceiling and unknown bands quiet.
+
+    exceeds: whether the design, made under the loose ceiling, is above the requested one, whose cost is then stated.
+    """
     began = perf_counter()
     taps, loop = limit(posed, loose.taps, model.core, exceeds=exceeds), loose.loop
     if loop is not None:
@@ -506,8 +508,8 @@ def is_doubtful(
 ) -> bool:
     """Return whether to design Wiener filters too, and compare.
 
-    Not for unusable paths, which have no filter, nor under the request's ceiling, where all starts lead to the same
-    filter. With weights in J, neither the mean noise reduction nor the ceiling says which start is better.
+    Not for unusable paths, which have no filter, nor where the requested ceiling binds, so that all starts lead to the
+    same filter. With weights in J, though, neither the mean noise reduction nor the ceiling says which start is better.
     """
     if isinstance(generated, SynthesisError):
         return isinstance(generated, NonFiniteFilter)
@@ -536,7 +538,7 @@ def _is_weighted(problem: Problem, options: DesignOptions) -> bool:
 
 
 def _weighted_merit(posed: Problem, made: Design, profile: str, parameters: ModelParameters) -> float:
-    """Compute -J with the problem's weights, so that the lowest J wins, by which louder bands count, too."""
+    """Compute -J with the problem's weights: unlike the mean noise reduction, it also counts louder bands."""
     reference_psd = parameters.reference_psd if posed.reference_psd is None else posed.reference_psd
     return -joint_objective(posed, made.taps, PROFILES[profile], reference_psd)
 

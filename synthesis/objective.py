@@ -20,10 +20,13 @@ def objective(
 
     The first term averages amplitudes over the conditions and decibels over the bands: the mean of decibels rewards
     serving one condition and giving up another. The second is a smooth maximum, the risk of the worst band. With
-    one condition the first term is the mean of l_b (Section 3.2 of the paper). J is concave in E.
+    one condition the first term is the mean of l_b (Section 3.2 of the paper).
+
+    Both terms are concave in the powers E_tb. Their tangent, which is quadratic in the taps, is never below them, so
+    that a step that lowers it lowers them at least as much: hence the slopes. The term of unknown bands is not concave.
 
     Weights of bands enter the first term alone, over their mean: it stays a mean of decibels, so that the weight of
-    the risk, the damping and the thresholds of the updates keep their meaning. The risk stays as it is. It keeps a
+    the risk, the damping and the thresholds of the updates keep their meaning. The risk has no weights: it keeps a
     band of weight zero from becoming louder, and its slopes keep the normal equations regular there.
 
     Parameters

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 # Below 50 Hz, where the secondary path rolls off, good filters reach 24 to 38 dB.
 DEFAULT_MAX_GAIN_DB = 30.0
-# Range of a number, and of all points of a curve.
+# Range of a ceiling's number, or of all points of its curve.
 MAX_GAIN_RANGE_DB = (-20.0, 60.0)
 BAND_WEIGHT_RANGE = (0.0, 10.0)
 MAX_LATENCY_SAMPLES = 1024.0
@@ -57,7 +57,7 @@ def option(text: str, *, default: T, low: float | None = None, high: float | Non
     text
         Meaning of the option.
     default
-        Its value if none is given; None, which no request can state: what its text says.
+        Its value if none is given; None, which no request can send: the text names the default.
     low, high
         Its range, ends included; None: unlimited.
     """
@@ -244,7 +244,7 @@ def option_schemas() -> dict[str, dict[str, Any]]:
 
 @cache
 def controller_schemas() -> dict[str, dict[str, Any]]:
-    """Return the same of a controller's options."""
+    """Return the JSON schemas of a controller's options, as `option_schemas` does of a design's."""
     declared: dict[str, Any] = get_type_hints(ControllerFields, include_extras=True)
     properties: dict[str, dict[str, Any]] = create_model("Wishes", **declared).model_json_schema()["properties"]
     return properties

@@ -1,4 +1,4 @@
-"""Predict a filter's effect from powers per band: one definition in NumPy for all backends.
+"""Predict a filter's effect from powers per band, in NumPy; the CPU backend has the same in C (`predict.h`).
 
 A backend sums powers under the reference spectrum over the 31 one-third octaves from 20 Hz to 20 kHz, from which all
 figures follow. With the paths P and S, the filter W, the sound of the loudspeaker Y = S W and the residual E = P - Y,
@@ -14,11 +14,12 @@ error of S appears with it. Both powers are added, from the best source availabl
     uncertainty     of `/calibrate`: u_p |P|^2, and u_s |Y|^2 with the filter
     coherence       of any estimate: COHERENCE_SHARE of (1 - c) / c |P|^2, but at most MODEL_BOUND times the
                     model's expectation, because it includes the error microphone's noise
-    the model       T^(1 - a) (r L)^a |P|^2: T the unknown of the support's ears, L the late share of the
-                    response, r the support's ratio of the two, a = 1/2 for a long response and 0 for a short one,
-                    whose unknown grows as it is shorter; only if the support has such paths
+    the model       raised typical (per_share share / typical)^a |P|^2 (`expected_uncertainty`): typical the unknown
+                    over known power of the support's ears, share the late share of the response's power, per_share
+                    the support's ratio of the two, a = 1/2 for a long response and 0 for a short one, raised a factor
+                    that grows as the response is shorter (CUT_DB); only if the support has such paths
 
-The constants make the mean prediction right over 12 persons, with prior, T and r from others, with white, pink, pooled
+The constants make the mean prediction right over 12 persons, with prior and model from others, with white, pink, pooled
 and single recordings as probes, without noise at the error microphone and at 40 and 20 dB SNR (`studies/predictions`).
 """
 
@@ -52,8 +53,9 @@ N_SUMS = len(POWERS) * len(WIDE_BANDS) + 3
 # Level relative to the maximum below which float32 transforms leave rounding errors.
 END_OF_RESPONSE = 1e-6
 
-# Share of the strongest band's power below which a band counts as silent.
-SILENCE = 1e-12
+# Share of the strongest band's power that is added to every band: one without sound has a level then, and counts as
+# 0 dB. (Bands that no mean counts are far louder: `unknown.SILENT`.)
+POWER_FLOOR = 1e-12
 
 LOW_BANDS = tuple(n for n in WIDE_BANDS if n < AMP_BANDS[0])
 # Below 44.7 Hz and above 8.9 kHz, outside the bands of AMP.
@@ -139,16 +141,16 @@ def predict(
     silent: NDArray[np.bool_] | None = None,
     is_true: bool = False,
     resembles: bool = True,
-    response: tuple[Real, float] | None = None,
+    ends: tuple[Real, float] | None = None,
 ) -> Prediction | NonFiniteFilter:
-    """Predict the effect of one filter for one ear: theory (20) to (22).
+    """Predict the effect of one filter for one ear: theory (21) to (23).
 
     Parameters
     ----------
     sums
         A backend's N_SUMS numbers.
     learned
-        The model's T and r, [2, 31], from `learn_uncertainty`.
+        The model's `typical` and `per_share`, [2, 31], from `learn_uncertainty`.
     has_coherence
         Whether the sums include the unexplained power of a coherence.
     uncertainty
@@ -159,7 +161,7 @@ def predict(
         Whether the paths are exact.
     resembles
         Whether the model's support has such paths; else `learned` does not apply.
-    response
+    ends
         Uncertainty and interval that the ends of the responses show, from `unknown`, if nothing else is known.
 
     Returns
@@ -170,47 +172,41 @@ def predict(
     sums = np.asarray(sums, np.float64)
     disturbance, residual, control, in_phase, quadrature, unexplained, late = sums[:-3].reshape(len(POWERS), -1)
     is_measured = is_true or has_coherence or uncertainty is not None
-    response = None if is_measured else response
-    uncertainty = uncertainty if response is None else response[0]
-    of_control = 0 if is_true or uncertainty is None else uncertainty[1] * control
-    unknown, interval_db, basis = np.zeros_like(disturbance), 0.0, None
+    ends = None if is_measured else ends
+    uncertainty = uncertainty if ends is None else ends[0]
+    of_control = np.zeros_like(control) if is_true or uncertainty is None else uncertainty[1] * control
+    unknown, interval_db, source = np.zeros_like(disturbance), 0.0, None
     if not is_true:
-        if is_measured or resembles or response is not None:
+        if is_measured or resembles or ends is not None:
             unknown = _unknown(disturbance, unexplained, late, sums[-1], learned, has_coherence, uncertainty)
-        basis = "uncertainty" if uncertainty is not None else "coherence" if has_coherence else None
-        interval_db = INTERVAL_DB[basis] if basis else _at_length(sums[-1], MODEL_INTERVAL_DB)
-    cross = in_phase + 1j * quadrature
-    off = residual + 2 * (_MISSING * cross).real + _MISSING_POWER * control
+        source = "uncertainty" if uncertainty is not None else "coherence" if has_coherence else None
+        interval_db = INTERVAL_DB[source] if source else _at_length(sums[-1], MODEL_INTERVAL_DB)
     # For a model that knows no device, any uncertainty may be natural.
     typical = np.where(np.asarray(learned)[0] > 0, NATURAL_SPREAD * learned[0] * disturbance, np.inf)
 
-    # Rows: as predicted; the four errors of the secondary path; a better measurement. A tail remains however it is
-    # measured.
-    powers = np.empty((2, 6, len(WIDE_BANDS)))
-    powers[0], powers[1] = disturbance + unknown, residual + (unknown + of_control)
-    powers[1, 1:5] += np.maximum(off, 0) - residual
     natural = unknown if uncertainty is not None else np.minimum(unknown, typical)
-    powers[:, 5] = disturbance + natural, residual + natural
-    powers += _silence(powers[0, 0])
+    cross = in_phase + 1j * quadrature
+    powers = _powers(disturbance, residual, control, cross, unknown, of_control, natural)
     before, after = powers
     reduction = 10 * np.log10(np.maximum(before / after, _TINY))
     bands = reduction[0]
     means = _MEANS if silent is None else [_mean_over(item, silent) for item in (NR_BANDS, AMP_BANDS, WIDE_BANDS)]
-    mean, louder = (reduction * means[0]).sum(1).tolist(), np.maximum(-bands, 0)  # equal rows have equal means
+    # A matrix product could give equal rows unequal means.
+    mean, louder = (reduction * means[0]).sum(1).tolist(), np.maximum(-bands, 0)
     low, high, overall, weighted = (
         _level_db(x, y) for x, y in zip(*(powers[:, 0] @ _LEVELS).tolist(), strict=True)
     )
 
-    if basis and not np.any(learned[0]):
+    if source and not np.any(learned[0]):
         cost_db = _without_unknown(disturbance, residual, means[0]) - mean[0]
-        interval_db = max(interval_db, min(COST_SHARE * cost_db, WIDEST_DB[basis]))
+        interval_db = max(interval_db, min(COST_SHARE * cost_db, WIDEST_DB[source]))
 
     nominal_db = mean[0] if is_measured else _without_unknown(disturbance, residual, means[0])
-    if response is not None:  # what was sent may as well be exact
-        interval_db = max(nominal_db - mean[0], response[1])
+    if ends is not None:  # what was sent may as well be exact
+        interval_db = max(nominal_db - mean[0], ends[1])
 
     found = Prediction(
-        basis="coherence" if is_measured else "model" if response is None else "response",
+        basis="coherence" if is_measured else "model" if ends is None else "response",
         band_reduction_db=bands.astype(np.float32),
         mean_noise_reduction_db=mean[0],
         interval_db=interval_db,
@@ -228,6 +224,23 @@ def predict(
         nominal_noise_reduction_db=nominal_db,
     )
     return found if np.isfinite(sums).all() and np.isfinite(bands).all() else not_finite()
+
+
+def _powers(
+    disturbance: Real, residual: Real, control: Real, cross: Any, unknown: Real, of_control: Real, natural: Real
+) -> Real:
+    """Compute the powers without and with the filter in six cases, [2, 6, 31].
+
+    As predicted; with each of the four errors of the secondary path; as after the best possible measurement, which
+    leaves the ear's own (`natural`) uncertainty.
+    """
+    off = residual + 2 * (_MISSING * cross).real + _MISSING_POWER * control
+    powers = np.empty((2, 6, len(WIDE_BANDS)))
+    powers[0], powers[1] = disturbance + unknown, residual + (unknown + of_control)
+    powers[1, 1:5] += np.maximum(off, 0) - residual
+    powers[:, 5] = disturbance + natural, residual + natural
+    powers += _floor(powers[0, 0])
+    return powers
 
 
 def _unknown(
@@ -252,17 +265,17 @@ def _unknown(
 
 def _without_unknown(disturbance: Real, residual: Real, weights: Real) -> float:
     """Compute the mean noise reduction on the paths as sent."""
-    before, after = np.stack((disturbance, residual)) + _silence(disturbance)
+    before, after = np.stack((disturbance, residual)) + _floor(disturbance)
     return float(weights @ (10 * np.log10(np.maximum(before / after, _TINY))))
 
 
-def _silence(before: Real) -> float:
+def _floor(before: Real) -> float:
     """Compute the power that is added to every band."""
-    return max(SILENCE * float(before.max()), _TINY)
+    return max(POWER_FLOOR * float(before.max()), _TINY)
 
 
 def expected_uncertainty(disturbance: Real, late: Real, n_samples: float, learned: Real) -> Real:
-    """Compute the expected unknown over known power of an estimate, per band [31]: theory (21), U_m / D.
+    """Compute the expected unknown over known power of an estimate, per band [31]: theory (22), U_m / D.
 
     Parameters
     ----------
@@ -386,12 +399,12 @@ def band_sums(
     xp = array_namespace(primary, secondary, taps, reference_psd)
     n_fft = 2 * (primary.shape[-1] - 1)
     membership = band_matrix(WIDE_BANDS, n_fft, reference_psd)
-    response = xp.fft.rfft(taps, n=n_fft)
-    played = secondary * response
+    control = xp.fft.rfft(taps, n=n_fft)
+    played = secondary * control
     error = primary - played
     cross = reference_psd * xp.conj(error) * played
     power = reference_psd * squared_magnitude(primary)
-    gain = squared_magnitude(response)
+    gain = squared_magnitude(control)
     powers = [
         power,
         reference_psd * squared_magnitude(error),
@@ -441,7 +454,7 @@ def learn_uncertainty(primary: Array, coherence: Array, reference_psd: Array) ->
     Returns
     -------
     Array
-        [2, 31]: typical uncertainty T and typical uncertainty per late share r, geometric means over the batch, because
+        [2, 31]: typical uncertainty and typical uncertainty per late share, geometric means over the batch, because
         the shares of single ears span 10 dB and more.
     """
     xp = array_namespace(primary, coherence, reference_psd)

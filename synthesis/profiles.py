@@ -15,7 +15,7 @@ DAMPING_FLOOR = 1e-6
 # Range of the ceiling that keeps the penalty finite in a band without disturbance or secondary path.
 LEAST_CEILING, MOST_CEILING = 0.01, 1e6
 MAX_UPDATES = 8
-# Band power over the total below which a band counts as silent, so that ln(E / D) stays finite.
+# Added to all band powers over the total, so that ln(E / D) stays finite.
 SILENCE = 1e-12
 
 # Share of the penalty's curvature in bins below their ceiling. Without it, steps of a weakly damped system exceed
@@ -125,9 +125,9 @@ def settling(profile: RefinementProfile) -> RefinementProfile:
     return replace(on_design_grid(profile), damping=DIRECT_DAMPING, preconditioner="exact")
 
 
-# Reasons why the updates of an item stopped: indices of VERDICTS.
+# Why the updates of an item stopped: indices of STOP_REASONS.
 BUDGET, CONVERGED, NO_DECREASE = 0, 1, 2
-VERDICTS = ("budget", "converged", "no_decrease")
+STOP_REASONS = ("budget", "converged", "no_decrease")
 
 
 def shows_far(decrease: Any, previous: Any) -> Any:

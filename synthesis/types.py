@@ -65,8 +65,9 @@ class InnerLoop(NamedTuple):
     plant: Complex64
     # S K, [16385].
     gain: Complex64
+    # Margins of S K.
     judged: Loop
-    # P as posed, [16385]; None before.
+    # P as posed, [16385]; None until `pose` ends (`with_spectra`).
     primary: Complex64 | None = None
     # Level of the plant over that of the posed secondary path.
     level: float = 1.0
@@ -95,7 +96,7 @@ class Paths:
     resembles: bool | None = field(default=None, kw_only=True)
     # Uncertainty that the ends of the responses show, and half-width in dB of the prediction's interval; None where
     # more is known. Set by a design.
-    response: tuple[Float32, float] | None = field(default=None, kw_only=True)
+    ends: tuple[Float32, float] | None = field(default=None, kw_only=True)
     # 0, UNKNOWN or ABSENT per band, uint8 [31]; None: all are known. Set by a design.
     unknown: NDArray[np.uint8] | None = field(default=None, kw_only=True)
     # Bands in which the system is silent, which no mean counts, bool [31]; None: none. Set by a design.
@@ -227,7 +228,7 @@ class Prediction:
     With several conditions, weighted means over them, and the largest of max_gain_db and control_rms.
     """
 
-    # Source of the uncertainty: the calibration, or the model's support listeners.
+    # Source of the uncertainty: the calibration, the model's support listeners, or the ends of the responses.
     basis: Basis
     # Per band from 20 Hz to 20 kHz, float32 [31].
     band_reduction_db: Float32

@@ -84,22 +84,22 @@ _FIRST = np.searchsorted(np.arange(_N_FFT // 2 + 1) * (SAMPLE_RATE_HZ / _N_FFT),
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-def with_uncertainty(paths: Paths, problem: Problem, support: SupportPrior | None, compares_itself: bool) -> Paths:
+def with_uncertainty(paths: Paths, problem: Problem, support: SupportPrior | None, backend_judges: bool) -> Paths:
     """Return paths without coherence with their uncertainty: as sent, of the model's device, or by their ends.
 
-    What a backend that `compares_itself` finds out is left to it.
+    backend_judges: the backend will compare the paths and judge their ends by itself, which is left to it.
     """
     if problem.exact or problem.snr_db > 0:
         share = 0.0 if problem.exact else 10 ** (-problem.snr_db / 10)
         return replace(paths, uncertainty=np.full((2, len(WIDE_BANDS)), share, np.float32))
     if paths.resembles is None:
-        if compares_itself and support is not None:
+        if backend_judges and support is not None:
             return paths
         resembles = support is not None and support.resembles(paths.primary, paths.secondary)
         paths = replace(paths, resembles=resembles)
-    if compares_itself or paths.resembles:
+    if backend_judges or paths.resembles:
         return paths
-    return replace(paths, response=response_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN))
+    return replace(paths, ends=ends_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN))
 
 
 def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
@@ -148,7 +148,7 @@ def _band_sums(values: NDArray[np.floating]) -> NDArray[np.floating]:
     return sums
 
 
-def response_uncertainty(primary: Path, secondary: Path, largest: float) -> tuple[NDArray[np.float32], float]:
+def ends_uncertainty(primary: Path, secondary: Path, largest: float) -> tuple[NDArray[np.float32], float]:
     """Estimate what two paths leave unknown, by the ends of their impulse responses.
 
     Parameters

@@ -1,8 +1,9 @@
 """Gauss-Newton updates of the taps on estimated paths (Section 3.2 of the paper): theory (13) to (17).
 
-Damped Gauss-Newton steps lower J (`synthesis.objective`) and a penalty on |W| above its ceiling. The normal matrix
-2 Re sum_k c_b(k) r_k |S_k|^2 f_k f_k^H, c_b = (dJ/dl_b) / E_b, and its sum over conditions are symmetric Toeplitz: an
-inverse transform gives the first column, another the right-hand side, and products need 2 n_taps points.
+Damped Gauss-Newton steps lower J (`synthesis.objective`) and a penalty on |W| above its ceiling. The normal matrix,
+2 Re sum_k r_k s_b / E_b |S_k|^2 phi_k phi_k^H with the slope s_b of the band of bin k and the Fourier vector phi_k, and
+its sum over conditions are symmetric Toeplitz: an inverse transform gives the first column, another the right-hand
+side, and products need 2 n_taps points.
 
 With weights of conditions the paths of a batch are the conditions of one filter; without, each has its filter.
 """
@@ -31,8 +32,8 @@ from synthesis.profiles import (
     NO_DECREASE,
     SMALL_DECREASE,
     STEP_SCALES,
+    STOP_REASONS,
     SUFFICIENT_DECREASE,
-    VERDICTS,
     RefinementProfile,
     settling,
     shows_far,
@@ -57,7 +58,7 @@ class Refinement:
     pcg_residual: Tensor
     # Updates that changed the item, [batch].
     n_applied: Tensor
-    # Index of VERDICTS, whose meaning `RefinementRecord` states, [batch].
+    # Index of STOP_REASONS, whose meaning `RefinementRecord` states, [batch].
     stopped: Tensor
 
     def padded(self, n: int) -> Refinement:
@@ -68,12 +69,12 @@ class Refinement:
         )
         return replace(self, objective=objective, step_scale=step_scale, pcg_residual=pcg_residual)
 
-    def verdict(self, item: int) -> dict[str, int | str | list[float]]:
+    def record(self, item: int) -> dict[str, int | str | list[float]]:
         """Return one item's record as Python values; lists hold applied updates only."""
         applied = int(self.n_applied[item])
         return {
             "applied": applied,
-            "stopped": VERDICTS[int(self.stopped[item])],
+            "stopped": STOP_REASONS[int(self.stopped[item])],
             "objective": self.objective[item, : applied + 1].tolist(),
             "step_scale": self.step_scale[item, :applied].tolist(),
             "pcg_residual": self.pcg_residual[item, :applied].tolist(),
@@ -131,22 +132,11 @@ class GaussNewtonState:
         Only direct solutions copy anything to the host: a CUDA graph can replay all others.
         """
         objective, profile, paths = self._objective, self._profile, self._paths
-        symbol, descent = objective.normal_equations(paths, self._residual, self._response, self._band_power)
-        system = damped(symbol, profile.damping), descent, self._taps.shape[-1]
+        solution, solver_residual = self._solve()
         running = (self._stopped == BUDGET) & ~self.is_far
-        if profile.preconditioner == "exact":
-            solution, residual = solve_directly(*system).to(self._taps), torch.zeros_like(self._value)
-        else:
-            found = solve_toeplitz(
-                *system,
-                n_iterations=profile.n_iterations,
-                tolerance=profile.tolerance,
-                preconditioned=profile.preconditioner == "gohberg_semencul",
-            )
-            solution, residual = found.value, found.residual
-            if profile.settles:
-                self.is_far |= running & (residual > MOST_RESIDUAL)
-                running = running & ~self.is_far
+        if profile.settles and profile.preconditioner != "exact":
+            self.is_far |= running & (solver_residual > MOST_RESIDUAL)
+            running = running & ~self.is_far
         # A solution that is not finite becomes a zero step: the item keeps its filter and stops.
         step = torch.nan_to_num(solution, nan=0.0, posinf=0.0, neginf=0.0)
         step_response = torch.fft.rfft(step, n=paths.n_fft)
@@ -161,11 +151,11 @@ class GaussNewtonState:
         decrease = torch.nan_to_num(self._value.unsqueeze(-1) - trials, nan=-torch.inf)
         enough = decrease >= SUFFICIENT_DECREASE * self._value.abs().clamp_min(1.0).unsqueeze(-1)
         accepted = running & enough.any(-1)
-        verdict = torch.where(decrease.amax(-1) > 0, CONVERGED, NO_DECREASE)
+        reason = torch.where(decrease.amax(-1) > 0, CONVERGED, NO_DECREASE)
         first = enough.to(torch.uint8).argmax(-1, keepdim=True)
         x, y = x.gather(-1, first), y.gather(-1, first)
 
-        self._stopped.copy_(torch.where(running & ~accepted, verdict, self._stopped))
+        self._stopped.copy_(torch.where(running & ~accepted, reason, self._stopped))
         self._n_applied += accepted
         # A rejected step may hold infinities, and 0 * inf is NaN: it is replaced by zeros, not scaled by zero.
         chosen = accepted.unsqueeze(-1)
@@ -183,8 +173,25 @@ class GaussNewtonState:
             self.is_far |= accepted & shows_far(self._value - value, before)
         self._value.copy_(torch.where(accepted, value, self._value))
         scale = torch.pow(0.5, first[:, 0].to(value.dtype))
-        latest = torch.where(chosen, torch.stack((value, scale, residual), -1), torch.nan)
+        latest = torch.where(chosen, torch.stack((value, scale, solver_residual), -1), torch.nan)
         self._history.copy_(torch.cat((self._history[..., 1:], latest.unsqueeze(-1)), -1))
+
+    def _solve(self) -> tuple[Tensor, Tensor]:
+        """Solve the damped normal equations, theory (15), (16); also the solver's relative residuals, [batch]."""
+        profile = self._profile
+        symbol, descent = self._objective.normal_equations(
+            self._paths, self._residual, self._response, self._band_power
+        )
+        system = damped(symbol, profile.damping), descent, self._taps.shape[-1]
+        if profile.preconditioner == "exact":
+            return solve_directly(*system).to(self._taps), torch.zeros_like(self._value)
+        found = solve_toeplitz(
+            *system,
+            n_iterations=profile.n_iterations,
+            tolerance=profile.tolerance,
+            preconditioned=profile.preconditioner == "gohberg_semencul",
+        )
+        return found.value, found.residual
 
     def is_loud_unseen(self) -> bool:
         """Return whether an unknown band of any item is louder than LOUDEST_UNKNOWN."""

@@ -1,6 +1,6 @@
 """Section 3 of the paper: for all splits and methods, fit on the support, score on the held-out listeners.
 
-A design sees estimated paths and its score the true ones. The exceptions are the adaptive references, which adapt
+A design sees estimated paths and its score the true ones. The exceptions are adaptive filters (FxLMS), which adapt
 on the true paths; their rows say so. A task is a method on one split (and seed), or, where a method needs no
 support, on one listener. Tasks whose rows exist are skipped, so that repeating a run resumes it.
 """
@@ -83,8 +83,9 @@ def run(configuration: Configuration) -> str:
         folder.open(data.settings(), start)
         announce(data, methods, splits)
         # Methods that use a generator come last, so that no two tasks train the same one.
-        for stage in (False, True):
-            run_tasks(configuration, [task for task in tasks if METHODS[task.method].needs_generator is stage])
+        for needs_generator in (False, True):
+            stage = [task for task in tasks if METHODS[task.method].needs_generator is needs_generator]
+            run_tasks(configuration, stage)
         folder.collect({split.index: data.queries(split) for split in data.splits})
         return write_report(configuration.out)
 
@@ -158,7 +159,7 @@ def score_method(
     listeners: tuple[str, ...],
     labels: Row,
 ) -> Iterator[Row]:
-    """Yield a row per filter of a method and pair of some listeners.
+    """Yield the rows of a method on some listeners: one per ear and filter.
 
     Parameters
     ----------
@@ -216,7 +217,7 @@ def case_columns(measurements: Measurements, index: int) -> Row:
 
 
 def figure_columns(score: Score) -> Row:
-    """Columns of the figures of a filter."""
+    """Return the columns of a filter's scored figures."""
     values = asdict(score)
     bands = values.pop("band_db")
     return values | {f"band_{nominal_hz(n):g}_db": value for n, value in zip(SCORED_BANDS, bands, strict=True)}
@@ -229,7 +230,7 @@ def is_stable(controller: Controller, pair: PathPair) -> bool:
 
 
 def predictions(model: Model, paths: Paths, made: Filter) -> Row:
-    """Predicted figures, with the coherence and without; none of filters that the core cannot hold."""
+    """Return the columns of predicted figures, with the coherence and without; none for filters of another length."""
     if made.taps.shape != (N_TAPS,):
         return {}
     both = (paths, Paths(paths.primary, paths.secondary))
@@ -295,7 +296,7 @@ def untrained_tasks(data: Data, method: str, split: Split) -> list[Task]:
 
 
 def chosen_splits(data: Data, index: int | None) -> list[Split]:
-    """All splits, or only the one with this index.
+    """Return all splits, or only the one with this index.
 
     Raises
     ------

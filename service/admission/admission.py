@@ -105,7 +105,7 @@ class Admission:
     """Checks key, deadline, length, load and memory of requests."""
 
     def __init__(self, settings: Settings, reject_if_overloaded: Mapping[Gate, Callable[[float], None]]) -> None:
-        """Prepare the checks; reject_if_overloaded raises Refused for a deadline that a gate's work cannot meet.
+        """Prepare the checks; reject_if_overloaded raises RefusedJob for a deadline that a gate's work cannot meet.
 
         Raises
         ------
@@ -134,7 +134,7 @@ class Admission:
         }
 
     def admit(self, scope: Scope, headers: Headers, gate: Gate, began: float) -> Admitted:
-        """Admit a request, or raise HttpProblem or Refused.
+        """Admit a request, or raise HttpProblem or RefusedJob.
 
         Parameters
         ----------

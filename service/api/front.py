@@ -44,6 +44,7 @@ PREFIX = "/v1"
 
 JSON, TAPS, TENSORS = "application/json", "application/octet-stream", "application/x-safetensors"
 
+# Stages from spectra in memory to taps, whose sum is `core` in `timings_ms`.
 CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
 
 _BODY_GATES = {
@@ -55,10 +56,10 @@ _BODY_GATES = {
     "/calibrate": Gate.CALIBRATION,
     "/verify": Gate.VERIFICATION,
 }
+# Addresses that change the service, and those that a separate management listener answers.
 _MANAGING = re.compile(r"/models/(reload|[^/]+/(load|unload))")
 _ON_MANAGEMENT = re.compile(r"/metrics|/models(/.*)?|/health/.*")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-
 
 Times = dict[str, float | None]
 
@@ -186,8 +187,8 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        service, headers = self._service, Headers(scope=scope)
-        visit = Visit(service, perf_counter(), ",".join(headers.getlist("accept")))
+        headers = Headers(scope=scope)
+        visit = Visit(self._service, perf_counter(), ",".join(headers.getlist("accept")))
         scope.setdefault("state", {})["visit"] = visit
         if scope["path"].startswith(PREFIX + "/"):
             scope["path"] = scope["path"][len(PREFIX) :]
@@ -205,11 +206,10 @@ class Front:
                     (b"x-content-type-options", b"nosniff"),
                     (b"x-request-id", request_id.encode()),
                 ]
+            # Of a closed connection uvicorn tells only the newest request; others get a RuntimeError when they send.
             try:
                 await send(message)
-            except (
-                RuntimeError
-            ) as error:  # of a closed connection, which uvicorn reports only to the newest request
+            except RuntimeError as error:
                 raise ClientDisconnect from error
 
         try:
@@ -229,7 +229,11 @@ class Front:
                 response.headers["Server-Timing"] = _server_timing({"total": 1e3 * (perf_counter() - visit.began)})
                 await response(scope, receive, sending)
         await asyncio.sleep(0)  # the server writes the answer before it is counted
-        route = scope.get("route")
+        self._count(scope, visit, status, code, request_id)
+
+    def _count(self, scope: Scope, visit: Visit, status: int, code: str, request_id: str) -> None:
+        """Count a finished request, and log it if accesses are logged."""
+        service, route = self._service, scope.get("route")
         service.metrics.count(getattr(route, "path", ""), visit.design_method, status, code)
         service.metrics.observe(visit.times_ms, visit.designs)
         spent_s, key = perf_counter() - visit.began, scope["state"].get(KEY_NAME, "")
@@ -240,7 +244,7 @@ class Front:
             access_logger.info("%s %r %d %s %.1f ms, key %r, request %s", *access)
 
     def _admit(self, scope: Scope, headers: Headers, began: float) -> Admitted:
-        """Admit a request by its head, or raise HttpProblem or Refused."""
+        """Admit a request by its head, or raise HttpProblem or RefusedJob."""
         path, gate = scope["path"], gate_of(scope["method"], scope["path"])
         if self._service.settings.management_port is not None:
             from_management = MANAGEMENT in scope["state"]

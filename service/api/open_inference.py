@@ -42,10 +42,10 @@ from service.api.reading import (
     Addresses,
     Document,
     as_document,
+    media_type_of,
     parse_json,
     query_options,
     receive_body,
-    refuse_type,
     validated,
 )
 from service.api.request_types import DesignItem
@@ -126,7 +126,7 @@ Version = Annotated[str, Field(description="A version's number", examples=["1"])
 
 async def _read(request: Request, kind: type[BaseModel]) -> Document:
     """Read the body, whose options are in it alone."""
-    refuse_type(request.headers, (JSON,))
+    media_type_of(request.headers, (JSON,))
     query_options(request.scope["query_string"], None)
     return as_document(parse_json(await receive_body(request)), kind)
 

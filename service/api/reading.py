@@ -58,6 +58,7 @@ MAX_MEMBERS = 256
 MAX_ELEMENTS = 70_000
 _ELEMENTS = (b"{", b"[", b":")
 
+# Values of `charset`, as lists because a parameter without one has none.
 _UTF_8 = (["utf-8"], ['"utf-8"'])
 
 # Limit on a safetensors header: more than the JSON of any request with its numbers in tensors.
@@ -118,7 +119,7 @@ class Addresses(list[Address]):
 
 async def read_document(request: Request, kind: type[BaseModel]) -> Document:
     """Read a body of JSON or tensors, with the options of the query string."""
-    media_type = refuse_type(request.headers, (JSON, TENSORS), GZIP)
+    media_type = media_type_of(request.headers, (JSON, TENSORS), GZIP)
     options = query_options(request.scope["query_string"], kind)
     content = await receive_body(request)
     if "content-encoding" in request.headers:
@@ -190,8 +191,8 @@ def as_document(document: object, kind: type[BaseModel]) -> Document:
     return fields
 
 
-def refuse_type(headers: Headers, accepted: tuple[str, ...], encodings: tuple[str, ...] = ()) -> str:
-    """Read the media type of a body.
+def media_type_of(headers: Headers, accepted: tuple[str, ...], encodings: tuple[str, ...] = ()) -> str:
+    """Return the media type of a body, or refuse it.
 
     Parameters
     ----------
@@ -310,7 +311,7 @@ def parse_json(body: bytes | bytearray | memoryview) -> object:
     Raises
     ------
     HttpProblem
-        It is none, or has too many bytes or elements for the event loop.
+        It is not JSON, or has too many bytes or elements for the event loop.
     MemoryError
         There is not enough memory.
     """
@@ -397,7 +398,7 @@ def _request(metadata: object) -> dict[str, Any]:
 
 
 def _description(name: str, description: object, n_bytes: int) -> tuple[int, int, list[int]]:
-    """Return first byte, last byte and shape of a tensor."""
+    """Return first byte, end (the byte after the last) and shape of a tensor."""
     match description:
         case {"dtype": "F32", "shape": [*shape], "data_offsets": [int(begin), int(end)]}:
             is_whole = all(type(n) is int and 0 <= n <= n_bytes for n in shape)

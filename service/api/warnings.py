@@ -12,7 +12,7 @@ from hardware.hybrid import HybridDesign
 from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_membership, columns, nominal_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.plausibility import PLAUSIBILITY, Finding
-from synthesis.predict import HIGH_BANDS, LOW_BANDS, SILENCE
+from synthesis.predict import HIGH_BANDS, LOW_BANDS, POWER_FLOOR
 from synthesis.types import Loop, Path, Prediction, Problem, Replaced
 
 # Meanings of the codes.
@@ -306,7 +306,7 @@ def _n_silent_bands(used: Problem) -> int:
     if used.reference_psd is None:
         return 0
     power = used.reference_psd.astype(np.float64) @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    silent = power <= SILENCE * power.max()
+    silent = power <= POWER_FLOOR * power.max()
     return int(silent[columns(NR_BANDS)].sum())
 
 

@@ -123,7 +123,7 @@ class Engine:
         # Whether the GPU has failed in a way that only a new process can recover from.
         self.is_device_lost = False
         # Calls that are waiting or running.
-        self.n_queued = 0
+        self.n_pending = 0
         # Called in a worker with the number of problems of a finished batch.
         self.on_batch: Callable[[int], None] = lambda n_problems: None
         # Called once, in any thread. By default: SIGTERM to this process, which its supervisor restarts.
@@ -139,7 +139,7 @@ class Engine:
         return True
 
     def require_live(self) -> None:
-        """Raise Refused (`not-ready`) if probably only a new process designs right filters again: the GPU has
+        """Raise RefusedJob (`not-ready`) if probably only a new process designs right filters again: the GPU has
         failed, or the default model misses its golden case even with a new backend (`ResidentModel.recheck`)."""
         if self.is_device_lost:
             raise _device_lost()
@@ -149,7 +149,7 @@ class Engine:
             )
 
     def require_ready(self) -> None:
-        """Raise Refused (`not-ready`, `model-unavailable`) unless this replica should receive requests."""
+        """Raise RefusedJob (`not-ready`, `model-unavailable`) unless this replica should receive requests."""
         if self.readiness.draining:
             raise stopping()
         self._sound_default()
@@ -212,11 +212,11 @@ class Engine:
         await self.models.close()
 
     def require_model(self) -> None:
-        """Raise Refused, `not-ready` or `model-unavailable`, if nothing can be designed at all."""
+        """Raise RefusedJob, `not-ready` or `model-unavailable`, if nothing can be designed at all."""
         self._sound_default()
 
     def reject_if_overloaded(self, due: float) -> None:
-        """Raise Refused if no design can finish by `due`: `overloaded` if the queued work takes longer, `not-ready`
+        """Raise RefusedJob if no design can finish by `due`: `overloaded` if the queued work takes longer, `not-ready`
         or `model-unavailable` if nothing can be designed at all."""
         self._sound_default()
         self._queue.reject_if_overloaded(due)
@@ -258,7 +258,7 @@ class Engine:
 
         Raises
         ------
-        Refused
+        RefusedJob
             `not-ready`, `overloaded`, `deadline-passed` or `model-unavailable`.
         UnknownModel, InvalidName
             For another model than the store has.
@@ -292,11 +292,11 @@ class Engine:
     async def _run(
         self, job: Job, disconnected: Disconnected | None = None, *, is_continued: bool = False
     ) -> list[Any]:
-        """Queue a job and await its answer; raise Refused if there is none at its deadline, ClientDisconnected if
+        """Queue a job and await its answer; raise RefusedJob if there is none at its deadline, ClientDisconnected if
         nobody waits for it any more. A worker that has begun it then stops at its next step."""
         put = self._queue.put_first if is_continued else self._queue.put
         put(job)
-        self.n_queued += 1
+        self.n_pending += 1
         try:
             # A short job that a worker takes at once needs neither a timeout nor a watch on the connection.
             if job.had_to_wait or job.problem_s * len(job.problems) > WATCHED_FROM_S:
@@ -307,7 +307,7 @@ class Engine:
                     raise self._too_late(job)
             return await job.answer
         finally:
-            self.n_queued -= 1
+            self.n_pending -= 1
             job.is_abandoned = True
             if job.n_taken < len(job.problems):
                 self._queue.withdraw(job)
@@ -336,7 +336,7 @@ class Engine:
         return float(spent_s)
 
     def _sound_default(self) -> ResidentModel:
-        """Return the default model; raise Refused if it cannot be trusted: `not-ready` while it is loading,
+        """Return the default model; raise RefusedJob if it cannot be trusted: `not-ready` while it is loading,
         or as `require_live` does; `model-unavailable` if it cannot be loaded."""
         self.require_live()
         if self.models.default_failed:
@@ -409,7 +409,7 @@ def _deliver(batch: Batch, answers: list[Any] | Exception) -> None:
 
 
 def _completed(answer: Any, job: Job, batch: Batch) -> Any:
-    """The answer with the time in the queue, and with the number of requested updates if the deadline allowed
+    """Return the answer with its time in the queue, and with the number of requested updates if the deadline allowed
     fewer."""
     queue_ms = 1e3 * (batch.began - job.since)
     if isinstance(answer, Design | Evaluation):

@@ -267,12 +267,12 @@ class JobQueue:
             return max((perf_counter() - began for began, _ in self._running.values()), default=0.0)
 
     def reject_if_overloaded(self, due: float) -> None:
-        """Raise Refused (`overloaded`) if a new job cannot meet this deadline, whatever its options."""
+        """Raise RefusedJob (`overloaded`) if a new job cannot meet this deadline, whatever its options."""
         with self._changed:
             self._require_time(self.backlog_s(), self._latency.shortest_start_s(), due)
 
     def put(self, job: Job) -> None:
-        """Admit a job if there is time for it before its deadline, at least without updates; else raise Refused."""
+        """Admit a job if there is time for it before its deadline, at least without updates; else raise RefusedJob."""
         with self._changed:
             if self._is_closed:
                 raise stopping()

@@ -20,7 +20,7 @@ class EngineCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families in order."""
         engine, models = self._engine, self._engine.models
-        yield GaugeMetricFamily("prime_queue_depth", "Calls that wait or run.", engine.n_queued)
+        yield GaugeMetricFamily("prime_queue_depth", "Calls that wait or run.", engine.n_pending)
         yield GaugeMetricFamily("prime_ready", "1 when requests should be sent here.", engine.ready)
         yield GaugeMetricFamily(
             "prime_golden_seconds", "Time of the golden design that was checked last.", engine.readiness.golden_s

@@ -150,7 +150,7 @@ class ReferenceBackend:
                     uncertainty=given.uncertainty[item],
                     silent=given.silent[item],
                     resembles=given.resembles[item] is not False,
-                    response=given.response[item],
+                    ends=given.ends[item],
                     is_true=is_true,
                 )
             )
@@ -290,7 +290,7 @@ class _Conditions:
         self.uncertainty = [condition.uncertainty for condition in conditions]
         self.silent = [condition.silent for condition in conditions]
         self.resembles = [condition.resembles for condition in conditions]
-        self.response = [condition.response for condition in conditions]
+        self.ends = [condition.ends for condition in conditions]
         self.max_gain_db = psd.new_tensor([[item.max_gain_db] for item in left])
         self.reference_psd = torch.stack(
             [psd if item.reference_psd is None else _tensor(item.reference_psd, psd) for item in left]
@@ -329,4 +329,4 @@ def _to_float32(tensor: Tensor) -> Float32:
 
 
 def _record(refinement: Refinement, item: int) -> RefinementRecord:
-    return RefinementRecord(**refinement.verdict(item))  # type: ignore[arg-type]
+    return RefinementRecord(**refinement.record(item))  # type: ignore[arg-type]

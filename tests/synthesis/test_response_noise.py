@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from synthesis.bands import NR_BANDS, WIDE_BANDS
-from synthesis.unknown import response_uncertainty
+from synthesis.unknown import ends_uncertainty
 
 SCORED = slice(WIDE_BANDS.index(NR_BANDS[0]) + 6, WIDE_BANDS.index(NR_BANDS[-1]) + 1)  # bands of many bins
 RNG = np.random.default_rng(3)
@@ -19,7 +19,7 @@ def test_noise_floor_is_found(noise_db: float) -> None:
     response = decaying(2048, 60)
     noise = RNG.standard_normal(2048)
     noise *= 10 ** (noise_db / 20) * np.linalg.norm(response) / np.linalg.norm(noise)
-    (uncertainty, _) = response_uncertainty(response + noise, response + noise, 1.0)
+    (uncertainty, _) = ends_uncertainty(response + noise, response + noise, 1.0)
     found_db = 10 * np.log10(np.median(uncertainty[:, SCORED], axis=1))
     assert found_db == pytest.approx([noise_db] * 2, abs=3)  # of the spread of single bands
 
@@ -27,7 +27,7 @@ def test_noise_floor_is_found(noise_db: float) -> None:
 def test_missing_tail_follows_from_decay() -> None:
     whole = decaying(8192, 400)
     kept, cut = whole[:1024], whole[1024:]
-    (uncertainty, _) = response_uncertainty(kept, kept, 1.0)
+    (uncertainty, _) = ends_uncertainty(kept, kept, 1.0)
     # Bands of a few independent bins see a decay that is up to 1 dB off from quarter to quarter.
     true_db = 10 * np.log10(np.sum(cut**2) / np.sum(kept**2))
     assert 10 * np.log10(np.median(uncertainty[0, SCORED])) == pytest.approx(true_db, abs=5)
@@ -35,32 +35,32 @@ def test_missing_tail_follows_from_decay() -> None:
 
 def test_decayed_response_lacks_nothing() -> None:
     response = decaying(2048, 60)
-    (uncertainty, _) = response_uncertainty(response, response, 1.0)
+    (uncertainty, _) = ends_uncertainty(response, response, 1.0)
     assert uncertainty.max() < 1e-6
 
 
 def test_form_of_response_does_not_matter() -> None:
     response = decaying(1000, 200)
-    one, interval_db = response_uncertainty(response, response, 1.0)
+    one, interval_db = ends_uncertainty(response, response, 1.0)
     padded = np.pad(response, (0, 7000)).astype(np.float32)
     spectrum = np.fft.rfft(response, 32_768).astype(np.complex64)
     for form in (padded, spectrum, 1e-3 * response):
-        other, other_db = response_uncertainty(form, form, 1.0)
+        other, other_db = ends_uncertainty(form, form, 1.0)
         np.testing.assert_allclose(other, one, rtol=0.02, atol=1e-7)
         assert other_db == pytest.approx(interval_db, abs=0.01)
 
 
 @pytest.mark.parametrize("response", [np.ones(1), np.ones(10), decaying(8192, 2000)], ids=["one", "few", "long"])
 def test_nothing_is_unknown_of_short_or_long(response: np.ndarray) -> None:
-    (uncertainty, _) = response_uncertainty(response, response, 1.0)
+    (uncertainty, _) = ends_uncertainty(response, response, 1.0)
     assert not uncertainty.any()
 
 
 def test_rising_end_shows_missing_windows() -> None:
     falling = decaying(8192, 1500)
     rising = falling + 0.3 * decaying(8192, 1500)[::-1]
-    none, narrow_db = response_uncertainty(falling, falling, 1.0)
-    lacked, wide_db = response_uncertainty(rising, falling, 1.0)
+    none, narrow_db = ends_uncertainty(falling, falling, 1.0)
+    lacked, wide_db = ends_uncertainty(rising, falling, 1.0)
     assert wide_db > narrow_db
     assert not none.any()
     assert lacked[0].all()

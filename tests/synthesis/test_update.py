@@ -11,7 +11,7 @@ import torch
 from synthesis import update
 from synthesis.arrays import minimum_phase_fir
 from synthesis.paths import AcousticPaths
-from synthesis.profiles import FAST, FINE, PAPER, VERDICTS, RefinementProfile
+from synthesis.profiles import FAST, FINE, PAPER, STOP_REASONS, RefinementProfile
 from synthesis.start.features import log_base_magnitude, regularised_ratio
 from synthesis.tap_objective import TapObjective
 from synthesis.toeplitz import Solution, solve_toeplitz
@@ -179,13 +179,13 @@ def exhausted(small_case: Case) -> Refinement:
 
 
 def test_converged_if_no_scale_gains_enough(small_case: Case, exhausted: Refinement) -> None:
-    converged = [item for item in range(3) if exhausted.verdict(item)["stopped"] == "converged"]
-    assert converged, [exhausted.verdict(item)["stopped"] for item in range(3)]
+    converged = [item for item in range(3) if exhausted.record(item)["stopped"] == "converged"]
+    assert converged, [exhausted.record(item)["stopped"] for item in range(3)]
     for item in converged:
-        verdict = exhausted.verdict(item)
+        record = exhausted.record(item)
         applied = int(exhausted.n_applied[item])
         assert 1 <= applied < 40
-        lengths = [len(verdict[name]) for name in ("objective", "step_scale", "pcg_residual")]  # type: ignore[arg-type]
+        lengths = [len(record[name]) for name in ("objective", "step_scale", "pcg_residual")]  # type: ignore[arg-type]
         assert lengths == [applied + 1, applied, applied]
         problem = list(problems(small_case, PAPER))[item]
         taps = exhausted.taps[item].numpy()
@@ -198,8 +198,8 @@ def test_nothing_to_cancel_ends_without_decrease(small_case: Case) -> None:
     silence = torch.zeros_like(small_case.psd())
     found = refine(paths, 0.1 * base_taps(paths), silence, n_updates=2)
     for item in range(3):
-        verdict = found.verdict(item)
-        assert (verdict["stopped"], verdict["applied"]) == ("no_decrease", 0)
+        record = found.record(item)
+        assert (record["stopped"], record["applied"]) == ("no_decrease", 0)
     assert torch.equal(found.taps, 0.1 * base_taps(paths))
 
 
@@ -224,7 +224,7 @@ def test_a_rejected_step_that_overflowed_leaves_nothing_behind(
     assert torch.equal(found.taps, start)
     assert torch.equal(state._response, response)
     assert torch.equal(state._residual, residual)
-    assert {VERDICTS[item] for item in found.stopped} == {"no_decrease"}
+    assert {STOP_REASONS[item] for item in found.stopped} == {"no_decrease"}
 
 
 def test_ceiling_penalty_equals_twin(measured_case: Case) -> None:

@@ -30,7 +30,7 @@ from synthesis.gain_curve import TOLERANCE_DB
 from synthesis.methods import STARTS
 from synthesis.plausibility import MAX_LIKENESS, Comparison
 from synthesis.predict import not_finite
-from synthesis.profiles import FINE, PRECONDITIONERS, PROFILES, VERDICTS, RefinementProfile, on_design_grid
+from synthesis.profiles import FINE, PRECONDITIONERS, PROFILES, STOP_REASONS, RefinementProfile, on_design_grid
 from synthesis.types import (
     MAX_CONDITIONS,
     UPDATES_BRING_DB,
@@ -240,7 +240,7 @@ class _Given:
                 raise problem.named(error, n) from None
             coherence = None if paths.coherence is None else _float32(paths.coherence, N_BINS)
             uncertainty = None if paths.uncertainty is None else _float32(paths.uncertainty, 2, len(WIDE_BANDS))
-            ends = None if paths.response is None else _float32(np.append(*paths.response), 2 * len(WIDE_BANDS) + 1)
+            ends = None if paths.ends is None else _float32(np.append(*paths.ends), 2 * len(WIDE_BANDS) + 1)
             self.has_unknown |= paths.unknown is not None
             arrays = primary, secondary, coherence, psd, uncertainty, ends, paths.unknown, paths.silent
             self._arrays += arrays
@@ -298,7 +298,7 @@ def _read_filter(result: Result) -> tuple[Float32, RefinementRecord]:
     lists = record.objective[: n + 1], record.step_scale[:n], record.pcg_residual[:n]
     if not all(map(math.isfinite, lists[0])):
         raise not_finite()
-    return taps, RefinementRecord(n, VERDICTS[record.stopped], *lists)
+    return taps, RefinementRecord(n, STOP_REASONS[record.stopped], *lists)
 
 
 def _read_times(result: Result, start_ms: float | None) -> dict[str, float]:

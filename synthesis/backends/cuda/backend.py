@@ -16,7 +16,7 @@ from synthesis.backends.stage_clock import StageClock
 from synthesis.errors import DeviceLost, NonFiniteFilter, SynthesisError
 from synthesis.methods import STARTS
 from synthesis.predict import not_finite, predict
-from synthesis.profiles import BUDGET, FIRST_UPDATES, MAX_UPDATES, PROFILES, VERDICTS, shows_far
+from synthesis.profiles import BUDGET, FIRST_UPDATES, MAX_UPDATES, PROFILES, STOP_REASONS, shows_far
 from synthesis.types import (
     Complex64,
     DesignOptions,
@@ -159,7 +159,7 @@ class CudaBackend:
             uncertainty=paths.uncertainty,
             silent=paths.silent,
             resembles=paths.resembles is not False,
-            response=paths.response,
+            ends=paths.ends,
             is_true=basis == "exact",
         )
 
@@ -213,7 +213,7 @@ def _all_keys() -> list[tuple[str, ...]]:
 
 def _is_far(record: RefinementRecord, options: DesignOptions) -> bool:
     """Whether updates go on by steps that no graph records (`synthesis.update.refine`)."""
-    if not PROFILES[options.profile].settles or record.stopped != VERDICTS[BUDGET]:
+    if not PROFILES[options.profile].settles or record.stopped != STOP_REASONS[BUDGET]:
         return False
     decreases = -np.diff(record.objective)
     return record.applied < options.n_updates or bool(shows_far(decreases, np.append(np.nan, decreases[:-1])).any())
@@ -228,7 +228,7 @@ def _record(history: Float32, n_applied: int, stopped: int, n_updates: int) -> R
     columns = history[:, MAX_UPDATES - n_updates :].tolist()
     return RefinementRecord(
         applied=n_applied,
-        stopped=VERDICTS[stopped],
+        stopped=STOP_REASONS[stopped],
         objective=columns[0][: n_applied + 1],
         step_scale=columns[1][1 : n_applied + 1],
         pcg_residual=columns[2][1 : n_applied + 1],

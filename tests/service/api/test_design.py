@@ -62,11 +62,11 @@ async def test_filter_equals_library(
     assert answer["method"] == method
     assert answer["refinement"]["requested"] == 2
     assert answer["refinement"]["applied"] == int(expected.n_applied[0])
-    assert answer["refinement"]["stopped"] == expected.verdict(0)["stopped"]
+    assert answer["refinement"]["stopped"] == expected.record(0)["stopped"]
     # Of paths without noise `wmmse` leaves a residual 80 dB down, which is single precision's rounding: 0.013 apart
     # on one processor, 0.050 on another. 0.23 is a decibel.
     rounding = 0.23 if method == "wmmse" else 0.05
-    expected_objective = expected.verdict(0)["objective"]
+    expected_objective = expected.record(0)["objective"]
     assert answer["refinement"]["objective"] == pytest.approx(expected_objective, rel=1e-4, abs=rounding)
 
 

@@ -110,7 +110,7 @@ async def test_cancelled_job_frees_place(engine: Engine) -> None:
         ears = [models.problem(1)] * 3
         waiting = [asyncio.ensure_future(engine.design(None, K0, ears, disconnected=gone.wait)) for _ in range(3)]
         cancelled = asyncio.ensure_future(engine.design(None, K1, ears))
-        while engine.n_queued < 4:
+        while engine.n_pending < 4:
             await asyncio.sleep(0.001)
         gone.set()
         cancelled.cancel()
@@ -119,7 +119,7 @@ async def test_cancelled_job_frees_place(engine: Engine) -> None:
                 await item
         with pytest.raises(asyncio.CancelledError):
             await cancelled
-        assert engine.n_queued == 0
+        assert engine.n_pending == 0
         assert not engine._queue._jobs
 
 

@@ -1,5 +1,5 @@
 /* Prediction of a filter's effect: band sums on the design grid and the figures that follow from them
-   (synthesis/predict.py): theory (20) to (22). */
+   (synthesis/predict.py): theory (21) to (23). */
 #ifndef PRIME_PREDICT_H
 #define PRIME_PREDICT_H
 

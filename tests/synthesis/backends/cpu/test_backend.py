@@ -37,7 +37,7 @@ from synthesis.types import (
     Prediction,
     Problem,
 )
-from synthesis.unknown import MOST_UNCERTAIN, response_uncertainty
+from synthesis.unknown import MOST_UNCERTAIN, ends_uncertainty
 from tests.model_store import cases
 from tests.problems import changed, one
 from tests.synthesis.cases import HOPELESS, Case, hopeless, random_case, relative_error
@@ -211,7 +211,7 @@ def test_core_figures_follow_from_sums(measured_case: Case, bundled: Pair) -> No
         {"coherence": rng.uniform(0.5, 1, N_BINS).astype(np.float32)},
         {"uncertainty": rng.uniform(0, 0.01, (2, 31)).astype(np.float32)},
         {"silent": np.arange(31) > 22},
-        {"resembles": False, "response": (rng.uniform(0, 0.01, (2, 31)).astype(np.float32), 1.0)},
+        {"resembles": False, "ends": (rng.uniform(0, 0.01, (2, 31)).astype(np.float32), 1.0)},
     )
     for more, is_true in product(({}, *known), (False, True)):
         result, given = library.Result(), changed(ear, **more)
@@ -241,10 +241,10 @@ def test_core_reads_ends_of_responses_as_numpy_does() -> None:
     for primary in (decay[0][:700], decay[0][:50], decay[0] + 1e-3, rising, longest):
         secondary = decay[1][:2048] + 1e-4 * rng.standard_normal(2048)
         responses = [item.astype(np.float32) for item in (primary, secondary)]
-        shown = response_uncertainty(*responses, MOST_UNCERTAIN)
+        shown = ends_uncertainty(*responses, MOST_UNCERTAIN)
         spectra = [np.fft.rfft(item, DESIGN_N_FFT).astype(np.complex64) for item in responses]
         taps = [np.eye(1, N_TAPS, dtype=np.float32)[0]]
-        (expected,) = core.predict([changed(one(*responses), resembles=False, response=shown)], taps, False)
+        (expected,) = core.predict([changed(one(*responses), resembles=False, ends=shown)], taps, False)
         for paths in (responses, spectra):
             (found,) = core.predict([changed(one(*paths), resembles=False)], taps, False)
             assert found.basis == expected.basis == "response"
