@@ -98,10 +98,10 @@ export function readBench(name, found) {
 }
 
 export function measurementDocument(ear) {
-  const path = (samples) => ({ float32: base64(samples) });
+  const series = (samples) => ({ float32: base64(samples) }), path = (samples) => ({ impulse_response: series(samples) });
   return {
-    label: ear.label, sign: ear.sign, primary: path(ear.primary), secondary: path(ear.secondary),
-    ...(ear.coherence ? { coherence: path(ear.coherence) } : {}),
+    label: ear.label, sample_rate: 48000, sign: ear.sign, primary: path(ear.primary), secondary: path(ear.secondary),
+    ...(ear.coherence ? { coherence: series(ear.coherence) } : {}),
     ...(ear.feedback ? { feedback: path(ear.feedback) } : {}),
     ...(ear.uncertainty ? { uncertainty: Array.from(ear.uncertainty) } : {}),
     ...(ear.verdict ? { verdict: ear.verdict } : {}),

@@ -279,7 +279,7 @@ def test_clipping_is_judged_as_recorded(page: Any, tmp_path: Path):
     page.set_input_files("#files", [tmp_path / "off.flac", tmp_path / "drive.flac"])
     page.wait_for_selector("#recording-rows tr:nth-child(2)")
     page.click("#calibrate")
-    wait_for(page, "#verdict", "clipping: drive 0, x")
+    wait_for(page, "#verdict", "clipping: drive.flac, x")
 
 
 def test_unusable_files_are_named(page: Any, tmp_path: Path):
