@@ -2,7 +2,7 @@
 
 import { $, changed, newest, on, state } from "./state.js";
 import { note, say } from "./messages.js";
-import { SUFFIXES, model, optionsFor } from "./options.js";
+import { SUFFIXES, isFileFor, model, optionsFor } from "./options.js";
 import { ask, requestOf } from "./requests.js";
 import { saveFile, saveJson } from "./save.js";
 
@@ -100,7 +100,7 @@ async function download() {
 
 // Save 2048 taps, and the controller beside them, as they are in the number format and kind of file that are chosen here.
 export async function downloadTaps({ fir, controller }, name) {
-  const kind = ["c", "wav", "csv", "mat"].includes($("file").value) ? $("file").value : "c";
+  const chosen = $("file").value, kind = chosen !== "json" && isFileFor(chosen, { form: "fir" }) ? chosen : "c";
   const target = { form: "fir", n_taps: 2048, sample_rate: 48000, number_format: $("format").value };
   try {
     const request = exportRequest({ fir: Float32Array.from(fir), target, ...beside({ controller: controller ?? state.design.controller }), file: kind });
@@ -110,15 +110,27 @@ export async function downloadTaps({ fir, controller }, name) {
   }
 }
 
+// Offer the kinds of files that hold this filter, and the controller beside it.
+function showKinds() {
+  const device = model.targets.find(({ name }) => name === $("target").value), form = $("form").value, format = $("format").value, K = state.design?.controller;
+  const denominator = form === "sos" && device ? device.denominator : "subtracted";
+  for (const option of $("file").options) {
+    const isOffered = isFileFor(option.value, { form, format, denominator }) && (!K || isFileFor(option.value, { form: "sos", format: K.number_format, denominator }));
+    option.hidden = option.disabled = !isOffered;
+  }
+  if ($("file").selectedOptions[0]?.disabled !== false) $("file").value = "c";
+}
+
 // Whether a control has an effect in the chosen form.
 function showForm() {
+  showKinds();
   const isTaps = $("form").value === "fir";
   for (const [id, isUsed] of [["taps", isTaps], ["sections", !isTaps]]) $(id).disabled = !isUsed;
 }
 
 export function startLoading() {
   on(["rest"], realise);
-  on(["design"], () => { if (!state.design) realise(); });
+  on(["design"], () => { showKinds(); if (!state.design) realise(); });
   for (const id of ["form", "taps", "format", "rate"]) $(id).addEventListener("change", () => { showForm(); realise(); });
   $("target").addEventListener("change", () => { takeTarget(); showForm(); });
   $("sections").addEventListener("input", realise);

@@ -209,6 +209,7 @@ def test_exported_sections_are_verified(folder: Path, tmp_path: Path, target: tu
     assert abs(found["trim"]["gain_db"]) < 0.1
     loud = run("verify", exported, ear, *takes, tmp_path / "loud.wav", "--json")
     assert json.loads(loud.stdout)["trim"]["gain_db"] == pytest.approx(-1.6, abs=0.2)
+    assert "by those of the trim, or calibrate" in loud.output  # there is no filter to load
 
 
 def test_feedback_path_joins_measurement(folder: Path, tmp_path: Path):
