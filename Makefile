@@ -57,7 +57,7 @@ format: $(DEVELOPING)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .generators .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .generators .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 # Requirements for serving on a CPU; an environment with the developers' tools serves too.
 $(SERVING): $(SOURCES)

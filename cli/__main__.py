@@ -110,30 +110,18 @@ def with_paths(command: Command) -> Command:
     @wraps(command)
     def run(
         *,
-        ears: Sequence[Path],
-        primary: Path | None,
-        secondary: Path | None,
-        feedback: Path | None,
-        side: str,
-        file_rate: float | None,
         sign: str | None,
         weights: Sequence[float],
         noise: Path | None,
         controller: str | None = None,
         **given: Any,
     ) -> None:
-        paths, settings = _paths(ears, primary, secondary, feedback, side, file_rate)
-        paths |= {"sample_rate": 48_000}
+        measured = {name: given.pop(name) for name in _MEASURED}
+        paths, settings = _paths(**measured)
         given |= {name: value for name, value in settings.items() if given.get(name, ...) is None}
-        if sign is not None:
-            paths["sign"] = sign
+        paths |= {"sample_rate": 48_000} | ({} if sign is None else {"sign": sign})
         if weights:
-            conditions = paths.get("conditions", ())
-            if len(weights) != len(conditions):
-                n = len(conditions) or 1
-                raise click.UsageError(f"{len(weights)} weights for {n} measurements; give one per measurement")
-            for condition, weight in zip(conditions, weights, strict=True):
-                condition["weight"] = weight
+            _weigh(paths, weights)
         if noise is not None:
             n_bins = inputs.n_bins(paths.get("conditions", [paths])[0])
             paths["reference_psd"] = tables.noted(inputs.reference_psd(noise, n_bins))
@@ -143,8 +131,10 @@ def with_paths(command: Command) -> Command:
             paths["controller"] = inputs.controller(controller)
         elif "controller" in settings and not takes_filter:
             paths["controller"] = settings["controller"]
-        given |= {"file_rate": file_rate} if takes_filter else {}
-        given |= {"files": (*ears, *(file for file in (primary, secondary) if file))} if takes_files else {}
+        if takes_filter:
+            given["file_rate"] = measured["file_rate"]
+        if takes_files:
+            given["files"] = (*measured["ears"], *filter(None, (measured["primary"], measured["secondary"])))
         command(paths=paths, **given)
 
     if "wishes" in command.__annotations__:
@@ -153,24 +143,38 @@ def with_paths(command: Command) -> Command:
     return click.option("--controller", help=text)(run)
 
 
+def _weigh(paths: Json, weights: Sequence[float]) -> None:
+    """Give every measurement its weight, in place."""
+    conditions = paths.get("conditions", ())
+    if len(weights) != len(conditions):
+        n = len(conditions) or 1
+        raise click.UsageError(f"{len(weights)} weights for {n} measurements; give one per measurement")
+    for condition, weight in zip(conditions, weights, strict=True):
+        condition["weight"] = weight
+
+
+# Flags of `with_paths` that `_paths` takes.
+_MEASURED = ("ears", "primary", "secondary", "feedback", "side", "file_rate")
+
+
 def _paths(
     ears: Sequence[Path],
     primary: Path | None,
     secondary: Path | None,
     feedback: Path | None,
     side: str,
-    rate_hz: float | None,
+    file_rate: float | None,
 ) -> tuple[Json, Json]:
     """Return fields of a request, and options that a session sets."""
     if (primary is None) != (secondary is None) or (bool(ears) == (primary is not None)):
         raise click.UsageError("give measurements (EARS), or one file each with --primary and --secondary")
     if primary is not None and secondary is not None:
-        given = inputs.separate(rate_hz, primary=primary, secondary=secondary, feedback=feedback)
+        given = inputs.separate(file_rate, primary=primary, secondary=secondary, feedback=feedback)
         return tables.noted(given), {}
     measured: list[tuple[str, Json]] = []
     settings: Json = {}
     for file in ears:
-        found, notes, settings = inputs.ears(file, side, rate_hz)
+        found, notes, settings = inputs.ears(file, side, file_rate)
         tables.notes(f"{file}: {note}" for note in notes)
         measured += found
     if len(ears) > 1:
@@ -178,7 +182,7 @@ def _paths(
     if feedback is not None:
         if len(measured) > 1:
             raise click.UsageError("--feedback is for a single measurement; several have theirs in their files")
-        fields = tables.noted(inputs.separate(rate_hz, feedback=feedback))
+        fields = tables.noted(inputs.separate(file_rate, feedback=feedback))
         measured = [(measured[0][0], measured[0][1] | fields)]
     if len(measured) == 1:
         return measured[0][1], settings

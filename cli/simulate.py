@@ -139,8 +139,7 @@ def simulate(
 
     EAR is a measurement, or the example's listener.npz; CONTROL_FILTER is what `prime-anc export` wrote as .json, or a
     design. The filter runs sample by sample in the chip's number format and rate, with its saturation and round-off;
-    rate conversion costs no time.
-    `prime-anc verify` takes the two recordings.
+    rate conversion costs no time. `prime-anc verify` takes the two recordings.
     """
     if len(outputs) != 2:
         raise click.UsageError("give two files: -o quiet.wav -o running.wav")
@@ -148,11 +147,13 @@ def simulate(
     document = inputs.running_filter(control_filter)
     random = np.random.default_rng(seed)
     n = round(seconds * SAMPLE_RATE_HZ)
-    for file, is_on in zip(outputs, (False, True), strict=True):
-        outside = _sound(sound) if sound else SOUND_RMS * random.standard_normal(n)
-        channels, clipped = recorded(
-            paths, document if is_on else None, outside, is_wide=not rounded_feedback, gain=10 ** (gain_db / 20)
-        )
+    outside = [_sound(sound) if sound else SOUND_RMS * random.standard_normal(n) for _ in outputs]
+    gain = 10 ** (gain_db / 20)
+    takes = [
+        recorded(paths, running, heard, is_wide=not rounded_feedback, gain=gain)
+        for running, heard in zip((None, document), outside, strict=True)
+    ]
+    for file, (channels, clipped) in zip(outputs, takes, strict=True):
         _write(file, channels, snr_db, random)
         if clipped > 1e-4:
             tables.notes([f"the filter's output clips in {100 * clipped:.2g} % of samples; lower the ceiling"])

@@ -93,7 +93,7 @@ def comparison(found: Mapping[str, Any]) -> None:
 def loop(found: Mapping[str, Any] | None) -> None:
     """Print the loop, if there is one: as designed, or with a new controller on all plants."""
     if found is not None:
-        what = "worst of all plants at ±3 dB" if "conditions" in found else "as designed"
+        what = "worst of all plants at +-3 dB" if "conditions" in found else "as designed"
         click.echo(f"loop, {what}: {loop_text(found)}")
         for item in found.get("conditions", ()):
             click.echo(f"  {item['label']}: {loop_text(item)}")

@@ -23,11 +23,9 @@ def recursion(realised: Realised) -> str:
     return f"b0 x + b1 x' + b2 x'' {sign} a1 y' {sign} a2 y''"
 
 
-def of_filter(realised: Realised, equation: str) -> str:
-    """Write the header of a filter for a signal chain with this equation."""
-    return _guarded(
-        "CONTROL_FILTER_H", f"Control filter for {equation}.", _declarations(realised, "control_filter")
-    )
+def of_filter(realised: Realised, about: str) -> str:
+    """Write the header of a filter, of which the first comment tells `about`."""
+    return _guarded("CONTROL_FILTER_H", f"{about}.", _declarations(realised, "control_filter"))
 
 
 def of_both(control_filter: Realised, controller: Realised, equation: str) -> str:

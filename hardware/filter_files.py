@@ -34,8 +34,8 @@ from synthesis.errors import InvalidOption
 WAV_S = 32768 / 48000
 # Signal at the error microphone, by the sign of the signal chain.
 EQUATIONS = {"minus": "e = d - s * w * x", "plus": "e = d + s * w * x"}
-# Names of the files of both.
-_PARTS = ("control_filter", "controller")
+# Names of the files of both, and what is in them.
+_PARTS = {"control_filter": "Control filter", "controller": "Feedback controller"}
 _COLUMNS = ("b0", "b1", "b2", "a0", "a1", "a2")
 
 
@@ -73,10 +73,19 @@ def write(realised: Realised, kind: str, sign: Literal["minus", "plus"] = "minus
     InvalidOption
         The format does not exist, or cannot hold this filter.
     """
+    _check(kind)
+    _, media_type, suffix = _KINDS[kind]
+    return _written(realised, kind, "control_filter", EQUATIONS[sign]), media_type, f"control_filter.{suffix}"
+
+
+def _written(realised: Realised, kind: str, name: str, equation: str) -> bytes:
+    make, _, _ = _KINDS[kind]
+    return make(realised, f"{_PARTS[name]} at {realised.sample_rate_hz:g} Hz, {equation}")
+
+
+def _check(kind: str) -> None:
     if kind not in _KINDS:
         raise InvalidOption(f"file: {kind!r} does not exist; use one of {', '.join(_KINDS)}", "file")
-    make, media_type, suffix = _KINDS[kind]
-    return make(realised, sign), media_type, f"control_filter.{suffix}"
 
 
 def write_both(
@@ -94,20 +103,23 @@ def write_both(
     tuple[bytes, str, str]
         One file for `c`, with functions that run both, and `apo`; for other kinds a ZIP of two.
     """
-    parts = {name: write(item, kind, sign) for name, item in zip(_PARTS, (control_filter, controller), strict=True)}
+    _check(kind)
+    equation = EQUATIONS[sign].replace("w * x", "(w * x + k * e)")
+    _, media_type, suffix = _KINDS[kind]
     if kind == "c":
-        both = c_header.of_both(control_filter, controller, EQUATIONS[sign].replace("w * x", "(w * x + k * e)"))
-        return both.encode(), _KINDS[kind][1], "hybrid.h"
+        return c_header.of_both(control_filter, controller, equation).encode(), media_type, "hybrid.h"
+    both = zip(_PARTS, (control_filter, controller), strict=True)
+    parts = {name: _written(realised, kind, name, equation) for name, realised in both}
     if kind == "apo":
         text = b"# x is channel 1, e is channel 2; the loudspeaker plays channel 1\n"
-        for n, (content, _, _) in enumerate(parts.values(), 1):
+        for n, content in enumerate(parts.values(), 1):
             text += b"Channel: %d\n" % n + content
-        return text + b"Channel: all\nCopy: 1=1+2\n", _KINDS[kind][1], "hybrid.txt"
+        return text + b"Channel: all\nCopy: 1=1+2\n", media_type, "hybrid.txt"
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as folder:
-        for name, (content, _, _) in parts.items():
+        for name, content in parts.items():
             # A fixed date: equal requests have equal answers.
-            folder.writestr(zipfile.ZipInfo(f"{name}.{_KINDS[kind][2]}"), content)
+            folder.writestr(zipfile.ZipInfo(f"{name}.{suffix}"), content)
     return stream.getvalue(), "application/zip", "hybrid.zip"
 
 
@@ -117,7 +129,7 @@ def _rows(realised: Realised, kind: str) -> NDArray[np.float64]:
     return realised.sections.rows
 
 
-def _wav(realised: Realised, sign: str) -> bytes:
+def _wav(realised: Realised, about: str) -> bytes:
     import soundfile
 
     samples = realised.taps
@@ -134,8 +146,8 @@ def _wav(realised: Realised, sign: str) -> bytes:
     return stream.getvalue()
 
 
-def _csv(realised: Realised, sign: str) -> bytes:
-    head = f"# control filter at {realised.sample_rate_hz:g} Hz, {EQUATIONS[sign]}"
+def _csv(realised: Realised, about: str) -> bytes:
+    head = f"# {about}"
     if realised.taps is not None:
         return (head + "\ntap\n" + "".join(f"{tap!r}\n" for tap in realised.taps.tolist())).encode()
     held = np.insert(realised.held, 3, 1.0, axis=1)
@@ -144,7 +156,7 @@ def _csv(realised: Realised, sign: str) -> bytes:
     return (head + "\n".join(lines) + "\n").encode()
 
 
-def _mat(realised: Realised, sign: str) -> bytes:
+def _mat(realised: Realised, about: str) -> bytes:
     from scipy.io import savemat
 
     stream = io.BytesIO()
@@ -153,7 +165,7 @@ def _mat(realised: Realised, sign: str) -> bytes:
     return stream.getvalue()
 
 
-def _minidsp(realised: Realised, sign: str) -> bytes:
+def _minidsp(realised: Realised, about: str) -> bytes:
     blocks = [
         f"biquad{number},\nb0={b0!r},\nb1={b1!r},\nb2={b2!r},\na1={-a1!r},\na2={-a2!r}"
         for number, (b0, b1, b2, _, a1, a2) in enumerate(_rows(realised, "minidsp").tolist(), 1)
@@ -161,7 +173,7 @@ def _minidsp(realised: Realised, sign: str) -> bytes:
     return (",\n".join(blocks) + "\n").encode()
 
 
-def _apo(realised: Realised, sign: str) -> bytes:
+def _apo(realised: Realised, about: str) -> bytes:
     lines = [
         "Filter: ON IIR Order 2 Coefficients " + " ".join(repr(value) for value in row)
         for row in _rows(realised, "apo").tolist()
@@ -169,8 +181,8 @@ def _apo(realised: Realised, sign: str) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _camilladsp(realised: Realised, sign: str) -> bytes:
-    lines = [f"# control filter at {realised.sample_rate_hz:g} Hz, {EQUATIONS[sign]}", "filters:"]
+def _camilladsp(realised: Realised, about: str) -> bytes:
+    lines = [f"# {about}", "filters:"]
     if realised.taps is not None:
         names = ["control_filter"]
         lines += ["  control_filter:", "    type: Conv", "    parameters:", "      type: Values"]
@@ -202,10 +214,10 @@ def _words(realised: Realised, kind: str) -> list[list[int]]:
     return rows
 
 
-def _bes(realised: Realised, sign: str) -> bytes:
+def _bes(realised: Realised, about: str) -> bytes:
     rows = _words(realised, "bes")
     lines = [
-        f"/* Control filter at {realised.sample_rate_hz:g} Hz for {EQUATIONS[sign]}; q5.27, total_gain 512 is 0 dB. */",
+        f"/* {about}; q5.27, total_gain 512 is 0 dB. */",
         ".total_gain = 512,",
         ".iir_bypass_flag = 0,",
         f".iir_counter = {len(rows)},",
@@ -216,20 +228,19 @@ def _bes(realised: Realised, sign: str) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _sigmadsp(realised: Realised, sign: str) -> bytes:
+def _sigmadsp(realised: Realised, about: str) -> bytes:
     rows = _words(realised, "sigmadsp")
     assert realised.quantised is not None
     mask = (1 << realised.quantised.format.n_bits) - 1
     lines = [
-        f"# control filter at {realised.sample_rate_hz:g} Hz, {EQUATIONS[sign]}; {realised.quantised.format}, "
-        "most significant byte first; a row per section: b0 b1 b2 -a1 -a2"
+        f"# {about}; {realised.quantised.format}, most significant byte first; a row per section: b0 b1 b2 -a1 -a2"
     ]
     lines += [" ".join(f"0x{word & mask:08X}" for word in row) for row in rows]
     return ("\n".join(lines) + "\n").encode()
 
 
-def _c(realised: Realised, sign: str) -> bytes:
-    return c_header.of_filter(realised, EQUATIONS[sign]).encode()
+def _c(realised: Realised, about: str) -> bytes:
+    return c_header.of_filter(realised, about).encode()
 
 
 _KINDS: dict[str, tuple[Callable[[Realised, str], bytes], str, str]] = {

@@ -19,8 +19,8 @@ Because the wearer may move, recordings are cut into blocks, and figures are med
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +102,7 @@ CODES = {
     "from elsewhere.",
     "not_running": "The loudspeaker plays nothing of the filter's output.",
     "howling": "A narrow band is much louder with the filter on.",
+    "controller_unknown": "The recordings do not show what the controller does, as with another filter.",
     "controller_off": "The controller beside the filter adds nothing.",
     "controller_inverted": "The controller's polarity is reversed.",
     "controller_level_off": "The controller is louder or quieter than designed.",
@@ -259,14 +260,42 @@ def verify(
     )
 
 
-def transfers(recordings: Sequence[StateTake]) -> tuple[Complex, Complex, Real]:
-    """Estimate the transfers from x to e with the filter off and on, and the noise power of both, per window bin."""
-    pulse = np.ones(1)
-    off, on = (
-        [b for item in recordings if item.is_on is is_on for b in _blocks(item, pulse)] for is_on in (False, True)
+class Transfers(NamedTuple):
+    """Transfers from x, per window bin, of signals that pass the same windows."""
+
+    # To e with the filter off, and how much smaller it is with the filter on.
+    off: Complex
+    difference: Complex
+    # To what the filter plays, and to e through another response, with the filter on.
+    played: Complex
+    returned: Complex
+    # Noise power of the difference.
+    noise: Real
+
+
+def transfers(recordings: Sequence[StateTake], primary: Real, played: Real, returned: Real) -> Transfers:
+    """Estimate transfers; responses are real [n].
+
+    What `primary` explains is compared in the same windows of the same take: leakage is that of the rest alone.
+    """
+    off: list[_Block] = []
+    on: list[_Block] = []
+    further: list[_Block] = []
+    for item in recordings:
+        blocks = on if item.is_on else off
+        blocks += _blocks(item, primary)
+        if item.is_on:
+            e = np.asarray(item.e, np.float64)
+            further += _blocks(replace(item, e=convolved(e, returned)), played)
+    known = [block.transfer - block.designed for block in off]
+    left = [block.designed - block.transfer for block in on]
+    return Transfers(
+        _median([block.transfer for block in off]),
+        _median(known) + _median(left),
+        _median([block.designed for block in further]),
+        _median([block.transfer for block in further]),
+        _median([block.unexplained for block in off]) + _median([block.unexplained for block in on]),
     )
-    noise = _median([block.unexplained for block in off]) + _median([block.unexplained for block in on])
-    return _median([block.transfer for block in off]), _median([block.transfer for block in on]), noise
 
 
 def foreign_prediction(expected: Prediction, bands_db: Real, max_gain_db: float | None) -> Deviation | None:

@@ -61,9 +61,9 @@ class Settings(BaseSettings):
     fallback_margin_db: float = Field(0.25, ge=0)
     """dB by which one must be better."""
     deadline_ms: float = Field(2000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
-    """Deadline without X-Deadline-Ms."""
+    """Deadline without X-Deadline-Ms, receipt of the body included."""
     calibration_deadline_ms: float = Field(30_000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
-    """The same for recordings, receipt included."""
+    """The same for recordings."""
     max_resident_models: int = Field(4, ge=2, le=1000)
     """Models in memory; the least recently used goes first."""
     max_body_bytes: int = Field(12 * 2**20, ge=1024)

@@ -88,7 +88,7 @@ def judged(takes: Takes, model: ModelParameters) -> tuple[Row, Calibration | Non
         return {"codes": "refused", "is_other": False}, None
     verdict = judge(found, model.support)
     codes = " ".join(reason.code for reason in verdict.reasons)
-    is_other = OTHER_DEVICE in [item.code for item in verdict.not_judged]
+    is_other = verdict.explanation is not None and not verdict.explanation.is_device
     return {"codes": codes, "is_other": is_other} | traits(verdict.explanation), found
 
 
@@ -161,8 +161,10 @@ def rows_of_system(n: int, paths: Responses) -> Iterator[Row]:
     yield case | {"endpoint": "refine", "mistake": "another device"} | compared(device, paths)
     if n % WITH_MISTAKES_EVERY == n // WITH_MISTAKES_EVERY % WITH_MISTAKES_EVERY:  # every kind of system in turn
         takes |= {name: TAKE_MISTAKES[name](takes["right"]) for name in PHYSICAL}
-        for name, factor in (("sign between takes", -1.0), ("gain between takes", 2.0)):
-            takes[name] = takes["right"] + record(probe, (paths[0], factor * paths[1]), snr_db, seed)[1:]
+        turned = record(probe, (paths[0], -paths[1]), snr_db, seed)[1:]
+        takes["sign between takes"] = takes["right"] + turned
+        (played,) = takes["right"][1:]
+        takes["gain between takes"] = [*takes["right"], replace(played, gain=2 * played.gain)]
         behind = max(LATE + round(calibrate(takes["right"]).lead_samples), LATE)
         takes["late loudspeaker"] = record(probe, (paths[0], later(paths[1], behind)), snr_db, seed)
     for name, take in takes.items():
@@ -178,7 +180,7 @@ def limits_of(rows: pd.DataFrame) -> pd.DataFrame:
     of_ears = rows[(rows.endpoint == "calibrate") & rows.distance.notna()]
     for name, mistakes in LIMITS.items():
         is_wrong = of_ears.mistake.isin(mistakes)
-        is_right = ~is_wrong & ((of_ears.mistake == "right") | (name == "distance"))
+        is_right = ~is_wrong & of_ears.mistake.isin([*PATH_MISTAKES] if name == "distance" else ["right"])
         for half in (0, 1):
             on, off = of_ears.half == half, of_ears.half != half
             most = of_ears.loc[on & is_right, name].quantile(0.99)
@@ -204,7 +206,8 @@ def study(dataset: PathDataset, noise: NoiseSet, request: argparse.Namespace) ->
         ears += rows_of_system(n, (paths[0], paths[1]))
     every = pd.DataFrame(ears)
     print(limits_of(every).to_string(float_format="%.2f"))
-    found, costly = (every.codes != "") | every.is_other, every.loss_db >= COSTLY_DB
+    found, costly = every.codes != "", every.loss_db >= COSTLY_DB
+    every["is_other"] &= ~found  # else the finding is what is said
     every = every.assign(n=1, n_found=found, n_other=every.is_other, n_costly=costly, n_costly_found=found & costly)
     counts = every.columns[-5:].tolist()
     keys = ["endpoint", "mistake", "probe", "snr_db"]

@@ -1,9 +1,9 @@
-"""Try to make the stability of loops wrong: `python -m studies.stability --out FILE [--data DIR] [--number N]`.
+"""Try to make the stability of loops wrong: `python -m studies.stability --out FILE [--data DIR] [--words]`.
 
 Random plants of measured ears, with random gains, delays, leaks and resonances, and random chips. Each controller that
 is designed runs in time at the chip's rate, in its number format: on all its plants at all levels, then at random gains
-on further random plants. Nothing called stable may grow, nothing called unstable decay. Finished rows are kept in the
-file.
+on further random plants. Nothing called stable may grow, nothing called unstable decay. With `--words`, signals are
+rounded as well: fixed point runs on all its plants, sample by sample, also much louder. Finished rows are kept.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ import numpy as np
 import pandas as pd
 from scipy.signal import fftconvolve, firwin, lfilter, sosfilt
 
-from hardware.hybrid import design_hybrid
+from hardware.hybrid import HybridDesign, design_hybrid
 from hardware.plants import GAINS_DB, turned_down
+from hardware.running import ONSET, Machine, run_in_loop
 from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.controller import Controller, is_quiet_beyond, judge
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
@@ -41,6 +42,9 @@ LOUD = 1e9
 ROUNDED = 1e-12
 # Loops at other gains per design.
 N_OTHERS = 12
+# In words: a kick that no stable loop saturates by, the share of its peak that may stay as round-off, and how far in dB
+# the level of a loop that saturates may fall.
+KICK, WORDS_S, LEFT, STEADY_DB = 2.0**-6, 0.15, 1e-3, 1.0
 
 
 def simulated(plant: np.ndarray, controller: Controller) -> float:
@@ -74,6 +78,47 @@ def simulated(plant: np.ndarray, controller: Controller) -> float:
     size = np.abs(closed)
     first, second = (size[int(a * n_samples) : int(b * n_samples)].max() for a, b in ((0.4, 0.7), (0.7, 1.0)))
     return 20 * float(np.log10(second / first)) if second > ROUNDED * size.max() else -np.inf
+
+
+def growth_in_words(plant: np.ndarray, found: HybridDesign) -> float:
+    """Run a loop in fixed point after a kick, and return its level's growth in dB at the end.
+
+    Parameters
+    ----------
+    plant
+        Impulse response at the chip's rate, without what precedes its onset.
+    found
+        With a controller in fixed point.
+    """
+    assert found.quantised is not None
+    assert found.scaling is not None
+    controller, quantised = found.controller, found.quantised
+    rate = controller.sections.sample_rate_hz
+    coefficients = {"form": "sos", "sample_rate": rate, "number_format": str(quantised.format)}
+    coefficients |= {"words": quantised.words, "shift": quantised.shift, "scaling": asdict(found.scaling)}
+    late = np.concatenate((np.zeros(round(controller.latency_s * rate)), plant))
+    kick = np.zeros(int(WORDS_S * rate))
+    kick[0] = KICK
+    (outputs,) = run_in_loop([Machine(coefficients)], [kick], [[late]])
+    size = np.abs(outputs)
+    first, second = (size[int(a * len(size)) : int(b * len(size))].max() for a, b in ((0.4, 0.7), (0.7, 1.0)))
+    return 20 * float(np.log10(second / first)) + STEADY_DB if second > LEFT * size.max() else -np.inf
+
+
+def in_words(seed: int, found: HybridDesign, plants: Sequence[np.ndarray]) -> list[dict[Hashable, Any]]:
+    """Run a controller in fixed point on its plants, and on one of them much louder: one row each."""
+    if found.quantised is None:
+        return []
+    rate, rows = found.controller.sections.sample_rate_hz, []
+    for gain, plant in [*((1.0, plant) for plant in plants), (4.0, plants[0]), (16.0, plants[0])]:
+        begun = gain * plant * (np.cumsum(np.abs(plant) > ONSET * np.abs(plant).max()) > 0)
+        loop, growth_db = judge(found.controller, at_bins(begun, rate)), growth_in_words(begun, found)
+        row: dict[Hashable, Any] = {"seed": seed, "rate": rate, "format": str(found.quantised.format), "gain": gain}
+        row |= {"stable": loop.stable, "sensitivity_db": loop.max_sensitivity_db, "growth_db": growth_db}
+        # A loop near the limit takes longer to decay.
+        row["judged"] = loop.max_sensitivity_db < CRITICAL_DB / 2
+        rows.append(row | {"wrong": row["judged"] and (growth_db < 0) != loop.stable})
+    return rows
 
 
 def random_plants(secondary: np.ndarray, rate: float, random: np.random.Generator) -> list[np.ndarray]:
@@ -114,7 +159,9 @@ def at_bins(plant: np.ndarray, rate: float) -> np.ndarray:
     return spectrum.astype(np.complex64)
 
 
-def one(seed: int, ears: Sequence[tuple[np.ndarray, np.ndarray]], model: Model) -> list[dict[Hashable, Any]]:
+def one(
+    seed: int, ears: Sequence[tuple[np.ndarray, np.ndarray]], model: Model, *, words: bool = False
+) -> list[dict[Hashable, Any]]:
     """Design for one random problem, and run the loops: one row each."""
     random = np.random.default_rng(seed)
     rate = float(SAMPLE_RATE_HZ * random.choice(RATES))
@@ -136,6 +183,8 @@ def one(seed: int, ears: Sequence[tuple[np.ndarray, np.ndarray]], model: Model) 
     found = design_hybrid(
         problem, DesignOptions(n_updates=1), model, wanted, stability_only=only, lend_wearing=False
     )
+    if words:
+        return in_words(seed, found, plants)
     tried = [(10 ** (gain_db / 20), plant, True) for plant in plants for gain_db in GAINS_DB]
     for plant in (random_plants(secondary, rate, random) * N_OTHERS)[:N_OTHERS]:
         # Louder or quieter, or inverted.
@@ -166,6 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="CSV file of the rows")
     parser.add_argument("--data", type=Path, help="any level of the PANDAR database (default: simulated ears)")
     parser.add_argument("--number", type=int, default=500, help="of designs; each has about 20 loops")
+    parser.add_argument("--words", action="store_true", help="run in fixed point, with signals rounded")
     request = parser.parse_args(arguments)
     dataset = open_dataset("pandar" if request.data else "simulated", request.data)
     ears = [(pair.primary, pair.secondary) for pair in dataset.pairs]
@@ -173,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = pd.read_csv(request.out).to_dict("records") if request.out.exists() else []
     first = 1 + max((row["seed"] for row in rows), default=-1)
     for seed in range(first, request.number):
-        rows += one(seed, ears, model)
+        rows += one(seed, ears, model, words=request.words)
         pd.DataFrame(rows).to_csv(request.out, index=False)
         print(seed, len(rows), "wrong:", {row["seed"] for row in rows if row["wrong"]} or "none", flush=True)
     table = pd.DataFrame(rows)

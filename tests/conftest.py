@@ -1,21 +1,12 @@
 """For every test: the measured data, devices and precisions, fixed seeds, and torch on one thread."""
 
 import random
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.data.six_ears import write_six_ears
-
-with suppress(ImportError):  # it is missing where only the tests that need a GPU run
-    import hypothesis
-
-    hypothesis.settings.register_profile(
-        "alike", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-    )
-    hypothesis.settings.load_profile("alike")
 
 pytest_plugins = ["tests.measured_ears"]
 

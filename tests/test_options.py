@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from cli.__main__ import main
 from hardware.hybrid import design_hybrid
 from model_store.store import ModelStore
-from prime_anc_client import Client, Condition, Refused, wire
+from prime_anc_client import Client, Condition
 from synthesis.design import design
 from synthesis.model import Model
 from synthesis.options import (
@@ -135,19 +135,12 @@ class Ways:
 
     def json(self, options: dict[str, Any]) -> httpx.Response:
         """Send options as members of a JSON body."""
-        return httpx.post(f"{self.address}/refine", json=_body(as_json=True) | options, timeout=60)
+        return httpx.post(f"{self.address}/refine", json=_body() | options, timeout=60)
 
     def query(self, options: dict[str, Any]) -> httpx.Response:
         """Send options in the query string."""
         texts = {name: as_text(value) for name, value in options.items()}
-        return httpx.post(f"{self.address}/refine", params=texts, json=_body(as_json=True), timeout=60)
-
-    def binary(self, options: dict[str, Any]) -> httpx.Response:
-        """Send options in the header of a binary body."""
-        body = wire.encode_request(_body(as_json=False) | options)
-        return httpx.post(
-            f"{self.address}/refine", content=body, headers={"Content-Type": wire.MEDIA_TYPE}, timeout=60
-        )
+        return httpx.post(f"{self.address}/refine", params=texts, json=_body(), timeout=60)
 
     def client(self, options: dict[str, Any]) -> Found:
         """Give options to the Python client."""
@@ -174,12 +167,12 @@ class Ways:
         return CliRunner().invoke(main, ["design", *ears, *given, "--url", self.address, "--json"])
 
 
-def _body(as_json: bool) -> dict[str, Any]:
-    def path(values: Any) -> Any:
-        return {"impulse_response": values.tolist()} if as_json else values
-
+def _body() -> dict[str, Any]:
     names = ("primary", "secondary", "feedback")
-    conditions = [{name: path(getattr(condition, name)) for name in names} for condition in CONDITIONS]
+    conditions = [
+        {name: {"impulse_response": getattr(condition, name).tolist()} for name in names}
+        for condition in CONDITIONS
+    ]
     return {"sample_rate": 48_000, "conditions": conditions}
 
 
@@ -195,7 +188,7 @@ def test_option_reaches_core(ways: Ways, core: Any, name: str) -> None:
     options = beside | {name: values(name)[0]}
     expected = core(**options)
     assert not expected.equals(core(**beside))
-    for way in (ways.json, ways.query, ways.binary):
+    for way in (ways.json, ways.query):
         answer = way(options)
         assert answer.status_code == 200, (way.__name__, answer.text[:300])
         assert found(answer.json()).equals(expected), way.__name__
@@ -208,12 +201,9 @@ def test_option_reaches_core(ways: Ways, core: Any, name: str) -> None:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_unusable_option_is_named(ways: Ways, name: str) -> None:
     options = {name: values(name)[1]}
-    for way in (ways.json, ways.query, ways.binary):
+    for way in (ways.json, ways.query):
         answer = way(options)
         assert (400 <= answer.status_code < 500, answer.json()["field"]) == (True, name), way.__name__
-    with pytest.raises(Refused) as refused:
-        ways.client(options)
-    assert refused.value.field == name
     result = ways.command(options)
     assert result.exit_code in (1, 2)
     assert name in result.output.replace("-", "_")
@@ -233,16 +223,11 @@ WISHES: dict[str, Any] = {
 
 
 def hybrid_ways(ways: Ways) -> Any:
-    """Return JSON, binary body, client and command, each a function of the controller's options."""
+    """Return JSON, client and command, each a function of the controller's options."""
     first, *_ = CONDITIONS
     paths = {"primary": first.primary, "secondary": first.secondary}
     body = {"sample_rate": 48_000, "k": 0}
     lists = {name: {"impulse_response": values.tolist()} for name, values in paths.items()}
-
-    def binary(wishes: dict[str, Any]) -> httpx.Response:
-        content = wire.encode_request(body | paths | {"controller": wishes})
-        headers = {"Content-Type": wire.MEDIA_TYPE}
-        return httpx.post(f"{ways.address}/hybrid", content=content, headers=headers, timeout=60)
 
     def client(wishes: dict[str, Any]) -> Any:
         with Client(ways.address, timeout_s=60) as service:
@@ -257,7 +242,7 @@ def hybrid_ways(ways: Ways) -> Any:
     def sent(wishes: dict[str, Any]) -> httpx.Response:
         return httpx.post(f"{ways.address}/hybrid", json=body | lists | {"controller": wishes}, timeout=60)
 
-    return sent, binary, client, command
+    return sent, client, command
 
 
 def test_controller_options_reach_method(ways: Ways, store_folder: Path) -> None:
@@ -270,10 +255,10 @@ def test_controller_options_reach_method(ways: Ways, store_folder: Path) -> None
         Model.on("cpu", version.parameters),
         ControllerFields(**WISHES),
     )
-    sent, binary, client, command = hybrid_ways(ways)
+    sent, client, command = hybrid_ways(ways)
     result = command(WISHES)
     assert result.exit_code == 0, result.output
-    answers = [sent(WISHES).json(), binary(WISHES).json(), json.loads(result.stdout)]
+    answers = [sent(WISHES).json(), json.loads(result.stdout)]
     for found in (*(answer["controller"] for answer in answers), client(WISHES)):
         np.testing.assert_allclose(found["sos"], made.controller.sections.rows, rtol=1e-6)
         assert (found["latency_us"], found["number_format"]) == (pytest.approx(12.5), "q5.27")
@@ -283,12 +268,8 @@ def test_controller_options_reach_method(ways: Ways, store_folder: Path) -> None
 def test_unusable_controller_option_is_named(ways: Ways, name: str) -> None:
     schema = controller_schemas()[name]
     wishes = {name: schema["maximum"] + 1 if "maximum" in schema else "nonesuch"}
-    sent, binary, client, command = hybrid_ways(ways)
-    for way in (sent, binary):
-        assert way(wishes).json()["field"] == f"controller.{name}"
-    with pytest.raises(Refused) as refused:
-        client(wishes)
-    assert refused.value.field == f"controller.{name}"
+    sent, _, command = hybrid_ways(ways)
+    assert sent(wishes).json()["field"] == f"controller.{name}"
     result = command(wishes)
     assert result.exit_code in (1, 2)
     assert name in result.output.replace("-", "_")

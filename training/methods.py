@@ -27,7 +27,7 @@ from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.plausibility import SupportPrior
 from synthesis.profiles import PROFILES
-from synthesis.start.generator import Generator
+from synthesis.start.generator import Generator, model_parameters
 from synthesis.types import Design, DesignOptions, ModelParameters, Paths, Problem
 from synthesis.update import refine
 from training.baselines.adaptive import FxLms, FxNlms, WeightedFxLms
@@ -231,13 +231,7 @@ class SupportSet:
         """Return a generator as a model of this support."""
         uncertainty = self.measurements.support_uncertainty(self.listeners)
         prior = self.measurements.path_prior(self.listeners) if with_prior else None
-        return ModelParameters(
-            config=generator.config,
-            weights={name: item.float().numpy().copy() for name, item in generator.state_dict().items()},
-            reference_psd=self.measurements.reference_psd.float().numpy(),
-            band_uncertainty=uncertainty.float().numpy(),
-            path_prior=prior,
-        )
+        return model_parameters(generator, self.measurements.reference_psd, uncertainty, prior)
 
     def untrained(self, layout: GeneratorConfig | None = None) -> ModelParameters:
         """Return the parameters of a model whose generator is unused."""

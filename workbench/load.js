@@ -70,11 +70,12 @@ function takeTarget() {
 }
 
 // A new controller is for the same device, if it is fast enough for one.
-function takeControllerChip({ sample_rate_hz: rate, number_format }) {
-  const input = $("controller-sample_rate");
+function takeControllerChip({ sample_rate_hz: rate, number_format, max_controller_sections: most }) {
+  const input = $("controller-sample_rate"), sections = $("controller-n_sections");
   if (rate < +input.min) return;
   input.value = rate;
   $("controller-number_format").value = number_format;
+  if (most) sections.value = Math.min(sections.value || sections.placeholder, most);
   if ($("hybrid").checked) changed("ears");
 }
 

@@ -244,8 +244,8 @@ def json_too_large(n_bytes: int, at_least: str = "") -> HttpProblem:
     """Return the problem of JSON that would block the event loop while it is parsed."""
     return HttpProblem(
         "too-large",
-        f"the JSON has {at_least}{n_bytes} bytes; send at most {MAX_JSON_BYTES}, with numbers in base64, or the same "
-        "fields as application/x-safetensors",
+        f"the JSON has {at_least}{n_bytes} bytes; send at most {MAX_JSON_BYTES}, or the same fields as "
+        "application/x-safetensors",
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import ConfigDict, Field, WithJsonSchema, with_config
-from typing_extensions import TypedDict
+from pydantic import ConfigDict, Field, WithJsonSchema
+from typing_extensions import TypedDict, is_typeddict
 
 from hardware.short_fir import MAX_TAPS
 from measurement.calibration import PRIMARY_TAPS, SECONDARY_TAPS
@@ -23,8 +23,6 @@ from synthesis.options import Method, Sign
 from synthesis.profiles import MAX_UPDATES
 
 N_BANDS = len(BAND_CENTRE_HZ)
-
-_documented = with_config(ConfigDict(use_attribute_docstrings=True))
 
 
 def _numbers(low: int, high: int | None = None) -> Any:
@@ -47,7 +45,6 @@ Time = Annotated[Number | None, Field(ge=0)]
 Updates = Annotated[int, Field(ge=0, le=MAX_UPDATES)]
 
 
-@_documented
 class ModelReference(TypedDict):
     """A published version of a model."""
 
@@ -56,7 +53,6 @@ class ModelReference(TypedDict):
     digest: str
 
 
-@_documented
 class RefinementAnswer(TypedDict):
     """Record of the Gauss-Newton updates."""
 
@@ -71,7 +67,6 @@ class RefinementAnswer(TypedDict):
     pcg_residual: PerUpdate
 
 
-@_documented
 class OutOfBand(TypedDict):
     """Change of level outside the scored bands, dB; positive is louder."""
 
@@ -81,7 +76,6 @@ class OutOfBand(TypedDict):
     """8.9 to 22.4 kHz."""
 
 
-@_documented
 class LevelReduction(TypedDict):
     """Reduction of the reference noise's level from 20 Hz to 20 kHz, dB; positive is quieter."""
 
@@ -90,7 +84,6 @@ class LevelReduction(TypedDict):
     """With the A-weighting of IEC 61672-1."""
 
 
-@_documented
 class Sensitivity(TypedDict):
     """Loss of mean noise reduction by an error of the secondary path, dB; the worse of both directions."""
 
@@ -100,7 +93,6 @@ class Sensitivity(TypedDict):
     """Later or earlier by one sample."""
 
 
-@_documented
 class ConditionAnswer(TypedDict):
     """Predicted effect in one of several conditions."""
 
@@ -112,7 +104,6 @@ class ConditionAnswer(TypedDict):
     """Mean of a filter designed on the other conditions, with `leave_one_out`."""
 
 
-@_documented
 class LoopAnswer(TypedDict):
     """Loop of filter and feedback path; with several conditions, the worst of each figure."""
 
@@ -132,14 +123,12 @@ class LoopAnswer(TypedDict):
     """Mean noise reduction that the margins cost."""
 
 
-@_documented
 class PlantLoop(LoopAnswer):
     """Loop of one plant, at the level at which it is worst."""
 
     label: str
 
 
-@_documented
 class HybridLoop(LoopAnswer):
     """Loop of filter and controller: the worst of each figure on all plants."""
 
@@ -147,7 +136,6 @@ class HybridLoop(LoopAnswer):
     """Conditions, then changes by wearing that the model lends."""
 
 
-@_documented
 class PredictionAnswer(TypedDict):
     """Predicted effect of a filter."""
 
@@ -191,7 +179,6 @@ class PredictionAnswer(TypedDict):
     conditions: NotRequired[list[ConditionAnswer]]
 
 
-@_documented
 class Warning_(TypedDict):
     """A limitation of an otherwise valid answer."""
 
@@ -199,7 +186,6 @@ class Warning_(TypedDict):
     detail: str
 
 
-@_documented
 class Timings(TypedDict):
     """Milliseconds; null: not timed."""
 
@@ -217,7 +203,6 @@ class Timings(TypedDict):
     """From the first byte handled to the body encoded."""
 
 
-@_documented
 class DesignedFilter(TypedDict, total=False):
     """A filter with its prediction and the record of its updates."""
 
@@ -237,7 +222,6 @@ class DesignedFilter(TypedDict, total=False):
     timings_ms: Timings
 
 
-@_documented
 class ScalingAnswer(TypedDict):
     """Scaling of a full-scale input for data words of as many bits as the coefficients."""
 
@@ -251,7 +235,6 @@ class ScalingAnswer(TypedDict):
     """The same for sections that feed back double-precision outputs."""
 
 
-@_documented
 class ControllerAnswer(TypedDict):
     """A feedback controller, y = W x + K e; a valid `controller` of other requests."""
 
@@ -273,7 +256,6 @@ class ControllerAnswer(TypedDict):
     """Rows for what is played, of any sound: they undo `playback_change_db`."""
 
 
-@_documented
 class HybridAnswer(DesignedFilter, total=False):
     """A filter and the controller beside it; prediction and loop are of both."""
 
@@ -281,7 +263,6 @@ class HybridAnswer(DesignedFilter, total=False):
     loop: HybridLoop  # type: ignore[misc]
 
 
-@_documented
 class ProblemDocument(TypedDict):
     """A problem document (RFC 9457)."""
 
@@ -294,7 +275,6 @@ class ProblemDocument(TypedDict):
     """Dotted name of the faulty field."""
 
 
-@_documented
 class ItemAnswer(DesignedFilter, total=False):
     """A design, or the members of the problem document that replaces it."""
 
@@ -305,7 +285,6 @@ class ItemAnswer(DesignedFilter, total=False):
     field: str
 
 
-@_documented
 class DesignAnswer(DesignedFilter, total=False):
     """A design or, for a request with `items`, only these."""
 
@@ -313,7 +292,6 @@ class DesignAnswer(DesignedFilter, total=False):
     """Answers to the items, in order."""
 
 
-@_documented
 class EvaluationAnswer(TypedDict):
     """Predicted effect of a given filter."""
 
@@ -324,7 +302,6 @@ class EvaluationAnswer(TypedDict):
     timings_ms: Timings
 
 
-@_documented
 class MeasuredAnswer(TypedDict):
     """Measured effect of the filter: medians over blocks of the recordings."""
 
@@ -338,7 +315,6 @@ class MeasuredAnswer(TypedDict):
     """Number of blocks in the state that has fewer."""
 
 
-@_documented
 class DiagnosisEntry(TypedDict):
     """A deviation from the prediction, or `as_predicted`."""
 
@@ -349,7 +325,6 @@ class DiagnosisEntry(TypedDict):
     `as_predicted`."""
 
 
-@_documented
 class TrimAnswer(TypedDict):
     """The filter for the present secondary path."""
 
@@ -365,7 +340,6 @@ class TrimAnswer(TypedDict):
     """The controller whose loop is as designed on the present secondary path, if one runs."""
 
 
-@_documented
 class VerificationAnswer(TypedDict):
     """Measured effect of a filter, and its deviations from the prediction."""
 
@@ -380,7 +354,6 @@ class VerificationAnswer(TypedDict):
     timings_ms: Timings
 
 
-@_documented
 class ModelDescription(TypedDict):
     """The manifest of a version, and whether it is in memory."""
 
@@ -394,10 +367,6 @@ class ModelDescription(TypedDict):
     scores: dict[str, Any]
 
 
-ModelDescription.__pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[attr-defined]
-
-
-@_documented
 class ControllerDescription(TypedDict):
     """The manifest of a version of a published controller, with its coefficients and the margins on every plant."""
 
@@ -411,10 +380,6 @@ class ControllerDescription(TypedDict):
     number_format: str
 
 
-ControllerDescription.__pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[attr-defined]
-
-
-@_documented
 class ModelList(TypedDict):
     """Published models."""
 
@@ -426,28 +391,24 @@ class ModelList(TypedDict):
     """Damaged entries of the store, with the reason."""
 
 
-@_documented
 class UnloadedModels(TypedDict):
     """Unloaded versions."""
 
     unloaded: Annotated[list[ModelReference], Field(min_length=1)]
 
 
-@_documented
 class ResidentModelsAnswer(TypedDict):
     """Versions in memory after a reload."""
 
     resident: Annotated[list[ModelReference], Field(min_length=1)]
 
 
-@_documented
 class Live(TypedDict):
     """The service responds and needs no restart."""
 
     status: Literal["live"]
 
 
-@_documented
 class Ready(TypedDict):
     """The service is ready for requests."""
 
@@ -456,7 +417,6 @@ class Ready(TypedDict):
     models: list[ModelReference]
 
 
-@_documented
 class Coefficients(TypedDict):
     """A realised filter: `taps`, or rows b0, b1, b2, 1, a1, a2 in `sos`."""
 
@@ -475,7 +435,6 @@ class Coefficients(TypedDict):
     scaling: NotRequired[ScalingAnswer]
 
 
-@_documented
 class ExportAnswer(TypedDict):
     """A filter as hardware runs it."""
 
@@ -495,21 +454,18 @@ class ExportAnswer(TypedDict):
     timings_ms: Timings
 
 
-@_documented
 class PrimaryResponse(TypedDict):
     """The primary path."""
 
     impulse_response: Annotated[Any, _numbers(PRIMARY_TAPS)]
 
 
-@_documented
 class SecondaryResponse(TypedDict):
     """The secondary path."""
 
     impulse_response: Annotated[Any, _numbers(SECONDARY_TAPS)]
 
 
-@_documented
 class Complex64Spectrum(TypedDict):
     """A one-sided spectrum on the design grid."""
 
@@ -517,7 +473,6 @@ class Complex64Spectrum(TypedDict):
     """base64 of little-endian interleaved complex64."""
 
 
-@_documented
 class Spectra(TypedDict):
     """The paths on the design grid."""
 
@@ -525,7 +480,6 @@ class Spectra(TypedDict):
     secondary: Complex64Spectrum
 
 
-@_documented
 class CalibrationBands(TypedDict):
     """Quality of the calibration per band."""
 
@@ -537,7 +491,6 @@ class CalibrationBands(TypedDict):
     """Level of the secondary path over its estimation noise, dB."""
 
 
-@_documented
 class FindingAnswer(TypedDict):
     """A fault, or a check that was impossible."""
 
@@ -545,7 +498,6 @@ class FindingAnswer(TypedDict):
     detail: str
 
 
-@_documented
 class VerdictFigures(TypedDict):
     """The figures that the verdict is based on."""
 
@@ -569,7 +521,6 @@ class VerdictFigures(TypedDict):
     """Number of windows in the state that has fewer."""
 
 
-@_documented
 class VerdictAnswer(TypedDict):
     """Whether the calibration can be used."""
 
@@ -583,7 +534,6 @@ class VerdictAnswer(TypedDict):
     figures: VerdictFigures
 
 
-@_documented
 class CalibrationTimings(TypedDict):
     """Milliseconds."""
 
@@ -594,7 +544,6 @@ class CalibrationTimings(TypedDict):
     total: Number
 
 
-@_documented
 class CalibrationAnswer(TypedDict):
     """Paths, coherence and a verdict; a valid body for `/refine`."""
 
@@ -617,7 +566,6 @@ class CalibrationAnswer(TypedDict):
     """As requested."""
 
 
-@_documented
 class InferenceServer(TypedDict):
     """This server."""
 
@@ -626,7 +574,6 @@ class InferenceServer(TypedDict):
     extensions: list[Literal["parameters"]]
 
 
-@_documented
 class InferenceLive(TypedDict):
     """live: the event loop responds, and no restart is needed. ready: the service is ready for designs."""
 
@@ -634,7 +581,6 @@ class InferenceLive(TypedDict):
     ready: NotRequired[Literal[True]]
 
 
-@_documented
 class TensorDescription(TypedDict):
     """Name, type and shape of a tensor."""
 
@@ -643,7 +589,6 @@ class TensorDescription(TypedDict):
     shape: list[int]
 
 
-@_documented
 class InferenceModel(TypedDict):
     """The tensors of a model."""
 
@@ -654,7 +599,6 @@ class InferenceModel(TypedDict):
     outputs: list[TensorDescription]
 
 
-@_documented
 class InferenceModelReady(TypedDict):
     """The model is ready for inference."""
 
@@ -662,7 +606,6 @@ class InferenceModelReady(TypedDict):
     ready: Literal[True]
 
 
-@_documented
 class InferenceTaps(TypedDict):
     """The filter."""
 
@@ -675,7 +618,6 @@ class InferenceTaps(TypedDict):
     data: Taps
 
 
-@_documented
 class InferenceAnswer(TypedDict):
     """The answer to an inference request."""
 
@@ -685,9 +627,17 @@ class InferenceAnswer(TypedDict):
     id: NotRequired[str]
 
 
-@_documented
 class InferenceError(TypedDict):
     """An error."""
 
     error: str
     """The code of the problem, a colon, and its detail."""
+
+
+# Manifests may have further fields.
+_OPEN = (ModelDescription, ControllerDescription)
+for _kind in [item for item in vars().values() if is_typeddict(item)]:
+    # Docstrings of fields are their descriptions.
+    _kind.__pydantic_config__ = (
+        ConfigDict(extra="allow") if _kind in _OPEN else ConfigDict(use_attribute_docstrings=True)
+    )

@@ -135,6 +135,9 @@ class ControllerWishes(StrictModel, ControllerFields):
 
 def _wishes(value: object) -> ControllerWishes:
     """Read the wishes for a controller; HttpProblem names the faulty field."""
+    if isinstance(value, str) or (isinstance(value, dict) and "sos" in value):
+        detail = "controller: say what a new one has to be; around an existing one /refine designs a filter"
+        raise HttpProblem("invalid-field", detail, "controller")
     with naming("controller"):
         found = validated(ControllerWishes, value)
         try:

@@ -92,7 +92,7 @@ async def _design(request: Request, body: SynthesisBody | DesignBody) -> Respons
     made = await designed(request, requested)
     if media_type == TAPS:
         return _taps_alone(visit, made)
-    content, times = answers.design_json(made, visit)
+    content, times = answers.with_times(answers.design_document(made), made.design.times_ms, visit)
     return visit.response(content, times, designs=[(made.model, made.design)])
 
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hardware import filter_files
-from hardware.realise import Realised, realise, realised_sections
+from hardware.realise import Realised, Target, realise, realised_sections
 from hardware.residual_power import PathSpectra
 from service.api.controllers import controller_document, in_sign
 from service.api.design import evaluated
@@ -27,10 +27,11 @@ from service.errors import HttpProblem
 from synthesis.controller import controlled, in_closed_loop
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.design import with_silence
-from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
+from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db
 from synthesis.methods import spectrum
 from synthesis.posing import with_latency
 from synthesis.profiles import FAST
+from synthesis.types import Float32, Problem
 
 addresses = Addresses()
 
@@ -43,36 +44,18 @@ async def export(request: Request, body: ExportBody) -> Response:
     visit: Visit = request.state.visit
     if body.file is None:
         accepted(visit.accept)
-    conditions = body.all_conditions
-    given = filter_problem(body)
+    given, target = filter_problem(body), body.target.as_target()
     watch = partial(disconnected, request)
     resident = await visit.service.engine.models.model(body.model, visit.due, watch)
     psd = resident.parameters.reference_psd if given.reference_psd is None else given.reference_psd
     taps = -body.fir if body.sign == "plus" else body.fir
     if taps.any():
         check_effect(taps, given)
-    target = body.target.as_target()
-    work = work_of(target)
     if target.keeps(N_TAPS) and "max_gain_db" in body.model_fields_set:
-        excess = excess_db(taps, ceiling_db(body.max_gain_db, DESIGN_N_FFT))
-        if excess > TOLERANCE_DB:
-            found = f"max_gain_db: `fir`, which this target keeps, exceeds it by {excess:.1f} dB"
-            what = "design the filter under this ceiling, or leave max_gain_db out"
-            raise HttpProblem("invalid-field", f"{found}; {what}", "max_gain_db")
+        _check_ceiling(taps, body.max_gain_db)
     visit.decoded()
-
-    def run() -> Realised:
-        sent = with_latency(given)
-        posed = sent if given.controller is None else in_closed_loop(with_latency(controlled(given)))
-        spectra = [
-            PathSpectra(
-                spectrum(paths.primary), spectrum(paths.secondary), paths.weight, with_silence(condition).unknown
-            )
-            for paths, condition in zip(posed.conditions, sent.conditions, strict=True)
-        ]
-        return realise(spectra, psd, target, taps=taps, max_gain_db=body.max_gain_db, profile=body.weighted(FAST))
-
-    realised = await visit.service.exports.run(run, visit.due, watch, work)
+    realising = partial(_realised, given, psd, target, taps, body)
+    realised = await visit.service.exports.run(realising, visit.due, watch, work_of(target))
     if taps.any() and not realised.response.any():
         found = (
             f"fir: {target.number_format} rounds all taps to zero; use more fraction bits, or send a louder filter"
@@ -80,25 +63,17 @@ async def export(request: Request, body: ExportBody) -> Response:
         raise HttpProblem("invalid-field", found, "fir")
     response = realised.response.astype(np.complex64)
     full, exported = await evaluated(request, body.model, [given, given], [taps, response], is_continued=True)
+    if body.file is not None:
+        return await asyncio.to_thread(_file, body.file, realised, target, body)
     # The largest |W| is that over all frequencies at the hardware's rate, not only the design grid.
     prediction = replace(exported.prediction, max_gain_db=realised.max_gain_db)
     loop = loop_in(given, realised.response)
-    signed, running = _signed(realised, body.sign), body.controller
-    if body.file is not None:
-        write = partial(filter_files.write, signed)
-        if running is not None:
-            beside = realised_sections(running.controller.sections, running.number_format, target.denominator)
-            write = partial(filter_files.write_both, signed, beside)
-        content, media_type, name = await asyncio.to_thread(write, body.file, body.sign)
-        return Response(
-            content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'}
-        )
     document = {
-        "coefficients": coefficients_document(signed),
+        "coefficients": coefficients_document(_signed(realised, body.sign)),
         "prediction": prediction_document(prediction),
         "loss_db": full.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db,
         "warnings": collect_warnings(
-            sent_paths(conditions),
+            sent_paths(body.all_conditions),
             given,
             prediction,
             implausible=full.implausible + unlike_filter(full.prediction, prediction),
@@ -107,11 +82,46 @@ async def export(request: Request, body: ExportBody) -> Response:
         "sign": body.sign,
         "latency_samples": body.latency_samples,
     } | loop_document(loop)
-    if running is not None:
+    if (running := body.controller) is not None:
         controller = in_sign(running.controller, body.sign)
         document["controller"] = controller_document(controller, running.number_format, body.sign)
     content, times = with_times(document, exported.times_ms, visit)
     return visit.response(content, times)
+
+
+def _check_ceiling(taps: Float32, max_gain_db: float | GainCurve) -> None:
+    """Refuse a ceiling that taps which the target keeps exceed."""
+    excess = excess_db(taps, ceiling_db(max_gain_db, DESIGN_N_FFT))
+    if excess > TOLERANCE_DB:
+        found = f"max_gain_db: `fir`, which this target keeps, exceeds it by {excess:.1f} dB"
+        what = "design the filter under this ceiling, or leave max_gain_db out"
+        raise HttpProblem("invalid-field", f"{found}; {what}", "max_gain_db")
+
+
+def _realised(given: Problem, psd: Float32, target: Target, taps: Float32, body: ExportBody) -> Realised:
+    """Realise the filter for the paths as the updates see them."""
+    sent = with_latency(given)
+    posed = sent if given.controller is None else in_closed_loop(with_latency(controlled(given)))
+    spectra = [
+        PathSpectra(
+            spectrum(paths.primary), spectrum(paths.secondary), paths.weight, with_silence(condition).unknown
+        )
+        for paths, condition in zip(posed.conditions, sent.conditions, strict=True)
+    ]
+    return realise(spectra, psd, target, taps=taps, max_gain_db=body.max_gain_db, profile=body.weighted(FAST))
+
+
+def _file(kind: str, realised: Realised, target: Target, body: ExportBody) -> Response:
+    """Answer with a file of the filter, and of the controller beside it, if any."""
+    signed, running = _signed(realised, body.sign), body.controller
+    if running is None:
+        content, media_type, name = filter_files.write(signed, kind, body.sign)
+    else:
+        beside = realised_sections(running.controller.sections, running.number_format, target.denominator)
+        content, media_type, name = filter_files.write_both(signed, beside, kind, body.sign)
+    return Response(
+        content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'}
+    )
 
 
 def _signed(realised: Realised, sign: str) -> Realised:

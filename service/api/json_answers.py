@@ -98,13 +98,8 @@ def _quality(accept: str, media_type: str) -> float:
     return next((found[item] for item in ranges if item in found), 0.0)
 
 
-def design_json(answered: Answered, visit: Visit) -> tuple[bytes, Times]:
-    """Encode the JSON answer to a design; taps are exact as float32."""
-    return with_times(design_document(answered), answered.design.times_ms, visit)
-
-
 def design_document(answered: Answered) -> dict[str, Any]:
-    """Return the JSON answer to a design, without its times."""
+    """Return the JSON answer to a design, without its times; taps are exact as float32."""
     design = answered.design
     document: dict[str, Any] = {  # the times are appended to the encoded rest
         "fir": answered.taps,

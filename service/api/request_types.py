@@ -22,7 +22,7 @@ from hardware.filter_files import KINDS as FILE_KINDS
 from hardware.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Denominator, Target
 from hardware.second_order_sections import MAX_SECTIONS
 from hardware.short_fir import MAX_TAPS, at_design_rate
-from hardware.targets import requested, targets
+from hardware.targets import requested, target, targets
 from service.api.controllers import ControllerField, ControllerWishes, WishesField, sections_field
 from service.api.options import FilterOptions, ModelOptions, ObjectiveOptions, RefineOptions, SynthesisOptions
 from service.api.paths import (
@@ -427,3 +427,11 @@ class ExportBody(FilterField, JointBody, ObjectiveOptions):
             raise HttpProblem("invalid-field", "fir: send the 2048 taps of a design", "fir")
         if not self.target.as_target().keeps(N_TAPS):
             check_some_taps(self.fir)
+        if self.controller is not None and self.target.name is not None:
+            most, found = target(self.target.name).max_controller_sections, len(self.controller.sos)
+            if most is not None and found > most:
+                detail = (
+                    f"controller: {self.target.name} holds {most} sections of a controller, not {found}; "
+                    f"design it with n_sections {most}"
+                )
+                raise HttpProblem("invalid-field", detail, "controller")

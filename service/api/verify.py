@@ -99,7 +99,7 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
         diagnosis = [foreign, *(item for item in diagnosis if item.code != "as_predicted")]
     if beside is not None and not UNJUDGED & {item.code for item in diagnosis}:
         off = diagnose_controller(beside)
-        plain = ("as_predicted", "implausible_reduction") if off else ()
+        plain = ("as_predicted", "implausible_reduction") if off and beside.is_told else ()
         diagnosis = [*off, *(item for item in diagnosis if item.code not in plain)]
     trim = None
     if not BEYOND_A_TRIM & {item.code for item in diagnosis}:
@@ -107,7 +107,7 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
         trim = await _trim(request, body.model, DesignOptions("prime", N_UPDATES, profile), used, taps, found)
         if trim["fir"] is not None:
             trim["fir"] = direction * trim["fir"]
-        if beside is not None and given.controller is not None and abs(beside.gain) >= OFF_GAIN:
+        if beside is not None and given.controller is not None and beside.is_told and abs(beside.gain) >= OFF_GAIN:
             trim["controller"] = controller_document(
                 scaled(given.controller, 1 / beside.loop_gain), body.controller.number_format, body.sign
             )

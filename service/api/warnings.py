@@ -22,9 +22,8 @@ WARNINGS = {
     "latency).",
     "prediction_from_model": "No coherence was sent: paths like those of the model's support listeners are "
     "predicted with their average uncertainty, all others with what the ends of their responses show.",
-    "low_coherence": "This measurement is less certain than those of the model's support listeners, which takes "
-    "more than 1 dB from the predicted mean noise reduction (1.5 dB where a coherence alone says so); or the mean "
-    "coherence is below 0.5.",
+    "low_coherence": "What this measurement leaves uncertain takes more than 1 dB from the predicted mean noise "
+    "reduction (1.5 dB where a coherence alone says so), which is below 20 dB; or the mean coherence is below 0.5.",
     "implausible_coherence": "The coherence is 1 at nearly all frequencies, as that of a single window is, or the "
     "uncertainty is 0: it does not describe the measurement, and the prediction is too high.",
     "resampled_grid": "A spectrum was resampled to the design grid of 32768 points.",
@@ -51,6 +50,9 @@ WARNINGS = {
 
 # The latter if no uncertainty was sent: a coherence also counts sound beyond the windows, up to 1.4 dB without noise.
 COSTLY_UNCERTAINTY_DB, COSTLY_COHERENCE_DB = 1.0, 1.5
+
+# Predicted mean with which a costly uncertainty is no reason to measure again: measured ears reach it at 25 dB of SNR.
+ENOUGH_DB = 20.0
 
 # Mean coherence below which x and e have no common source; at 10 dB of SNR it is above 0.8.
 UNRELATED = 0.5
@@ -219,7 +221,8 @@ def _coherence(used: Problem, prediction: Prediction) -> tuple[str | None, str |
             )
     cost_db = prediction.uncertainty_cost_db
     allowed_db = COSTLY_COHERENCE_DB if used.conditions[0].uncertainty is None else COSTLY_UNCERTAINTY_DB
-    if low is None and prediction.basis == "coherence" and cost_db > allowed_db:
+    is_enough = prediction.mean_noise_reduction_db >= ENOUGH_DB
+    if low is None and prediction.basis == "coherence" and cost_db > allowed_db and not is_enough:
         low = (
             f"uncertainty of the measurement takes {cost_db:.1f} dB from the predicted mean: "
             "measure again with less noise at the error microphone, louder probes or longer recordings"

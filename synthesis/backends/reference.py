@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -32,9 +32,6 @@ from synthesis.types import (
 )
 from synthesis.update import Refinement
 
-if TYPE_CHECKING:
-    from measurement.prior import PathPrior
-
 Result = TypeVar("Result")
 
 
@@ -59,19 +56,6 @@ def build_synthesizer(
         torch.tensor(parameters.band_uncertainty),
     )
     return synthesizer.to(device=device, dtype=dtype).eval()
-
-
-def model_parameters(
-    generator: Generator, reference_psd: Tensor, band_uncertainty: Tensor, path_prior: PathPrior | None = None
-) -> ModelParameters:
-    """Return a generator's parameters as float32 copies, the reverse of `build_synthesizer`."""
-    return ModelParameters(
-        config=generator.config,
-        weights={name: _to_float32(tensor) for name, tensor in generator.state_dict().items()},
-        reference_psd=_to_float32(reference_psd),
-        band_uncertainty=_to_float32(band_uncertainty),
-        path_prior=path_prior,
-    )
 
 
 class ReferenceBackend:

@@ -8,12 +8,20 @@ predict g and return Delta = (bound ln 10 / 20) tanh(g).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from synthesis.bands import frequencies_hz, log_grid
 from synthesis.generator_config import N_OUTPUTS, NEPER_PER_DB, GeneratorConfig
 from synthesis.start.features import N_CHANNELS
+from synthesis.types import ModelParameters
+
+if TYPE_CHECKING:
+    from measurement.prior import PathPrior
 
 
 class LinearFrequencyGrid(nn.Module):
@@ -129,3 +137,21 @@ class Generator(nn.Module):
         """
         g: Tensor = self.head(self.blocks(self.stem(pooled_features)))
         return self.config.bound_db * NEPER_PER_DB * torch.tanh(g.to(pooled_features.dtype))
+
+
+def model_parameters(
+    generator: Generator, reference_psd: Tensor, band_uncertainty: Tensor, path_prior: PathPrior | None = None
+) -> ModelParameters:
+    """Return a generator's parameters as float32 copies, for a model."""
+    return ModelParameters(
+        config=generator.config,
+        weights={name: _float32(tensor) for name, tensor in generator.state_dict().items()},
+        reference_psd=_float32(reference_psd),
+        band_uncertainty=_float32(band_uncertainty),
+        path_prior=path_prior,
+    )
+
+
+def _float32(tensor: Tensor) -> NDArray[np.float32]:
+    values: NDArray[np.float32] = tensor.detach().to("cpu", torch.float32).numpy().copy()
+    return values

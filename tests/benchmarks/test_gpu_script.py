@@ -10,7 +10,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu.sh"
 
 def run(*arguments: object, **environment: str) -> "subprocess.CompletedProcess[str]":
     command = ["bash", str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=600)
 
 
 def test_failing_steps_are_named_at_end(tmp_path: Path) -> None:

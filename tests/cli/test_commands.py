@@ -186,19 +186,17 @@ def test_measurement_keeps_sign_up_to_trimmed_filter(folder: Path, tmp_path: Pat
     assert not json.loads((tmp_path / "trim.json").read_text())["trim"]["invert"]
 
 
-@pytest.mark.parametrize("target", [("--sections", 4, "--rate", 96_000), ("--taps", 512, "--rate", 96_000)])
-def test_exported_sections_are_verified(folder: Path, tmp_path: Path, target: tuple[object, ...]):
+def test_exported_sections_are_verified(folder: Path, tmp_path: Path):
     """The taps they stand for differ from the sections by decibels."""
     exported, ear = tmp_path / "exported.json", folder / "ear.npz"
-    assert run("export", folder / "filter.json", ear, *target, "-o", exported).exit_code == 0
+    assert (
+        run("export", folder / "filter.json", ear, "--sections", 4, "--rate", 96_000, "-o", exported).exit_code == 0
+    )
     coefficients = json.loads(exported.read_text())["coefficients"]
     step = round(coefficients["sample_rate"] / 48_000)
     outer = 0.05 * np.random.default_rng(1).standard_normal(5 * 48_000)
     played = resample_poly(outer, step, 1)
-    played = (
-        sosfilt(coefficients["sos"], played) if "sos" in coefficients else lfilter(coefficients["taps"], 1, played)
-    )
-    played = resample_poly(played, 1, step)
+    played = resample_poly(sosfilt(coefficients["sos"], played), 1, step)
     primary, secondary = (np.load(ear)[name] for name in ("primary", "secondary"))
     for name, loudness in (("off", 0.0), ("on", 1.0), ("loud", 1.2)):
         error = lfilter(primary, 1, outer) - loudness * lfilter(secondary, 1, played)

@@ -76,7 +76,7 @@ class Prometheus:
 
     def ask(self, path: str, **parameters: str) -> Any:
         url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=120) as answer:
             return json.load(answer)["data"]
 
     def values(self, expression: str) -> list[float]:
@@ -86,7 +86,7 @@ class Prometheus:
 
     def close(self) -> None:
         self.process.terminate()
-        self.process.wait(30)
+        self.process.wait(120)
         self.log.close()
 
 

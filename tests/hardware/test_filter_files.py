@@ -204,3 +204,7 @@ def test_both_are_in_files_of_all_kinds():
     assert media_type == "application/zip"
     with zipfile.ZipFile(io.BytesIO(content)) as folder:
         assert folder.read("controller.txt") == write(controller, "minidsp")[0]
+    with zipfile.ZipFile(io.BytesIO(write_both(control_filter, controller, "csv")[0])) as folder:
+        assert folder.read("controller.csv").startswith(
+            b"# Feedback controller at 48000 Hz, e = d - s * (w * x + k * e)"
+        )

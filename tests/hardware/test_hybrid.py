@@ -9,7 +9,7 @@ from hardware.controller_fit import ControllerFit, fit_controller
 from hardware.hybrid import design_hybrid
 from hardware.plants import Ear, keeps, loop_problem, plant_of, turned_down
 from model_store.store import BUNDLED_ROOT, ModelStore
-from studies.stability import simulated
+from studies.stability import growth_in_words, simulated
 from synthesis.band_weights import BandWeights
 from synthesis.bands import WIDE_BANDS
 from synthesis.controller import judge
@@ -125,7 +125,8 @@ def test_format_is_named_that_keeps_reduction(ear, model):
 def test_stability_agrees_with_time(ear, model):
     """The designed controller, louder, quieter and inverted, runs in time as its loop is judged."""
     wanted = ControllerFields(n_sections=3, latency_us=500.0, number_format="q1.23")
-    found = design_hybrid(ear, OPTIONS, model, wanted).controller
+    both = design_hybrid(ear, OPTIONS, model, wanted)
+    found = both.controller
     plant = np.array(ear.conditions[0].secondary[:800], float)
     plant[: np.flatnonzero(np.abs(plant) > 1e-3 * np.abs(plant).max())[0]] = 0  # what comes before the sound
     judged = []
@@ -135,6 +136,7 @@ def test_stability_agrees_with_time(ear, model):
         assert (simulated(plant, tried) < 0) == judged[-1]
     assert judged[0]
     assert not all(judged)
+    assert growth_in_words(plant, both) < 0 < growth_in_words(20 * plant, both)
 
 
 def test_level_of_paths_changes_controller_alone(ear, model):

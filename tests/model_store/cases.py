@@ -6,10 +6,9 @@ from numpy.typing import NDArray
 
 from model_store import Checkpoint, GoldenCase, Manifest, Scores
 from model_store.controller import PublishedController
-from synthesis.backends.reference import model_parameters
 from synthesis.conventions import N_BINS
 from synthesis.generator_config import GeneratorConfig
-from synthesis.start.generator import Generator
+from synthesis.start.generator import Generator, model_parameters
 from synthesis.types import ModelParameters
 
 Float32 = NDArray[np.float32]

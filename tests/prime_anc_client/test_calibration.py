@@ -69,6 +69,7 @@ def test_calibration_equals_service(client: Client, program: Program, takes: lis
         f"{program.address}/calibrate",
         content=encoded([ProbeTake(*take) for take in takes]),
         headers={"Content-Type": "application/x-safetensors"},
+        timeout=60,
     ).json()
     for name, n in (("primary", 8192), ("secondary", 2048)):
         path = getattr(found, name)

@@ -32,7 +32,7 @@ def test_problem_fields_reach_exception(code: str) -> None:
         (503, errors.Unavailable),
     ],
 )
-@pytest.mark.parametrize("body", [b"", b"<html>Bad Gateway", b"[]", b"null", b"{}", b"\xff"])
+@pytest.mark.parametrize("body", [b"", b"<html>Bad Gateway", b"{}"])
 def test_foreign_error_becomes_refusal(status: int, kind: type[Refused], body: bytes) -> None:
     found = from_answer(status, body)
     assert type(found) is kind

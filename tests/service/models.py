@@ -12,11 +12,10 @@ from model_store.checkpoint import Checkpoint
 from model_store.golden import GoldenCase
 from model_store.manifest import Manifest
 from service.engine.resident_model import ResidentModel
-from synthesis.backends.reference import model_parameters
 from synthesis.conventions import N_BINS
 from synthesis.generator_config import GeneratorConfig
 from synthesis.model import Model
-from synthesis.start.generator import Generator
+from synthesis.start.generator import Generator, model_parameters
 from synthesis.types import Fallback, ModelParameters, Paths, Problem
 
 N_PRIMARY, N_SECONDARY = 1024, 512

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from synthesis.backends.reference import model_parameters
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.generator_config import GeneratorConfig
 from synthesis.paths import AcousticPaths
 from synthesis.predict import band_sums, predict
-from synthesis.start.generator import Generator
+from synthesis.start.generator import Generator, model_parameters
 from synthesis.types import ModelParameters, Prediction
 
 SMALL_N_FFT = 16_384  # 2.9 Hz apart: the coarsest power of two with a bin in each of the 31 bands

@@ -28,9 +28,9 @@ TILTED = BandWeights([50, 500, 5000], [4, 1, 0])
 ALIKE = BandWeights([100, 1000], [2.5, 2.5])
 
 
-@pytest.fixture(scope="module", params=["cpu", "reference"])
-def model(request: pytest.FixtureRequest) -> Model:
-    return Model.on(request.param, PARAMETERS)
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return Model.on("reference", PARAMETERS)
 
 
 def several(n: int, **options: object) -> Problem:

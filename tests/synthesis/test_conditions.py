@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis.backends.reference import ReferenceBackend, model_parameters
+from synthesis.backends.reference import ReferenceBackend
 from synthesis.design import design_all, predict_all
 from synthesis.errors import InvalidOption, InvalidPaths, SynthesisError
 from synthesis.loop import judge_loop, loop_gain
 from synthesis.methods import METHODS
 from synthesis.model import Model
 from synthesis.profiles import FAST
-from synthesis.start.generator import Generator
+from synthesis.start.generator import Generator, model_parameters
 from synthesis.types import Design, DesignOptions, Paths, Prediction, Problem
 from tests.model_store import cases
 from tests.problems import changed
@@ -42,9 +42,9 @@ BACKENDS: dict[str, Callable[[], Model]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["cpu", "reference"])
-def model(request: pytest.FixtureRequest) -> Model:
-    return BACKENDS[request.param]()
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return BACKENDS["cpu"]()
 
 
 def several(n: int, **changes: object) -> Problem:

@@ -122,7 +122,7 @@ def test_float32_follows_float64_on_measured_ears(measured_case: Case, kind: str
     single = synthesizer_for(measured_case, kind, trained=True).float()
     paths = measured_case.paths()[::every]
     with torch.inference_mode():
-        for k in (0, 1, 3):
+        for k in (0, 3):
             expected, found = twin.design(paths, k), single.design(paths.to(torch.float32), k)
             # Spectra and bases span 60 dB and the normal matrices have a condition of 1e4 to 1e5, which multiply
             # float32's 6e-8. Measured: 4e-7, 2e-5, 3e-5 for `prime`, which solves nothing at k = 0; 9e-4, 7e-4,

@@ -86,11 +86,10 @@ def test_it_is_textbook_loop_sample_by_sample(method, primary, secondary):
     np.testing.assert_allclose(control_filter.taps[0].numpy(), expected, atol=1e-10 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("method", [FxLms, FxNlms])
-def test_step_size_is_halved_until_useful(method, primary, secondary):
+def test_step_size_is_halved_until_useful(primary, secondary):
     """Patience begins anew with each halving: it would otherwise end before the first useful second."""
     schedule = Schedule(step=400.0, interval_s=1, cap_s=30, patience=2)
-    control_filter = method(schedule, n_taps=N_TAPS).design(as_paths((primary, secondary)))
+    control_filter = FxLms(schedule, n_taps=N_TAPS).design(as_paths((primary, secondary)))
     assert white_noise_reduction_db(primary, secondary, control_filter.taps[0].numpy()) > 3
 
 

@@ -64,7 +64,7 @@ def test_query_gets_filter_that_estimates_predict_best(measurements, support, tr
 def test_training_beats_broad_band_filter(measurements, support, training_set, psd):
     queries = [i for i in range(len(measurements.pairs)) if i not in measurements.indices(support)]
     paths = measurements.paths(queries)
-    trained = fit_generative(training_set, psd, seed=0, n_updates=200)
+    trained = fit_generative(training_set, psd, seed=0, n_updates=100)
     shared = SupportSharedWmmse.fit(training_set, psd)
     learned, fixed = (
         mean_reductions_db(predictions(paths, item.design(paths).taps, psd)).mean() for item in (trained, shared)

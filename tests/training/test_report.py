@@ -114,7 +114,6 @@ ALL = "(pandar, mean over all conditions, window 8192)"
     [
         (ALL, ("original", "gain_delay")),
         (ORIGINAL, ("original",)),
-        ("(pandar, modified secondary paths, window 8192)", ("gain_delay",)),
     ],
 )
 def test_means_and_deviations_are_those_of_rows(plain, heading, conditions):

@@ -8,7 +8,6 @@ as it is, before any inner step, for every query alike. Supervision is by true s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -16,8 +15,9 @@ import torch
 from torch import Tensor
 
 from synthesis.conventions import N_TAPS
-from synthesis.paths import AcousticPaths, ControlFilter
+from synthesis.paths import AcousticPaths
 from training.baselines.iterative_fir import PAPER_OBJECTIVE, TapLoss
+from training.baselines.wmmse import SharedFilter
 from training.training_set import TrainingSet
 
 N_POOLED_UPDATES, N_META_UPDATES = 800, 400
@@ -31,12 +31,8 @@ META_LEARNING_RATE = 1e-4
 INNER_STEP = 1e-6
 
 
-@dataclass(frozen=True)
-class Fomaml:
+class Fomaml(SharedFilter):
     """One initial filter for all queries."""
-
-    # [1, 2048].
-    taps: Tensor
 
     @classmethod
     @torch.no_grad()
@@ -75,10 +71,6 @@ class Fomaml:
             if progress is not None:
                 progress(update + 1, n_updates, values.mean().item())
         return cls(taps.detach())
-
-    def design(self, paths: AcousticPaths) -> ControlFilter:
-        """Return the same taps for all paths, [batch, 2048]."""
-        return ControlFilter(self.taps.to(paths.primary.real).expand(paths.batch_size, -1))
 
 
 def _loss_of_some(support: AcousticPaths, reference_psd: Tensor, rng: np.random.Generator) -> TapLoss:

@@ -19,7 +19,7 @@ from hardware.realise import Target, realise
 from hardware.residual_power import PathSpectra
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths, ControlFilter
-from training.baselines.wmmse import support_estimates
+from training.baselines.wmmse import SharedFilter, support_estimates
 from training.training_set import TrainingSet
 
 # Length of a cascade's impulse response: 0.34 s, in which a pole at 3 Hz decays by 50 dB.
@@ -40,22 +40,14 @@ class IndividualRealisation:
         return ControlFilter(torch.stack(responses).to(paths.primary.real))
 
 
-@dataclass(frozen=True)
-class SupportSharedRealisation:
-    """The target's filter for all estimates of the support together."""
-
-    # Impulse response, [1, n].
-    taps: Tensor
+class SupportSharedRealisation(SharedFilter):
+    """The target's filter for all estimates of the support together, as its impulse response."""
 
     @classmethod
     def fit(cls, training_set: TrainingSet, reference_psd: Tensor, target: Target) -> Self:
         """Design one filter on the support's calibration."""
         ears = _conditions(support_estimates(training_set))
         return cls(_response(ears, reference_psd, target)[None])
-
-    def design(self, paths: AcousticPaths) -> ControlFilter:
-        """Return the same taps for all paths, [batch, n]."""
-        return ControlFilter(self.taps.to(paths.primary.real).expand(paths.batch_size, -1))
 
 
 def _conditions(paths: AcousticPaths) -> list[PathSpectra]:

@@ -35,20 +35,24 @@ class WmmsePcg:
 
 
 @dataclass(frozen=True)
-class SupportSharedWmmse:
-    """One filter for all queries: the weighted least-squares solution over all estimates of the support."""
+class SharedFilter:
+    """One filter for all queries."""
 
-    # [1, 2048].
+    # [1, n_taps].
     taps: Tensor
+
+    def design(self, paths: AcousticPaths) -> ControlFilter:
+        """Return the same taps for all paths, [batch, n_taps]."""
+        return ControlFilter(self.taps.to(paths.primary.real).expand(paths.batch_size, -1))
+
+
+class SupportSharedWmmse(SharedFilter):
+    """The weighted least-squares solution over all estimates of the support."""
 
     @classmethod
     def fit(cls, training_set: TrainingSet, reference_psd: Tensor) -> Self:
         """Solve once, directly, on the support's calibration; reference_psd is the mean square per bin, [n_bins]."""
         return cls(design_shared_wmmse(support_estimates(training_set), reference_psd))
-
-    def design(self, paths: AcousticPaths) -> ControlFilter:
-        """Return the same taps for all paths, [batch, 2048]."""
-        return ControlFilter(self.taps.to(paths.primary.real).expand(paths.batch_size, -1))
 
 
 def support_estimates(training_set: TrainingSet) -> AcousticPaths:

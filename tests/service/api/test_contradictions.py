@@ -83,33 +83,11 @@ def filtered(factor: float) -> Json:
     return paths(fir=np.float32(factor * np.fft.irfft(ratio)[:2048]).tolist())
 
 
-NOISE = RNG.standard_normal(96_000)
-
-
-def louder(db: float) -> Json:
-    """Takes of one noise, between which the gain of microphone e changed."""
-    body, after = (takes(x=NOISE, change=lambda x, e, by=by: (x, 10 ** (by / 20) * e)) for by in (0, db))
-    return body | {"takes": [body["takes"][0], after["takes"][1]]}
-
-
 def driven() -> Json:
     """A silent take, and one whose x is the loudspeaker's signal."""
     body = takes()
     silent, driven = body["takes"]
     return body | {"takes": [silent, {"drive": driven["x"], "x": driven["x"], "e": driven["e"]}]}
-
-
-def driven_as(drive: Array, recorded: Array) -> Json:
-    """Takes with both gains, and one of the loudspeaker alone that plays `recorded` and declares `drive`."""
-    body = takes()
-    signals = zip(
-        "xe", (0.01 * RNG.standard_normal(len(recorded)), fftconvolve(recorded, S)[: len(recorded)]), strict=True
-    )
-    encoded = {
-        name: {"float32": base64.b64encode(signal.astype("<f4").tobytes()).decode()} for name, signal in signals
-    }
-    sent = {"drive": {"float32": base64.b64encode(drive.astype("<f4").tobytes()).decode()}}
-    return body | {"takes": [*body["takes"], sent | encoded]}
 
 
 def verification() -> Json:
@@ -123,15 +101,10 @@ def verification() -> Json:
 ones = np.ones(16_385)
 LOUD = {"feedback": response(3 * later(S, 40))}
 CASES: dict[str, tuple[str, Json, str]] = {
-    "secondary inverted": ("refine", paths(secondary=-S), "implausible_polarity"),
-    "one path sent twice": ("refine", paths(primary=S), "identical_paths"),
-    "noise for paths": ("refine", paths(*RNG.standard_normal((2, 2048))), "other_device"),
     "spectra conjugated": ("refine", spectra(np.conj), "other_device"),
     "nothing in common with x": ("refine", paths(coherence=(0.01 * ones).tolist()), "low_coherence"),
     "a filter that does nothing": ("evaluate", paths(fir=[0.0] * 2048), "little_noise_reduction"),
     "a filter that adds": ("evaluate", filtered(-1.0), "amplification"),
-    "a drive of the other sign": ("calibrate", driven_as(-NOISE, NOISE), "inconsistent_gains"),
-    "a microphone's gain turned up by 1 dB": ("calibrate", louder(1.0), "microphone_gain"),
     "evaluation of a filter that howls": ("evaluate", filtered(1.0) | LOUD, "unstable_loop"),
     "export of a filter that howls": (
         "export",

@@ -9,6 +9,9 @@ from tests.service.bodies import as_responses
 
 pytestmark = pytest.mark.anyio
 
+# A section more than OpenEarable 2 has for a controller.
+LONG_CONTROLLER = {"sos": 3 * [[1e-3, 0, 0, 1, -0.5, 0]], "sample_rate": 192_000}
+
 
 @pytest.fixture
 async def body(client, ear):
@@ -54,6 +57,7 @@ async def test_file_is_attachment(client, body, kind):
         ({"target": {"form": "lattice"}}, "target.form"),
         ({"target": {"form": "fir", "n_taps": 64}, "file": "minidsp"}, "file"),
         ({"target": {}, "file": "pdf"}, "file"),
+        ({"target": {"name": "openearable-2"}, "controller": LONG_CONTROLLER}, "controller"),
         ({}, "target"),
     ],
 )

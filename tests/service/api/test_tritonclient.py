@@ -36,19 +36,11 @@ def inputs_of(ear: Paths, n_fft: int = 32_768) -> list[triton.InferInput]:
     return found
 
 
-def test_health_and_metadata(client: triton.InferenceServerClient) -> None:
-    assert client.is_server_live()
-    assert client.is_server_ready()
-    assert client.is_model_ready("ears")
-    assert client.is_model_ready("ears", "1")
-    assert not client.is_model_ready("nobody")
-    assert client.get_server_metadata()["name"] == "prime-anc"
-    assert client.get_model_metadata("ears")["versions"] == ["1", "2"]
-
-
 def test_filter_equals_library(
     client: triton.InferenceServerClient, default_model: Synthesizer, ear: Paths
 ) -> None:
+    assert client.is_model_ready("ears", "1")
+    assert client.get_model_metadata("ears")["versions"] == ["1", "2"]
     metadata = {"headers": dict(HEADERS), "parameters": {"k": 1, "sign": "plus"}}
     result = client.infer("ears", inputs_of(ear), request_id="7", **metadata)
     taps = result.as_numpy("fir")

@@ -94,9 +94,9 @@ async def test_deadline_reduces_updates(engine: Engine, monkeypatch: pytest.Monk
     options = DesignOptions(n_updates=8)
     whole = only(await engine.design(None, options, [models.problem(1)]))
     assert whole.refinement.stopped != "deadline"
-    for _ in range(100):  # updates: nine seconds; the rest: one
-        engine._queue._latency.observe(options, 1, 10.0, 9.0)
-    answer = only(await engine.design(None, options, [models.problem(1)], time.perf_counter() + 5.0))
+    for _ in range(100):  # updates: 900 seconds; the rest: 100
+        engine._queue._latency.observe(options, 1, 1000.0, 900.0)
+    answer = only(await engine.design(None, options, [models.problem(1)], time.perf_counter() + 500.0))
     refinement = answer.refinement
     assert answer.n_requested == 8
     assert 0 < refinement.applied < 8  # `most_updates` is tested separately

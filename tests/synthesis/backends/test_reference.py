@@ -43,8 +43,7 @@ def designed(answer: object) -> Design:
     return answer
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("n_updates", [0, 2])
+@pytest.mark.parametrize(("method", "n_updates"), [*((method, 0) for method in METHODS), ("prime", 2)])
 def test_draft_equals_synthesizer(model: Model, method: str, n_updates: int) -> None:
     ears = [ear(1), changed(ear(2), coherence=None), replace(ear(3), max_gain_db=6.0)]
     found = model.backend.draft(ears, DesignOptions(method, n_updates, "fine"), False)
