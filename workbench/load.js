@@ -64,19 +64,20 @@ function takeTarget() {
     const rates = device.other_sample_rates_hz.length ? `also at ${device.other_sample_rates_hz.join(" and ")} Hz: export each` : "";
     $("target-notes").textContent = [most, rates, device.latency && `latency: ${device.latency}`].filter(Boolean).join("; ");
     if (device.file) $("file").value = device.file;
-    takeControllerChip(device);
+    if (takeControllerChip(device)) return; // the new design is exported
   }
   realise();
 }
 
-// A new controller is for the same device, if it is fast enough for one.
+// A new controller is for the same device, if it is fast enough for one; return whether one is designed.
 function takeControllerChip({ sample_rate_hz: rate, number_format, max_controller_sections: most }) {
   const input = $("controller-sample_rate"), sections = $("controller-n_sections");
-  if (rate < +input.min) return;
+  if (rate < +input.min) return false;
   input.value = rate;
   $("controller-number_format").value = number_format;
   if (most) sections.value = Math.min(sections.value || sections.placeholder, most);
   if ($("hybrid").checked) changed("ears");
+  return $("hybrid").checked && state.ears.length > 0;
 }
 
 // Whether the export is the designed filter itself: 2048 taps at 48 kHz in floating point.
