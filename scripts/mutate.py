@@ -70,7 +70,7 @@ FAULTS = [
     ),
     *_of(
         "synthesis/", "loop.py",
-        [("closed = 1 + loop", "closed = 1 - loop"),
+        [("here, there = 1 + loop[passing]", "here, there = 1 - loop[passing]"),
          ("min(-20 * float(np.log10", "min(-10 * float(np.log10"),
          ("secondary) / (1 + spectrum", "secondary) / (1 - spectrum")],
         "tests/synthesis/test_loop.py", SYNTHESIS,
@@ -153,7 +153,7 @@ FAULTS = [
     *_of(
         "measurement/", "estimate.py",
         [("reference.conj() * error", "reference * error"),
-         ("(silent.transfer - item.transfer) / item.gain", "(silent.transfer - item.transfer) * item.gain")],
+         ("[(silent - item) / state.gain for", "[(silent - item) * state.gain for")],
         "tests/measurement/test_estimate.py", "tests/measurement",
     ),
     *_of(
