@@ -184,8 +184,9 @@ function showSteps() {
     verify: state.verification ? `${state.verification.answer.measured.mean_noise_reduction_db.toFixed(1)} dB measured` : "",
   };
   const failed = chosenEars().some(hasFailed) ? ["measure", "design"].filter((step) => texts[step]) : [];
+  const marked = [...failed, ...(texts.look ? ["look"] : [])];
   for (const step of failed) texts[step] += step === "measure" ? ": did not pass" : "; calibration did not pass";
-  for (const [step, text] of Object.entries(texts)) Object.assign(document.querySelector(`#step-${step} .state`), { textContent: text, className: failed.includes(step) ? "state failed" : "state" });
+  for (const [step, text] of Object.entries(texts)) Object.assign(document.querySelector(`#step-${step} .state`), { textContent: text, className: marked.includes(step) ? "state failed" : "state" });
   for (const control of document.querySelectorAll("[data-needs]")) control.disabled = !(control.dataset.needs === "ear" ? ears.length : design);
 }
 

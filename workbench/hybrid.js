@@ -19,7 +19,7 @@ export async function designed(options) {
   if (!$("hybrid").checked) return ask("refine", requestOf(options));
   const { controller } = state;
   if (controller && (controller.purpose === null || controller.purpose === purpose())) {
-    const { document, warnings } = controller, found = await ask("refine", { ...requestOf(options), controller: document });
+    const { document, warnings = [] } = controller, found = await ask("refine", { ...requestOf(options), controller: document });
     return { ...found, warnings: [...found.warnings, ...warnings], controller: document };
   }
   const wanted = purpose(), others = stableEars(), request = requestOf(options, chosenEars(), others.length > 0);

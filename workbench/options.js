@@ -89,6 +89,9 @@ export const SUFFIXES = { c: "h", minidsp: "txt", apo: "txt", camilladsp: "yml",
 
 const OTHER_WORDS = {
   "send these as conditions with stability_only": "let them be used as “stable” in step 1",
+  "design with `feedback` in the request": "record the loudspeaker alone too, which gives its path to the outer microphone",
+  "design with `feedback`": "record the loudspeaker alone too",
+  "send the other `sign`": "calibrate with the other chain (adds, subtracts)",
   "target.form": "form", "target.n_taps": "taps", "target.n_sections": "sections", "target.sample_rate": "rate", "target.number_format": "format",
 };
 let wordsPattern = null; // when the controls are made
@@ -100,7 +103,7 @@ function idsByField() {
 
 export function inWords(text) {
   const ids = idsByField();
-  wordsPattern ??= new RegExp(Object.keys(ids).sort((a, b) => b.length - a.length).map((name) => `(?<![\\w.-])${name.replaceAll(".", "\\.")}\\b`).join("|"), "g");
+  wordsPattern ??= new RegExp(Object.keys(ids).sort((a, b) => b.length - a.length).map((name) => `(?<![\\w.-])${name.replaceAll(".", "\\.")}(?!\\w)`).join("|"), "g");
   return text.replace(wordsPattern, (name) => {
     const label = document.querySelector(`label[for="${ids[name]}"]`);
     return label ? `“${label.textContent.split(",")[0]}”` : ids[name];
@@ -143,6 +146,7 @@ function curveFromText(text, name, values) {
   if (!text.trim()) return null;
   const pairs = text.split(",").map((pair) => pair.split(":").map(Number));
   if (pairs.some((pair) => pair.length !== 2 || !pair.every(Number.isFinite))) throw new Error(`${name}: write pairs of Hz and value such as 100:12,1000:24`);
+  if (pairs.some(([hz], i) => hz <= (i ? pairs[i - 1][0] : 0))) throw new Error(`${name}: write the frequencies in rising order, above 0 Hz`);
   return { frequency_hz: pairs.map(([hz]) => hz), [values]: pairs.map(([, value]) => value) };
 }
 

@@ -11,6 +11,7 @@ const TEXTS = {
   takes: { off: "off", on: "on, with the gain", drive: "alone (drive, x, e)" },
   runs: { off: "filter off", on: "filter on" },
 };
+const LEAST_SAMPLES = { takes: 3072, runs: 36864 }; // of a request
 const CLUES = { on: "on|running|active", drive: "drive" };
 
 const MEANINGS = { drive: "loudspeaker's signal", x: "outer microphone", e: "error microphone" };
@@ -30,6 +31,7 @@ export function addRecording(list, name, { channels, clippedShares, rate }) {
   const role = roles.find((role) => CLUES[role] && new RegExp(`(^|[^a-z])(${CLUES[role]})([^a-z]|$)`, "i").test(name)) ?? "off";
   checkNotSilent(channels, CHANNELS[role].length);
   for (const text of changesOf(channels.length, CHANNELS[role], rate)) note(name, text, { isBad: false });
+  if (channels[0].length < LEAST_SAMPLES[list]) throw new Error(`it lasts only ${(channels[0].length / RATE).toFixed(2)} s; record ${list === "runs" ? 8 : 4} to ${MAX_SECONDS} s`);
   const seconds = channels[0].length / 48000;
   if (seconds < 4) note(name, `it lasts only ${seconds.toFixed(1)} s; record 4 to ${MAX_SECONDS} s for low frequencies and less noise.`);
   const take = { name, role, channels: channels.slice(0, 3), clippedShares, rate }, at = state[list].findIndex((other) => other.name === name);
