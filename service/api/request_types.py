@@ -26,6 +26,7 @@ from hardware.targets import requested, target, targets
 from service.api.controllers import ControllerField, ControllerWishes, WishesField, sections_field
 from service.api.options import FilterOptions, ModelOptions, ObjectiveOptions, RefineOptions, SynthesisOptions
 from service.api.paths import (
+    Numbers,
     OptionalPath,
     PathField,
     RateField,
@@ -34,6 +35,7 @@ from service.api.paths import (
     check_condition,
     check_some_taps,
     floats,
+    is_encoded,
 )
 from service.api.reading import present, validated
 from service.api.strict import Absent, Number, StrictModel, shown
@@ -355,7 +357,7 @@ def _filter(value: object) -> Float32 | Complex64:
     """Read 2048 taps as float32, or an exported filter as its response, complex64 [16385]."""
     if value is None:
         raise HttpProblem("missing-field", "fir: null is not a filter; send 2048 taps", "fir")
-    if isinstance(value, dict):
+    if isinstance(value, dict) and not is_encoded(value):
         with naming("fir"):
             return validated(ExportedFilter, value).response
     taps = floats(value, "fir")
@@ -367,7 +369,7 @@ def _filter(value: object) -> Float32 | Complex64:
 class FilterField(CommonBody):
     """An existing filter."""
 
-    fir: Annotated[Any, PlainValidator(_filter, json_schema_input_type=list[Number] | ExportedFilter)]
+    fir: Annotated[Any, PlainValidator(_filter, json_schema_input_type=Numbers | ExportedFilter)]
     """2048 taps, in `sign`, or what `/export` answered."""
 
 
