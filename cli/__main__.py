@@ -26,8 +26,6 @@ Json = dict[str, Any]
 
 FILTER_FILES = {".wav": "wav", ".csv": "csv", ".h": "c", ".c": "c", ".mat": "mat", ".yml": "camilladsp"}
 FILE_KINDS = ("wav", "csv", "c", "mat", "minidsp", "apo", "camilladsp", "bes", "sigmadsp")
-# Reference for comparison.
-WIENER = {"method": "wmmse", "k": 0, "leave_one_out": False}
 LATENCIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 Command = Callable[..., None]
@@ -260,7 +258,8 @@ def calibrate(
     takes += [tables.noted(inputs.take(file, gain or 0.0)) for file in played]
     takes += [tables.noted(inputs.drive_take(file)) for file in drive]
     body: Json = {"takes": takes, "sign": sign, "model": model, "sample_rate": 48_000}
-    answer = _answer(service.ask("/calibrate", body), output, as_json)
+    files = (off, *more_off, *played, *drive)
+    answer = _answer(service.ask("/calibrate", body, files), output, as_json)
     verdict = answer["verdict"]
     if not as_json:
         bands = answer["bands"]
@@ -269,8 +268,8 @@ def calibrate(
             ("Hz", "coherence", "secondary SNR dB"), [(f"{hz:g}", f"{c:.3f}", snr) for hz, c, snr in rows]
         )
         click.echo("passed" if verdict["passed"] else "NOT passed")
-    tables.findings(verdict["reasons"], "found")
-    tables.findings(verdict["not_judged"], "not judged")
+    tables.findings(verdict["reasons"], "found", files)
+    tables.not_judged(verdict["not_judged"])
     if not verdict["passed"]:
         sys.exit(ExitStatus.NOT_PASSED)
 
@@ -298,8 +297,7 @@ def design(
     if output is not None:
         _write_filter(service, answer if beside is None else answer | {"controller": beside}, paths, output)
     if not as_json:
-        rival = service.ask("/refine", body | WIENER).json()
-        tables.prediction(answer["prediction"], rival["prediction"])
+        tables.prediction(answer["prediction"], service.wiener(body)["prediction"])
         tables.loop(answer.get("loop"))
     tables.findings(answer["warnings"])
 
@@ -436,7 +434,7 @@ def verify(
     fields = inputs.filter_fields(control_filter, file_rate)
     body = tables.noted(inputs.as_verified(paths, control_filter)) | fields | {"takes": takes}
     body |= {"prediction": document["prediction"]} if "prediction" in document else {}
-    answer = _answer(service.ask("/verify", body), output, as_json)
+    answer = _answer(service.ask("/verify", body, (off, on)), output, as_json)
     if not as_json:
         tables.comparison(answer)
         trim = answer.get("trim") or {}
@@ -586,7 +584,7 @@ def report(
     for file in output:
         if file.suffix.lower() not in (".html", ".htm", ".pdf"):
             raise click.BadParameter(f"{file}: name it .html or .pdf")
-    verdicts = {file.name: inputs.verdict(file) for file in files}
+    verdicts = [found for file in files for found in inputs.verdicts(file)]
     about = About(listener, f"{ear} ear" if ear else "", verdicts)
     page = compose(service, paths, options, about)
     for file in output:
@@ -612,7 +610,8 @@ def session(files: Sequence[Path], output: Path, joint: bool) -> None:
             continue
         found, notes, _ = inputs.ears(file)
         tables.notes(f"{file}: {note}" for note in notes)
-        measured += found
+        for (label, fields), (_, verdict) in zip(found, inputs.verdicts(file), strict=True):
+            measured.append((label, fields | {"verdict": verdict}))
     if not measured:
         raise click.UsageError("give at least one measurement")
     _save(output, orjson.dumps(bench_file.session(measured, filters, joint=joint)))

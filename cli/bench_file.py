@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -184,16 +184,18 @@ def session(measured: Iterable[tuple[str, Json]], filters: Iterable[tuple[str, J
     """
     ears = []
     for label, fields in measured:
-        ear: Json = {"label": label, "used": True, "sign": fields.get("sign", "minus")}
-        for name in (*_PATHS, "coherence"):
-            value = fields.get(name)
-            if value is not None:
-                samples = value.get("impulse_response") if isinstance(value, Mapping) else value
-                if samples is None:
+        ear: Json = {"label": label, "used": True, "sample_rate": 48_000, "sign": fields.get("sign", "minus")}
+        for name in _PATHS:
+            if fields.get(name) is not None:
+                if "impulse_response" not in fields[name]:
                     raise FileError(f"{label}: the page reads impulse responses, no spectra")
-                ear[name] = {"float32": _base64(samples)}
+                ear[name] = {"impulse_response": {"float32": _base64(fields[name]["impulse_response"])}}
+        if fields.get("coherence") is not None:
+            ear["coherence"] = {"float32": _base64(fields["coherence"])}
         if fields.get("uncertainty") is not None:
             ear["uncertainty"] = np.asarray(fields["uncertainty"], np.float32).ravel().tolist()
+        if fields.get("verdict") is not None:
+            ear["verdict"] = fields["verdict"]
         ears.append(ear)
     kept = [
         {"name": name, "design": {field: found[field] for field in _KEPT_FIELDS if field in found}}

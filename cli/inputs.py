@@ -138,12 +138,16 @@ def _remarks(file: Path, document: Json) -> tuple[str, ...]:
     return ()
 
 
-def verdict(file: Path) -> Json | None:
-    """Return the verdict of a measurement's file, if it is a calibration's."""
+def verdicts(file: Path) -> list[tuple[str, Json | None]]:
+    """Return name and verdict of the measurements in use of a file; None for one that is no calibration's."""
     if file.suffix.lower() != ".json":
-        return None
-    found = load_json(file).get("verdict")
-    return found if isinstance(found, dict) else None
+        return [(file.name, None)]
+    document, found = load_json(file), []
+    for measured in bench_file.measurements(file, document):
+        name = f"{file.name}, {measured.get('label', '')}" if "session" in document else file.name
+        verdict = measured.get("verdict")
+        found.append((name, verdict if isinstance(verdict, dict) else None))
+    return found
 
 
 def separate(rate_hz: float | None = None, **files: Path | None) -> tuple[Json, tuple[str, ...]]:

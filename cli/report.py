@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cli.inputs import response_of
 from cli.service import ServiceClient
-from cli.tables import loop_text, mean_of
+from cli.tables import loop_text, mean_of, wiener_name
 from cli.words import for_command
 from synthesis.controller import Controller
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
@@ -63,8 +63,8 @@ class About:
 
     listener: str = ""
     ear: str = ""
-    # Measurements, by the name of their file: its calibration's verdict, if it has one.
-    verdicts: Mapping[str, Json | None] | None = None
+    # Names of measurements, and their calibrations' verdicts, if they have one.
+    verdicts: Sequence[tuple[str, Json | None]] = ()
     date: str = ""
 
     def rows(self, design: Json, paths: Json, options: Json) -> list[tuple[str, str]]:
@@ -76,7 +76,7 @@ class About:
             ("Date", self.date or datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")),
             ("Listener", self.listener),
             ("Ear", self.ear),
-            *(("Measurement", f"{name}: {_verdict_text(found)}") for name, found in (self.verdicts or {}).items()),
+            *(("Measurement", f"{name}: {_verdict_text(found)}") for name, found in self.verdicts),
             ("Method", f"{design['method']}, {design['refinement']['applied']} updates, sign {design['sign']}"),
             ("Options", for_command(", ".join(shown))),
             (
@@ -125,7 +125,7 @@ def compose(service: ServiceClient, paths: Json, options: Json, about: About) ->
     """
     body = paths | options
     design = service.ask("/refine", body | {"leave_one_out": len(paths.get("conditions", ())) > 1}).json()
-    rival = service.ask("/refine", body | {"method": "wmmse", "k": 0}).json()
+    rival, rival_name = service.wiener(body), wiener_name("controller" in paths)
     late = [
         service.ask("/refine", body | {"latency_samples": float(item)}).json()["prediction"] for item in LATENCIES
     ]
@@ -138,10 +138,10 @@ def compose(service: ServiceClient, paths: Json, options: Json, about: About) ->
             f'<p class="warning"><b>{escape(item["code"])}</b>: {escape(for_command(item["detail"]))}</p>'
             for item in design["warnings"]
         ),
-        _figures(design["prediction"], rival["prediction"]),
+        _figures(design["prediction"], rival["prediction"], rival_name),
         *_loop(design, paths),
-        *_plots(design, rival, paths, late),
-        _bands(design["prediction"], rival["prediction"]),
+        *_plots({"designed": design, rival_name: rival}, paths, late),
+        _bands(design["prediction"], rival["prediction"], rival_name),
         _worn(design["prediction"].get("conditions", ())),
         _hardware(service, paths, options, design),
         f'<p class="screen"><a download="control_filter.f32" href="data:application/octet-stream;base64,{taps}">'
@@ -180,7 +180,7 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], kind: 
     return f'{heading}<table class="{kind}"><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>'
 
 
-def _figures(found: Json, rival: Json) -> str:
+def _figures(found: Json, rival: Json, rival_name: str) -> str:
     rows = [
         (name, *(f"{item[key]:.2f} dB" for item in (found, rival)))
         for name, key in (
@@ -195,10 +195,10 @@ def _figures(found: Json, rival: Json) -> str:
     if loss := found.get("sensitivity_db"):
         rows += [("lost if the loudspeaker is 1 dB off", f"{loss['gain_1_db']:.1f} dB", "")]
         rows += [("lost if it is a sample late", f"{loss['delay_1_sample']:.1f} dB", "")]
-    return table("Predicted", ("", "designed", "Wiener filter"), rows)
+    return table("Predicted", ("", "designed", rival_name), rows)
 
 
-def _bands(found: Json, rival: Json) -> str:
+def _bands(found: Json, rival: Json, rival_name: str) -> str:
     unknown = found.get("unknown_bands_hz") or ()
     rows = [
         (f"{hz:g} Hz{' (not measured)' if hz in unknown else ''}", f"{ours:.1f} dB", f"{theirs:.1f} dB")
@@ -206,7 +206,7 @@ def _bands(found: Json, rival: Json) -> str:
             found["band_centre_hz"], found["noise_reduction_db"], rival["noise_reduction_db"], strict=True
         )
     ]
-    return table("Noise reduction per one-third octave", ("", "designed", "Wiener filter"), rows)
+    return table("Noise reduction per one-third octave", ("", "designed", rival_name), rows)
 
 
 def _worn(conditions: Iterable[Json]) -> str:
@@ -250,7 +250,7 @@ def _loop(design: Json, paths: Json) -> list[str]:
             for name in ("secondary", "feedback")
         )
         loops[path.get("label") or f"measurement {n + 1}"] = sign * (secondary * controlled + filtered * feedback)
-    return [f"<h2>Loop</h2><p>{loop_text(loop)}.</p>", nyquist(loops)]
+    return [f"<h2>Loop as designed</h2><p>{loop_text(loop)}.</p>", nyquist(loops)]
 
 
 def _controller(running: Json) -> NDArray[np.complex128]:
@@ -259,9 +259,8 @@ def _controller(running: Json) -> NDArray[np.complex128]:
     return Controller(sections, 1e-6 * running.get("latency_us", 0)).on_bins
 
 
-def _plots(design: Json, rival: Json, paths: Json, late: Sequence[Json]) -> list[str]:
-    both = {"designed": design, "Wiener (wmmse)": rival}
-    found = design["prediction"]
+def _plots(both: Mapping[str, Json], paths: Json, late: Sequence[Json]) -> list[str]:
+    found = both["designed"]["prediction"]
     reduction = {name: item["prediction"]["noise_reduction_db"] for name, item in both.items()}
     for name in ("feedforward", "feedback"):  # with a controller
         if share := found.get(f"{name}_noise_reduction_db"):

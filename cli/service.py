@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -41,8 +42,8 @@ class ServiceClient:
     client: httpx.Client | httpx.AsyncClient
     send: Callable[[httpx.Request], httpx.Response]
 
-    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
-        """POST a body, whose arrays become tensors, or GET without one.
+    def ask(self, path: str, body: Mapping[str, Any] | None = None, takes: Sequence[Path] = ()) -> httpx.Response:
+        """POST a body, whose arrays become tensors, or GET without one; `takes` are the files of its takes.
 
         Raises
         ------
@@ -55,12 +56,18 @@ class ServiceClient:
             headers = {"Content-Type": MEDIA_TYPE}
             request = build("POST", path, content=encode_request(body), headers=headers)
         try:
-            return _checked(self.send(request))
+            return _checked(self.send(request), takes)
         except httpx.HTTPError as error:
             raise NoService(
                 f"no service answers at {self.client.base_url} ({error}); start one with `prime-anc serve`, "
                 "or leave --url out"
             ) from error
+
+    def wiener(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for the Wiener filter alone, without a controller, to compare a design with."""
+        alone = {name: value for name, value in body.items() if name not in ("controller", "leave_one_out")}
+        answer: dict[str, Any] = self.ask("/refine", alone | {"method": "wmmse", "k": 0}).json()
+        return answer
 
 
 @contextmanager
@@ -103,7 +110,7 @@ def _in_this_process(runner: asyncio.Runner, store: str | None) -> Iterator[Serv
         runner.run(stop())
 
 
-def _checked(answer: httpx.Response) -> httpx.Response:
+def _checked(answer: httpx.Response, takes: Sequence[Path]) -> httpx.Response:
     if answer.status_code == 200:
         return answer
     try:
@@ -111,4 +118,4 @@ def _checked(answer: httpx.Response) -> httpx.Response:
         message = problem["detail"]
     except (ValueError, KeyError, TypeError):
         message = f"status {answer.status_code}: {answer.text[:200]}"
-    raise (NoService if answer.status_code in (502, 503, 504) else Failed)(for_command(message))
+    raise (NoService if answer.status_code in (502, 503, 504) else Failed)(for_command(message, takes))

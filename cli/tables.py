@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -57,7 +58,13 @@ def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None
         more = "" if left_out is None else f"; {left_out:.1f} dB from a filter for the others"
         click.echo(f"  {item['label']}: {item['mean_noise_reduction_db']:.1f} dB{more}")
     if beside is not None:
-        click.echo(f"Wiener filter (wmmse) on the same paths: {beside['mean_noise_reduction_db']:.1f} dB")
+        name = wiener_name(bool(found.get("feedback_noise_reduction_db")))
+        click.echo(f"{name} (wmmse) on the same paths: {beside['mean_noise_reduction_db']:.1f} dB")
+
+
+def wiener_name(has_controller: bool) -> str:
+    """Name the Wiener filter that a design is compared with."""
+    return "Wiener filter alone" if has_controller else "Wiener filter"
 
 
 def mean_of(found: Mapping[str, Any]) -> str:
@@ -84,9 +91,10 @@ def comparison(found: Mapping[str, Any]) -> None:
 
 
 def loop(found: Mapping[str, Any] | None) -> None:
-    """Print the loop, if there is one, on all plants."""
+    """Print the loop, if there is one: as designed, or with a new controller on all plants."""
     if found is not None:
-        click.echo(f"loop{', worst of all plants at +-3 dB' if 'conditions' in found else ''}: {loop_text(found)}")
+        what = "worst of all plants at +-3 dB" if "conditions" in found else "as designed"
+        click.echo(f"loop, {what}: {loop_text(found)}")
         for item in found.get("conditions", ()):
             click.echo(f"  {item['label']}: {loop_text(item)}")
 
@@ -100,10 +108,19 @@ def loop_text(found: Mapping[str, Any]) -> str:
     )
 
 
-def findings(found: Iterable[Mapping[str, str]], word: str = "warning") -> None:
-    """Print warnings or findings, one per line, on standard error."""
+def findings(found: Iterable[Mapping[str, str]], word: str = "warning", takes: Sequence[Path] = ()) -> None:
+    """Print warnings or findings, one per line, on standard error; `takes` are the files of the request's takes."""
     for item in found:
-        click.echo(f"{word}: {item['code']}: {for_command(item['detail'])}", err=True)
+        click.echo(f"{word}: {item['code']}: {for_command(item['detail'], takes)}", err=True)
+
+
+def not_judged(found: Iterable[Mapping[str, str]]) -> None:
+    """Print what could not be judged, one line per cause, on standard error."""
+    causes: dict[str, list[str]] = {}
+    for item in found:
+        causes.setdefault(item["detail"], []).append(item["code"])
+    for cause, codes in causes.items():
+        click.echo(f"not judged ({cause}): {', '.join(codes)}", err=True)
 
 
 def noted(found: tuple[Read, Iterable[str]]) -> Read:

@@ -1,9 +1,11 @@
-"""Texts of the service in words of the command: flags instead of fields."""
+"""Texts of the service in words of the command: flags and files instead of fields."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 from cli.flags import flag_of
 from synthesis.options import option_schemas
@@ -17,6 +19,8 @@ def _pattern() -> re.Pattern[str]:
     return re.compile("|".join([rf"(?<![\w.-]){name}\b" for name in names] + [re.escape(text) for text in _OTHERS]))
 
 
-def for_command(text: str) -> str:
-    """Replace names of options by flags, and addresses by commands."""
+def for_command(text: str, takes: Sequence[Path] = ()) -> str:
+    """Replace names of options by flags, addresses by commands, and places of takes by their files."""
+    for n, file in reversed(list(enumerate(takes))):
+        text = text.replace(f"takes.{n}", str(file))
     return _pattern().sub(lambda found: _OTHERS.get(found[0]) or flag_of(found[0]), text)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -36,6 +37,18 @@ EQUATIONS = {"minus": "e = d - s * w * x", "plus": "e = d + s * w * x"}
 # Names of the files of both, and what is in them.
 _PARTS = {"control_filter": "Control filter", "controller": "Feedback controller"}
 _COLUMNS = ("b0", "b1", "b2", "a0", "a1", "a2")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a kind of file needs of a filter; empty: anything."""
+
+    # `sos` for sections.
+    form: str = ""
+    # Number formats of the words that it holds.
+    formats: tuple[str, ...] = ()
+    # Of the sections whose words it holds.
+    denominator: str = ""
 
 
 def write(realised: Realised, kind: str, sign: Literal["minus", "plus"] = "minus") -> tuple[bytes, str, str]:
@@ -185,9 +198,10 @@ def _camilladsp(realised: Realised, about: str) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _words(realised: Realised, kind: str, formats: tuple[str, ...], denominator: str) -> list[list[int]]:
+def _words(realised: Realised, kind: str) -> list[list[int]]:
     """Return the words b0, b1, b2, a1, a2 per section of a target that this kind of file is for."""
     _rows(realised, kind)
+    formats, denominator = NEEDS[kind].formats, NEEDS[kind].denominator
     quantised = realised.quantised
     found = "floating point" if quantised is None else str(quantised.format)
     if quantised is None or found not in formats or realised.denominator != denominator or quantised.shift.any():
@@ -201,7 +215,7 @@ def _words(realised: Realised, kind: str, formats: tuple[str, ...], denominator:
 
 
 def _bes(realised: Realised, about: str) -> bytes:
-    rows = _words(realised, "bes", ("q5.27",), "subtracted")
+    rows = _words(realised, "bes")
     lines = [
         f"/* {about}; q5.27, total_gain 512 is 0 dB. */",
         ".total_gain = 512,",
@@ -215,7 +229,7 @@ def _bes(realised: Realised, about: str) -> bytes:
 
 
 def _sigmadsp(realised: Realised, about: str) -> bytes:
-    rows = _words(realised, "sigmadsp", ("q5.23", "q5.27"), "added")
+    rows = _words(realised, "sigmadsp")
     assert realised.quantised is not None
     mask = (1 << realised.quantised.format.n_bits) - 1
     lines = [
@@ -241,3 +255,10 @@ _KINDS: dict[str, tuple[Callable[[Realised, str], bytes], str, str]] = {
     "sigmadsp": (_sigmadsp, "text/plain", "txt"),
 }
 KINDS = tuple(_KINDS)
+NEEDS = {
+    **dict.fromkeys(KINDS, Needs()),
+    "minidsp": Needs("sos"),
+    "apo": Needs("sos"),
+    "bes": Needs("sos", ("q5.27",), "subtracted"),
+    "sigmadsp": Needs("sos", ("q5.23", "q5.27"), "added"),
+}

@@ -238,7 +238,9 @@ def calibrate(
         GainTake(take.gain, take.reference.astype(np.float64), take.error.astype(np.float64)) for take in takes
     ]
     exact_drives = [
-        PlayedTake(*(signal.astype(np.float64) for signal in (drive.drive, drive.reference, drive.error)))
+        PlayedTake(
+            drive.drive.astype(np.float64), drive.reference.astype(np.float64), drive.error.astype(np.float64)
+        )
         for drive in drives
     ]
     placed = {
@@ -321,9 +323,11 @@ def _signal_quality(
     takes: Sequence[GainTake], drives: Sequence[PlayedTake], clipped_shares: Mapping[str, float]
 ) -> _SignalQuality:
     """Refuse unusable signals, and find the one most clipped and the probe most silent."""
-    recorded = {f"take {n}, {name}": item for n, take in enumerate(takes) for name, item in _microphones(take)}
-    played = {f"drive {n}, drive": take.drive for n, take in enumerate(drives)}
-    driven = {f"drive {n}, {name}": item for n, take in enumerate(drives) for name, item in _microphones(take)}
+    takes = [replace(take, name=take.name or f"take {n}") for n, take in enumerate(takes)]
+    drives = [replace(drive, name=drive.name or f"drive {n}") for n, drive in enumerate(drives)]
+    recorded = {f"{take.name}, {name}": item for take in takes for name, item in _microphones(take)}
+    played = {f"{take.name}, drive": take.drive for take in drives}
+    driven = {f"{take.name}, {name}": item for take in drives for name, item in _microphones(take)}
     _check_signals(recorded | played | driven)
     clipped = max(
         (max(clipped_share(signal), clipped_shares.get(name, 0.0)), name)

@@ -65,6 +65,8 @@ class GainTake:
     reference: Real
     # E, real [..., n].
     error: Real
+    # For messages; its place if empty.
+    name: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +79,8 @@ class PlayedTake:
     reference: Real
     # E = s * drive, real [..., n].
     error: Real
+    # For messages; its place if empty.
+    name: str = ""
 
 
 @dataclass(frozen=True, eq=False)

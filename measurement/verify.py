@@ -325,7 +325,9 @@ def foreign_prediction(expected: Prediction, bands_db: Real, max_gain_db: float 
     return Deviation("foreign_prediction", f"{text}: send that of this filter and ear, or none")
 
 
-def diagnose(found: Verification, predicted_mean_db: float, possible_db: float = np.inf) -> list[Deviation]:
+def diagnose(
+    found: Verification, predicted_mean_db: float, possible_db: float = np.inf, *, is_trimmed: bool = True
+) -> list[Deviation]:
     """List the deviations, the gravest first; only `as_predicted` if there are none.
 
     Parameters
@@ -336,7 +338,15 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
         Predicted noise reduction.
     possible_db
         Noise reduction on the error-free paths as they are now (`path_now`).
+    is_trimmed
+        Whether a trim answers a filter to load, as for taps; of what a chip runs it answers the changes alone.
     """
+    remedy = (
+        "load the trimmed filter"
+        if is_trimmed
+        else "change the filter's gain, delay and sign by those of the trim, or calibrate as it is worn now and "
+        "export again"
+    )
     behind_db = found.mean_noise_reduction_db - predicted_mean_db
     exchanged = "; or the takes `off` and `on` are exchanged" if found.mean_noise_reduction_db < 0 else ""
     if found.coherence < UNRELATED:
@@ -357,7 +367,7 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
         return [Deviation("clipping", text + "value: lower the level or the microphone's gain and record again")]
     deviations = []
     if found.is_inverted:
-        text = "the loudspeaker plays with the opposite sign: load the trimmed filter, or send the other `sign`"
+        text = f"the loudspeaker plays with the opposite sign: {remedy}, or send the other `sign`"
         deviations.append(Deviation("polarity_off", text + exchanged))
     low, middle = (
         float(np.median([found.band_gain_db[n - AMP_BANDS[0]] for n in bands]))
@@ -369,12 +379,12 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
         deviations.append(Deviation("leak", text, low - middle))
     if abs(found.gain_db) > LEVEL_OFF_DB:
         more = "louder" if found.gain_db > 0 else "quieter"
-        text = f"the secondary path is {abs(found.gain_db):.2f} dB {more} than measured: load the trimmed filter"
+        text = f"the secondary path is {abs(found.gain_db):.2f} dB {more} than measured: {remedy}"
         deviations.append(Deviation("level_off", text, found.gain_db))
     if abs(found.delay_samples) > DELAY_OFF_SAMPLES:
         more = "later" if found.delay_samples > 0 else "earlier"
         late = f"{abs(found.delay_samples):.2f} samples {more}"
-        text = f"the loudspeaker is heard {late} than measured: load the trimmed filter"
+        text = f"the loudspeaker is heard {late} than measured: {remedy}"
         deviations.append(Deviation("delay_off", text, found.delay_samples))
     if (found.unexplained_share > REFIT_SHARE and not is_leaking) or found.primary_share > REFIT_SHARE:
         text = "the paths are others than those sent: check that these are of this ear and that x is the outer "

@@ -1,15 +1,16 @@
 // The bench: its steps, files that are dropped on it, sessions, and work that stays in this browser.
 
-import { $, changed, currentEar, element, on, state } from "./state.js";
+import { $, changed, chosenEars, currentEar, element, hasFailed, on, state } from "./state.js";
 import { clearMessages, note, say } from "./messages.js";
+import { RATE } from "./dsp.js";
 import { earFromDocument, fits, readBench, sessionDocument } from "./bench_file.js";
 import { keep, redesign, remember, startDesigning, takeNoise } from "./design.js";
 import { startHybrid, useController } from "./hybrid.js";
 import { rendered, startListening } from "./listen.js";
 import { startLoading } from "./load.js";
-import { addEars, startMeasuring } from "./measure.js";
+import { addEars, startMeasuring, withIds } from "./measure.js";
 import { SLIDERS, makeControls, restoreSettings, settings, showOutputs } from "./options.js";
-import { checkNotSilent, decoded, responsesOf } from "./read_files.js";
+import { checkNotSilent, decoded, resampledFrom, responsesOf } from "./read_files.js";
 import { startRecording } from "./record.js";
 import { addRecording } from "./recordings.js";
 import { saveJson } from "./save.js";
@@ -39,15 +40,15 @@ function takeDocument(name, document) {
   }
   const found = readBench(name, document); // before anything changes
   if (found.isSession) {
-    Object.assign(state, { ears: [], kept: [], current: 0, noise: found.noise, controller: null, takes: found.takes, runs: found.runs });
+    Object.assign(state, { ears: withIds(found.ears), kept: [], current: found.current, noise: found.noise, controller: null, takes: found.takes, runs: found.runs });
     restoreSettings(found.settings);
     $("joint").checked = found.joint;
   }
   for (const { name: label, design } of found.kept) keep(label, design);
-  if (found.controller) useController(found.controller, name);
-  if (found.ears.length) addEars(found.ears, found.isSession ? found.current : undefined);
+  if (found.controller) useController(found.controller, found.about?.name ?? name, found.about);
+  if (found.isSession) { changed("ears", "noise", "takes", "runs"); open("design"); }
+  else if (found.ears.length) addEars(found.ears);
   else if (found.controller) redesign();
-  if (found.isSession) { changed("noise", "takes", "runs"); open("design"); }
   remember();
 }
 
@@ -71,6 +72,7 @@ async function takeFiles(files) {
           const kind = ["primary", "secondary", "feedback"].find((name) => file.name.toLowerCase().includes(name));
           if (!kind) throw new Error("it has one channel: record outer and error microphone in one stereo file, or name an impulse response primary or secondary");
           separate[kind] = { samples: sound.recorded[0], rate: sound.rate };
+          if (sound.rate !== RATE) note(file.name, resampledFrom(sound.rate), { isBad: false });
         }
       }
     } catch (error) {
@@ -181,7 +183,10 @@ function showSteps() {
     load: realised ? `${realised.prediction.mean_noise_reduction_db.toFixed(1)} dB on hardware` : "",
     verify: state.verification ? `${state.verification.answer.measured.mean_noise_reduction_db.toFixed(1)} dB measured` : "",
   };
-  for (const [step, text] of Object.entries(texts)) document.querySelector(`#step-${step} .state`).textContent = text;
+  const failed = chosenEars().some(hasFailed) ? ["measure", "design"].filter((step) => texts[step]) : [];
+  const marked = [...failed, ...(texts.look ? ["look"] : [])];
+  for (const step of failed) texts[step] += step === "measure" ? ": did not pass" : "; calibration did not pass";
+  for (const [step, text] of Object.entries(texts)) Object.assign(document.querySelector(`#step-${step} .state`), { textContent: text, className: marked.includes(step) ? "state failed" : "state" });
   for (const control of document.querySelectorAll("[data-needs]")) control.disabled = !(control.dataset.needs === "ear" ? ears.length : design);
 }
 
@@ -195,7 +200,7 @@ function fillReport() {
   ].filter(([, value]) => value);
   $("report-head").replaceChildren(...rows.map(([name, value]) => element("p", { textContent: `${name}: ${value}` })));
   const [bands, plants] = ["band-table", "plants"].map((id) => element("table", {}, ...[...$(id).children].map((part) => part.cloneNode(true))));
-  $("report-tables").replaceChildren(bands, ...($("hybrid").checked ? [plants] : []), ...[...$("warnings").children].map((warning) => warning.cloneNode(true)));
+  $("report-tables").replaceChildren(bands, ...($("plants").hidden ? [] : [plants]), ...[...$("warnings").children].map((warning) => warning.cloneNode(true)));
 }
 
 function start() {
@@ -222,7 +227,7 @@ function start() {
   for (const input of [$("method"), $("ceiling-curve"), $("hybrid"), ...document.querySelectorAll("#more-options :is(input, select), #controller-options :is(input, select)")]) {
     input.addEventListener("change", () => { remember(); redesign(); });
   }
-  for (const id of ["target", "form", "taps", "format", "rate"]) $(id).addEventListener("change", remember);
+  for (const id of ["target", "form", "taps", "format", "rate", "file"]) $(id).addEventListener("change", remember);
   for (const button of document.querySelectorAll(".example")) button.onclick = loadExample;
   Object.entries({ save: saveSession, link: copyLink, print: () => window.print(), "throw-away": throwAway, "clear-messages": clearMessages })
     .forEach(([id, act]) => { $(id).onclick = act; });

@@ -18,8 +18,10 @@ function base64(samples) {
 // Read the numbers of a file, as a list or in base64.
 function numbersOf(name, given, most) {
   const found = typeof given?.float32 === "string" ? floats(given.float32) : given;
-  if (!Array.isArray(found) && !(found instanceof Float32Array)) throw new Error(`${name}: send a list of numbers`);
-  if (!found.length || found.length > most) throw new Error(`${name}: it has ${found.length} numbers; send 1 to ${most}`);
+  if (!Array.isArray(found) && !(found instanceof Float32Array)) throw new Error(`${name}: a list of numbers is missing`);
+  if (!found.length || found.length > most) throw new Error(`${name}: it has ${found.length} numbers; 1 to ${most} are needed`);
+  const at = found.findIndex((value) => typeof value !== "number");
+  if (at >= 0) throw new Error(`${name}: value ${at + 1} is ${JSON.stringify(found[at])}, no number`);
   const numbers = Float32Array.from(found);
   if (!numbers.every(Number.isFinite)) throw new Error(`${name}: it contains a value that is not a number`);
   return numbers;
@@ -53,15 +55,28 @@ export function controllerFromDocument({ sos, sample_rate, latency_us = 0, numbe
   return { sos, sample_rate, latency_us, number_format: String(number_format) };
 }
 
+// Read what the page said of a session's controller.
+function controllerAbout({ name, plants = [], warnings = [], needed_number_format }) {
+  const isPlant = (plant) => ["gain_margin_db", "phase_margin_deg", "max_sensitivity_db", "nearest_hz"].every((figure) => Number.isFinite(plant?.[figure]));
+  if (![plants, warnings].every(Array.isArray) || !plants.every(isPlant)) throw new Error("what it says of its controller cannot be read");
+  return {
+    name: String(name), plants: plants.map((plant) => ({ ...plant, label: String(plant.label) })),
+    warnings: warnings.map(({ code, detail }) => ({ code: String(code), detail: String(detail) })), ...(needed_number_format ? { needed_number_format: String(needed_number_format) } : {}),
+  };
+}
+
 // Read a filter with its prediction.
 function designFromDocument(found) {
-  const { mean_noise_reduction_db, noise_reduction_db, band_centre_hz } = found.prediction ?? {};
+  const fir = Array.from(numbersOf("taps", found.fir, MAX_SAMPLES));
+  if (fir.length !== N_TAPS) throw new Error(`it has ${fir.length} taps; the page keeps filters of ${N_TAPS} taps at 48 kHz, as designs are`);
+  if (!found.prediction) throw new Error("it has taps without a prediction; the page keeps filters as `prime-anc design` writes them");
+  const { mean_noise_reduction_db, noise_reduction_db, band_centre_hz } = found.prediction;
   const bands = Array.from(numbersOf("noise_reduction_db", noise_reduction_db, 64));
   const centres = Array.from(numbersOf("band_centre_hz", band_centre_hz, 64));
   if (!Number.isFinite(mean_noise_reduction_db) || bands.length !== centres.length) throw new Error("a kept design has no prediction");
   const prediction = { ...found.prediction, noise_reduction_db: bands, band_centre_hz: centres };
   const { sign, latency_samples, controller } = found;
-  return { ...(controller ? { controller: controllerFromDocument(controller) } : {}), fir: Array.from(numbersOf("fir", found.fir, N_TAPS)), prediction, ...(sign === "plus" ? { sign } : {}), ...(Number.isFinite(latency_samples) ? { latency_samples } : {}) };
+  return { ...(controller ? { controller: controllerFromDocument(controller) } : {}), fir, prediction, ...(sign === "plus" ? { sign } : {}), ...(Number.isFinite(latency_samples) ? { latency_samples } : {}) };
 }
 
 const keptFromDocument = ({ name, design }) => ({ name: String(name), design: designFromDocument(design) });
@@ -83,12 +98,12 @@ export function readBench(name, found) {
     if (!Object.hasOwn(ears, current)) throw new Error("its current measurement is not among its measurements");
     const noise = found.noise ? { name: String(found.noise.name), psd: numbersOf("noise", found.noise.psd, N_BINS) } : null;
     if (noise && noise.psd.length !== N_BINS) throw new Error(`noise: it has ${noise.psd.length} bins; send ${N_BINS}`);
-    const controller = found.controller ? controllerFromDocument(found.controller) : null;
+    const controller = found.controller ? controllerFromDocument(found.controller) : null, about = found.controller_about ? controllerAbout(found.controller_about) : undefined;
     const [takes, runs] = [found.takes ?? [], found.runs ?? []].map((list) => {
       if (!Array.isArray(list)) throw new Error("its recordings are no list");
       return list.map(recordingFromDocument);
     });
-    return { isSession: true, ears, kept, current, noise, controller, takes, runs, joint: !!found.joint, settings: Object(found.settings) };
+    return { isSession: true, ears, kept, current, noise, controller, about, takes, runs, joint: !!found.joint, settings: Object(found.settings) };
   }
   if (found.primary) return { ...one, ears: [{ used: true, ...earFromDocument(found.label ?? name, found) }] };
   if (found.fir) return { ...one, kept: [keptFromDocument({ name, design: found })] };
@@ -98,10 +113,10 @@ export function readBench(name, found) {
 }
 
 export function measurementDocument(ear) {
-  const path = (samples) => ({ float32: base64(samples) });
+  const series = (samples) => ({ float32: base64(samples) }), path = (samples) => ({ impulse_response: series(samples) });
   return {
-    label: ear.label, sign: ear.sign, primary: path(ear.primary), secondary: path(ear.secondary),
-    ...(ear.coherence ? { coherence: path(ear.coherence) } : {}),
+    label: ear.label, sample_rate: 48000, sign: ear.sign, primary: path(ear.primary), secondary: path(ear.secondary),
+    ...(ear.coherence ? { coherence: series(ear.coherence) } : {}),
     ...(ear.feedback ? { feedback: path(ear.feedback) } : {}),
     ...(ear.uncertainty ? { uncertainty: Array.from(ear.uncertainty) } : {}),
     ...(ear.verdict ? { verdict: ear.verdict } : {}),
@@ -111,6 +126,8 @@ export function measurementDocument(ear) {
 // Whether a file can hold these recordings.
 export const fits = (...lists) => lists.flat().reduce((sum, { channels }) => sum + channels.length * channels[0].length, 0) <= MAX_RECORDED;
 
+const aboutOf = ({ name = "", plants = [], warnings = [], needed_number_format }) => ({ name, plants, warnings, ...(needed_number_format ? { needed_number_format } : {}) });
+
 export function sessionDocument({ ears, current, joint, settings, kept, noise, controller, takes = [], runs = [] }) {
   const recording = ({ name, role, rate, channels, clippedShares }) => ({ name, role, rate, clipped_shares: clippedShares, channels: channels.map((samples) => ({ float32: base64(samples) })) });
   const stored = ({ fir, prediction, sign, latency_samples, controller: beside }) => ({
@@ -119,7 +136,7 @@ export function sessionDocument({ ears, current, joint, settings, kept, noise, c
   return {
     session: ears.map((ear) => ({ ...measurementDocument(ear), used: !!ear.used, ...(ear.stabilityOnly ? { stability_only: true } : {}) })),
     current, joint, settings, ...(noise ? { noise: { name: noise.name, psd: { float32: base64(noise.psd) } } } : {}),
-    ...(controller ? { controller: controller.document } : {}),
+    ...(controller ? { controller: controller.document, controller_about: aboutOf(controller) } : {}),
     kept: kept.map(({ name, design }) => ({ name, design: stored(design) })), takes: takes.map(recording), runs: runs.map(recording),
   };
 }

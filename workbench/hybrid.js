@@ -9,6 +9,7 @@ import { ask, fieldsOf, requestOf } from "./requests.js";
 import { saveJson } from "./save.js";
 
 const N_BINS = N_FFT / 2 + 1;
+const OF_CONTROLLER = ["controller_amplifies", "plant_unknown"]; // warnings that stay with it
 
 // What a controller that was designed here belongs to.
 const purpose = () => JSON.stringify([wishes(), $("lend_wearing").checked, chosenEars().map(({ id }) => id), stableEars().map(({ id }) => id)]);
@@ -18,15 +19,15 @@ export async function designed(options) {
   if (!$("hybrid").checked) return ask("refine", requestOf(options));
   const { controller } = state;
   if (controller && (controller.purpose === null || controller.purpose === purpose())) {
-    const { document } = controller;
-    return { ...await ask("refine", { ...requestOf(options), controller: document }), controller: document };
+    const { document, warnings = [] } = controller, found = await ask("refine", { ...requestOf(options), controller: document });
+    return { ...found, warnings: [...found.warnings, ...warnings], controller: document };
   }
   const wanted = purpose(), others = stableEars(), request = requestOf(options, chosenEars(), others.length > 0);
   if (others.length) request.conditions.push(...others.map((ear) => ({ ...fieldsOf(ear), label: ear.label.slice(0, 80), stability_only: true })));
   say("Designing filter and controller ...");
   const found = await ask("hybrid", { ...request, controller: wishes(), lend_wearing: $("lend_wearing").checked });
-  const { needed_number_format } = found.controller;
-  takeController({ document: controllerFromDocument(found.controller), purpose: wanted, plants: found.loop.conditions, needed_number_format, name: "" });
+  const { needed_number_format } = found.controller, warnings = found.warnings.filter(({ code }) => OF_CONTROLLER.includes(code));
+  takeController({ document: controllerFromDocument(found.controller), purpose: wanted, plants: found.loop.conditions, warnings, needed_number_format, name: "" });
   return found;
 }
 
@@ -35,10 +36,11 @@ function takeController(controller) {
   changed("controller");
 }
 
-// Keep the controller of a file as it is, whatever the measurements.
-export function useController(document, name) {
+// Keep the controller of a file as it is, whatever the measurements; without a name, for the chosen ones. `about`: what
+// was said of it.
+export function useController(document, name, about = {}) {
   $("hybrid").checked = true;
-  takeController({ document: controllerFromDocument(document), purpose: null, plants: [], name });
+  takeController({ document: controllerFromDocument(document), plants: [], warnings: [], ...about, purpose: name ? null : purpose(), name });
 }
 
 // ---- spectra on the design grid, in the convention e = d - s * y ----
@@ -102,12 +104,12 @@ function showController() {
   $("controller").hidden = !isOn;
   for (const id of ["controller-new", "controller-save"]) $(id).disabled = !controller;
   $("controller-text").textContent = "";
-  $("plants").hidden = !controller?.plants.length;
+  $("plants").hidden = !isOn || !controller?.plants.length;
   if (!isOn || !controller) return;
   const { document: { sos, sample_rate, number_format }, name, needed_number_format, plants } = controller;
   $("controller-text").textContent = [`K ${name ? `of ${name}` : "for these measurements"}: ${sos.length} section${sos.length === 1 ? "" : "s"} at ${sample_rate} Hz in ${number_format}`,
     ...(needed_number_format ? [`its bass needs ${needed_number_format}`] : [])].join("; ").concat(".");
-  $("plants").replaceChildren(element("thead", {}, row("th", "worst at ±3 dB", "gain margin", "phase margin", "largest 1/|1+L|")),
+  $("plants").replaceChildren(element("caption", { textContent: "Margins of all plants, worst at ±3 dB" }), element("thead", {}, row("th", "plant", "gain margin", "phase margin", "largest 1/|1+L|")),
     element("tbody", {}, ...plants.map((plant) => row("td", plant.label.replace(/^conditions\.0$/, chosenEars()[0]?.label ?? "measurement").replace(/^conditions\.\d+ \((.*)\)$/, "$1"), `${plant.gain_margin_db.toFixed(1)} dB`,
       `${plant.phase_margin_deg.toFixed(0)}°`, `${plant.max_sensitivity_db.toFixed(1)} dB, ${plant.nearest_hz.toFixed(0)} Hz`))));
 }

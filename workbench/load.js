@@ -2,7 +2,7 @@
 
 import { $, changed, newest, on, state } from "./state.js";
 import { note, say } from "./messages.js";
-import { SUFFIXES, model, optionsFor } from "./options.js";
+import { SUFFIXES, isFileFor, model, optionsFor } from "./options.js";
 import { ask, requestOf } from "./requests.js";
 import { saveFile, saveJson } from "./save.js";
 
@@ -64,19 +64,20 @@ function takeTarget() {
     const rates = device.other_sample_rates_hz.length ? `also at ${device.other_sample_rates_hz.join(" and ")} Hz: export each` : "";
     $("target-notes").textContent = [most, rates, device.latency && `latency: ${device.latency}`].filter(Boolean).join("; ");
     if (device.file) $("file").value = device.file;
-    takeControllerChip(device);
+    if (takeControllerChip(device)) return; // the new design is exported
   }
   realise();
 }
 
-// A new controller is for the same device, if it is fast enough for one.
+// A new controller is for the same device, if it is fast enough for one; return whether one is designed.
 function takeControllerChip({ sample_rate_hz: rate, number_format, max_controller_sections: most }) {
   const input = $("controller-sample_rate"), sections = $("controller-n_sections");
-  if (rate < +input.min) return;
+  if (rate < +input.min) return false;
   input.value = rate;
   $("controller-number_format").value = number_format;
   if (most) sections.value = Math.min(sections.value || sections.placeholder, most);
   if ($("hybrid").checked) changed("ears");
+  return $("hybrid").checked && state.ears.length > 0;
 }
 
 // Whether the export is the designed filter itself: 2048 taps at 48 kHz in floating point.
@@ -101,7 +102,7 @@ async function download() {
 
 // Save 2048 taps, and the controller beside them, as they are in the number format and kind of file that are chosen here.
 export async function downloadTaps({ fir, controller }, name) {
-  const kind = ["c", "wav", "csv", "mat"].includes($("file").value) ? $("file").value : "c";
+  const chosen = $("file").value, kind = chosen !== "json" && isFileFor(chosen, { form: "fir" }) ? chosen : "c";
   const target = { form: "fir", n_taps: 2048, sample_rate: 48000, number_format: $("format").value };
   try {
     const request = exportRequest({ fir: Float32Array.from(fir), target, ...beside({ controller: controller ?? state.design.controller }), file: kind });
@@ -111,15 +112,27 @@ export async function downloadTaps({ fir, controller }, name) {
   }
 }
 
+// Offer the kinds of files that hold this filter, and the controller beside it.
+function showKinds() {
+  const device = model.targets.find(({ name }) => name === $("target").value), form = $("form").value, format = $("format").value, K = state.design?.controller;
+  const denominator = form === "sos" && device ? device.denominator : "subtracted";
+  for (const option of $("file").options) {
+    const isOffered = isFileFor(option.value, { form, format, denominator }) && (!K || isFileFor(option.value, { form: "sos", format: K.number_format, denominator }));
+    option.hidden = option.disabled = !isOffered;
+  }
+  if ($("file").selectedOptions[0]?.disabled !== false) $("file").value = "c";
+}
+
 // Whether a control has an effect in the chosen form.
 function showForm() {
+  showKinds();
   const isTaps = $("form").value === "fir";
   for (const [id, isUsed] of [["taps", isTaps], ["sections", !isTaps]]) $(id).disabled = !isUsed;
 }
 
 export function startLoading() {
   on(["rest"], realise);
-  on(["design"], () => { if (!state.design) realise(); });
+  on(["design"], () => { showKinds(); if (!state.design) realise(); });
   for (const id of ["form", "taps", "format", "rate"]) $(id).addEventListener("change", () => { showForm(); realise(); });
   $("target").addEventListener("change", () => { takeTarget(); showForm(); });
   $("sections").addEventListener("input", realise);

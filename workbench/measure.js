@@ -1,26 +1,41 @@
 // Step 1: recordings, calibration, measurements.
 
-import { $, changed, currentEar, element, isJoint, newId, on, state } from "./state.js";
+import { $, changed, currentEar, element, hasFailed, isJoint, newId, on, state } from "./state.js";
 import { note, say } from "./messages.js";
 import { earFromDocument, measurementDocument } from "./bench_file.js";
-import { removeItem, showRecordings, signalsOf } from "./recordings.js";
+import { inWords } from "./options.js";
+import { named, removeItem, showRecordings, signalsOf } from "./recordings.js";
 import { ask } from "./requests.js";
 import { saveJson } from "./save.js";
 
+const MAX_TAKES = 64, MIN_GAIN = 1e-6, MAX_GAIN = 1000; // of a request
+
+export const withIds = (ears) => ears.map((ear) => ({ used: true, ...ear, id: newId() }));
+
 export function addEars(ears, current = state.ears.length) {
-  state.ears.push(...ears.map((ear) => ({ used: true, ...ear, id: newId() })));
+  state.ears.push(...withIds(ears));
   state.current = current;
   changed("ears");
 }
 
-const paragraph = (text) => element("p", { className: "warning", textContent: text });
+// What the service would refuse in its own words.
+function checkTakes() {
+  const has = (...roles) => state.takes.some(({ role }) => roles.includes(role)), gain = Math.abs(+$("gain").value);
+  if (!has("off") || !has("on", "drive")) throw new Error("it needs a recording with the loudspeaker off, and one with it on or alone: add it, or say in the list what the loudspeaker did");
+  if (state.takes.length > MAX_TAKES) throw new Error(`there are ${state.takes.length} recordings; remove all but ${MAX_TAKES}`);
+  if (has("on") && !(gain >= MIN_GAIN && gain <= MAX_GAIN)) throw new Error(`write into “Gain that was played” the factor between outer microphone and loudspeaker, of a size from ${MIN_GAIN} to ${MAX_GAIN}`);
+}
 
 async function calibrate() {
   say("Estimating the paths ...");
   $("calibrate").disabled = true;
+  $("verdict").hidden = true;
+  const files = state.takes.map(({ name }) => name);
   try {
+    checkTakes();
     const takes = state.takes.map((take) => ({ ...signalsOf(take), ...(take.role === "drive" ? {} : { gain: take.role === "on" ? +$("gain").value : 0 }) }));
     const found = await ask("calibrate", { takes, sign: $("sign").value });
+    for (const finding of found.verdict.reasons) finding.detail = named(finding.detail, files);
     const label = $("ear-name").value.trim() || state.takes.map((take) => take.name).join(" + ");
     const old = state.ears.find((ear) => ear.label === label), ear = earFromDocument(label, found);
     if (old) { // measured again
@@ -31,7 +46,7 @@ async function calibrate() {
     } else addEars([ear]);
     say(found.verdict.passed ? "The calibration passed." : "The calibration did not pass.", !found.verdict.passed);
   } catch (error) {
-    note("Calibration", error.message);
+    note("Calibration", named(error.message, files));
     say("The calibration failed.", true);
   } finally {
     $("calibrate").disabled = false;
@@ -43,8 +58,10 @@ function showVerdict() {
   $("verdict").hidden = !verdict;
   if (!verdict) return;
   const head = element("p", { className: verdict.passed ? "good" : "bad", textContent: verdict.passed ? "The calibration passed." : "The calibration did not pass:" });
-  const findings = [...(verdict.reasons ?? []), ...(verdict.not_judged ?? [])];
-  $("verdict").replaceChildren(head, ...findings.map(({ code, detail }) => paragraph(`${code}: ${detail}`)));
+  const causes = new Map();
+  for (const { code, detail } of verdict.not_judged ?? []) causes.set(detail, [...(causes.get(detail) ?? []), code]);
+  $("verdict").replaceChildren(head, ...(verdict.reasons ?? []).map(({ code, detail }) => element("p", { className: "warning", textContent: `${code}: ${inWords(detail)}` })),
+    ...[...causes].map(([cause, codes]) => element("p", { className: "help", textContent: `Not judged (${cause}): ${codes.join(", ")}.` })));
 }
 
 const USES = { design: "design", stable: "stable", no: "unused" };
@@ -64,7 +81,8 @@ function earRow(ear, i) {
     if (state.current > i || state.current === state.ears.length - 1) state.current = Math.max(0, state.current - 1);
     removeItem("ears", ear, ear.label);
   };
-  const cells = [radio, name, ...(isJoint() ? [role] : []), save, remove];
+  const mark = element("span", { className: "bad", textContent: hasFailed(ear) ? "did not pass" : "" });
+  const cells = [radio, name, mark, ...(isJoint() ? [role] : []), save, remove];
   return element("tr", {}, ...cells.map((cell) => element("td", {}, cell)));
 }
 

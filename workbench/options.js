@@ -71,16 +71,48 @@ export function makeControls() {
   addChoices($("format"), model.targets.map((device) => device.number_format));
   addChoices($("taps"), model.targets.map((device) => device.max_taps).filter((taps) => taps && taps <= 4096));
   $("file").replaceChildren(element("option", { value: "json", textContent: "JSON, for prime-anc and this page" }),
-    ...model.files.map((kind) => element("option", { value: kind, textContent: FILE_NAMES[kind] ?? kind })));
+    ...Object.keys(model.files).map((kind) => element("option", { value: kind, textContent: FILE_NAMES[kind] ?? kind })));
   $("file").value = "c";
 }
 
 const FILE_NAMES = { c: "C header", wav: "WAV", csv: "CSV", mat: "MATLAB", minidsp: "miniDSP", apo: "Equalizer APO", camilladsp: "CamillaDSP", bes: "BES", sigmadsp: "SigmaDSP" };
+
+// Whether a kind of file holds a filter {form, format, denominator}.
+export function isFileFor(kind, { form, format, denominator }) {
+  const needs = model.files[kind];
+  return !needs || ((!needs.form || needs.form === form) && (!needs.formats.length || needs.formats.includes(format)) && (!needs.denominator || needs.denominator === denominator));
+}
+
 export const SUFFIXES = { c: "h", minidsp: "txt", apo: "txt", camilladsp: "yml", bes: "txt", sigmadsp: "txt" };
+
+// ---- texts of the service in words of the page: controls instead of fields ----
+
+const OTHER_WORDS = {
+  "send these as conditions with stability_only": "let them be used as “stable” in step 1",
+  "design with `feedback` in the request": "record the loudspeaker alone too, which gives its path to the outer microphone",
+  "design with `feedback`": "record the loudspeaker alone too",
+  "send the other `sign`": "calibrate with the other chain (adds, subtracts)",
+  "target.form": "form", "target.n_taps": "taps", "target.n_sections": "sections", "target.sample_rate": "rate", "target.number_format": "format",
+};
+let wordsPattern = null; // when the controls are made
+
+function idsByField() {
+  const names = [...made, ...Object.entries(CONTROLS).map(([name, id]) => ({ name, id }))].filter(({ name }) => name.includes("_"));
+  return Object.fromEntries([...names.map(({ name, id }) => [name, id]), ...wished.map(({ name, id }) => [`controller.${name}`, id]), ...Object.entries(OTHER_WORDS)]);
+}
+
+export function inWords(text) {
+  const ids = idsByField();
+  wordsPattern ??= new RegExp(Object.keys(ids).sort((a, b) => b.length - a.length).map((name) => `(?<![\\w.-])${name.replaceAll(".", "\\.")}(?!\\w)`).join("|"), "g");
+  return text.replace(wordsPattern, (name) => {
+    const label = document.querySelector(`label[for="${ids[name]}"]`);
+    return label ? `“${label.textContent.split(",")[0]}”` : ids[name];
+  });
+}
 
 // ---- settings: the text of every control, as sessions, links and undo hold it ----
 
-const CHOICES = ["method", "target", "form", "taps", "format", "rate", "hybrid", "lend_wearing"];
+const CHOICES = ["method", "target", "form", "taps", "format", "rate", "file", "hybrid", "lend_wearing"];
 // Controls by the name of their setting: that of the option, where there is one for the option alone.
 const settingInputs = () => ({
   ...Object.fromEntries([...SLIDERS, ...CHOICES].map((id) => [id, $(id)])), max_gain_db: $("ceiling-curve"),
@@ -114,6 +146,7 @@ function curveFromText(text, name, values) {
   if (!text.trim()) return null;
   const pairs = text.split(",").map((pair) => pair.split(":").map(Number));
   if (pairs.some((pair) => pair.length !== 2 || !pair.every(Number.isFinite))) throw new Error(`${name}: write pairs of Hz and value such as 100:12,1000:24`);
+  if (pairs.some(([hz], i) => hz <= (i ? pairs[i - 1][0] : 0))) throw new Error(`${name}: write the frequencies in rising order, above 0 Hz`);
   return { frequency_hz: pairs.map(([hz]) => hz), [values]: pairs.map(([, value]) => value) };
 }
 
@@ -127,6 +160,7 @@ export function ceilingPoints() {
 // Value of an option, or null if it is the default.
 function valueOf({ name, id, schema }) {
   const input = $(id), values = curveOf(schema);
+  if (!input.checkValidity()) throw new Error(`${labelOf(name)}: ${input.validationMessage}`);
   if (input.type !== "checkbox" && input.value === "") return null;
   if (values) return curveFromText(input.value, labelOf(name), values);
   const value = input.type === "checkbox" ? input.checked : input.type === "number" ? +input.value : input.value;

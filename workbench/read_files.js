@@ -36,6 +36,8 @@ export async function decoded(file) {
   return { rate, recorded, channels: channelsOf(await decodedAt(RATE)), clippedShares: recorded.map(clippedShare) };
 }
 
+export const resampledFrom = (rate) => `resampled from ${rate} to ${RATE} Hz${rate < RATE ? `; it holds nothing above ${rate / 2} Hz` : ""}`;
+
 export function checkNotSilent(channels, nUsed) {
   for (let i = 0; i < nUsed; i++) {
     if (!channels[i].some((sample) => sample)) throw new Error(`channel ${i + 1} is silent; check the microphone and record again`);

@@ -2,7 +2,8 @@
 
 import { $, changed, element, state } from "./state.js";
 import { note } from "./messages.js";
-import { MAX_SECONDS, checkNotSilent } from "./read_files.js";
+import { RATE } from "./dsp.js";
+import { MAX_SECONDS, checkNotSilent, resampledFrom } from "./read_files.js";
 
 // Signals of the first channels, by what the loudspeaker did.
 export const CHANNELS = { off: ["x", "e"], on: ["x", "e"], drive: ["drive", "x", "e"] };
@@ -10,13 +11,27 @@ const TEXTS = {
   takes: { off: "off", on: "on, with the gain", drive: "alone (drive, x, e)" },
   runs: { off: "filter off", on: "filter on" },
 };
+const LEAST_SAMPLES = { takes: 3072, runs: 36864 }; // of a request
 const CLUES = { on: "on|running|active", drive: "drive" };
+
+const MEANINGS = { drive: "loudspeaker's signal", x: "outer microphone", e: "error microphone" };
+
+// What reading a file changed or left out.
+function changesOf(nChannels, used, rate) {
+  const order = used.map((channel) => MEANINGS[channel]).join(", ");
+  return [...(rate === RATE ? [] : [resampledFrom(rate)]), ...(nChannels > used.length ? [`of ${nChannels} channels the first are taken for ${order}`] : [])];
+}
+
+// Put the files' names for the places of takes in a text of the service.
+export const named = (text, files) => text.replace(/\btakes\.(\d+)/g, (place, n) => files[n] ?? place);
 
 // Add a recording to `takes` or `runs`, or replace the one of the same name.
 export function addRecording(list, name, { channels, clippedShares, rate }) {
   const roles = Object.keys(TEXTS[list]).filter((role) => CHANNELS[role].length <= channels.length);
   const role = roles.find((role) => CLUES[role] && new RegExp(`(^|[^a-z])(${CLUES[role]})([^a-z]|$)`, "i").test(name)) ?? "off";
   checkNotSilent(channels, CHANNELS[role].length);
+  for (const text of changesOf(channels.length, CHANNELS[role], rate)) note(name, text, { isBad: false });
+  if (channels[0].length < LEAST_SAMPLES[list]) throw new Error(`it lasts only ${(channels[0].length / RATE).toFixed(2)} s; record ${list === "runs" ? 8 : 4} to ${MAX_SECONDS} s`);
   const seconds = channels[0].length / 48000;
   if (seconds < 4) note(name, `it lasts only ${seconds.toFixed(1)} s; record 4 to ${MAX_SECONDS} s for low frequencies and less noise.`);
   const take = { name, role, channels: channels.slice(0, 3), clippedShares, rate }, at = state[list].findIndex((other) => other.name === name);

@@ -1,6 +1,7 @@
 // Requests to the service.
 
 import { $, chosenEars } from "./state.js";
+import { inWords } from "./options.js";
 import { encoded } from "./tensors.js";
 
 const PATIENCE_MS = "30000"; // for all but designs, which the sliders ask for again and again
@@ -13,7 +14,7 @@ export async function ask(path, request, kind = "json") {
   if (!answer.ok) {
     let detail = `status ${answer.status}`;
     try { detail = (await answer.json()).detail; } catch { /* not a problem document */ }
-    throw new Error(detail);
+    throw new Error(inWords(detail));
   }
   return kind === "blob" ? answer.blob() : answer.json();
 }

@@ -29,6 +29,9 @@ export function changed(...parts) {
 export const isJoint = () => $("joint").checked;
 export const currentEar = () => state.ears[state.current];
 
+// Whether a measurement's calibration did not pass; it is believed all the same.
+export const hasFailed = ({ verdict }) => verdict?.passed === false;
+
 // The measurements that a filter is designed for.
 export function chosenEars() {
   return isJoint() ? state.ears.filter((ear) => ear.used) : [currentEar()].filter(Boolean);

@@ -3,8 +3,8 @@
 import { $, changed, currentEar, element, on, state } from "./state.js";
 import { note, say } from "./messages.js";
 import { beside, downloadTaps, formOf } from "./load.js";
-import { optionsFor } from "./options.js";
-import { showRecordings, signalsOf } from "./recordings.js";
+import { inWords, optionsFor } from "./options.js";
+import { named, showRecordings, signalsOf } from "./recordings.js";
 import { ask, fieldsOf } from "./requests.js";
 import { saveJson } from "./save.js";
 
@@ -45,6 +45,7 @@ function requestFor(ear, filter) {
 
 async function verify() {
   const ear = currentEar(), filter = filterThatRan(), text = $("ran").selectedOptions[0].textContent;
+  const files = state.runs.map(({ name }) => name);
   say("Comparing the recordings ...");
   $("verify").disabled = true;
   try {
@@ -53,7 +54,7 @@ async function verify() {
     changed("verification");
     say(`Verified: ${answer.measured.mean_noise_reduction_db.toFixed(1)} dB measured, ${answer.predicted_noise_reduction_db.toFixed(1)} dB predicted.`);
   } catch (error) {
-    note("Verification", error.message);
+    note("Verification", named(error.message, files));
     say("The verification failed.", true);
   } finally {
     showCandidates();
@@ -72,7 +73,7 @@ function showVerification() {
   const { answer: { measured, predicted_noise_reduction_db: predicted, band_deviation_db: deviations, deviation_db, diagnosis, trim }, filter, isTaps } = found;
   const isGood = diagnosis.every(({ code }) => code === "as_predicted");
   const head = `${measured.mean_noise_reduction_db.toFixed(1)} ± ${measured.interval_db.toFixed(1)} dB measured, ${predicted.toFixed(1)} dB predicted (${deviation_db >= 0 ? "+" : ""}${deviation_db.toFixed(1)} dB); filter ${filter}.`;
-  const findings = diagnosis.map(({ code, detail }) => element("p", { className: isGood ? "good" : "warning", textContent: `${code.replaceAll("_", " ")}: ${detail}` }));
+  const findings = diagnosis.map(({ code, detail }) => element("p", { className: isGood ? "good" : "warning", textContent: `${code.replaceAll("_", " ")}: ${inWords(detail)}` }));
   const parts = [element("p", { textContent: head }), ...findings];
   if (trim) {
     const delay = `delay ${trim.delay_samples.toFixed(2)} samples${trim.invert ? ", inverted" : ""}`;
@@ -83,6 +84,10 @@ function showVerification() {
       save.onclick = () => saveJson(found.answer, "trim.json");
       chip.onclick = () => downloadTaps(trim, "trimmed filter");
       parts.push(element("p", { className: "buttons" }, save, chip));
+    } else if (trim.controller) {
+      const save = element("button", { type: "button", textContent: "Save trimmed controller" });
+      save.onclick = () => saveJson({ controller: trim.controller }, "trimmed controller.json");
+      parts.push(element("p", { className: "buttons" }, save));
     }
   } else parts.push(element("p", { textContent: "No trim of gain and delay corrects this: follow the advice and measure again." }));
   const rows = measured.band_centre_hz.map((hz, i) => row("td", hz, ...[measured.noise_reduction_db[i], measured.noise_reduction_db[i] - deviations[i], deviations[i]].map((db) => db.toFixed(1))));

@@ -1,10 +1,10 @@
 // What the page draws: the figures and the noise reduction, always in view, and one further plot.
 
-import { $, changed, chosenEars, currentEar, element, on, stableEars, state } from "./state.js";
+import { $, changed, chosenEars, currentEar, element, hasFailed, on, stableEars, state } from "./state.js";
 import { N_FFT, curve, decibel, groupDelay, powers, responseOf, rfft, smoother, unwrappedPhase } from "./dsp.js";
 import { loopOf, onePlus, sensitivityBound } from "./hybrid.js";
 import { formOf } from "./load.js";
-import { ceilingPoints } from "./options.js";
+import { ceilingPoints, inWords } from "./options.js";
 import { Plot, forgetColors } from "./plot.js";
 import { verified } from "./verify.js";
 
@@ -43,6 +43,9 @@ function around(values, low, high, margin) {
 
 // ---- figures and noise reduction ----
 
+// The Wiener filter has no controller beside it.
+const wienerName = ({ controller }) => (controller ? "Wiener filter alone" : "Wiener filter");
+
 function showReduction() {
   const { design, rival, realised } = state;
   $("welcome").hidden = !!state.ears.length;
@@ -50,7 +53,7 @@ function showReduction() {
   if (!design) return;
   const found = design.prediction, nr = found.noise_reduction_db, seen = verified()?.answer.measured;
   const lines = [
-    ...(rival ? [predicted("Wiener", "--b", rival.prediction)] : []),
+    ...(rival ? [predicted(wienerName(design), "--b", rival.prediction)] : []),
     ...(realised ? [predicted(formOf(realised), "--c", realised.prediction)] : []),
     ...(seen ? [stepsOf("measured", "--m", seen.band_centre_hz, seen.noise_reduction_db)] : []),
     ...state.kept.map((kept) => predicted(kept.name, kept.color, kept.design.prediction, [5, 3])),
@@ -71,18 +74,20 @@ function showFigures() {
   const figures = [
     ["Noise reduction", `${found.mean_noise_reduction_db.toFixed(1)}${found.interval_db ? ` ± ${found.interval_db.toFixed(1)}` : ""} dB`, `predicted mean, ${range}`],
     ...(seen ? [["Measured", `${seen.mean_noise_reduction_db.toFixed(1)} ± ${seen.interval_db.toFixed(1)} dB`, "from the last verification"]] : []),
-    ...(rival ? [["Wiener filter", db(rival.prediction.mean_noise_reduction_db), "a design without training"]] : []),
+    ...(rival ? [[wienerName(state.design), db(rival.prediction.mean_noise_reduction_db), "a design without training"]] : []),
     ["Amplification", db(found.amplification_db, 2), "mean over bands that become louder"],
     ["Largest |W|", db(found.max_gain_db), ""],
     ...(level ? [["Level, A-weighted", db(level.a_weighted), `unweighted ${db(level.unweighted)}`]] : []),
     ...(loss ? [["1 dB of gain error costs", db(loss.gain_1_db), `one sample of delay ${db(loss.delay_1_sample)}`]] : []),
     ...(found.conditions ?? []).map((condition) => [condition.label, db(condition.mean_noise_reduction_db), "left_out_noise_reduction_db" in condition ? `left out: ${db(condition.left_out_noise_reduction_db)}` : ""]),
-    ...(loop ? [["Feedback loop", loop.stable ? "stable" : "UNSTABLE", `largest 1/|1+L| ${db(loop.max_sensitivity_db)} at ${loop.nearest_hz.toFixed(0)} Hz`],
-      ["Margins", `${db(loop.gain_margin_db)}, ${loop.phase_margin_deg.toFixed(0)}°`, "gain and phase of the loop"]] : []),
+    ...(loop ? [[`Feedback loop, ${loop.conditions ? "worst of all plants at ±3 dB" : "as designed"}`, loop.stable ? "stable" : "UNSTABLE", `largest 1/|1+L| ${db(loop.max_sensitivity_db)} at ${loop.nearest_hz.toFixed(0)} Hz`],
+      [`Margins, ${loop.conditions ? "worst of all plants at ±3 dB" : "as designed"}`, `${db(loop.gain_margin_db)}, ${loop.phase_margin_deg.toFixed(0)}°`, "gain and phase of the loop"]] : []),
     ...(method === $("method").value ? [] : [["Method used", method, ""]]),
   ];
   $("figures").replaceChildren(...figures.map(([name, value, title]) => element("div", { title }, element("dt", { textContent: name }), element("dd", { textContent: value }))));
-  $("warnings").replaceChildren(...state.design.warnings.map(({ code, detail: text }) => element("p", { className: "warning", textContent: `${code}: ${text}` })));
+  const failed = chosenEars().filter(hasFailed).map(({ label, verdict: { reasons = [] } }) => `calibration of ${label}: it did not pass (${reasons.map(({ code }) => code).join(", ")})`);
+  const texts = [...failed, ...state.design.warnings.map(({ code, detail }) => `${code}: ${inWords(detail)}`)];
+  $("warnings").replaceChildren(...texts.map((textContent) => element("p", { className: "warning", textContent })));
 }
 
 function row(kind, ...cells) {
@@ -95,7 +100,7 @@ function showTable() {
   const found = design.prediction, seen = verified()?.answer.measured;
   const share = (name) => (found[name] ? { noise_reduction_db: found[name] } : null);
   const columns = [["designed", found], ["filter", share("feedforward_noise_reduction_db")], ["controller", share("feedback_noise_reduction_db")],
-    ["playback", share("playback_change_db")], ["Wiener", rival?.prediction], ["on hardware", realised?.prediction], ["measured", seen],
+    ["playback", share("playback_change_db")], [wienerName(design), rival?.prediction], ["on hardware", realised?.prediction], ["measured", seen],
     ...state.kept.map(({ name, design: { prediction } }) => [name, prediction])].filter(([, values]) => values);
   const rows = found.band_centre_hz.map((hz, i) => row("td", hz, ...columns.map(([, values]) => values.noise_reduction_db[i]?.toFixed(1) ?? "")));
   $("band-table").replaceChildren(element("thead", {}, row("th", "Hz", ...columns.map(([name]) => `${name}, dB`))), element("tbody", {}, ...rows));

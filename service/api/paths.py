@@ -1,6 +1,6 @@
 """Array fields of bodies: types that validate all forms and make their schemas, and checks.
 
-Arrays of tensors may replace lists of numbers. Errors are HttpProblems that name the field.
+Base64 and arrays of tensors may replace lists of numbers. Errors are HttpProblems that name the field.
 """
 
 from __future__ import annotations
@@ -41,8 +41,23 @@ _N_BINS = tuple(n_fft // 2 + 1 for n_fft in GRIDS)
 _FORMS = 'one of {"real", "imag"}, {"complex64"}, {"impulse_response"}'
 
 
+class Encoded(StrictModel):
+    """Numbers in place of a list."""
+
+    float32: str
+    """Base64 of little-endian float32."""
+
+
+Numbers = list[Number] | Encoded
+
+
+def is_encoded(values: object) -> bool:
+    """Return whether a value of the request is of the form of `Encoded`."""
+    return isinstance(values, dict) and set(values) == {"float32"}
+
+
 def floats(values: object, field: str, dtype: type[np.floating[Any]] = np.float32) -> NDArray[Any]:
-    """Read a list of JSON numbers, or the array of a tensor.
+    """Read a list of JSON numbers, the same in base64, or the array of a tensor.
 
     Parameters
     ----------
@@ -63,7 +78,9 @@ def floats(values: object, field: str, dtype: type[np.floating[Any]] = np.float3
     HttpProblem
         It is anything else, or not finite in `dtype`; booleans and texts are not numbers.
     """
-    if isinstance(values, np.ndarray):
+    if is_encoded(values):
+        array = _from_base64(values["float32"], f"{field}.float32", "<f4")  # type: ignore[index]
+    elif isinstance(values, np.ndarray):
         if values.ndim != 1 or values.dtype.kind != "f":
             found = [*values.shape, 2] if values.dtype.kind == "c" else list(values.shape)
             raise HttpProblem("invalid-field", f"{field}: a tensor of the shape {found}; send [n]", field)
@@ -93,6 +110,9 @@ def finite(values: NDArray[Any], field: str) -> NDArray[Any]:
     return values
 
 
+_Response = Annotated[list[Number], Field(min_length=1, max_length=MAX_RESPONSE_SAMPLES)]
+
+
 def _with_both_parts(schema: dict[str, Any]) -> None:
     without_absent(schema)
     schema["dependentRequired"] = {"real": ["imag"], "imag": ["real"]}
@@ -104,13 +124,13 @@ class Spectrum(StrictModel):
 
     model_config = ConfigDict(json_schema_extra=_with_both_parts)
 
-    real: Absent[list[Number]] = None
+    real: Absent[Numbers] = None
     """Real parts of a one-sided spectrum."""
-    imag: Absent[list[Number]] = None
+    imag: Absent[Numbers] = None
     """Imaginary parts, as many."""
     complex64: Absent[str] = None
     """Base64 of little-endian interleaved complex64."""
-    impulse_response: Absent[Annotated[list[Number], Field(min_length=1, max_length=MAX_RESPONSE_SAMPLES)]] = None
+    impulse_response: Absent[_Response | Encoded] = None
     """At 48 kHz."""
 
 
@@ -134,7 +154,7 @@ def _path(value: object, info: ValidationInfo) -> Path:
     if part == "impulse_response":
         path: Path = floats(value[part], field)
     elif part == "complex64":
-        path = finite(_from_base64(value[part], field), field)
+        path = finite(_from_base64(value[part], field, "<c8"), field)
     else:
         real, imag = (floats(value[item], f"{name}.{item}") for item in ("real", "imag"))
         if len(real) != len(imag):
@@ -183,14 +203,14 @@ def _check_spectrum(path: Path, field: str) -> None:
         )
 
 
-def _from_base64(text: object, field: str) -> Path:
-    """Decode little-endian interleaved complex64 from base64."""
-    data = base64_bytes(text, field)
-    if len(data) % 8:
+def _from_base64(text: object, field: str, kind: str) -> NDArray[Any]:
+    """Decode little-endian numbers of a type from base64."""
+    data, size = base64_bytes(text, field), np.dtype(kind).itemsize
+    if len(data) % size:
         raise HttpProblem(
-            "invalid-field", f"{field}: {len(data)} bytes are not a whole number of bins of 8 bytes", field
+            "invalid-field", f"{field}: {len(data)} bytes are not a whole number of values of {size} bytes", field
         )
-    return np.frombuffer(data, "<c8")
+    return np.frombuffer(data, kind)
 
 
 def _series(value: object, info: ValidationInfo) -> Float32 | None:
@@ -219,7 +239,7 @@ def _optional_path(value: object, info: ValidationInfo) -> Path | None:
 
 PathField = Annotated[Any, PlainValidator(_path, json_schema_input_type=Spectrum)]
 OptionalPath = Annotated[Any, PlainValidator(_optional_path, json_schema_input_type=Spectrum)]
-Series = Annotated[Any, PlainValidator(_series, json_schema_input_type=list[Number])]
+Series = Annotated[Any, PlainValidator(_series, json_schema_input_type=Numbers)]
 RateField = Annotated[int, PlainValidator(_rate, json_schema_input_type=Literal[SAMPLE_RATE_HZ])]
 
 

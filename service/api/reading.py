@@ -44,10 +44,10 @@ Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Response]])
 # Reads the fields of a body of the given type.
 Reader = Callable[[Request, type[BaseModel]], Awaitable[Document]]
 
-# Fields of calibrations' and designs' answers that requests ignore, so that clients can send answers on, alone or
-# merged.
+# Fields of calibrations' and designs' answers and of the page's files that requests ignore, so that clients can send
+# these on, alone or merged.
 ANSWER_FIELDS = frozenset(
-    {"spectra", "bands", "verdict", "method", "refinement", "prediction", "loop", "warnings", "timings_ms"}
+    {"label", "spectra", "bands", "verdict", "method", "refinement", "prediction", "loop", "warnings", "timings_ms"}
 )
 
 # Largest number of members of an object, ten times that of the largest request: every unknown one is an error.

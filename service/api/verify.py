@@ -93,7 +93,8 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
     if body.prediction is not None:
         bands, mean = np.array(body.prediction["bands"]), body.prediction["mean"]
         foreign = foreign_prediction(expected, bands, body.prediction["max_gain_db"])
-    diagnosis = diagnose(found, mean, bound.prediction.mean_noise_reduction_db)
+    possible_db, is_trimmed = bound.prediction.mean_noise_reduction_db, not np.iscomplexobj(taps)
+    diagnosis = diagnose(found, mean, possible_db, is_trimmed=is_trimmed)
     if foreign is not None:
         diagnosis = [foreign, *(item for item in diagnosis if item.code != "as_predicted")]
     if beside is not None and not UNJUDGED & {item.code for item in diagnosis}:

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 
-from hardware.filter_files import KINDS as FILE_KINDS
+from hardware.filter_files import NEEDS as FILE_NEEDS
 from hardware.targets import targets
 from service.api.options import RefineOptions, option_fields
 from service.api.request_types import DesignItem, ExportBody
@@ -41,7 +41,7 @@ def options_document() -> bytes:
             "controller": controller_schemas(),
             "of": {kind: sorted(option_fields(body)) for kind, body in bodies.items()},
             "targets": [asdict(target) for target in targets().values()],
-            "files": FILE_KINDS,
+            "files": {kind: asdict(needs) for kind, needs in FILE_NEEDS.items()},
         }
     )
 

@@ -89,22 +89,25 @@ def calibrate_recordings(body: CalibrationBody, find_model: Callable[[str | None
     version, model = find_model(body.model)
     # With the sign plus, a gain g plays what the convention calls -g.
     direction = 1.0 if body.sign == "minus" else -1.0
-    probes = [take for take in body.takes if isinstance(take, ProbeTake)]
-    driven = [take for take in body.takes if isinstance(take, DriveRecording)]
+    named = {f"takes.{n}": take for n, take in enumerate(body.takes)}
     calibration = calibrate(
-        [GainTake(direction * probe.gain, probe.x, probe.e) for probe in probes],
+        [
+            GainTake(direction * take.gain, take.x, take.e, name)
+            for name, take in named.items()
+            if isinstance(take, ProbeTake)
+        ],
         body.n_windows,
         prior=model.path_prior,
         support=model.support,
-        drives=[PlayedTake(item.drive, item.x, item.e) for item in driven],
+        drives=[
+            PlayedTake(take.drive, take.x, take.e, name)
+            for name, take in named.items()
+            if isinstance(take, DriveRecording)
+        ],
         clipped_shares={
-            f"{kind} {number}, {name}": share
-            for kind, recorded in (
-                ("take", [probe.clipped_share for probe in probes]),
-                ("drive", [item.clipped_share for item in driven]),
-            )
-            for number, shares in enumerate(recorded)
-            for name, share in shares.items()
+            f"{name}, {signal}": share
+            for name, take in named.items()
+            for signal, share in take.clipped_share.items()
         },
     )
     verdict = judge(calibration, model.support)

@@ -12,7 +12,7 @@ from pydantic import Field, PlainValidator
 
 from measurement.calibration import MAX_SAMPLES, MIN_SAMPLES
 from service.api.options import CalibrationOptions
-from service.api.paths import RateField, finite, floats
+from service.api.paths import RateField, finite, floats, is_encoded
 from service.api.strict import Absent, Number, StrictModel, base64_bytes, shown
 from service.calibration.wav import read_wav
 from service.errors import HttpProblem
@@ -170,19 +170,10 @@ def read_clipped_share(value: object, signals: Sequence[str], field: str) -> dic
 
 def read_signal(value: object, field: str) -> Float32:
     """Read a signal in one of its forms; HttpProblem names the field."""
-    if isinstance(value, list | np.ndarray):
+    if isinstance(value, list | np.ndarray) or is_encoded(value):
         return floats(value, field)
-    if isinstance(value, dict) and len(value) == 1:
-        ((kind, text),) = value.items()
-        if kind == "wav":
-            return finite(read_wav(base64_bytes(text, f"{field}.wav"), f"{field}.wav"), field)
-        if kind == "float32":
-            data = base64_bytes(text, f"{field}.float32")
-            if len(data) % 4:
-                raise HttpProblem(
-                    "invalid-field", f"{field}: {len(data)} bytes are no whole samples of 4 bytes", field
-                )
-            return finite(np.frombuffer(data, "<f4"), field)
+    if isinstance(value, dict) and set(value) == {"wav"}:
+        return finite(read_wav(base64_bytes(value["wav"], f"{field}.wav"), f"{field}.wav"), field)
     expected = 'a tensor, a list of numbers, {"float32"} or {"wav"}'
     raise HttpProblem("invalid-field", f"{field}: {shown(value)} is not {expected}", field)
 

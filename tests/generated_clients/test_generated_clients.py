@@ -30,6 +30,17 @@ from prime_anc_client.models import DesignBody
 design = refine.sync(client=Client(sys.argv[1]), body=DesignBody.from_dict(json.loads(sys.argv[2])), k=1)
 print(json.dumps(design.fir))
 """
+IN_TYPESCRIPT = {
+    "hey_api": ["openapi-ts", "-i", "openapi.json", "-o", "hey_api"],
+    "orval": ["orval", "--config", "orval.config.mjs"],
+}
+
+
+ORVAL = """
+const output = {{ target: "orval/client.ts", client: "fetch", baseUrl: "{}" }};
+output.override = {{ contentType: {{ include: ["application/json"] }} }};
+export default {{ service: {{ input: "openapi.json", output }} }};
+"""
 
 
 def run(*command: str | Path, folder: Path) -> str:
@@ -67,6 +78,23 @@ def test_python_client_designs(folder: Path, program: Program, body: str) -> Non
     generator = PYTHON / "openapi-python-client"
     run(generator, "generate", "--path", "openapi.json", "--output-path", "python", folder=folder)
     output = run(PYTHON / "python", "-c", CALL_IN_PYTHON, program.address, body, folder=folder / "python")
+    assert_designed(output, program, body)
+
+
+@pytest.mark.skipif(not NPM.is_dir(), reason="the generators for TypeScript are missing: make generators")
+@pytest.mark.parametrize("name", IN_TYPESCRIPT)
+def test_typescript_client_designs(name: str, folder: Path, program: Program, body: str) -> None:
+    """Types are checked with the strictest settings, then the compiled client runs."""
+    generator, *arguments = IN_TYPESCRIPT[name]
+    (folder / "orval.config.mjs").write_text(ORVAL.format(program.address))
+    run(NPM / generator, *arguments, folder=folder)
+    shutil.copy(HERE / f"{name}.ts", folder)
+    if not (folder / "node_modules").exists():
+        (folder / "node_modules").symlink_to(GENERATORS / "node_modules")
+    options = ["--strict", "--target", "es2022", "--lib", "es2022,dom,dom.iterable", "--skipLibCheck", "--noEmit"]
+    run(NPM / "tsc", *options, "--module", "esnext", "--moduleResolution", "bundler", f"{name}.ts", folder=folder)
+    run(NPM / "esbuild", f"{name}.ts", "--bundle", "--format=esm", f"--outfile={name}.mjs", folder=folder)
+    output = run("node", f"{name}.mjs", program.address, body, folder=folder)
     assert_designed(output, program, body)
 
 
@@ -118,16 +146,19 @@ def test_kotlin_example_designs(folder: Path, program: Program, body: str) -> No
     not (shutil.which("java") and (PYTHON / "openapi-generator-cli").exists()),
     reason="OpenAPI Generator needs Java: make generators",
 )
-def test_phone_client_requires_members(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("language", "required"),
+    [("kotlin", r"val {}: [\w.<>]+,"), ("swift6", r"public var {}: [\w\[\]]+$")],
+)
+def test_phone_clients_require_members(language: str, required: str, folder: Path) -> None:
     """What an answer always has is no optional of the language."""
     schemas = json.loads((folder / "openapi.json").read_text())["components"]["schemas"]
     generator = PYTHON / "openapi-generator-cli"
-    run(generator, "generate", "-i", "openapi.json", "-g", "swift6", "-o", "swift6", folder=folder)
-    (file,) = (folder / "swift6").rglob("PredictionAnswer.swift")
+    run(generator, "generate", "-i", "openapi.json", "-g", language, "-o", language, folder=folder)
+    (file,) = (path for path in (folder / language).rglob("PredictionAnswer.*") if path.suffix in (".kt", ".swift"))
     source = file.read_text()
     assert schemas["PredictionAnswer"]["required"]
     for name in schemas["PredictionAnswer"]["required"]:
         first, *rest = name.split("_")
         member = first + "".join(part.capitalize() for part in rest)
-        found = re.search(rf"public var {member}: [\w\[\]]+$", source, re.MULTILINE)
-        assert found, f"{member} in\n{source}"
+        assert re.search(required.format(member), source, re.MULTILINE), f"{member} in\n{source}"

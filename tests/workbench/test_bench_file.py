@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from cli import bench_file
+from cli import bench_file, inputs
 from cli.__main__ import main
+from service.api.request_types import DesignBody
 from tests.service import models
+from tests.service.bodies import read_json
 
 WORKBENCH = Path(__file__).parents[2] / "workbench"
 SCHEMA = json.loads((WORKBENCH / "bench_file.schema.json").read_text())
@@ -58,7 +60,8 @@ def test_session_returns_same_taps_bit_by_bit(tmp_path: Path) -> None:
     coherence = np.float32(np.linspace(0.6, 0.99, 16385)).tolist()
     measurement = {"primary": {"impulse_response": primary.tolist()}, "secondary": secondary.tolist()}
     ear, filter_file, session = tmp_path / "ear.json", tmp_path / "filter.json", tmp_path / "session.json"
-    ear.write_text(json.dumps(measurement | {"coherence": coherence, "sign": "plus"}))
+    verdict = {"passed": False, "reasons": [{"code": "hum", "detail": "tones"}]}
+    ear.write_text(json.dumps(measurement | {"coherence": coherence, "sign": "plus", "verdict": verdict}))
     curve = tmp_path / "curve.csv"
     curve.write_text("100 20\n1000 25\n")
     flags = ("-k", 1, "--max-gain-db", curve, "--risk-weight", 2)
@@ -69,6 +72,9 @@ def test_session_returns_same_taps_bit_by_bit(tmp_path: Path) -> None:
     np.testing.assert_array_equal(fir, np.float32(designed["fir"]))
     assert saved["session"][0]["sign"] == saved["kept"][0]["design"]["sign"] == "plus"
     session.write_text(json.dumps(saved))
+    assert inputs.verdicts(session) == [(f"session.json, {ear}", verdict)]
+    body = {name: value for name, value in saved["session"][0].items() if name != "used"}
+    np.testing.assert_array_equal(read_json(DesignBody, json.dumps(body).encode()).primary, primary)
     run("design", session, "-o", tmp_path / "again.json")  # the session's options
     again = json.loads((tmp_path / "again.json").read_text())
     assert (again["fir"], again["sign"]) == (designed["fir"], "plus")

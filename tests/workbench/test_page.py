@@ -206,6 +206,7 @@ def test_bad_sessions_change_nothing(page: Any, tmp_path: Path):
     for change in (
         {"current": 99},
         {"kept": [{"name": "x", "design": {"fir": [0.0] * 2048}}]},
+        {"kept": [{"name": "x", "design": {"fir": [0.0] * 2047 + [None]}}]},
         {"session": [ear, {**ear, "secondary": {}}]},
         {"session": [{**ear, "primary": {"impulse_response": {"length": 150_000_000}}}]},
         {"session": [{**ear, "coherence": {"length": 150_000_000}}]},
@@ -231,6 +232,10 @@ def test_recordings_are_calibrated(page: Any, tmp_path: Path):
         soundfile.write(tmp_path / f"{name}.wav", np.stack([outer, error], 1), 48_000, subtype="FLOAT")
     page.set_input_files("#files", [tmp_path / "off.wav", tmp_path / "on.wav"])
     page.wait_for_selector("#recording-rows tr:nth-child(2)")
+    page.fill("#gain", "")
+    page.click("#calibrate")
+    wait_for(page, "#messages", "write into “Gain that was played”")
+    page.fill("#gain", "0.35")
     page.click("#calibrate")
     wait_for(page, "#verdict", "The calibration passed.")
     wait_for(page, "#figures", "Noise reduction")
@@ -278,8 +283,16 @@ def test_clipping_is_judged_as_recorded(page: Any, tmp_path: Path):
         soundfile.write(tmp_path / f"{name}.flac", takes, 44_100, subtype="PCM_24")
     page.set_input_files("#files", [tmp_path / "off.flac", tmp_path / "drive.flac"])
     page.wait_for_selector("#recording-rows tr:nth-child(2)")
+    wait_for(page, "#messages", "off.flac: resampled from 44100 to 48000 Hz")
     page.click("#calibrate")
-    assert "clipping: drive 0, x" in wait_for(page, "#verdict", "clipping")
+    wait_for(page, "#verdict", "clipping: drive.flac, x")
+    wait_for(page, "#condition-list", "did not pass")
+    wait_for(page, "#step-design .state.failed", "calibration did not pass")
+    wait_for(page, "#warnings", "it did not pass (clipping")
+    page.click("[aria-label='Remove off.flac']")
+    page.click("#calibrate")
+    wait_for(page, "#messages", "it needs a recording with the loudspeaker off")
+    assert page.is_hidden("#verdict")
 
 
 def test_unusable_files_are_named(page: Any, tmp_path: Path):
@@ -368,6 +381,13 @@ def test_designs_are_kept_exported_and_restored(page: Any, browser: Any, url: st
     page.select_option("#target", "pinebuds-pro")
     wait_for(page, "#realised", "headroom")
     assert state(page, "realised.coefficients.sample_rate") == 50781.25
+    page.select_option("#target", "adau1761")
+    assert page.input_value("#file") == "sigmadsp"
+    page.select_option("#format", "q1.23")
+    assert page.input_value("#file") == "c"
+    page.select_option("#file", "mat")
+    page.select_option("#target", "pinebuds-pro")
+    page.select_option("#file", "mat")
     open_step(page, "design")
     slide(page, "k", 1)
     wait_until_drawn(page)
@@ -380,7 +400,7 @@ def test_designs_are_kept_exported_and_restored(page: Any, browser: Any, url: st
     other.wait_for_selector("body[data-ready]")
     other.set_input_files("#files", [tmp_path / "session.json"])
     wait_for(other, "#figures", "Noise reduction")
-    assert other.input_value("#k") == "1"
+    assert [other.input_value(name) for name in ("#k", "#file")] == ["1", "mat"]
     assert state(other, "[kept[0].name, ears.length]") == ["left ear, prime, k 3, 30 dB", 2]
     assert other.evaluate("window.workbench.state.design.fir") == page.evaluate("window.workbench.state.design.fir")
     other.context.close()
@@ -423,6 +443,13 @@ def test_controller_stays_while_filter_changes(page: Any, browser: Any, url: str
     until(page, "!!design.controller")
     found = state(page, "[controller.document.sos, design.prediction.mean_noise_reduction_db]")
     assert found[1] > alone
+    wait_for(page, "#figures", "Wiener filter alone")
+    page.click("text=Options of the controller")
+    page.uncheck("#lend_wearing")
+    until(page, "design.warnings.some(({ code }) => code === 'plant_unknown')")
+    wait_until_drawn(page)
+    wait_for(page, "#warnings", "plant_unknown")
+    found = state(page, "[controller.document.sos]")
     page.select_option("#detail-view", "nyquist")
     page.focus("#plot-detail")
     page.keyboard.press("ArrowRight")
@@ -446,6 +473,9 @@ def test_controller_stays_while_filter_changes(page: Any, browser: Any, url: str
     other.set_input_files("#files", [tmp_path / "session.json"])
     until(other, "!!design?.controller")
     assert state(other, "design.fir") == state(page, "design.fir")
+    assert other.text_content("#plants") == page.text_content("#plants") != ""
+    wait_for(other, "#controller-text", "for these measurements")
+    wait_for(other, "#warnings", "plant_unknown")
     np.testing.assert_array_equal(state(other, "Array.from(takes[0].channels[1])"), np.float32(noise[:, 1]))
     other.context.close()
     open_step(page, "load")

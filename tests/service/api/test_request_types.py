@@ -1,5 +1,7 @@
 """JSON bodies: strict numbers, known fields, and problems that name the field."""
 
+import base64
+
 import numpy as np
 import orjson
 import pytest
@@ -30,6 +32,10 @@ def test_three_forms_of_path_are_equal(ear: Paths) -> None:
     read = read_json(DesignBody, orjson.dumps(as_responses(ear)))
     assert np.array_equal(read.primary, ear.primary)
     assert read.primary.dtype == np.float32
+    encoded = {"float32": base64.b64encode(ear.primary.astype("<f4").tobytes()).decode()}
+    assert np.array_equal(
+        read_json(DesignBody, changed(primary={"impulse_response": encoded})).primary, ear.primary
+    )
 
 
 @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e400"])
@@ -97,6 +103,8 @@ def test_nan_and_infinity_are_rejected(number: bytes, place: bytes) -> None:
         ({"band_weights": {"frequency_hz": [200, 100], "weight": [1, 2]}}, "invalid-field", "band_weights"),
         ({"band_weights": {"frequency_hz": [100], "weight": [0]}}, "invalid-field", "band_weights"),
         ({"coherence": [0.5] * 2049}, "unequal-grids", "coherence"),
+        ({"coherence": {"float32": "AAAA"}}, "invalid-field", "coherence.float32"),
+        ({"coherence": {"float32": "AAAAAA==", "wav": ""}}, "invalid-field", "coherence"),
         ({"coherence": [0.5] * (N_BINS - 1) + [1.5]}, "out-of-range", "coherence"),
         ({"coherence": [0.5] * (N_BINS - 1) + ["1"]}, "invalid-field", "coherence"),
         ({"reference_psd": [1e-6] * (N_BINS - 1) + [-1e-9]}, "out-of-range", "reference_psd"),
