@@ -135,8 +135,8 @@ def test_absurd_level_fails_alone(factor: float, simulated: list[Problem], model
 
 
 @pytest.mark.measured
-def test_ceiling_search_uses_updates_grid(measured_data: Path) -> None:
-    """Whole measured responses vary within a bin of the coarser grid."""
+def test_ceiling_search_uses_fine_grid(measured_data: Path) -> None:
+    """Whole measured responses vary within a bin of the grid of `fast`, on which 3 dB were lost."""
     model = Model.on("cpu", PARAMETERS)
     whole = [
         one(*(item[:8192].astype(np.float32) for item in pair), max_gain_db=12.0)
@@ -152,4 +152,4 @@ def test_ceiling_search_uses_updates_grid(measured_data: Path) -> None:
         means[profile] = np.mean(
             [score.mean_noise_reduction_db for score in scores if isinstance(score, Prediction)]
         )
-    assert means["fine"] > means["fast"] + 2  # measured on 15 ears: 26.0 and 22.6 dB
+    assert abs(means["fine"] - means["fast"]) < 0.1  # measured on 15 ears: 27.4 dB both
