@@ -27,6 +27,7 @@ from synthesis.design import design, predict_all
 from synthesis.errors import answer_or_raise
 from synthesis.generator_config import GeneratorConfig
 from synthesis.model import Model
+from synthesis.plausibility import SupportPrior
 from synthesis.start.generator import Generator
 from synthesis.types import DesignOptions, ModelParameters, Paths, Problem
 from training.data import SNRS_DB, Split, support_noises, with_recordings
@@ -65,7 +66,8 @@ def known_to(split: Split, dataset: PathDataset, noise: NoiseSet) -> tuple[Model
     assert prior is not None  # `priors_of_others` would have refused a single ear
     weights = {name: item.numpy() for name, item in generator.state_dict().items()}
     psd, uncertainty = measured.reference_psd, measured.support_uncertainty(split.support)
-    learned = psd.float().numpy(), uncertainty.float().numpy(), prior
+    known = SupportPrior(measured.support_statistics(split.support))
+    learned = psd.float().numpy(), uncertainty.float().numpy(), prior, known
     return Model.on("cpu", ModelParameters(generator.config, weights, *learned)), prior
 
 

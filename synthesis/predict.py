@@ -80,6 +80,10 @@ WIDEST_DB = {"uncertainty": 4.5, "coherence": 14.0}
 COST_SHARE = 1.5
 MODEL_INTERVAL_DB = (4.5, 5.3, 5.0, 6.3, 7.0, 3.6, 3.4)
 
+# From bare responses alone, what is above this may be an error that the filter has fitted: estimates of measured ears
+# promise 35 dB and more where the filter takes away 22.
+BELIEVED_DB = 18.0
+
 # Multiple of the support's typical uncertainty below which uncertainty is that of the ear, not the measurement.
 NATURAL_SPREAD = 2.0
 
@@ -202,8 +206,8 @@ def predict(
         interval_db = max(interval_db, min(COST_SHARE * cost_db, WIDEST_DB[source]))
 
     nominal_db = mean[0] if is_measured else _without_unknown(disturbance, residual, means[0])
-    if ends is not None:  # what was sent may as well be exact
-        interval_db = max(nominal_db - mean[0], ends[1])
+    if ends is not None:  # what was sent may as well be exact, or any other estimate
+        interval_db = max(nominal_db - mean[0], mean[0] - BELIEVED_DB, ends[1])
 
     found = Prediction(
         basis="coherence" if is_measured else "model" if ends is None else "response",

@@ -38,7 +38,7 @@ from synthesis.start.fir_wiener import between_edges, drive_ceiling, starting_we
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 from synthesis.types import MAX_CONDITIONS, ModelParameters
 
-ABI = 16
+ABI = 17
 N_STAGES = 6
 # Numbers of `Prediction` from `mean_noise_reduction_db` on.
 N_FIGURES = 14
@@ -82,7 +82,7 @@ _DOUBLE = {
     **dict.fromkeys(("coherence_share", "model_bound", "natural_spread", "plausible_range"), predict),
     **{f"interval_{name}_db": predict.INTERVAL_DB[name] for name in ("uncertainty", "coherence")},
     **{f"widest_{name}_db": predict.WIDEST_DB[name] for name in ("uncertainty", "coherence")},
-    "cost_share": predict,
+    **dict.fromkeys(("cost_share", "believed_db"), predict),
     "cut_db": predict.CUT_DB,
     "model_interval_db": predict.MODEL_INTERVAL_DB,
     **dict.fromkeys(("surprise", "convincing", "max_distance"), plausibility),

@@ -313,8 +313,10 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
     found->nominal = nominal_reduction(sums, k, sums + POWER_RESIDUAL * N_BANDS, sums + POWER_CONTROL * N_BANDS);
     found->is_finite = finite;
     found->is_by_ends = k->ends_interval > 0;
-    if (found->is_by_ends) /* what was sent may as well be exact */
-        found->interval = fmax(found->nominal - found->mean, k->ends_interval);
+    if (found->is_by_ends) { /* what was sent may as well be exact, or any other estimate */
+        double doubtful = fmax(found->nominal - found->mean, found->mean - constant.believed_db);
+        found->interval = fmax(doubtful, k->ends_interval);
+    }
 }
 
 #endif
