@@ -520,6 +520,16 @@ def export(
         f"{'more' if loss_db < -0.05 else 'less'} than the filter; largest |W| {gain_db:.1f} dB"
     )
     tables.loop(answer.get("loop"))
+    if beside := answer.get("controller"):
+        chip = beside | {
+            name: coefficients[name] for name in ("sample_rate", "number_format") if name in coefficients
+        }
+        if chip != beside:
+            text = (
+                f"the controller is at {beside['sample_rate']:g} Hz in {beside['number_format']}: if the same chip "
+            )
+            text += "runs it, design it with --controller-sample-rate and --controller-number-format"
+            tables.notes([text])
     tables.findings(answer["warnings"])
     if scaling := coefficients.get("scaling"):
         wide = ""
@@ -548,6 +558,8 @@ def targets(as_json: bool) -> None:
         most = item.max_sections if item.form == "sos" else item.max_taps
         click.echo(f"{item.name}: {item.title}")
         click.echo(f"    {'' if most is None else f'{most} '}{size}, {item.number_format}, {rates} Hz")
+        if item.max_controller_sections is not None:
+            click.echo(f"    controller: at most {item.max_controller_sections} sections (--controller-n-sections)")
         if item.latency:
             click.echo(f"    latency: {item.latency}")
         click.echo(f"    source: {item.source}")

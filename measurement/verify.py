@@ -356,7 +356,10 @@ def diagnose(
     howling = (
         f"e is {found.howl_db:.0f} dB louder at {found.howl_hz:.0f} Hz with the filter on: switch it off; if it "
     )
-    howling += "howls, design with `feedback` or improve the seal; if another sound was heard, record again"
+    howling += (
+        "howls, a controller may run with the opposite sign or too loud; without one design with `feedback` or "
+    )
+    howling += "improve the seal; if another sound was heard, record again"
     if found.howl_db > HOWL_DB:
         return [Deviation("howling", howling, found.howl_db)]
     if not found.is_running:
