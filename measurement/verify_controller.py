@@ -46,7 +46,7 @@ OFF_GAIN, LEVEL_OFF_DB = 0.2, 1.5
 # Error of a gain over the largest that the rest of its fit allows: up to 0.15 with the filter that was sent, 0.23 with
 # one that was designed without the controller (104 recordings of six measured ears).
 SHARE_OF_DOUBT = 0.25
-# Above this another filter runs, as sections in place of the taps that were sent (2.5); the one that was sent leaves 0.3.
+# Above this another filter runs, as sections in place of the taps that were sent (2.5); the sent one leaves 0.3.
 MOST_DOUBT = 1.0
 # Largest 1 / |1 + L| of a loop that is not near howling; designs keep 6 dB.
 NEAR_HOWLING_DB = 9.0

@@ -430,6 +430,6 @@ class ExportBody(FilterField, JointBody, ObjectiveOptions):
             if most is not None and found > most:
                 detail = (
                     f"controller: {self.target.name} holds {most} sections of a controller, not {found}; "
-                    f"design it with controller.n_sections {most}"
+                    "design one of that size"
                 )
                 raise HttpProblem("invalid-field", detail, "controller")
