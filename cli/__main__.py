@@ -139,7 +139,8 @@ def with_paths(command: Command) -> Command:
 
     if "wishes" in command.__annotations__:
         return run
-    text = "What runs beside the filter, unless its file says it: a published controller, or a file of `hybrid`."
+    text = "What runs beside the filter, instead of what its file says: a published controller, a file of `hybrid`, or "
+    text += "of `verify`, which holds the trimmed one."
     return click.option("--controller", help=text)(run)
 
 
@@ -361,7 +362,7 @@ def evaluate(
     service: ServiceClient, control_filter: Path, paths: Json, file_rate: float | None, as_json: bool
 ) -> None:
     """Predict the effect of a filter on these measurements."""
-    fields = inputs.filter_fields(control_filter, file_rate)
+    fields = inputs.filter_fields(control_filter, file_rate, paths.get("controller"))
     paths = tables.noted(inputs.as_verified(paths, control_filter))
     for label, ear in _by_measurement(paths):
         answer = _answer(service.ask("/evaluate", ear | fields), None, as_json)
@@ -431,7 +432,7 @@ def verify(
     if "conditions" in paths:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
     document = inputs.filter_document(control_filter) if inputs.is_document(control_filter) else {}
-    fields = inputs.filter_fields(control_filter, file_rate)
+    fields = inputs.filter_fields(control_filter, file_rate, paths.get("controller"))
     body = tables.noted(inputs.as_verified(paths, control_filter)) | fields | {"takes": takes}
     body |= {"prediction": document["prediction"]} if "prediction" in document else {}
     answer = _answer(service.ask("/verify", body, (off, on)), output, as_json)
@@ -495,7 +496,7 @@ def export(
     """
     target = _target(target_name, sections, taps, rate, number_format)
     text = _text_kind(target_name)
-    fields = inputs.filter_fields(control_filter, file_rate)
+    fields = inputs.filter_fields(control_filter, file_rate, paths.get("controller"))
     body: Json = tables.noted(inputs.as_verified(paths, control_filter)) | options | fields | {"target": target}
     answered = service.ask("/export", body)
     answer = _answer(answered, None, as_json)

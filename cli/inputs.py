@@ -220,7 +220,7 @@ def filter_document(file: Path) -> Json:
     return bench_file.control_filter(Path(path), load_json(Path(path)), name)
 
 
-def filter_fields(file: Path, rate_hz: float | None = None) -> Json:
+def filter_fields(file: Path, rate_hz: float | None = None, beside: object = None) -> Json:
     """Read a filter: the answer of `design`, `hybrid` or `export`, the trimmed filter of `verify`, or taps.
 
     Parameters
@@ -228,6 +228,8 @@ def filter_fields(file: Path, rate_hz: float | None = None) -> Json:
     file : Path
     rate_hz : float, optional
         Sample rate of a file that states none.
+    beside : optional
+        Controller instead of the file's.
 
     Returns
     -------
@@ -239,27 +241,30 @@ def filter_fields(file: Path, rate_hz: float | None = None) -> Json:
     ------
     FileError
     """
+    running = {} if beside is None else {"controller": beside}
     if is_document(file):
-        document = filter_document(file)
-        if "fir" not in document and "trim" in document:
-            document = document["trim"] or {}
+        document = _with_trim(filter_document(file))
         if coefficients := document.get("coefficients"):
             used = {name: coefficients[name] for name in ("sos", "taps", "sample_rate") if name in coefficients}
             document = document | {"fir": used}
         if document.get("fir") is None:
             raise FileError(f"{file}: it has no filter; give the file that `prime-anc design` wrote")
-        return {
-            name: document[name] for name in ("fir", "sign", "latency_samples", "controller") if name in document
-        }
+        names = ("fir", "sign", "latency_samples", "controller")
+        return {name: document[name] for name in names if name in document} | running
     taps, _ = measurements.response(file, "taps", "fir", "w", rate_hz=rate_hz)
-    return {"fir": _taps_at_48_khz(taps)}
+    return {"fir": _taps_at_48_khz(taps)} | running
+
+
+def _with_trim(document: Json) -> Json:
+    """Return what `verify` has trimmed, if it wrote the document."""
+    return document["trim"] or {} if "fir" not in document and "trim" in document else document
 
 
 def controller(text: str) -> object:
-    """Return the controller of a file of `prime-anc hybrid`, else the text, a published one's name."""
+    """Return the controller of a file of `hybrid`, or the trimmed one of `verify`, else the text: a published name."""
     if not Path(text).is_file():
         return text
-    found = filter_fields(Path(text)).get("controller")
+    found = _with_trim(filter_document(Path(text))).get("controller")
     if found is None:
         raise FileError(f"{text}: it has no controller; give what `prime-anc hybrid` wrote")
     return found

@@ -153,6 +153,10 @@ def test_hybrid_runs_on_chip_as_predicted(folder: Path, tmp_path: Path):
     simulated = run("simulate", ear, chip, "--seconds", 2, "-o", quiet, "-o", running)
     assert simulated.exit_code == 0, simulated.output
     assert "as_predicted" in run("verify", chip, ear, "--off", quiet, "--on", running).output
+    loud, trim = tmp_path / "loud.json", tmp_path / "trim.json"
+    trim.write_text(json.dumps({"trim": {"fir": None, "controller": json.loads(both.read_text())["controller"]}}))
+    again = run("export", both, ear, "--sections", 2, "--format", "q5.27", "--controller", trim, "-o", loud)
+    assert again.exit_code == 0, again.output
     # The design's taps are another filter than the sections that ran.
     assert "controller_unknown" in run("verify", both, ear, "--off", quiet, "--on", running).output
     evaluated = run("evaluate", both, ear, "--json")
