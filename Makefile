@@ -4,7 +4,7 @@ VENV    ?= .venv
 WORKERS ?= 3
 HOST    ?= 127.0.0.1
 PORT    ?= 8000
-DEVICE  ?= auto
+DEVICE  ?= cpu
 STORE   ?= model_store/checkpoints
 
 BIN       := $(VENV)/bin
@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help test lint unit serve programs generators format clean
 
 help:
-	@echo "make serve     start the service and design the example listener's filter (PORT=8000 DEVICE=auto)"
+	@echo "make serve     start the service and design the example listener's filter (PORT=8000 DEVICE=cpu)"
 	@echo "make test      check style, types and imports, then run every test"
 	@echo "make programs  fetch nginx, Prometheus and sanitizers, so that make test also tests deploy/ and the core with them"
 	@echo "make generators  install generators of clients, so that make test also calls what they generate"

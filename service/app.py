@@ -21,7 +21,7 @@ from service.api import calibrate, design, export, hybrid, models, open_inferenc
 from service.api.front import Front, Service
 from service.api.openapi import add_document
 from service.api.workbench import add_workbench
-from service.engine.engine import Engine, choose_device
+from service.engine.engine import Engine, check_device
 from service.engine.work_share import WorkShare
 from service.observability.metrics import Metrics
 from service.observability.tracing import Tracing
@@ -53,9 +53,10 @@ def create_app(settings: Settings) -> Starlette:
     store = ModelStore(settings.store or DEFAULT_ROOT)
     if settings.store and isinstance(store.root, Path) and not store.root.is_dir():
         logger.warning("store: there is no folder %s; until there is, only bundled models are served", store.root)
+    check_device(settings.device)
     engine = Engine(
         store,
-        choose_device(settings.device),
+        settings.device,
         default_model=settings.model,
         n_threads=settings.n_threads(),
         fallback=Fallback(settings.fallback_below_db, settings.fallback_margin_db),

@@ -46,8 +46,8 @@ class Settings(BaseSettings):
     """Port to listen on; 0: a free one."""
     uds: Path | None = None
     """Unix socket to listen on instead."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Processor; auto: a GPU if there is one."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Processor; a GPU is faster for batches alone."""
     store: str | Path | None = None
     """Folder or URL (s3://bucket/models) of further models."""
     model: str = "generic"

@@ -73,7 +73,7 @@ def synthesize_fir(
     log_weight, log_penalty = grid.spread(log_terms).unbind(1)
     ceiling = grid.spread(drive_ceiling(log_paths, grid.points_hz))
     if log_ceiling is not None:
-        ceiling = ceiling.clamp_max(log_ceiling) if log_ceiling.ndim == 0 else torch.minimum(ceiling, log_ceiling)
+        ceiling = torch.minimum(ceiling, log_ceiling)
     coarse = _on_generator_grid(generator, paths)
     return fir_wiener(coarse.primary, coarse.secondary, log_weight, log_penalty, ceiling, shares).value
 

@@ -363,6 +363,8 @@ class Backend(Protocol):
     # Whether it finds out by itself whether a single condition's paths resemble the support's, what the ends of their
     # responses show, and whether a band is silent.
     judges_paths: bool
+    # Whether `draft` predicts WMMSE too if asked.
+    predicts_wmmse: bool
 
     def __init__(self, parameters: ModelParameters) -> None: ...
 
@@ -372,8 +374,8 @@ class Backend(Protocol):
         """Design and update one filter for all conditions of each problem.
 
         Latency, feedback and margins are ignored; `max_gain_db` is a number, and kept approximately. with_wmmse:
-        whether to predict WMMSE too, which a backend omits where that is as much work as another design. An error
-        stands in the place of its problem: NonFiniteFilter if a filter or its prediction is not finite.
+        whether to predict WMMSE too, if the backend does. An error stands in the place of its problem:
+        NonFiniteFilter if a filter or its prediction is not finite.
         """
         ...
 

@@ -10,7 +10,6 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from threading import Thread, get_native_id
 from time import perf_counter
 from typing import Any
@@ -39,24 +38,20 @@ NICENESS = 5
 WATCHED_FROM_S = 0.02
 
 
-def choose_device(name: str) -> str:
-    """Resolve `auto`, `cpu` or `cuda` to `cpu` or `cuda`; ValueError if `cuda` is requested but not available.
-
-    torch is imported only if CUDA was requested or an NVIDIA driver is present.
-    """
-    if name == "cpu" or (name == "auto" and not Path("/dev/nvidiactl").exists()):
-        return "cpu"
+def check_device(name: str) -> None:
+    """Raise ValueError if `cuda` is requested but not available; for `cpu` torch is not imported."""
+    if name == "cpu":
+        return
     try:
         import torch
 
         has_cuda = torch.cuda.is_available()
     except ImportError:
         has_cuda = False
-    if name == "cuda" and not has_cuda:
+    if not has_cuda:
         raise ValueError(
             "device: torch finds no CUDA device; install prime-anc[gpu] and the NVIDIA driver, or use cpu"
         )
-    return "cuda" if has_cuda else "cpu"
 
 
 class Engine:

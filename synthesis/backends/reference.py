@@ -68,6 +68,7 @@ class ReferenceBackend:
     max_batch = 32
     is_thread_safe = True
     judges_paths = False
+    predicts_wmmse = False
 
     def __init__(
         self,

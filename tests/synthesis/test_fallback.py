@@ -81,9 +81,9 @@ def test_better_of_two_answers(model: Model, margin_db: float) -> None:
 Call = tuple[str, int, int]
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch) -> tuple[Model, list[Call]]:
+def recorded(monkeypatch: pytest.MonkeyPatch, device: str = "cpu") -> tuple[Model, list[Call]]:
     """A model that records method, updates and number of problems of its backend's calls."""
-    model, calls = trained(), list[Call]()
+    model, calls = Model.on(device, trained().parameters), list[Call]()
     draft = model.backend.draft
 
     def noted(problems: list[Problem], options: DesignOptions, with_wmmse: bool) -> list[Draft | SynthesisError]:
@@ -94,11 +94,12 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> tuple[Model, list[Call]]:
     return model, calls
 
 
+@pytest.mark.parametrize("device", ["cpu", "reference"])
 @pytest.mark.parametrize(("margin_db", "methods"), [(100.0, ["prime"]), (-100.0, ["prime", "wmmse", "wmmse"])])
 def test_rival_that_cannot_win_is_not_designed(
-    margin_db: float, methods: list[str], monkeypatch: pytest.MonkeyPatch
+    margin_db: float, methods: list[str], device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, calls = recorded(monkeypatch)
+    model, calls = recorded(monkeypatch, device)
     design_all([models.problem(1)], DesignOptions(n_updates=1), model, Fallback(np.inf, margin_db))
     assert [method for method, *_ in calls] == methods
 

@@ -65,6 +65,7 @@ class CpuBackend:
     max_batch = 1024
     is_thread_safe = True
     judges_paths = True
+    predicts_wmmse = True
 
     def __init__(self, parameters: ModelParameters) -> None:
         """Load the core and give it a copy of the model. Raises RuntimeError if the core cannot be loaded."""

@@ -46,6 +46,7 @@ class CudaBackend:
     max_batch = CAPTURE_SIZES[-1]
     is_thread_safe = False
     judges_paths = False
+    predicts_wmmse = False
 
     def __init__(self, parameters: ModelParameters, device: str | torch.device = "cuda") -> None:
         """Load the model; on a CPU device the stages are called instead of captured, over the same buffers."""

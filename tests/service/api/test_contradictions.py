@@ -24,6 +24,7 @@ Json = dict[str, Any]
 EAR = ModelStore("none").load("bose-qc20").golden
 P, S = (np.asarray(path, np.float64) for path in (EAR.primary, EAR.secondary))
 RNG = np.random.default_rng(3)
+START = RNG.bit_generator.state
 N_FFT = 8192
 
 
@@ -55,6 +56,12 @@ def spectra(change: Callable[[Array], Array]) -> Json:
     """Spectra of both paths, changed."""
     primary, secondary = (spectrum(change(np.fft.rfft(path, N_FFT))) for path in (P, S))
     return {"primary": primary, "secondary": secondary, "sample_rate": 48_000}
+
+
+@pytest.fixture(autouse=True)
+def same_noise() -> None:
+    """Noise that does not depend on the tests before."""
+    RNG.bit_generator.state = START
 
 
 def takes(
