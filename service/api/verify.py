@@ -89,7 +89,7 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
         trim = await _trim(request, body.model, options, _beside_speaker(used, found), taps, found)
         if trim["fir"] is not None:
             trim["fir"] = direction * trim["fir"]
-        if beside is not None and given.controller is not None and beside.is_told and abs(beside.gain) >= OFF_GAIN:
+        if beside is not None and given.controller is not None and beside.is_known and abs(beside.gain) >= OFF_GAIN:
             trim["controller"] = controller_document(
                 scaled(given.controller, 1 / beside.loop_gain), body.controller.number_format, body.sign
             )
@@ -122,7 +122,7 @@ def _with_controller(diagnosis: list[Deviation], beside: Beside | None) -> list[
     if beside is None or UNJUDGED & {item.code for item in diagnosis}:
         return diagnosis
     off = diagnose_controller(beside)
-    plain = ("as_predicted", "implausible_reduction") if off and beside.is_told else ()
+    plain = ("as_predicted", "implausible_reduction") if off and beside.is_known else ()
     return [*off, *(item for item in diagnosis if item.code not in plain)]
 
 
