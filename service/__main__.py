@@ -9,7 +9,7 @@ from contextlib import suppress
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from service.settings import KEYS, Settings
+from service.settings import KEYS, Settings, misspelt
 
 
 def main(arguments: list[str]) -> int:
@@ -30,6 +30,13 @@ def main(arguments: list[str]) -> int:
         return 2
     except SettingsError as error:
         print(f"python -m service: error: {error}; write several values as JSON", file=sys.stderr)
+        return 2
+    if unknown := misspelt(os.environ):
+        for name, nearest in unknown.items():
+            print(
+                f"python -m service: error: environment: {name} is no setting; unset it, or write {nearest}",
+                file=sys.stderr,
+            )
         return 2
     # Worker threads have a core each: NumPy's threads would only compete with them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

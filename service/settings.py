@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,6 +23,11 @@ KeyDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 KEYS = ("api_keys", "management_keys")
 """Settings that hold digests of keys."""
+
+
+# What the command and the tests read, and what Kubernetes sets for services named prime-anc. PRIME_API_KEY, of clients,
+# is not among them: meant as PRIME_API_KEYS, it would leave the service open.
+_OF_OTHERS = re.compile(r"PRIME_(URL|CASES|ANC_.*)")
 
 
 class Settings(BaseSettings):
@@ -110,6 +117,17 @@ class Settings(BaseSettings):
     def n_threads(self) -> int:
         """Design threads to start on a CPU."""
         return min(self.threads or physical_cores(), len(processors()))
+
+
+def misspelt(variables: Iterable[str]) -> dict[str, str]:
+    """Return the variables with our prefix that are no setting, each with the nearest one."""
+    known = [f"PRIME_{name.upper()}" for name in Settings.model_fields]
+    unknown = [
+        name
+        for name in variables
+        if name.startswith("PRIME_") and name.upper() not in known and not _OF_OTHERS.fullmatch(name)
+    ]
+    return {name: get_close_matches(name.upper(), known, n=1, cutoff=0)[0] for name in sorted(unknown)}
 
 
 def processors() -> set[int]:
