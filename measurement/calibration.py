@@ -552,11 +552,11 @@ def _restored(measured: PathEstimate, states: Sequence[ProbeState]) -> tuple[Pat
     What lies above the probe's edge is kept as it is: beside its noise a band would lose what is below.
     """
     n_bins = states[0].transfer.shape[-1]
-    unheard = np.arange(n_bins) >= first_silent_bin(states[0].reference_power) * (n_bins - 1) / (N_BINS - 1)
+    is_silent = np.arange(n_bins) >= first_silent_bin(states[0].reference_power) * (n_bins - 1) / (N_BINS - 1)
 
     def path(transfer: Complex, half_difference: Complex, n_taps: int) -> Restored:
-        found = restore(np.where(unheard, 0, transfer), np.where(unheard, 0, half_difference), n_taps)
-        kept = np.fft.irfft(np.where(unheard, transfer, 0))[:n_taps]
+        found = restore(np.where(is_silent, 0, transfer), np.where(is_silent, 0, half_difference), n_taps)
+        kept = np.fft.irfft(np.where(is_silent, transfer, 0))[:n_taps]
         return found._replace(response=found.response + np.pad(kept, (0, n_taps - len(kept))))
 
     primary = path(states[0].transfer, states[0].half_difference, PRIMARY_TAPS)

@@ -131,12 +131,12 @@ def misspelt(variables: Iterable[str]) -> dict[str, str]:
 
 
 def processors() -> set[int]:
-    """Numbers of the logical processors that this process may run on."""
+    """Return the numbers of the logical processors that this process may run on."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
 def physical_cores() -> int:
-    """Physical cores that this process may use, within a container's CPU quota; at least 1.
+    """Count the physical cores that this process may use, within a container's CPU quota; at least 1.
 
     Hardware threads of one core share its vector units: transforms are slower with a design thread per hardware thread.
     """

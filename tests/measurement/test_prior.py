@@ -74,14 +74,14 @@ def test_directions_extrapolate_to_silent_bins(
 ) -> None:
     truth = np.fft.rfft(listeners()[0][13], 8192)
     found = posterior(prior.primary, *measurement)
-    unheard = slice(-500, None)
+    silent = slice(-500, None)
     error, mean_error = (
-        np.mean(np.abs(item[unheard] - truth[unheard]) ** 2)
+        np.mean(np.abs(item[silent] - truth[silent]) ** 2)
         for item in (found.mean, found.level * prior.primary.mean)
     )
     assert error < 0.2 * mean_error
     # One ear stands for many, and the model has no level differences.
-    assert 0.2 < np.mean(found.variance[unheard]) / error < 8
+    assert 0.2 < np.mean(found.variance[silent]) / error < 8
 
 
 @pytest.mark.parametrize("factor", FACTORS)
