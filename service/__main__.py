@@ -26,7 +26,12 @@ def main(arguments: list[str]) -> int:
             name = "-".join(str(part) for part in item["loc"]).replace("_", "-")
             # The value may be a key instead of its digest, which must not be logged.
             given = "the given text" if item["loc"][0] in KEYS else repr(item["input"])
-            print(f"python -m service: error: {name}: {given} is refused: {item['msg']}", file=sys.stderr)
+            why = (
+                "write the SHA-256 digest of a key, 64 hexadecimal digits"
+                if item["loc"][0] in KEYS
+                else item["msg"]
+            )
+            print(f"python -m service: error: {name}: {given} is refused: {why}", file=sys.stderr)
         return 2
     except SettingsError as error:
         print(f"python -m service: error: {error}; write several values as JSON", file=sys.stderr)

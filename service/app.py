@@ -36,7 +36,7 @@ MIN_GZIP_BYTES = 64 * 2**10
 # Headers that pages of other origins may read.
 EXPOSED_HEADERS = (
     "Content-Disposition", "Retry-After", "Server-Timing", "X-Model-Digest", "X-Predicted-AMP-dB", "X-Predicted-NR-dB",
-    "X-Refine-Applied", "X-Request-Id", "X-Warnings",
+    "X-Refine-Applied", "X-Request-Id", "X-Verdict", "X-Warnings",
 )  # fmt: skip
 
 

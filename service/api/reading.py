@@ -171,16 +171,20 @@ def fields_of(document: object, kind: type[BaseModel] | None = None) -> dict[str
 
 
 def validate_object(kind: type[Model], document: object) -> Model:
-    """Validate an object, whose members may be null; raise the first of pydantic's errors as an HttpProblem."""
+    """Validate an object, whose members may be null; raise an HttpProblem as `validate` does."""
     return validate(kind, fields_of(document))
 
 
 def validate(kind: type[Model], document: Document) -> Model:
-    """Validate the fields of an object; raise the first of pydantic's errors as an HttpProblem."""
+    """Validate the fields of an object; raise one of pydantic's errors as an HttpProblem, an unknown field first.
+
+    A misspelt field is missing too.
+    """
     try:
         return kind.model_validate(document)
     except ValidationError as error:
-        raise as_problem(error.errors(include_url=False)[0], kind) from None
+        first = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
+        raise as_problem(first, kind) from None
 
 
 def body_fields(document: object, kind: type[BaseModel]) -> Document:

@@ -327,8 +327,12 @@ class DesignBody(OneOrItems, DesignItem):
     items: _items(DesignItem) = None  # type: ignore[valid-type]
 
 
+# Other members of `coefficients` in the answer of `/export`, which requests ignore.
+_OF_REALISATION = {"form", "denominator", "number_format", "words", "shift", "n_saturated", "scaling"}
+
+
 class ExportedFilter(StrictModel):
-    """Sections or taps as a chip runs them, members of `coefficients` of `/export`."""
+    """Sections or taps as a chip runs them, `coefficients` of `/export`."""
 
     sos: Absent[sections_field(MAX_SECTIONS)] = None  # type: ignore[valid-type]
     """Rows b0, b1, b2, 1, a1, a2."""
@@ -357,7 +361,8 @@ def _filter(value: object) -> Float32 | Complex64:
         raise HttpProblem("missing-field", "fir: null is not a filter; send 2048 taps", "fir")
     if isinstance(value, dict):
         with naming("fir"):
-            return validate_object(ExportedFilter, value).response
+            used = {name: item for name, item in value.items() if name not in _OF_REALISATION}
+            return validate_object(ExportedFilter, used).response
     taps = floats(value, "fir")
     if len(taps) != N_TAPS:
         raise HttpProblem("invalid-field", f"fir: {len(taps)} taps; send {N_TAPS}", "fir")
@@ -368,7 +373,7 @@ class FilterField(CommonBody):
     """An existing filter."""
 
     fir: Annotated[Any, PlainValidator(_filter, json_schema_input_type=list[Number] | ExportedFilter)]
-    """2048 taps, in `sign`, or what `/export` answered."""
+    """2048 taps, in `sign`, or the `coefficients` of `/export`."""
 
 
 class EvaluateBody(FilterField, PathsBody, FilterOptions):
