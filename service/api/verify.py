@@ -92,7 +92,8 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
     foreign = None
     if body.prediction is not None:
         bands, mean = np.array(body.prediction["bands"]), body.prediction["mean"]
-        foreign = foreign_prediction(expected, bands, body.prediction["max_gain_db"])
+        is_exported = np.iscomplexobj(taps)
+        foreign = foreign_prediction(expected, bands, body.prediction["max_gain_db"], is_exported=is_exported)
     possible_db, is_trimmed = bound.prediction.mean_noise_reduction_db, not np.iscomplexobj(taps)
     diagnosis = diagnose(found, mean, possible_db, is_trimmed=is_trimmed)
     if foreign is not None:
