@@ -102,10 +102,10 @@ def package_version(name: str) -> str | None:
         return None
 
 
-def busy_cores(seconds: float = WATCH_S) -> float:
+def busy_cores() -> float:
     """Count busy cores while this process sleeps; NaN if unknown."""
     before = _ticks()
-    time.sleep(seconds)
+    time.sleep(WATCH_S)
     after = _ticks()
     if before is None or after is None:
         return float("nan")

@@ -65,6 +65,43 @@ main.add_command(simulate)
 main.add_command(device)
 
 
+def _path_flags(rate_flags: Sequence[str]) -> list[Callable[[Command], Command]]:
+    """Make the argument and the options for measured paths."""
+    return [
+        click.argument("ears", nargs=-1, type=FILE),
+        click.option(
+            "--primary",
+            type=FILE,
+            help="File of the primary path, in place of EARS; FILE#CHANNEL, FILE#3 or FILE#name[1,2] names one of "
+            "several channels, counted from 1.",
+        ),
+        click.option("--secondary", type=FILE, help="File of the secondary path."),
+        click.option("--feedback", type=FILE, help="File of the path from loudspeaker to outer microphone."),
+        click.option(
+            "--side",
+            type=click.Choice(["left", "right"]),
+            default="left",
+            help="Which ear, of files with both.",
+            show_default=True,
+        ),
+        click.option(*rate_flags, "file_rate", type=float, help="Sample rate of files that state none, Hz."),
+        option_flag("sign", default="as measured, else minus"),
+        click.option(
+            "--weight",
+            "weights",
+            type=float,
+            multiple=True,
+            help="Weight of one of several EARS; repeat it, in their order.",
+        ),
+        click.option(
+            "--reference-psd",
+            "noise",
+            type=FILE,
+            help="The noise to expect: a recording, or columns of frequency in Hz and power density in dB.",
+        ),
+    ]
+
+
 def with_paths(command: Command) -> Command:
     """Add arguments and options for measured paths; the command gets `paths`, fields of a request.
 
@@ -74,39 +111,12 @@ def with_paths(command: Command) -> Command:
     takes_filter = "file_rate" in command.__annotations__
     takes_files = "files" in command.__annotations__
     # `export` uses --rate for the hardware's rate.
-    rate_options = ("--file-rate",) if "rate" in command.__annotations__ else ("--rate", "--file-rate")
+    flags = _path_flags(("--file-rate",) if "rate" in command.__annotations__ else ("--rate", "--file-rate"))
+    if "wishes" not in command.__annotations__:
+        text = "What runs beside the filter, instead of what its file says: a published controller, a file of "
+        text += "`hybrid`, or of `verify`, which holds the trimmed one."
+        flags.insert(0, click.option("--controller", help=text))
 
-    @click.argument("ears", nargs=-1, type=FILE)
-    @click.option(
-        "--primary",
-        type=FILE,
-        help="File of the primary path, in place of EARS; FILE#CHANNEL, FILE#3 or FILE#name[1,2] names one of several "
-        "channels, counted from 1.",
-    )
-    @click.option("--secondary", type=FILE, help="File of the secondary path.")
-    @click.option("--feedback", type=FILE, help="File of the path from loudspeaker to outer microphone.")
-    @click.option(
-        "--side",
-        type=click.Choice(["left", "right"]),
-        default="left",
-        help="Which ear, of files with both.",
-        show_default=True,
-    )
-    @click.option(*rate_options, "file_rate", type=float, help="Sample rate of files that state none, Hz.")
-    @option_flag("sign", default="as measured, else minus")
-    @click.option(
-        "--weight",
-        "weights",
-        type=float,
-        multiple=True,
-        help="Weight of one of several EARS; repeat it, in their order.",
-    )
-    @click.option(
-        "--reference-psd",
-        "noise",
-        type=FILE,
-        help="The noise to expect: a recording, or columns of frequency in Hz and power density in dB.",
-    )
     @wraps(command)
     def run(
         *,
@@ -137,11 +147,10 @@ def with_paths(command: Command) -> Command:
             given["files"] = (*measured["ears"], *filter(None, (measured["primary"], measured["secondary"])))
         command(paths=paths, **given)
 
-    if "wishes" in command.__annotations__:
-        return run
-    text = "What runs beside the filter, instead of what its file says: a published controller, a file of `hybrid`, or "
-    text += "of `verify`, which holds the trimmed one."
-    return click.option("--controller", help=text)(run)
+    flagged: Command = run
+    for flag in reversed(flags):
+        flagged = flag(flagged)
+    return flagged
 
 
 def _weigh(paths: Json, weights: Sequence[float]) -> None:

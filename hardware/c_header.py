@@ -24,7 +24,7 @@ def recursion(realised: Realised) -> str:
 
 
 def of_filter(realised: Realised, about: str) -> str:
-    """Write the header of a filter, of which the first comment tells `about`."""
+    """Write the header of a filter, whose first comment is `about`."""
     return _guarded("CONTROL_FILTER_H", f"{about}.", _declarations(realised, "control_filter"))
 
 

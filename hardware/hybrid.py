@@ -198,8 +198,6 @@ def design_for_all(
     options: DesignOptions,
     model: Model,
     wanted: ControllerFields | None = None,
-    *,
-    lend_wearing: bool = True,
 ) -> tuple[Controller, dict[str, Loop]]:
     """Design one controller for all ears, each with a filter of its own.
 
@@ -207,7 +205,7 @@ def design_for_all(
     ----------
     problems
         One per ear. The filters are designed once, without the controller.
-    options, model, wanted, lend_wearing
+    options, model, wanted
         As of `design_hybrid`.
 
     Returns
@@ -225,7 +223,7 @@ def design_for_all(
     ears = []
     for problem, made in zip(problems, design_all(problems, options, model), strict=True):
         plants = [plant_of(problem, paths, problem.name_of(n)) for n, paths in enumerate(problem.conditions)]
-        plants += lent_plants(problem, model.parameters) if lend_wearing else []
+        plants += lent_plants(problem, model.parameters)
         ears.append(Ear(problem, answer_or_raise(made), plants))
     controller, *_ = _fitted(ears, wanted, model, None, np.zeros(0, np.intp), EFFORT_FOR_ALL)
     loops: dict[str, Loop] = {}

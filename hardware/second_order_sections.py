@@ -78,41 +78,10 @@ def design_sections(
     Sections
         The sections, quantised if `rounded` or `held` is given.
     """
-
     power = power.below(sample_rate_hz / 2)
-    peaks: list[tuple[float, float]] = []  # frequencies at which |W| exceeded its ceiling, and by what factor
-
-    def new_fit(power: ResidualPower, n: int, lowest_hz: float) -> _Fit:
-        fit = _Fit(power, n, sample_rate_hz, max_gain_db, lowest_hz)
-        for peak in peaks:
-            fit.lower_ceiling(*peak)
-        return fit
-
-    def one_more_each_time(lowest_hz: float) -> tuple[_Fit, Real]:
-        random, coarse_power = np.random.default_rng(0), power.halved()
-        best = np.log([[max(new_fit(power, 1, lowest_hz).level, _LEAST_GAIN)]])
-        for n in range(1, n_sections + 1):
-            fit, coarse = (new_fit(item, n, lowest_hz) for item in (power, coarse_power))
-            rows = coarse.steps(coarse.with_one_more(best, N_PLACES, random), ADDED_STEPS, CEILING_WEIGHT)
-            rows = coarse.steps(rows[:N_TRIED], TRIED_STEPS, CEILING_WEIGHT)
-            # The result with fewer sections is a candidate too, or the coarse sub-bands might lose it.
-            unchanged = fit.with_one_more(best, 1, random)
-            rows = fit.steps(np.concatenate((rows[:1], unchanged)), FINE_STEPS, CEILING_WEIGHT)
-            for _ in range(N_CORRECTIONS):
-                excess, at_hz = largest_excess(fit.realise(rows[0]), max_gain_db)
-                if excess < MAX_EXCESS:
-                    break
-                # Corrected before sections are added that rely on the excess.
-                peaks.append((at_hz, excess))
-                fit.lower_ceiling(at_hz, excess)
-                rows = fit.steps(rows, CORRECTION_STEPS, CEILING_WEIGHT)
-            if n > 1 and fit.reduction_db(rows) < fit.reduction_db(unchanged) - MAX_REDUCTION_LOST_DB:
-                rows = np.concatenate((unchanged, rows))
-            best = rows[:1]
-        return fit, rows
-
-    fit, unknowns = one_more_each_time(LOWEST_HZ)
-    exact = _corrected(fit, unknowns[:1], max_gain_db)
+    search = _Search(power, sample_rate_hz, max_gain_db)
+    fit, unknowns = search.run(n_sections, LOWEST_HZ)
+    exact = _corrected(fit, unknowns[:1])
     if held is None:
         return exact
     aim = objective(power, exact)
@@ -121,32 +90,76 @@ def design_sections(
     if lowest_held_hz > LOWEST_HZ:
         # Minima of both fits: the limit spoils some of those found with free poles.
         free = unknowns
-        fit, unknowns = one_more_each_time(lowest_held_hz)
-        aim = min(aim, objective(power, _corrected(fit, unknowns[:1], max_gain_db)))
+        fit, unknowns = search.run(n_sections, lowest_held_hz)
+        aim = min(aim, objective(power, _corrected(fit, unknowns[:1])))
         moved = fit.steps(fit.within(free), FINE_STEPS, CEILING_WEIGHT)
         unknowns = np.concatenate((unknowns[:1], moved, unknowns[1:]))
     # Quantise all at once; if that costs too much, one after the other, starting from each row in turn.
-    best = _corrected(fit, unknowns[:1], max_gain_db, held)
+    best = _corrected(fit, unknowns[:1], held)
     for row in unknowns:
         if objective(power, best) < aim + HELD_LOSS:
             break
-        other = _one_after_the_other(new_fit(power, n_sections, lowest_held_hz), row[None], max_gain_db, held)
+        other = _one_after_the_other(search.fit(power, n_sections, lowest_held_hz), row[None], held)
         best = min(best, other, key=lambda item: objective(power, item))
     return best
 
 
-def _corrected(fit: _Fit, unknowns: Real, max_gain_db: float | GainCurve, held: Held | None = None) -> Sections:
+class _Search:
+    """Fits of more and more sections, whose ceiling is lowered where |W| of earlier ones exceeded it."""
+
+    def __init__(self, power: ResidualPower, sample_rate_hz: float, max_gain_db: float | GainCurve) -> None:
+        self.power, self.sample_rate_hz, self.max_gain_db = power, sample_rate_hz, max_gain_db
+        # Frequencies at which |W| exceeded its ceiling, and by what factor.
+        self.peaks: list[tuple[float, float]] = []
+
+    def run(self, n_sections: int, lowest_hz: float) -> tuple[_Fit, Real]:
+        """Add one section at a time; return the last fit, and its unknowns from the best row on."""
+        random, coarse_power = np.random.default_rng(0), self.power.halved()
+        best = np.log([[max(self.fit(self.power, 1, lowest_hz).level, _LEAST_GAIN)]])
+        for n in range(1, n_sections + 1):
+            fit, coarse = (self.fit(item, n, lowest_hz) for item in (self.power, coarse_power))
+            rows = coarse.steps(coarse.with_one_more(best, N_PLACES, random), ADDED_STEPS, CEILING_WEIGHT)
+            rows = coarse.steps(rows[:N_TRIED], TRIED_STEPS, CEILING_WEIGHT)
+            # The result with fewer sections is a candidate too, or the coarse sub-bands might lose it.
+            unchanged = fit.with_one_more(best, 1, random)
+            rows = fit.steps(np.concatenate((rows[:1], unchanged)), FINE_STEPS, CEILING_WEIGHT)
+            rows = self._below_ceiling(fit, rows)
+            if n > 1 and fit.reduction_db(rows) < fit.reduction_db(unchanged) - MAX_REDUCTION_LOST_DB:
+                rows = np.concatenate((unchanged, rows))
+            best = rows[:1]
+        return fit, rows
+
+    def fit(self, power: ResidualPower, n_sections: int, lowest_hz: float) -> _Fit:
+        """Return a fit with the lowered ceiling."""
+        fit = _Fit(power, n_sections, self.sample_rate_hz, self.max_gain_db, lowest_hz)
+        for peak in self.peaks:
+            fit.lower_ceiling(*peak)
+        return fit
+
+    def _below_ceiling(self, fit: _Fit, rows: Real) -> Real:
+        """Lower the ceiling where |W| exceeds it, before sections are added that rely on the excess."""
+        for _ in range(N_CORRECTIONS):
+            excess, at_hz = largest_excess(fit.realise(rows[0]), self.max_gain_db)
+            if excess < MAX_EXCESS:
+                break
+            self.peaks.append((at_hz, excess))
+            fit.lower_ceiling(at_hz, excess)
+            rows = fit.steps(rows, CORRECTION_STEPS, CEILING_WEIGHT)
+        return rows
+
+
+def _corrected(fit: _Fit, unknowns: Real, held: Held | None = None) -> Sections:
     """Realise and optionally quantise sections, and lower |W| below its ceiling between the fitted frequencies."""
     for n_left in reversed(range(N_CORRECTIONS + 1)):
         found = fit.realise(unknowns[0])
         if held is not None:
             found = held(found, 0)
-        excess, at_hz = largest_excess(found, max_gain_db)
+        excess, at_hz = largest_excess(found, fit.max_gain_db)
         if excess < MAX_EXCESS or n_left == 0:
             break
         fit.lower_ceiling(at_hz, excess)
         unknowns = fit.steps(unknowns.copy(), CORRECTION_STEPS, CEILING_WEIGHT)
-    return _turned_down(found, max_gain_db, held)
+    return _turned_down(found, fit.max_gain_db, held)
 
 
 def objective(power: ResidualPower, sections: Sections) -> float:
@@ -156,7 +169,7 @@ def objective(power: ResidualPower, sections: Sections) -> float:
     return float(power.objective(power.in_bands(sections.response(centres_hz(power.per_band))))[0])
 
 
-def _turned_down(sections: Sections, max_gain_db: float | GainCurve, held: Held | None = None) -> Sections:
+def _turned_down(sections: Sections, max_gain_db: float | GainCurve, held: Held | None) -> Sections:
     """Scale the last section so that the ceiling holds."""
     excess, _ = largest_excess(sections, max_gain_db)
     if excess <= 1:
@@ -167,17 +180,17 @@ def _turned_down(sections: Sections, max_gain_db: float | GainCurve, held: Held 
     return lower if held is None else held(lower, len(rows) - 1)
 
 
-def _one_after_the_other(fit: _Fit, unknowns: Real, max_gain_db: float | GainCurve, held: Held) -> Sections:
+def _one_after_the_other(fit: _Fit, unknowns: Real, held: Held) -> Sections:
     """Quantise one section after the other from the lowest pole on, and refit the others to the loss."""
     found = fit.realise(unknowns[0])
     for n_held in range(1, fit.n):
         unknowns = fit.hold(held(found, n_held - 1).rows[:n_held], unknowns)
-        excess, at_hz = largest_excess(fit.realise(unknowns[0]), max_gain_db)
+        excess, at_hz = largest_excess(fit.realise(unknowns[0]), fit.max_gain_db)
         if excess > MAX_EXCESS:
             fit.watch(at_hz)
         unknowns = fit.steps(unknowns, REFIT_STEPS, HELD_CEILING_WEIGHT)
         found = fit.realise(unknowns[0])
-    return _turned_down(held(found, len(found.rows) - 1), max_gain_db, held)
+    return _turned_down(held(found, len(found.rows) - 1), fit.max_gain_db, held)
 
 
 class _Fit(Cascade):
@@ -191,15 +204,14 @@ class _Fit(Cascade):
         max_gain_db: float | GainCurve,
         lowest_hz: float,
     ) -> None:
-        self.power = power
+        self.power, self.max_gain_db = power, max_gain_db
         # The ceiling also holds outside the bands, where J does not constrain W.
         centres = centres_hz(power.per_band)
         self.n_scored = len(centres)
-        outside = np.concatenate(
-            ([0.0], np.geomspace(1, 18, 40), np.geomspace(22_500, HIGHEST_SHARE * sample_rate_hz, 8))
-        )
+        highest_hz = HIGHEST_SHARE * sample_rate_hz
+        outside = np.concatenate(([0.0], np.geomspace(1, 18, 40), np.geomspace(22_500, highest_hz, 8)))
         # Sub-bands above half the rate, on which W has no effect, count as its last point.
-        frequency_hz = np.concatenate((centres, outside)).clip(max=HIGHEST_SHARE * sample_rate_hz)
+        frequency_hz = np.concatenate((centres, outside)).clip(max=highest_hz)
         self.highest_hz = min(HIGHEST_HZ, 0.46 * sample_rate_hz)
         super().__init__(n_sections, frequency_hz, sample_rate_hz, (lowest_hz, self.highest_hz), QUALITIES)
         self.ceiling = ceiling_at(max_gain_db, frequency_hz)
@@ -212,9 +224,7 @@ class _Fit(Cascade):
         self.level = float(np.median(np.abs(power.optimum[:, centres < 0.5 * sample_rate_hz])))
 
     def lower_ceiling(self, frequency_hz: float, excess: float) -> None:
-        """Lower the ceiling by the factor by which |W| exceeded it at a frequency, and check that frequency from now
-        on.
-        """
+        """Lower the ceiling by the factor by which |W| exceeded it at a frequency, which is checked from now on."""
         self.watch(frequency_hz)
         self.ceiling /= excess
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hardware.residual_power import PathSpectra, ResidualPower, on_bins
 from synthesis.bands import WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
-from synthesis.errors import InvalidOption, check_interruption
+from synthesis.errors import check_interruption
 from synthesis.gain_curve import GainCurve, ceiling_at
 from synthesis.profiles import FAST, SILENCE, RefinementProfile
 
@@ -51,7 +51,7 @@ def design_fir(
     conditions, reference_psd, profile
         As of `ResidualPower.of`.
     n_taps
-        1 to MAX_TAPS.
+        1 to MAX_TAPS, as `Target` checks.
     sample_rate_hz
         Any; the sums go over the design grid's frequencies up to half of it.
     max_gain_db
@@ -66,69 +66,87 @@ def design_fir(
 
     Raises
     ------
-    InvalidOption
-        For a number of taps out of range.
     InvalidPaths
         A path has no power where the reference has any.
     """
-    if not 1 <= n_taps <= MAX_TAPS:
-        raise InvalidOption(f"n_taps: {n_taps} taps were requested; use 1 to {MAX_TAPS}", "target.n_taps")
-    from scipy.linalg import solve_toeplitz
-
-    power = ResidualPower.of(conditions, reference_psd, profile)
-    n_bins = _n_bins(sample_rate_hz)
-    audible_hz = np.arange(min(n_bins, N_BINS)) * BIN_HZ
-    to_lags, to_bins = (_sums(*item, sample_rate_hz) for item in ((n_bins, n_taps), (n_taps, len(audible_hz))))
-    primary = np.stack([condition.primary for condition in conditions])
-    secondary = np.stack([condition.secondary for condition in conditions])
-    psd = np.asarray(reference_psd, np.float64)
-    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    disturbance = (psd * np.abs(primary) ** 2) @ membership
-    audible = membership[: len(audible_hz)].sum(-1) > 0
-    ceiling = ceiling_at(max_gain_db, audible_hz)
+    fit = _Fit(conditions, reference_psd, n_taps, sample_rate_hz, profile)
+    ceiling = ceiling_at(max_gain_db, fit.frequency_hz)
     best: NDArray[np.float64] = np.zeros(n_taps)
     best_value = np.inf
-    residual = np.array(primary, np.complex128)
-    if start is not None:
-        residual[:, : len(audible_hz)] -= (secondary * start)[:, : len(audible_hz)]
-    extra = np.zeros(len(audible_hz))
-
-    def at_lags(symbol: NDArray[np.number], beyond: float) -> NDArray[np.float64]:
-        """Sums over both signs of frequency of a symbol, which ends in a constant, at the lags of the taps."""
-        whole = np.concatenate((symbol.conj(), np.full(n_bins - len(symbol), beyond)))
-        return 2 * to_lags(whole).real - symbol[0].real
-
+    _, weight = fit.objective(0.0 if start is None else start[: len(ceiling)])
+    penalty = np.zeros(len(ceiling))
     for _ in range(MOST_SOLUTIONS):
         check_interruption()
-        energy = (psd * np.abs(residual) ** 2) @ membership
-        floor = SILENCE * disturbance.sum(-1, keepdims=True)
-        _, slope = power.objective(power.disturbance * (energy + floor) / (disturbance + floor))
-        weight = (on_bins(slope / (energy + floor)) * psd)[:, : len(audible_hz)]
-        played = secondary[:, : len(audible_hz)]
-        symbol = (weight * np.abs(played) ** 2).sum(0)
-        # Where the loudspeaker has no effect, the penalty alone yields zero taps.
-        mean = symbol[audible].mean() or 1.0
-        symbol = symbol + mean * (PENALTY + extra)
-        matched = (weight * played.conj() * primary[:, : len(audible_hz)]).sum(0)
-        if not (np.isfinite(symbol).all() and np.isfinite(matched).all()):
-            raise np.linalg.LinAlgError("the normal equations of the taps are not finite")
-        taps = solve_toeplitz(at_lags(symbol, symbol[-1]), at_lags(matched, 0.0))
-        response = to_bins(taps)
+        taps = fit.solve(weight, PENALTY + penalty)
+        response = fit.to_bins(taps)
+        value, weight = fit.objective(response)
         excess = np.abs(response) / ceiling
-        residual[:, : len(audible_hz)] = primary[:, : len(audible_hz)] - played * response
-        energy = (psd * np.abs(residual) ** 2) @ membership
-        value = float(power.objective(power.disturbance * (energy + floor) / (disturbance + floor))[0])
         if excess.max() > 1.001:
-            extra = np.where(excess > 0.98, np.maximum(extra * PENALTY_GROWTH, 1e-3) * excess.clip(1) ** 2, extra)
+            raised = np.maximum(penalty * PENALTY_GROWTH, 1e-3) * excess.clip(1) ** 2
+            penalty = np.where(excess > 0.98, raised, penalty)
             value += 10 * np.log(excess.max())
         decrease = best_value - value
         if decrease > 0:
             best, best_value = taps, value
         if excess.max() <= 1.001 and decrease < SMALL_DECREASE:
             break
-    n_fft = 4 << (2 * n_bins).bit_length()
+    # Hold the ceiling between the bins too.
+    n_fft = 4 << (2 * fit.n_bins).bit_length()
     excess = np.abs(np.fft.rfft(best, n_fft)) / ceiling_at(max_gain_db, np.fft.rfftfreq(n_fft, 1 / sample_rate_hz))
     return best / max(1.0, float(excess.max()))
+
+
+class _Fit:
+    """J of n taps, and the taps that minimise its quadratic approximation."""
+
+    def __init__(
+        self,
+        conditions: Sequence[PathSpectra],
+        reference_psd: NDArray[np.floating],
+        n_taps: int,
+        sample_rate_hz: float,
+        profile: RefinementProfile,
+    ) -> None:
+        self.power = ResidualPower.of(conditions, reference_psd, profile)
+        self.n_bins = _n_bins(sample_rate_hz)
+        # Frequencies of the design grid up to half the rate, where the taps act.
+        self.frequency_hz = np.arange(min(self.n_bins, N_BINS)) * BIN_HZ
+        n_used = len(self.frequency_hz)
+        self.to_lags = _sums(self.n_bins, n_taps, sample_rate_hz)
+        self.to_bins = _sums(n_taps, n_used, sample_rate_hz)
+        self.primary = np.stack([condition.primary for condition in conditions])
+        self.secondary = np.stack([condition.secondary for condition in conditions])[:, :n_used]
+        self.psd = np.asarray(reference_psd, np.float64)
+        self.membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
+        self.disturbance = (self.psd * np.abs(self.primary) ** 2) @ self.membership
+        self.floor = SILENCE * self.disturbance.sum(-1, keepdims=True)
+
+    def objective(self, response: NDArray[np.complexfloating] | float) -> tuple[float, NDArray[np.float64]]:
+        """Compute J of a response at the frequencies, and the weights of the residual there, [n_conditions, n]."""
+        residual, n_used = self.primary.astype(np.complex128), len(self.frequency_hz)
+        residual[:, :n_used] -= self.secondary * response
+        energy = (self.psd * np.abs(residual) ** 2) @ self.membership + self.floor
+        value, slope = self.power.objective(self.power.disturbance * energy / (self.disturbance + self.floor))
+        return float(value), (on_bins(slope / energy) * self.psd)[:, :n_used]
+
+    def solve(self, weight: NDArray[np.float64], penalty: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Minimise the weighted residual and the penalty (over the mean weight) on |W|^2."""
+        from scipy.linalg import solve_toeplitz
+
+        symbol = (weight * np.abs(self.secondary) ** 2).sum(0)
+        # Where the loudspeaker has no effect, the penalty alone yields zero taps.
+        mean = symbol[self.membership[: len(symbol)].sum(-1) > 0].mean() or 1.0
+        symbol = symbol + mean * penalty
+        matched = (weight * self.secondary.conj() * self.primary[:, : len(symbol)]).sum(0)
+        if not (np.isfinite(symbol).all() and np.isfinite(matched).all()):
+            raise np.linalg.LinAlgError("the normal equations of the taps are not finite")
+        taps: NDArray[np.float64] = solve_toeplitz(self._at_lags(symbol, symbol[-1]), self._at_lags(matched, 0.0))
+        return taps
+
+    def _at_lags(self, symbol: NDArray[np.number], beyond: float) -> NDArray[np.float64]:
+        """Sums over both signs of frequency of a symbol, which ends in a constant, at the lags of the taps."""
+        whole = np.concatenate((symbol.conj(), np.full(self.n_bins - len(symbol), beyond)))
+        return 2 * self.to_lags(whole).real - symbol[0].real
 
 
 def at_design_rate(taps: NDArray[np.floating], sample_rate_hz: float) -> NDArray[np.complex128]:

@@ -36,7 +36,7 @@ from measurement.estimate import (
 )
 from measurement.hum import find_hum
 from measurement.prior import PathPrior, held_power
-from measurement.tail_power import late_power, missing_power, tail_power
+from measurement.tail_power import band_powers, late_power, missing_power, tail_power
 from synthesis.arrays import squared_magnitude
 from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
@@ -231,24 +231,14 @@ def calibrate(
         A state is missing.
     """
     quality = _signal_quality(takes, drives, clipped_shares)
-    errors = [*(take.error for take in takes), *(drive.error for drive in drives)]
-    n_takes, shortest = len(takes) + len(drives), min(error.shape[-1] for error in errors)
-    cut = windows or plan_windows(shortest, n_windows or max(MAX_TOTAL_WINDOWS // n_takes, 1))
-    exact = [
-        GainTake(take.gain, take.reference.astype(np.float64), take.error.astype(np.float64)) for take in takes
-    ]
+    exact = [replace(take, reference=_doubles(take.reference), error=_doubles(take.error)) for take in takes]
     exact_drives = [
-        PlayedTake(
-            drive.drive.astype(np.float64), drive.reference.astype(np.float64), drive.error.astype(np.float64)
-        )
-        for drive in drives
+        PlayedTake(_doubles(take.drive), _doubles(take.reference), _doubles(take.error)) for take in drives
     ]
-    placed = {
-        "window": cut.length,
-        "n_offsets": cut.n,
-        "first_sample": cut.first,
-        "last_sample": shortest,
-    }
+    lengths = [len(take.error) for take in exact] + [len(take.error) for take in exact_drives]
+    shortest = min(lengths)
+    cut = windows or plan_windows(shortest, n_windows or max(MAX_TOTAL_WINDOWS // len(lengths), 1))
+    placed = {"window": cut.length, "n_offsets": cut.n, "first_sample": cut.first, "last_sample": shortest}
 
     # The paths: as measured, then under the prior or by `restore`, without the secondary path's noise.
     states = probe_states(exact, drives=exact_drives, **placed)
@@ -260,38 +250,28 @@ def calibrate(
     )
 
     # What is unknown of them: noise, and the tail beyond the windows.
-    scored, membership = columns(AMP_BANDS), band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    scored = columns(AMP_BANDS)
     excited = WIDE_BANDS[: n_excited_bands(states[0].reference_power)]
-    primary_power, secondary_power = (
-        np.maximum(_band_powers(path), _TINY) for path in (estimate.primary, secondary)
-    )
+    powers = primary_power, secondary_power = band_powers(estimate.primary), band_powers(secondary)
     unexplained = _unexplained_share(states, measured)[scored]
     tail = _tail_power(exact, states, cut, shortest)
     tail_share = (unexplained if tail is None else (tail / primary_power)[scored]).clip(0, 1)
     primary_noise = unexplained if tail is None else np.maximum(unexplained - tail_share, 0)
-    uncertainty = None
-    if tail is not None:
-        powers = primary_power, secondary_power
-        uncertainty = _uncertainty(estimate, tail, powers, prior, cut.length, len(excited))
+    secondary_noise = (noise_left @ band_membership(WIDE_BANDS, DESIGN_N_FFT) / secondary_power)[scored]
 
     # Figures for the verdict.
-    padded_secondary = np.pad(measured.secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
-    primary_delay, secondary_delay = delay_samples(np.stack((measured.primary, padded_secondary)))
-    noise = measured.secondary_noise
     calibration = Calibration(
         measured=measured,
         estimate=estimate,
         secondary=secondary,
         coherence=1 / (1 + unexplained),
         noise_reduction_ceiling_db=_level_db(1 + 1 / np.maximum(unexplained, 1e-12)),
-        secondary_snr_db=_secondary_snr_db(measured.secondary, noise),
+        secondary_snr_db=_secondary_snr_db(measured),
         **quality._asdict(),
-        lead_samples=float(primary_delay - secondary_delay),
+        lead_samples=_lead_samples(measured),
         secondary_peak_samples=_peak_samples(secondary_transfer(states)),
-        tail_db=_tail_db(measured.secondary, noise, excited),
-        noise_share=np.stack(
-            (primary_noise / states[0].n_frames, (noise_left @ membership / secondary_power)[scored])
-        ),
+        tail_db=_tail_db(measured, excited),
+        noise_share=np.stack((primary_noise / states[0].n_frames, secondary_noise)),
         tail_share=tail_share,
         state_levels_db=_state_levels_db(states),
         has_opposite_signs=_have_opposite_signs(states),
@@ -304,10 +284,14 @@ def calibrate(
         window=cut.length,
         n_frames=min(state.n_frames for state in states),
         is_excited=np.isin(AMP_BANDS, excited),
-        uncertainty=uncertainty,
+        uncertainty=None if tail is None else _uncertainty(estimate, tail, powers, prior, cut.length, len(excited)),
         feedback=feedback_response(exact_drives, n_taps=SECONDARY_TAPS, **placed) if drives else None,
     )
     return _checked(calibration)
+
+
+def _doubles(signal: Real) -> NDArray[np.float64]:
+    return signal.astype(np.float64)
 
 
 class _SignalQuality(NamedTuple):
@@ -409,8 +393,16 @@ def _level_db(power_ratio: Real | float) -> Real:
     return level
 
 
-def _secondary_snr_db(secondary: Real, noise: Real) -> Real:
+def _lead_samples(measured: PathEstimate) -> float:
+    """Compute `Calibration.lead_samples`."""
+    padded = np.pad(measured.secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
+    primary_delay, secondary_delay = delay_samples(np.stack((measured.primary, padded)))
+    return float(primary_delay - secondary_delay)
+
+
+def _secondary_snr_db(measured: PathEstimate) -> Real:
     """Compute the power of the estimate over that of as many lags of noise, per band [23]."""
+    secondary, noise = measured.secondary, measured.secondary_noise
     membership = band_membership(AMP_BANDS, DESIGN_N_FFT)
     power, floor = (
         squared_magnitude(np.fft.rfft(item, n=DESIGN_N_FFT)) @ membership for item in (secondary, noise)
@@ -429,8 +421,9 @@ def _unexplained_share(states: Sequence[ProbeState], estimate: PathEstimate) -> 
     return share
 
 
-def _tail_db(secondary: Real, noise: Real, excited: tuple[int, ...]) -> float:
+def _tail_db(measured: PathEstimate, excited: tuple[int, ...]) -> float:
     """Compute `Calibration.tail_db`."""
+    secondary, noise = measured.secondary, measured.secondary_noise
     membership = band_membership(tuple(n for n in TAIL_BANDS if n in excited), DESIGN_N_FFT)
     late = secondary[_TAIL_FROM:]
     # Tapered, or low frequencies, where ears ring, leak into the other bands.
@@ -559,11 +552,11 @@ def _restored(measured: PathEstimate, states: Sequence[ProbeState]) -> tuple[Pat
     What lies above the probe's edge is kept as it is: beside its noise a band would lose what is below.
     """
     n_bins = states[0].transfer.shape[-1]
-    unheard = np.arange(n_bins) >= first_silent_bin(states[0].reference_power) * (n_bins - 1) / (N_BINS - 1)
+    is_silent = np.arange(n_bins) >= first_silent_bin(states[0].reference_power) * (n_bins - 1) / (N_BINS - 1)
 
     def path(transfer: Complex, half_difference: Complex, n_taps: int) -> Restored:
-        found = restore(np.where(unheard, 0, transfer), np.where(unheard, 0, half_difference), n_taps)
-        kept = np.fft.irfft(np.where(unheard, transfer, 0))[:n_taps]
+        found = restore(np.where(is_silent, 0, transfer), np.where(is_silent, 0, half_difference), n_taps)
+        kept = np.fft.irfft(np.where(is_silent, transfer, 0))[:n_taps]
         return found._replace(response=found.response + np.pad(kept, (0, n_taps - len(kept))))
 
     primary = path(states[0].transfer, states[0].half_difference, PRIMARY_TAPS)
@@ -585,13 +578,6 @@ def _denoised(estimate: PathEstimate, window: int) -> tuple[PathEstimate, Real, 
     clean = denoise(estimate.secondary, estimate.secondary_noise)
     variance = clean.kept_share * variance
     return replace(estimate, secondary_variance=variance), clean.response, variance
-
-
-def _band_powers(response: Real) -> Real:
-    powers: Real = squared_magnitude(np.fft.rfft(response, n=DESIGN_N_FFT)) @ band_membership(
-        WIDE_BANDS, DESIGN_N_FFT
-    )
-    return powers
 
 
 def _tail_power(

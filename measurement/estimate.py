@@ -401,13 +401,7 @@ def _driven(
     )
 
 
-def response_of_blocks(
-    blocks: Iterable[tuple[Real, Real]],
-    *,
-    n_taps: int,
-    window: int = 8192,
-    regularisation: float = REGULARISATION,
-) -> Real:
+def response_of_blocks(blocks: Iterable[tuple[Real, Real]], *, n_taps: int) -> Real:
     """Estimate a path from recordings of any length, of which one block is in memory at a time.
 
     Parameters
@@ -416,24 +410,21 @@ def response_of_blocks(
         Reference and error signal, real [n]; blocks shorter than a window are left out.
     n_taps
         Length of the response.
-    window
-        Samples of the Hann window; windows overlap by half.
-    regularisation
-        Regularisation of the pooled autospectrum over its maximum.
 
     Returns
     -------
     Real
         Causal impulse response, [n_taps]; zero without a block.
     """
+    window = 8192
     cross: Complex = np.zeros(window // 2 + 1, complex)
     power: Real = np.zeros(window // 2 + 1)
     for reference, error in blocks:
         offsets = range(0, len(reference) - window + 1, window // 2)
         if offsets:
-            pooled = _pooled([GainTake(0.0, reference, error)], offsets, window, regularisation)
+            pooled = _pooled([GainTake(0.0, reference, error)], offsets, window, REGULARISATION)
             cross, power = cross + pooled.cross, power + pooled.reference_power
-    response = _causal_response(cross / np.maximum(power + regularisation * power.max(), _TINY), n_taps)
+    response = _causal_response(cross / np.maximum(power + REGULARISATION * power.max(), _TINY), n_taps)
     n = min(n_taps, window // 2)  # what is later is mostly noise
     response[:n] /= lag_weight(window)[:n]
     return response

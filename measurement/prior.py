@@ -209,7 +209,7 @@ def learn_path_prior(
             f"path prior: {len(primaries)} ears of {len(persons)} persons; give two or more, with a person per ear"
         )
     responses = [np.stack([_padded(item) for item in paths]) for paths in (primaries, secondaries)]
-    who = np.asarray(persons)
+    names = np.asarray(persons)
     n_directions = max(min(n_directions, len(set(persons)) - 2), 0)
     primary_bands_db, secondary_bands_db = (_band_level_db(np.fft.rfft(response)) for response in responses)
     primary_db = _common_level_db(primary_bands_db)
@@ -217,12 +217,12 @@ def learn_path_prior(
     secondary_db = primary_db + _common_level_db(secondary_bands_db)
     primary_bands_db = primary_bands_db - primary_db[:, None]
     learnt = [
-        _learn(paths * 10 ** (-level_db[:, None] / 20), taps, who, n_directions, bands_db)
+        _learn(paths * 10 ** (-level_db[:, None] / 20), taps, names, n_directions, bands_db)
         for paths, level_db, taps, bands_db in zip(
             responses, (primary_db, secondary_db), PRIOR_TAPS, (primary_bands_db, secondary_bands_db), strict=True
         )
     ]
-    return PathPrior(len(who), *learnt)
+    return PathPrior(len(names), *learnt)
 
 
 def posterior(
@@ -359,15 +359,15 @@ def smoothed(power: Real) -> Real:
 
 
 def _learn(
-    responses: Real, n_taps: int, who: NDArray[np.str_], n_directions: int, bands_db: Real
+    responses: Real, n_taps: int, persons: NDArray[np.str_], n_directions: int, bands_db: Real
 ) -> PathDistribution:
     """Learn one path's distribution from responses [n_ears, 8192] at the common level; bands_db [n_ears, 23]."""
     spectra = np.fft.rfft(responses)
     mean, variance, directions = _principal(spectra, n_directions)
     nothing, everything = np.zeros(PRIOR_BINS), np.ones(PRIOR_BINS, bool)
     left = []
-    for person in dict.fromkeys(who.tolist()):
-        known = who == person
+    for person in dict.fromkeys(persons.tolist()):
+        known = persons == person
         others = _principal(spectra[~known] if not known.all() else spectra, n_directions)
         cells = others[1] * _cells(PRIOR_BINS)
         fitted, _ = _fit_directions(others[0], others[2], spectra[known], nothing, everything, cells)

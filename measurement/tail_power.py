@@ -107,7 +107,7 @@ def late_power(primary: Real, tail: Real, window: int) -> Real:
         Samples per window.
     """
     weight = np.pad(lag_weight(window), (0, max(len(primary) - window, 0)))[: len(primary)]
-    held = np.maximum(_band_powers(np.sqrt(1 - weight**2) * primary), _TINY)
+    held = band_powers(np.sqrt(1 - weight**2) * primary)
     over = np.log(np.maximum(tail / held, _TINY))
     over = np.exp(np.convolve(np.pad(over, 2, mode="edge"), np.full(5, 0.2), mode="valid"))
     late: Real = np.where(over > CLEARLY_MORE, (over - 1) * held, 0)
@@ -119,12 +119,11 @@ def missing_power(primary: Real, tail: Real, window: int) -> Real:
     weight = lag_weight(window)[: len(primary)]
     n = int(np.argmax(weight < LEAST_WEIGHT))
     early = primary[:n] / weight[:n]
-    lacked: Real = _band_powers(early - primary[:n]) + late_power(early, tail, window)
+    lacked: Real = band_powers(early - primary[:n]) + late_power(early, tail, window)
     return lacked
 
 
-def _band_powers(response: Real) -> Real:
-    powers: Real = squared_magnitude(np.fft.rfft(response, DESIGN_N_FFT)) @ band_membership(
-        WIDE_BANDS, DESIGN_N_FFT
-    )
-    return powers
+def band_powers(response: Real) -> Real:
+    """Compute the power of an impulse response per band, above 0, [31]."""
+    power = squared_magnitude(np.fft.rfft(response, DESIGN_N_FFT)) @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    return np.maximum(power, _TINY)

@@ -206,10 +206,7 @@ def verify(
     InvalidOption
         A state is missing, or a recording is too short or silent.
     """
-    off, on = ([recording for recording in recordings if recording.is_on is is_on] for is_on in (False, True))
-    for name, state in (("off", off), ("on", on)):
-        if not state:
-            raise InvalidOption(f"takes: none has the state {name}; record one", "takes")
+    off, on = _by_state(recordings)
     response = spectrum(taps)
     feedback_spectrum = np.zeros_like(response) if feedback is None else spectrum(feedback)
     played = np.fft.irfft(response * (spectrum(secondary) - spectrum(primary) * feedback_spectrum))
@@ -218,27 +215,20 @@ def verify(
     blocks_on = [block for item in on for block in _blocks(item, played)]
 
     transfer_off = _median([item.transfer for item in blocks_off])
-    noise_off, noise_on = (_median([block.unexplained for block in blocks]) for blocks in (blocks_off, blocks_on))
+    difference = transfer_off - _median([item.transfer for item in blocks_on])
+    noise_off, noise_on = (_median([item.unexplained for item in blocks]) for blocks in (blocks_off, blocks_on))
+    expected_off, designed = (_median([item.designed for item in blocks]) for blocks in (blocks_off, blocks_on))
     noise = noise_off + noise_on
     fits = [_fit(transfer_off - item.transfer, item.designed, noise) for item in blocks_on]
-    gain, delay = float(np.median([fit[0] for fit in fits])), float(np.median([fit[1] for fit in fits]))
-    difference = transfer_off - _median([item.transfer for item in blocks_on])
-    designed = _median([item.designed for item in blocks_on])
+    gain, delay = (float(np.median(values)) for values in zip(*fits, strict=True))
     band_gain, unexplained = _by_bands(difference, designed, noise, gain, delay)
-    expected_off = _median([item.designed for item in blocks_off])
     _, primary_share = _by_bands(transfer_off, expected_off, noise_off, 1.0, 0.0)
-
     left = transfer_off - gain * designed * _turned(designed, delay)
-    transfer_on = transfer_off - difference
     loop = gain * (response * feedback_spectrum)[:: DESIGN_N_FFT // WINDOW] * _turned(difference, delay)
-    levels_off = np.array([_level_db(item, np.ones(len(loop))) for item in blocks_off])
-    levels_on = np.array([_level_db(item, np.abs(1 + loop) ** 2) for item in blocks_on])
-    reduction = np.median(levels_off, 0) - np.median(levels_on, 0)
-    n_scored = len(NR_BANDS)
-    interval_db = interval_of_medians(*(item[:, :n_scored].mean(1) for item in (levels_off, levels_on)))
+    reduction, interval_db = _reduction(blocks_off, blocks_on, loop)
     return Verification(
         noise_reduction_db=reduction,
-        mean_noise_reduction_db=float(reduction[:n_scored].mean()),
+        mean_noise_reduction_db=float(reduction[: len(NR_BANDS)].mean()),
         amplification_db=float(np.maximum(-reduction, 0).mean()),
         interval_db=interval_db,
         gain_db=20 * float(np.log10(max(abs(gain), 1e-6))),
@@ -248,15 +238,28 @@ def verify(
         band_gain_db=20 * np.log10(np.maximum(band_gain, 1e-6)),
         unexplained_share=unexplained,
         primary_share=primary_share,
-        error_gain_db=_error_gain_db(transfer_off, left, transfer_on),
+        error_gain_db=_error_gain_db(transfer_off, left, transfer_off - difference),
         coherence=_coherence(transfer_off, noise_off),
-        clipped_share=max(
-            max(clipped_share(getattr(one, name)), one.clipped_share.get(name, 0.0))
-            for one in recordings
-            for name in (("x",) if one.is_on else ("x", "e"))
-        ),
+        clipped_share=_clipped_share(recordings),
         n_blocks=min(len(blocks_off), len(blocks_on)),
         **_howl(blocks_off, blocks_on, reduction),
+    )
+
+
+def _by_state(recordings: Sequence[StateTake]) -> tuple[list[StateTake], list[StateTake]]:
+    """Return the recordings with the filter off and on."""
+    off, on = ([recording for recording in recordings if recording.is_on is is_on] for is_on in (False, True))
+    for name, state in (("off", off), ("on", on)):
+        if not state:
+            raise InvalidOption(f"takes: none has the state {name}; record one", "takes")
+    return off, on
+
+
+def _clipped_share(recordings: Sequence[StateTake]) -> float:
+    return max(
+        max(clipped_share(getattr(one, name)), one.clipped_share.get(name, 0.0))
+        for one in recordings
+        for name in (("x",) if one.is_on else ("x", "e"))
     )
 
 
@@ -346,37 +349,64 @@ def diagnose(
     is_trimmed
         Whether a trim answers a filter to load, as for taps; of what a chip runs it answers the changes alone.
     """
-    remedy = (
-        "load the trimmed filter"
-        if is_trimmed
-        else "change the filter's gain, delay and sign by those of the trim, or calibrate as it is worn now and "
-        "export again"
-    )
+    if (fault := _fault(found)) is not None:
+        return [fault]
     behind_db = found.mean_noise_reduction_db - predicted_mean_db
-    exchanged = "; or the takes `off` and `on` are exchanged" if found.mean_noise_reduction_db < 0 else ""
+    deviations = _changes(found, behind_db, is_trimmed)
+    if (implausible := _implausible(found, possible_db, is_changed=bool(deviations))) is not None:
+        return [implausible]
+    if deviations:
+        return deviations
+    if found.howl_db:
+        return [_howling(found)]
+    text = f"measured {found.mean_noise_reduction_db:.1f} dB, predicted {predicted_mean_db:.1f} dB"
+    if behind_db < -(WORSE_DB + found.interval_db):
+        text += ": the paths are as measured, so what remains is noise that the outer microphone does not hear, or "
+        text += "the round-off of a filter in fixed point"
+    return [Deviation("as_predicted", text, behind_db)]
+
+
+def _fault(found: Verification) -> Deviation | None:
+    """Return what leaves nothing to say about the paths."""
     if found.coherence < UNRELATED:
         text = f"with the filter off x and e have a coherence of {found.coherence:.2f}: look for a dead microphone "
-        text += f"or a wrong channel, play noise, no sweep, and louder, and record again{exchanged}"
-        return [Deviation("unrelated", text)]
-    howling = (
-        f"e is {found.howl_db:.0f} dB louder at {found.howl_hz:.0f} Hz with the filter on: switch it off; if it "
-    )
-    howling += (
-        "howls, a controller may run with the opposite sign or too loud; without one design with `feedback` or "
-    )
-    howling += "improve the seal; if another sound was heard, record again"
+        text += "or a wrong channel, play noise, no sweep, and louder, and record again"
+        return Deviation("unrelated", text + _exchanged(found))
     if found.howl_db > HOWL_DB:
-        return [Deviation("howling", howling, found.howl_db)]
+        return _howling(found)
     if not found.is_running:
         text = "the error microphone hears nothing of the filter's output: check that it runs, and its channels"
-        return [Deviation("not_running", text)]
+        return Deviation("not_running", text)
     if found.clipped_share > MAX_CLIPPED_SHARE:
         text = f"{100 * found.clipped_share:.3g} % of the samples of a recording stand at its largest or smallest "
-        return [Deviation("clipping", text + "value: lower the level or the microphone's gain and record again")]
-    deviations = []
+        return Deviation("clipping", text + "value: lower the level or the microphone's gain and record again")
+    return None
+
+
+def _exchanged(found: Verification) -> str:
+    return "; or the takes `off` and `on` are exchanged" if found.mean_noise_reduction_db < 0 else ""
+
+
+def _howling(found: Verification) -> Deviation:
+    text = f"e is {found.howl_db:.0f} dB louder at {found.howl_hz:.0f} Hz with the filter on: switch it off; if it "
+    text += "howls, a controller may run with the opposite sign or too loud; without one design with `feedback` or "
+    text += "improve the seal; if another sound was heard, record again"
+    return Deviation("howling", text, found.howl_db)
+
+
+def _changes(found: Verification, behind_db: float, is_trimmed: bool) -> list[Deviation]:
+    """List how the paths differ from those that were sent."""
+    if is_trimmed:
+        remedy = "load the trimmed filter"
+    else:
+        remedy = (
+            "change the filter's gain, delay and sign by those of the trim, or calibrate as it is worn now and "
+        )
+        remedy += "export again"
+    changes = []
     if found.is_inverted:
         text = f"the loudspeaker plays with the opposite sign: {remedy}, or send the other `sign`"
-        deviations.append(Deviation("polarity_off", text + exchanged))
+        changes.append(Deviation("polarity_off", text + _exchanged(found)))
     low, middle = (
         float(np.median([found.band_gain_db[n - AMP_BANDS[0]] for n in bands]))
         for bands in (LEAK_BANDS, MIDDLE_BANDS)
@@ -384,43 +414,37 @@ def diagnose(
     is_leaking = low - middle < LEAK_DB
     if is_leaking:
         text = f"50 to 160 Hz are {middle - low:.1f} dB quieter than 500 Hz to 2 kHz: reseat, then measure again"
-        deviations.append(Deviation("leak", text, low - middle))
+        changes.append(Deviation("leak", text, low - middle))
     if abs(found.gain_db) > LEVEL_OFF_DB:
         more = "louder" if found.gain_db > 0 else "quieter"
         text = f"the secondary path is {abs(found.gain_db):.2f} dB {more} than measured: {remedy}"
-        deviations.append(Deviation("level_off", text, found.gain_db))
+        changes.append(Deviation("level_off", text, found.gain_db))
     if abs(found.delay_samples) > DELAY_OFF_SAMPLES:
-        more = "later" if found.delay_samples > 0 else "earlier"
-        late = f"{abs(found.delay_samples):.2f} samples {more}"
+        late = f"{abs(found.delay_samples):.2f} samples {'later' if found.delay_samples > 0 else 'earlier'}"
         text = f"the loudspeaker is heard {late} than measured: {remedy}"
-        deviations.append(Deviation("delay_off", text, found.delay_samples))
+        changes.append(Deviation("delay_off", text, found.delay_samples))
     if (found.unexplained_share > REFIT_SHARE and not is_leaking) or found.primary_share > REFIT_SHARE:
         text = "the paths are others than those sent: check that these are of this ear and that x is the outer "
         text += "microphone, and calibrate again as the earphone sits now"
-        deviations.append(Deviation("refit", text, behind_db))
-    if found.error_gain_db < ERROR_GAIN_DB and not deviations:
-        text = f"e is at least {-found.error_gain_db:.1f} dB quieter with the filter on than the "
-        text += "loudspeaker's part of it "
-        text += "explains: check that no microphone's gain changed between the takes, and record again"
-        return [Deviation("implausible_reduction", text, -found.error_gain_db)]
+        changes.append(Deviation("refit", text, behind_db))
+    return changes
+
+
+def _implausible(found: Verification, possible_db: float, *, is_changed: bool) -> Deviation | None:
+    """Detect more noise reduction than the loudspeaker or the paths allow."""
+    if found.error_gain_db < ERROR_GAIN_DB and not is_changed:
+        text = (
+            f"e is at least {-found.error_gain_db:.1f} dB quieter with the filter on than the loudspeaker's part "
+        )
+        text += "of it explains: check that no microphone's gain changed between the takes, and record again"
+        return Deviation("implausible_reduction", text, -found.error_gain_db)
     is_known = found.primary_share <= REFIT_SHARE and (_is_as_sent(found) or found.unexplained_share <= REFIT_SHARE)
     known_db = possible_db + found.interval_db + BETTER_DB
-    most_db = known_db if is_known else max(known_db, MOST_DB)
-    if found.mean_noise_reduction_db > most_db:
+    if found.mean_noise_reduction_db > (known_db if is_known else max(known_db, MOST_DB)):
         text = f"{found.mean_noise_reduction_db:.1f} dB are measured where these paths allow {possible_db:.1f} dB: "
         text += "check that no gain and no channel changed between the takes, and record again"
-        return [Deviation("implausible_reduction", text, found.mean_noise_reduction_db - possible_db)]
-    if not deviations and found.howl_db:
-        return [Deviation("howling", howling, found.howl_db)]
-    if not deviations:
-        text = f"measured {found.mean_noise_reduction_db:.1f} dB, predicted {predicted_mean_db:.1f} dB"
-        if behind_db < -(WORSE_DB + found.interval_db):
-            text += (
-                ": the paths are as measured, so what remains is noise that the outer microphone does not hear, or "
-            )
-            text += "the round-off of a filter in fixed point"
-        deviations.append(Deviation("as_predicted", text, behind_db))
-    return deviations
+        return Deviation("implausible_reduction", text, found.mean_noise_reduction_db - possible_db)
+    return None
 
 
 def shifted_filter(taps: Float32 | Complex64, found: Verification) -> Float32 | Complex64:
@@ -517,6 +541,17 @@ def _block(x: Complex, e: Complex, y: Complex) -> _Block:
     error_power = np.sum(np.abs(e) ** 2, 0)
     designed = np.sum(x.conj() * y, 0) / power
     return _Block(transfer, designed, _smoothed(unexplained), (power / len(x), error_power / len(x)))
+
+
+def _reduction(off: Sequence[_Block], on: Sequence[_Block], loop: Complex) -> tuple[NDArray[np.float64], float]:
+    """Compute the noise reduction per band, and the half-width of the interval of its mean.
+
+    Outside sound is x without what returns from the loudspeaker through the loop W F.
+    """
+    levels_off = np.array([_level_db(item, np.ones(len(loop))) for item in off])
+    levels_on = np.array([_level_db(item, np.abs(1 + loop) ** 2) for item in on])
+    means = (item[:, : len(NR_BANDS)].mean(1) for item in (levels_off, levels_on))
+    return np.median(levels_off, 0) - np.median(levels_on, 0), interval_of_medians(*means)
 
 
 def _level_db(block: _Block, outside: Real) -> Real:

@@ -60,8 +60,8 @@ class Beside:
     gain: float
     # Its loop gain over the predicted one: also with what the loudspeaker has changed.
     loop_gain: float
-    # Whether the takes tell: the filter is the one that was sent, and the fit leaves little.
-    is_told: bool
+    # Whether the takes show what it does: the filter is the one that was sent, and the fit leaves little.
+    is_known: bool
     # Loop as it is now.
     loop: Loop
 
@@ -92,10 +92,10 @@ def verify_both(
         The filter, with the noise reduction of both; and the controller.
     """
     both = verify(recordings, taps, primary, secondary, feedback)
-    heard = 0.0 if feedback is None else spectrum(primary) * spectrum(feedback)
-    path = spectrum(plant) - heard
+    fed_back = 0.0 if feedback is None else spectrum(primary) * spectrum(feedback)
+    path = spectrum(plant) - fed_back
     loop = path * controller.on_bins
-    played = (spectrum(secondary) - heard) * spectrum(taps)
+    played = (spectrum(secondary) - fed_back) * spectrum(taps)
     found = transfers(recordings, *(np.fft.irfft(item) for item in (spectrum(primary), played, loop)))
     noise = found.noise + MODEL_ERROR * np.abs(found.off) ** 2
     gain, loop_gain, delay, doubt = _fitted(found.difference, found.played, found.returned, noise)
@@ -114,19 +114,19 @@ def verify_both(
     measured = replace(alone, **{name: getattr(both, name) for name in names})
     of_speaker = gain if abs(gain) >= NOT_RUNNING_GAIN else 1.0
     now = judge(controller, loop_gain * turned * path)
-    is_told = (
+    is_known = (
         alone.unexplained_share <= REFIT_SHARE
         and both.mean_noise_reduction_db > -HOWL_BAND_DB
         and doubt <= MOST_DOUBT
         and SHARE_OF_DOUBT * doubt <= max(abs(loop_gain), OFF_GAIN)
     )
-    return measured, Beside(loop_gain / of_speaker, loop_gain, is_told, now)
+    return measured, Beside(loop_gain / of_speaker, loop_gain, is_known, now)
 
 
 def diagnose_controller(beside: Beside) -> list[Deviation]:
     """List the deviations of a controller."""
     gain = beside.gain
-    if not beside.is_told:
+    if not beside.is_known:
         text = "the takes do not show what the controller does: verify the filter that ran, as it was exported"
         return [Deviation("controller_unknown", text)]
     if abs(gain) < OFF_GAIN:

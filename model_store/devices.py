@@ -101,7 +101,7 @@ class Devices:
         Returns
         -------
         ModelVersion
-            The version; all but the latest KEPT_VERSIONS are deleted.
+            The version. Older ones than the latest KEPT_VERSIONS are deleted, but those that aliases stand for.
 
         Raises
         ------
@@ -126,8 +126,10 @@ class Devices:
         )
         # Generator and reference noise are the base's, and with them its golden case.
         made = self.store.publish(name, Checkpoint(manifest, parameters, base.golden), backend="cpu")
+        in_use = set(self.store.aliases().values())
         for old in self._versions(name)[:-KEPT_VERSIONS]:
-            self._root.remove(old.file)
+            if old.reference not in in_use:
+                self._root.remove(old.file)
         return made
 
     def device(self, name: str) -> Device:

@@ -112,13 +112,13 @@ class GoldenCase:
                 raise GoldenMismatch(quantity, error, tolerance)
         return found
 
-    def check(self, model: Model, tolerance: float = GOLDEN_TOLERANCE) -> GoldenErrors:
+    def check(self, model: Model) -> GoldenErrors:
         """Compare designs of a model without and with one update; the error of a failed design is NaN."""
         try:
             taps, refined_taps = _designs(model, self.problem)
         except SynthesisError:
             taps = refined_taps = np.full(N_TAPS, np.nan, np.float32)
-        return self.compare(taps, refined_taps, tolerance)
+        return self.compare(taps, refined_taps)
 
 
 def _designs(model: Model, problem: Problem) -> tuple[Float32, Float32]:

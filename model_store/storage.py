@@ -134,13 +134,17 @@ class FolderStorage:
 
 
 class ObjectStorage:
-    """Objects behind a URL; a driver's errors are raised as StoreUnreachable."""
+    """Objects behind a URL; a driver's errors are raised as StoreUnreachable, ValueError if there is no driver."""
 
     def __init__(self, url: str) -> None:
         import fsspec.core  # late: takes a tenth of a second, which a store in a folder saves
 
         self._fs: Any
-        self._fs, self._root = fsspec.core.url_to_fs(url)
+        try:
+            self._fs, self._root = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            remedy = "use s3://, gs:// or az:// with prime-anc[s3], [gcs] or [azure] installed"
+            raise ValueError(f"store: {error}; {remedy}") from error
 
     def folders(self) -> list[str]:
         """List folders as `FolderStorage.folders`."""

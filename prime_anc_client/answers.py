@@ -144,6 +144,15 @@ class Realisation:
     warnings: tuple[str, ...] = ()
     # Loop of this filter.
     loop: LoopResult | None = None
+    # Sign of the signal chain.
+    sign: Sign = "minus"
+    # Controller of the request.
+    controller: Running | None = None
+
+    @property
+    def noise_reduction_db(self) -> float:
+        """Return the predicted mean from 50 Hz to 5 kHz."""
+        return self.prediction.mean_noise_reduction_db
 
 
 def read_prediction(found: Json) -> PredictionResult:
@@ -199,7 +208,7 @@ def read_realisation(found: Json) -> Realisation:
         if name in coefficients:
             coefficients[name] = _array(coefficients[name], np.float64)
     prediction, warnings = read_prediction(found["prediction"]), _codes(found["warnings"])
-    return Realisation(coefficients, prediction, found["loss_db"], warnings, _read_loop(found))
+    return Realisation(coefficients, prediction, found["loss_db"], warnings, _read_loop(found), found["sign"])
 
 
 def _read_condition(found: Json) -> ConditionEffect:

@@ -321,7 +321,7 @@ class Client:
     @takes_options(FILTER)
     def evaluate(
         self,
-        taps: ArrayLike | DesignResult,
+        taps: ArrayLike | DesignResult | Realisation,
         primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
@@ -333,7 +333,7 @@ class Client:
         Parameters
         ----------
         taps
-            Taps, float32 [2048], in the sign of the signal chain, or a design, which includes the sign.
+            Taps, float32 [2048], in the sign of the signal chain, or a design or its export, which include the sign.
         primary, secondary, deadline_ms, fields
             As in `synthesize`; `latency_samples` is that of the filter's design, `controller` by default too.
         """
@@ -343,7 +343,7 @@ class Client:
     @takes_options(FILTER)
     def verify(
         self,
-        taps: ArrayLike | DesignResult,
+        taps: ArrayLike | DesignResult | Realisation,
         off: Sequence[Recording],
         on: Sequence[Recording],
         primary: ArrayLike | CalibrationResult,
@@ -357,7 +357,7 @@ class Client:
         Parameters
         ----------
         taps
-            As in `evaluate`; a design is compared with its prediction, taps with a new one.
+            As in `evaluate`; a design or an export is compared with its prediction, taps with a new one.
         off, on
             Recordings without and with the filter.
         primary, secondary, deadline_ms, fields
@@ -376,7 +376,7 @@ class Client:
             for state, part in (("off", off), ("on", on))
             for item in part
         ]
-        if isinstance(taps, DesignResult):
+        if isinstance(taps, DesignResult | Realisation):
             body["prediction"] = {
                 "noise_reduction_db": taps.prediction.noise_reduction_db.tolist(),
                 "mean_noise_reduction_db": taps.noise_reduction_db,
@@ -430,12 +430,14 @@ class Client:
             {"form": "sos", "n_sections": 6, "sample_rate": 48000, "number_format": "q1.23"} or {"form": "fir",
             "n_taps": 512, ..}; all are optional. {"name": "pinebuds-pro"}: those of a known device.
         taps, primary, secondary, deadline_ms, fields
-            As in `evaluate`.
+            As in `evaluate`, but no export.
         """
         body = _about_filter(taps, primary, secondary, fields, EXPORT)
         body |= {"target": dict(target), "file": file}
         answer = self._post("/export", body, deadline_ms, accept="*/*")
-        return _parse(answers.read_realisation, answer) if file is None else answer.content
+        if file is not None:
+            return answer.content
+        return replace(_parse(answers.read_realisation, answer), controller=body.get("controller"))
 
     def _design(self, path: str, body: Mapping[str, Any], deadline_ms: float | None) -> DesignResult:
         return _beside(_parse(answers.read_design, self._post(path, body, deadline_ms)), body)
@@ -518,18 +520,28 @@ def _about_ear(
 
 
 def _about_filter(
-    taps: ArrayLike | DesignResult,
+    taps: ArrayLike | DesignResult | Realisation,
     primary: ArrayLike | CalibrationResult,
     secondary: ArrayLike | None,
     fields: Fields,
     names: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Build a request for a filter on an ear; a design includes its sign and its controller."""
-    if not isinstance(taps, DesignResult):
+    """Build a request for a filter on an ear; a design or an export includes its sign and its controller."""
+    if not isinstance(taps, DesignResult | Realisation):
         return _about_ear(primary, secondary, fields, names) | {"fir": np.asarray(taps)}
     own = {"sign": taps.sign, "controller": taps.controller}
+    fir = taps.taps if isinstance(taps, DesignResult) else _in_full_precision(taps.coefficients)
     return _about_ear(primary, secondary, own | given(fields, (*names, "coherence", "feedback")), names) | {
-        "fir": taps.taps
+        "fir": fir
+    }
+
+
+def _in_full_precision(coefficients: Fields) -> dict[str, Any]:
+    """Return what requests take of an export's coefficients, as lists: tensors would round them to float32."""
+    return {
+        name: np.asarray(item).tolist()
+        for name, item in coefficients.items()
+        if name in ("taps", "sos", "sample_rate")
     }
 
 

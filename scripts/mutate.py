@@ -245,7 +245,7 @@ def check_table() -> None:
 
 
 def check_sound(tests: set[str], copy: Path) -> None:
-    """The tests pass without a fault, or none of them would show anything. Raises SystemExit otherwise."""
+    """Raise SystemExit unless the tests pass without a fault, or none of them would show anything."""
     folders = sorted(test for test in tests if not any(test.startswith(f"{other}/") for other in tests))
     if run([*PYTEST, *folders], copy, 4 * TIME_LIMIT_S):
         raise SystemExit(f"mutate: without a fault too, a test fails or takes too long in {', '.join(folders)}")
@@ -253,7 +253,7 @@ def check_sound(tests: set[str], copy: Path) -> None:
 
 
 def copy_tree(copy: Path) -> None:
-    """The packages and their tests, with the compiled core."""
+    """Copy the packages and their tests, with the compiled core."""
     copy.mkdir()
     for folder in COPIED:
         if (ROOT / folder).is_dir():
@@ -270,7 +270,7 @@ def copy_tree(copy: Path) -> None:
 
 
 def try_fault(fault: Fault, copy: Path) -> str:
-    """`caught`, `survived` or `timed out`; the copy is as it was afterwards."""
+    """Return `caught`, `survived` or `timed out`; the copy is as it was afterwards."""
     file = copy / fault.file
     sound = file.read_text("utf-8")
     file.write_text(sound.replace(fault.text, fault.replacement), "utf-8")
@@ -293,7 +293,7 @@ def try_fault(fault: Fault, copy: Path) -> str:
 
 
 def run(command: list[str], folder: Path, limit_s: float = TIME_LIMIT_S) -> int | None:
-    """Exit status of a command, without cases from the field; None where it takes too long."""
+    """Return the exit status of a command, without cases from the field; None where it takes too long."""
     environment = {name: value for name, value in os.environ.items() if name != "PRIME_CASES"}
     environment |= {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     with subprocess.Popen(

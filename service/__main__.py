@@ -9,7 +9,7 @@ from contextlib import suppress
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from service.settings import KEYS, Settings
+from service.settings import KEYS, Settings, misspelt
 
 
 def main(arguments: list[str]) -> int:
@@ -26,10 +26,22 @@ def main(arguments: list[str]) -> int:
             name = "-".join(str(part) for part in item["loc"]).replace("_", "-")
             # The value may be a key instead of its digest, which must not be logged.
             given = "the given text" if item["loc"][0] in KEYS else repr(item["input"])
-            print(f"python -m service: error: {name}: {given} is refused: {item['msg']}", file=sys.stderr)
+            why = (
+                "write the SHA-256 digest of a key, 64 hexadecimal digits"
+                if item["loc"][0] in KEYS
+                else item["msg"]
+            )
+            print(f"python -m service: error: {name}: {given} is refused: {why}", file=sys.stderr)
         return 2
     except SettingsError as error:
         print(f"python -m service: error: {error}; write several values as JSON", file=sys.stderr)
+        return 2
+    if unknown := misspelt(os.environ):
+        for name, nearest in unknown.items():
+            print(
+                f"python -m service: error: environment: {name} is no setting; unset it, or write {nearest}",
+                file=sys.stderr,
+            )
         return 2
     # Worker threads have a core each: NumPy's threads would only compete with them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -36,7 +36,7 @@ MIN_GZIP_BYTES = 64 * 2**10
 # Headers that pages of other origins may read.
 EXPOSED_HEADERS = (
     "Content-Disposition", "Retry-After", "Server-Timing", "X-Model-Digest", "X-Predicted-AMP-dB", "X-Predicted-NR-dB",
-    "X-Refine-Applied", "X-Request-Id", "X-Warnings",
+    "X-Refine-Applied", "X-Request-Id", "X-Verdict", "X-Warnings",
 )  # fmt: skip
 
 
@@ -50,6 +50,44 @@ def create_app(settings: Settings) -> Starlette:
     ValueError
         The device is missing, or a file of keys cannot be read.
     """
+    service = _service(settings)
+    engine, tracing = service.engine, service.tracing
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        engine.start()
+        yield
+        await engine.close()
+        shares = (service.calibrations, service.exports, service.hybrids, service.verifications)
+        await asyncio.gather(*(share.close() for share in shares))
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)  # sends the remaining spans
+
+    parts = (design, hybrid, calibrate, export, verify, models, open_inference)
+    routes = [address for part in parts for address in part.addresses]
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _pass_on})
+    app.router.redirect_slashes = False  # a redirect would follow the host of the request's header
+    app.state.service = service
+    add_workbench(app)
+    add_document(app, settings)
+    app.add_middleware(GZipMiddleware, minimum_size=MIN_GZIP_BYTES, compresslevel=1)
+    app.add_middleware(Front, service=service)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Encoding", "Content-Type", DEADLINE_HEADER, "X-Request-Id"],
+            expose_headers=EXPOSED_HEADERS,
+            max_age=86_400,
+        )
+    if tracing is not None:
+        tracing.surround(app)
+    return app
+
+
+def _service(settings: Settings) -> Service:
+    """Make the components of the application."""
     store = ModelStore(settings.store or DEFAULT_ROOT)
     if settings.store and isinstance(store.root, Path) and not store.root.is_dir():
         logger.warning("store: there is no folder %s; until there is, only bundled models are served", store.root)
@@ -73,56 +111,17 @@ def create_app(settings: Settings) -> Starlette:
 
         return reject
 
-    admission = Admission(
-        settings,
-        {
-            Gate.DESIGN: engine.reject_if_overloaded,
-            Gate.EXPORT: with_model("exports"),
-            Gate.HYBRID: with_model("hybrids"),
-            Gate.CALIBRATION: shares["calibrations"].reject_if_overloaded,
-            Gate.VERIFICATION: shares["verifications"].reject_if_overloaded,
-        },
+    rejections = {
+        Gate.DESIGN: engine.reject_if_overloaded,
+        Gate.EXPORT: with_model("exports"),
+        Gate.HYBRID: with_model("hybrids"),
+        Gate.CALIBRATION: shares["calibrations"].reject_if_overloaded,
+        Gate.VERIFICATION: shares["verifications"].reject_if_overloaded,
+    }
+    admission, metrics = Admission(settings, rejections), Metrics(engine, settings.commit)
+    return Service(
+        settings, store, engine, **shares, admission=admission, metrics=metrics, tracing=_tracing(settings)
     )
-
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        engine.start()
-        yield
-        await engine.close()
-        await asyncio.gather(*(share.close() for share in shares.values()))
-        if tracing is not None:
-            await asyncio.to_thread(tracing.close)  # sends the remaining spans
-
-    parts = (design, hybrid, calibrate, export, verify, models, open_inference)
-    routes = [address for part in parts for address in part.addresses]
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _pass_on})
-    app.router.redirect_slashes = False  # a redirect would follow the host of the request's header
-    tracing = _tracing(settings)
-    app.state.service = service = Service(
-        settings,
-        store,
-        engine,
-        **shares,
-        admission=admission,
-        metrics=Metrics(engine, settings.commit),
-        tracing=tracing,
-    )
-    add_workbench(app)
-    add_document(app, settings)
-    app.add_middleware(GZipMiddleware, minimum_size=MIN_GZIP_BYTES, compresslevel=1)
-    app.add_middleware(Front, service=service)
-    if settings.cors_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=settings.cors_origins,
-            allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Encoding", "Content-Type", DEADLINE_HEADER, "X-Request-Id"],
-            expose_headers=EXPOSED_HEADERS,
-            max_age=86_400,
-        )
-    if tracing is not None:
-        tracing.surround(app)
-    return app
 
 
 async def _pass_on(request: Request, error: Exception) -> Response:

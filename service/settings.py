@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,6 +23,11 @@ KeyDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 KEYS = ("api_keys", "management_keys")
 """Settings that hold digests of keys."""
+
+
+# What the command and the tests read, and what Kubernetes sets for services named prime-anc. PRIME_API_KEY, of clients,
+# is not among them: meant as PRIME_API_KEYS, it would leave the service open.
+_OF_OTHERS = re.compile(r"PRIME_(URL|CASES|ANC_.*)")
 
 
 class Settings(BaseSettings):
@@ -112,13 +119,24 @@ class Settings(BaseSettings):
         return min(self.threads or physical_cores(), len(processors()))
 
 
+def misspelt(variables: Iterable[str]) -> dict[str, str]:
+    """Return the variables with our prefix that are no setting, each with the nearest one."""
+    known = [f"PRIME_{name.upper()}" for name in Settings.model_fields]
+    unknown = [
+        name
+        for name in variables
+        if name.startswith("PRIME_") and name.upper() not in known and not _OF_OTHERS.fullmatch(name)
+    ]
+    return {name: get_close_matches(name.upper(), known, n=1, cutoff=0)[0] for name in sorted(unknown)}
+
+
 def processors() -> set[int]:
-    """Numbers of the logical processors that this process may run on."""
+    """Return the numbers of the logical processors that this process may run on."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
 def physical_cores() -> int:
-    """Physical cores that this process may use, within a container's CPU quota; at least 1.
+    """Count the physical cores that this process may use, within a container's CPU quota; at least 1.
 
     Hardware threads of one core share its vector units: transforms are slower with a design thread per hardware thread.
     """

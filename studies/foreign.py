@@ -116,7 +116,7 @@ def converged(paths: AcousticPaths, taps: torch.Tensor) -> Float64:
 
 
 def bands_db(paths: AcousticPaths, taps: NDArray[np.floating]) -> tuple[Float64, NDArray[np.bool_]]:
-    """Return the noise reduction in 31 bands, and whether the system is heard in them."""
+    """Return the noise reduction in 31 bands, and whether the system has power in them."""
     p, s = (item[0].numpy() for item in (paths.primary, paths.secondary))
     left = p - s * np.fft.rfft(taps.astype(float), DESIGN_N_FFT)
     before, after = ((PSD.numpy() * np.abs(item) ** 2) @ MEMBERSHIP for item in (p, left))
@@ -126,13 +126,13 @@ def bands_db(paths: AcousticPaths, taps: NDArray[np.floating]) -> tuple[Float64,
 
 def scored(paths: AcousticPaths, made: Design) -> Row:
     """Compare a design's prediction with its score."""
-    (found, is_heard), told = bands_db(paths, made.taps), made.prediction
-    is_unsaid = (told.band_reduction_db > -TOLD_DB) & ~np.isin(WIDE_BANDS, told.unknown_bands)
-    louder = (found < -LOUDER_DB) & is_heard & is_unsaid
+    (found, is_loud), predicted = bands_db(paths, made.taps), made.prediction
+    is_unsaid = (predicted.band_reduction_db > -TOLD_DB) & ~np.isin(WIDE_BANDS, predicted.unknown_bands)
+    louder = (found < -LOUDER_DB) & is_loud & is_unsaid
     return {
         "true_db": found[SCORED].mean(),
-        "predicted_db": told.mean_noise_reduction_db,
-        "interval_db": told.interval_db,
+        "predicted_db": predicted.mean_noise_reduction_db,
+        "interval_db": predicted.interval_db,
         "ceiling_cost_db": made.ceiling_cost_db or 0.0,
         "method": made.method,
         "louder_unsaid_db": -found[louder].min() if louder.any() else 0.0,

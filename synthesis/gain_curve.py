@@ -56,6 +56,6 @@ def ceiling_db(max_gain_db: float | GainCurve, n_fft: int) -> NDArray[np.float64
 
 
 def excess_db(taps: NDArray[np.floating], limit_db: NDArray[np.float64]) -> float:
-    """The most by which |W| exceeds a ceiling, on the ceiling's grid; negative where it stays below everywhere."""
+    """Find the most by which |W| exceeds a ceiling, on the ceiling's grid; negative where it stays below everywhere."""
     response = np.abs(np.fft.rfft(taps, 2 * (len(limit_db) - 1)))
     return float((20 * np.log10(np.maximum(response, 1e-30)) - limit_db).max())

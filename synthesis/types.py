@@ -363,7 +363,7 @@ class Backend(Protocol):
     # Whether it finds out by itself whether a single condition's paths resemble the support's, what the ends of their
     # responses show, and whether a band is silent.
     judges_paths: bool
-    # Whether `draft` predicts WMMSE too if asked.
+    # Whether `draft` can predict WMMSE too.
     predicts_wmmse: bool
 
     def __init__(self, parameters: ModelParameters) -> None: ...

@@ -148,7 +148,7 @@ class Configuration(BaseModel):
         return self.protocol == "by-person" and self.calibration == "paper"
 
     def training(self, generator: GeneratorKind, **changes: Any) -> TrainingConfig:
-        """Training of a generator in this experiment; `changes` as for `load_config`."""
+        """Return the training of a generator in this experiment; `changes` as for `load_config`."""
         config = {
             "window": self.window,
             "regularisation": self.regularisation,

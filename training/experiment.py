@@ -59,7 +59,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """METHOD/LISTENER or METHOD/splitNN-seedN, the path of its rows."""
+        """Return METHOD/LISTENER or METHOD/splitNN-seedN, the path of its rows."""
         if self.listener is not None:
             return f"{self.method}/{self.listener}"
         return f"{self.method}/split{self.split:02d}" + ("" if self.seed is None else f"-seed{self.seed}")

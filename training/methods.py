@@ -293,11 +293,11 @@ def objective(config: TrainingConfig, measurements: Measurements, device: torch.
     return FrequencyDomainObjective(config.objective, measurements.reference_psd.float().to(device))
 
 
-def progress_line(name: str, every: int = 250) -> ReportUpdate:
-    """Print a line every `every` updates and at the last."""
+def progress_line(name: str) -> ReportUpdate:
+    """Print a line every 250 updates and at the last."""
 
     def show(update: int, n_updates: int, loss: float) -> None:
-        if update % every == 0 or update == n_updates:
+        if update % 250 == 0 or update == n_updates:
             print(f"{name}: {update}/{n_updates} updates, loss {loss:.2f}", flush=True)
 
     return show

@@ -217,7 +217,7 @@ class Section:
         return str(self.rows.dataset.iloc[0])
 
     def title(self, what: str) -> str:
-        """Title with data set, conditions and calibration; it states if the data are simulated."""
+        """Return a title with data set, conditions and calibration; it states if the data are simulated."""
         names = ["SIMULATED data"] if self.rows.simulated.any() else []
         names += [self.dataset] if self.dataset != "simulated" else []
         unusual = sorted(set(self.rows.regularisation.dropna()) - {REGULARISATION})
@@ -255,7 +255,7 @@ def sections(rows: pd.DataFrame) -> Iterator[Section]:
 
 
 def in_order(designs: Iterable[DesignRow]) -> list[DesignRow]:
-    """Designs in the order of METHODS, then by profile and updates; other methods follow by name."""
+    """Sort designs in the order of METHODS, then by profile and updates; other methods follow by name."""
     known = list(METHODS)
     return sorted(
         designs,
@@ -270,7 +270,7 @@ def on_true_paths(design: DesignRow, group: pd.DataFrame) -> bool:
 
 
 def section_tables(section: Section) -> list[str]:
-    """All tables of a section, in order."""
+    """Return all tables of a section, in order."""
     found = [
         *(paper_table(section, *table) for table in PAPER_TABLES),
         starts(section),

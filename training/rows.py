@@ -67,7 +67,7 @@ class DesignRow(NamedTuple):
 
     @property
     def name(self) -> str:
-        """`prime-log + GN(2)`; a profile other than the method's group is named: `prime-log + GN(2, paper)`."""
+        """Return `prime-log + GN(2)`; a profile other than the method's group is named: `prime-log + GN(2, paper)`."""
         if not self.k:
             return self.method
         other = "" if self.profile == default_profile(self.method) else f", {self.profile}"

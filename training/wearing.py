@@ -27,7 +27,7 @@ def wearing_of(folder: Path | None, dataset: PathDataset, listeners: Sequence[st
     dataset
         Persons with the fit of their earphones.
     listeners
-        Those who may be used.
+        Listeners that may be used.
 
     Returns
     -------

@@ -85,12 +85,12 @@ class Overload(Outcome):
 
     def judge(self) -> None:
         """Record times that are too long as mistakes."""
-        who = judged_by()
-        unloaded_ms = self.unloaded[who]["p99"]
+        kind = judged_by()
+        unloaded_ms = self.unloaded[kind]["p99"]
         for what, found_ms, allowed_ms in (
-            ("accepted", self.accepted[who]["p99"], DEADLINE_OVER_P99 * unloaded_ms),
-            ("shed", self.shed[who]["p99"], SHED_WITHIN_MS),
-            ("recovered", self.recovered[who]["p99"], RECOVERED_OVER_UNLOADED * unloaded_ms),
+            ("accepted", self.accepted[kind]["p99"], DEADLINE_OVER_P99 * unloaded_ms),
+            ("shed", self.shed[kind]["p99"], SHED_WITHIN_MS),
+            ("recovered", self.recovered[kind]["p99"], RECOVERED_OVER_UNLOADED * unloaded_ms),
         ):
             if found_ms > allowed_ms:
                 self.mistakes[f"{what}: p99 is {found_ms:.1f} ms, at most {allowed_ms:.1f} ms is allowed"] += 1

@@ -44,7 +44,6 @@ from model_store.store import ModelStore
 from prime_anc_client import wire
 from synthesis.methods import STARTS
 
-ODD_ACCEPT = "application/openmetrics-text;version=zz"
 SAMPLE_EVERY, MIN_SAMPLES = 10_000, 20
 MAX_DRIFT = 0.01
 TRIES, PAUSE_S = 20, 0.5

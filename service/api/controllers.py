@@ -13,7 +13,7 @@ from pydantic import Field, PlainValidator
 
 from hardware.fixed_point import parse_format, quantise_sections
 from hardware.realise import realised_sections
-from service.api.reading import validated
+from service.api.reading import validate_object
 from service.api.strict import Number, StrictModel, shown
 from service.api.validation import naming
 from service.errors import HttpProblem
@@ -121,7 +121,7 @@ def _running(value: object) -> RunningController | None:
     if isinstance(value, dict):
         value = {name: item for name, item in value.items() if name not in DERIVED}
     with naming("controller"):
-        found = validated(RunningController, value)
+        found = validate_object(RunningController, value)
         _ = found.controller
     return found
 
@@ -139,7 +139,7 @@ def _wishes(value: object) -> ControllerWishes:
         detail = "controller: say what a new one has to be; around an existing one /refine designs a filter"
         raise HttpProblem("invalid-field", detail, "controller")
     with naming("controller"):
-        found = validated(ControllerWishes, value)
+        found = validate_object(ControllerWishes, value)
         try:
             parse_format(found.number_format)
         except InvalidOption as error:

@@ -206,7 +206,7 @@ class Front:
                     (b"x-content-type-options", b"nosniff"),
                     (b"x-request-id", request_id.encode()),
                 ]
-            # Of a closed connection uvicorn tells only the newest request; others get a RuntimeError when they send.
+            # uvicorn reports a closed connection only to the newest request; others get a RuntimeError when they send.
             try:
                 await send(message)
             except RuntimeError as error:

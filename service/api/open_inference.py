@@ -41,12 +41,12 @@ from service.api.problem import DesignRequest, design_request
 from service.api.reading import (
     Addresses,
     Document,
-    as_document,
+    body_fields,
     media_type_of,
     parse_json,
     query_options,
     receive_body,
-    validated,
+    validate_object,
 )
 from service.api.request_types import DesignItem
 from service.api.strict import Absent, StrictModel
@@ -128,7 +128,7 @@ async def _read(request: Request, kind: type[BaseModel]) -> Document:
     """Read the body, whose options are in it alone."""
     media_type_of(request.headers, (JSON,))
     query_options(request.scope["query_string"], None)
-    return as_document(parse_json(await receive_body(request)), kind)
+    return body_fields(parse_json(await receive_body(request)), kind)
 
 
 @addresses.get("/v2")
@@ -267,7 +267,7 @@ def read_inference(request: InferenceRequest, model: str) -> DesignRequest:
         ]
     else:
         document |= conditions[0]
-    return design_request(validated(DesignItem, document))
+    return design_request(validate_object(DesignItem, document))
 
 
 def _n_conditions(inputs: Sequence[InferenceInput]) -> int:

@@ -1,4 +1,4 @@
-"""GET /openapi.json and /docs: the OpenAPI document and its page, made when they are first asked for."""
+"""GET /openapi.json and /docs: the OpenAPI document and its page, made when they are first requested."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Address(Route):
             if kind is None:
                 return await handler(request, **request.path_params)
             document = await read(request, kind)
-            return await handler(request, checked(kind, document), **request.path_params)
+            return await handler(request, validate(kind, document), **request.path_params)
 
         super().__init__(path, answer, methods=[method], name=handler.__name__)
         self.handler, self.kind, self.read = handler, kind, read
@@ -124,7 +124,7 @@ async def read_document(request: Request, kind: type[BaseModel]) -> Document:
     content = await receive_body(request)
     if "content-encoding" in request.headers:
         content = expanded(content, media_type)
-    document = as_document(parse_json(content) if media_type == JSON else parse_tensors(content), kind)
+    document = body_fields(parse_json(content) if media_type == JSON else parse_tensors(content), kind)
     items = document.get("items")
     for item in items if isinstance(items, list) else [document]:
         if isinstance(item, dict):
@@ -146,7 +146,7 @@ async def _put_published(request: Request, item: Document) -> None:
         item["controller"] = {"sos": rows} | others
 
 
-def present(document: object, kind: type[BaseModel] | None = None) -> dict[str, Any]:
+def fields_of(document: object, kind: type[BaseModel] | None = None) -> dict[str, Any]:
     """Return the fields of an object that are not null.
 
     Parameters
@@ -170,22 +170,26 @@ def present(document: object, kind: type[BaseModel] | None = None) -> dict[str, 
     return {name: value for name, value in document.items() if value is not None and name not in ignored}
 
 
-def validated(kind: type[Model], document: object) -> Model:
-    """Validate an object, whose members may be null; raise the first of pydantic's errors as an HttpProblem."""
-    return checked(kind, present(document))
+def validate_object(kind: type[Model], document: object) -> Model:
+    """Validate an object, whose members may be null; raise an HttpProblem as `validate` does."""
+    return validate(kind, fields_of(document))
 
 
-def checked(kind: type[Model], document: Document) -> Model:
-    """Validate the fields of an object; raise the first of pydantic's errors as an HttpProblem."""
+def validate(kind: type[Model], document: Document) -> Model:
+    """Validate the fields of an object; raise one of pydantic's errors as an HttpProblem, an unknown field first.
+
+    A misspelt field is missing too.
+    """
     try:
         return kind.model_validate(document)
     except ValidationError as error:
-        raise as_problem(error.errors(include_url=False)[0], kind) from None
+        first = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
+        raise as_problem(first, kind) from None
 
 
-def as_document(document: object, kind: type[BaseModel]) -> Document:
+def body_fields(document: object, kind: type[BaseModel]) -> Document:
     """Return a body without unused fields of answers; HttpProblem if it is not an object."""
-    fields = present(document, kind)
+    fields = fields_of(document, kind)
     if not fields:
         raise HttpProblem("missing-field", "the body is empty; send the fields of the request")
     return fields

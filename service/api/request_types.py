@@ -35,7 +35,7 @@ from service.api.paths import (
     check_some_taps,
     floats,
 )
-from service.api.reading import present, validated
+from service.api.reading import fields_of, validate_object
 from service.api.strict import Absent, Number, StrictModel, shown
 from service.api.validation import as_problem, naming
 from service.errors import HttpProblem
@@ -167,7 +167,7 @@ def _conditions(value: object, kind: type[ConditionBody] = ConditionBody) -> lis
     read = []
     for n, item in enumerate(value):
         with naming(f"conditions.{n}", item.get("label") if isinstance(item, dict) else None):
-            read.append(validated(kind, item))
+            read.append(validate_object(kind, item))
     return read
 
 
@@ -279,7 +279,7 @@ class HybridBody(DesignItem):
 def _item(value: object, handler: Any) -> Any:
     """Validate a request; a problem replaces it in the answer."""
     try:
-        return handler(present(value, DesignItem))
+        return handler(fields_of(value, DesignItem))
     except ValidationError as error:
         return as_problem(error.errors(include_url=False)[0], DesignItem)
     except HttpProblem as problem:
@@ -327,8 +327,12 @@ class DesignBody(OneOrItems, DesignItem):
     items: _items(DesignItem) = None  # type: ignore[valid-type]
 
 
+# Other members of `coefficients` in the answer of `/export`, which requests ignore.
+_OF_REALISATION = {"form", "denominator", "number_format", "words", "shift", "n_saturated", "scaling"}
+
+
 class ExportedFilter(StrictModel):
-    """Sections or taps as a chip runs them, members of `coefficients` of `/export`."""
+    """Sections or taps as a chip runs them, `coefficients` of `/export`."""
 
     sos: Absent[sections_field(MAX_SECTIONS)] = None  # type: ignore[valid-type]
     """Rows b0, b1, b2, 1, a1, a2."""
@@ -357,7 +361,8 @@ def _filter(value: object) -> Float32 | Complex64:
         raise HttpProblem("missing-field", "fir: null is not a filter; send 2048 taps", "fir")
     if isinstance(value, dict):
         with naming("fir"):
-            return validated(ExportedFilter, value).response
+            used = {name: item for name, item in value.items() if name not in _OF_REALISATION}
+            return validate_object(ExportedFilter, used).response
     taps = floats(value, "fir")
     if len(taps) != N_TAPS:
         raise HttpProblem("invalid-field", f"fir: {len(taps)} taps; send {N_TAPS}", "fir")
@@ -368,7 +373,7 @@ class FilterField(CommonBody):
     """An existing filter."""
 
     fir: Annotated[Any, PlainValidator(_filter, json_schema_input_type=list[Number] | ExportedFilter)]
-    """2048 taps, in `sign`, or what `/export` answered."""
+    """2048 taps, in `sign`, or the `coefficients` of `/export`."""
 
 
 class EvaluateBody(FilterField, PathsBody, FilterOptions):

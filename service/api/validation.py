@@ -42,6 +42,7 @@ def as_problem(error: ErrorDetails | Mapping[str, Any], kind: type[BaseModel] | 
     if message.startswith(f"{field}: "):  # of a SynthesisError, which names its field and the remedy
         return HttpProblem(code, message, field)
     # Lower only the first letter: the rest may quote a value.
-    return HttpProblem(
-        code, f"{field}: {shown(error['input'])} is invalid: {message[:1].lower()}{message[1:]}", field
-    )
+    message = f"{message[:1].lower()}{message[1:]}"
+    if error["type"] not in ("too_long", "too_short"):  # those count the input's items
+        message = f"{shown(error['input'])} is invalid: {message}"
+    return HttpProblem(code, f"{field}: {message}", field)

@@ -35,15 +35,14 @@ from synthesis.posing import with_latency
 from synthesis.profiles import FAST
 from synthesis.types import Complex64, DesignOptions, Float32, Problem
 
-# Findings that a trim cannot correct: measure again.
 # Findings that leave nothing to say about a controller.
 UNJUDGED = {"unrelated", "clipping", "howling"}
+# Findings that a trim cannot correct: measure again.
 BEYOND_A_TRIM = {"howling", "not_running", "leak", "refit", "unrelated", "clipping", "implausible_reduction"}
 
 N_UPDATES = 3
 # Least advantage of a filter designed for the changed path over the one shifted to it.
 REDESIGN_MARGIN_DB = 0.3
-
 
 addresses = Addresses()
 
@@ -73,42 +72,25 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
         )
 
     found, beside = await visit.service.verifications.run(run, visit.due, partial(disconnected, request))
-    # The most that can be reduced is that on the error-free paths as they are now.
-    certain = replace(
-        known,
-        secondary=path_now(known.secondary, found),
-        feedback=None if known.feedback is None else path_now(known.feedback, found),
-        uncertainty=np.zeros((2, len(WIDE_BANDS)), np.float32),
-    )
-    both = [used, replace(used, conditions=(certain,))]
-    if beside is not None:  # which keeps the loop as it was designed, with the loudspeaker as it is
-        now = _beside_speaker(used, found)
-        is_as_sent = certain.secondary is known.secondary
-        both[1] = replace(both[1], controller=used.controller if is_as_sent else now.controller)
-        used = now
+    both = [used, _error_free(used, found)]
     answer, bound = await evaluated(request, body.model, both, [taps, taps], is_continued=True)
-    expected = answer.prediction
-    bands, mean = expected.noise_reduction_db, expected.mean_noise_reduction_db
-    foreign = None
+    expected, possible_db = answer.prediction, bound.prediction.mean_noise_reduction_db
+    bands, mean, foreign = expected.noise_reduction_db, expected.mean_noise_reduction_db, None
     if body.prediction is not None:
         bands, mean = np.array(body.prediction["bands"]), body.prediction["mean"]
         is_exported = np.iscomplexobj(taps)
         foreign = foreign_prediction(expected, bands, body.prediction["max_gain_db"], is_exported=is_exported)
-    possible_db, is_trimmed = bound.prediction.mean_noise_reduction_db, not np.iscomplexobj(taps)
-    diagnosis = diagnose(found, mean, possible_db, is_trimmed=is_trimmed)
+    diagnosis = diagnose(found, mean, possible_db, is_trimmed=not np.iscomplexobj(taps))
     if foreign is not None:
         diagnosis = [foreign, *(item for item in diagnosis if item.code != "as_predicted")]
-    if beside is not None and not UNJUDGED & {item.code for item in diagnosis}:
-        off = diagnose_controller(beside)
-        plain = ("as_predicted", "implausible_reduction") if off and beside.is_told else ()
-        diagnosis = [*off, *(item for item in diagnosis if item.code not in plain)]
+    diagnosis = _with_controller(diagnosis, beside)
     trim = None
     if not BEYOND_A_TRIM & {item.code for item in diagnosis}:
-        profile = resolved_profile(FAST.name, (body.primary, body.secondary))
-        trim = await _trim(request, body.model, DesignOptions("prime", N_UPDATES, profile), used, taps, found)
+        options = DesignOptions("prime", N_UPDATES, resolved_profile(FAST.name, (body.primary, body.secondary)))
+        trim = await _trim(request, body.model, options, _beside_speaker(used, found), taps, found)
         if trim["fir"] is not None:
             trim["fir"] = direction * trim["fir"]
-        if beside is not None and given.controller is not None and beside.is_told and abs(beside.gain) >= OFF_GAIN:
+        if beside is not None and given.controller is not None and beside.is_known and abs(beside.gain) >= OFF_GAIN:
             trim["controller"] = controller_document(
                 scaled(given.controller, 1 / beside.loop_gain), body.controller.number_format, body.sign
             )
@@ -122,6 +104,27 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
     }
     content, times = with_times(document, {}, visit)
     return visit.response(content, times)
+
+
+def _error_free(used: Problem, found: Verification) -> Problem:
+    """Return the problem with the paths as they are now, without errors: the most that can be reduced."""
+    (known,) = used.conditions
+    secondary = path_now(known.secondary, found)
+    feedback = None if known.feedback is None else path_now(known.feedback, found)
+    certain = np.zeros((2, len(WIDE_BANDS)), np.float32)
+    # The loop stays as it was designed, with the loudspeaker as it is.
+    looped = used if secondary is known.secondary else _beside_speaker(used, found)
+    paths = replace(known, secondary=secondary, feedback=feedback, uncertainty=certain)
+    return replace(looped, conditions=(paths,))
+
+
+def _with_controller(diagnosis: list[Deviation], beside: Beside | None) -> list[Deviation]:
+    """Put the deviations of a controller before those of the filter."""
+    if beside is None or UNJUDGED & {item.code for item in diagnosis}:
+        return diagnosis
+    off = diagnose_controller(beside)
+    plain = ("as_predicted", "implausible_reduction") if off and beside.is_known else ()
+    return [*off, *(item for item in diagnosis if item.code not in plain)]
 
 
 def _beside_speaker(used: Problem, found: Verification) -> Problem:

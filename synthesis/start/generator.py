@@ -90,7 +90,7 @@ class ResidualBlock(nn.Module):
         self.second_norm = nn.GroupNorm(config.n_groups, width)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[batch, n_channels, n_points] -> same."""
+        """Transform features, [batch, n_channels, n_points], to the same shape."""
         inner = nn.functional.silu(self.first_norm(self.first(hidden)))
         return nn.functional.silu(hidden + self.second_norm(self.second(inner)))
 

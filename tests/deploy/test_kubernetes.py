@@ -77,5 +77,5 @@ def test_management_port_needs_key_for_changes(manifests: dict[str, Manifest]) -
 
 
 def test_only_overlay_asks_for_gpu(manifests: dict[str, Manifest]) -> None:
-    asked = container_of(manifests)["resources"]["limits"].get("nvidia.com/gpu")
-    assert asked == ("1" if manifests["variant"] == "gpu" else None)
+    requested = container_of(manifests)["resources"]["limits"].get("nvidia.com/gpu")
+    assert requested == ("1" if manifests["variant"] == "gpu" else None)

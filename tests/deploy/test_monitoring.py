@@ -61,5 +61,23 @@ def promtool(*arguments: str | Path) -> str:
     return done.stdout
 
 
-def test_prometheus_accepts_files() -> None:
+def test_prometheus_accepts_files(tmp_path: Path) -> None:
     assert "rules found" in promtool("check", "config", PROMETHEUS / "prometheus.yml")
+    # Distributions build Prometheus without discovery in Kubernetes.
+    config = (PROMETHEUS / "kubernetes.yml").read_text()
+    shutil.copy(PROMETHEUS / "alerts.yml", tmp_path)
+    found = re.sub(r"kubernetes_sd_configs:\n +- role: pod", "static_configs: [targets: [pod]]", config)
+    (tmp_path / "kubernetes.yml").write_text(found)
+    assert "rules found" in promtool("check", "config", tmp_path / "kubernetes.yml")
+
+
+def test_pods_are_scraped_under_the_job_of_the_alerts() -> None:
+    """Otherwise PrimeDown could not fire."""
+    (job,) = yaml.safe_load((PROMETHEUS / "kubernetes.yml").read_text())["scrape_configs"]
+    deployment = next(yaml.safe_load_all((ROOT / "deploy/kubernetes/base/prime-anc.yaml").read_text()))
+    template = deployment["spec"]["template"]
+    label = template["metadata"]["labels"]["app.kubernetes.io/name"]
+    ports = {item["name"] for item in template["spec"]["containers"][0]["ports"]}
+    name, port = job["relabel_configs"][0]["regex"].split(";")
+    assert (name, port in ports) == (label, True)
+    assert set(re.findall(r'job="([^"]*)"', " ".join(alert_expressions()))) == {job["job_name"]}

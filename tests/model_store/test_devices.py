@@ -57,6 +57,16 @@ def test_five_listeners_have_a_prior(devices: Devices) -> None:
     assert all(map(np.array_equal, *(item.values() for item in weights)))
 
 
+def test_version_of_an_alias_is_kept(devices: Devices) -> None:
+    """A service that runs with the alias could not start again without it."""
+    devices.add("mine", ears()[:4])
+    devices.store.set_alias("live", "mine@1")
+    for _ in range(3):
+        devices.publish("mine")
+    assert [item.version for item in devices.store.versions("mine")] == [1, 3, 4]
+    assert devices.store.load("live").manifest.device == "mine"
+
+
 def test_removed_listener_leaves_nothing(devices: Devices, tmp_path: Path) -> None:
     devices.add("mine", ears())
     devices.remove("mine", "023")

@@ -98,6 +98,11 @@ def test_stale_partial_files_are_swept(tmp_path: Path) -> None:
     assert not partial.exists()
 
 
+def test_missing_driver_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^store: .*; use .* prime-anc\[s3\]"):
+        storage_at("nonsense://bucket/models")
+
+
 def test_unreachable_storage_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = storage_at(f"memory://{tmp_path.name}/root")
 

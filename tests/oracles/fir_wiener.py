@@ -34,11 +34,9 @@ def system(
     return column, np.fft.irfft(weight * np.conj(secondary) * primary)[:n_taps]
 
 
-def fir(
-    primary: np.ndarray, secondary: np.ndarray, weight: np.ndarray, penalty: np.ndarray, n_taps: int = 2048
-) -> np.ndarray:
-    """Solve for the best n_taps taps, before the ceiling."""
-    return solve_toeplitz(*system(primary, secondary, weight, penalty, n_taps))
+def fir(primary: np.ndarray, secondary: np.ndarray, weight: np.ndarray, penalty: np.ndarray) -> np.ndarray:
+    """Solve for the best 2048 taps, before the ceiling."""
+    return solve_toeplitz(*system(primary, secondary, weight, penalty, 2048))
 
 
 def below_ceiling(taps: np.ndarray, ceiling: np.ndarray) -> np.ndarray:

@@ -135,6 +135,9 @@ def test_design_is_evaluated_and_exported_in_sign(client: Client, ear: Paths, si
     assert np.abs(realised.coefficients["taps"] - design.taps).max() <= 2**-27
     assert abs(realised.loss_db) < 0.01
     assert realised.prediction.max_gain_db == pytest.approx(design.prediction.max_gain_db, abs=0.05)
+    sections = client.export(design, {"n_sections": 4}, *paths, coherence=ear.coherence)
+    of_sections = client.evaluate(sections, *paths, coherence=ear.coherence)
+    assert of_sections.prediction.mean_noise_reduction_db == pytest.approx(sections.noise_reduction_db, abs=1e-3)
     feedback = 10 * np.ones(1, np.float32)
     howling = (
         client.evaluate(design, *paths, feedback=feedback),

@@ -7,13 +7,13 @@ import pytest
 import safetensors.numpy
 
 from prime_anc_client import wire
-from service.api.reading import parse_tensors, validated
+from service.api.reading import parse_tensors, validate_object
 from service.api.request_types import DesignBody
 from synthesis.conventions import N_BINS
 
 
 def read(body: bytes) -> DesignBody:
-    return validated(DesignBody, parse_tensors(body))
+    return validate_object(DesignBody, parse_tensors(body))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128, np.int16, ">f4"])

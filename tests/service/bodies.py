@@ -7,7 +7,7 @@ import httpx
 import numpy as np
 
 from prime_anc_client import wire
-from service.api.reading import as_document, parse_json, validated
+from service.api.reading import body_fields, parse_json, validate_object
 from service.api.request_types import CommonBody
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.types import Paths
@@ -18,7 +18,7 @@ Body = TypeVar("Body", bound=CommonBody)
 
 def read_json(kind: type[Body], body: bytes | bytearray) -> Body:
     """Parse and validate a body as the service does, or raise HttpProblem."""
-    return validated(kind, as_document(parse_json(body), kind))
+    return validate_object(kind, body_fields(parse_json(body), kind))
 
 
 def packed(value: Any) -> Any:

@@ -30,7 +30,7 @@ def recordings(
     return takes
 
 
-def encoded(takes: Sequence[ProbeTake], sample_rate: int = 48_000) -> bytes:
+def encoded(takes: Sequence[ProbeTake]) -> bytes:
     """A body of a calibration as safetensors."""
     sent = [{"gain": take.gain, "x": take.x, "e": take.e} for take in takes]
-    return wire.encode_request({"sample_rate": sample_rate, "takes": sent})
+    return wire.encode_request({"sample_rate": 48_000, "takes": sent})

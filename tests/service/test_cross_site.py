@@ -10,6 +10,14 @@ LOOPBACK = {"type": "http", "server": ("127.0.0.1", 8000)}
 ALLOWED = ("anc.example.org",)
 
 
+def refusal(headers: dict[str, str], scope: dict = LOOPBACK, allowed: tuple[str, ...] = ALLOWED) -> str | None:
+    try:
+        refuse_foreign(scope, Headers({"Host": "127.0.0.1:8000"} | headers), allowed)
+    except HttpProblem as refused:
+        return refused.code
+    return None
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -22,9 +30,7 @@ ALLOWED = ("anc.example.org",)
     ],
 )
 def test_foreign_request_is_refused(headers: dict[str, str]) -> None:
-    with pytest.raises(HttpProblem) as refused:
-        refuse_foreign(LOOPBACK, Headers({"Host": "127.0.0.1:8000"} | headers), ALLOWED)
-    assert refused.value.code == "cross-site"
+    assert refusal(headers) == "cross-site"
 
 
 @pytest.mark.parametrize(
@@ -40,12 +46,12 @@ def test_foreign_request_is_refused(headers: dict[str, str]) -> None:
     ],
 )
 def test_page_and_programs_are_served(headers: dict[str, str]) -> None:
-    refuse_foreign(LOOPBACK, Headers({"Host": "127.0.0.1:8000"} | headers), ALLOWED)
+    assert refusal(headers) is None
 
 
 @pytest.mark.parametrize("server", [("10.0.0.5", 8000), ("/run/anc.sock", None), None])
 def test_host_is_free_beyond_loopback(server: tuple[str, int | None] | None) -> None:
     scope = {"type": "http", "server": server}
-    refuse_foreign(scope, Headers({"host": "anc.example.org"}), ())
-    with pytest.raises(HttpProblem):
-        refuse_foreign(scope, Headers({"host": "anc.example.org", "origin": "https://other.example.org"}), ())
+    assert refusal({"Host": "anc.example.org"}, scope, ()) is None
+    foreign = {"Host": "anc.example.org", "Origin": "https://other.example.org"}
+    assert refusal(foreign, scope, ()) == "cross-site"

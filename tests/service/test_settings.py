@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from service.__main__ import main
-from service.settings import Settings, physical_cores
+from service.settings import Settings, misspelt, physical_cores
 
 DIGEST = "ab" * 32
 
@@ -84,6 +84,27 @@ def test_wrong_setting_is_refused_with_line(
     assert status == 2
     assert said in error
     assert "secret" not in error
+
+
+@pytest.mark.parametrize(
+    ("variable", "nearest"),
+    [("PRIME_DEADLINE", "PRIME_DEADLINE_MS"), ("PRIME_API_KEY", "PRIME_API_KEYS"), ("PRIME_PROT", "PRIME_PORT")],
+)
+def test_misspelt_variable_is_refused(
+    variable: str, nearest: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setenv(variable, "secret")
+    assert main([]) == 2
+    error = capsys.readouterr().err
+    assert f"{variable} is no setting" in error
+    assert nearest + "\n" in error
+    assert "secret" not in error
+
+
+def test_variables_of_others_are_ignored() -> None:
+    # Kubernetes sets the first for a service named prime-anc.
+    assert misspelt(["PRIME_ANC_PORT_80_TCP", "PRIME_URL", "PRIME_CASES", "PRIME_PORT", "DRI_PRIME"]) == {}
 
 
 def test_unusable_setting_ends_program_with_line() -> None:

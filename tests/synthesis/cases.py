@@ -153,10 +153,10 @@ def hopeless(name: str, case: Case) -> AcousticPaths:
     return AcousticPaths(louder[0] * primary, louder[1] * secondary)
 
 
-def hopeless_paths(names: tuple[str, ...] = HOPELESS) -> AcousticPaths:
+def hopeless_paths() -> AcousticPaths:
     """One case of the design grid in each of these kinds, one after the other."""
     case = random_case(n_cases=1, n_fft=DESIGN_N_FFT, seed=11)
-    each_kind = [hopeless(name, case) for name in names]
+    each_kind = [hopeless(name, case) for name in HOPELESS]
     return AcousticPaths(
         torch.cat([item.primary for item in each_kind]), torch.cat([item.secondary for item in each_kind])
     )

@@ -22,9 +22,9 @@ class Dense:
         return (self.matrix @ vector[..., None])[..., 0]
 
 
-def definite(n: int, n_cases: int, condition: float) -> Tensor:
+def definite(n: int, condition: float) -> Tensor:
     """Random symmetric matrices with eigenvalues from 1 to `condition`, evenly in their logarithm."""
-    q = torch.linalg.qr(torch.randn(n_cases, n, n, dtype=torch.float64))[0]
+    q = torch.linalg.qr(torch.randn(1, n, n, dtype=torch.float64))[0]
     return (q * torch.logspace(0, np.log10(condition), n, dtype=torch.float64)) @ q.mT
 
 
@@ -52,7 +52,7 @@ def test_each_iterate_is_scipys(preconditioned: bool) -> None:
 
 def test_item_that_has_converged_keeps_value() -> None:
     # Item 0 is solved by one iteration (identity); item 1 needs many.
-    matrix = torch.stack([torch.eye(32, dtype=torch.float64), definite(32, 1, 1e3)[0]])
+    matrix = torch.stack([torch.eye(32, dtype=torch.float64), definite(32, 1e3)[0]])
     rhs = torch.randn(2, 32, dtype=torch.float64)
     found = conjugate_gradients(Dense(matrix), rhs, n_iterations=16)
     assert torch.equal(found.value[0], rhs[0])
@@ -74,7 +74,7 @@ def late_failure(n: int = 24) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("which", ["operator", "preconditioner"])
 def test_indefinite_matrix_stops_item(which: str) -> None:
     indefinite, hidden = late_failure()
-    good, unit = definite(24, 1, 50.0), torch.eye(24, dtype=torch.float64)[None]
+    good, unit = definite(24, 50.0), torch.eye(24, dtype=torch.float64)[None]
     rhs = torch.cat((hidden, torch.randn(1, 24, dtype=torch.float64)))
     suspect, sound = Dense(torch.cat((indefinite, good))), Dense(unit)
     operator, preconditioner = (suspect, sound) if which == "operator" else (sound, suspect)

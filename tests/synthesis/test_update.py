@@ -49,8 +49,8 @@ def problems(case: Case, profile: RefinementProfile, max_gain_db: float | None =
     for p, s in zip(case.primary, case.secondary, strict=True):
         ceiling = None
         if profile.ceiling_weight > 0:
-            asked = np.inf if max_gain_db is None else 10 ** (max_gain_db / 20)
-            ceiling = np.minimum(oracle.drive_ceiling(p, s), asked)
+            requested = np.inf if max_gain_db is None else 10 ** (max_gain_db / 20)
+            ceiling = np.minimum(oracle.drive_ceiling(p, s), requested)
         yield oracle.Problem(
             p, s, case.reference_psd, *RISK[profile.name], ceiling, profile.ceiling_weight, profile.damping
         )
@@ -259,11 +259,11 @@ def test_ceiling_penalty_equals_twin(measured_case: Case) -> None:
         return 20 * torch.log10(torch.fft.rfft(refined, n=paths.n_fft).abs().amax(-1))
 
     free, limited = largest_gain_db(None), largest_gain_db(12.0)
-    asked = free > 13
-    assert asked.sum().item() >= 3  # the ceiling has something to do
+    is_limited = free > 13
+    assert is_limited.sum().item() >= 3  # the ceiling has something to do
     # A penalty, not a clamp: it may be overshot (measured: 2 dB in the median), but by less than without it.
-    assert (limited < free)[asked].all()
-    assert limited[asked].median().item() < 14.5
+    assert (limited < free)[is_limited].all()
+    assert limited[is_limited].median().item() < 14.5
     per_item = torch.full((6, 1), 12.0, dtype=torch.float64)
     torch.testing.assert_close(
         refine(paths, taps, psd, n_updates=1, max_gain_db=per_item).taps,

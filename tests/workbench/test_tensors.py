@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.api.reading import parse_tensors, validated
+from service.api.reading import parse_tensors, validate_object
 from service.api.request_types import DesignBody
 
 MODULE = Path(__file__).parents[2] / "workbench" / "tensors.js"
@@ -27,7 +27,7 @@ def test_page_encodes_requests(tmp_path: Path) -> None:
     script = tmp_path / "script.mjs"
     script.write_text(SCRIPT % "./tensors.mjs")
     done = subprocess.run([node, str(script)], capture_output=True, check=True)
-    found = validated(DesignBody, parse_tensors(done.stdout))
+    found = validate_object(DesignBody, parse_tensors(done.stdout))
     assert (found.k, [condition.label for condition in found.conditions]) == (2, ["é", ""])
     assert [condition.weight for condition in found.conditions] == [1, 3]
     np.testing.assert_array_equal(found.conditions[1].primary, np.float32([0, 2]))

@@ -73,7 +73,7 @@ class NoiseSet:
         )
 
 
-def read_noise(folder: str | Path, seed: int = 0) -> NoiseSet:
+def read_noise(folder: str | Path) -> NoiseSet:
     """Read eight recordings and append white and pink noise.
 
     Parameters
@@ -82,8 +82,6 @@ def read_noise(folder: str | Path, seed: int = 0) -> NoiseSet:
         Holds ``*.wav``, or DEMAND's ``ENVIRONMENT/ch01.wav``, or WAV files one folder down. Of more than eight, eight
         evenly spread over the ascending names are taken: DEMAND's names begin with the kind of place, so that an even
         spread takes every kind.
-    seed
-        Seed of white and pink noise.
 
     Returns
     -------
@@ -104,7 +102,7 @@ def read_noise(folder: str | Path, seed: int = 0) -> NoiseSet:
         content = read_bytes(file)
         recordings.append(_first_channel(file))
         contents.append((name, content))
-    return _noise_set(tuple(files), recordings, seed, fingerprint([*contents, ("seed", str(seed).encode())]))
+    return _noise_set(tuple(files), recordings, 0, fingerprint([*contents, ("seed", b"0")]))
 
 
 def simulated_noise(seed: int = 0) -> NoiseSet:

@@ -69,7 +69,7 @@ class PathPair:
 
     @property
     def name(self) -> str:
-        """Listener, ear, label and condition in one word, unique within a data set and its variants."""
+        """Return listener, ear, label and condition in one word, unique within a data set and its variants."""
         return f"{self.listener}/{self.place}/{self.condition}"
 
 

@@ -157,12 +157,12 @@ def simulate_listeners(n_listeners: int, seed: int = 0) -> PathDataset:
     )
 
 
-def simulated_ten_path(seed: int = 0) -> PathDataset:
+def simulated_ten_path() -> PathDataset:
     """Simulate a stand-in for the ten-path data, which is not public: left ears, cut to 2048 samples in both paths.
 
     It is labelled by `is_simulated`, its notes and its listeners' names (``simulated-path-01``, ...).
     """
-    listeners = simulate_listeners(10, seed)
+    listeners = simulate_listeners(10)
     pairs = tuple(
         replace(
             pair,

@@ -94,7 +94,7 @@ class BatchGraphs:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the buffers on the device."""
+        """Return the memory of the buffers on the device."""
         return self.inputs.block.nbytes + self.outputs.block.nbytes + self.start.nbytes
 
     def _function(self, stage: str, *key: str) -> Function:

@@ -30,11 +30,11 @@ class Stages:
         self.reference_psd = self.synthesizer.reference_psd
 
     def initial_filter(self, method: str, inputs: BatchInputs) -> Tensor:
-        """Taps [size, 2048] before any update."""
+        """Return taps [size, 2048] before any update."""
         return self.synthesizer.initial_filter(inputs.paths, method, inputs.max_gain_db, inputs.reference_psd)
 
     def solve_wmmse(self, inputs: BatchInputs, n_ears: int) -> Tensor:
-        """Taps of the first rows, solved in float64 on the host; NaN for one without a solution."""
+        """Return taps of the first rows, solved in float64 on the host; NaN for one without a solution."""
         solved = []
         for row in range(n_ears):
             rows = slice(row, row + 1)
@@ -67,12 +67,12 @@ class Stages:
         return update
 
     def predict(self, basis: str, inputs: BatchInputs, taps: Tensor) -> Tensor:
-        """The sums that `synthesis.predict.predict` takes, [size, N_SUMS]. basis: one of BASES."""
+        """Return the sums that `synthesis.predict.predict` takes, [size, N_SUMS]. basis: one of BASES."""
         coherence = inputs.coherence if basis == "coherence" else None
         is_true = basis == "exact"
         return band_sums(inputs.primary, inputs.secondary, taps, inputs.reference_psd, coherence, is_true=is_true)
 
     def nbytes(self) -> int:
-        """Memory of the weights."""
+        """Return the memory of the weights."""
         tensors = [*self.synthesizer.parameters(), *self.synthesizer.buffers()]
         return sum(item.nbytes for item in tensors)

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 
 from prime_anc_client import wire
-from service.api.reading import as_document, parse_tensors, validated
+from service.api.reading import body_fields, parse_tensors, validate_object
 from service.api.request_types import DesignBody, EvaluateBody
 from service.errors import HttpProblem
 from tests.service.bodies import read_json
@@ -70,7 +70,7 @@ def test_json_of_any_content_is_answered() -> None:
 
 
 def read_tensors(body: bytes | bytearray) -> DesignBody:
-    return validated(DesignBody, as_document(parse_tensors(body), DesignBody))
+    return validate_object(DesignBody, body_fields(parse_tensors(body), DesignBody))
 
 
 def test_binary_of_any_numbers_is_answered() -> None:

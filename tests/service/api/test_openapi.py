@@ -11,6 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from service.app import EXPOSED_HEADERS
 from synthesis.types import Paths
 from tests.service.bodies import as_responses
 
@@ -67,6 +68,14 @@ async def test_answers_match_schemas(client: httpx.AsyncClient, document: dict[s
     for name, answer in answers.items():
         errors = [error.message for error in validator(document, name.strip()).iter_errors(answer.json())]
         assert not errors, (name, errors)
+
+
+def test_foreign_pages_may_read_documented_headers(document: dict[str, Any]) -> None:
+    operations = [operation for item in document["paths"].values() for operation in item.values()]
+    answers = [operation["responses"]["200"] for operation in operations]
+    documented = {header for answer in answers for header in answer.get("headers", ())}
+    assert len(documented) > 5
+    assert documented <= set(EXPOSED_HEADERS)
 
 
 async def test_page_of_documentation_is_served(client: httpx.AsyncClient) -> None:

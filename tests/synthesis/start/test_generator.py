@@ -26,8 +26,8 @@ def trained(config: GeneratorConfig, dtype: torch.dtype = torch.float64) -> Gene
     return generator
 
 
-def features_for(generator: Generator, n_cases: int = 2) -> torch.Tensor:
-    return torch.randn(n_cases, 12, generator.grid.n_points, dtype=next(generator.parameters()).dtype)
+def features_for(generator: Generator) -> torch.Tensor:
+    return torch.randn(2, 12, generator.grid.n_points, dtype=next(generator.parameters()).dtype)
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
