@@ -108,9 +108,11 @@ async def test_verify_accepts_exported_filter(client: httpx.AsyncClient, form: J
         }
         takes.append({"state": state, **signals})
     # The largest |W| of an export may lie between the bins of the design grid, but not below them.
+    predicted = answer["prediction"]
     for beside_db, expected in ((1.0, ["as_predicted"]), (-1.0, ["foreign_prediction"])):
-        prediction = answer["prediction"] | {"max_gain_db": answer["prediction"]["max_gain_db"] + beside_db}
-        found = await ask(client, "/verify", BODY | {"fir": answer["coefficients"], "takes": takes, "prediction": prediction})
+        prediction = predicted | {"max_gain_db": predicted["max_gain_db"] + beside_db}
+        body = BODY | {"fir": answer["coefficients"], "takes": takes, "prediction": prediction}
+        found = await ask(client, "/verify", body)
         assert [item["code"] for item in found["diagnosis"]] == expected, found["diagnosis"]
         assert abs(found["deviation_db"]) < 1.0
 
