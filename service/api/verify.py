@@ -78,7 +78,8 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
     bands, mean, foreign = expected.noise_reduction_db, expected.mean_noise_reduction_db, None
     if body.prediction is not None:
         bands, mean = np.array(body.prediction["bands"]), body.prediction["mean"]
-        foreign = foreign_prediction(expected, bands, body.prediction["max_gain_db"])
+        is_exported = np.iscomplexobj(taps)
+        foreign = foreign_prediction(expected, bands, body.prediction["max_gain_db"], is_exported=is_exported)
     diagnosis = diagnose(found, mean, possible_db, is_trimmed=not np.iscomplexobj(taps))
     if foreign is not None:
         diagnosis = [foreign, *(item for item in diagnosis if item.code != "as_predicted")]
