@@ -30,40 +30,37 @@ def of_filter(realised: Realised, about: str) -> str:
 
 def of_both(control_filter: Realised, controller: Realised, equation: str) -> str:
     """Write the header of filter and controller, each with a state and a function per sample."""
-    lines = [*_declarations(control_filter, "control_filter"), "", *_declarations(controller, "controller")]
     parts = {"control_filter": control_filter, "controller": controller}
-    kinds = {_data_type(item) for item in parts.values()}
-    if None in kinds:
-        lines += [
-            "",
-            "/* No functions: such words do not fit into products of 64 bits. */",
-        ]
-        return _guarded("HYBRID_H", f"Filter and controller for {equation}.", lines)
-    for name, item in parts.items():
-        lines += ["", *_run(item, name)]
-    formats = {None if item.quantised is None else item.quantised.format.n_bits for item in parts.values()}
-    rates = {item.sample_rate_hz for item in parts.values()}
-    if len(rates) > 1 or len(formats) > 1:
-        lines += [
-            "",
+    lines = [*_declarations(control_filter, "control_filter"), "", *_declarations(controller, "controller"), ""]
+    if None in map(_data_type, parts.values()):
+        lines += ["/* No functions: such words do not fit into products of 64 bits. */"]
+    else:
+        for name, item in parts.items():
+            lines += [*_run(item, name), ""]
+        lines += _sum_of_both(control_filter, controller)
+    return _guarded("HYBRID_H", f"Filter and controller for {equation}.", lines)
+
+
+def _sum_of_both(control_filter: Realised, controller: Realised) -> list[str]:
+    """Return the function of both per sample, if they have the same rate and word."""
+    words = [
+        None if item.quantised is None else item.quantised.format.n_bits for item in (control_filter, controller)
+    ]
+    if control_filter.sample_rate_hz != controller.sample_rate_hz or words[0] != words[1]:
+        return [
             "/* The loudspeaker plays the sum of both outputs, after the slower or narrower one was brought to the",
             "   rate and the word of the other. The delay of doing so counts. */",
         ]
-        return _guarded("HYBRID_H", f"Filter and controller for {equation}.", lines)
-    (kind,) = kinds
-    (n_bits,) = formats
+    kind = _data_type(controller)
     total = "control_filter_step(&s->control_filter, x) + controller_step(&s->controller, e)"
-    if n_bits is not None:
-        top = (1 << (n_bits - 1)) - 1
-        total = f"(int64_t){total}"
+    body = [f"    return {total};"]
+    if words[0] is not None:
+        top = (1 << (words[0] - 1)) - 1
         body = [
-            f"    int64_t y = {total};",
+            f"    int64_t y = (int64_t){total};",
             f"    return y > {top} ? {top} : y < -{top} - 1 ? -{top} - 1 : ({kind})y;",
         ]
-    else:
-        body = [f"    return {total};"]
-    lines += [
-        "",
+    return [
         "/* Zero this state at first; then call hybrid_step per sample with outer microphone x and error microphone e.",
         "   It returns what the loudspeaker plays. */",
         "typedef struct { control_filter_state control_filter; controller_state controller; } hybrid_state;",
@@ -71,7 +68,6 @@ def of_both(control_filter: Realised, controller: Realised, equation: str) -> st
         *body,
         "}",
     ]
-    return _guarded("HYBRID_H", f"Filter and controller for {equation}.", lines)
 
 
 def _guarded(guard: str, title: str, lines: list[str]) -> str:
@@ -82,14 +78,13 @@ def _guarded(guard: str, title: str, lines: list[str]) -> str:
 def _declarations(realised: Realised, name: str) -> list[str]:
     """Return a filter's constants and coefficients."""
     quantised = realised.quantised
-    is_fir = realised.taps is not None
     values, kind, unit = _held(realised)
     n, upper = len(values), name.upper()
     lines = [f"#define {upper}_SAMPLE_RATE {realised.sample_rate_hz:.0f}"]
     if realised.scaling is not None:
         n_bits = realised.scaling.headroom_bits
         lines += [f"#define {upper}_HEADROOM {n_bits} /* divide the input by 2^{n_bits}, or it may overflow */"]
-    if is_fir:
+    if realised.taps is not None:
         lines += [f"#define {upper}_TAPS {n}", f"/* {unit} */"]
         if quantised is not None:
             lines += [f"#define {upper}_SHIFT {int(quantised.shift)} /* multiply the sum by 2^shift */"]
@@ -237,11 +232,7 @@ def _c_number(value: np.generic) -> str:
     if isinstance(value, np.integer):
         number = int(value)
         # C has no literal for the least 64-bit integer.
-        return (
-            f"(-{-number - 1}LL - 1)"
-            if number == -(2**63)
-            else f"{number}LL"
-            if abs(number) >= 2**31
-            else str(number)
-        )
+        if number == -(2**63):
+            return f"(-{-number - 1}LL - 1)"
+        return f"{number}LL" if abs(number) >= 2**31 else str(number)
     return f"{value}f" if isinstance(value, np.float32) else str(value)

@@ -30,12 +30,14 @@ from hardware.second_order_sections import (
 from hardware.short_fir import BIN_HZ, MAX_TAPS, at_design_rate, design_fir
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
-from synthesis.gain_curve import GainCurve
+from synthesis.gain_curve import GainCurve, ceiling_at
 from synthesis.profiles import FAST, RefinementProfile
 from synthesis.sections import Sections
 
 SAMPLE_RATES_HZ = (8000.0, 768_000.0)
 DEFAULT_SECTIONS = 8
+# Most points of a ceiling that follows a feedback path.
+LOOP_POINTS = 320
 # Values from -2 to 2 in float32: sections at high rates need coefficients that are rounded jointly.
 FLOAT32_WORDS = NumberFormat(2, 23)
 
@@ -173,6 +175,34 @@ def realise(
             "target.number_format",
         )
     return realised_sections(sections, target.number_format, target.denominator)
+
+
+def under_loop(max_gain_db: float | GainCurve, feedbacks: Sequence[Complex], largest_loop: float) -> GainCurve:
+    """Lower a ceiling on |W| so that no loop |W F| exceeds a value.
+
+    Parameters
+    ----------
+    max_gain_db
+        Ceiling on |W|.
+    feedbacks
+        Feedback paths of all conditions on the design grid, complex [16385].
+    largest_loop
+        Largest |W F|, linear.
+
+    Returns
+    -------
+    GainCurve
+        Between its points, at most 3 % apart above 50 Hz, it is the lowest value of the neighbourhood.
+    """
+    loudest = np.abs(np.stack(feedbacks)).max(0)
+    frequency_hz = np.arange(len(loudest)) * BIN_HZ
+    limit = np.minimum(
+        ceiling_at(max_gain_db, frequency_hz), largest_loop / np.maximum(loudest, 1e-9 * loudest.max())
+    )
+    at = np.unique(np.geomspace(1, len(limit) - 1, LOOP_POINTS).astype(int))
+    first, after = np.r_[0, at[:-1]], np.r_[at[1:], at[-1]] + 1
+    least = [limit[low:high].min() for low, high in zip(first, after, strict=True)]
+    return GainCurve(tuple(frequency_hz[at]), tuple(20 * np.log10(least)))
 
 
 def _in_single_precision(sections: Sections, max_gain_db: float | GainCurve) -> Sections:

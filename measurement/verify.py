@@ -301,7 +301,9 @@ def transfers(recordings: Sequence[StateTake], primary: Real, played: Real, retu
     )
 
 
-def foreign_prediction(expected: Prediction, bands_db: Real, max_gain_db: float | None) -> Deviation | None:
+def foreign_prediction(
+    expected: Prediction, bands_db: Real, max_gain_db: float | None, *, is_exported: bool = False
+) -> Deviation | None:
     """Detect a prediction of another filter.
 
     Parameters
@@ -312,6 +314,8 @@ def foreign_prediction(expected: Prediction, bands_db: Real, max_gain_db: float 
         Bands of the prediction that was sent, [23].
     max_gain_db
         Largest |W| of that prediction, if known.
+    is_exported
+        Whether that is the largest at any frequency, which may lie above the one on the design grid.
 
     Returns
     -------
@@ -319,7 +323,8 @@ def foreign_prediction(expected: Prediction, bands_db: Real, max_gain_db: float 
         A deviation; None if both predictions agree.
     """
     apart_db = float(np.sqrt(np.mean((bands_db - expected.noise_reduction_db) ** 2)))
-    if max_gain_db is not None and abs(max_gain_db - expected.max_gain_db) > FOREIGN_GAIN_DB:
+    excess_db = 0.0 if max_gain_db is None else max_gain_db - expected.max_gain_db
+    if (0.0 if is_exported and excess_db > 0 else abs(excess_db)) > FOREIGN_GAIN_DB:
         text = f"`prediction` has a largest |W| of {max_gain_db:.1f} dB, this filter {expected.max_gain_db:.1f} dB"
     elif apart_db > FOREIGN_BANDS_DB:
         text = f"the bands of `prediction` are {apart_db:.0f} dB away from those of this filter on these paths"

@@ -53,7 +53,7 @@ NEAR_HOWLING_DB = 9.0
 
 
 @dataclass(frozen=True, eq=False)
-class Beside:
+class MeasuredController:
     """A measured controller."""
 
     # Gain over the controller that was sent, negative for a reversed polarity.
@@ -74,7 +74,7 @@ def verify_both(
     secondary: Path,
     plant: Path,
     feedback: Path | None = None,
-) -> tuple[Verification, Beside]:
+) -> tuple[Verification, MeasuredController]:
     """Measure filter and controller.
 
     Parameters
@@ -88,7 +88,7 @@ def verify_both(
 
     Returns
     -------
-    tuple[Verification, Beside]
+    tuple[Verification, MeasuredController]
         The filter, with the noise reduction of both; and the controller.
     """
     both = verify(recordings, taps, primary, secondary, feedback)
@@ -120,31 +120,31 @@ def verify_both(
         and doubt <= MOST_DOUBT
         and SHARE_OF_DOUBT * doubt <= max(abs(loop_gain), OFF_GAIN)
     )
-    return measured, Beside(loop_gain / of_speaker, loop_gain, is_known, now)
+    return measured, MeasuredController(loop_gain / of_speaker, loop_gain, is_known, now)
 
 
-def diagnose_controller(beside: Beside) -> list[Deviation]:
+def diagnose_controller(found: MeasuredController) -> list[Deviation]:
     """List the deviations of a controller."""
-    gain = beside.gain
-    if not beside.is_known:
+    gain = found.gain
+    if not found.is_known:
         text = "the takes do not show what the controller does: verify the filter that ran, as it was exported"
         return [Deviation("controller_unknown", text)]
     if abs(gain) < OFF_GAIN:
         return [Deviation("controller_off", "the controller adds nothing: check that it runs, and its channels")]
-    found = []
+    deviations = []
     if gain < 0:
         text = "the controller runs with the opposite sign: load the trimmed one, or negate its gain"
-        found.append(Deviation("controller_inverted", text))
+        deviations.append(Deviation("controller_inverted", text))
     level_db = 20 * float(np.log10(abs(gain)))
     if abs(level_db) > LEVEL_OFF_DB:
         more = "louder" if level_db > 0 else "quieter"
         text = f"the controller is {abs(level_db):.1f} dB {more} than designed: load the trimmed one"
-        found.append(Deviation("controller_level_off", text, level_db))
-    if not beside.loop.stable or beside.loop.max_sensitivity_db > NEAR_HOWLING_DB:
-        text = f"the controller's loop amplifies by {beside.loop.max_sensitivity_db:.0f} dB near "
-        text += f"{beside.loop.nearest_hz:.0f} Hz: lower its gain before the earphone is worn otherwise"
-        found.append(Deviation("near_howling", text, beside.loop.max_sensitivity_db))
-    return found
+        deviations.append(Deviation("controller_level_off", text, level_db))
+    if not found.loop.stable or found.loop.max_sensitivity_db > NEAR_HOWLING_DB:
+        text = f"the controller's loop amplifies by {found.loop.max_sensitivity_db:.0f} dB near "
+        text += f"{found.loop.nearest_hz:.0f} Hz: lower its gain before the earphone is worn otherwise"
+        deviations.append(Deviation("near_howling", text, found.loop.max_sensitivity_db))
+    return deviations
 
 
 def scaled(controller: Controller, gain: float) -> Controller:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
+from measurement.calibration import Calibration
 from measurement.estimate import GainTake
 from synthesis.types import Paths, Problem
 from training.data import open_dataset
@@ -27,6 +29,13 @@ Study = Callable[[PathDataset, NoiseSet, argparse.Namespace], tuple[pd.DataFrame
 def problem(*paths: NDArray[np.floating], latency_samples: float = 0.0) -> Problem:
     """Pose the design for one condition: its primary path, its secondary path and, if measured, the coherence."""
     return Problem((Paths(*(path.astype(np.float32) for path in paths)),), latency_samples=latency_samples)
+
+
+def as_sent(found: Calibration) -> Problem:
+    """Pose the design with all of `/calibrate`'s answer."""
+    known = None if found.uncertainty is None else found.uncertainty.astype(np.float32)
+    (paths,) = problem(found.estimate.primary, found.secondary, found.estimate.coherence).conditions
+    return Problem((replace(paths, uncertainty=known),))
 
 
 def record(probes: Real, paths: Responses, snr_db: float, seed: Sequence[int], driven: Real | None = None) -> Takes:

@@ -25,7 +25,7 @@ from scipy.signal import resample_poly
 from measurement.calibration import Calibration, calibrate
 from measurement.checks import judge
 from model_store.store import BUNDLED_ROOT, ModelStore
-from studies import problem, record
+from studies import as_sent, problem, record
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.design import design
@@ -34,7 +34,7 @@ from synthesis.paths import AcousticPaths
 from synthesis.predict import POWER_FLOOR
 from synthesis.profiles import FAST, MAX_UPDATES, settling
 from synthesis.start.wiener import design_wmmse
-from synthesis.types import Design, DesignOptions, Fallback, Paths, Problem
+from synthesis.types import Design, DesignOptions, Fallback
 from synthesis.update import refine
 from training.datasets.noise import white_noise
 from training.datasets.pandar import read_directions
@@ -99,14 +99,6 @@ def calibrated(name: str, primary: Float64, secondary: Float64) -> Calibration:
     seed = zlib.crc32(name.encode())
     takes = record(white_noise(1)[None, : 4 * SAMPLE_RATE_HZ], (primary, secondary), SNRS_DB[seed % 3], [seed])
     return calibrate(takes)
-
-
-def as_sent(found: Calibration) -> Problem:
-    """Pose a problem with all of `/calibrate`'s answer."""
-    assert found.uncertainty is not None  # the probe repeats
-    given = (found.estimate.primary, found.secondary, found.estimate.coherence, found.uncertainty)
-    *measured, uncertainty = (item.astype(np.float32) for item in given)
-    return Problem((Paths(*measured, uncertainty=uncertainty),))
 
 
 def converged(paths: AcousticPaths, taps: torch.Tensor) -> Float64:

@@ -119,9 +119,8 @@ def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[
     def reached_db(found: Calibration) -> float:
         measured = problem(found.estimate.primary, found.secondary, found.estimate.coherence)
         taps = design(measured, DesignOptions("prime", 1), model).taps
-        return answer_or_raise(
-            predict_all([problem(*paths)], [taps], model, is_true=True)[0]
-        ).mean_noise_reduction_db
+        (true,) = predict_all([problem(*paths)], [taps], model, is_true=True)
+        return answer_or_raise(true).mean_noise_reduction_db
 
     _, best = judged(record(probes["white"], paths, 200.0, [n]), known)
     assert best is not None

@@ -17,17 +17,16 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 
-from measurement.calibration import Calibration, calibrate
-from measurement.checks import judge
+from measurement.calibration import calibrate
 from measurement.device import TRAINED_LISTENERS, ListenerEar
 from model_store.devices import Devices
 from model_store.store import ModelStore
-from studies import problem, record, run
-from studies.mistakes import Real, Row, probe_signals
+from studies import as_sent, problem, record, run
+from studies.mistakes import Real, Row, judged, probe_signals
 from synthesis.design import design, predict_all
-from synthesis.errors import SynthesisError, answer_or_raise
+from synthesis.errors import answer_or_raise
 from synthesis.model import Model
-from synthesis.types import DesignOptions, Fallback, ModelParameters, Paths, Problem
+from synthesis.types import DesignOptions, Fallback, ModelParameters
 from training.datasets.mistakes import PATH_MISTAKES, TAKE_MISTAKES
 from training.datasets.noise import NoiseSet
 from training.datasets.path_pairs import PathDataset, PathPair
@@ -58,46 +57,27 @@ def model_of(store: Path, ears: list[ListenerEar], n: int, trained: bool) -> Mod
     return devices.store.load("new").parameters
 
 
-def judged(takes: list, parameters: ModelParameters) -> tuple[Calibration | None, str]:
-    """Calibrate as the service does; also the codes of the verdict."""
-    try:
-        found = calibrate(takes, prior=parameters.path_prior, support=parameters.support)
-    except SynthesisError:
-        return None, "refused"
-    return found, " ".join(reason.code for reason in judge(found, parameters.support).reasons)
-
-
 def rows_of(pair: PathPair, probes: dict[str, Real], parameters: ModelParameters, case: Row) -> list[Row]:
     """Compute the rows of one ear."""
     model, paths, rows = Model.on("cpu", parameters), (pair.primary, pair.secondary), []
     for place, (probe, signals) in enumerate(probes.items()):
         takes = record(signals, paths, SNR_DB, [11, place])
-        found, codes = judged(takes, parameters)
-        row: Row = case | {"probe": probe, "codes": codes, "refused": bool(codes)}
+        verdict, found = judged(takes, parameters)
+        row: Row = case | {"probe": probe, "codes": verdict["codes"], "refused": bool(verdict["codes"])}
         if found is not None:
-            measured = problem(found.estimate.primary, found.secondary, found.estimate.coherence)
-            if found.uncertainty is not None:
-                (known,) = measured.conditions
-                uncertainty = found.uncertainty.astype(np.float32)
-                measured = Problem(
-                    (Paths(known.primary, known.secondary, known.coherence, uncertainty=uncertainty),)
-                )
             for k in (1, 3):
-                made = design(measured, DesignOptions("prime", k), model, Fallback())
+                made = design(as_sent(found), DesignOptions("prime", k), model, Fallback())
                 true = answer_or_raise(predict_all([problem(*paths)], [made.taps], model, is_true=True)[0])
                 row[f"nr{k}_db"] = true.mean_noise_reduction_db
                 row["error_db"] = made.prediction.mean_noise_reduction_db - true.mean_noise_reduction_db
         if probe == "white":
             wrong = {LOUDER: record(signals, (paths[0], 10 * paths[1]), SNR_DB, [11, place])}
             for name in MISTAKES:
-                change = PATH_MISTAKES.get(name)
-                changed = (
-                    record(signals, change(paths, paths), SNR_DB, [11, place])
-                    if change
-                    else TAKE_MISTAKES[name](takes)
-                )
-                wrong[name] = changed
-            row |= {f"found: {name}": bool(judged(item, parameters)[1]) for name, item in wrong.items()}
+                if change := PATH_MISTAKES.get(name):
+                    wrong[name] = record(signals, change(paths, paths), SNR_DB, [11, place])
+                else:
+                    wrong[name] = TAKE_MISTAKES[name](takes)
+            row |= {f"found: {name}": bool(judged(item, parameters)[0]["codes"]) for name, item in wrong.items()}
         rows.append(row)
     return rows
 

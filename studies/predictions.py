@@ -14,13 +14,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 
 from measurement.calibration import Calibration, calibrate
 from measurement.prior import PathPrior
-from studies import problem, record, run
+from studies import as_sent, problem, record, run
 from synthesis.bands import NR_BANDS, columns, nominal_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.design import design, predict_all
@@ -29,7 +28,7 @@ from synthesis.generator_config import GeneratorConfig
 from synthesis.model import Model
 from synthesis.plausibility import SupportPrior
 from synthesis.start.generator import Generator
-from synthesis.types import DesignOptions, ModelParameters, Paths, Problem
+from synthesis.types import DesignOptions, ModelParameters, Problem
 from training.data import SNRS_DB, Split, support_noises, with_recordings
 from training.datasets.noise import NoiseSet, pink_noise, white_noise
 from training.datasets.path_pairs import PathDataset
@@ -75,11 +74,9 @@ def inputs_of(found: Calibration) -> Iterator[tuple[str, int, Problem]]:
     """Yield requests that a client may derive from a calibration: all of it, without uncertainty, paths of several
     lengths.
     """
-    given = (found.estimate.primary, found.secondary, found.estimate.coherence)
-    primary, secondary, coherence = (item.astype(np.float32) for item in given)
+    primary, secondary, coherence = found.estimate.primary, found.secondary, found.estimate.coherence
     if found.uncertainty is not None:
-        known = found.uncertainty.astype(np.float32)
-        yield "uncertainty", len(primary), Problem((Paths(primary, secondary, coherence, uncertainty=known),))
+        yield "uncertainty", len(primary), as_sent(found)
     yield "coherence", len(primary), problem(primary, secondary, coherence)
     for n in LENGTHS:
         yield "model", n, problem(primary[:n], secondary[:n])

@@ -75,9 +75,14 @@ def simulated(plant: np.ndarray, controller: Controller) -> float:
         closed = fftconvolve(closed, missing)[:n]
         if not np.abs(closed).max() < LOUD:
             return np.inf
-    size = np.abs(closed)
-    first, second = (size[int(a * n_samples) : int(b * n_samples)].max() for a, b in ((0.4, 0.7), (0.7, 1.0)))
-    return 20 * float(np.log10(second / first)) if second > ROUNDED * size.max() else -np.inf
+    return growth(closed, ROUNDED)
+
+
+def growth(response: np.ndarray, least: float) -> float:
+    """Compute a level's growth in dB at the end; -inf if that is below the share `least` of the largest sample."""
+    size, n = np.abs(response), len(response)
+    first, second = (size[int(a * n) : int(b * n)].max() for a, b in ((0.4, 0.7), (0.7, 1.0)))
+    return 20 * float(np.log10(second / first)) if second > least * size.max() else -np.inf
 
 
 def growth_in_words(plant: np.ndarray, found: HybridDesign) -> float:
@@ -100,9 +105,7 @@ def growth_in_words(plant: np.ndarray, found: HybridDesign) -> float:
     kick = np.zeros(int(WORDS_S * rate))
     kick[0] = KICK
     (outputs,) = run_in_loop([Machine(coefficients)], [kick], [[late]])
-    size = np.abs(outputs)
-    first, second = (size[int(a * len(size)) : int(b * len(size))].max() for a, b in ((0.4, 0.7), (0.7, 1.0)))
-    return 20 * float(np.log10(second / first)) + STEADY_DB if second > LEFT * size.max() else -np.inf
+    return growth(outputs, LEFT) + STEADY_DB
 
 
 def in_words(seed: int, found: HybridDesign, plants: Sequence[np.ndarray]) -> list[dict[Hashable, Any]]:
@@ -195,13 +198,8 @@ def one(
         spectrum = at_bins(plant, rate).astype(complex)
         loop, growth_db = judge(controller, spectrum), simulated(plant, controller)
         is_judged = is_quiet_beyond(controller, spectrum) and loop.max_sensitivity_db < CRITICAL_DB
-        row: dict[Hashable, Any] = {
-            "seed": seed,
-            "rate": rate,
-            "format": wanted.number_format,
-            "designed": is_designed,
-            "gain": gain,
-        }
+        row: dict[Hashable, Any] = {"seed": seed, "rate": rate, "format": wanted.number_format}
+        row |= {"designed": is_designed, "gain": gain}
         row |= {"stable": loop.stable, "sensitivity_db": loop.max_sensitivity_db, "growth_db": growth_db}
         row["judged"] = is_designed or is_judged
         row["wrong"] = row["judged"] and ((growth_db < 0) != loop.stable or (is_designed and not loop.stable))

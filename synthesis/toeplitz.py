@@ -94,7 +94,6 @@ class SymmetricToeplitz:
 
     def __init__(self, first_column: Array) -> None:
         """Prepare the operator; first_column: real [..., n]."""
-        self.first_column = first_column
         self._xp = xp = array_namespace(first_column)
         mirrored = xp.flip(first_column[..., 1:], axis=-1)
         embedding = xp.concat((first_column, xp.zeros_like(first_column[..., :1]), mirrored), axis=-1)

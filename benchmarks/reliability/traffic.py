@@ -121,8 +121,6 @@ class Tally:
     statuses: Counter[int] = field(default_factory=Counter)
     # Forbidden events by kind.
     mistakes: Counter[str] = field(default_factory=Counter)
-    # Body of the last answer.
-    last: bytes = b""
 
     def add(self, answer: Answer) -> None:
         """Add one answer."""
@@ -131,7 +129,6 @@ class Tally:
             self.accepted_ms.append(answer.latency_ms)
             self.accepted_server_ms.append(answer.server_ms or 0.0)
             self.applied[answer.n_applied or 0] += 1
-            self.last = answer.body
             if not self.is_right(answer.body):
                 self.mistakes["an answer that is none"] += 1
         elif answer.status == 503:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hardware import filter_files
-from hardware.realise import Realised, Target, realise, realised_sections
+from hardware.realise import Realised, Target, realise, realised_sections, under_loop
 from hardware.residual_power import PathSpectra
 from service.api.controllers import controller_document, in_sign
 from service.api.design import evaluated
@@ -25,13 +25,18 @@ from service.api.warnings import collect_warnings, unlike_filter
 from service.engine.work import work_of
 from service.errors import HttpProblem
 from synthesis.controller import controlled, in_closed_loop
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS
+from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.design import with_silence
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db
 from synthesis.methods import spectrum
 from synthesis.posing import with_latency
 from synthesis.profiles import FAST
 from synthesis.types import Float32, Problem
+
+# What the margins of a loop may lack: the last tenths of a decibel can cost most of the noise reduction.
+LACK_DB, LACK_DEG = 0.3, 1.0
+# Ceilings on |L|, from the peak of the sent filter down to the gain margin, of which the first that keeps both holds.
+LOOP_ROUNDS = 4
 
 addresses = Addresses()
 
@@ -68,6 +73,8 @@ async def export(request: Request, body: ExportBody) -> Response:
     # The largest |W| is that over all frequencies at the hardware's rate, not only the design grid.
     prediction = replace(exported.prediction, max_gain_db=realised.max_gain_db)
     loop = loop_in(given, realised.response)
+    # Longer taps, of a lower rate, may rightly be better.
+    is_longer = target.form == "fir" and target.n_taps / target.sample_rate_hz > N_TAPS / SAMPLE_RATE_HZ
     document = {
         "coefficients": coefficients_document(_signed(realised, body.sign)),
         "prediction": prediction_document(prediction),
@@ -76,7 +83,7 @@ async def export(request: Request, body: ExportBody) -> Response:
             sent_paths(body.all_conditions),
             given,
             prediction,
-            implausible=full.implausible + unlike_filter(full.prediction, prediction),
+            implausible=full.implausible + (() if is_longer else unlike_filter(full.prediction, prediction)),
             loop=loop,
         ),
         "sign": body.sign,
@@ -108,7 +115,23 @@ def _realised(given: Problem, psd: Float32, target: Target, taps: Float32, body:
         )
         for paths, condition in zip(posed.conditions, sent.conditions, strict=True)
     ]
-    return realise(spectra, psd, target, taps=taps, max_gain_db=body.max_gain_db, profile=body.weighted(FAST))
+    weights = body.weighted(FAST)
+    made = realise(spectra, psd, target, taps=taps, max_gain_db=body.max_gain_db, profile=weights)
+    # A new design knows nothing of the loop, whose margins the sent filter has.
+    designed, loop = loop_in(given, taps), loop_in(given, made.response)
+    if designed is None or loop is None or not designed.stable or target.keeps(N_TAPS):
+        return made
+    gain_margin_db = min(given.min_gain_margin_db, designed.gain_margin_db) - LACK_DB
+    phase_margin_deg = min(given.min_phase_margin_deg, designed.phase_margin_deg) - LACK_DEG
+    feedbacks = [spectrum(item) for item in sent.feedbacks]
+    for largest_db in np.linspace(max(designed.peak_db, -gain_margin_db), -gain_margin_db, LOOP_ROUNDS):
+        keeps_both = loop.gain_margin_db >= gain_margin_db and loop.phase_margin_deg >= phase_margin_deg
+        if loop.stable and keeps_both:
+            break
+        ceiling = under_loop(body.max_gain_db, feedbacks, 10 ** (largest_db / 20))
+        made = realise(spectra, psd, target, taps=taps, max_gain_db=ceiling, profile=weights)
+        loop = loop_in(given, made.response) or loop
+    return made
 
 
 def _file(kind: str, realised: Realised, target: Target, body: ExportBody) -> Response:

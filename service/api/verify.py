@@ -20,7 +20,7 @@ from measurement.verify import (
     shifted_filter,
     verify,
 )
-from measurement.verify_controller import OFF_GAIN, Beside, diagnose_controller, scaled, verify_both
+from measurement.verify_controller import OFF_GAIN, MeasuredController, diagnose_controller, scaled, verify_both
 from service.api.controllers import controller_document
 from service.api.design import evaluated
 from service.api.front import Visit, disconnected
@@ -64,7 +64,7 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
     check_effect(taps, posed)
     visit.decoded()
 
-    def run() -> tuple[Verification, Beside | None]:
+    def run() -> tuple[Verification, MeasuredController | None]:
         if given.controller is None:
             return verify(body.takes, taps, late.primary, late.secondary, late.feedback), None
         return verify_both(
@@ -78,7 +78,8 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
     bands, mean, foreign = expected.noise_reduction_db, expected.mean_noise_reduction_db, None
     if body.prediction is not None:
         bands, mean = np.array(body.prediction["bands"]), body.prediction["mean"]
-        foreign = foreign_prediction(expected, bands, body.prediction["max_gain_db"])
+        is_exported = np.iscomplexobj(taps)
+        foreign = foreign_prediction(expected, bands, body.prediction["max_gain_db"], is_exported=is_exported)
     diagnosis = diagnose(found, mean, possible_db, is_trimmed=not np.iscomplexobj(taps))
     if foreign is not None:
         diagnosis = [foreign, *(item for item in diagnosis if item.code != "as_predicted")]
@@ -117,7 +118,7 @@ def _error_free(used: Problem, found: Verification) -> Problem:
     return replace(looped, conditions=(paths,))
 
 
-def _with_controller(diagnosis: list[Deviation], beside: Beside | None) -> list[Deviation]:
+def _with_controller(diagnosis: list[Deviation], beside: MeasuredController | None) -> list[Deviation]:
     """Put the deviations of a controller before those of the filter."""
     if beside is None or UNJUDGED & {item.code for item in diagnosis}:
         return diagnosis

@@ -24,9 +24,6 @@ def relayed(
     at
         Port of the relay; 0: a free one.
     """
-    listening = socket.create_server(("127.0.0.1", at))
-    accepted: list[socket.socket] = []
-    sockets: list[socket.socket] = []
 
     def pass_on(source: socket.socket, sink: socket.socket, change: Change) -> None:
         with suppress(OSError):
@@ -35,34 +32,43 @@ def relayed(
         with suppress(OSError):
             sink.shutdown(socket.SHUT_RDWR)
 
+    def relay(taken: socket.socket) -> None:
+        with socket.create_connection(("127.0.0.1", port)) as onward:
+            back = threading.Thread(target=pass_on, args=(onward, taken, answer))
+            back.start()
+            pass_on(taken, onward, request)
+            back.join()
+
+    with accepting(relay, at) as found:
+        yield found
+
+
+@contextmanager
+def accepting(handle: Callable[[socket.socket], None], at: int = 0) -> Iterator[tuple[int, list[socket.socket]]]:
+    """Handle every connection in a thread; yield the port and the accepted connections."""
+    listening = socket.create_server(("127.0.0.1", at))
+    accepted: list[socket.socket] = []
+
     def accept() -> None:
         with suppress(OSError):
             while True:
                 taken, _ = listening.accept()
-                sockets.append(taken)
-                onward = socket.create_connection(("127.0.0.1", port))
-                sockets.append(onward)
                 accepted.append(taken)
-                for source, sink, change in ((taken, onward, request), (onward, taken, answer)):
-                    threads.append(threading.Thread(target=pass_on, args=(source, sink, change)))
-                    threads[-1].start()
+                threads.append(threading.Thread(target=handle, args=(taken,)))
+                threads[-1].start()
 
     threads = [threading.Thread(target=accept)]
     threads[0].start()
     try:
         yield listening.getsockname()[1], accepted
     finally:
-        _end(listening, sockets, threads)
-
-
-def _end(listening: socket.socket, sockets: list[socket.socket], threads: list[threading.Thread]) -> None:
-    """Close all sockets: first the listening one, or its thread might accept another, which nobody closes."""
-    _close(listening)
-    threads[0].join()
-    for item in sockets:
-        _close(item)
-    for thread in threads:
-        thread.join()
+        # First the listening socket, or its thread might accept another, which nobody closes.
+        _close(listening)
+        threads[0].join()
+        for item in accepted:
+            _close(item)
+        for thread in threads:
+            thread.join()
 
 
 def _close(item: socket.socket) -> None:
@@ -86,8 +92,6 @@ def answering(
     every_s
         Time between bytes; 0: all at once.
     """
-    listening = socket.create_server(("127.0.0.1", 0))
-    accepted: list[socket.socket] = []
     is_over = threading.Event()
 
     def answer_one(taken: socket.socket) -> None:
@@ -104,18 +108,8 @@ def answering(
             while taken.recv(65_536):
                 pass
 
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                taken, _ = listening.accept()
-                accepted.append(taken)
-                threads.append(threading.Thread(target=answer_one, args=(taken,)))
-                threads[-1].start()
-
-    threads = [threading.Thread(target=accept)]
-    threads[0].start()
-    try:
-        yield listening.getsockname()[1], accepted
-    finally:
-        is_over.set()
-        _end(listening, accepted, threads)
+    with accepting(answer_one) as found:
+        try:
+            yield found
+        finally:
+            is_over.set()

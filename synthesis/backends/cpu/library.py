@@ -247,6 +247,24 @@ class Result(Structure):
     )
 
 
+_DESIGN = (c_int, c_void_p, c_void_p, POINTER(Input), c_int)
+# Results and arguments of core.h and beside.h.
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "prime_init": (c_int, POINTER(Constants)),
+    "prime_model_create": (c_void_p, POINTER(Parameters)),
+    "prime_model_free": (None, c_void_p),
+    "prime_workspace_create": (c_void_p, c_void_p),
+    "prime_workspace_reserve": (c_int, c_void_p, c_int),
+    "prime_workspace_free": (None, c_void_p),
+    "prime_design": (*_DESIGN, c_int, POINTER(Profile), c_int, c_double, POINTER(Result)),
+    "prime_predict": (*_DESIGN, c_void_p, POINTER(Result)),
+    "prime_limit_gain": (*_DESIGN, POINTER(Profile), c_void_p, c_float, POINTER(Result)),
+    "prime_spectrum": (None, c_void_p, c_void_p, c_int, c_void_p),
+    "prime_beside_room": (c_int,),
+    "prime_beside": (None, c_void_p, POINTER(BesideInput), POINTER(BesideSums)),
+}
+
+
 def level() -> str:
     """Return the best level of LEVELS that this processor runs; RuntimeError for an unknown architecture."""
     if machine() not in LEVELS:
@@ -276,32 +294,9 @@ def core() -> ctypes.CDLL:
 def _load() -> ctypes.CDLL:
     file = _compiled(level())
     library = ctypes.CDLL(str(file))  # whose functions run without Python's lock
-    library.prime_model_create.argtypes = [POINTER(Parameters)]
-    library.prime_model_create.restype = c_void_p
-    library.prime_model_free.argtypes = [c_void_p]
-    library.prime_model_free.restype = None
-    library.prime_workspace_create.argtypes = [c_void_p]
-    library.prime_workspace_create.restype = c_void_p
-    library.prime_workspace_reserve.argtypes = [c_void_p, c_int]
-    library.prime_workspace_reserve.restype = c_int
-    library.prime_workspace_free.argtypes = [c_void_p]
-    library.prime_workspace_free.restype = None
-    library.prime_design.argtypes = [
-        *(c_void_p, c_void_p, POINTER(Input), c_int, c_int, POINTER(Profile), c_int, c_double, POINTER(Result)),
-    ]
-    library.prime_design.restype = c_int
-    library.prime_predict.argtypes = [c_void_p, c_void_p, POINTER(Input), c_int, c_void_p, POINTER(Result)]
-    library.prime_predict.restype = c_int
-    library.prime_limit_gain.argtypes = [
-        *(c_void_p, c_void_p, POINTER(Input), c_int, POINTER(Profile), c_void_p, c_float, POINTER(Result)),
-    ]
-    library.prime_limit_gain.restype = c_int
-    library.prime_beside_room.restype = c_int
-    library.prime_spectrum.argtypes = [c_void_p, c_void_p, c_int, c_void_p]
-    library.prime_spectrum.restype = None
-    library.prime_beside.argtypes = [c_void_p, POINTER(BesideInput), POINTER(BesideSums)]
-    library.prime_beside.restype = None
-    library.prime_init.argtypes = [POINTER(Constants)]
+    for name, (result, *arguments) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
     if (found := library.prime_init(byref(_constants()))) != ABI:
         raise RuntimeError(f"{file.name} is of version {found}, not {ABI}; install the package again")
     return library

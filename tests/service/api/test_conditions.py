@@ -76,6 +76,21 @@ async def test_loop_is_reported(client: httpx.AsyncClient, ear: Paths) -> None:
     assert silent["loop"]["gain_margin_db"] > 60
 
 
+@pytest.mark.parametrize(
+    "target", [{"n_sections": 4}, {"form": "fir", "n_taps": 256}, {"form": "fir", "sample_rate": 16_000}]
+)
+async def test_exported_loop_keeps_margins(client: httpx.AsyncClient, ear: Paths, target: Json) -> None:
+    """What is designed anew would howl without a lower ceiling."""
+    late = np.arange(64)
+    feedback = {"impulse_response": np.r_[np.zeros(30), np.exp(-late / 6) * np.cos(late / 5)].tolist()}
+    body = as_responses(ear, feedback=feedback)
+    found = await refined(client, body)
+    loop = (await client.post("/export", json=body | {"fir": found["fir"], "target": target})).json()["loop"]
+    assert loop["stable"] is True
+    assert loop["gain_margin_db"] > 5.5
+    assert loop["phase_margin_deg"] > 28
+
+
 def flat(n_bins: int) -> Json:
     """The spectrum of an impulse."""
     return {"real": [0.1] * n_bins, "imag": [0.0] * n_bins}

@@ -70,7 +70,8 @@ class NothingOfNumbers(TorchFunctionMode):
         makes = func in (torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor)
         indexes = func in (Tensor.__getitem__, Tensor.__setitem__)
         by_list = indexes and any(
-            isinstance(tree_leave, list) for tree_leave in tree_leaves(args[1], is_leaf=_is_list)
+            isinstance(tree_leave, list)
+            for tree_leave in tree_leaves(args[1], is_leaf=lambda item: isinstance(item, list))
         )
         if (by_list or (makes and not isinstance(args[-1], Tensor))) and _is_meta(args[0] if indexes else result):
             raise AssertionError(f"{func.__name__} brings numbers from the host")
@@ -94,10 +95,6 @@ class NothingOfTensors(TorchDispatchMode):
         if taken and any(_is_meta(tree_leave) for tree_leave in (*given, *tree_leaves(result))):
             raise AssertionError(f"{func} brings {[tuple(item.shape) for item in taken]} from the host")
         return result
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)
 
 
 def _is_meta(value: object) -> bool:
