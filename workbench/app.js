@@ -15,7 +15,7 @@ import { startRecording } from "./record.js";
 import { addRecording } from "./recordings.js";
 import { saveJson } from "./save.js";
 import * as store from "./store.js";
-import { startVerifying } from "./verify.js";
+import { isAsPredicted, startVerifying, verified } from "./verify.js";
 import { showView, startViewing } from "./views.js";
 
 const STEPS = { measure: "magnitude", design: "gain", look: "latency", load: "realised", verify: "deviation" };
@@ -175,16 +175,16 @@ async function copyLink() {
 // ---- steps ----
 
 function showSteps() {
-  const { design, realised, ears, takes } = state, ear = currentEar();
+  const { design, realised, ears, takes } = state, ear = currentEar(), seen = verified()?.answer;
   const texts = {
     measure: ears.length ? `${ears.length === 1 ? ear.label : `${ears.length} measurements, ${ear.label}`}` : takes.length ? `${takes.length} recordings` : "",
     design: design ? `${design.method}, ${design.prediction.mean_noise_reduction_db.toFixed(1)} dB` : "",
     look: design?.warnings.length ? `${design.warnings.length} warning${design.warnings.length > 1 ? "s" : ""}` : "",
     load: realised ? `${realised.prediction.mean_noise_reduction_db.toFixed(1)} dB on hardware` : "",
-    verify: state.verification ? `${state.verification.answer.measured.mean_noise_reduction_db.toFixed(1)} dB measured` : "",
+    verify: seen ? `${seen.measured.mean_noise_reduction_db.toFixed(1)} dB measured${isAsPredicted(seen) ? "" : `, ${seen.diagnosis[0].code.replaceAll("_", " ")}`}` : "",
   };
   const failed = chosenEars().some(hasFailed) ? ["measure", "design"].filter((step) => texts[step]) : [];
-  const marked = [...failed, ...(texts.look ? ["look"] : [])];
+  const marked = [...failed, ...(texts.look ? ["look"] : []), ...(seen && !isAsPredicted(seen) ? ["verify"] : [])];
   for (const step of failed) texts[step] += step === "measure" ? ": did not pass" : "; calibration did not pass";
   for (const [step, text] of Object.entries(texts)) Object.assign(document.querySelector(`#step-${step} .state`), { textContent: text, className: marked.includes(step) ? "state failed" : "state" });
   for (const control of document.querySelectorAll("[data-needs]")) control.disabled = !(control.dataset.needs === "ear" ? ears.length : design);

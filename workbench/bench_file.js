@@ -82,11 +82,11 @@ function designFromDocument(found) {
 const keptFromDocument = ({ name, design }) => ({ name: String(name), design: designFromDocument(design) });
 
 // Read a recording: two channels or, with what the loudspeaker played, three.
-function recordingFromDocument({ name, role, rate, channels, clipped_shares: clippedShares = [] }) {
+function recordingFromDocument({ name, role, rate, channels, clipped_shares: clippedShares = [], calibrated }) {
   if (!Array.isArray(channels)) throw new Error(`${name}: its channels are no list`);
   const read = channels.map((channel) => numbersOf(String(name), channel, MAX_SAMPLES));
   if (!["off", "on", "drive"].includes(role) || read.length < (role === "drive" ? 3 : 2) || read.some(({ length }) => length !== read[0].length)) throw new Error(`${name}: it is no recording of two or three equal channels`);
-  return { name: String(name), role, rate: +rate, channels: read, clippedShares: clippedShares.map(Number) };
+  return { name: String(name), role, rate: +rate, channels: read, clippedShares: clippedShares.map(Number), isCalibrated: calibrated === true };
 }
 
 // Read a document completely, or throw. `ears` and `kept` are lists; a session also has the rest.
@@ -129,7 +129,7 @@ export const fits = (...lists) => lists.flat().reduce((sum, { channels }) => sum
 const aboutOf = ({ name = "", plants = [], warnings = [], needed_number_format }) => ({ name, plants, warnings, ...(needed_number_format ? { needed_number_format } : {}) });
 
 export function sessionDocument({ ears, current, joint, settings, kept, noise, controller, takes = [], runs = [] }) {
-  const recording = ({ name, role, rate, channels, clippedShares }) => ({ name, role, rate, clipped_shares: clippedShares, channels: channels.map((samples) => ({ float32: base64(samples) })) });
+  const recording = ({ name, role, rate, channels, clippedShares, isCalibrated }) => ({ name, role, rate, clipped_shares: clippedShares, ...(isCalibrated ? { calibrated: true } : {}), channels: channels.map((samples) => ({ float32: base64(samples) })) });
   const stored = ({ fir, prediction, sign, latency_samples, controller: beside }) => ({
     fir: { float32: base64(fir) }, prediction, ...(sign ? { sign } : {}), ...(latency_samples ? { latency_samples } : {}), ...(beside ? { controller: beside } : {}),
   });

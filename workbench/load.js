@@ -2,11 +2,13 @@
 
 import { $, changed, newest, on, state } from "./state.js";
 import { note, say } from "./messages.js";
+import { RATE } from "./dsp.js";
 import { SUFFIXES, isFileFor, model, optionsFor } from "./options.js";
 import { ask, requestOf } from "./requests.js";
 import { saveFile, saveJson } from "./save.js";
 
-export const formOf = ({ coefficients: { sos, taps } }) => (sos ? `${sos.length} section${sos.length === 1 ? "" : "s"}` : `${taps.length} taps`);
+const sizeOf = ({ sos, taps }) => (sos ? `${sos.length} section${sos.length === 1 ? "" : "s"}` : `${taps.length} taps`);
+export const formOf = ({ coefficients }) => sizeOf(coefficients) + (coefficients.sample_rate === RATE ? "" : ` at ${coefficients.sample_rate} Hz`);
 
 const target = () => ({
   ...($("target").value ? { name: $("target").value } : {}), form: $("form").value,
@@ -40,7 +42,7 @@ export const realise = newest(async () => {
 function showLoss() {
   const { design, realised: { coefficients, prediction, warnings } } = state, scaling = coefficients.scaling;
   const reduction = prediction.mean_noise_reduction_db, loss = design.prediction.mean_noise_reduction_db - reduction;
-  const parts = [`${formOf(state.realised)}: ${reduction.toFixed(1)} dB, ${Math.abs(loss).toFixed(1)} dB ${loss < 0 ? "more" : "less"} than the taps`];
+  const parts = [`${formOf(state.realised)}: ${reduction.toFixed(1)} dB, ${Math.abs(loss).toFixed(1)} dB ${loss < 0 ? "more" : "less"} than designed`];
   if (scaling) parts.push(`headroom ${scaling.headroom_bits} bit${scaling.headroom_bits === 1 ? "" : "s"}, round-off noise ${scaling.noise_db.toFixed(0)} dB (${scaling.wide_noise_db.toFixed(0)} dB with double-precision feedback)`);
   const { controller: K } = design, isAlike = !K || (K.sample_rate === coefficients.sample_rate && K.number_format === $("format").value);
   if (!isAlike) parts.push(`K is at ${K.sample_rate} Hz in ${K.number_format}: set both in its options in step 2 if the same chip runs it`);

@@ -38,10 +38,12 @@ async function calibrate() {
     for (const finding of found.verdict.reasons) finding.detail = named(finding.detail, files);
     const label = $("ear-name").value.trim() || state.takes.map((take) => take.name).join(" + ");
     const old = state.ears.find((ear) => ear.label === label), ear = earFromDocument(label, found);
+    if (found.verdict.passed) for (const take of state.takes) take.isCalibrated = true;
     if (old) { // measured again
+      const before = { ...old, label: `${label}, before` };
       Object.assign(old, { id: newId(), coherence: undefined, feedback: undefined, uncertainty: undefined }, ear);
       state.current = state.ears.indexOf(old);
-      note(label, "measured again; the new measurement replaces the old one.", { isBad: false });
+      note(label, "measured again; the new measurement replaces the old one.", { isBad: false, action: { label: "Keep both", run: () => addEars([before], state.current) } });
       changed("ears");
     } else addEars([ear]);
     say(found.verdict.passed ? "The calibration passed." : "The calibration did not pass.", !found.verdict.passed);

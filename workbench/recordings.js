@@ -12,28 +12,40 @@ const TEXTS = {
   runs: { off: "filter off", on: "filter on" },
 };
 const LEAST_SAMPLES = { takes: 3072, runs: 36864 }; // of a request
-const CLUES = { on: "on|running|active", drive: "drive" };
+const CLUES = { on: "on|run|running|active", drive: "drive" };
 
 const MEANINGS = { drive: "loudspeaker's signal", x: "outer microphone", e: "error microphone" };
 
 // What reading a file changed or left out.
-function changesOf(nChannels, used, rate) {
+function changesOf(list, nChannels, used, rate) {
   const order = used.map((channel) => MEANINGS[channel]).join(", ");
-  return [...(rate === RATE ? [] : [resampledFrom(rate)]), ...(nChannels > used.length ? [`of ${nChannels} channels the first are taken for ${order}`] : [])];
+  return [...(rate === RATE ? [] : [resampledFrom(rate) + (list === "takes" ? `; if the chip runs at ${rate} Hz, choose that in step 4` : "")]), ...(nChannels > used.length ? [`of ${nChannels} channels the first are taken for ${order}`] : [])];
 }
 
 // Put the files' names for the places of takes in a text of the service.
 export const named = (text, files) => text.replace(/\btakes\.(\d+)/g, (place, n) => files[n] ?? place);
+
+// Take away the recordings of a measurement that passed, before those of another would be averaged with them; a take of
+// the loudspeaker alone belongs to them.
+function startAnew(name, role) {
+  if (role === "drive" || !state.takes.length || !state.takes.every((take) => take.isCalibrated)) return;
+  const old = state.takes;
+  state.takes = [];
+  $("ear-name").value = "";
+  note(name, `begins another measurement; ${old.map((take) => take.name).join(", ")}, which passed, no longer count.`,
+    { isBad: false, action: { label: "Calibrate all together", run: () => { state.takes = [...old, ...state.takes]; changed("takes"); } } });
+}
 
 // Add a recording to `takes` or `runs`, or replace the one of the same name.
 export function addRecording(list, name, { channels, clippedShares, rate }) {
   const roles = Object.keys(TEXTS[list]).filter((role) => CHANNELS[role].length <= channels.length);
   const role = roles.find((role) => CLUES[role] && new RegExp(`(^|[^a-z])(${CLUES[role]})([^a-z]|$)`, "i").test(name)) ?? "off";
   checkNotSilent(channels, CHANNELS[role].length);
-  for (const text of changesOf(channels.length, CHANNELS[role], rate)) note(name, text, { isBad: false });
+  for (const text of changesOf(list, channels.length, CHANNELS[role], rate)) note(name, text, { isBad: false });
   if (channels[0].length < LEAST_SAMPLES[list]) throw new Error(`it lasts only ${(channels[0].length / RATE).toFixed(2)} s; record ${list === "runs" ? 8 : 4} to ${MAX_SECONDS} s`);
   const seconds = channels[0].length / 48000;
   if (seconds < 4) note(name, `it lasts only ${seconds.toFixed(1)} s; record 4 to ${MAX_SECONDS} s for low frequencies and less noise.`);
+  if (list === "takes") startAnew(name, role);
   const take = { name, role, channels: channels.slice(0, 3), clippedShares, rate }, at = state[list].findIndex((other) => other.name === name);
   if (at >= 0) {
     state[list][at] = { ...take, role: state[list][at].role };

@@ -5,7 +5,7 @@ export const $ = (id) => document.getElementById(id);
 export const state = {
   ears: [], // measurements: {id, label, used, stabilityOnly?, primary, secondary, coherence?, feedback?, uncertainty?, sign, verdict?}
   current: 0,
-  takes: [], // recordings for a calibration: {name, role, channels, rate, clippedShares}
+  takes: [], // recordings for a calibration: {name, role, channels, rate, clippedShares, isCalibrated?}
   runs: [], // recordings for a verification, likewise
   controller: null, // feedback controller: {document, purpose, plants, name}
   kept: [], // designs to compare with: {name, color, design}

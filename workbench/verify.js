@@ -22,7 +22,7 @@ function showCandidates() {
   const chosen = $("ran").dataset.chosen, found = candidates();
   $("ran").replaceChildren(...found.map(([value, textContent]) => element("option", { value, textContent })));
   if (found.some(([value]) => value === chosen)) $("ran").value = chosen;
-  $("verify").disabled = !found.length || !["off", "on"].every((role) => state.runs.some((run) => run.role === role));
+  $("verify").disabled = !found.length || !state.runs.length;
 }
 
 function filterThatRan() {
@@ -44,6 +44,10 @@ function requestFor(ear, filter) {
 }
 
 async function verify() {
+  if (!["off", "on"].every((role) => state.runs.some((run) => run.role === role))) {
+    note("Verification", "it needs a recording with the filter off, and one with it on: add it, or say in the list which is which");
+    return;
+  }
   const ear = currentEar(), filter = filterThatRan(), text = $("ran").selectedOptions[0].textContent;
   const files = state.runs.map(({ name }) => name);
   say("Comparing the recordings ...");
@@ -61,6 +65,8 @@ async function verify() {
   }
 }
 
+export const isAsPredicted = ({ diagnosis }) => diagnosis.every(({ code }) => code === "as_predicted");
+
 // The verification of the present ear, or null.
 export const verified = () => (state.verification && state.verification.earId === currentEar()?.id ? state.verification : null);
 
@@ -71,7 +77,7 @@ function showVerification() {
   $("verification").hidden = !found;
   if (!found) return;
   const { answer: { measured, predicted_noise_reduction_db: predicted, band_deviation_db: deviations, deviation_db, diagnosis, trim }, filter, isTaps } = found;
-  const isGood = diagnosis.every(({ code }) => code === "as_predicted");
+  const isGood = isAsPredicted(found.answer);
   const head = `${measured.mean_noise_reduction_db.toFixed(1)} ± ${measured.interval_db.toFixed(1)} dB measured, ${predicted.toFixed(1)} dB predicted (${deviation_db >= 0 ? "+" : ""}${deviation_db.toFixed(1)} dB); filter ${filter}.`;
   const findings = diagnosis.map(({ code, detail }) => element("p", { className: isGood ? "good" : "warning", textContent: `${code.replaceAll("_", " ")}: ${inWords(detail)}` }));
   const parts = [element("p", { textContent: head }), ...findings];

@@ -73,7 +73,7 @@ function showFigures() {
   const level = found.level_reduction_db, loss = found.sensitivity_db, db = (value, digits = 1) => `${value.toFixed(digits)} dB`;
   const figures = [
     ["Noise reduction", `${found.mean_noise_reduction_db.toFixed(1)}${found.interval_db ? ` ± ${found.interval_db.toFixed(1)}` : ""} dB`, `predicted mean, ${range}`],
-    ...(seen ? [["Measured", `${seen.mean_noise_reduction_db.toFixed(1)} ± ${seen.interval_db.toFixed(1)} dB`, "from the last verification"]] : []),
+    ...(seen ? [[`Measured, ${verified().filter}`, `${seen.mean_noise_reduction_db.toFixed(1)} ± ${seen.interval_db.toFixed(1)} dB`, "from the last verification"]] : []),
     ...(rival ? [[wienerName(state.design), db(rival.prediction.mean_noise_reduction_db), "a design without training"]] : []),
     ["Amplification", db(found.amplification_db, 2), "mean over bands that become louder"],
     ["Largest |W|", db(found.max_gain_db), ""],

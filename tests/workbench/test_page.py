@@ -243,8 +243,18 @@ def test_recordings_are_calibrated(page: Any, tmp_path: Path):
     page.press("#condition-list input[type=text]", "Enter")
     page.click("#calibrate")
     until(page, "ears.length === 2")  # "left" is kept
+    page.click("#calibrate")
+    wait_for(page, "#messages", "the new measurement replaces the old one")
+    page.click("text=Keep both")
+    assert state(page, "ears.length") == 3
+    for name in ("off", "on"):
+        (tmp_path / f"{name}.wav").rename(tmp_path / f"other {name}.wav")
+    page.set_input_files("#files", [tmp_path / "other off.wav", tmp_path / "other on.wav"])
+    until(page, "takes.length === 2 && takes.every(({ name }) => name.startsWith('other'))")
+    page.click("text=Calibrate all together")
+    assert state(page, "takes.length") == 4
     page.click("[aria-label='Remove left']")
-    assert state(page, "ears.length") == 1
+    assert state(page, "ears.length") == 2
     page.click("text=Put back")
     assert state(page, "ears[0].label") == "left"
 
@@ -421,10 +431,14 @@ def test_recordings_verify_exported_sections(page: Any, tmp_path: Path):
     for name, error in (("quiet", passive), ("running", active)):
         soundfile.write(tmp_path / f"{name}.wav", np.stack([outer, error], 1), 48_000, subtype="FLOAT")
     page.set_input_files("#files", [tmp_path / "quiet.wav", tmp_path / "running.wav"])
-    page.wait_for_selector("#verify:not([disabled])")
+    page.select_option("[aria-label='loudspeaker during running.wav']", "off")
+    page.click("#verify")
+    wait_for(page, "#messages", "it needs a recording with the filter off, and one with it on")
+    page.select_option("[aria-label='loudspeaker during running.wav']", "on")
     page.click("#verify")
     text = wait_for(page, "#verification", "measured")
     assert "as exported: 8 sections" in text
+    wait_for(page, "#figures", "Measured, as exported: 8 sections")
     assert "as predicted" in text
     predicted = state(
         page, "[verification.answer.predicted_noise_reduction_db, realised.prediction.mean_noise_reduction_db]"
