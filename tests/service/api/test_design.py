@@ -20,8 +20,9 @@ from tests.service.bodies import as_base64, as_lists, as_responses, spectra
 pytestmark = pytest.mark.anyio
 
 BINARY = "application/octet-stream"
+# Tolerance over the largest tap: the service's stages for a CPU against the library's, on float32 systems of condition
+# 1e4.
 SAME_FLOAT32 = 3e-3
-"""Tolerance over the largest tap: the service's stages for a CPU against the library's, on float32 systems of condition 1e4."""
 
 
 def library_paths(ear: Paths) -> AcousticPaths:
