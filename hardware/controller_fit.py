@@ -66,7 +66,7 @@ class LoopProblem:
     # Least distance of L from the real axis below -1.
     distance: float
     sample_rate_hz: float
-    # Whose weights J has.
+    # Profile whose weights J has.
     profile: RefinementProfile = FAST
     per_band: int = SUB_BANDS_PER_BAND
 
