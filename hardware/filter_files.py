@@ -47,7 +47,7 @@ class Needs:
     form: str = ""
     # Number formats of the words that it holds.
     formats: tuple[str, ...] = ()
-    # Of the sections whose words it holds.
+    # Signs of a1 and a2 in the words that it holds.
     denominator: str = ""
 
 

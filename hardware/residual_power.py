@@ -71,7 +71,7 @@ class ResidualPower:
     unknown: NDArray[np.uint8] | None = None
     # Sub-bands per band.
     per_band: int = SUB_BANDS_PER_BAND
-    # Whose weights J has.
+    # Profile whose weights J has.
     profile: RefinementProfile = FAST
 
     @classmethod

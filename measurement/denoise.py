@@ -34,7 +34,8 @@ OVERESTIMATE = 4.0
 # autocorrelation.
 EARLY_NOISE = 2.17
 SMOOTHING = 0.2
-# Of `restore`, on 50 simulated ducts, rooms, windows, headrests and headsets: wider means hide the gaps between echoes.
+# For `restore`, chosen on 50 simulated ducts, rooms, windows, headrests and headsets: wider means hide the gaps between
+# echoes.
 HALVES_OVERESTIMATE, HALVES_SMOOTHING = 2.5, 0.1
 # Bins of the design grid over which a spectrum of noise is averaged: 110 Hz.
 SPECTRUM_BINS = 75

@@ -30,7 +30,7 @@ PRIOR_EARS = 3.0
 class ListenerEar:
     """One ear's calibration that passed: its estimates, and nothing of its recordings."""
 
-    # Whose ear; two ears of a listener count as one.
+    # Name of the listener; two ears of a listener count as one.
     listener: str
     # Impulse responses, float32 [<= 8192] and [<= 2048].
     primary: Float32

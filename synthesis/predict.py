@@ -178,36 +178,27 @@ def predict(
     is_measured = is_true or has_coherence or uncertainty is not None
     ends = None if is_measured else ends
     uncertainty = uncertainty if ends is None else ends[0]
-    of_control = np.zeros_like(control) if is_true or uncertainty is None else uncertainty[1] * control
-    unknown, interval_db, source = np.zeros_like(disturbance), 0.0, None
-    if not is_true:
-        if is_measured or resembles or ends is not None:
-            unknown = _unknown(disturbance, unexplained, late, sums[-1], learned, has_coherence, uncertainty)
-        source = "uncertainty" if uncertainty is not None else "coherence" if has_coherence else None
-        interval_db = INTERVAL_DB[source] if source else _at_length(sums[-1], MODEL_INTERVAL_DB)
+    unknown, of_control = np.zeros_like(disturbance), np.zeros_like(control)
+    if not is_true and (is_measured or resembles or ends is not None):
+        unknown = _unknown(disturbance, unexplained, late, sums[-1], learned, has_coherence, uncertainty)
+    if not is_true and uncertainty is not None:
+        of_control = uncertainty[1] * control
     # For a model that knows no device, any uncertainty may be natural.
     typical = np.where(np.asarray(learned)[0] > 0, NATURAL_SPREAD * learned[0] * disturbance, np.inf)
-
     natural = unknown if uncertainty is not None else np.minimum(unknown, typical)
+
     cross = in_phase + 1j * quadrature
-    powers = _powers(disturbance, residual, control, cross, unknown, of_control, natural)
-    before, after = powers
+    before, after = _powers(disturbance, residual, control, cross, unknown, of_control, natural)
     reduction = 10 * np.log10(np.maximum(before / after, _TINY))
     bands = reduction[0]
     means = _MEANS if silent is None else [_mean_over(item, silent) for item in (NR_BANDS, AMP_BANDS, WIDE_BANDS)]
     # A matrix product could give equal rows unequal means.
     mean, louder = (reduction * means[0]).sum(1).tolist(), np.maximum(-bands, 0)
-    low, high, overall, weighted = (
-        _level_db(x, y) for x, y in zip(*(powers[:, 0] @ _LEVELS).tolist(), strict=True)
-    )
-
-    if source and not np.any(learned[0]):
-        cost_db = _without_unknown(disturbance, residual, means[0]) - mean[0]
-        interval_db = max(interval_db, min(COST_SHARE * cost_db, WIDEST_DB[source]))
-
-    nominal_db = mean[0] if is_measured else _without_unknown(disturbance, residual, means[0])
-    if ends is not None:  # what was sent may as well be exact, or any other estimate
-        interval_db = max(nominal_db - mean[0], mean[0] - BELIEVED_DB, ends[1])
+    levels = np.stack((before[0], after[0])) @ _LEVELS
+    low, high, overall, weighted = (_level_db(x, y) for x, y in zip(*levels.tolist(), strict=True))
+    as_sent_db = _without_unknown(disturbance, residual, means[0])
+    source = "uncertainty" if uncertainty is not None else "coherence" if has_coherence else None
+    interval_db = 0.0 if is_true else _interval_db(mean[0], as_sent_db, source, ends, sums[-1], learned)
 
     found = Prediction(
         basis="coherence" if is_measured else "model" if ends is None else "response",
@@ -225,7 +216,7 @@ def predict(
         uncertainty_cost_db=max(mean[5] - mean[0], 0.0),
         max_gain_db=_level_db(float(sums[-3]), 1.0),
         control_rms=float(np.sqrt(sums[-2])),
-        nominal_noise_reduction_db=nominal_db,
+        nominal_noise_reduction_db=mean[0] if is_measured else as_sent_db,
     )
     return found if np.isfinite(sums).all() and np.isfinite(bands).all() else not_finite()
 
@@ -265,6 +256,24 @@ def _unknown(
     # A model that knows no device expects nothing, and so bounds nothing.
     bound = np.where(np.asarray(learned)[0] > 0, MODEL_BOUND * unknown, np.inf)
     return np.minimum(COHERENCE_SHARE * unexplained, bound)
+
+
+def _interval_db(
+    mean_db: float,
+    as_sent_db: float,
+    source: str | None,
+    ends: tuple[Real, float] | None,
+    n_samples: float,
+    learned: Real,
+) -> float:
+    """Compute the half-width of the interval of the mean; source is what the unknown is known from."""
+    if ends is not None:  # what was sent may as well be exact, or any other estimate
+        return max(as_sent_db - mean_db, mean_db - BELIEVED_DB, ends[1])
+    if source is None:
+        return _at_length(n_samples, MODEL_INTERVAL_DB)
+    if np.any(learned[0]):
+        return INTERVAL_DB[source]
+    return max(INTERVAL_DB[source], min(COST_SHARE * (as_sent_db - mean_db), WIDEST_DB[source]))
 
 
 def _without_unknown(disturbance: Real, residual: Real, weights: Real) -> float:

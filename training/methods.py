@@ -59,7 +59,7 @@ TO_FOUR: Updates = tuple((profile, k) for profile in ("paper", "fast") for k in 
 # A subset, because every ear has two dozen calibrations.
 BY_RECORDING: Updates = (("paper", 3), ("fast", 1), ("fast", 3))
 
-# Of filters beside a controller, whose designs take longest.
+# Updates of filters beside a controller, whose designs take longest.
 CONTROLLED: Updates = (("fast", 3),)
 
 TIMED_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
@@ -75,7 +75,7 @@ class Filter:
     profile: str
     # Time of the design with resident paths.
     core_ms: float
-    # What runs beside it on the error microphone.
+    # Controller beside it.
     controller: Controller | None = None
 
 
@@ -97,7 +97,7 @@ class Served:
     method: str
     # Ceiling without updates; updates of `fast` have the service's default, those of `paper` none.
     max_gain_db: float = np.inf
-    # What runs beside all filters.
+    # Controller beside all filters.
     controller: Controller | None = None
 
     @cached_property

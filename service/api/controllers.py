@@ -25,7 +25,7 @@ from synthesis.sections import Sections
 MAX_SECTIONS = 16
 RATES_HZ = (48_000.0, 768_000.0)
 MAX_LATENCY_US = 10_000.0
-# Of a coefficient.
+# Largest magnitude of a coefficient.
 LARGEST = 1e12
 # Members of an answer's controller that a request ignores: they follow from the others.
 DERIVED = frozenset({"words", "shift", "scaling", "max_gain_db", "needed_number_format", "playback_sos"})

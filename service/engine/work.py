@@ -19,7 +19,7 @@ PLANTS_PER_WORK = 3
 class HybridWork:
     """A design of filter and controller."""
 
-    # Of the filter.
+    # Options of the filter.
     options: DesignOptions
     # Sections of the controller, and plants on which its loop has to be stable.
     n_sections: int

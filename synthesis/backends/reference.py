@@ -130,7 +130,7 @@ class ReferenceBackend:
     ) -> list[Prediction | SynthesisError]:
         """Predict all conditions; NonFiniteFilter replaces one whose taps or figures are not finite."""
         results: list[Prediction | SynthesisError] = []
-        for item, coherence in enumerate(given.coherence):
+        for item, (paths, coherence) in enumerate(zip(given.conditions, given.coherence, strict=True)):
             row = slice(item, item + 1)
             sums = band_sums(
                 given.paths.primary[row],
@@ -148,10 +148,10 @@ class ReferenceBackend:
                     sums[0].double().cpu().numpy(),
                     self._band_uncertainty,
                     has_coherence=coherence is not None,
-                    uncertainty=given.uncertainty[item],
-                    silent=given.silent[item],
-                    resembles=given.resembles[item] is not False,
-                    ends=given.ends[item],
+                    uncertainty=paths.uncertainty,
+                    silent=paths.silent,
+                    resembles=paths.resembles is not False,
+                    ends=paths.ends,
                     is_true=is_true,
                 )
             )
@@ -281,17 +281,13 @@ class _Conditions:
         if not paths:
             return
         left = [problems[place] for place in self.places]
-        conditions = [item.conditions[0] for item in left]
+        self.conditions = [item.conditions[0] for item in left]
         self.paths = AcousticPaths.stack(list(paths.values()))
         # Float [1, 16385], or None.
         self.coherence = [
             None if condition.coherence is None else _tensor(condition.coherence, psd)[None]
-            for condition in conditions
+            for condition in self.conditions
         ]
-        self.uncertainty = [condition.uncertainty for condition in conditions]
-        self.silent = [condition.silent for condition in conditions]
-        self.resembles = [condition.resembles for condition in conditions]
-        self.ends = [condition.ends for condition in conditions]
         self.max_gain_db = psd.new_tensor([[item.max_gain_db] for item in left])
         self.reference_psd = torch.stack(
             [psd if item.reference_psd is None else _tensor(item.reference_psd, psd) for item in left]

@@ -39,7 +39,7 @@ def probes(noises: Array) -> Probes:
 
 @pytest.fixture(scope="module")
 def support() -> SupportPrior:
-    """Of the bundled model."""
+    """The bundled model's support."""
     prior: SupportPrior = ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters.support
     return prior
 

@@ -139,7 +139,7 @@ def test_noise_lies_at_early_lags() -> None:
 
 @pytest.fixture(scope="module")
 def left_out(ears: list[measured.MeasuredEar]) -> PathPrior:
-    """Of the measured persons but the first."""
+    """The prior of all measured persons but the first."""
     others = ears[2:]
     return learn_path_prior(
         [e.primary for e in others], [e.secondary for e in others], [e.name[:3] for e in others]

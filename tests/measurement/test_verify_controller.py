@@ -11,7 +11,7 @@ from synthesis.sections import Sections
 from tests.data.six_ears import FILE
 
 RATE, N = 48_000.0, 2 * 48_000
-# Of the controller; blocks of so many samples can be computed at once.
+# Latency of the controller; blocks of so many samples can be computed at once.
 LATENCY = 16
 
 

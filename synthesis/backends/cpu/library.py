@@ -42,7 +42,7 @@ ABI = 17
 N_STAGES = 6
 # Numbers of `Prediction` from `mean_noise_reduction_db` on.
 N_FIGURES = 14
-# Of the secondary path, in the sums beside a controller.
+# Number of errors of the secondary path in the sums beside a controller.
 N_ERRORS = 4
 
 _FloatPointer = c_void_p  # NumPy arrays give their address

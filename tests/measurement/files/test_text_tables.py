@@ -109,7 +109,7 @@ def test_head_says_what_columns_are(tmp_path: Path, head: str, columns: tuple[An
     if "Гц" in head:
         separator = "\t"
     write(tmp_path / "a.txt", list(columns), head, separator)
-    # Of the response, four times as long; its last bin is real.
+    # The spectrum of a response four times as long; its last bin is real.
     found = np.fft.rfft(samples(tmp_path / "a.txt"))[4:-1:4]
     expected = (10 ** (LEVEL / 20) * np.exp(1j * PHASE))[:-1]
     assert np.linalg.norm(found - expected) < 0.01 * np.linalg.norm(expected)

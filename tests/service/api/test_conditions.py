@@ -49,7 +49,7 @@ async def test_every_condition_is_predicted(client: httpx.AsyncClient, two: list
     assert "left_out_noise_reduction_db" not in closed
     again = await refined(client, body, "&leave_one_out=true")
     assert again["fir"] == found["fir"]
-    # Of a method that no fallback replaces.
+    # A method that no fallback replaces.
     left_out = await refined(client, body | {"method": "wmmse"}, "&leave_one_out=true")
     alone = await refined(client, as_responses(two[1], method="wmmse"))
     evaluated = await client.post("/evaluate", json=as_responses(two[0]) | {"fir": alone["fir"]})

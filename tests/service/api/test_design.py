@@ -20,8 +20,9 @@ from tests.service.bodies import as_base64, as_lists, as_responses, spectra
 pytestmark = pytest.mark.anyio
 
 BINARY = "application/octet-stream"
+# Tolerance over the largest tap: the service's stages for a CPU against the library's, on float32 systems of condition
+# 1e4.
 SAME_FLOAT32 = 3e-3
-"""Of the largest tap: the service's stages for a CPU against the library's, on float32 systems of condition 1e4."""
 
 
 def library_paths(ear: Paths) -> AcousticPaths:
@@ -63,7 +64,7 @@ async def test_filter_equals_library(
     assert answer["refinement"]["requested"] == 2
     assert answer["refinement"]["applied"] == int(expected.n_applied[0])
     assert answer["refinement"]["stopped"] == expected.record(0)["stopped"]
-    # Of paths without noise `wmmse` leaves a residual 80 dB down, which is single precision's rounding: 0.013 apart
+    # On paths without noise `wmmse` leaves a residual 80 dB down, which is single precision's rounding: 0.013 apart
     # on one processor, 0.050 on another. 0.23 is a decibel.
     rounding = 0.23 if method == "wmmse" else 0.05
     expected_objective = expected.record(0)["objective"]
