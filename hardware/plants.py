@@ -19,7 +19,6 @@ from synthesis.loop import worst_loop
 from synthesis.methods import spectrum
 from synthesis.options import ControllerFields
 from synthesis.profiles import FAST
-from synthesis.sections import Sections
 from synthesis.types import Design, Loop, ModelParameters, Paths, Problem
 from synthesis.unknown import BAND_BINS
 
@@ -206,13 +205,6 @@ def holds(controller: Controller, ears: Sequence[Ear], wanted: ControllerFields)
         for ear in ears
         for plant, before in ear.loops
     )
-
-
-def turned_down(sections: Sections, gain: float) -> Sections:
-    """Multiply a cascade by a gain."""
-    rows = sections.rows.copy()
-    rows[0, :3] *= gain
-    return Sections(rows, sections.sample_rate_hz)
 
 
 def keeps(loop: Loop, wanted: ControllerFields) -> bool:

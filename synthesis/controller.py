@@ -82,6 +82,10 @@ class Controller:
                 "controller.sos",
             )
 
+    def scaled(self, gain: float) -> Controller:
+        """Multiply the controller by a gain."""
+        return Controller(self.sections.scaled(gain), self.latency_s)
+
     def response(self, frequency_hz: Real) -> Complex:
         """Evaluate K with its delay at frequencies up to half of the chip's rate, complex [n]."""
         delay = np.exp(-2j * np.pi * self.latency_s * frequency_hz)

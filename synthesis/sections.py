@@ -32,6 +32,16 @@ class Sections:
         response[audible] = self.response(frequency_hz[audible])
         return response
 
+    def scaled(self, gain: float) -> Sections:
+        """Multiply the cascade by a gain."""
+        rows = self.rows.copy()
+        rows[0, :3] *= gain
+        return Sections(rows, self.sample_rate_hz)
+
+    def in_single_precision(self) -> Sections:
+        """Round the coefficients to float32."""
+        return Sections(self.rows.astype(np.float32).astype(np.float64), self.sample_rate_hz)
+
     @property
     def is_stable(self) -> bool:
         """Return whether all poles lie inside the unit circle."""
