@@ -20,7 +20,7 @@ from synthesis.methods import spectrum
 from synthesis.options import ControllerFields
 from synthesis.profiles import FAST
 from synthesis.types import Design, Loop, ModelParameters, Paths, Problem
-from synthesis.unknown import BAND_BINS
+from synthesis.unknown import sum_over_bands
 
 # Levels at which every plant has to be stable, and where only one seating is known.
 GAINS_DB, WIDE_GAINS_DB = (-3.0, 0.0, 3.0), (-6.0, 0.0, 6.0)
@@ -167,7 +167,7 @@ def _powers(ear: Ear, paths: Paths, plant: Plant, reference_psd: NDArray[np.floa
     primary = spectrum(paths.primary)
     passed = primary if own is None else primary * (1 + own)
     power, left = psd * np.abs(primary) ** 2, psd * np.abs(passed - plant.secondary * late(problem) * response) ** 2
-    return np.add.reduceat(power[: BAND_BINS[-1]], BAND_BINS[:-1]), left
+    return sum_over_bands(power), left
 
 
 def _ceiling(ears: Sequence[Ear], wanted: ControllerFields, frequency_hz: Real, loudest: Real) -> Real:
