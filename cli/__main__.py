@@ -19,6 +19,7 @@ from cli.exit_status import EPILOG, ExitStatus
 from cli.flags import FILE, json_flag, option_flag, options_of, output_flag, with_controller, with_service
 from cli.service import ServiceClient
 from cli.simulate import example, simulate
+from cli.words import for_command
 from measurement.files.errors import FileError
 from synthesis.options import DesignFields, ObjectiveFields
 
@@ -264,6 +265,8 @@ def calibrate(
         raise click.UsageError("give ON, or a recording of the loudspeaker alone with --drive")
     if played and gain is None:
         raise click.UsageError("give the gain that ON was played with: --gain")
+    if played and gain == 0:
+        raise click.UsageError("--gain: 0 is that of OFF; give the factor between outer microphone and loudspeaker")
     takes = [tables.noted(inputs.take(file, 0.0)) for file in (off, *more_off)]
     takes += [tables.noted(inputs.take(file, gain or 0.0)) for file in played]
     takes += [tables.noted(inputs.drive_take(file)) for file in drive]
@@ -506,6 +509,8 @@ def export(
     target = _target(target_name, sections, taps, rate, number_format)
     text = _text_kind(target_name)
     fields = inputs.filter_fields(control_filter, file_rate, paths.get("controller"))
+    if isinstance(fields["fir"], dict):
+        raise FileError(f"{control_filter}: it was exported already; give the file that `prime-anc design` wrote")
     body: Json = tables.noted(inputs.as_verified(paths, control_filter)) | options | fields | {"target": target}
     answered = service.ask("/export", body)
     answer = _answer(answered, None, as_json)
@@ -679,7 +684,7 @@ def _target(
     try:
         requested(fields.pop("name", None), fields)
     except InvalidOption as error:
-        raise click.BadParameter(str(error)) from error
+        raise click.UsageError(for_command(str(error))) from error
     return target
 
 

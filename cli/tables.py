@@ -95,8 +95,9 @@ def loop(found: Mapping[str, Any] | None) -> None:
     if found is not None:
         what = "worst of all plants at +-3 dB" if "conditions" in found else "as designed"
         click.echo(f"loop, {what}: {loop_text(found)}")
-        for item in found.get("conditions", ()):
-            click.echo(f"  {item['label']}: {loop_text(item)}")
+        each = found.get("conditions", ())
+        for item in each if len(each) > 1 else ():
+            click.echo(f"  {for_command(item['label'])}: {loop_text(item)}")
 
 
 def loop_text(found: Mapping[str, Any]) -> str:

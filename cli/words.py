@@ -10,17 +10,42 @@ from pathlib import Path
 from cli.flags import flag_of
 from synthesis.options import option_schemas
 
-_OTHERS = {"GET /models": "`prime-anc models`", "Authorization: Bearer with a key": "--key with a key"}
+_OTHERS = {
+    "GET /models": "`prime-anc models`",
+    "Authorization: Bearer with a key": "--key with a key",
+    "send these as conditions with stability_only": "give these with --stability-only",
+    "send that of this filter and ear, or none": "give the file of the filter that runs",
+    "the takes `off` and `on`": "--off and --on",
+    "take with drive": "recording with --drive",
+    "takes:": "the recordings:",
+    "send the factor that stood in place of the control filter": "give with --gain the factor to the loudspeaker",
+    "takes with a gain": "recordings with --gain",
+    "between the takes": "between the recordings",
+    "`feedback` in the request": "the feedback path",
+    "`feedback`": "the feedback path",
+    "`controller`": "controller",
+    "`prediction`": "the prediction",
+    "`fir`": "the filter",
+    "`sign`": "--sign",
+    "n_sections:": "--sections:",
+    "n_taps:": "--taps:",
+    "number_format:": "--format:",
+    "sample_rate:": "--rate:",
+    "target:": "--target:",
+}
 
 
 @cache
 def _pattern() -> re.Pattern[str]:
     names = sorted((name for name in option_schemas() if "_" in name), key=len, reverse=True)
-    return re.compile("|".join([rf"(?<![\w.-]){name}\b" for name in names] + [re.escape(text) for text in _OTHERS]))
+    others = [rf"(?<![\w.-]){re.escape(text)}" for text in _OTHERS]
+    return re.compile("|".join(others + [rf"(?<![\w.-]){name}\b" for name in names]))
 
 
 def for_command(text: str, takes: Sequence[Path] = ()) -> str:
-    """Replace names of options by flags, addresses by commands, and places of takes by their files."""
+    """Replace fields by flags, addresses by commands, places of takes by their files, and of conditions by names."""
     for n, file in reversed(list(enumerate(takes))):
         text = text.replace(f"takes.{n}", str(file))
+    text = re.sub(r"\bconditions\.\d+ \(([^)]+)\)", r"\1", text)
+    text = re.sub(r"\bconditions\.(\d+)", lambda found: f"measurement {int(found[1]) + 1}", text)
     return _pattern().sub(lambda found: _OTHERS.get(found[0]) or flag_of(found[0]), text)

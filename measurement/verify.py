@@ -424,8 +424,8 @@ def _changes(found: Verification, behind_db: float, is_trimmed: bool) -> list[De
         text = f"the loudspeaker is heard {late} than measured: {remedy}"
         changes.append(Deviation("delay_off", text, found.delay_samples))
     if (found.unexplained_share > REFIT_SHARE and not is_leaking) or found.primary_share > REFIT_SHARE:
-        text = "the paths are others than those sent: check that these are of this ear and that x is the outer "
-        text += "microphone, and calibrate again as the earphone sits now"
+        text = "the paths are others than those measured before: check that these are of this ear and that x is "
+        text += "the outer microphone, and calibrate again as the earphone sits now"
         changes.append(Deviation("refit", text, behind_db))
     return changes
 
@@ -461,8 +461,11 @@ def shifted_filter(taps: Float32 | Complex64, found: Verification) -> Float32 | 
 
 
 def path_now(path: Float32 | Complex64, found: Verification) -> Float32 | Complex64:
-    """Return a path from the loudspeaker as it is now: unchanged for changes below those that a trim improves."""
-    return path if _is_as_sent(found) else path_found(path, found)
+    """Return a path from the loudspeaker as it is now.
+
+    It is unchanged for changes below those that a trim improves, and if nothing of the filter is heard.
+    """
+    return path if _is_as_sent(found) or not found.is_running else path_found(path, found)
 
 
 def _is_as_sent(found: Verification) -> bool:

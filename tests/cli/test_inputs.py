@@ -34,6 +34,7 @@ def test_failed_calibration_is_reported(tmp_path: Path) -> None:
 
 def test_texts_name_flags_instead_of_fields():
     assert for_command("lower max_gain_db there") == "lower --max-gain-db there"
+    assert for_command("conditions.0 (ear) and conditions.1: `sign`") == "ear and measurement 2: --sign"
     assert for_command("takes.1, x: it is silent", [Path("off.wav"), Path("on.wav")]) == "on.wav, x: it is silent"
     assert (
         for_command("prediction.max_gain_db; see GET /models") == "prediction.max_gain_db; see `prime-anc models`"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hardware.controller_fit import ControllerFit, fit_controller
+from hardware.controller_fit import BARRIER_WEIGHT, ControllerFit, fit_controller
 from hardware.hybrid import design_hybrid
 from hardware.plants import Ear, keeps, loop_problem, plant_of
 from model_store.store import BUNDLED_ROOT, ModelStore
@@ -75,6 +75,15 @@ def test_controller_follows_band_weights(ear, model):
         power = np.add.reduceat(posed.residual / np.abs(closed) ** 2, fit.first_of_band, axis=-1)
         left.append(np.log(power[0, 0, low]).mean())
     assert left[1] < left[0] - 0.1
+
+
+def test_more_sections_lower_objective(posed):
+    """Twelve from starts of their own end above eight."""
+    values = []
+    for n_sections in (8, 12):
+        fit, rows = fit_controller(posed, n_sections)
+        values.append(fit.objective(fit.response(rows[:1]), BARRIER_WEIGHT)[0][0])
+    assert values[1] < values[0]
 
 
 @pytest.mark.parametrize(("rate_hz", "latency_us"), [(48_000.0, 83.0), (384_000.0, 5.0)])
