@@ -27,8 +27,8 @@ from hardware.second_order_sections import (
     largest_excess,
     largest_gain,
 )
-from hardware.short_fir import BIN_HZ, MAX_TAPS, at_design_rate, design_fir
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
+from hardware.short_fir import MAX_TAPS, at_design_rate, design_fir
+from synthesis.conventions import BIN_HZ, DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.gain_curve import GainCurve, ceiling_at
 from synthesis.profiles import FAST, RefinementProfile
