@@ -19,14 +19,14 @@ VERSION = "1.31"
 Manifest = dict[str, Any]
 
 
-@pytest.fixture(scope="module", params=["cpu", "gpu", "models-volume", "models-url"])
+@pytest.fixture(scope="module", params=["cpu", "gpu", "models-volume", "models-url", "keys"])
 def manifests(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
     """Manifests by kind, as applied without and with each change."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on PATH")
     folder = tmp_path_factory.mktemp("kubernetes") / "copy"
     shutil.copytree(FOLDER, folder)
-    if request.param.startswith("models"):
+    if request.param not in ("cpu", "gpu"):
         with (folder / "kustomization.yaml").open("a") as file:
             file.write(f"patches:\n  - path: {request.param}.yaml\n")
     command = ["kubectl", "kustomize", folder / "gpu" if request.param == "gpu" else folder]
@@ -37,6 +37,13 @@ def manifests(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 def container_of(manifests: dict[str, Manifest]) -> Manifest:
     (container,) = manifests["Deployment"]["spec"]["template"]["spec"]["containers"]
     return container | {"settings": {item["name"]: item["value"] for item in container["env"]}}
+
+
+def mounts_of_secret(manifests: dict[str, Manifest]) -> list[Path]:
+    volumes = [
+        item["name"] for item in manifests["Deployment"]["spec"]["template"]["spec"]["volumes"] if "secret" in item
+    ]
+    return [Path(item["mountPath"]) for item in container_of(manifests)["volumeMounts"] if item["name"] in volumes]
 
 
 def test_manifests_obey_schemas(manifests: dict[str, Manifest]) -> None:
@@ -72,8 +79,15 @@ def test_management_port_needs_key_for_changes(manifests: dict[str, Manifest]) -
     assert settings["PRIME_MANAGEMENT_HOST"] == "0.0.0.0"
     assert settings["PRIME_MANAGEMENT_PORT"] == ports["management"] != ports["http"]
     assert template["metadata"]["annotations"]["prometheus.io/port"] == ports["management"]
-    assert Keys((), Path(settings["PRIME_MANAGEMENT_KEYS_FILE"])).are_required
+    file = Path(settings["PRIME_MANAGEMENT_KEYS_FILE"])
+    assert file.parent in mounts_of_secret(manifests) or Keys((), file).are_required
     assert [port["targetPort"] for port in manifests["Service"]["spec"]["ports"]] == ["http"]
+
+
+def test_keys_are_of_a_secret(manifests: dict[str, Manifest]) -> None:
+    settings = container_of(manifests)["settings"]
+    files = [Path(value) for name, value in settings.items() if name == "PRIME_API_KEYS_FILE"]
+    assert [file.parent for file in files] == mounts_of_secret(manifests)
 
 
 def test_only_overlay_asks_for_gpu(manifests: dict[str, Manifest]) -> None:
