@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from measurement.verify import (
     HOWL_BAND_DB,
@@ -29,13 +28,11 @@ from measurement.verify import (
     transfers,
     verify,
 )
+from synthesis.arrays import Complex, Real
 from synthesis.controller import Controller, judge
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.methods import Path, spectrum
 from synthesis.types import Float32, Loop
-
-Real = NDArray[np.floating]
-Complex = NDArray[np.complexfloating]
 
 # Range of the fit; above, controllers do little.
 FIT_HZ = (40.0, 5000.0)

@@ -19,3 +19,5 @@ COHERENCE_FLOOR = 1e-4
 
 # Stages of a request, in order; common names of timings, histograms and benchmark columns.
 STAGES = ("decode", "queue", "path_ratio", "generate", "reconstruct", "refine", "predict", "encode")
+# Those from spectra in memory to taps, whose sum is `core`.
+CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")

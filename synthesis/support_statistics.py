@@ -18,12 +18,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.arrays import Complex, Real
 from synthesis.bands import AMP_BANDS, BINS_HZ, edges_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
-
-Real = NDArray[np.floating]
-Complex = NDArray[np.complexfloating]
 
 # Octaves from 45 Hz to 5.6 kHz, then one-third octaves to 14 kHz.
 SECONDARY_EDGES_HZ = tuple(edges_hz(n)[0] for n in (*range(17, 36, 3), 38, 39, 40, 41, 42))
