@@ -22,6 +22,7 @@ from measurement.estimate import GainTake, ProbeState
 from synthesis.arrays import squared_magnitude
 from synthesis.bands import WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT
+from synthesis.unknown import smoothed
 
 Real = NDArray[np.floating]
 
@@ -108,8 +109,7 @@ def late_power(primary: Real, tail: Real, window: int) -> Real:
     """
     weight = np.pad(lag_weight(window), (0, max(len(primary) - window, 0)))[: len(primary)]
     held = band_powers(np.sqrt(1 - weight**2) * primary)
-    over = np.log(np.maximum(tail / held, _TINY))
-    over = np.exp(np.convolve(np.pad(over, 2, mode="edge"), np.full(5, 0.2), mode="valid"))
+    over = smoothed(np.maximum(tail / held, _TINY))
     late: Real = np.where(over > CLEARLY_MORE, (over - 1) * held, 0)
     return late
 

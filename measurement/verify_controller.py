@@ -32,7 +32,6 @@ from measurement.verify import (
 from synthesis.controller import Controller, judge
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.methods import Path, spectrum
-from synthesis.sections import Sections
 from synthesis.types import Float32, Loop
 
 Real = NDArray[np.floating]
@@ -145,13 +144,6 @@ def diagnose_controller(found: MeasuredController) -> list[Deviation]:
         text += f"{found.loop.nearest_hz:.0f} Hz: lower its gain before the earphone is worn otherwise"
         deviations.append(Deviation("near_howling", text, found.loop.max_sensitivity_db))
     return deviations
-
-
-def scaled(controller: Controller, gain: float) -> Controller:
-    """Multiply a controller by a gain."""
-    rows = controller.sections.rows.copy()
-    rows[0, :3] *= gain
-    return Controller(Sections(rows, controller.sections.sample_rate_hz), controller.latency_s)
 
 
 def _fitted(

@@ -65,6 +65,7 @@ from synthesis.unknown import (
     SHORT_BINS,
     SILENT,
     lowest_quiet_db,
+    sum_over_bands,
     with_uncertainty,
 )
 
@@ -328,7 +329,7 @@ def _with_unmeasured(paths: Paths) -> Paths:
     """Add the bands that a coherence or an uncertainty shows as not measured, as unknown."""
     unknown = np.zeros(len(WIDE_BANDS), bool)
     if paths.coherence is not None:
-        unknown |= np.add.reduceat(paths.coherence[: BAND_BINS[-1]], BAND_BINS[:-1]) < LEAST_COHERENCE_SUM
+        unknown |= sum_over_bands(paths.coherence) < LEAST_COHERENCE_SUM
     if paths.uncertainty is not None:
         unknown |= (paths.uncertainty > MOST_UNCERTAIN).any(0)
     return replace(paths, unknown=unknown.astype(np.uint8)) if unknown.any() else paths

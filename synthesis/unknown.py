@@ -8,6 +8,7 @@ noise beyond them makes a prediction too low, not too high.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from synthesis.predict import END_OF_RESPONSE, RESPONSE_LENGTHS
 from synthesis.support_statistics import first_bins
 from synthesis.types import Paths, Problem
 
+Kind = TypeVar("Kind", bound=np.floating)
 Float64 = NDArray[np.float64]
 
 # Mean coherence of a band below which its estimate is noise. Of 73 bands that single recordings at 20 to 40 dB SNR
@@ -124,7 +126,7 @@ def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64
     unknown = condition.unknown == UNKNOWN
     primary, secondary = spectrum(condition.primary), spectrum(condition.secondary)
     left = primary - secondary * np.fft.rfft(taps, DESIGN_N_FFT)
-    disturbance, control, residual = (_band_sums(np.abs(item) ** 2) for item in (primary, secondary, left))
+    disturbance, control, residual = (sum_over_bands(np.abs(item) ** 2) for item in (primary, secondary, left))
     louder = unknown & (residual > 10 ** (LOUDEST_DB / 10) * disturbance)
     if not louder.any():
         return None
@@ -142,9 +144,9 @@ def lowest_quiet_db(problem: Problem, taps: NDArray[np.floating]) -> NDArray[np.
     return np.min(found, axis=0) if found else None
 
 
-def _band_sums(values: NDArray[np.floating]) -> NDArray[np.floating]:
+def sum_over_bands(values: NDArray[Kind]) -> NDArray[Kind]:
     """Sum over the bins of the bands: [16385] -> [31]."""
-    sums: NDArray[np.floating] = np.add.reduceat(values[: BAND_BINS[-1]], BAND_BINS[:-1])
+    sums: NDArray[Kind] = np.add.reduceat(values[: BAND_BINS[-1]], BAND_BINS[:-1])
     return sums
 
 
@@ -188,7 +190,7 @@ def _unknown_share(response: Float64, n_matched: int) -> Float64:
     whole = response[:n]
     before, last = (whole[n // 4 * k : n // 4 * (k + 1)] for k in (2, 3))
     powers = [_band_powers(part * np.hanning(len(part))) for part in (before, last)]
-    ratio = _smooth(np.maximum(powers[1], _TINY) / np.maximum(powers[0], _TINY))
+    ratio = smoothed(np.maximum(powers[1], _TINY) / np.maximum(powers[0], _TINY))
     end = powers[1] / np.mean(np.hanning(len(last)) ** 2)
     noise = end / len(last) * (min(n, n_matched) - max(n - n_matched, 0))
     tail = end * ratio / np.maximum(1 - ratio, STATIONARY)
@@ -221,7 +223,7 @@ def _late_share(response: Float64) -> Float64:
     return share
 
 
-def _smooth(ratio: Float64) -> Float64:
+def smoothed(ratio: Float64) -> Float64:
     """Return geometric means over five adjacent bands, since one has few independent bins."""
     padded = np.pad(np.log(ratio), 2, mode="edge")
     smooth: Float64 = np.exp(np.convolve(padded, np.full(5, 0.2), mode="valid"))
