@@ -9,11 +9,11 @@ from scipy.linalg import solve_toeplitz
 
 from benchmarks.ears import Ears, taps_of
 from benchmarks.timing import Times
+from synthesis.conventions import CORE_STAGES
 from synthesis.design import design_all
 from synthesis.model import Model
 from synthesis.types import DesignOptions, Float32, ModelParameters
 
-CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
 N_TAPS, N_FFT = 2048, 32_768
 
 

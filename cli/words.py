@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from cli.flags import flag_of
-from synthesis.options import option_schemas
+from synthesis.options import controller_schemas, option_schemas
 
 _OTHERS = {
     "GET /models": "`prime-anc models`",
@@ -36,9 +36,14 @@ _OTHERS = {
 
 
 @cache
+def _of_controllers() -> dict[str, str]:
+    return {f"controller: {name}:": f"--controller-{name.replace('_', '-')}:" for name in controller_schemas()}
+
+
+@cache
 def _pattern() -> re.Pattern[str]:
     names = sorted((name for name in option_schemas() if "_" in name), key=len, reverse=True)
-    others = [rf"(?<![\w.-]){re.escape(text)}" for text in _OTHERS]
+    others = [rf"(?<![\w.-]){re.escape(text)}" for text in _of_controllers() | _OTHERS]
     return re.compile("|".join(others + [rf"(?<![\w.-]){name}\b" for name in names]))
 
 
@@ -48,4 +53,5 @@ def for_command(text: str, takes: Sequence[Path] = ()) -> str:
         text = text.replace(f"takes.{n}", str(file))
     text = re.sub(r"\bconditions\.\d+ \(([^)]+)\)", r"\1", text)
     text = re.sub(r"\bconditions\.(\d+)", lambda found: f"measurement {int(found[1]) + 1}", text)
-    return _pattern().sub(lambda found: _OTHERS.get(found[0]) or flag_of(found[0]), text)
+    words = _of_controllers() | _OTHERS
+    return _pattern().sub(lambda found: words.get(found[0]) or flag_of(found[0]), text)

@@ -34,7 +34,6 @@ from hardware.plants import (
     loop_problem,
     narrow_bins,
     plant_of,
-    turned_down,
     worst_of,
 )
 from hardware.realise import FLOAT32_WORDS
@@ -261,7 +260,7 @@ def _fitted(
         extra = np.union1d(extra, narrow_bins(controller, ears, posed.distance))
     step = FIRST_STEP
     while not holds(controller, ears, wanted) and step > LEAST_STEP:
-        exact, step = turned_down(exact, step), step**2
+        exact, step = exact.scaled(step), step**2
         controller = replace(controller, sections=_held(exact, wanted))
     return controller, found, extra, unrounded or exact
 
@@ -279,7 +278,7 @@ def _held(sections: Sections, wanted: ControllerFields) -> Sections:
     if words is None:
         return sections
     if wanted.number_format == "float32":
-        single = Sections(sections.rows.astype(np.float32).astype(np.float64), sections.sample_rate_hz)
+        single = sections.in_single_precision()
         frequency_hz = np.geomspace(1.0, wanted.sample_rate / 2, 512)
         change = single.response(frequency_hz) / sections.response(frequency_hz) - 1
         if single.is_stable and np.abs(change).max() < MOST_CHANGED:

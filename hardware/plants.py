@@ -12,16 +12,16 @@ from hardware.cascade import HIGHEST_SHARE
 from hardware.controller_fit import LoopProblem, fit_bins, frequencies_beyond_hz
 from hardware.residual_power import Complex, Real, sub_bands
 from synthesis.controller import HIGHEST_MEASURED_HZ, Controller, is_quiet_beyond, judge
-from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from synthesis.conventions import BIN_HZ
 from synthesis.design import is_usable, level_db
 from synthesis.errors import InvalidPaths, check_interruption
 from synthesis.loop import worst_loop
 from synthesis.methods import spectrum
 from synthesis.options import ControllerFields
+from synthesis.posing import delay_of
 from synthesis.profiles import FAST
-from synthesis.sections import Sections
 from synthesis.types import Design, Loop, ModelParameters, Paths, Problem
-from synthesis.unknown import BAND_BINS
+from synthesis.unknown import sum_over_bands
 
 # Levels at which every plant has to be stable, and where only one seating is known.
 GAINS_DB, WIDE_GAINS_DB = (-3.0, 0.0, 3.0), (-6.0, 0.0, 6.0)
@@ -31,8 +31,6 @@ QUIET_FROM_HZ, QUIETEST_LOOP = 6000.0, 0.5
 DEFAULT_CEILING_DB = 40.0
 # Largest least distance of L from -1 that a fit is given, since L = 0 has one.
 MOST_DISTANCE = 0.9
-
-_BIN_HZ = SAMPLE_RATE_HZ / DESIGN_N_FFT
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,15 +67,9 @@ class Ear:
         ]
 
 
-def late(problem: Problem) -> Complex:
-    """Return the delay of the filter's chain on the design grid."""
-    delay: Complex = np.exp(-2j * np.pi * problem.latency_samples / DESIGN_N_FFT * np.arange(N_BINS))
-    return delay
-
-
 def plant_of(problem: Problem, paths: Paths, label: str) -> Plant:
     """Return the plant of a condition."""
-    feedback = None if paths.feedback is None else spectrum(paths.feedback) * late(problem)
+    feedback = None if paths.feedback is None else spectrum(paths.feedback) * delay_of(problem)
     return Plant(label, spectrum(paths.secondary), feedback)
 
 
@@ -119,7 +111,7 @@ def loop_problem(
         Bins at which the loops are judged besides.
     """
     bins, beyond_hz = fit_bins(extra), frequencies_beyond_hz(wanted.sample_rate)
-    frequency_hz = np.concatenate((bins * _BIN_HZ, beyond_hz)).clip(max=HIGHEST_SHARE * wanted.sample_rate)
+    frequency_hz = np.concatenate((bins * BIN_HZ, beyond_hz)).clip(max=HIGHEST_SHARE * wanted.sample_rate)
     delay = np.exp(-2j * np.pi * 1e-6 * wanted.latency_us * frequency_hz)
     first, _ = sub_bands()
 
@@ -167,8 +159,8 @@ def _powers(ear: Ear, paths: Paths, plant: Plant, reference_psd: NDArray[np.floa
     psd = np.asarray(reference_psd if problem.reference_psd is None else problem.reference_psd, np.float64)
     primary = spectrum(paths.primary)
     passed = primary if own is None else primary * (1 + own)
-    power, left = psd * np.abs(primary) ** 2, psd * np.abs(passed - plant.secondary * late(problem) * response) ** 2
-    return np.add.reduceat(power[: BAND_BINS[-1]], BAND_BINS[:-1]), left
+    left = psd * np.abs(passed - plant.secondary * delay_of(problem) * response) ** 2
+    return sum_over_bands(psd * np.abs(primary) ** 2), left
 
 
 def _ceiling(ears: Sequence[Ear], wanted: ControllerFields, frequency_hz: Real, loudest: Real) -> Real:
@@ -206,13 +198,6 @@ def holds(controller: Controller, ears: Sequence[Ear], wanted: ControllerFields)
         for ear in ears
         for plant, before in ear.loops
     )
-
-
-def turned_down(sections: Sections, gain: float) -> Sections:
-    """Multiply a cascade by a gain."""
-    rows = sections.rows.copy()
-    rows[0, :3] *= gain
-    return Sections(rows, sections.sample_rate_hz)
 
 
 def keeps(loop: Loop, wanted: ControllerFields) -> bool:

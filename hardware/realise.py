@@ -27,8 +27,8 @@ from hardware.second_order_sections import (
     largest_excess,
     largest_gain,
 )
-from hardware.short_fir import BIN_HZ, MAX_TAPS, at_design_rate, design_fir
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
+from hardware.short_fir import MAX_TAPS, at_design_rate, design_fir
+from synthesis.conventions import BIN_HZ, DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.gain_curve import GainCurve, ceiling_at
 from synthesis.profiles import FAST, RefinementProfile
@@ -207,11 +207,10 @@ def under_loop(max_gain_db: float | GainCurve, feedbacks: Sequence[Complex], lar
 
 def _in_single_precision(sections: Sections, max_gain_db: float | GainCurve) -> Sections:
     """Round the coefficients to float32, and keep the ceiling if the poles stay inside the unit circle."""
-    rows = sections.rows.astype(np.float32).astype(np.float64)
-    single = Sections(rows, sections.sample_rate_hz)
+    single = sections.in_single_precision()
     if single.is_stable:
         excess, _ = largest_excess(single, max_gain_db)
-        rows[-1, :3] = (rows[-1, :3] / max(excess, 1.0)).astype(np.float32)
+        single.rows[-1, :3] = (single.rows[-1, :3] / max(excess, 1.0)).astype(np.float32)
     return single
 
 

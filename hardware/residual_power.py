@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
-from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from synthesis.conventions import BIN_HZ, DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths
 from synthesis.objective import objective
 from synthesis.profiles import FAST, SILENCE, RefinementProfile
@@ -208,7 +208,7 @@ def sub_bands(per_band: int = SUB_BANDS_PER_BAND) -> tuple[NDArray[np.intp], NDA
 def centres_hz(per_band: int = SUB_BANDS_PER_BAND) -> Real:
     """Return the mean frequency (Hz) of each sub-band, [n]."""
     first, _ = sub_bands(per_band)
-    centres: Real = (first[:-1] + first[1:] - 1) / 2 * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
+    centres: Real = (first[:-1] + first[1:] - 1) / 2 * BIN_HZ
     return centres
 
 

@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hardware.fixed_point import parse_format
+from synthesis.arrays import Real
 from synthesis.errors import InvalidOption
-
-Real = NDArray[np.floating]
 
 # Share of a response's peak below which its first samples, which interpolation to another rate spreads before the
 # onset, count as 0: the filters run in blocks as long as these.

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from hardware.residual_power import PathSpectra, ResidualPower, on_bins
 from synthesis.bands import WIDE_BANDS, band_membership
-from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from synthesis.conventions import BIN_HZ, DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import check_interruption
 from synthesis.gain_curve import GainCurve, ceiling_at
 from synthesis.profiles import FAST, SILENCE, RefinementProfile
 
 MAX_TAPS = 4096
-BIN_HZ = SAMPLE_RATE_HZ / DESIGN_N_FFT
 MOST_SOLUTIONS = 16
 # Decrease of J below which no further solution is sought.
 SMALL_DECREASE = 1e-3

@@ -37,7 +37,7 @@ from measurement.estimate import (
 from measurement.hum import find_hum
 from measurement.prior import PathPrior, held_power
 from measurement.tail_power import band_powers, late_power, missing_power, tail_power
-from synthesis.arrays import squared_magnitude
+from synthesis.arrays import SMALLEST, Complex, Real, squared_magnitude
 from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.design import level_db
@@ -45,9 +45,6 @@ from synthesis.errors import InvalidPaths
 from synthesis.plausibility import SupportPrior
 from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB
 from synthesis.support_statistics import delay_samples
-
-Real = NDArray[np.floating]
-Complex = NDArray[np.complexfloating]
 
 WINDOW = 8192
 # Default limit per take.
@@ -104,7 +101,6 @@ MEDIAN_ERROR, N_ERRORS = 1.2533 * 1.4826, 2.0
 _EQUAL = 1e-6
 _SHARE_OF_SINE = 0.01
 _SINE_TOLERANCE = 0.02
-_TINY = float(np.finfo(np.float64).tiny)
 
 
 class Windows(NamedTuple):
@@ -389,7 +385,7 @@ def clipped_share(signal: Real) -> float:
 
 
 def _level_db(power_ratio: Real | float) -> Real:
-    level: Real = 10 * np.log10(np.maximum(power_ratio, _TINY))
+    level: Real = 10 * np.log10(np.maximum(power_ratio, SMALLEST))
     return level
 
 
@@ -417,7 +413,7 @@ def _unexplained_share(states: Sequence[ProbeState], estimate: PathEstimate) -> 
     primary = np.fft.rfft(estimate.primary, n=DESIGN_N_FFT)
     explained = onto_design_grid(states[0].reference_power) * squared_magnitude(primary)
     known = estimate.coherence.clip(COHERENCE_FLOOR, 1)
-    share: Real = ((1 - known) / known * explained) @ membership / np.maximum(explained @ membership, _TINY)
+    share: Real = ((1 - known) / known * explained) @ membership / np.maximum(explained @ membership, SMALLEST)
     return share
 
 
@@ -433,7 +429,7 @@ def _tail_db(measured: PathEstimate, excited: tuple[int, ...]) -> float:
     )
     excess = np.maximum(tail - TAIL_OVER_NOISE * len(late) / len(noise) * floor, 0)
     power = squared_magnitude(np.fft.rfft(secondary, n=DESIGN_N_FFT)) @ membership
-    return float(np.median(_level_db(np.maximum(excess / np.maximum(power, _TINY), 1e-12))))
+    return float(np.median(_level_db(np.maximum(excess / np.maximum(power, SMALLEST), 1e-12))))
 
 
 def _state_levels_db(states: Sequence[ProbeState]) -> list[tuple[float, float]]:
@@ -443,7 +439,7 @@ def _state_levels_db(states: Sequence[ProbeState]) -> list[tuple[float, float]]:
     frequency = np.linspace(0, SAMPLE_RATE_HZ / 2, states[0].transfer.shape[-1])
     inside = (frequency >= 100) & (frequency <= 4000)
     whole = secondary_transfer(states)[inside]
-    energy = np.maximum(np.sum(squared_magnitude(whole)), _TINY)
+    energy = np.maximum(np.sum(squared_magnitude(whole)), SMALLEST)
     levels = [(state.gain, secondary_transfer((states[0], state))[inside]) for state in states[1:]]
     return [(gain, float(2 * _level_db(np.abs(np.vdot(whole, item)) / energy))) for gain, item in levels]
 
@@ -452,9 +448,9 @@ def _acausal_shares(silent: ProbeState) -> tuple[float, float]:
     """Compute `Calibration.acausal_shares`."""
 
     def share(cross: Complex, power: Real) -> float:
-        response = np.fft.irfft(cross / np.maximum(power + REGULARISATION * power.max(), _TINY))
+        response = np.fft.irfft(cross / np.maximum(power + REGULARISATION * power.max(), SMALLEST))
         energy = np.square(response)
-        return float(energy[len(energy) // 2 :].sum() / max(energy.sum(), _TINY))
+        return float(energy[len(energy) // 2 :].sum() / max(energy.sum(), SMALLEST))
 
     return share(silent.cross, silent.reference_power), share(silent.cross.conj(), silent.error_power)
 
@@ -479,9 +475,9 @@ def _distortion_db(states: Sequence[ProbeState], excited: tuple[int, ...]) -> fl
     levels = []
     for item in played:
         power, left = item.reference_power / item.n_frames, unexplained_power(item) / item.n_frames
-        expected = np.maximum(before, before / np.maximum(silent_power, _TINY) * power)
+        expected = np.maximum(before, before / np.maximum(silent_power, SMALLEST) * power)
         sound = squared_magnitude(item.gain * secondary_transfer((silent, item))) * power
-        excess = (left - expected) @ membership / np.maximum(sound @ membership, _TINY)
+        excess = (left - expected) @ membership / np.maximum(sound @ membership, SMALLEST)
         median = np.median(excess)
         error = MEDIAN_ERROR * np.median(np.abs(excess - median)) / np.sqrt(len(excess))
         levels.append(float(_level_db(median - N_ERRORS * error)))
@@ -531,7 +527,7 @@ def with_error_db(numerator: Real, denominator: Real) -> tuple[float, float]:
 
     The error is infinite where one band makes the whole denominator.
     """
-    level_db = float(_level_db((numerator.sum() / max(denominator.sum(), _TINY)) ** 2))
+    level_db = float(_level_db((numerator.sum() / max(denominator.sum(), SMALLEST)) ** 2))
     others = denominator.sum() - denominator
     if others.min() <= 0:
         return level_db, np.inf
@@ -598,7 +594,7 @@ def _missing_share(prior: PathPrior) -> Real:
     missing, held = (
         onto_design_grid(power) @ membership for power in (prior.primary.tail_variance, held_power(prior.primary))
     )
-    share: Real = missing / np.maximum(missing + held, _TINY)
+    share: Real = missing / np.maximum(missing + held, SMALLEST)
     return share
 
 

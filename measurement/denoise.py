@@ -16,13 +16,9 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from synthesis.arrays import squared_magnitude
+from synthesis.arrays import SMALLEST, Complex, Real, squared_magnitude
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-
-Real = NDArray[np.floating]
-Complex = NDArray[np.complexfloating]
 
 N_BANDS = 5
 LOWEST_CENTRE_HZ = 62.5
@@ -43,7 +39,6 @@ SPECTRUM_BINS = 75
 LEAST_WEIGHT = 0.12
 MIN_SMOOTHING_SAMPLES = 16
 _MOST = 1e6
-_TINY = float(np.finfo(np.float64).tiny)
 
 
 class Denoised(NamedTuple):
@@ -67,11 +62,11 @@ def denoise(response: Real, noise: Real) -> Denoised:
     bands = split_into_bands(response)
     noise_power = (split_into_bands(noise) ** 2).sum(-1, keepdims=True) / noise.shape[-1]
     power = smoothed(bands**2, SMOOTHING)
-    gain = np.maximum(1 - OVERESTIMATE * noise_power / np.maximum(power, _TINY), 0)
+    gain = np.maximum(1 - OVERESTIMATE * noise_power / np.maximum(power, SMALLEST), 0)
     gain[..., 0, :] = 1
     early_noise = EARLY_NOISE * noise_power
     left = gain**2 * early_noise + (1 - gain) ** 2 * np.maximum(power - early_noise, 0)
-    kept = left[..., :n_taps].mean(-1) / np.maximum(early_noise[..., 0], _TINY)
+    kept = left[..., :n_taps].mean(-1) / np.maximum(early_noise[..., 0], SMALLEST)
     kept[..., 0] = 1
     return Denoised((gain * bands).sum(-2)[..., :n_taps], kept @ _masks(DESIGN_N_FFT))
 
@@ -110,14 +105,18 @@ def restore(transfer: Complex, half_difference: Complex, n_taps: int) -> Restore
     bands, noise = (split_into_bands(np.fft.irfft(item)) for item in (transfer, half_difference))
     weight = np.pad(lag_weight(window), (0, bands.shape[-1] - window), constant_values=1.0)
     power, noise_power = smoothed(bands**2, HALVES_SMOOTHING), smoothed(noise**2, HALVES_SMOOTHING)
-    gain = np.maximum(1 - HALVES_OVERESTIMATE * noise_power / np.maximum(power, _TINY), 0) * (weight > LEAST_WEIGHT)
+    gain = np.maximum(1 - HALVES_OVERESTIMATE * noise_power / np.maximum(power, SMALLEST), 0) * (
+        weight > LEAST_WEIGHT
+    )
     weight = np.maximum(weight, LEAST_WEIGHT)
     signal = np.where(gain > 0, power - noise_power, 0) / weight**2
     found = gain / weight * bands
 
     def share(part: Real, whole: Real) -> Real:
         """Interpolate a quotient of the bands' energies over frequency."""
-        quotient: Real = np.minimum(part.sum(-1) / np.maximum(whole.sum(-1), _TINY), _MOST) @ _masks(DESIGN_N_FFT)
+        quotient: Real = np.minimum(part.sum(-1) / np.maximum(whole.sum(-1), SMALLEST), _MOST) @ _masks(
+            DESIGN_N_FFT
+        )
         return quotient
 
     kept, whole = found[:, :n_taps], found.sum(0)[:window]

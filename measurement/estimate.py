@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from measurement.denoise import lag_weight
 from measurement.prior import (
@@ -28,13 +27,10 @@ from measurement.prior import (
     secondary_noise,
     smoothed,
 )
-from synthesis.arrays import squared_magnitude
+from synthesis.arrays import SMALLEST, Complex, Real, squared_magnitude
 from synthesis.bands import WIDE_BANDS, edges_hz
 from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption, InvalidPaths
-
-Real = NDArray[np.floating]
-Complex = NDArray[np.complexfloating]
 
 # Regularisation of the pooled reference autospectrum, over its maximum.
 REGULARISATION = 1e-6
@@ -48,8 +44,6 @@ _EDGE_QUANTILE = 0.1
 
 # Lower bands have few bins.
 _FIRST_EDGE_BAND = 26
-
-_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,14 +219,14 @@ def paths_of_states(
             coherence=coherence,
             secondary_noise=noise_lags(np.fft.irfft(transfer)),
         )
-    quotients = [state.cross / np.maximum(state.reference_power, _TINY) for state in states]
+    quotients = [state.cross / np.maximum(state.reference_power, SMALLEST) for state in states]
     noises = [primary_noise(state.reference_power, unexplained_power(state), state.n_frames) for state in states]
     gains = [state.gain for state in states[1:]]
     secondary = np.mean([(quotients[0] - q) / gain for q, gain in zip(quotients[1:], gains, strict=True)], axis=0)
     bound = _mean_difference_noise(noises, gains)
     window = 2 * (secondary.shape[-1] - 1)
     silent = states[0]
-    per_frame = TAIL_SHARE * unexplained_power(silent) / np.maximum(silent.reference_power, _TINY)
+    per_frame = TAIL_SHARE * unexplained_power(silent) / np.maximum(silent.reference_power, SMALLEST)
     of_primary = posterior(
         prior.primary,
         quotients[0],
@@ -295,7 +289,7 @@ def n_excited_bands(reference_power: Real) -> int:
     bands = [n for n in WIDE_BANDS if n >= _FIRST_EDGE_BAND]
     edges = np.searchsorted(frequency_hz, [edges_hz(bands[0])[0], *(edges_hz(n)[1] for n in bands)])
     quantiles = [np.quantile(power[low:high], _EDGE_QUANTILE) for low, high in pairwise(edges)]
-    level_db = 10 * np.log10(np.maximum(quantiles, _TINY))
+    level_db = 10 * np.log10(np.maximum(quantiles, SMALLEST))
     for place in range(1, len(bands)):
         if level_db[max(place - 2, 0) : place].max() - level_db[place:].max() >= EDGE_DB:
             return bands[place] - WIDE_BANDS[0]
@@ -370,7 +364,7 @@ def _pooled(takes: Sequence[GainTake], offsets: Sequence[int], window: int, regu
 
     def transfer(cross: Complex, power: Real) -> Complex:
         floor = regularisation * power.max(-1, keepdims=True)
-        found: Complex = cross / np.maximum(power + floor, _TINY)
+        found: Complex = cross / np.maximum(power + floor, SMALLEST)
         return found
 
     difference = np.zeros_like(whole)
@@ -381,7 +375,7 @@ def _pooled(takes: Sequence[GainTake], offsets: Sequence[int], window: int, regu
         gain=takes[0].gain,
         transfer=transfer(whole, power),
         half_difference=difference,
-        coherence=(squared_magnitude(whole) / np.maximum(power * error_power, _TINY)).clip(0, 1),
+        coherence=(squared_magnitude(whole) / np.maximum(power * error_power, SMALLEST)).clip(0, 1),
         cross=whole,
         reference_power=power,
         error_power=error_power,
@@ -394,8 +388,8 @@ def _driven(
 ) -> ProbeState:
     """Derive the state of a gain of one from takes of the loudspeaker alone."""
     pooled = _pooled([GainTake(1.0, drive.drive, drive.error) for drive in drives], offsets, window, regularisation)
-    cross = silent.cross / np.maximum(silent.reference_power, _TINY) * pooled.reference_power - pooled.cross
-    explained = squared_magnitude(cross) / np.maximum(pooled.reference_power, _TINY)
+    cross = silent.cross / np.maximum(silent.reference_power, SMALLEST) * pooled.reference_power - pooled.cross
+    explained = squared_magnitude(cross) / np.maximum(pooled.reference_power, SMALLEST)
     return replace(
         pooled,
         transfer=silent.transfer - pooled.transfer,
@@ -437,7 +431,7 @@ def response_of_blocks(blocks: Iterable[tuple[Real, Real]], *, n_taps: int) -> R
         if offsets:
             pooled = _pooled([GainTake(0.0, reference, error)], offsets, window, REGULARISATION)
             cross, power = cross + pooled.cross, power + pooled.reference_power
-    response = _causal_response(cross / np.maximum(power + REGULARISATION * power.max(), _TINY), n_taps)
+    response = _causal_response(cross / np.maximum(power + REGULARISATION * power.max(), SMALLEST), n_taps)
     n = min(n_taps, window // 2)  # what is later is mostly noise
     response[:n] /= lag_weight(window)[:n]
     return response
@@ -445,7 +439,7 @@ def response_of_blocks(blocks: Iterable[tuple[Real, Real]], *, n_taps: int) -> R
 
 def unexplained_power(state: ProbeState) -> Real:
     """Compute the error's power that the reference does not explain, summed over the windows."""
-    explained = squared_magnitude(state.cross) / np.maximum(state.reference_power, _TINY)
+    explained = squared_magnitude(state.cross) / np.maximum(state.reference_power, SMALLEST)
     unexplained: Real = np.maximum(state.error_power - explained, 0)
     return unexplained
 

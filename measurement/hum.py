@@ -18,10 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measurement.estimate import GainTake
-from synthesis.arrays import squared_magnitude
+from synthesis.arrays import SMALLEST, Real, squared_magnitude
 from synthesis.conventions import SAMPLE_RATE_HZ
-
-Real = NDArray[np.floating]
 
 MAX_FRAME, MIN_FRAME, MIN_FRAMES = 65_536, 8192, 6
 # Hops per frame.
@@ -35,8 +33,6 @@ MIN_COHERENCE = 0.5
 RANGE_HZ = (30.0, 1200.0)
 # Bins from a tone to its neighbours: a Hann window's line is four bins wide.
 NEAR, FAR = 4, 12
-
-_TINY = float(np.finfo(np.float64).tiny)
 
 
 def find_hum(takes: Sequence[GainTake]) -> list[float]:
@@ -71,20 +67,20 @@ def _find_in_state(takes: Sequence[GainTake]) -> set[float]:
         for signals in ([take.reference for take in takes], [take.error for take in takes])
     )
     power_x, power_e, cross = squared_magnitude(x), squared_magnitude(e), x.conj() * e
-    ratio = cross / np.maximum(power_x, _TINY)
+    ratio = cross / np.maximum(power_x, SMALLEST)
     at_tone = np.median(ratio.real, 0) + 1j * np.median(ratio.imag, 0)
     crosses, powers = _neighbours(cross), _neighbours(power_x)
-    low, high = (item / np.maximum(power, _TINY) for item, power in zip(crosses, powers, strict=True))
+    low, high = (item / np.maximum(power, SMALLEST) for item, power in zip(crosses, powers, strict=True))
     middle = np.abs(low + high) / 2
-    explained = squared_magnitude(crosses.sum(0)) / np.maximum(powers.sum(0), _TINY)
-    coherence = explained / np.maximum(_neighbours(power_e).sum(0), _TINY)
+    explained = squared_magnitude(crosses.sum(0)) / np.maximum(powers.sum(0), SMALLEST)
+    coherence = explained / np.maximum(_neighbours(power_e).sum(0), SMALLEST)
     typical_x, typical_e = np.median(power_x, 0), np.median(power_e, 0)
     prominence = np.minimum(
-        *(item / np.maximum(np.median(_around(item), 0), _TINY) for item in (typical_x, typical_e))
+        *(item / np.maximum(np.median(_around(item), 0), SMALLEST) for item in (typical_x, typical_e))
     )
     is_tone = (prominence > MIN_PROMINENCE) & (typical_x >= np.max(_around(typical_x, 1, NEAR - 1), 0))
     n_independent = max(len(x) * 2 / HOPS, 1.0)
-    error = np.sqrt((1 - coherence).clip(0) / np.maximum(coherence * prominence * n_independent, _TINY))
+    error = np.sqrt((1 - coherence).clip(0) / np.maximum(coherence * prominence * n_independent, SMALLEST))
     limit = (MIN_DEVIATION + N_ERRORS * error) * middle + np.abs(high - low)
     hz = np.arange(last) * (SAMPLE_RATE_HZ / frame)
     inside = (hz >= RANGE_HZ[0]) & (hz <= RANGE_HZ[1]) & (coherence > MIN_COHERENCE)

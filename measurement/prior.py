@@ -29,12 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measurement.denoise import lag_weight
-from synthesis.arrays import squared_magnitude
+from synthesis.arrays import SMALLEST, Complex, Real, squared_magnitude
 from synthesis.bands import AMP_BANDS, band_membership
 from synthesis.conventions import SAMPLE_RATE_HZ
-
-Real = NDArray[np.floating]
-Complex = NDArray[np.complexfloating]
 
 PRIOR_WINDOW = 8192
 PRIOR_BINS = PRIOR_WINDOW // 2 + 1
@@ -58,7 +55,6 @@ NOISE_PENALTY = 30.0
 # whatever the probe and the number of windows.
 TAIL_SHARE = 0.75
 
-_TINY = float(np.finfo(np.float64).tiny)
 _FLOOR = 1e-12
 # Share of the reference autospectrum's maximum below which power is rounding.
 _SILENT = 1e-14
@@ -284,9 +280,9 @@ def measurement_level(
     power, floor = squared_magnitude(measured) @ membership, (noise * is_excited) @ membership
     is_known = is_excited.astype(float) @ membership == membership.sum(0)
     above = np.maximum(power - floor, 0.0)
-    weight = np.where(is_known, above / np.maximum(power + NOISE_PENALTY * floor, _TINY), 0.0)
+    weight = np.where(is_known, above / np.maximum(power + NOISE_PENALTY * floor, SMALLEST), 0.0)
     weight = weight / np.maximum(prior.level_spread_db, MIN_SPREAD_DB) ** 2
-    difference_db = 10 * np.log10(np.maximum(above, _TINY)) - prior.level_db
+    difference_db = 10 * np.log10(np.maximum(above, SMALLEST)) - prior.level_db
     level: Real = 10 ** (_weighted_median(difference_db, weight) / 20)
     return level
 
@@ -304,7 +300,7 @@ def primary_noise(reference_power: Real, unexplained_power: Real, n_frames: int)
     """
     per_frame = smoothed(unexplained_power) / max(n_frames - 1, 1)
     is_excited = reference_power > _SILENT * reference_power.max(-1, keepdims=True)
-    noise: Real = np.where(is_excited, per_frame / np.maximum(reference_power, _TINY), np.inf)
+    noise: Real = np.where(is_excited, per_frame / np.maximum(reference_power, SMALLEST), np.inf)
     return noise
 
 
@@ -379,7 +375,7 @@ def _learn(
         mean,
         variance,
         directions,
-        np.maximum(residual, max(_FLOOR * residual.max(), _TINY)),
+        np.maximum(residual, max(_FLOOR * residual.max(), SMALLEST)),
         tail,
         bands_db.mean(0),
         bands_db.std(0),
@@ -395,7 +391,7 @@ def _principal(spectra: Complex, n_directions: int) -> tuple[Complex, Real, Comp
     n_ears, n_bins = spectra.shape
     mean = spectra.mean(0)
     variance = smoothed(squared_magnitude(spectra - mean).sum(0) / max(n_ears - 1, 1))
-    variance = np.maximum(variance, max(_FLOOR * variance.max(), _TINY))
+    variance = np.maximum(variance, max(_FLOOR * variance.max(), SMALLEST))
     if n_directions == 0:
         return mean, variance, np.zeros((0, n_bins), complex)
     scale = 1 / np.sqrt(variance * _cells(n_bins))
@@ -436,7 +432,7 @@ def _misfit(
     """Compute by what factor squared differences of well measured bins exceed expectation, [...], at least 1."""
     weight = np.where(is_excited, variance / (noise + variance), 0.0) / cells
     excess = squared_magnitude(difference) / (noise + variance)
-    ratio: Real = np.sum(weight * excess, -1) / np.maximum(weight.sum(-1), _TINY)
+    ratio: Real = np.sum(weight * excess, -1) / np.maximum(weight.sum(-1), SMALLEST)
     return np.maximum(ratio, 1.0)
 
 
@@ -449,7 +445,7 @@ def _cells(n_bins: int) -> Real:
 
 def _band_level_db(spectra: Complex) -> Real:
     level: Real = 10 * np.log10(
-        np.maximum(squared_magnitude(spectra) @ band_membership(AMP_BANDS, 2 * (spectra.shape[-1] - 1)), _TINY)
+        np.maximum(squared_magnitude(spectra) @ band_membership(AMP_BANDS, 2 * (spectra.shape[-1] - 1)), SMALLEST)
     )
     return level
 

@@ -15,15 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from measurement.denoise import lag_weight
 from measurement.estimate import GainTake, ProbeState
-from synthesis.arrays import squared_magnitude
+from synthesis.arrays import SMALLEST, Real, squared_magnitude
 from synthesis.bands import WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT
-
-Real = NDArray[np.floating]
+from synthesis.unknown import smoothed
 
 # Least squared coherence of two states' references, median over frequency, for one to repeat the other.
 REPEATS = 0.8
@@ -36,8 +34,6 @@ LEAST_WEIGHT = 0.25
 
 # Tail over that of the estimated lags, geometric mean over five bands, above which later lags hold the rest.
 CLEARLY_MORE = 1.5
-
-_TINY = float(np.finfo(np.float64).tiny)
 
 
 def tail_power(
@@ -74,7 +70,7 @@ def tail_power(
     power_0, power_g = (np.zeros(window // 2 + 1) for _ in range(2))
     cross, common = (np.zeros(window // 2 + 1, complex) for _ in range(2))
     # Without the states' regularisation, which would leave power unexplained.
-    h_0, h_g = (item.cross / np.maximum(item.reference_power, _TINY) for item in (silent, driven))
+    h_0, h_g = (item.cross / np.maximum(item.reference_power, SMALLEST) for item in (silent, driven))
     n_frames = 0
     for pair in pairs:
         for first in first_samples[::stride]:
@@ -85,12 +81,12 @@ def tail_power(
             cross += x_0.conj() * x_g
             common += (e_0 - h_0 * x_0).conj() * (e_g - h_g * x_g)
             n_frames += 1
-    coherence = squared_magnitude(cross) / np.maximum(power_0 * power_g, _TINY)
+    coherence = squared_magnitude(cross) / np.maximum(power_0 * power_g, SMALLEST)
     if n_frames < 2 or np.median(coherence) < REPEATS:
         return None
     # The transfers were fitted to the frames, which takes one degree of freedom.
     n_fitted = min(silent.n_frames, driven.n_frames)
-    tail: Real = common.real / np.maximum(power_0, _TINY) * (n_fitted / max(n_fitted - 1, 1))
+    tail: Real = common.real / np.maximum(power_0, SMALLEST) * (n_fitted / max(n_fitted - 1, 1))
     return tail
 
 
@@ -108,8 +104,7 @@ def late_power(primary: Real, tail: Real, window: int) -> Real:
     """
     weight = np.pad(lag_weight(window), (0, max(len(primary) - window, 0)))[: len(primary)]
     held = band_powers(np.sqrt(1 - weight**2) * primary)
-    over = np.log(np.maximum(tail / held, _TINY))
-    over = np.exp(np.convolve(np.pad(over, 2, mode="edge"), np.full(5, 0.2), mode="valid"))
+    over = smoothed(np.maximum(tail / held, SMALLEST))
     late: Real = np.where(over > CLEARLY_MORE, (over - 1) * held, 0)
     return late
 
@@ -126,4 +121,4 @@ def missing_power(primary: Real, tail: Real, window: int) -> Real:
 def band_powers(response: Real) -> Real:
     """Compute the power of an impulse response per band, above 0, [31]."""
     power = squared_magnitude(np.fft.rfft(response, DESIGN_N_FFT)) @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    return np.maximum(power, _TINY)
+    return np.maximum(power, SMALLEST)

@@ -27,14 +27,12 @@ from numpy.typing import NDArray
 
 from measurement.calibration import clipped_share, with_error_db
 from measurement.checks import MAX_CLIPPED_SHARE
+from synthesis.arrays import Complex, Real
 from synthesis.bands import AMP_BANDS, NR_BANDS, band_membership, nominal_hz
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption, check_interruption
 from synthesis.methods import spectrum
 from synthesis.types import Complex64, Float32, Prediction
-
-Real = NDArray[np.floating]
-Complex = NDArray[np.complexfloating]
 
 WINDOW = 8192
 HOP = WINDOW // 4

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from measurement.verify import (
     HOWL_BAND_DB,
@@ -29,14 +28,11 @@ from measurement.verify import (
     transfers,
     verify,
 )
+from synthesis.arrays import Complex, Real
 from synthesis.controller import Controller, judge
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.methods import Path, spectrum
-from synthesis.sections import Sections
 from synthesis.types import Float32, Loop
-
-Real = NDArray[np.floating]
-Complex = NDArray[np.complexfloating]
 
 # Range of the fit; above, controllers do little.
 FIT_HZ = (40.0, 5000.0)
@@ -145,13 +141,6 @@ def diagnose_controller(found: MeasuredController) -> list[Deviation]:
         text += f"{found.loop.nearest_hz:.0f} Hz: lower its gain before the earphone is worn otherwise"
         deviations.append(Deviation("near_howling", text, found.loop.max_sensitivity_db))
     return deviations
-
-
-def scaled(controller: Controller, gain: float) -> Controller:
-    """Multiply a controller by a gain."""
-    rows = controller.sections.rows.copy()
-    rows[0, :3] *= gain
-    return Controller(Sections(rows, controller.sections.sample_rate_hz), controller.latency_s)
 
 
 def _fitted(

@@ -22,6 +22,7 @@ from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.path_pairs import DatasetError, PathDataset
 from training.simulated_calibration import PROBE_GAIN
 
+Row = dict[str, object]
 # Returns the rows to keep and the table to print.
 Study = Callable[[PathDataset, NoiseSet, argparse.Namespace], tuple[pd.DataFrame, pd.DataFrame]]
 

@@ -25,7 +25,7 @@ from scipy.signal import resample_poly
 from measurement.calibration import Calibration, calibrate
 from measurement.checks import judge
 from model_store.store import BUNDLED_ROOT, ModelStore
-from studies import as_sent, problem, record
+from studies import Row, as_sent, problem, record
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.design import design
@@ -40,7 +40,6 @@ from training.datasets.noise import white_noise
 from training.datasets.pandar import read_directions
 from training.datasets.simulated_systems import simulate_system
 
-Row = dict[str, object]
 Float64 = NDArray[np.float64]
 MODEL = Model.on("cpu", ModelStore(BUNDLED_ROOT).load("generic").parameters)
 PSD = torch.from_numpy(MODEL.parameters.reference_psd).double()

@@ -18,7 +18,7 @@ import pandas as pd
 
 from hardware.hybrid import design_for_all, design_hybrid
 from model_store.store import BUNDLED_ROOT, ModelStore
-from studies import problem, run
+from studies import Row, problem, run
 from synthesis.bands import NR_BANDS, columns
 from synthesis.controller import Controller, judge
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
@@ -33,7 +33,6 @@ from training.datasets.pandar import read_directions, read_handling
 from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
 from training.wearing import CLOSED, PRESSED, changes
 
-Row = dict[str, object]
 OPTIONS, PARAMETERS = DesignOptions("prime", 3, "fine"), ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters
 LATENCIES, N_FOLDS, N_STARTS = (0, 2, 4), 5, 3
 LEVELS_DB = (-3.0, 0.0, 3.0)

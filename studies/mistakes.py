@@ -24,7 +24,7 @@ from joblib import Parallel, delayed
 from measurement.calibration import Calibration, calibrate
 from measurement.checks import OTHER_DEVICE, judge
 from model_store.store import BUNDLED_ROOT, ModelStore
-from studies import problem, record, run
+from studies import Row, problem, record, run
 from studies.foreign import systems
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.design import design, predict_all
@@ -47,7 +47,6 @@ from training.datasets.path_pairs import PathDataset, PathPair
 from training.measurements import priors_of_others
 from training.simulated_calibration import simulate_calibration
 
-Row = dict[str, object]
 SNRS_DB, COSTLY_DB, N = (30.0, 40.0, 50.0), 0.5, 4 * SAMPLE_RATE_HZ
 EVERY = 3
 # Simulated systems, on none of which a limit was set; one in five is measured with mistakes.

@@ -21,8 +21,8 @@ from measurement.calibration import calibrate
 from measurement.device import TRAINED_LISTENERS, ListenerEar
 from model_store.devices import Devices
 from model_store.store import ModelStore
-from studies import as_sent, problem, record, run
-from studies.mistakes import Real, Row, judged, probe_signals
+from studies import Row, as_sent, problem, record, run
+from studies.mistakes import Real, judged, probe_signals
 from synthesis.design import design, predict_all
 from synthesis.errors import answer_or_raise
 from synthesis.model import Model

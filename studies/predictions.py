@@ -19,7 +19,7 @@ from joblib import Parallel, delayed
 
 from measurement.calibration import Calibration, calibrate
 from measurement.prior import PathPrior
-from studies import as_sent, problem, record, run
+from studies import Row, as_sent, problem, record, run
 from synthesis.bands import NR_BANDS, columns, nominal_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.design import design, predict_all
@@ -34,7 +34,6 @@ from training.datasets.noise import NoiseSet, pink_noise, white_noise
 from training.datasets.path_pairs import PathDataset
 from training.measurements import Measurements, learn_prior, priors_of_others
 
-Row = dict[str, object]
 N_FOLDS = 5
 SECONDS = (1.0, 4.0, 12.0)
 EVERY_SNR_AT_S = 4.0  # at other durations one SNR per ear and probe, in turn

@@ -20,7 +20,7 @@ import pandas as pd
 from scipy.signal import fftconvolve, firwin, lfilter, sosfilt
 
 from hardware.hybrid import HybridDesign, design_hybrid
-from hardware.plants import GAINS_DB, turned_down
+from hardware.plants import GAINS_DB
 from hardware.running import ONSET, Machine, run_in_loop
 from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.controller import Controller, is_quiet_beyond, judge
@@ -194,7 +194,7 @@ def one(
         tried.append((random.choice([1, 1, 1, -1]) * 10 ** (random.uniform(-6, 24) / 20), plant, False))
     rows: list[dict[Hashable, Any]] = []
     for gain, plant, is_designed in tried:
-        controller = replace(found.controller, sections=turned_down(found.controller.sections, gain))
+        controller = replace(found.controller, sections=found.controller.sections.scaled(gain))
         spectrum = at_bins(plant, rate).astype(complex)
         loop, growth_db = judge(controller, spectrum), simulated(plant, controller)
         is_judged = is_quiet_beyond(controller, spectrum) and loop.max_sensitivity_db < CRITICAL_DB

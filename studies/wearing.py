@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from model_store.store import BUNDLED_ROOT, ModelStore
-from studies import problem, run
+from studies import Row, problem, run
 from synthesis.design import design, design_all, predict_all
 from synthesis.errors import answer_or_raise
 from synthesis.loop import judge_loop, loop_gain, worst_loop
@@ -28,7 +28,6 @@ from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
 from training.measurements import priors_of_others
 from training.simulated_calibration import simulate_calibration
 
-Row = dict[str, object]
 OPTIONS = DesignOptions("prime", 3, "fine")
 MODEL = Model.on("cpu", ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
 N_GIVEN = (1, 2, 3, 4, 6, 8, 12)

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numpy as np
 from array_api_compat import array_namespace, is_torch_namespace
+from numpy.typing import NDArray
 
 from synthesis.conventions import N_TAPS
 
@@ -19,7 +21,11 @@ from synthesis.conventions import N_TAPS
 MAGNITUDE_FLOOR = 1e-6
 # Smallest magnitude inside a logarithm: single precision's least normal number, in double precision too.
 TINY = 2.0**-126
+# Double precision's least normal number, for quotients of powers.
+SMALLEST = float(np.finfo(np.float64).tiny)
 
+Real = NDArray[np.floating]
+Complex = NDArray[np.complexfloating]
 # A real or complex array of NumPy or torch. The arrays of one call are of one kind, also that returned.
 Array = Any
 

@@ -15,9 +15,12 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from synthesis.arrays import Array, shared
-from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.conventions import BIN_HZ, DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 
 Float64 = NDArray[np.float64]
+
+# Frequencies of the design grid.
+BINS_HZ = np.arange(N_BINS) * BIN_HZ
 
 # Bands of noise reduction: 50 Hz to 5 kHz, 21 bands.
 NR_BANDS = tuple(range(17, 38))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from synthesis.arrays import SMALLEST
 from synthesis.backends.cpu import CpuBackend
 from synthesis.controller import loops_of
 from synthesis.conventions import DESIGN_N_FFT
@@ -20,7 +21,6 @@ from synthesis.unknown import lowest_quiet_db
 # search finds no good filter far below its start.
 QUIET_ROUNDS, QUIET_STEP_DB = 6, 6.0
 
-_TINY = float(np.finfo(np.float64).tiny)
 
 # Most halvings of the whole filter if no ceiling keeps unknown bands quiet.
 QUIET_HALVINGS = 24
@@ -72,7 +72,7 @@ def limit(posed: Problem, taps: Float32, core: CpuBackend, *, exceeds: bool) -> 
         check_interruption()
         if (louder_db := lowest_quiet_db(posed, taps)) is None:
             break
-        gain_db = 20 * np.log10(np.maximum(np.abs(np.fft.rfft(taps, DESIGN_N_FFT)), _TINY))
+        gain_db = 20 * np.log10(np.maximum(np.abs(np.fft.rfft(taps, DESIGN_N_FFT)), SMALLEST))
         lowered_db = gain_db[np.isfinite(louder_db)].max() - QUIET_STEP_DB
         limit_db = np.minimum(limit_db, np.maximum(louder_db, lowered_db))
         taps = core.limit_gain(aim, taps, limit_db)

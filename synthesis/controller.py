@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.backends.cpu.beside import spectrum_of, sums_beside
-from synthesis.bands import NR_BANDS, columns
-from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from synthesis.bands import BINS_HZ, NR_BANDS, columns
+from synthesis.conventions import BIN_HZ, N_BINS
 from synthesis.errors import InvalidOption
 from synthesis.loop import judge_loop, loop_gain
 from synthesis.methods import spectrum
@@ -33,8 +33,7 @@ Real = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
 NR_COLUMNS = columns(NR_BANDS)
-_BINS_HZ = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
-_ERRORS = secondary_errors(_BINS_HZ)
+_ERRORS = secondary_errors(BINS_HZ)
 # Real and imaginary parts, [4, 16385] each.
 SECONDARY_ERRORS = np.ascontiguousarray(_ERRORS.real, np.float32), np.ascontiguousarray(_ERRORS.imag, np.float32)
 # Largest share of the disturbance that is taken for unknown where W hardly changes a band.
@@ -82,6 +81,10 @@ class Controller:
                 "controller.sos",
             )
 
+    def scaled(self, gain: float) -> Controller:
+        """Multiply the controller by a gain."""
+        return Controller(self.sections.scaled(gain), self.latency_s)
+
     def response(self, frequency_hz: Real) -> Complex:
         """Evaluate K with its delay at frequencies up to half of the chip's rate, complex [n]."""
         delay = np.exp(-2j * np.pi * self.latency_s * frequency_hz)
@@ -91,7 +94,7 @@ class Controller:
     @cached_property
     def on_bins(self) -> Complex:
         """K on the design grid, [16385]."""
-        return self.undelayed * np.exp(-2j * np.pi * self.latency_s * _BINS_HZ)
+        return self.undelayed * np.exp(-2j * np.pi * self.latency_s * BINS_HZ)
 
     @cached_property
     def undelayed(self) -> Complex:
@@ -112,7 +115,7 @@ class Controller:
         centre, half_width = np.angle(poles) * rate, -np.log(np.abs(poles)) * rate
         near = centre[:, None] + half_width[:, None] * ABOUT_RESONANCE
         found = np.concatenate((near.ravel(), np.geomspace(0.05, 60, 200)))
-        return np.sort(found[(found > 0) & (found < _BINS_HZ[-1])])
+        return np.sort(found[(found > 0) & (found < BINS_HZ[-1])])
 
     @cached_property
     def at_resonances(self) -> Complex:
@@ -122,20 +125,20 @@ class Controller:
     @cached_property
     def judged_hz(self) -> Real:
         """Bins and resonances, by rising frequency."""
-        return np.insert(_BINS_HZ, self.after_bins, self.resonances_hz)
+        return np.insert(BINS_HZ, self.after_bins, self.resonances_hz)
 
     @cached_property
     def after_bins(self) -> NDArray[np.intp]:
         """Number of bins up to the frequency of every resonance."""
-        return np.searchsorted(_BINS_HZ, self.resonances_hz, side="right")
+        return np.searchsorted(BINS_HZ, self.resonances_hz, side="right")
 
     @cached_property
     def loudest_beyond(self) -> float:
         """Largest |K| from the design grid's end to half of the chip's rate; 0 if there is nothing beyond."""
         half = self.sections.sample_rate_hz / 2
-        if half <= _BINS_HZ[-1]:
+        if half <= BINS_HZ[-1]:
             return 0.0
-        return float(np.abs(self.response(np.geomspace(_BINS_HZ[-1], half, 256))).max())
+        return float(np.abs(self.response(np.geomspace(BINS_HZ[-1], half, 256))).max())
 
 
 def judge(
@@ -171,13 +174,13 @@ def judge(
 
 def is_quiet_beyond(controller: Controller, plant: Complex | Complex64) -> bool:
     """Return whether |S K| < 1 above 24 kHz, where the largest |S| from 10 to 20 kHz stands for S."""
-    measured = slice(*np.searchsorted(_BINS_HZ, HIGHEST_MEASURED_HZ))
+    measured = slice(*np.searchsorted(BINS_HZ, HIGHEST_MEASURED_HZ))
     return bool(controller.loudest_beyond * np.abs(plant[measured]).max() < 1)
 
 
 def _interpolated(path: Complex | Complex64, frequency_hz: Real) -> Complex:
     """Interpolate a spectrum, whose response is much shorter than its transform, between bins."""
-    place = frequency_hz / (SAMPLE_RATE_HZ / DESIGN_N_FFT)
+    place = frequency_hz / BIN_HZ
     below = np.minimum(place.astype(np.intp), N_BINS - 2)
     share = place - below
     value: Complex = path[below] * (1 - share) + path[below + 1] * share

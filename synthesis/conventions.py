@@ -4,8 +4,9 @@ SAMPLE_RATE_HZ = 48_000
 # Taps of a control filter: real, causal, e = d - s * w * x.
 N_TAPS = 2048
 
-# Points of the grid for design and prediction (1.46 Hz apart).
+# Points of the grid for design and prediction, and their distance.
 DESIGN_N_FFT = 32_768
+BIN_HZ = SAMPLE_RATE_HZ / DESIGN_N_FFT
 
 # Bins of a one-sided spectrum on the design grid: 0 Hz to 24 kHz inclusive.
 N_BINS = DESIGN_N_FFT // 2 + 1
@@ -18,3 +19,5 @@ COHERENCE_FLOOR = 1e-4
 
 # Stages of a request, in order; common names of timings, histograms and benchmark columns.
 STAGES = ("decode", "queue", "path_ratio", "generate", "reconstruct", "refine", "predict", "encode")
+# Those from spectra in memory to taps, whose sum is `core`.
+CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")

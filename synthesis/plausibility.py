@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.arrays import Complex, Real
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.support_statistics import (
     IS_PHASE,
@@ -37,8 +38,6 @@ from synthesis.support_statistics import (
     peak_of,
 )
 
-Real = NDArray[np.floating]
-Complex = NDArray[np.complexfloating]
 Path = Real | Complex
 
 # Codes and meanings. All but the first compare with the listeners that the model was trained on.

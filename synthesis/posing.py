@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, InvalidPaths
@@ -45,6 +46,12 @@ def check_levels(problem: Problem, n: int, primary_db: float, secondary_db: floa
         raise problem.named(error, n)
 
 
+def delay_of(problem: Problem) -> NDArray[np.complex128]:
+    """Return the delay of the filter's chain on the design grid."""
+    delay: NDArray[np.complex128] = np.exp(-2j * np.pi * problem.latency_samples / DESIGN_N_FFT * np.arange(N_BINS))
+    return delay
+
+
 def with_latency(problem: Problem) -> Problem:
     """Apply a problem's latency to the paths through the chain, secondary and feedback: theory (1).
 
@@ -62,7 +69,7 @@ def with_latency(problem: Problem) -> Problem:
         )
     if problem.latency_samples == 0:
         return problem
-    delay = np.exp(-2j * np.pi * problem.latency_samples / DESIGN_N_FFT * np.arange(N_BINS))
+    delay = delay_of(problem)
 
     def late(path: Float32 | Complex64) -> Complex64:
         return (spectrum(path) * delay).astype(np.complex64)

@@ -34,13 +34,11 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from synthesis.arrays import Array, squared_magnitude
+from synthesis.arrays import SMALLEST, Array, Real, squared_magnitude
 from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix, centre_hz
 from synthesis.conventions import COHERENCE_FLOOR, SAMPLE_RATE_HZ
 from synthesis.errors import NonFiniteFilter
 from synthesis.types import ConditionPrediction, Prediction
-
-Real = NDArray[np.floating]
 
 # Sums over the bins of a band of the reference spectrum times |P|^2, |E|^2, |Y|^2, Re E* Y, Im E* Y, (1 - c) / c |P|^2
 # for a coherence c, and |P|^2 of the primary response from sample LATE_FROM_SAMPLES on.
@@ -115,7 +113,6 @@ def secondary_errors(frequency_hz: Real) -> NDArray[np.complex128]:
 _MISSING = 1 - secondary_errors(_CENTRE_HZ)
 _MISSING_POWER = (_MISSING * _MISSING.conj()).real
 _LOG_LENGTHS = np.log2(RESPONSE_LENGTHS)
-_TINY = float(np.finfo(np.float64).tiny)
 
 
 def _membership(bands: tuple[int, ...]) -> Real:
@@ -189,7 +186,7 @@ def predict(
 
     cross = in_phase + 1j * quadrature
     before, after = _powers(disturbance, residual, control, cross, unknown, of_control, natural)
-    reduction = 10 * np.log10(np.maximum(before / after, _TINY))
+    reduction = 10 * np.log10(np.maximum(before / after, SMALLEST))
     bands = reduction[0]
     means = _MEANS if silent is None else [_mean_over(item, silent) for item in (NR_BANDS, AMP_BANDS, WIDE_BANDS)]
     # A matrix product could give equal rows unequal means.
@@ -279,12 +276,12 @@ def _interval_db(
 def _without_unknown(disturbance: Real, residual: Real, weights: Real) -> float:
     """Compute the mean noise reduction on the paths as sent."""
     before, after = np.stack((disturbance, residual)) + _floor(disturbance)
-    return float(weights @ (10 * np.log10(np.maximum(before / after, _TINY))))
+    return float(weights @ (10 * np.log10(np.maximum(before / after, SMALLEST))))
 
 
 def _floor(before: Real) -> float:
     """Compute the power that is added to every band."""
-    return max(POWER_FLOOR * float(before.max()), _TINY)
+    return max(POWER_FLOOR * float(before.max()), SMALLEST)
 
 
 def expected_uncertainty(disturbance: Real, late: Real, n_samples: float, learned: Real) -> Real:
@@ -299,10 +296,10 @@ def expected_uncertainty(disturbance: Real, late: Real, n_samples: float, learne
     learned
         As in `predict`.
     """
-    typical, per_share = np.asarray(learned, np.float64)  # zeros stay above _TINY in float64
+    typical, per_share = np.asarray(learned, np.float64)  # zeros stay above SMALLEST in float64
     exponent = 0.5 * min(max(math.log2(max(n_samples, 1) / LATE_FROM_SAMPLES), 0), 1)
-    share = late / np.maximum(disturbance, _TINY)
-    seen = per_share * share / np.maximum(typical, _TINY)
+    share = late / np.maximum(disturbance, SMALLEST)
+    seen = per_share * share / np.maximum(typical, SMALLEST)
     seen = np.minimum(np.maximum(seen, 1 / PLAUSIBLE_RANGE), PLAUSIBLE_RANGE)
     raised = 10 ** (_at_length(n_samples, CUT_DB) / 10)
     expected: Real = raised * typical * seen**exponent
@@ -373,7 +370,7 @@ def not_finite() -> NonFiniteFilter:
 def _level_db(power: float, reference: float) -> float:
     """Compute the level of one power over another; NaN stays NaN."""
     ratio = power / reference if reference else math.nan
-    return 10 * math.log10(max(ratio, _TINY)) if math.isfinite(ratio) else math.nan
+    return 10 * math.log10(max(ratio, SMALLEST)) if math.isfinite(ratio) else math.nan
 
 
 # -60 dB: a response with a smaller late share was cut, and a smaller uncertainty is not credible.

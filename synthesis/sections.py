@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from synthesis.bands import BINS_HZ
+from synthesis.conventions import N_BINS
 
 Complex = NDArray[np.complex128]
 
@@ -26,11 +27,20 @@ class Sections:
 
     def at_design_rate(self) -> Complex:
         """Evaluate W on the design grid: zero above half the sample rate, complex [16385]."""
-        frequency_hz = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
-        audible = frequency_hz <= self.sample_rate_hz / 2
+        audible = self.sample_rate_hz / 2 >= BINS_HZ
         response = np.zeros(N_BINS, complex)
-        response[audible] = self.response(frequency_hz[audible])
+        response[audible] = self.response(BINS_HZ[audible])
         return response
+
+    def scaled(self, gain: float) -> Sections:
+        """Multiply the cascade by a gain."""
+        rows = self.rows.copy()
+        rows[0, :3] *= gain
+        return Sections(rows, self.sample_rate_hz)
+
+    def in_single_precision(self) -> Sections:
+        """Round the coefficients to float32."""
+        return Sections(self.rows.astype(np.float32).astype(np.float64), self.sample_rate_hz)
 
     @property
     def is_stable(self) -> bool:

@@ -18,12 +18,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.bands import AMP_BANDS, edges_hz
+from synthesis.arrays import Complex, Real
+from synthesis.bands import AMP_BANDS, BINS_HZ, edges_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
-
-Real = NDArray[np.floating]
-Complex = NDArray[np.complexfloating]
 
 # Octaves from 45 Hz to 5.6 kHz, then one-third octaves to 14 kHz.
 SECONDARY_EDGES_HZ = tuple(edges_hz(n)[0] for n in (*range(17, 36, 3), 38, 39, 40, 41, 42))
@@ -53,7 +51,6 @@ _MAX_TAPS = 8192
 
 _SMALLEST = 1e-30
 _SCORED_HZ = (edges_hz(AMP_BANDS[0])[0], edges_hz(AMP_BANDS[-1])[1])
-_FREQUENCY_HZ = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,7 @@ def onset_samples(response: Real) -> int:
 def delay_samples(response: Real) -> Real:
     """Find the onset within the scored bands: real [n, taps] -> [n]."""
     spectrum = np.fft.rfft(response, n=DESIGN_N_FFT)
-    inside = (_SCORED_HZ[0] <= _FREQUENCY_HZ) & (_SCORED_HZ[1] > _FREQUENCY_HZ)
+    inside = (_SCORED_HZ[0] <= BINS_HZ) & (_SCORED_HZ[1] > BINS_HZ)
     magnitude = np.abs(np.fft.irfft(spectrum * inside, n=DESIGN_N_FFT))
     return (magnitude >= magnitude.max(-1, keepdims=True) / 2).argmax(-1).astype(float)
 
@@ -194,17 +191,15 @@ def learn_support_statistics(primary: Real, secondary: Real, prior_ears: float =
 def _as_other_rate(response: Real) -> Complex:
     """Return the spectrum of a path recorded at OTHER_RATE_HZ and taken for 48 kHz."""
     spectrum = np.fft.rfft(response, DESIGN_N_FFT)
-    true_hz = _FREQUENCY_HZ * (OTHER_RATE_HZ / SAMPLE_RATE_HZ)
-    apparent: Complex = np.interp(true_hz, _FREQUENCY_HZ, spectrum.real) + 1j * np.interp(
-        true_hz, _FREQUENCY_HZ, spectrum.imag
-    )
+    true_hz = BINS_HZ * (OTHER_RATE_HZ / SAMPLE_RATE_HZ)
+    apparent: Complex = np.interp(true_hz, BINS_HZ, spectrum.real) + 1j * np.interp(true_hz, BINS_HZ, spectrum.imag)
     return apparent
 
 
 @lru_cache(maxsize=8)
 def first_bins(band_edges_hz: tuple[float, ...]) -> NDArray[np.intp]:
     """Return the first bin of the bands, and the first one after the last."""
-    return np.searchsorted(_FREQUENCY_HZ, band_edges_hz)
+    return np.searchsorted(BINS_HZ, band_edges_hz)
 
 
 @lru_cache(maxsize=16)

@@ -8,10 +8,12 @@ noise beyond them makes a prediction too low, not too high.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.arrays import SMALLEST
 from synthesis.bands import NR_BANDS, UNKNOWN, WIDE_BANDS, band_membership, edges_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.methods import Path, spectrum
@@ -20,6 +22,7 @@ from synthesis.predict import END_OF_RESPONSE, RESPONSE_LENGTHS
 from synthesis.support_statistics import first_bins
 from synthesis.types import Paths, Problem
 
+Kind = TypeVar("Kind", bound=np.floating)
 Float64 = NDArray[np.float64]
 
 # Mean coherence of a band below which its estimate is noise. Of 73 bands that single recordings at 20 to 40 dB SNR
@@ -81,7 +84,6 @@ RISING_BANDS = tuple(n for n in NR_BANDS if n >= 26)
 
 _EDGES_HZ = [edges_hz(n)[0] for n in WIDE_BANDS] + [edges_hz(WIDE_BANDS[-1])[1]]
 _FIRST = np.searchsorted(np.arange(_N_FFT // 2 + 1) * (SAMPLE_RATE_HZ / _N_FFT), _EDGES_HZ)
-_TINY = float(np.finfo(np.float64).tiny)
 
 
 def with_uncertainty(paths: Paths, problem: Problem, support: SupportPrior | None, backend_judges: bool) -> Paths:
@@ -124,7 +126,7 @@ def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64
     unknown = condition.unknown == UNKNOWN
     primary, secondary = spectrum(condition.primary), spectrum(condition.secondary)
     left = primary - secondary * np.fft.rfft(taps, DESIGN_N_FFT)
-    disturbance, control, residual = (_band_sums(np.abs(item) ** 2) for item in (primary, secondary, left))
+    disturbance, control, residual = (sum_over_bands(np.abs(item) ** 2) for item in (primary, secondary, left))
     louder = unknown & (residual > 10 ** (LOUDEST_DB / 10) * disturbance)
     if not louder.any():
         return None
@@ -142,9 +144,9 @@ def lowest_quiet_db(problem: Problem, taps: NDArray[np.floating]) -> NDArray[np.
     return np.min(found, axis=0) if found else None
 
 
-def _band_sums(values: NDArray[np.floating]) -> NDArray[np.floating]:
+def sum_over_bands(values: NDArray[Kind]) -> NDArray[Kind]:
     """Sum over the bins of the bands: [16385] -> [31]."""
-    sums: NDArray[np.floating] = np.add.reduceat(values[: BAND_BINS[-1]], BAND_BINS[:-1])
+    sums: NDArray[Kind] = np.add.reduceat(values[: BAND_BINS[-1]], BAND_BINS[:-1])
     return sums
 
 
@@ -188,12 +190,12 @@ def _unknown_share(response: Float64, n_matched: int) -> Float64:
     whole = response[:n]
     before, last = (whole[n // 4 * k : n // 4 * (k + 1)] for k in (2, 3))
     powers = [_band_powers(part * np.hanning(len(part))) for part in (before, last)]
-    ratio = _smooth(np.maximum(powers[1], _TINY) / np.maximum(powers[0], _TINY))
+    ratio = smoothed(np.maximum(powers[1], SMALLEST) / np.maximum(powers[0], SMALLEST))
     end = powers[1] / np.mean(np.hanning(len(last)) ** 2)
     noise = end / len(last) * (min(n, n_matched) - max(n - n_matched, 0))
     tail = end * ratio / np.maximum(1 - ratio, STATIONARY)
     known = _band_powers(whole)
-    share: Float64 = np.where(ratio > STATIONARY, noise, tail) / np.maximum(known, _TINY)
+    share: Float64 = np.where(ratio > STATIONARY, noise, tail) / np.maximum(known, SMALLEST)
     return share
 
 
@@ -205,7 +207,7 @@ def _rises(response: Float64) -> bool:
     n_fft = _N_FFT // 8 if n <= _N_FFT // 8 else _N_FFT
     parts = np.fft.rfft(response[3 * n : 8 * n].reshape(5, n) * np.hanning(n), n_fft)
     bands = (parts.real**2 + parts.imag**2) @ band_membership(RISING_BANDS, n_fft)
-    level_db = 10 * np.log10(np.maximum(bands, 1e-12 * bands.max(0) + _TINY)).mean(1)
+    level_db = 10 * np.log10(np.maximum(bands, 1e-12 * bands.max(0) + SMALLEST)).mean(1)
     return bool(level_db[3:].mean() - level_db[:3].min() > RISING_DB)
 
 
@@ -214,14 +216,14 @@ def _late_share(response: Float64) -> Float64:
     n = length_of(response) // 8
     eighths = [_band_powers(response[k * n : (k + 1) * n] * np.hanning(n)) for k in range(2, 8)]
     early, middle, all_late = (np.sum(eighths[part], 0) for part in (slice(2), slice(2, 4), slice(6)))
-    signal = np.maximum(early - middle, 0) / np.maximum(all_late, _TINY)
+    signal = np.maximum(early - middle, 0) / np.maximum(all_late, SMALLEST)
     signal = np.convolve(np.pad(signal, 2, mode="edge"), np.full(5, 0.2), mode="valid")
     late = _band_powers(np.pad(response[N_TAPS:], (N_TAPS, 0)))
-    share: Float64 = signal * late / np.maximum(_band_powers(response), _TINY)
+    share: Float64 = signal * late / np.maximum(_band_powers(response), SMALLEST)
     return share
 
 
-def _smooth(ratio: Float64) -> Float64:
+def smoothed(ratio: Float64) -> Float64:
     """Return geometric means over five adjacent bands, since one has few independent bins."""
     padded = np.pad(np.log(ratio), 2, mode="edge")
     smooth: Float64 = np.exp(np.convolve(padded, np.full(5, 0.2), mode="valid"))

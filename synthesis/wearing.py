@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from synthesis.bands import BINS_HZ
+from synthesis.conventions import N_BINS
 from synthesis.errors import InvalidOption
 
 Real = NDArray[np.float64]
@@ -25,14 +26,12 @@ POINTS_HZ = np.geomspace(20.0, 20_000.0, N_POINTS)
 LEVEL_HZ = (2000.0, 8000.0)
 MAX_GAIN_DB, MAX_PHASE_DEG = 200.0, 1e5
 
-_BINS_HZ = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
-_LOG_BINS = np.log(_BINS_HZ.clip(min=POINTS_HZ[0]))
+_LOG_BINS = np.log(BINS_HZ.clip(min=POINTS_HZ[0]))
 _LOG_POINTS = np.log(POINTS_HZ)
 # First bin within half a step of each point, and the bin after the last.
 _HALF_STEP = (POINTS_HZ[1] / POINTS_HZ[0]) ** 0.5
 _BOUNDS = [
-    (max(int(np.ceil(f / _HALF_STEP / _BINS_HZ[1])) - 1, 1), int(f * _HALF_STEP / _BINS_HZ[1]) + 2)
-    for f in POINTS_HZ
+    (max(int(np.ceil(f / _HALF_STEP / BINS_HZ[1])) - 1, 1), int(f * _HALF_STEP / BINS_HZ[1]) + 2) for f in POINTS_HZ
 ]
 
 

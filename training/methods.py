@@ -19,6 +19,7 @@ from torch import Tensor
 from hardware.hybrid import design_for_all, design_hybrid
 from hardware.realise import Target
 from synthesis.controller import Controller
+from synthesis.conventions import CORE_STAGES
 from synthesis.design import design
 from synthesis.generator_config import GeneratorConfig, Realisation
 from synthesis.methods import STARTS
@@ -61,8 +62,6 @@ BY_RECORDING: Updates = (("paper", 3), ("fast", 1), ("fast", 3))
 
 # Updates of filters beside a controller, whose designs take longest.
 CONTROLLED: Updates = (("fast", 3),)
-
-TIMED_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ class Served:
             ceiling_db = self.max_gain_db if not k else DEFAULT_MAX_GAIN_DB if profile == "fast" else np.inf
             problem = Problem((paths,), max_gain_db=ceiling_db, controller=self.controller)
             made, controller = self._designed(problem, DesignOptions(self.method, k, name))
-            core_ms = sum(made.times_ms.get(stage, 0.0) for stage in TIMED_STAGES)
+            core_ms = sum(made.times_ms.get(stage, 0.0) for stage in CORE_STAGES)
             yield Filter(torch.from_numpy(made.taps), k, profile, core_ms, controller)
 
     def _designed(self, problem: Problem, options: DesignOptions) -> tuple[Design, Controller | None]:

@@ -98,17 +98,13 @@ def _held(sos: bytes, sample_rate_hz: float, latency_us: float, number_format: s
     if words is not None:
         return Controller(quantise_sections(sections, words)[0], exact.latency_s)
     if number_format == "float32":
-        return Controller(
-            Sections(sections.rows.astype(np.float32).astype(np.float64), sample_rate_hz), exact.latency_s
-        )
+        return Controller(sections.in_single_precision(), exact.latency_s)
     return exact
 
 
 @lru_cache(64)
 def _negated(controller: Controller) -> Controller:
-    rows = controller.sections.rows.copy()
-    rows[0, :3] *= -1
-    return Controller(Sections(rows, controller.sections.sample_rate_hz), controller.latency_s)
+    return controller.scaled(-1)
 
 
 def _running(value: object) -> RunningController | None:

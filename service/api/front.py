@@ -30,7 +30,7 @@ from service.errors import HttpProblem, to_problem
 from service.observability.metrics import Metrics
 from service.observability.tracing import Tracing
 from service.settings import Settings
-from synthesis.conventions import STAGES
+from synthesis.conventions import CORE_STAGES, STAGES
 from synthesis.types import Design
 
 logger = logging.getLogger(__name__)
@@ -43,9 +43,6 @@ CLIENT_CLOSED_REQUEST = 499
 PREFIX = "/v1"
 
 JSON, TAPS, TENSORS = "application/json", "application/octet-stream", "application/x-safetensors"
-
-# Stages from spectra in memory to taps, whose sum is `core` in `timings_ms`.
-CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
 
 _BODY_GATES = {
     "/synthesize": Gate.DESIGN,

@@ -20,7 +20,7 @@ from measurement.verify import (
     shifted_filter,
     verify,
 )
-from measurement.verify_controller import OFF_GAIN, MeasuredController, diagnose_controller, scaled, verify_both
+from measurement.verify_controller import OFF_GAIN, MeasuredController, diagnose_controller, verify_both
 from service.api.controllers import controller_document
 from service.api.design import evaluated
 from service.api.front import Visit, disconnected
@@ -92,7 +92,7 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
             trim["fir"] = direction * trim["fir"]
         if beside is not None and given.controller is not None and beside.is_known and abs(beside.gain) >= OFF_GAIN:
             trim["controller"] = controller_document(
-                scaled(given.controller, 1 / beside.loop_gain), body.controller.number_format, body.sign
+                given.controller.scaled(1 / beside.loop_gain), body.controller.number_format, body.sign
             )
     document = {
         "measured": measured_document(found),
@@ -130,7 +130,7 @@ def _with_controller(diagnosis: list[Deviation], beside: MeasuredController | No
 def _beside_speaker(used: Problem, found: Verification) -> Problem:
     """Return the problem with a controller that undoes the loudspeaker's change of level."""
     gain = 10 ** (-found.gain_db / 20) * (-1 if found.is_inverted else 1)
-    return used if used.controller is None else replace(used, controller=scaled(used.controller, gain))
+    return used if used.controller is None else replace(used, controller=used.controller.scaled(gain))
 
 
 async def _trim(

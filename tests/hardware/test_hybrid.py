@@ -7,7 +7,7 @@ import pytest
 
 from hardware.controller_fit import BARRIER_WEIGHT, ControllerFit, fit_controller
 from hardware.hybrid import design_hybrid
-from hardware.plants import Ear, keeps, loop_problem, plant_of, turned_down
+from hardware.plants import Ear, keeps, loop_problem, plant_of
 from model_store.store import BUNDLED_ROOT, ModelStore
 from studies.stability import growth_in_words, simulated
 from synthesis.band_weights import BandWeights
@@ -140,7 +140,7 @@ def test_stability_agrees_with_time(ear, model):
     plant[: np.flatnonzero(np.abs(plant) > 1e-3 * np.abs(plant).max())[0]] = 0  # what comes before the sound
     judged = []
     for gain in (1.0, 2.0, 8.0, -0.3, -4.0):
-        tried = replace(found, sections=turned_down(found.sections, gain))
+        tried = replace(found, sections=found.sections.scaled(gain))
         judged.append(judge(tried, np.fft.rfft(plant, 32_768)).stable)
         assert (simulated(plant, tried) < 0) == judged[-1]
     assert judged[0]

@@ -5,7 +5,7 @@ import pytest
 from scipy.signal import lfilter, sosfilt
 
 from measurement.verify import StateTake, diagnose
-from measurement.verify_controller import diagnose_controller, scaled, verify_both
+from measurement.verify_controller import diagnose_controller, verify_both
 from synthesis.controller import Controller
 from synthesis.sections import Sections
 from tests.data.six_ears import FILE
@@ -32,7 +32,7 @@ def controller(ear):
     rows = np.array([[1.0, 0.0, -1.0, 1.0, -2 * radius * np.cos(angle), radius**2]])
     found = Controller(Sections(rows, RATE), LATENCY / RATE)
     at = np.exp(-1j * angle * np.arange(len(secondary))) @ secondary * found.response(np.array([hz]))[0]
-    return scaled(found, 2.0 * np.sign(at.real) / abs(at))
+    return found.scaled(2.0 * np.sign(at.real) / abs(at))
 
 
 def recorded(ear, taps, controller, gain=1.0, louder=1.0):
@@ -104,7 +104,7 @@ def test_other_filter_leaves_controller_unknown(ear, taps, controller, gain):
 
 def test_nearly_howling_controller_is_named(ear, taps, controller):
     paths = [item.astype(np.float32) for item in ear]
-    loud = scaled(controller, -0.37)
+    loud = controller.scaled(-0.37)
     _, beside = verify_both(recorded(ear, taps, loud), taps, loud, *paths, paths[1])
     assert [item.code for item in diagnose_controller(beside)] == ["near_howling"]
     assert beside.loop.max_sensitivity_db > 9

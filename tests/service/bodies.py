@@ -13,6 +13,8 @@ from synthesis.conventions import DESIGN_N_FFT
 from synthesis.types import Paths
 
 Json = dict[str, Any]
+JSON_BODY = {"Content-Type": "application/json"}
+BINARY_BODY = {"Content-Type": "application/x-safetensors"}
 Body = TypeVar("Body", bound=CommonBody)
 
 

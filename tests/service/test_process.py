@@ -21,10 +21,8 @@ from synthesis.synthesizer import Synthesizer
 from synthesis.types import Paths
 from tests.service import models
 from tests.service.api.test_design import assert_same_filter, library_paths
-from tests.service.bodies import as_responses
+from tests.service.bodies import JSON_BODY, as_responses
 from tests.service.program import Program
-
-JSON_BODY = {"Content-Type": "application/json"}
 
 
 def exchange(port: int, sent: bytes) -> bytes:

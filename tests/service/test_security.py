@@ -14,12 +14,10 @@ import pytest
 from prime_anc_client import wire
 from service.settings import Settings
 from synthesis.types import Paths
-from tests.service.bodies import as_responses
+from tests.service.bodies import BINARY_BODY, JSON_BODY, as_responses
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("service", "model_store", "synthesis")
-JSON_BODY = {"Content-Type": "application/json"}
-BINARY_BODY = {"Content-Type": "application/x-safetensors"}
 
 # Modules and functions, by the names that they are reached by.
 RUNS_WHAT_IT_READS = {

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.signal import butter, lfilter, resample_poly
 
 from measurement.estimate import GainTake
+from synthesis.arrays import Real
 from synthesis.conventions import SAMPLE_RATE_HZ
 from training.simulated_calibration import PROBE_GAIN
 
-Real = NDArray[np.floating]
 Responses = tuple[Real, Real]
 Takes = list[GainTake]
 

@@ -31,7 +31,7 @@ from synthesis.paths import AcousticPaths
 from synthesis.support_statistics import learn_support_statistics
 from tests.service import models
 from tests.service.api.test_problems import assert_problem
-from tests.service.bodies import post_packed
+from tests.service.bodies import BINARY_BODY, JSON_BODY, post_packed
 from tests.service.conftest import connected, started
 from tests.service.recordings import GAIN, encoded, recordings
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
@@ -43,8 +43,6 @@ from training.simulated_calibration import simulate_calibration
 
 pytestmark = pytest.mark.anyio
 
-JSON_BODY = {"Content-Type": "application/json"}
-BINARY_BODY = {"Content-Type": "application/x-safetensors"}
 N_SAMPLES = 4 * 48_000
 LIMIT = 2**22
 

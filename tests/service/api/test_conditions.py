@@ -1,7 +1,6 @@
 """One filter for several conditions over HTTP: JSON, binary, predictions, the loop, refusals."""
 
 import asyncio
-from typing import Any
 
 import httpx
 import numpy as np
@@ -11,9 +10,7 @@ from starlette.applications import Starlette
 from service.engine.job_queue import LatencyEstimator
 from synthesis.types import Paths
 from tests.service import models
-from tests.service.bodies import as_responses
-
-Json = dict[str, Any]
+from tests.service.bodies import Json, as_responses
 
 
 def condition(ear: Paths, **more: object) -> Json:

@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import httpx
 import numpy as np
@@ -12,14 +11,13 @@ from starlette.applications import Starlette
 
 from model_store.store import ModelStore
 from service.settings import Settings
-from tests.service.bodies import post_packed
+from tests.service.bodies import Json, post_packed
 from tests.service.conftest import started
 from training.datasets.mistakes import later
 
 pytestmark = pytest.mark.anyio
 
 Array = np.ndarray
-Json = dict[str, Any]
 
 EAR = ModelStore("none").load("bose-qc20").golden
 P, S = (np.asarray(path, np.float64) for path in (EAR.primary, EAR.secondary))

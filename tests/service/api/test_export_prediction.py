@@ -6,7 +6,6 @@ The paths and the reference spectrum are the bundled model's.
 import base64
 from collections.abc import AsyncIterator
 from itertools import pairwise
-from typing import Any
 
 import httpx
 import numpy as np
@@ -15,12 +14,11 @@ from starlette.applications import Starlette
 
 from model_store.store import ModelStore
 from service.settings import Settings
-from tests.service.bodies import post_packed
+from tests.service.bodies import Json, post_packed
 from tests.service.conftest import started
 
 pytestmark = pytest.mark.anyio
 
-Json = dict[str, Any]
 
 BUNDLED = ModelStore("none").load("bose-qc20")
 P = np.asarray(BUNDLED.golden.primary, np.float32)

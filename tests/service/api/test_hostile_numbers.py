@@ -14,12 +14,12 @@ from starlette.applications import Starlette
 
 from service.settings import Settings
 from tests.service.api.test_problems import assert_problem
+from tests.service.bodies import JSON_BODY
 from tests.service.conftest import started
 
 # The service runs with NumPy's warnings as they are: an overflow is no exception.
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
-JSON_BODY = {"Content-Type": "application/json"}
 
 NOISE = np.random.default_rng(0).standard_normal(4096)
 DECAY = np.exp(-np.arange(400) / 40)

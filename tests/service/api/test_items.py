@@ -13,11 +13,9 @@ from synthesis.types import Paths
 from tests.service import models
 from tests.service.api.test_design import SAME_FLOAT32, ask
 from tests.service.api.test_problems import assert_problem
-from tests.service.bodies import as_responses
+from tests.service.bodies import JSON_BODY, as_responses
 
 pytestmark = pytest.mark.anyio
-
-JSON_BODY = {"Content-Type": "application/json"}
 
 
 @pytest.fixture

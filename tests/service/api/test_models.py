@@ -16,12 +16,11 @@ from service.settings import Settings
 from synthesis.types import Paths
 from tests.service import models
 from tests.service.api.test_problems import assert_problem
-from tests.service.bodies import as_responses
+from tests.service.bodies import JSON_BODY, as_responses
 from tests.service.conftest import connected, started
 
 pytestmark = pytest.mark.anyio
 
-JSON_BODY = {"Content-Type": "application/json"}
 KEY = {"Authorization": "Bearer operator"}
 PATHS = ("/models/ears/load", "/models/ears/unload", "/models/reload")
 

@@ -10,11 +10,10 @@ import pytest
 from service.errors import PROBLEMS
 from synthesis.types import Paths
 from tests.service.api.test_design import ask
-from tests.service.bodies import as_base64, spectra
+from tests.service.bodies import Json, as_base64, spectra
 
 pytestmark = pytest.mark.anyio
 
-Json = dict[str, Any]
 URL = "/v2/models/ears/infer"
 
 

@@ -13,11 +13,9 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from service.app import EXPOSED_HEADERS
 from synthesis.types import Paths
-from tests.service.bodies import as_responses
+from tests.service.bodies import JSON_BODY, as_responses
 
 pytestmark = pytest.mark.anyio
-
-JSON_BODY = {"Content-Type": "application/json"}
 
 
 @pytest.fixture

@@ -19,13 +19,10 @@ from service.app import create_app
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, TYPE_PREFIX
 from service.settings import Settings
 from synthesis.types import Paths
-from tests.service.bodies import as_responses
+from tests.service.bodies import BINARY_BODY, JSON_BODY, as_responses
 from tests.service.conftest import connected
 
 pytestmark = pytest.mark.anyio
-
-JSON_BODY = {"Content-Type": "application/json"}
-BINARY_BODY = {"Content-Type": "application/x-safetensors"}
 
 
 def assert_problem(answer: httpx.Response, code: str, field: str | None = None) -> None:

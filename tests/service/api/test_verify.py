@@ -1,16 +1,13 @@
 """POST /verify: recordings with the filter off and on, a diagnosis and a trimmed filter."""
 
-from typing import Any
-
 import httpx
 import numpy as np
 import pytest
 
 from prime_anc_client import wire
 from synthesis.types import Paths
-from tests.service.bodies import as_responses
+from tests.service.bodies import Json, as_responses
 
-Json = dict[str, Any]
 N = 4 * 48_000
 
 

@@ -19,12 +19,10 @@ from service.settings import Settings
 from synthesis.conventions import STAGES
 from synthesis.types import Paths
 from tests.service import models
-from tests.service.bodies import as_responses
+from tests.service.bodies import JSON_BODY, as_responses
 from tests.service.conftest import connected
 
 pytestmark = pytest.mark.anyio
-
-JSON_BODY = {"Content-Type": "application/json"}
 
 
 async def scraped(app: Starlette) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

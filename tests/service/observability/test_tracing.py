@@ -14,14 +14,13 @@ from service.observability.tracing import JsonFormatter, trace_id
 from service.settings import Settings
 from synthesis.conventions import STAGES
 from synthesis.types import Paths
-from tests.service.bodies import as_responses
+from tests.service.bodies import JSON_BODY, as_responses
 from tests.service.conftest import connected
 
 trace_service_pb2 = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
 
 pytestmark = pytest.mark.anyio
 
-JSON_BODY = {"Content-Type": "application/json"}
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
 
