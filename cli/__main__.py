@@ -197,8 +197,8 @@ def _paths(
         if "coherence" in measured[0][1] and "feedback" not in measured[0][1]:
             tables.notes(
                 [
-                    f"{ears[0]}: from a recording with --gain, its secondary path includes what returns by the feedback "
-                    "path; calibrate with --drive, which tells both apart"
+                    f"{ears[0]}: from a recording with --gain, its secondary path includes what returns by "
+                    "the feedback path; calibrate with --drive, which tells both apart"
                 ]
             )
         measured = [(measured[0][0], measured[0][1] | fields)]

@@ -403,7 +403,7 @@ def _without_return(state: ProbeState, silent: ProbeState, feedback: Complex) ->
     """Take from a state with a gain what the outer microphone hears of the loudspeaker: H = P - g (S - P F)."""
     heard = state.gain * silent.transfer * feedback
     cross = state.cross - heard * state.reference_power
-    explained = squared_magnitude(cross) / np.maximum(state.reference_power, _TINY)
+    explained = squared_magnitude(cross) / np.maximum(state.reference_power, SMALLEST)
     error_power = explained + unexplained_power(state)
     return replace(state, transfer=state.transfer - heard, cross=cross, error_power=error_power)
 
