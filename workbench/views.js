@@ -59,7 +59,7 @@ function showReduction() {
     ...state.kept.map((kept) => predicted(kept.name, kept.color, kept.design.prediction, [5, 3])),
   ];
   reduction.show({
-    x: BANDS, y: { name: "Reduction", unit: "dB", range: around([...nr, ...(found.feedforward_noise_reduction_db ?? []), ...(seen?.noise_reduction_db ?? [])], -5, 30, 2) },
+    x: BANDS, y: { name: "Reduction", unit: "dB", range: around([nr, found.feedforward_noise_reduction_db, seen?.noise_reduction_db, rival?.prediction.noise_reduction_db].flatMap((bands) => bands ?? []), -5, 30, 2) },
     bars: reductionBars(found), lines,
   });
   $("plot-nr").setAttribute("aria-label", `Noise reduction per band: ${found.band_centre_hz.map((hz, i) => `${hz} Hz ${nr[i].toFixed(1)} dB`).join(", ")}`);

@@ -243,12 +243,11 @@ Series = Annotated[Any, PlainValidator(_series, json_schema_input_type=Numbers)]
 RateField = Annotated[int, PlainValidator(_rate, json_schema_input_type=Literal[SAMPLE_RATE_HZ])]
 
 
-def check_rate(rate: float) -> None:
+def check_rate(rate: float, field: str = "sample_rate") -> None:
     """Check that the sample rate is 48 kHz."""
     if rate != SAMPLE_RATE_HZ:
-        raise HttpProblem(
-            "wrong-rate", f"sample_rate: {rate} Hz is not supported; send {SAMPLE_RATE_HZ} Hz", "sample_rate"
-        )
+        found = f"{field}: {rate} Hz is not supported; resample to {SAMPLE_RATE_HZ} Hz"
+        raise HttpProblem("wrong-rate", found, field)
 
 
 class SentCondition(Protocol):

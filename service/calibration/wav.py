@@ -24,7 +24,7 @@ def read_wav(data: bytes, field: str) -> Float32:
         raise HttpProblem("invalid-field", f"{field}: the WAV file is cut off: {missing}; send all of it", field)
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
-            check_rate(file.samplerate)
+            check_rate(file.samplerate, field)
             if file.channels != 1:
                 raise HttpProblem(
                     "invalid-field", f"{field}: the WAV file has {file.channels} channels; send one", field

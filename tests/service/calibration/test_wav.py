@@ -73,7 +73,7 @@ GOOD = written(SAMPLES.astype(np.float32))
 def test_other_wav_files_are_rejected(data: bytes, code: str) -> None:
     with pytest.raises(HttpProblem) as caught:
         read_wav(data, "takes.0.x.wav")
-    assert caught.value.code == code
+    assert (caught.value.code, caught.value.field) == (code, "takes.0.x.wav")
 
 
 @pytest.mark.parametrize("is_in_front", [True, False])
