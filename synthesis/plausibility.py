@@ -509,10 +509,8 @@ def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
     if abs(explanation.level_db) > MAX_LEVEL_DB:
         return (_SILENT,)
     if not explanation.is_device:
-        text = (
-            f"unlike the model's earphone in {', '.join(explanation.differences)}: taken as another device, whose "
-        )
-        text += "paths are believed as they were measured; name the model of this device, or `generic`"
+        text = f"unlike the model's earphone in {', '.join(explanation.differences)}: taken as another device, "
+        text += "whose paths are believed as they were measured; name the model of this device, or `generic`"
         return (Finding("other_device", text),)
     found: dict[str, str] = {}
     if explanation.is_reversed:
