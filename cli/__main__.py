@@ -194,6 +194,13 @@ def _paths(
         if len(measured) > 1:
             raise click.UsageError("--feedback is for a single measurement; several have theirs in their files")
         fields = tables.noted(inputs.separate(file_rate, feedback=feedback))
+        if "coherence" in measured[0][1] and "feedback" not in measured[0][1]:
+            tables.notes(
+                [
+                    f"{ears[0]}: from a recording with --gain, its secondary path includes what returns by "
+                    "the feedback path; calibrate with --drive, which tells both apart"
+                ]
+            )
         measured = [(measured[0][0], measured[0][1] | fields)]
     if len(measured) == 1:
         return measured[0][1], settings

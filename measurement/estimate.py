@@ -182,6 +182,10 @@ def probe_states(
     gains = [0.0, *sorted({take.gain for take in takes} - {0.0})]
     states = [_pooled([t for t in takes if t.gain == gain], offsets, window, regularisation) for gain in gains]
     if drives:
+        returned = _pooled(
+            [GainTake(1.0, item.drive, item.reference) for item in drives], offsets, window, regularisation
+        )
+        states[1:] = [_without_return(state, states[0], returned.transfer) for state in states[1:]]
         states.append(_driven(states[0], drives, offsets, window, regularisation))
     return tuple(states)
 
@@ -393,6 +397,15 @@ def _driven(
         cross=cross,
         error_power=explained + unexplained_power(pooled),
     )
+
+
+def _without_return(state: ProbeState, silent: ProbeState, feedback: Complex) -> ProbeState:
+    """Take from a state with a gain what the outer microphone hears of the loudspeaker: H = P - g (S - P F)."""
+    heard = state.gain * silent.transfer * feedback
+    cross = state.cross - heard * state.reference_power
+    explained = squared_magnitude(cross) / np.maximum(state.reference_power, SMALLEST)
+    error_power = explained + unexplained_power(state)
+    return replace(state, transfer=state.transfer - heard, cross=cross, error_power=error_power)
 
 
 def response_of_blocks(blocks: Iterable[tuple[Real, Real]], *, n_taps: int) -> Real:

@@ -13,7 +13,7 @@ from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import check_interruption
 from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
 from synthesis.joint_prediction import predict_joint
-from synthesis.loop import with_margins, worst_loop
+from synthesis.loop import for_design, with_margins, worst_loop
 from synthesis.types import Backend, Float32, Loop, Problem
 from synthesis.unknown import lowest_quiet_db
 
@@ -33,9 +33,8 @@ def keep_margins(problem: Problem, taps: Float32, backend: Backend) -> tuple[Flo
     kept = with_margins(taps, problem.feedbacks, problem.min_gain_margin_db, problem.min_phase_margin_deg)
     loss_db = 0.0
     if kept is not taps:
-        open_loop = replace(
-            problem, conditions=tuple(replace(condition, feedback=None) for condition in problem.conditions)
-        )
+        conditions = tuple(replace(condition, feedback=None) for condition in for_design(problem).conditions)
+        open_loop = replace(problem, conditions=conditions)
         before, after = (predict_joint(open_loop, item, backend) for item in (taps, kept))
         loss_db = before.mean_noise_reduction_db - after.mean_noise_reduction_db
     return kept, loop_of_all(problem, kept, loss_db)
@@ -66,9 +65,9 @@ def limit(posed: Problem, taps: Float32, core: CpuBackend, *, exceeds: bool) -> 
     Float32
         Taps, [2048].
     """
-    limit_db = ceiling_db(posed.max_gain_db, DESIGN_N_FFT)
+    limit_db, aim = ceiling_db(posed.max_gain_db, DESIGN_N_FFT), for_design(posed)
     if exceeds:
-        taps = core.limit_gain(posed, taps, limit_db)
+        taps = core.limit_gain(aim, taps, limit_db)
     for _ in range(QUIET_ROUNDS):
         check_interruption()
         if (louder_db := lowest_quiet_db(posed, taps)) is None:
@@ -76,7 +75,7 @@ def limit(posed: Problem, taps: Float32, core: CpuBackend, *, exceeds: bool) -> 
         gain_db = 20 * np.log10(np.maximum(np.abs(np.fft.rfft(taps, DESIGN_N_FFT)), SMALLEST))
         lowered_db = gain_db[np.isfinite(louder_db)].max() - QUIET_STEP_DB
         limit_db = np.minimum(limit_db, np.maximum(louder_db, lowered_db))
-        taps = core.limit_gain(posed, taps, limit_db)
+        taps = core.limit_gain(aim, taps, limit_db)
     for _ in range(QUIET_HALVINGS):
         if lowest_quiet_db(posed, taps) is None:
             break

@@ -11,6 +11,7 @@ loop is stable exactly if 1 + L does not encircle 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import check_interruption
 from synthesis.methods import spectrum
-from synthesis.types import Complex64, Float32, Loop, Paths
+from synthesis.types import Complex64, Float32, Loop, Paths, Problem
 
 # Points at which a loop is evaluated: 0.37 Hz apart.
 N_FFT = 4 * DESIGN_N_FFT
@@ -185,6 +186,25 @@ def _keeps_margins(loop: Complex128, min_gain_margin_db: float, min_phase_margin
         and _phase_margin_deg(loop, _squared(loop)) >= min_phase_margin_deg
         and is_stable(loop)
     )
+
+
+def for_design(problem: Problem) -> Problem:
+    """Replace S by S - P F: what changes with W in e, since the outer microphone also hears the loudspeaker.
+
+    By (19) e is (P - (S - P F) W) / (1 + L) of the outside sound, so that a filter designed for S alone leaves P W F.
+    With a controller, whose loop `in_closed_loop` has closed, one of the two factors is not over 1 + S K.
+    """
+    if not problem.feedbacks:
+        return problem
+
+    def heard(paths: Paths) -> Paths:
+        if paths.feedback is None:
+            return paths
+        opened = 1 if paths.inner is None else 1 + paths.inner.gain
+        returned = spectrum(paths.primary) * spectrum(paths.feedback) * opened
+        return replace(paths, secondary=(spectrum(paths.secondary) - returned).astype(np.complex64))
+
+    return replace(problem, conditions=tuple(map(heard, problem.conditions)))
 
 
 def closed_loop_secondary(

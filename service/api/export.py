@@ -28,6 +28,7 @@ from synthesis.controller import controlled, in_closed_loop
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.design import with_silence
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db
+from synthesis.loop import for_design
 from synthesis.methods import spectrum
 from synthesis.posing import with_latency
 from synthesis.profiles import FAST
@@ -108,7 +109,7 @@ def _check_ceiling(taps: Float32, max_gain_db: float | GainCurve) -> None:
 def _realised(given: Problem, psd: Float32, target: Target, taps: Float32, body: ExportBody) -> Realised:
     """Realise the filter for the paths as the updates see them."""
     sent = with_latency(given)
-    posed = sent if given.controller is None else in_closed_loop(with_latency(controlled(given)))
+    posed = for_design(sent if given.controller is None else in_closed_loop(with_latency(controlled(given))))
     spectra = [
         PathSpectra(
             spectrum(paths.primary), spectrum(paths.secondary), paths.weight, with_silence(condition).unknown

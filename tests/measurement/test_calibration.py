@@ -163,7 +163,12 @@ def test_drives_give_secondary_and_feedback_path() -> None:
         wrong = estimate - np.pad(true, (0, len(estimate) - len(true)))
         # The window loses 1e-4 of the power of responses of 400 samples.
         assert np.sum(wrong**2) < 1e-3 * np.sum(true**2)
-    gained = GainTake(0.5, outside, fftconvolve(outside, primary - 0.5 * secondary)[:n])
+    # With a gain the outer microphone hears the loudspeaker, which plays what it hears: x = outside - 0.5 f * x.
+    loop = 0.5 * feedback
+    loop[0] += 1
+    heard = lfilter([1.0], loop, outside)
+    error = fftconvolve(outside, primary)[:n] - 0.5 * fftconvolve(heard, secondary)[:n]
+    gained = GainTake(0.5, heard, error)
     both = calibrate([silent, gained], drives=[alone])
     assert np.sum((both.estimate.secondary[:400] - secondary) ** 2) < 1e-3 * np.sum(secondary**2)
     assert calibrate([silent, gained]).feedback is None

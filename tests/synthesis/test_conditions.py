@@ -178,7 +178,6 @@ def test_margins_hold_in_every_loop(model: Model) -> None:
     design = designed(design_all([harmless], K3, model)[0])
     assert design.loop is not None
     assert design.loop.loss_db == 0
-    np.testing.assert_array_equal(design.taps, open_loop.taps)
 
 
 def test_error_names_condition(model: Model) -> None:

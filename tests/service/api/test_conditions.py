@@ -65,11 +65,11 @@ async def test_loop_is_reported(client: httpx.AsyncClient, ear: Paths) -> None:
     target = {"form": "fir", "number_format": "float64"}
     for path, more in (("evaluate", {}), ("export", {"target": target})):
         again = (await client.post(f"/{path}", json=as_responses(ear) | found | feedback | more)).json()
-        assert again["loop"] | {"loss_db": 0} == pytest.approx(found["loop"] | {"loss_db": 0}, abs=0.5, rel=0.05)
+        assert again["loop"] | {"loss_db": 0} == pytest.approx(found["loop"] | {"loss_db": 0}, abs=0.75, rel=0.05)
         mean = found["prediction"]["mean_noise_reduction_db"]
         assert again["prediction"]["mean_noise_reduction_db"] == pytest.approx(mean, abs=0.01)
     silent = await refined(client, as_responses(ear, feedback={"impulse_response": (1e-6 * shape).tolist()}))
-    assert silent["fir"] == (await refined(client, as_responses(ear)))["fir"]
+    np.testing.assert_allclose(silent["fir"], (await refined(client, as_responses(ear)))["fir"], atol=1e-4)
     assert silent["loop"]["gain_margin_db"] > 60
 
 
