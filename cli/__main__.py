@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
@@ -21,7 +21,10 @@ from cli.service import ServiceClient
 from cli.simulate import example, simulate
 from cli.words import for_command
 from measurement.files.errors import FileError
-from synthesis.options import DesignFields, ObjectiveFields
+from synthesis.options import DesignFields, ObjectiveFields, controller_schemas
+
+if TYPE_CHECKING:
+    from hardware.targets import KnownTarget
 
 Json = dict[str, Any]
 
@@ -334,6 +337,7 @@ def design(
     help="Measurement in which the loop only has to be stable, as pressed or loose; may be given again.",
 )
 @click.option("--lend-wearing/--no-lend-wearing", default=True, help="Also as the model's listeners wear it.")
+@click.option("--target", help="A known device, whose rate, format and number of sections the controller takes.")
 @output_flag("File of both (JSON), which export, evaluate and verify take.")
 @json_flag
 @with_service
@@ -344,6 +348,7 @@ def hybrid(
     wishes: Json,
     others: Sequence[Path],
     lend_wearing: bool,
+    target: str | None,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -351,7 +356,7 @@ def hybrid(
 
     EARS: as of `prime-anc design`.
     """
-    body = paths | options | {"controller": wishes, "lend_wearing": lend_wearing}
+    body = paths | options | {"controller": _for_device(target) | wishes, "lend_wearing": lend_wearing}
     if others:
         names = ("primary", "secondary", "coherence", "uncertainty", "feedback")
         conditions = body.pop("conditions", None) or [{name: body.pop(name) for name in names if name in body}]
@@ -695,11 +700,30 @@ def _target(
     return target
 
 
+def _known_target(name: str) -> KnownTarget:
+    from hardware.targets import target
+    from synthesis.errors import InvalidOption
+
+    try:
+        return target(name)
+    except InvalidOption as error:
+        raise click.UsageError(for_command(str(error))) from error
+
+
+def _for_device(name: str | None) -> Json:
+    """Return the options of a controller that a device requires."""
+    if name is None:
+        return {}
+    device = _known_target(name)
+    found: Json = {"sample_rate": device.sample_rate_hz, "number_format": device.number_format}
+    if device.max_controller_sections is not None:
+        found["n_sections"] = min(controller_schemas()["n_sections"]["default"], device.max_controller_sections)
+    return found
+
+
 def _text_kind(name: str | None) -> str:
     """Return the kind of a text file: what the device's tools take."""
-    from hardware.targets import target as known
-
-    return (known(name).file if name is not None else None) or "minidsp"
+    return (_known_target(name).file if name is not None else None) or "minidsp"
 
 
 def _write_filter(service: ServiceClient, answer: Json, paths: Json, output: Path) -> None:

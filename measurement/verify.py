@@ -397,10 +397,8 @@ def _changes(found: Verification, behind_db: float, is_trimmed: bool) -> list[De
     if is_trimmed:
         remedy = "load the trimmed filter"
     else:
-        remedy = (
-            "change the filter's gain, delay and sign by those of the trim, or calibrate as it is worn now and "
-        )
-        remedy += "export again"
+        remedy = "change the filter's gain, delay and sign by those of the trim, or calibrate as it is worn now "
+        remedy += "and export again"
     changes = []
     if found.is_inverted:
         text = f"the loudspeaker plays with the opposite sign: {remedy}, or send the other `sign`"
@@ -431,10 +429,8 @@ def _changes(found: Verification, behind_db: float, is_trimmed: bool) -> list[De
 def _implausible(found: Verification, possible_db: float, *, is_changed: bool) -> Deviation | None:
     """Detect more noise reduction than the loudspeaker or the paths allow."""
     if found.error_gain_db < ERROR_GAIN_DB and not is_changed:
-        text = (
-            f"e is at least {-found.error_gain_db:.1f} dB quieter with the filter on than the loudspeaker's part "
-        )
-        text += "of it explains: check that no microphone's gain changed between the takes, and record again"
+        text = f"e is at least {-found.error_gain_db:.1f} dB quieter with the filter on than the loudspeaker's "
+        text += "part of it explains: check that no microphone's gain changed between the takes, and record again"
         return Deviation("implausible_reduction", text, -found.error_gain_db)
     is_known = found.primary_share <= REFIT_SHARE and (_is_as_sent(found) or found.unexplained_share <= REFIT_SHARE)
     known_db = possible_db + found.interval_db + BETTER_DB

@@ -509,33 +509,22 @@ def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
     if abs(explanation.level_db) > MAX_LEVEL_DB:
         return (_SILENT,)
     if not explanation.is_device:
-        return (
-            Finding(
-                "other_device",
-                f"unlike the model's earphone in {', '.join(explanation.differences)}: taken as another device, whose "
-                "paths are believed as they were measured; name the model of this device, or `generic`",
-            ),
-        )
-    found = []
+        text = f"unlike the model's earphone in {', '.join(explanation.differences)}: taken as another device, "
+        text += "whose paths are believed as they were measured; name the model of this device, or `generic`"
+        return (Finding("other_device", text),)
+    found: dict[str, str] = {}
     if explanation.is_reversed:
-        found.append(
-            Finding(
-                "implausible_polarity",
-                "the secondary path has the opposite sign of that of the model's listeners: check `sign`, the "
-                "wires of the loudspeaker, and which takes have gain 0",
-            )
+        found["implausible_polarity"] = (
+            "the secondary path has the opposite sign of that of the model's listeners: check `sign`, the wires of "
+            "the loudspeaker, and which takes have gain 0"
         )
     if explanation.is_level_off:
         level_db = explanation.level_db
-        found.append(
-            Finding(
-                "implausible_level",
-                f"relative to the primary path the secondary path is {abs(level_db):.1f} dB "
-                f"{'above' if level_db > 0 else 'below'} that of the model's listeners (SD "
-                f"{explanation.level_sd_db:.1f} dB): if the gain was declared wrongly, declare "
-                f"{10 ** (level_db / 20):.3g} times as much; else check the amplifier, the gains of both "
-                "microphones and how the earphone sits",
-            )
+        found["implausible_level"] = (
+            f"relative to the primary path the secondary path is {abs(level_db):.1f} dB "
+            f"{'above' if level_db > 0 else 'below'} that of the model's listeners (SD {explanation.level_sd_db:.1f} "
+            f"dB): if the gain was declared wrongly, declare {10 ** (level_db / 20):.3g} times as much; else check "
+            "the amplifier, the gains of both microphones and how the earphone sits"
         )
     delays = []
     if explanation.is_delay_off:
@@ -549,20 +538,17 @@ def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
             "listeners: check that x and e start with the same sample, and that both paths do and are of one ear"
         )
     if delays:
-        found.append(Finding("implausible_delay", "; ".join(delays)))
+        found["implausible_delay"] = "; ".join(delays)
     if explanation.leak is not None:
         order, cutoff_hz = explanation.leak
-        found.append(
-            Finding(
-                "implausible_leak",
-                "the secondary path lacks low frequencies like behind a "
-                f"{'first' if order == 1 else 'second'}-order high-pass at about {cutoff_hz:.0f} Hz: seat the "
-                "earphone again, try another tip, and look for a high-pass in the chain",
-            )
+        found["implausible_leak"] = (
+            f"the secondary path lacks low frequencies like behind a {'first' if order == 1 else 'second'}-order "
+            f"high-pass at about {cutoff_hz:.0f} Hz: seat the earphone again, try another tip, and look for a "
+            "high-pass in the chain"
         )
     if explanation.other_rate is not None and explanation.is_other_rate:
-        found.append(Finding("implausible_sample_rate", explanation.other_rate))
-    return tuple(found)
+        found["implausible_sample_rate"] = explanation.other_rate
+    return tuple(Finding(*item) for item in found.items())
 
 
 def _later(delay_samples: float, n_decimals: int) -> str:

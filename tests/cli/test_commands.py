@@ -139,8 +139,8 @@ def test_mistake_is_named_with_status(folder: Path, arguments: tuple[str, ...], 
 
 def test_hybrid_runs_on_chip_as_predicted(folder: Path, tmp_path: Path):
     both, ear, header = tmp_path / "both.json", folder / "ear.npz", tmp_path / "both.h"
-    wishes = ("--controller-n-sections", 2, "--controller-number-format", "q5.27")
-    made = run("hybrid", ear, *wishes, "-k", 0, "-o", both)
+    device = ("--target", "openearable-2", "--controller-sample-rate", 48_000)
+    made = run("hybrid", ear, *device, "-k", 0, "-o", both)
     assert made.exit_code == 0, made.output
     assert "controller: 2 sections at 48000 Hz in q5.27" in made.output
     chip, quiet, running = (tmp_path / name for name in ("chip.json", "quiet.wav", "running.wav"))
