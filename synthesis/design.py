@@ -251,6 +251,11 @@ def pose(problem: Problem, parameters: ModelParameters, *, backend_judges: bool 
     return with_latency(problem) if problem.latency_samples != 0 else problem
 
 
+def has_feedback(problem: Problem) -> bool:
+    """Return whether the outer microphone hears the loudspeaker in a condition."""
+    return any(paths.feedback is not None for paths in problem.conditions)
+
+
 def is_plain(problem: Problem) -> bool:
     """Return whether the problem is a single condition without feedback path, latency and controller."""
     is_alone = len(problem.conditions) == 1 and problem.conditions[0].feedback is None
@@ -388,7 +393,8 @@ def _drafted(
     posed: Sequence[Problem | SynthesisError], options: DesignOptions, model: Model, with_wmmse: bool = False
 ) -> list[Draft | SynthesisError]:
     """Make first taps and updates, for all problems at once, under a ceiling that good filters hardly reach."""
-    loose = [for_design(replace(item, max_gain_db=loose_db(item))) for item in posed if isinstance(item, Problem)]
+    loose = [replace(item, max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)]
+    loose = [for_design(item) if has_feedback(item) else item for item in loose]
     found: list[Draft | SynthesisError] = []
     for n in range(0, len(loose), model.backend.max_batch):
         found += model.backend.draft(loose[n : n + model.backend.max_batch], options, with_wmmse)
@@ -437,7 +443,7 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     taps, prediction, times_ms = draft.taps, draft.prediction, draft.times_ms
     began = perf_counter()
     loop = None
-    if any(paths.feedback is not None for paths in posed.conditions):
+    if has_feedback(posed):
         taps, loop = keep_margins(posed, taps, model.backend)
     comparison = draft.comparison if is_plain(problem) else None
     if prediction is None or loop is not None:

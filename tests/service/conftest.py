@@ -46,7 +46,7 @@ def store_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def program(store_folder: Path) -> Iterator[Program]:
     """`python -m service` over that store, ready, for tests that leave it running."""
-    with Program(store_folder, "--fallback-margin-db", "1000") as program:
+    with Program(store_folder, "--fallback-below-db=-1000") as program:
         program.wait_until_ready()
         yield program
 
