@@ -51,6 +51,7 @@ from synthesis.types import (
     Draft,
     Fallback,
     Float32,
+    Loop,
     ModelParameters,
     Path,
     Paths,
@@ -390,11 +391,15 @@ def _with_silence_of_all(posed: Problem) -> Problem:
 
 
 def _drafted(
-    posed: Sequence[Problem | SynthesisError], options: DesignOptions, model: Model, with_wmmse: bool = False
+    posed: Sequence[Problem | SynthesisError],
+    options: DesignOptions,
+    model: Model,
+    with_wmmse: bool = False,
+    aim: Callable[[Problem], Problem] = for_design,
 ) -> list[Draft | SynthesisError]:
     """Make first taps and updates, for all problems at once, under a ceiling that good filters hardly reach."""
     loose = [replace(item, max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)]
-    loose = [for_design(item) if has_feedback(item) else item for item in loose]
+    loose = [aim(item) if has_feedback(item) else item for item in loose]
     found: list[Draft | SynthesisError] = []
     for n in range(0, len(loose), model.backend.max_batch):
         found += model.backend.draft(loose[n : n + model.backend.max_batch], options, with_wmmse)
@@ -445,6 +450,8 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     loop = None
     if has_feedback(posed):
         taps, loop = keep_margins(posed, taps, model.backend)
+        if taps is not draft.taps and loop is not None:
+            taps, loop = _bent_less(posed, taps, loop, options, model)
     comparison = draft.comparison if is_plain(problem) else None
     if prediction is None or loop is not None:
         prediction = predict_joint(posed, taps, model.backend)
@@ -475,6 +482,20 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     if exceeds or (prediction.unknown_bands and lowest_quiet_db(posed, taps) is not None):
         return _limited(posed, made, model, exceeds)
     return made
+
+
+def _bent_less(
+    posed: Problem, taps: Float32, loop: Loop, options: DesignOptions, model: Model
+) -> tuple[Float32, Loop]:
+    """Return the better of a filter that the margins have bent and one designed for S alone, which is quieter."""
+    (plain,) = _drafted([posed], options, model, aim=lambda problem: problem)
+    if not isinstance(plain, Draft):
+        return taps, loop
+    other, other_loop = keep_margins(posed, plain.taps, model.backend)
+    here, there = (predict_joint(posed, item, model.backend).mean_noise_reduction_db for item in (taps, other))
+    if other_loop is None or here >= there:
+        return taps, loop
+    return other, replace(other_loop, loss_db=loop.loss_db)
 
 
 def _completed(posed: Problem, made: Design, *, options: DesignOptions, model: Model) -> Design:

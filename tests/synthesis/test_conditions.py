@@ -11,7 +11,7 @@ from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.reference import ReferenceBackend
 from synthesis.design import design_all, predict_all
 from synthesis.errors import InvalidOption, InvalidPaths, SynthesisError
-from synthesis.loop import judge_loop, loop_gain
+from synthesis.loop import judge_loop, loop_gain, with_margins
 from synthesis.methods import METHODS
 from synthesis.model import Model
 from synthesis.profiles import FAST
@@ -158,6 +158,19 @@ def test_latency_delays_secondary_path(model: Model) -> None:
     ).prediction.mean_noise_reduction_db
     none = designed(design_all([ear], K3, model)[0]).prediction.mean_noise_reduction_db
     assert late.prediction.mean_noise_reduction_db - 0.1 < half < none + 0.1
+
+
+@pytest.mark.parametrize("level", [0.1, 1.0])
+def test_loud_feedback_leaves_the_better_filter(model: Model, level: float) -> None:
+    """Where margins bend a filter much, one designed for S alone, as loud as they allow, may be better."""
+    (first,) = several(1).conditions
+    loud = (level * np.exp(-np.arange(64) / 6) * np.cos(np.arange(64) / 5)).astype(np.float32)
+    ear = Problem((replace(first, feedback=loud),))
+    design, alone = (designed(design_all([item], K3, model)[0]) for item in (ear, several(1)))
+    bent = with_margins(alone.taps, [loud], 6.0, 30.0)
+    (found,) = predict_all([ear], [bent], model)
+    assert isinstance(found, Prediction)
+    assert design.prediction.mean_noise_reduction_db > found.mean_noise_reduction_db - 0.1
 
 
 def test_margins_hold_in_every_loop(model: Model) -> None:
