@@ -32,8 +32,8 @@ N_UPDATES = 3
 WARM_UP, N_REQUESTS = 5, 10
 
 # Functions of the service that a request enters first, and that sends the parts of an answer.
-ENTERED = "Front.__call__"
-SENDING = f"{ENTERED}.<locals>.sending"
+ADMITTED = "Front._admit"
+SENDING = "Front.__call__.<locals>.sending"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +87,7 @@ def shortest_walk() -> list[Step]:
 
 def _of_request(walk: list[Step]) -> list[Step]:
     """Cut what is counted after an answer: the last request's before its call, this one's after its last bytes."""
-    first = next(n for n, step in enumerate(walk) if step.is_call and step.function == ENTERED)
+    first = next(n for n, step in enumerate(walk) if step.is_call and step.function == ADMITTED) - 1
     last = max(n for n, step in enumerate(walk) if step.function.endswith(SENDING))
     return walk[first : last + 2]
 
