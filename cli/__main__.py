@@ -277,9 +277,7 @@ def calibrate(
         raise click.UsageError("give the gain that ON was played with: --gain")
     if played and gain == 0:
         raise click.UsageError("--gain: 0 is that of OFF; give the factor between outer microphone and loudspeaker")
-    takes = [tables.noted(inputs.take(file, 0.0)) for file in (off, *more_off)]
-    takes += [tables.noted(inputs.take(file, gain or 0.0)) for file in played]
-    takes += [tables.noted(inputs.drive_take(file)) for file in drive]
+    takes = tables.noted(inputs.takes((off, *more_off), played, gain or 0.0, drive))
     body: Json = {"takes": takes, "sign": sign, "model": model, "sample_rate": 48_000}
     files = (off, *more_off, *played, *drive)
     answer = _answer(service.ask("/calibrate", body, files), output, as_json)
@@ -448,11 +446,7 @@ def verify(
     CONTROL_FILTER: the file of the filter that runs: of `prime-anc design`, or, for sections and other numbers of
     taps, what `prime-anc export` wrote as .json.
     """
-    takes = []
-    for state, file in (("off", off), ("on", on)):
-        take = tables.noted(inputs.take(file, 0.0))
-        del take["gain"]
-        takes.append(take | {"state": state})
+    takes = [tables.noted(inputs.take(file)) | {"state": state} for state, file in (("off", off), ("on", on))]
     if "conditions" in paths:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
     document = inputs.filter_document(control_filter) if inputs.is_document(control_filter) else {}

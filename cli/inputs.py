@@ -26,6 +26,12 @@ Json = dict[str, Any]
 
 _EARS = {"left": "l", "right": "r"}
 
+# Channels of recordings, and their fields in a take.
+BOTH = (measurements.MICROPHONES, ("x", "e"))
+DRIVEN = (measurements.DRIVEN, ("drive", "x", "e"))
+# Largest signal of the loudspeaker, over full scale, that a declared gain may mean: recordings are often scaled.
+LOUDEST_PLAYED = 2.0
+
 
 def ears(
     file: Path, side: str = "left", rate_hz: float | None = None
@@ -189,22 +195,68 @@ def _path_fields(responses: Mapping[str, Response]) -> tuple[Json, tuple[str, ..
     return {name: {"impulse_response": item.astype(np.float32)} for name, item in found.items()}, notes
 
 
-def take(file: Path, gain: float) -> tuple[Json, tuple[str, ...]]:
-    """Read one recording of one probe state, with notes."""
-    signals, notes = _recorded(file, measurements.MICROPHONES, ("x", "e"))
-    return {"gain": gain} | signals, notes
+def take(file: Path) -> tuple[Json, tuple[str, ...]]:
+    """Read a recording of both microphones, with notes."""
+    fields, notes, _ = _recorded(file, *BOTH)
+    return fields, notes
 
 
-def drive_take(file: Path) -> tuple[Json, tuple[str, ...]]:
-    """Read one recording of the loudspeaker alone, with notes."""
-    return _recorded(file, measurements.DRIVEN, ("drive", "x", "e"))
+def takes(
+    silent: Sequence[Path], played: Sequence[Path], gain: float, driven: Sequence[Path]
+) -> tuple[list[Json], tuple[str, ...]]:
+    """Read the recordings of a calibration, with notes.
+
+    Parameters
+    ----------
+    silent, played, driven : sequence of Path
+        Recordings without sound from the loudspeaker, with the outer microphone's signal times a gain, and of the
+        loudspeaker alone.
+    gain : float
+        Gain of those `played`.
+
+    Returns
+    -------
+    list of dict
+        Takes of a request.
+    tuple of str
+        Notes on the files, and on a gain with which the loudspeaker's signal would have been far too loud.
+
+    Raises
+    ------
+    FileError
+        As for `measurements.recording`, or the recordings have different rates.
+    """
+    found: list[Json] = []
+    all_notes: list[str] = []
+    rates_hz: dict[float, Path] = {}
+    for file in (*silent, *played, *driven):
+        is_driven = file in driven
+        fields, notes, rate_hz = _recorded(file, *(DRIVEN if is_driven else BOTH))
+        rates_hz.setdefault(rate_hz, file)
+        all_notes += notes
+        if is_driven:
+            found.append(fields)
+            continue
+        declared = gain if file in played else 0.0
+        loudest = abs(declared) * float(np.abs(fields["x"]).max())
+        if loudest > LOUDEST_PLAYED:
+            all_notes.append(
+                f"{file}: with --gain {gain:g} the loudspeaker's signal would have been {loudest:.0f} times full "
+                "scale; check the gain"
+            )
+        found.append(fields | {"gain": declared})
+    if len(rates_hz) > 1:
+        stated = ", ".join(f"{file} {rate_hz:g} Hz" for rate_hz, file in rates_hz.items())
+        raise FileError(f"the recordings have different sample rates ({stated}); record all at one rate")
+    return found, tuple(all_notes)
 
 
-def _recorded(file: Path, meanings: Sequence[str], names: Sequence[str]) -> tuple[Json, tuple[str, ...]]:
+def _recorded(file: Path, meanings: Sequence[str], names: Sequence[str]) -> tuple[Json, tuple[str, ...], float]:
+    """Read a recording's fields of a take, with notes and its rate."""
     found = measurements.recording(file, meanings)
     fields: Json = dict(zip(names, found.signals, strict=True))
     fields["clipped_share"] = dict(zip(names, found.clipped_shares, strict=True))
-    return fields, tuple(f"{file}: {note}" for note in found.notes)
+    return fields, tuple(f"{file}: {note}" for note in found.notes), found.rate_hz
 
 
 def is_document(file: Path) -> bool:

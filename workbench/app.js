@@ -44,12 +44,20 @@ function takeDocument(name, document) {
     restoreSettings(found.settings);
     $("joint").checked = found.joint;
   }
-  for (const { name: label, design } of found.kept) keep(label, design);
+  for (const { name: label, design } of found.kept) {
+    keep(label, design);
+    if (!found.isSession) noteKept(label, design.controller);
+  }
   if (found.controller) useController(found.controller, found.about?.name ?? name, found.about);
   if (found.isSession) { changed("ears", "noise", "takes", "runs"); open("design"); }
   else if (found.ears.length) addEars(found.ears);
   else if (found.controller) redesign();
   remember();
+}
+
+function noteKept(name, controller) {
+  const action = controller && { label: "Use its K", run: () => { useController(controller, name); remember(); redesign(); } };
+  note(name, `kept in step 2, to compare with${controller ? "; its controller is not in use" : ""}.`, { isBad: false, action });
 }
 
 async function takeFiles(files) {

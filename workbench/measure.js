@@ -9,6 +9,7 @@ import { ask } from "./requests.js";
 import { saveJson } from "./save.js";
 
 const MAX_TAKES = 64, MIN_GAIN = 1e-6, MAX_GAIN = 1000; // of a request
+const LOUDEST_PLAYED = 2; // loudspeaker's signal over full scale, as in prime-anc calibrate
 
 export const withIds = (ears) => ears.map((ear) => ({ used: true, ...ear, id: newId() }));
 
@@ -24,6 +25,10 @@ function checkTakes() {
   if (!has("off") || !has("on", "drive")) throw new Error("it needs a recording with the loudspeaker off, and one with it on or alone: add it, or say in the list what the loudspeaker did");
   if (state.takes.length > MAX_TAKES) throw new Error(`there are ${state.takes.length} recordings; remove all but ${MAX_TAKES}`);
   if (has("on") && !(gain >= MIN_GAIN && gain <= MAX_GAIN)) throw new Error(`write into “Gain that was played” the factor between outer microphone and loudspeaker, of a size from ${MIN_GAIN} to ${MAX_GAIN}`);
+  for (const { name, role, channels } of state.takes) {
+    const loudest = role === "on" ? gain * channels[0].reduce((most, value) => Math.max(most, Math.abs(value)), 0) : 0;
+    if (loudest > LOUDEST_PLAYED) note(name, `with the gain ${gain} the loudspeaker's signal would have been ${loudest.toFixed(0)} times full scale; check the gain.`);
+  }
 }
 
 async function calibrate() {

@@ -46,6 +46,8 @@ export function addRecording(list, name, { channels, clippedShares, rate }) {
   const seconds = channels[0].length / 48000;
   if (seconds < 4) note(name, `it lasts only ${seconds.toFixed(1)} s; record 4 to ${MAX_SECONDS} s for low frequencies and less noise.`);
   if (list === "takes") startAnew(name, role);
+  const other = state[list].find((take) => take.name !== name && take.rate !== rate);
+  if (other) throw new Error(`it is at ${rate} Hz, ${other.name} at ${other.rate} Hz: record all at one rate`);
   const take = { name, role, channels: channels.slice(0, 3), clippedShares, rate }, at = state[list].findIndex((other) => other.name === name);
   if (at >= 0) {
     state[list][at] = { ...take, role: state[list][at].role };

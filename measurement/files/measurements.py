@@ -317,6 +317,8 @@ class RecordedChannels:
 
     # Samples at 48 kHz, float64 [n].
     signals: list[NDArray[np.float64]]
+    # Rate of the recording.
+    rate_hz: float
     # Share of clipped samples per signal, as recorded.
     clipped_shares: list[float]
     # Changes to the file's contents.
@@ -359,7 +361,8 @@ def recording(file: Path, meanings: Sequence[str] = MICROPHONES) -> RecordedChan
         if not item.any():
             raise _silent(file, name)
     clipped_shares = [clipped_share(item) for item in used.values()]  # clipping is invisible after resampling
-    found = signals_at_48_khz(replace(found, channels=used))
+    recorded_hz, found = found.rate_hz, signals_at_48_khz(replace(found, channels=used))
+    assert recorded_hz is not None  # `signals_at_48_khz` refuses it
     signals, notes = list(found.channels.values()), found.notes
     seconds = len(signals[0]) / SAMPLE_RATE_HZ
     if not MIN_SECONDS <= seconds <= MAX_SECONDS:
@@ -368,7 +371,7 @@ def recording(file: Path, meanings: Sequence[str] = MICROPHONES) -> RecordedChan
         notes = (*notes, f"it lasts only {_lasting(seconds)} for low frequencies and less noise")
     if n_found > len(meanings):
         notes = (*notes, f"of {n_found} channels the first are taken for {order}")
-    return RecordedChannels(signals, clipped_shares, notes)
+    return RecordedChannels(signals, recorded_hz, clipped_shares, notes)
 
 
 def _wrong_length(file: Path, seconds: float) -> FileError:

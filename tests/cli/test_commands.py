@@ -137,6 +137,19 @@ def test_mistake_is_named_with_status(folder: Path, arguments: tuple[str, ...], 
     assert "Traceback" not in result.output
 
 
+def test_doubtful_recordings_are_named(folder: Path, tmp_path: Path):
+    """A gain with which the loudspeaker would have been far too loud, and a recording at another rate."""
+    loud = run("calibrate", folder / "off.wav", folder / "on.wav", "--gain", 100 * GAIN)
+    assert "times full scale; check the gain" in loud.output
+    assert "full scale" not in run("calibrate", folder / "off.wav", folder / "on.wav", "--gain", GAIN).output
+    samples, rate_hz = soundfile.read(folder / "on.wav")
+    assert rate_hz == 48_000
+    soundfile.write(tmp_path / "on.wav", samples, 44_100)
+    mixed = run("calibrate", folder / "off.wav", tmp_path / "on.wav", "--gain", GAIN)
+    assert mixed.exit_code == 2, mixed.output
+    assert "different sample rates" in mixed.output
+
+
 def test_hybrid_runs_on_chip_as_predicted(folder: Path, tmp_path: Path):
     both, ear, header = tmp_path / "both.json", folder / "ear.npz", tmp_path / "both.h"
     device = ("--target", "openearable-2", "--controller-sample-rate", 48_000)
