@@ -229,15 +229,8 @@ def takes(
     found: list[Json] = []
     all_notes: list[str] = []
     rates_hz: dict[float, Path] = {}
-    for file in (*silent, *played, *driven):
-        is_driven = file in driven
-        fields, notes, rate_hz = _recorded(file, *(DRIVEN if is_driven else BOTH))
-        rates_hz.setdefault(rate_hz, file)
-        all_notes += notes
-        if is_driven:
-            found.append(fields)
-            continue
-        declared = gain if file in played else 0.0
+    for file, declared in [*((file, 0.0) for file in silent), *((file, gain) for file in played)]:
+        fields, notes, rate_hz = _recorded(file, *BOTH)
         loudest = abs(declared) * float(np.abs(fields["x"]).max())
         if loudest > LOUDEST_PLAYED:
             all_notes.append(
@@ -245,6 +238,13 @@ def takes(
                 "scale; check the gain"
             )
         found.append(fields | {"gain": declared})
+        all_notes += notes
+        rates_hz.setdefault(rate_hz, file)
+    for file in driven:
+        fields, notes, rate_hz = _recorded(file, *DRIVEN)
+        found.append(fields)
+        all_notes += notes
+        rates_hz.setdefault(rate_hz, file)
     if len(rates_hz) > 1:
         stated = ", ".join(f"{file} {rate_hz:g} Hz" for rate_hz, file in rates_hz.items())
         raise FileError(f"the recordings have different sample rates ({stated}); record all at one rate")

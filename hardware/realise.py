@@ -28,6 +28,7 @@ from hardware.second_order_sections import (
     largest_gain,
 )
 from hardware.short_fir import MAX_TAPS, at_design_rate, design_fir
+from synthesis.bands import BINS_HZ
 from synthesis.conventions import BIN_HZ, DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.gain_curve import GainCurve, ceiling_at
@@ -195,14 +196,11 @@ def under_loop(max_gain_db: float | GainCurve, feedbacks: Sequence[Complex], lar
         Between its points, at most 3 % apart above 50 Hz, it is the lowest value of the neighbourhood.
     """
     loudest = np.abs(np.stack(feedbacks)).max(0)
-    frequency_hz = np.arange(len(loudest)) * BIN_HZ
-    limit = np.minimum(
-        ceiling_at(max_gain_db, frequency_hz), largest_loop / np.maximum(loudest, 1e-9 * loudest.max())
-    )
+    limit = np.minimum(ceiling_at(max_gain_db, BINS_HZ), largest_loop / np.maximum(loudest, 1e-9 * loudest.max()))
     at = np.unique(np.geomspace(1, len(limit) - 1, LOOP_POINTS).astype(int))
     first, after = np.r_[0, at[:-1]], np.r_[at[1:], at[-1]] + 1
     least = [limit[low:high].min() for low, high in zip(first, after, strict=True)]
-    return GainCurve(tuple(frequency_hz[at]), tuple(20 * np.log10(least)))
+    return GainCurve(tuple(BINS_HZ[at]), tuple(20 * np.log10(least)))
 
 
 def _in_single_precision(sections: Sections, max_gain_db: float | GainCurve) -> Sections:

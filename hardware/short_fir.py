@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hardware.residual_power import PathSpectra, ResidualPower, on_bins
-from synthesis.bands import WIDE_BANDS, band_membership
+from synthesis.bands import BINS_HZ, WIDE_BANDS, band_membership
 from synthesis.conventions import BIN_HZ, DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import check_interruption
 from synthesis.gain_curve import GainCurve, ceiling_at
@@ -111,7 +111,7 @@ class _Fit:
         self.power = ResidualPower.of(conditions, reference_psd, profile)
         self.n_bins = _n_bins(sample_rate_hz)
         # Frequencies of the design grid up to half the rate, where the taps act.
-        self.frequency_hz = np.arange(min(self.n_bins, N_BINS)) * BIN_HZ
+        self.frequency_hz = BINS_HZ[: self.n_bins]
         n_used = len(self.frequency_hz)
         self.to_lags = _sums(self.n_bins, n_taps, sample_rate_hz)
         self.to_bins = _sums(n_taps, n_used, sample_rate_hz)

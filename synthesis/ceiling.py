@@ -21,7 +21,6 @@ from synthesis.unknown import lowest_quiet_db
 # search finds no good filter far below its start.
 QUIET_ROUNDS, QUIET_STEP_DB = 6, 6.0
 
-
 # Most halvings of the whole filter if no ceiling keeps unknown bands quiet.
 QUIET_HALVINGS = 24
 

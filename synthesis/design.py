@@ -399,7 +399,7 @@ def _drafted(
 ) -> list[Draft | SynthesisError]:
     """Make first taps and updates, for all problems at once, under a ceiling that good filters hardly reach."""
     loose = [replace(item, max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)]
-    loose = [aim(item) if has_feedback(item) else item for item in loose]
+    loose = [aim(item) if has_feedback(item) else item for item in loose]  # most have none
     found: list[Draft | SynthesisError] = []
     for n in range(0, len(loose), model.backend.max_batch):
         found += model.backend.draft(loose[n : n + model.backend.max_batch], options, with_wmmse)
@@ -495,7 +495,7 @@ def _bent_less(
     here, there = (predict_joint(posed, item, model.backend).mean_noise_reduction_db for item in (taps, other))
     if other_loop is None or here >= there:
         return taps, loop
-    return other, replace(other_loop, loss_db=loop.loss_db)
+    return other, replace(other_loop, loss_db=max(loop.loss_db - (there - here), 0.0))
 
 
 def _completed(posed: Problem, made: Design, *, options: DesignOptions, model: Model) -> Design:

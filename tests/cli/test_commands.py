@@ -148,6 +148,8 @@ def test_doubtful_recordings_are_named(folder: Path, tmp_path: Path):
     mixed = run("calibrate", folder / "off.wav", tmp_path / "on.wav", "--gain", GAIN)
     assert mixed.exit_code == 2, mixed.output
     assert "different sample rates" in mixed.output
+    twice = run("calibrate", folder / "off.wav", folder / "off.wav", "--gain", GAIN)
+    assert "the states do not differ" in twice.output
 
 
 def test_hybrid_runs_on_chip_as_predicted(folder: Path, tmp_path: Path):
