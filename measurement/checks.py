@@ -19,6 +19,7 @@ from synthesis.plausibility import PLAUSIBILITY, Explanation, Finding, SupportPr
 # Codes and their meanings.
 REASONS = {
     "exchanged_channels": "The error microphone is heard before the outer one: their channels look exchanged.",
+    "exchanged_takes": "Sound that comes first in takes with gain 0 is missing in others: they look exchanged.",
     "clipping": "Too many samples of a signal stand at its largest or smallest value.",
     "silent_take": "The probe is silent in more than half of a take.",
     "low_snr": "Noise in the estimated paths costs more than 0.55 dB of noise reduction.",
@@ -81,6 +82,10 @@ MIN_TRAIT_SNR_DB = 10.0
 # of ears up to 0.02 in the right order, above 0.1 and 45 times as much in the other.
 MIN_ACAUSAL_SHARE, ACAUSAL_RATIO = 0.05, 5.0
 
+# The loudspeaker adds sound. Of 30 ears with gains of 0.1 to 3, either sign, it takes away up to 12 dB of the first,
+# of other devices none; if their takes with gains of 0.2 to 1 are exchanged, 9 in 10 lack 15 dB or more.
+MIN_EARLY_DB = -15.0
+
 # 270 correct measurements with 30 to 50 dB of SNR stay below -36; a loudspeaker that saturates (tanh) at twice its RMS
 # reaches -23 with noise, at its RMS -22 with a sweep.
 MAX_DISTORTION_DB = -32.0
@@ -97,6 +102,11 @@ _OPPOSITE_SIGNS = (
 _EXCHANGED = (
     "the channels look exchanged: e is heard before x; give the outer microphone's signal as x and the error "
     "microphone's as e (first and second channel of a file)"
+)
+
+_EXCHANGED_TAKES = (
+    "sound that comes first in e with gain 0 is missing in takes with a gain, as if the loudspeaker played in the "
+    "former alone: exchange both, or give each take the gain with which it was recorded"
 )
 
 
@@ -144,6 +154,8 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
     if share > max(MIN_ACAUSAL_SHARE, ACAUSAL_RATIO * other_share):
         also = {code: reasons[code] for code in ("clipping", "silent_take") if code in reasons}
         return _alone({"exchanged_channels": _EXCHANGED} | also, "the channels look exchanged", cost_db)
+    if calibration.early_db < MIN_EARLY_DB:
+        return _alone({"exchanged_takes": _EXCHANGED_TAKES}, "the takes look exchanged", cost_db)
     explanation = None
     if np.median(calibration.secondary_snr_db[calibration.is_excited]) < MIN_TRAIT_SNR_DB:
         noisy = f"the secondary path must stand {MIN_TRAIT_SNR_DB:g} dB above its noise to be judged"

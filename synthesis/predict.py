@@ -85,6 +85,10 @@ BELIEVED_DB = 18.0
 # Multiple of the support's typical uncertainty below which uncertainty is that of the ear, not the measurement.
 NATURAL_SPREAD = 2.0
 
+# Largest uncertainty of a band that is known in part. Where nothing is known the filter is quiet, and an error of the
+# secondary path counts for nothing.
+MOST_UNCERTAIN = 1.0
+
 # Largest factor between an expected uncertainty and the support's typical one: 20 dB either way.
 PLAUSIBLE_RANGE = 100.0
 
@@ -179,7 +183,7 @@ def predict(
     if not is_true and (is_measured or resembles or ends is not None):
         unknown = _unknown(disturbance, unexplained, late, sums[-1], learned, has_coherence, uncertainty)
     if not is_true and uncertainty is not None:
-        of_control = uncertainty[1] * control
+        of_control = np.where(uncertainty[1] > MOST_UNCERTAIN, 0, uncertainty[1]) * control
     # For a model that knows no device, any uncertainty may be natural.
     typical = np.where(np.asarray(learned)[0] > 0, NATURAL_SPREAD * learned[0] * disturbance, np.inf)
     natural = unknown if uncertainty is not None else np.minimum(unknown, typical)

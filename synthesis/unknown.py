@@ -18,7 +18,7 @@ from synthesis.bands import NR_BANDS, UNKNOWN, WIDE_BANDS, band_membership, edge
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.methods import Path, spectrum
 from synthesis.plausibility import SupportPrior
-from synthesis.predict import END_OF_RESPONSE, RESPONSE_LENGTHS
+from synthesis.predict import END_OF_RESPONSE, MOST_UNCERTAIN, RESPONSE_LENGTHS
 from synthesis.support_statistics import first_bins
 from synthesis.types import Paths, Problem
 
@@ -28,9 +28,6 @@ Float64 = NDArray[np.float64]
 # Mean coherence of a band below which its estimate is noise. Of 73 bands that single recordings at 20 to 40 dB SNR
 # leave 3 dB louder all are below; of white noise at these SNRs none is.
 UNHEARD = 0.06
-
-# Largest `uncertainty` of a band that is known in part; `/calibrate` answers no larger one.
-MOST_UNCERTAIN = 1.0
 
 # Mean |P|^2 of a band over that of the loudest below which the system is silent: 60 dB, as above half the rate of a
 # converter. The quietest bands of 30 measured ears are at -38 dB.

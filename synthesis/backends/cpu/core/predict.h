@@ -207,7 +207,12 @@ static double silence_of(const double *disturbance, const double *unknown)
     return fmax(constant.silence * largest, DBL_MIN);
 }
 
-static double control_error(const knowledge *k, int b) { return k->uncertainty && !k->is_true ? k->uncertainty[N_BANDS + b] : 0; }
+/* Returns the unknown share of what the loudspeaker plays in a band: none where nothing is known. */
+static double control_error(const knowledge *k, int b)
+{
+    float share = k->uncertainty && !k->is_true ? k->uncertainty[N_BANDS + b] : 0;
+    return share > constant.most_uncertain ? 0 : share;
+}
 
 /* Fills the weight of each band in the mean over `count` bands from `first` on: of those that are not silent, if any. */
 static void mean_weights(const unsigned char *silent, int first, int count, double *weight)
