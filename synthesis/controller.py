@@ -315,7 +315,9 @@ def predict_both(
         unknown = (before - ratio * after) / np.where(np.abs(ratio - 1) > 1e-3, ratio - 1, np.inf)
         unknown = unknown.clip(0, MOST_UNKNOWN * before)
     of_unknown = unknown / before * passed
-    reduction = 10 * np.log10((before + unknown) / np.maximum(remaining + of_unknown, 1e-300))
+    reduction, least = (
+        10 * np.log10((before + unknown) / np.maximum(remaining + times * of_unknown, 1e-300)) for times in (1, 2)
+    )
 
     # The secondary path off in level or delay, in the bands of the mean alone.
     off = np.array(sums.off) + of_unknown[NR_COLUMNS]
@@ -328,6 +330,7 @@ def predict_both(
         found,
         **changes,
         band_reduction_db=reduction.astype(np.float32),
+        least_reduction_db=least.astype(np.float32),
         mean_noise_reduction_db=mean,
         gain_sensitivity_db=mean - min(louder, quieter),
         delay_sensitivity_db=mean - min(later, earlier),

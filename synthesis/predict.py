@@ -190,7 +190,7 @@ def predict(
 
     cross = in_phase + 1j * quadrature
     before, after = _powers(disturbance, residual, control, cross, unknown, of_control, natural)
-    reduction = 10 * np.log10(np.maximum(before / after, SMALLEST))
+    reduction = _decibels(before, after)
     bands = reduction[0]
     means = _MEANS if silent is None else [_mean_over(item, silent) for item in (NR_BANDS, AMP_BANDS, WIDE_BANDS)]
     # A matrix product could give equal rows unequal means.
@@ -204,6 +204,7 @@ def predict(
     found = Prediction(
         basis="coherence" if is_measured else "model" if ends is None else "response",
         band_reduction_db=bands.astype(np.float32),
+        least_reduction_db=_decibels(before[0], after[0] + unknown + of_control).astype(np.float32),
         mean_noise_reduction_db=mean[0],
         interval_db=interval_db,
         amplification_db=float(louder @ means[1]),
@@ -280,7 +281,12 @@ def _interval_db(
 def _without_unknown(disturbance: Real, residual: Real, weights: Real) -> float:
     """Compute the mean noise reduction on the paths as sent."""
     before, after = np.stack((disturbance, residual)) + _floor(disturbance)
-    return float(weights @ (10 * np.log10(np.maximum(before / after, SMALLEST))))
+    return float(weights @ _decibels(before, after))
+
+
+def _decibels(before: Real, after: Real) -> Real:
+    reduction: Real = 10 * np.log10(np.maximum(before / after, SMALLEST))
+    return reduction
 
 
 def _floor(before: Real) -> float:

@@ -44,6 +44,7 @@ EVALUATION: Json = {
         "max_gain_db": 27.9,
         "control_rms": 0.071,
         "unknown_bands_hz": [],
+        "louder_bands_hz": [20, 25],
         "counted_bands_hz": [nominal_hz(band) for band in NR_BANDS],
     },
     "warnings": [{"code": "prediction_from_model", "detail": "no coherence was sent"}],

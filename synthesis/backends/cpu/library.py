@@ -38,7 +38,7 @@ from synthesis.start.fir_wiener import between_edges, drive_ceiling, starting_we
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 from synthesis.types import MAX_CONDITIONS, ModelParameters
 
-ABI = 17
+ABI = 18
 N_STAGES = 6
 # Numbers of `Prediction` from `mean_noise_reduction_db` on.
 N_FIGURES = 14
@@ -213,6 +213,7 @@ class Figures(Structure):
 
     _fields_ = (
         ("bands", c_double * len(WIDE_BANDS)),
+        ("least_bands", c_double * len(WIDE_BANDS)),
         ("others", c_double * N_FIGURES),
         ("is_finite", c_int),
         ("is_by_ends", c_int),
