@@ -23,7 +23,7 @@ from synthesis.errors import InvalidOption
 from synthesis.loop import judge_loop, loop_gain
 from synthesis.methods import spectrum
 from synthesis.options import CONTROLLER_RATES_HZ, MAX_CONTROLLER_LATENCY_US, MAX_CONTROLLER_SECTIONS
-from synthesis.predict import level_changes_db, secondary_errors
+from synthesis.predict import DOUBT, level_changes_db, secondary_errors
 from synthesis.sections import Sections
 from synthesis.support_statistics import peak_of
 from synthesis.types import Complex64, Float32, InnerLoop, Loop, Paths, Prediction, Problem
@@ -316,7 +316,8 @@ def predict_both(
         unknown = unknown.clip(0, MOST_UNKNOWN * before)
     of_unknown = unknown / before * passed
     reduction, least = (
-        10 * np.log10((before + unknown) / np.maximum(remaining + times * of_unknown, 1e-300)) for times in (1, 2)
+        10 * np.log10((before + unknown) / np.maximum(remaining + times * of_unknown, 1e-300))
+        for times in (1, DOUBT)
     )
 
     # The secondary path off in level or delay, in the bands of the mean alone.

@@ -235,7 +235,7 @@ class Prediction:
     basis: Basis
     # Per band from 20 Hz to 20 kHz, float32 [31].
     band_reduction_db: Float32
-    # The same with twice what is unknown.
+    # The same with `predict.DOUBT` times what is unknown.
     least_reduction_db: Float32
     # Mean over the 21 bands from 50 Hz to 5 kHz.
     mean_noise_reduction_db: float

@@ -166,8 +166,8 @@ class PredictionAnswer(TypedDict):
     an uncertainty above 1, or the primary path 60 dB below its loudest band. A design ignores them, but keeps them
     from becoming louder."""
     louder_bands_hz: list[Number]
-    """Nominal centres of the bands from 20 Hz to 20 kHz that become louder, or would with twice what the measurement
-    leaves unknown."""
+    """Nominal centres of the bands from 20 Hz to 20 kHz that become louder, or would with three times what the
+    measurement leaves unknown."""
     counted_bands_hz: list[Number]
     """Nominal centres of the bands of `mean_noise_reduction_db`: those from 50 Hz to 5 kHz in which the system is not
     silent. `amplification_db` leaves silent bands out, too."""

@@ -286,7 +286,7 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
         after[LATER] = residual_where(sums, b, missing_r, missing_i) + left;
         after[EARLIER] = residual_where(sums, b, missing_r, -missing_i) + left;
         double reduction = found->band_reduction[b] = decibels(before / after[AS_PREDICTED]);
-        found->least_reduction[b] = decibels(before / (after[AS_PREDICTED] + missing));
+        found->least_reduction[b] = decibels(before / (after[AS_PREDICTED] + (constant.doubt - 1) * missing));
         finite &= isfinite(reduction);
         found->wide_amplification += in_wide[b] * fmax(-reduction, 0);
         found->amplification += in_amp[b] * fmax(-reduction, 0);
