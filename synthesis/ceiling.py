@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from synthesis.arrays import SMALLEST
 from synthesis.backends.cpu import CpuBackend
 from synthesis.controller import loops_of
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import check_interruption
-from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
+from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.joint_prediction import predict_joint
 from synthesis.loop import for_design, with_margins, worst_loop
 from synthesis.types import Backend, Float32, Loop, Problem
@@ -64,7 +65,8 @@ def limit(posed: Problem, taps: Float32, core: CpuBackend, *, exceeds: bool) -> 
     Float32
         Taps, [2048].
     """
-    limit_db, aim = ceiling_db(posed.max_gain_db, DESIGN_N_FFT), for_design(posed)
+    feedbacks, limit_db = posed.feedbacks, ceiling_db(posed.max_gain_db, DESIGN_N_FFT)
+    aim = for_design(posed) if feedbacks else posed
     if exceeds:
         taps = core.limit_gain(aim, taps, limit_db)
     for _ in range(QUIET_ROUNDS):
@@ -79,8 +81,21 @@ def limit(posed: Problem, taps: Float32, core: CpuBackend, *, exceeds: bool) -> 
         if lowest_quiet_db(posed, taps) is None:
             break
         taps = taps * np.float32(0.5)
-    if feedbacks := posed.feedbacks:
+    if feedbacks:
         taps = with_margins(taps, feedbacks, posed.min_gain_margin_db, posed.min_phase_margin_deg)
         # Bending the response for the margins may raise it elsewhere by some hundredths of a dB.
         taps = taps * np.float32(min(1.0, 10 ** ((TOLERANCE_DB - excess_db(taps, limit_db)) / 20)))
     return taps
+
+
+def ceiling_db(max_gain_db: float | GainCurve, n_fft: int) -> NDArray[np.float64]:
+    """Return the ceiling on the bins of an n_fft-point grid: [n_fft // 2 + 1]."""
+    if isinstance(max_gain_db, GainCurve):
+        return max_gain_db.least_db(n_fft)
+    return np.full(n_fft // 2 + 1, float(max_gain_db))
+
+
+def excess_db(taps: NDArray[np.floating], limit_db: NDArray[np.float64]) -> float:
+    """Find the most by which |W| exceeds a ceiling, on the ceiling's grid; negative where it stays below everywhere."""
+    response = np.abs(np.fft.rfft(taps, 2 * (len(limit_db) - 1)))
+    return float((20 * np.log10(np.maximum(response, 1e-30)) - limit_db).max())

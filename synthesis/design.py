@@ -29,11 +29,11 @@ from numpy.typing import NDArray
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import ABSENT, UNKNOWN, WIDE_BANDS
 from synthesis.candidates import Contest, replace_doubtful
-from synthesis.ceiling import keep_margins, limit, loop_of_all
+from synthesis.ceiling import ceiling_db, excess_db, keep_margins, limit, loop_of_all
 from synthesis.controller import controlled, in_closed_loop, with_spectra
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, NonFiniteFilter, SynthesisError, answer_or_raise, check_interruption
-from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db
+from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_unknown
 from synthesis.loop import for_design
 from synthesis.model import Model
