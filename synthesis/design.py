@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import ABSENT, UNKNOWN, WIDE_BANDS
 from synthesis.candidates import Contest, replace_doubtful
-from synthesis.ceiling import ceiling_db, excess_db, keep_margins, limit, loop_of_all
+from synthesis.ceiling import ceiling_db, excess_db, keep_margins, limit, loop_of_all, lowest_quiet_db
 from synthesis.controller import controlled, in_closed_loop, with_spectra
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, NonFiniteFilter, SynthesisError, answer_or_raise, check_interruption
@@ -66,8 +66,7 @@ from synthesis.unknown import (
     SHORT,
     SHORT_BINS,
     SILENT,
-    lowest_quiet_db,
-    with_uncertainty,
+    ends_uncertainty,
 )
 
 # Largest level of the primary over the secondary path of an ear: 30 measured ears have -12 to 5 dB.
@@ -241,7 +240,7 @@ def pose(problem: Problem, parameters: ModelParameters, *, backend_judges: bool 
     found = []
     for paths in problem.conditions:  # before the latency changes them
         if paths.coherence is None and paths.uncertainty is None:
-            paths = with_uncertainty(paths, problem, parameters.support, backend_judges)
+            paths = _with_uncertainty(paths, problem, parameters.support, backend_judges)
         else:
             paths = _with_unmeasured(paths)
         found.append(paths if backend_judges else with_silence(paths))
@@ -329,6 +328,24 @@ def _scaled(path: Path, exponent: int) -> Path:
     half = exponent // 2
     scaled: Path = path * path.dtype.type(2.0**half) * path.dtype.type(2.0 ** (exponent - half))
     return scaled
+
+
+def _with_uncertainty(paths: Paths, problem: Problem, support: SupportPrior | None, backend_judges: bool) -> Paths:
+    """Return paths without coherence with their uncertainty: as sent, of the model's device, or by their ends.
+
+    backend_judges: the backend will compare the paths and judge their ends by itself, which is left to it.
+    """
+    if problem.exact or problem.snr_db > 0:
+        share = 0.0 if problem.exact else 10 ** (-problem.snr_db / 10)
+        return replace(paths, uncertainty=np.full((2, len(WIDE_BANDS)), share, np.float32))
+    if paths.resembles is None:
+        if backend_judges and support is not None:
+            return paths
+        resembles = support is not None and support.resembles(paths.primary, paths.secondary)
+        paths = replace(paths, resembles=resembles)
+    if backend_judges or paths.resembles:
+        return paths
+    return replace(paths, ends=ends_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN))
 
 
 def _with_unmeasured(paths: Paths) -> Paths:
