@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 
-from model_store.checkpoint import Checkpoint, sha256
+from model_store.checkpoint import Checkpoint, GoldenErrors, sha256
 from model_store.controller import PublishedController
 from model_store.errors import (
     CorruptCheckpoint,
@@ -37,7 +37,6 @@ from model_store.errors import (
     PublishFailed,
     StoreUnreachable,
 )
-from model_store.golden import GoldenErrors
 from model_store.manifest import MAX_VERSION, Published, Reference, check_name, is_name, parse_reference, version_of
 from model_store.storage import FolderStorage, Storage, is_url, storage_at
 from synthesis.model import Model

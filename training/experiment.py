@@ -17,8 +17,7 @@ import torch
 from joblib import Parallel, delayed, parallel_config
 
 from hardware.plants import GAINS_DB
-from model_store.checkpoint import Checkpoint
-from model_store.golden import GoldenCase
+from model_store.checkpoint import Checkpoint, GoldenCase
 from model_store.manifest import Manifest, Scores
 from model_store.store import ModelStore
 from synthesis.bands import nominal_hz
