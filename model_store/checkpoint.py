@@ -66,10 +66,10 @@ SECONDARY_SAMPLES = 2048
 # Above the gain of any filter, and still finite in float32 on a linear scale.
 NO_CEILING_DB = 300.0
 
-# Largest relative l2 error of the taps. Of 30 ears, float32 against float64 on a CPU, before and after an update: at
-# most 1.7e-3 for `prime-log`, 1.4e-3 for `prime`; with TF32 convolutions within 1.1e-3 on six ears: two processors
-# differ by a third of it. Unrefined in place of refined filters differ by 0.02 and more.
-GOLDEN_TOLERANCE = 1e-2
+# Largest relative l2 error of the taps. Before and after an update, float32 in torch differs from the core by at most
+# 6.2e-3 on six measured ears and 8.8e-3 on 20 simulated ones, and either from float64 by at most 6.6e-3. Unrefined in
+# place of refined filters differ by 2.4e-2 and more.
+GOLDEN_TOLERANCE = 1.5e-2
 
 
 def sha256(data: bytes) -> str:
