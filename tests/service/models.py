@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from model_store.checkpoint import Checkpoint
-from model_store.golden import GoldenCase
+from model_store.checkpoint import Checkpoint, GoldenCase
 from model_store.manifest import Manifest
 from service.engine.resident_model import ResidentModel
 from synthesis.conventions import N_BINS
