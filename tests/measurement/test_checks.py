@@ -257,6 +257,15 @@ def test_exchanged_channels_hide_other_reasons(ears: list[measured.MeasuredEar],
         assert named(judge(calibrate(takes), support)) == {"exchanged_channels"}
 
 
+@pytest.mark.parametrize("number", [0, 2, 4], ids=["duct", "window", "headset"])
+def test_exchanged_takes_are_named_where_noise_comes_later(number: int) -> None:
+    system = simulate_system(number)
+    x = 0.05 * np.random.default_rng(4).standard_normal(4 * SAMPLE_RATE_HZ)
+    quiet, control = (fftconvolve(x, path)[: x.size] for path in (system.primary, system.secondary))
+    takes = [GainTake(0.35 - gain, x, noisy((quiet - gain * control)[None], 40)[0]) for gain in (0.0, 0.35)]
+    assert named(judge(calibrate(takes), None)) == {"exchanged_takes"}
+
+
 def test_hum_is_named_and_outside_tones_are_not(ears: list[measured.MeasuredEar], support: SupportPrior) -> None:
     noise = 0.05 * np.random.default_rng(4).standard_normal(6 * 48_000)
     time = np.arange(noise.size) / 48_000

@@ -79,16 +79,16 @@ _DOUBLE = {
     **dict.fromkeys(("silence", "unknown_weight", "loudest_unknown", "guard"), profiles),
     **dict.fromkeys(("large_decrease", "slow_decrease", "slow_share"), profiles),
     **dict.fromkeys(("small_decrease", "most_residual", "direct_damping"), profiles),
-    **dict.fromkeys(("coherence_share", "model_bound", "natural_spread", "doubt", "plausible_range"), predict),
+    **dict.fromkeys(
+        ("coherence_share", "model_bound", "natural_spread", "most_uncertain", "doubt", "plausible_range"), predict
+    ),
     **{f"interval_{name}_db": predict.INTERVAL_DB[name] for name in ("uncertainty", "coherence")},
     **{f"widest_{name}_db": predict.WIDEST_DB[name] for name in ("uncertainty", "coherence")},
     **dict.fromkeys(("cost_share", "believed_db"), predict),
     "cut_db": predict.CUT_DB,
     "model_interval_db": predict.MODEL_INTERVAL_DB,
     **dict.fromkeys(("surprise", "convincing", "max_distance"), plausibility),
-    **dict.fromkeys(
-        ("silent", "most_uncertain", "stationary", "rising_db", "lacked", "rising_interval_db"), unknown
-    ),
+    **dict.fromkeys(("silent", "stationary", "rising_db", "lacked", "rising_interval_db"), unknown),
     "response_interval_db": unknown.INTERVAL_DB,
     "smallest_share": unknown,
 }
