@@ -24,7 +24,7 @@ def run(*arguments: object) -> Result:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Recordings of a simulated ear, its paths as arrays, and the files of `calibrate` and `design`."""
     folder = tmp_path_factory.mktemp("bench")
-    primary, secondary = (response.numpy().astype(float) for response in models.responses(7))
+    primary, secondary = (response.astype(float) for response in models.responses(7))
     np.savez(folder / "ear.npz", primary=primary, secondary=secondary, sample_rate=48_000)
     random = np.random.default_rng(0)
     for name, gain in (("off", 0.0), ("on", GAIN)):

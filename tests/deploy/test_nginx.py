@@ -145,7 +145,7 @@ def n_counted(replica: ServiceProcess, label: bytes) -> int:
 
 def test_shed_request_does_not_block_next(port: int) -> None:
     """Refusals pass through with their Retry-After, and the next request is served."""
-    primary, secondary = (response.numpy() for response in models.responses(7))
+    primary, secondary = models.responses(7)
     body = wire.encode(primary, secondary)
 
     def ask(deadline_ms: str) -> http.client.HTTPResponse:
@@ -199,7 +199,7 @@ def test_computed_request_is_not_repeated(replicas: list[ServiceProcess], port: 
 
 @pytest.mark.parametrize(("origin", "status"), [("http://127.0.0.1:{}", 200), ("http://evil.example", 403)])
 def test_foreign_origin_is_rejected(port: int, origin: str, status: int) -> None:
-    body = wire.encode(*(response.numpy() for response in models.responses(7)))
+    body = wire.encode(*models.responses(7))
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     connection.request(
         "POST", "/synthesize", body, HEADERS | {"Origin": origin.format(port), "X-Deadline-Ms": "60000"}
@@ -210,7 +210,7 @@ def test_foreign_origin_is_rejected(port: int, origin: str, status: int) -> None
 
 def answers(port: int, n: int, timeout_s: float, deadline_ms: str | None = None) -> list[tuple[int, float]]:
     """Return status and seconds of consecutive designs; status 0 if the client gave up."""
-    body = wire.encode(*(response.numpy() for response in models.responses(7)))
+    body = wire.encode(*models.responses(7))
     found = []
     for _ in range(n):
         connection, began = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s), time.monotonic()
@@ -289,7 +289,7 @@ def test_heads_are_limited(port: int, replicas: list[ServiceProcess]) -> None:
 
 def test_upgrade_offers_and_chunks_are_served(port: int) -> None:
     """A bare replica rejects both; nginx passes on a plain request of known length."""
-    primary, secondary = (response.numpy() for response in models.responses(7))
+    primary, secondary = models.responses(7)
     body = wire.encode(primary, secondary)
     head = b"POST /synthesize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-safetensors\r\n"
     offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
@@ -330,7 +330,7 @@ def test_replica_killed_under_load_costs_no_answer(replicas: list[ServiceProcess
 
     The last test of this file, since it stops a replica.
     """
-    primary, secondary = (response.numpy() for response in models.responses(7))
+    primary, secondary = models.responses(7)
     body, outcomes, stop = wire.encode(primary, secondary), Counter[str](), threading.Event()
     designed = [n_designs(replica) for replica in replicas]
 

@@ -92,8 +92,7 @@ def connected(app: Starlette) -> httpx.AsyncClient:
 @pytest.fixture
 def ear() -> Paths:
     """One ear's impulse responses and coherence."""
-    primary, secondary = models.responses(7)
-    return Paths(primary.numpy(), secondary.numpy(), models.coherence(7).numpy())
+    return models.ear(7)
 
 
 @pytest.fixture
