@@ -86,9 +86,8 @@ def two_replicas(folder: Path) -> Iterator[list[ServiceProcess]]:
     """Two services over one store."""
     store = ModelStore(folder / "store", include_bundled=False)
     store.publish("generic", models.checkpoint(1))
-    arguments = ("--device", "cpu", "--threads", "1", *PATIENT)
     with ExitStack() as stack:
-        yield [stack.enter_context(started_service(store.root, *arguments)) for _ in range(2)]
+        yield [stack.enter_context(started_service(store.root, *PATIENT)) for _ in range(2)]
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from synthesis.conventions import N_BINS
 from synthesis.types import Paths
 from tests.prime_anc_client.relay import answering, relayed
 from tests.service.bodies import spectra
-from tests.service.program import Program
+from tests.service.program import Program, started
 
 
 def test_items_equal_single_designs(client: Client, ear: Paths) -> None:
@@ -236,8 +236,7 @@ def test_invalid_key_is_rejected_without_showing_it(key: str) -> None:
 def test_key_is_sent(store_folder: Path, ear: Paths) -> None:
     keys = ("sesame", "сезам")
     digests = ",".join(f'"{hashlib.sha256(key.encode()).hexdigest()}"' for key in keys)
-    with Program(store_folder, "--api-keys", f"[{digests}]") as program:
-        program.wait_until_ready()
+    with started(store_folder, "--api-keys", f"[{digests}]") as program:
         with Client(program.address, timeout_s=60) as nobody, pytest.raises(Unauthorised):
             nobody.synthesize(ear.primary, ear.secondary)
         for key in keys:

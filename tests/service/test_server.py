@@ -14,7 +14,7 @@ import pytest
 
 from prime_anc_client import Client, wire
 from synthesis.types import Paths
-from tests.service.program import Program
+from tests.service.program import Program, started
 from tests.service.test_process import exchange, wait_for
 
 MAX_CONNECTIONS = 30
@@ -39,8 +39,7 @@ def program(store_folder: Path, keys_file: Path) -> Iterator[Program]:
     """A program with few connections, a key file and a management listener."""
     limits = ["--receive-timeout-s", "60", "--max-connections", str(MAX_CONNECTIONS), "--keep-alive-s", "3"]
     limits += ["--access-log", "--cors-origins", f'["{APP}"]']
-    with Program(store_folder, *limits, "--api-keys-file", str(keys_file), "--management-port", "0") as program:
-        program.wait_until_ready()
+    with started(store_folder, *limits, "--api-keys-file", str(keys_file), "--management-port", "0") as program:
         yield program
 
 
