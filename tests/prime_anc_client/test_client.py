@@ -15,6 +15,7 @@ from prime_anc_client import (
     Condition,
     DesignResult,
     Item,
+    NotReached,
     Recording,
     Refused,
     Take,
@@ -224,6 +225,16 @@ def test_foreign_success_is_rejected(answer: bytes) -> None:
                 with pytest.raises(UnknownAnswer, match=r"does not come from the service|Content-Encoding"):
                     ask()
         assert len(accepted) <= 5  # no retries
+
+
+def test_slow_answer_ends_at_timeout() -> None:
+    """Though a byte comes within every read's time."""
+    with (
+        answering(b"HTTP/1.1 200 OK\r\n" + 100 * b" ", every_s=0.1) as (port, _),
+        Client(f"http://127.0.0.1:{port}", timeout_s=0.5) as client,
+        pytest.raises(NotReached, match="no answer in time"),
+    ):
+        client.synthesize([1.0], [1.0])
 
 
 @pytest.mark.parametrize("key", ["sesame\n", "sesame\r\nX: y", " sesame", "se same", "", "\x7f", "\ud800"])
