@@ -11,6 +11,7 @@ from service.engine.job_queue import LatencyEstimator
 from synthesis.conventions import N_BINS
 from synthesis.types import Paths
 from tests.service import models
+from tests.service.api.test_design import ask
 from tests.service.bodies import Json, as_responses
 
 
@@ -30,10 +31,7 @@ def two() -> list[Paths]:
 
 
 async def refined(client: httpx.AsyncClient, body: Json, query: str = "") -> Json:
-    answer = await client.post("/refine?k=2" + query, json=body)
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
+    return await ask(client, "/refine?k=2" + query, body)
 
 
 async def test_every_condition_is_predicted(client: httpx.AsyncClient, two: list[Paths]) -> None:
