@@ -69,7 +69,7 @@ class InnerLoop(NamedTuple):
     judged: Loop
     # P as posed, [16385]; None until `pose` ends (`with_spectra`).
     primary: Complex64 | None = None
-    # Level of the plant over that of the posed secondary path.
+    # Level of the plant over that of the posed secondary path; a power of two.
     level: float = 1.0
 
 
@@ -315,6 +315,8 @@ class Design:
     replaced_because: Replaced | None = None
     # Faults of the paths compared with the model's support.
     implausible: tuple[Finding, ...] = ()
+    # Prediction of filter and controller, if known before the design is completed.
+    both: Prediction | None = None
 
 
 class Evaluation(NamedTuple):
@@ -349,6 +351,8 @@ class Draft(NamedTuple):
     comparison: Comparison | None = None
     # Whether the only condition's primary path has bands in which nothing passes; False if not judged.
     is_silent: bool = False
+    # Prediction of filter and controller, if the backend has closed the controller's loop: `prediction` is of that.
+    both: Prediction | None = None
 
 
 class Backend(Protocol):

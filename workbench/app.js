@@ -199,7 +199,7 @@ function showSteps() {
 }
 
 function fillReport() {
-  const { ears, design, verification } = state, model = design?.model, verdict = (ear) => (ear.verdict ? ` (calibration ${ear.verdict.passed ? "passed" : "NOT passed"})` : "");
+  const { ears, design } = state, verification = verified(), model = design?.model, verdict = (ear) => (ear.verdict ? ` (calibration ${ear.verdict.passed ? "passed" : "NOT passed"})` : "");
   const rows = [
     ["Date", new Date().toISOString().slice(0, 16).replace("T", " ")], ["Measurements", ears.map((ear) => ear.label + verdict(ear)).join(", ")],
     ["Recordings", [...state.takes, ...state.runs].map(({ name }) => name).join(", ")], ["Design", design?.name ?? ""], ["Controller", $("hybrid").checked ? $("controller-text").textContent : ""],
@@ -223,7 +223,7 @@ function start() {
   startViewing();
   keepWork();
   acceptDrops();
-  on(["ears", "takes", "design", "realised", "verification"], showSteps);
+  on(["ears", "takes", "runs", "design", "realised", "verification"], showSteps);
   on(["print"], fillReport);
   for (const [step, view] of Object.entries(STEPS)) {
     $(`step-${step}`).addEventListener("toggle", () => { if ($(`step-${step}`).open) { open(step); showView(view); } });

@@ -1,6 +1,6 @@
 // Lists of recordings, for a calibration and for a verification: what the loudspeaker did in each, names, removal.
 
-import { $, changed, element, state } from "./state.js";
+import { $, changed, element, newId, state } from "./state.js";
 import { note } from "./messages.js";
 import { RATE } from "./dsp.js";
 import { MAX_SECONDS, checkNotSilent, resampledFrom } from "./read_files.js";
@@ -48,7 +48,7 @@ export function addRecording(list, name, { channels, clippedShares, rate }) {
   if (list === "takes") startAnew(name, role);
   const other = state[list].find((take) => take.name !== name && take.rate !== rate);
   if (other) throw new Error(`it is at ${rate} Hz, ${other.name} at ${other.rate} Hz: record all at one rate`);
-  const take = { name, role, channels: channels.slice(0, 3), clippedShares, rate }, at = state[list].findIndex((other) => other.name === name);
+  const take = { id: newId(), name, role, channels: channels.slice(0, 3), clippedShares, rate }, at = state[list].findIndex((other) => other.name === name);
   if (at >= 0) {
     state[list][at] = { ...take, role: state[list][at].role };
     note(name, "it replaces the recording of the same name.", { isBad: false });

@@ -5,13 +5,13 @@ export const $ = (id) => document.getElementById(id);
 export const state = {
   ears: [], // measurements: {id, label, used, stabilityOnly?, primary, secondary, coherence?, feedback?, uncertainty?, sign, verdict?}
   current: 0,
-  takes: [], // recordings for a calibration: {name, role, channels, rate, clippedShares, isCalibrated?}
+  takes: [], // recordings for a calibration: {id, name, role, channels, rate, clippedShares, isCalibrated?}
   runs: [], // recordings for a verification, likewise
   controller: null, // feedback controller: {document, purpose, plants, name}
   kept: [], // designs to compare with: {name, color, design}
   chip: null, // filter of a file that a chip runs: {name, document}
   noise: null, // expected noise: {name, psd}
-  verification: null, // {answer, earId, filter}
+  verification: null, // {answer, earId, runs, filter, isTaps}
   design: null, rival: null, realised: null, latencyCurve: null,
 };
 

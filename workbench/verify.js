@@ -49,12 +49,12 @@ async function verify() {
     return;
   }
   const ear = currentEar(), filter = filterThatRan(), text = $("ran").selectedOptions[0].textContent;
-  const files = state.runs.map(({ name }) => name);
+  const files = state.runs.map(({ name }) => name), runs = recordings();
   say("Comparing the recordings ...");
   $("verify").disabled = true;
   try {
     const answer = await ask("verify", requestFor(ear, filter));
-    state.verification = { answer, earId: ear.id, filter: text, isTaps: !filter.coefficients };
+    state.verification = { answer, earId: ear.id, runs, filter: text, isTaps: !filter.coefficients };
     changed("verification");
     say(`Verified: ${answer.measured.mean_noise_reduction_db.toFixed(1)} dB measured, ${answer.predicted_noise_reduction_db.toFixed(1)} dB predicted.`);
   } catch (error) {
@@ -67,8 +67,14 @@ async function verify() {
 
 export const isAsPredicted = ({ diagnosis }) => diagnosis.every(({ code }) => code === "as_predicted");
 
-// The verification of the present ear, or null.
-export const verified = () => (state.verification && state.verification.earId === currentEar()?.id ? state.verification : null);
+// Which recordings are there, and as what.
+const recordings = () => state.runs.map(({ id, role }) => `${id} ${role}`).join();
+
+// The verification of the present ear and recordings, or null.
+export function verified() {
+  const found = state.verification;
+  return found && found.earId === currentEar()?.id && found.runs === recordings() ? found : null;
+}
 
 const row = (kind, ...cells) => element("tr", {}, ...cells.map((textContent) => element(kind, { textContent })));
 
@@ -106,7 +112,7 @@ export function startVerifying() {
   on(["chip"], () => { if (state.chip) $("ran").dataset.chosen = "chip"; });
   on(["runs"], () => showRecordings("runs", "run-rows"));
   on(["runs", "design", "realised", "kept", "chip"], showCandidates);
-  on(["verification", "ears"], showVerification);
+  on(["verification", "ears", "runs"], showVerification);
   $("verify").onclick = verify;
   $("ran").onchange = () => { $("ran").dataset.chosen = $("ran").value; };
   $("clear-runs").onclick = () => { state.runs = []; changed("runs"); };

@@ -258,8 +258,8 @@ export function showView(view) {
 export function redraw() { showReduction(); showDetail(); }
 
 export function startViewing() {
-  on(["design", "kept", "verification", "ears"], showChoices);
-  on(["design", "rival", "realised", "kept", "verification", "ears"], redraw);
+  on(["design", "kept", "verification", "runs", "ears"], showChoices);
+  on(["design", "rival", "realised", "kept", "verification", "runs", "ears"], redraw);
   on(["latency"], showDetail);
   on(["verification"], () => showView("deviation"));
   $("detail-view").onchange = showDetail;

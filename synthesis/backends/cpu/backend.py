@@ -29,7 +29,7 @@ from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.gain_curve import TOLERANCE_DB
 from synthesis.methods import STARTS
 from synthesis.plausibility import MAX_LIKENESS, Comparison
-from synthesis.predict import not_finite
+from synthesis.predict import not_finite, with_controller
 from synthesis.profiles import FINE, PRECONDITIONERS, PROFILES, STOP_REASONS, RefinementProfile, on_design_grid
 from synthesis.types import (
     MAX_CONDITIONS,
@@ -126,7 +126,12 @@ class CpuBackend:
         times_ms = _read_times(result, start_ms)
         comparison = self._comparison(result.explanation) if is_single else None
         rival = _read_rival(result) if is_single else None
-        return Draft(taps, record, times_ms, prediction, rival, comparison, is_single and bool(result.is_silent))
+        both = None
+        if problem.controller is not None and is_single:
+            alone = _read_prediction(conditions[0], result.alone, False)
+            both = with_controller(alone, result.beside, is_true=False)
+        is_silent = is_single and bool(result.is_silent)
+        return Draft(taps, record, times_ms, prediction, rival, comparison, is_silent, both)
 
     def _predict(self, problem: Problem, taps: Float32 | Complex64, is_true: bool) -> Prediction | SynthesisError:
         result, response = Result(), None
@@ -243,10 +248,14 @@ class _Given:
             uncertainty = None if paths.uncertainty is None else _float32(paths.uncertainty, 2, len(WIDE_BANDS))
             ends = None if paths.ends is None else _float32(np.append(*paths.ends), 2 * len(WIDE_BANDS) + 1)
             self.has_unknown |= paths.unknown is not None
-            arrays = primary, secondary, coherence, psd, uncertainty, ends, paths.unknown, paths.silent
+            loop, controller, level = None, None, 1.0
+            if problem.controller is not None and paths.inner is not None:
+                loop, controller, level = paths.inner.gain, problem.controller.in_single, paths.inner.level
+            known = paths.unknown, paths.silent
+            arrays = primary, secondary, coherence, psd, uncertainty, ends, loop, controller, *known
             self._arrays += arrays
             resembles = -1 if paths.resembles is None else paths.resembles
-            numbers = n_primary, n_secondary, resembles, problem.max_gain_db, shares[n]
+            numbers = n_primary, n_secondary, resembles, problem.max_gain_db, level, shares[n]
             self.inputs[n] = Input(*map(_address, arrays), *numbers)
 
 

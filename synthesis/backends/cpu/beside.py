@@ -1,4 +1,4 @@
-"""Spectra of paths, and band sums of a filter beside a controller, by the compiled core."""
+"""Spectra of paths, the loop of a controller, and band sums of a filter beside it, by the compiled core."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from ctypes import byref
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.backends.cpu.library import BesideInput, BesideSums, core
+from synthesis.backends.cpu.library import BesideInput, BesideSums, InnerController, LoopExtremes, core
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.methods import Path
 from synthesis.types import Complex64, Float32
+
+Float64 = NDArray[np.float64]
+Complex128 = NDArray[np.complex128]
 
 # What calls of this thread work in: more than an allocator keeps at hand.
 _kept = threading.local()
@@ -32,6 +35,31 @@ def spectrum_of(path: Path) -> Complex64:
     return found
 
 
+def judged_by_core(
+    plant: Complex64, controller: Complex64, places: Float64, between: Complex128
+) -> tuple[Complex64, LoopExtremes]:
+    """Compute and judge the loop of a controller alone.
+
+    Parameters
+    ----------
+    plant, controller
+        S and K on the design grid, [16385].
+    places, between
+        Frequencies between the bins, in bins and rising, and K there, [n].
+
+    Returns
+    -------
+    Complex64
+        S K on the design grid, [16385].
+    LoopExtremes
+        As loop.h describes them.
+    """
+    loop, found = np.empty(N_BINS, np.complex64), LoopExtremes()
+    given = InnerController(_address(controller), _address(places), _address(between), len(places))
+    core().prime_judge(_room(), _address(plant), byref(given), _address(loop), byref(found))
+    return loop, found
+
+
 def sums_beside(
     primary: Complex64,
     secondary: Complex64,
@@ -40,7 +68,7 @@ def sums_beside(
     loop: Complex64,
     controller: Complex64,
     psd: Float32,
-    errors: tuple[Float32, Float32],
+    level: float = 1.0,
 ) -> BesideSums:
     """Sum powers over the bands of a filter that runs beside a controller: theory (19).
 
@@ -53,11 +81,11 @@ def sums_beside(
     loop
         S K, [16385].
     controller
-        K without its delay in the level of the paths, [16385].
+        K without its delay, [16385].
     psd
         Mean square of the reference per bin, [16385].
-    errors
-        Real and imaginary parts of the factors on S by which it may be off, [4, 16385] each.
+    level
+        Of K, over that of the paths.
 
     Returns
     -------
@@ -66,10 +94,12 @@ def sums_beside(
     """
     is_spectrum = np.iscomplexobj(taps)
     given = np.ascontiguousarray(taps, np.complex64 if is_spectrum else np.float32)
-    arrays = (primary, secondary, feedback, given, loop, controller, psd, *errors)
+    arrays = (primary, secondary, feedback, given, loop, controller, psd)
     sums = BesideSums()
     addresses = (None if values is None else _address(values) for values in arrays)
-    core().prime_beside(_room(), byref(BesideInput(*addresses, 0 if is_spectrum else len(given))), byref(sums))
+    core().prime_beside(
+        _room(), byref(BesideInput(*addresses, level, 0 if is_spectrum else len(given))), byref(sums)
+    )
     return sums
 
 

@@ -38,7 +38,7 @@ from synthesis.start.fir_wiener import between_edges, drive_ceiling, starting_we
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 from synthesis.types import MAX_CONDITIONS, ModelParameters
 
-ABI = 17
+ABI = 18
 N_STAGES = 6
 # Numbers of `Prediction` from `mean_noise_reduction_db` on.
 N_FIGURES = 14
@@ -153,12 +153,14 @@ class Input(Structure):
 
     _fields_ = (
         *((name, _FloatPointer) for name in ("primary", "secondary", "coherence", "psd", "uncertainty", "ends")),
+        *((name, _FloatPointer) for name in ("loop", "controller")),
         ("unknown", c_void_p),
         ("silent", c_void_p),
         ("n_primary", c_int32),
         ("n_secondary", c_int32),
         ("resembles", c_int32),
         ("max_gain_db", c_float),
+        ("level", c_float),
         ("share", c_double),
     )
 
@@ -168,7 +170,8 @@ class BesideInput(Structure):
 
     _fields_ = (
         *((name, _FloatPointer) for name in ("primary", "secondary", "feedback", "filter", "loop", "controller")),
-        *((name, _FloatPointer) for name in ("psd", "errors_r", "errors_i")),
+        ("psd", _FloatPointer),
+        ("level", c_float),
         ("n_taps", c_int32),
     )
 
@@ -180,6 +183,21 @@ class BesideSums(Structure):
         *((name, c_double * len(WIDE_BANDS)) for name in ("before", "after", "passed", "remaining", "playback")),
         ("off", c_double * len(NR_BANDS) * N_ERRORS),
         ("drive", c_double),
+    )
+
+
+class InnerController(Structure):
+    """inner_controller of loop.h."""
+
+    _fields_ = (("controller", _FloatPointer), ("places", c_void_p), ("between", c_void_p), ("n", c_int32))
+
+
+class LoopExtremes(Structure):
+    """loop_extremes of loop.h."""
+
+    _fields_ = (
+        *((name, c_double) for name in ("largest", "phase_margin", "peak", "nearest")),
+        *((name, c_int32) for name in ("stable", "peak_at", "nearest_at")),
     )
 
 
@@ -243,12 +261,14 @@ class Result(Structure):
         ("rival_mean_db", c_double),
         ("rival_max_gain_db", c_double),
         ("explanation", PathExplanation),
+        ("alone", Figures),
+        ("beside", BesideSums),
         ("is_silent", c_int),
     )
 
 
 _DESIGN = (c_int, c_void_p, c_void_p, POINTER(Input), c_int)
-# Results and arguments of core.h and beside.h.
+# Results and arguments of core.c.
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "prime_init": (c_int, POINTER(Constants)),
     "prime_model_create": (c_void_p, POINTER(Parameters)),
@@ -261,6 +281,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "prime_limit_gain": (*_DESIGN, POINTER(Profile), c_void_p, c_float, POINTER(Result)),
     "prime_spectrum": (None, c_void_p, c_void_p, c_int, c_void_p),
     "prime_beside_room": (c_int,),
+    "prime_judge": (None, c_void_p, c_void_p, POINTER(InnerController), c_void_p, POINTER(LoopExtremes)),
     "prime_beside": (None, c_void_p, POINTER(BesideInput), POINTER(BesideSums)),
 }
 

@@ -14,6 +14,7 @@
 #include "features.h"
 #include "fir_wiener.h"
 #include "generator.h"
+#include "loop.h"
 #include "minimum_phase.h"
 #include "plausibility.h"
 #include "predict.h"
@@ -62,6 +63,7 @@ EXPORT int prime_init(const prime_constants *given)
     double_plan = real_plan_of_d(DESIGN_N_FFT);
     toeplitz_plan_init(&toeplitz);
     prediction_init();
+    beside_init();
     return PRIME_ABI;
 }
 
@@ -143,6 +145,7 @@ struct prime_workspace {
     float *gpr, *gpi, *gsr, *gsi; /* on the generator's grid */
     float *psd;
     float *rival; /* [2048] */
+    beside_space beside; /* with the paths as sent, and S K */
     double *exact, *exact_r, *exact_i; /* a response, [32768], and its spectrum */
     float ends[2 * N_BANDS]; /* uncertainty by the ends of the responses */
 };
@@ -321,6 +324,13 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
     w->scratch = wide;
     direct_space direct = {take(a, 2 * bins), take(a, 2 * bins), w->column, w->rhs, w->solution, w->levinson, wide};
     ws->refinement.direct = direct, ws->refinement.direct_grid = &double_plan;
+    beside_space *b = &ws->beside;
+    float **kept[] = {&b->pr, &b->pi, &b->sr, &b->si, &b->lr, &b->li};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        *kept[i] = take(a, bins);
+    prediction_space *p = &ws->prediction; /* the rest is free when it is needed */
+    b->wr = p->wr, b->wi = p->wi, b->power = p->power, b->residual = p->second, b->left = p->third, b->closed = p->fourth;
+    b->kr = ws->features.column[0], b->ki = ws->features.column[1], b->played = ws->features.column[2];
     w->symbol = take(a, bins), w->re_single = take(a, bins), w->im_single = take(a, bins);
     ws->refinement.conditions = ws->conditions;
     if (a->failed || !prime_workspace_reserve(ws, 1)) {
@@ -536,8 +546,9 @@ static void judge_ends(prime_workspace *ws, const prime_input *input, knowledge 
     secondary_uncertainty(&s, secondary, n_secondary, ws->ends + N_BANDS);
 }
 
-static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
-                           const float *response, prime_result *result)
+/* Finds what is known of the pair of paths that is loaded, and fills the sums that depend on no filter. */
+static knowledge judge_paths(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
+                             prime_result *result)
 {
     knowledge known = known_of(model, input, is_true, resembles(model, input, &result->explanation));
     if (!is_true && !input->coherence && !input->uncertainty && !known.resembles)
@@ -545,13 +556,49 @@ static void predict_effect(const prime_model *model, prime_workspace *ws, const 
     int n_primary = input->n_primary;
     const float *primary = is_true ? NULL : response_of(ws, input->primary, ws->pr, ws->pi, &n_primary);
     const band_edges *bands = &edges[N_GRIDS - 1];
-    const real_plan_f *plan = &plans[N_GRIDS - 1];
     const float *psd = psd_of(model, input);
-    predict_paths(bands, plan, &ws->prediction, ws->pr, ws->pi, primary, n_primary, psd, input->coherence, is_true,
-                  result->sums);
-    predict_filter(bands, plan, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, result->taps, response,
-                   result->sums);
-    figures_of(result->sums, &known, &result->figures);
+    predict_disturbance(bands, &ws->prediction, ws->pr, ws->pi, psd, is_true ? NULL : input->coherence, result->sums);
+    if (!is_true)
+        predict_late(bands, &plans[N_GRIDS - 1], &ws->prediction, primary, n_primary, psd, result->sums);
+    return known;
+}
+
+/* Closes the loop of a controller, for the paths that are loaded; those as sent are kept. */
+static void close_loop(prime_workspace *ws, const prime_input *input)
+{
+    beside_space *s = &ws->beside;
+    const size_t bytes = sizeof(float) * (N_BINS + WIDTH - 1);
+    memcpy(s->pr, ws->pr, bytes), memcpy(s->pi, ws->pi, bytes), memcpy(s->sr, ws->sr, bytes), memcpy(s->si, ws->si, bytes);
+    separate(input->loop, s->lr, s->li);
+    close_paths(s->lr, s->li, ws->pr, ws->pi, ws->sr, ws->si);
+}
+
+static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input, const float *response,
+                           const knowledge *known, prime_result *result)
+{
+    predict_filter(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si,
+                   psd_of(model, input), result->taps, response, result->sums);
+    figures_of(result->sums, known, &result->figures);
+}
+
+/* The same in the closed loop. Before, predicts the filter alone, and sums its powers beside the controller. */
+static void predict_closed(const prime_model *model, prime_workspace *ws, const prime_input *input,
+                           const knowledge *known, prime_result *result)
+{
+    const band_edges *bands = &edges[N_GRIDS - 1];
+    beside_space *s = &ws->beside;
+    const float *psd = psd_of(model, input);
+    double sent[N_SUMS], *closed = result->sums;
+    memcpy(sent, closed, sizeof sent);
+    predict_filter(bands, &plans[N_GRIDS - 1], &ws->prediction, s->pr, s->pi, s->sr, s->si, psd, result->taps, NULL, sent);
+    figures_of(sent, known, &result->alone);
+    separate(input->controller, s->kr, s->ki);
+    sum_beside(bands, s, 0, psd, input->level, &result->beside);
+    predict_disturbance(bands, &ws->prediction, ws->pr, ws->pi, psd, input->coherence, closed);
+    closed[SUM_RESPONSE_LENGTH] = sent[SUM_RESPONSE_LENGTH];
+    for (int b = 0; b < N_BANDS; b++) /* the share that is late is the measurement's */
+        closed[POWER_LATE * N_BANDS + b] = sent[POWER_LATE * N_BANDS + b] * closed[b] / fmax(sent[b], DBL_MIN);
+    predict_effect(model, ws, input, NULL, known, result);
 }
 
 /* The filter ws->rival for the pair of paths that is loaded, whose sums are in the result. */
@@ -639,6 +686,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     int i = grid_of(profile->n_fft), stride = DESIGN_N_FFT / profile->n_fft, n_bins = edges[i].n_bins;
     float max_gain_db = inputs->max_gain_db;
     refinement_space *s = &ws->refinement;
+    knowledge known = {0};
     s->n_conditions = n_conditions, s->ratio_rms = 0;
     begin_wiener(model->n_fft / 2 + 1, &ws->wiener);
     if (method == METHOD_WMMSE)
@@ -650,6 +698,13 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
         mark(result, STAGE_DECODE, &since);
         if (fault)
             return 2 * t + fault;
+        if (n_conditions == 1) {
+            result->is_silent = has_silent_band(&edges[N_GRIDS - 1], ws->pr, ws->pi, ws->prediction.power);
+            known = judge_paths(model, ws, inputs, 0, result);
+            mark(result, STAGE_PREDICT, &since);
+        }
+        if (inputs[t].loop)
+            close_loop(ws, &inputs[t]);
         add_condition(model, ws, &inputs[t], method, max_gain_db, result, &since);
         const condition_space *c = load_condition(ws, t, &inputs[t], n_bins, stride);
         if (profile->step_cap > 0)
@@ -672,8 +727,10 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     }
     mark(result, STAGE_REFINE, &since);
     if (n_conditions == 1) {
-        result->is_silent = has_silent_band(&edges[N_GRIDS - 1], ws->pr, ws->pi, ws->prediction.power);
-        predict_effect(model, ws, inputs, 0, NULL, result);
+        if (inputs->loop)
+            predict_closed(model, ws, inputs, &known, result);
+        else
+            predict_effect(model, ws, inputs, NULL, &known, result);
         mark(result, STAGE_PREDICT, &since);
         if (!isnan(rival_margin_db))
             compare_with_rival(model, ws, inputs, profile, n_updates, rival_margin_db, has_left, result, &since);
@@ -731,24 +788,44 @@ EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const pr
     result->explanation.distance = NAN;
     if (!is_true && !input->coherence && !input->uncertainty)
         explain_paths(model, ws, input, &result->explanation);
-    predict_effect(model, ws, input, is_true, response, result);
+    knowledge known = judge_paths(model, ws, input, is_true, result);
+    predict_effect(model, ws, input, response, &known, result);
     mark(result, STAGE_PREDICT, &since);
     return FAULT_NONE;
 }
 
-/* Floats that the next two calls work in. */
+/* Floats that the next calls work in. */
 EXPORT int prime_beside_room(void) { return BESIDE_ROOM; }
 
 /* Computes the spectrum on the design grid, interleaved, of n_samples <= 32768. */
 EXPORT void prime_spectrum(float *room, const float *response, int n_samples, float *spectrum)
 {
     beside_space s = beside_space_in(room);
-    interleaved_spectrum(&plans[N_GRIDS - 1], &s, response, n_samples, spectrum);
+    rfft_f(&plans[N_GRIDS - 1], scratch_in(room), response, n_samples, s.wr, s.wi);
+    interleave(s.wr, s.wi, spectrum);
+}
+
+/* Judges the loop of a controller on a plant's spectrum; loop: S K, interleaved, [16385]. */
+EXPORT void prime_judge(float *room, const float *plant, const inner_controller *controller, float *loop, loop_extremes *found)
+{
+    beside_space s = beside_space_in(room);
+    separate(plant, s.sr, s.si);
+    float *merged = room + BESIDE_ARRAYS * BESIDE_ROW;
+    judge_inner(&s, controller, merged, merged + DESIGN_N_FFT, found);
+    interleave(s.lr, s.li, loop);
 }
 
 /* Sums powers of a filter beside a controller. */
 EXPORT void prime_beside(float *room, const beside_input *given, beside_sums *sums)
 {
     beside_space s = beside_space_in(room);
-    sum_beside(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &s, given, sums);
+    separate(given->primary, s.pr, s.pi), separate(given->secondary, s.sr, s.si);
+    separate(given->loop, s.lr, s.li), separate(given->controller, s.kr, s.ki);
+    if (given->feedback)
+        separate(given->feedback, s.fr, s.fi);
+    if (given->n_taps)
+        rfft_f(&plans[N_GRIDS - 1], scratch_in(room), given->filter, given->n_taps, s.wr, s.wi);
+    else
+        separate(given->filter, s.wr, s.wi);
+    sum_beside(&edges[N_GRIDS - 1], &s, given->feedback != NULL, given->psd, given->level, sums);
 }

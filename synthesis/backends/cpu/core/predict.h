@@ -26,11 +26,29 @@ static int length_of(const float *response, int n_samples)
     return n_samples;
 }
 
-/* Computes the power of a response of n_samples from LATE_FROM_SAMPLES on, per band. It may be s->response. */
-static void late_part(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *response,
-                      int n_samples, const float *psd, double *late)
+/* Clears the sums, and fills those of P alone. coherence: NULL: none. */
+static void predict_disturbance(const band_edges *bands, prediction_space *s, const float *pr, const float *pi,
+                                const float *psd, const float *coherence, double *sums)
+{
+    memset(sums, 0, N_SUMS * sizeof(double));
+    for (int k = 0; k < N_BINS; k++)
+        s->power[k] = psd[k] * (pr[k] * pr[k] + pi[k] * pi[k]);
+    band_sums(bands, 0, N_BANDS, s->power, sums + POWER_DISTURBANCE * N_BANDS);
+    if (!coherence)
+        return;
+    for (int k = 0; k < N_BINS; k++) {
+        float known = coherence[k] < constant.coherence_floor ? constant.coherence_floor : coherence[k] > 1 ? 1 : coherence[k];
+        s->power[k] *= (1 - known) / known;
+    }
+    band_sums(bands, 0, N_BANDS, s->power, sums + POWER_UNEXPLAINED * N_BANDS);
+}
+
+/* Fills the sums of the end of a response of n_samples, which may be s->response. */
+static void predict_late(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *response,
+                         int n_samples, const float *psd, double *sums)
 {
     int early = constant.late_from_samples;
+    sums[SUM_RESPONSE_LENGTH] = length_of(response, n_samples);
     if (n_samples <= early)
         return;
     memset(s->response, 0, early * sizeof(float));
@@ -38,30 +56,7 @@ static void late_part(const band_edges *bands, const real_plan_f *plan, predicti
     rfft_f(plan, s->scratch, s->response, n_samples, s->wr, s->wi);
     for (int k = 0; k < N_BINS; k++)
         s->power[k] = psd[k] * (s->wr[k] * s->wr[k] + s->wi[k] * s->wi[k]);
-    band_sums(bands, 0, N_BANDS, s->power, late);
-}
-
-/* Fills the sums that do not depend on a filter. response: of P, n_samples, perhaps in s->response. coherence: NULL: none.
-   is_true: the paths are exact; the sums for uncertainty stay zero. */
-static void predict_paths(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
-                          const float *pi, const float *response, int n_samples, const float *psd,
-                          const float *coherence, int is_true, double *sums)
-{
-    memset(sums, 0, N_SUMS * sizeof(double));
-    for (int k = 0; k < N_BINS; k++)
-        s->power[k] = psd[k] * (pr[k] * pr[k] + pi[k] * pi[k]);
-    band_sums(bands, 0, N_BANDS, s->power, sums + POWER_DISTURBANCE * N_BANDS);
-    if (is_true)
-        return;
-    if (coherence) {
-        for (int k = 0; k < N_BINS; k++) {
-            float known = coherence[k] < constant.coherence_floor ? constant.coherence_floor : coherence[k] > 1 ? 1 : coherence[k];
-            s->power[k] *= (1 - known) / known;
-        }
-        band_sums(bands, 0, N_BANDS, s->power, sums + POWER_UNEXPLAINED * N_BANDS);
-    }
-    sums[SUM_RESPONSE_LENGTH] = length_of(response, n_samples);
-    late_part(bands, plan, s, response, n_samples, psd, sums + POWER_LATE * N_BANDS);
+    band_sums(bands, 0, N_BANDS, s->power, sums + POWER_LATE * N_BANDS);
 }
 
 /* Returns the largest |W|^2. */

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from model_store.golden import GOLDEN_TOLERANCE
+from model_store.checkpoint import GOLDEN_TOLERANCE
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.cpu import CpuBackend, library
 from synthesis.backends.cpu.backend import _Given, _read_prediction
