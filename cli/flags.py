@@ -114,7 +114,7 @@ def options_of(kind: type, but: tuple[str, ...] = ()) -> Callable[[Command], Com
 
 
 def _collected(
-    into: str, flags: Mapping[str, Callable[[Command], Command]], prefix: str = ""
+    into: str, flags: dict[str, Callable[[Command], Command]], prefix: str = ""
 ) -> Callable[[Command], Command]:
     """Add flags by name; the command gets those that were given as one dictionary."""
 
