@@ -503,7 +503,7 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     if exceeds and isinstance(posed.max_gain_db, GainCurve):
         exceeds = excess_db(taps, ceiling_db(posed.max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB
     if exceeds or prediction.unknown_bands:
-        closed = in_closed_loop(posed)
+        closed = posed if posed.controller is None else in_closed_loop(posed)  # most have none
         if exceeds or lowest_quiet_db(closed, taps) is not None:
             return _limited(closed, made, model, exceeds)
     return made
