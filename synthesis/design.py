@@ -36,7 +36,6 @@ from synthesis.errors import InvalidOption, NonFiniteFilter, SynthesisError, ans
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_unknown
 from synthesis.loop import for_design
-from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, check_levels, with_latency
@@ -53,6 +52,7 @@ from synthesis.types import (
     Fallback,
     Float32,
     Loop,
+    Model,
     ModelParameters,
     Path,
     Paths,
