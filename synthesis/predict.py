@@ -398,7 +398,7 @@ def with_controller(found: Prediction, sums: BesideSums, *, is_true: bool) -> Pr
         mean_noise_reduction_db=mean,
         gain_sensitivity_db=mean - min(louder, quieter),
         delay_sensitivity_db=mean - min(later, earlier),
-        control_rms=float(np.sqrt(sums.drive)),
+        control_rms=math.sqrt(sums.drive),
         nominal_noise_reduction_db=mean if is_measured else _mean_db(before, remaining),
         feedforward_noise_reduction_db=found.band_reduction_db,
         feedback_noise_reduction_db=(reduction - found.band_reduction_db).astype(np.float32),

@@ -71,6 +71,7 @@ class CpuBackend:
         """Load the core and give it a copy of the model. Raises RuntimeError if the core cannot be loaded."""
         self._core = core()
         self._support = parameters.support
+        self._psd = parameters.reference_psd
         given, arrays = core_parameters(parameters)
         self._model = self._core.prime_model_create(byref(given))
         del arrays  # until here: `given` points into them
@@ -107,7 +108,7 @@ class CpuBackend:
             brings_db = -math.inf if conditions[0].inner is not None else UPDATES_BRING_DB
             margin_db = brings_db + WMMSE_TOLERANCE_DB
         try:
-            given = _Given(problem)
+            given = _Given(problem, self._psd)
             profile = _weighted(problem, options.profile)
             chosen = _core_profile(on_design_grid(profile) if given.has_unknown else profile)
             if start := STARTS.get(options.method):
@@ -140,7 +141,7 @@ class CpuBackend:
         else:
             _write_taps(result, taps.real)
         try:
-            given = _Given(problem)
+            given = _Given(problem, self._psd)
             with self._workspace() as workspace:
                 fault = self._core.prime_predict(
                     self._model, workspace, given.inputs, is_true, _address(response), byref(result)
@@ -184,7 +185,7 @@ class CpuBackend:
         result = Result()
         _write_taps(result, taps)
         inverse = _float32(10 ** (-limit_db / 20), N_BINS)
-        given = _Given(replace(problem, max_gain_db=math.inf))
+        given = _Given(replace(problem, max_gain_db=math.inf), self._psd)
         n_conditions = len(problem.conditions)
         max_excess = 10 ** (TOLERANCE_DB / 2 / 20)
         with self._workspace(n_conditions) as workspace:
@@ -225,8 +226,9 @@ def _weighted(problem: Problem, name: str) -> RefinementProfile:
 class _Given:
     """A problem's conditions as the core reads them."""
 
-    def __init__(self, problem: Problem) -> None:
-        """Raise InvalidPaths for paths of a wrong shape, ValueError for other arrays of a wrong shape or more than
+    def __init__(self, problem: Problem, known_psd: Float32 | None = None) -> None:
+        """known_psd: of the model, which the core has. Raise InvalidPaths for paths of a wrong shape, ValueError for other
+        arrays of a wrong shape or more than
         MAX_CONDITIONS conditions."""
         n_conditions = len(problem.conditions)
         if n_conditions > MAX_CONDITIONS:
@@ -237,7 +239,8 @@ class _Given:
         # Whether a condition has bands of which nothing is known.
         self.has_unknown = False
         self.inputs = (Input * n_conditions)()
-        psd = None if problem.reference_psd is None else _float32(problem.reference_psd, N_BINS)
+        psd = problem.reference_psd
+        psd = None if psd is None or psd is known_psd else _float32(psd, N_BINS)
         for n, paths in enumerate(problem.conditions):
             try:
                 primary, n_primary = _core_path(paths.primary, "primary")

@@ -281,7 +281,10 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "prime_limit_gain": (*_DESIGN, POINTER(Profile), c_void_p, c_float, POINTER(Result)),
     "prime_spectrum": (None, c_void_p, c_void_p, c_int, c_void_p),
     "prime_beside_room": (c_int,),
-    "prime_judge": (None, c_void_p, c_void_p, POINTER(InnerController), c_void_p, POINTER(LoopExtremes)),
+    "prime_judge": (
+        *(None, c_void_p, c_void_p, c_int, POINTER(InnerController)),
+        *(c_void_p, c_void_p, POINTER(LoopExtremes)),
+    ),
     "prime_beside": (None, c_void_p, POINTER(BesideInput), POINTER(BesideSums)),
 }
 

@@ -573,15 +573,21 @@ static void close_loop(prime_workspace *ws, const prime_input *input)
     close_paths(s->lr, s->li, ws->pr, ws->pi, ws->sr, ws->si);
 }
 
-static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input, const float *response,
+/* Transforms a filter's taps, for its prediction. */
+static void respond(prime_workspace *ws, const float *taps)
+{
+    rfft_f(&plans[N_GRIDS - 1], ws->phase.scratch, taps, N_TAPS, ws->prediction.wr, ws->prediction.wi);
+}
+
+/* Predicts the filter whose response is in ws->prediction. */
+static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input,
                            const knowledge *known, prime_result *result)
 {
-    predict_filter(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si,
-                   psd_of(model, input), result->taps, response, result->sums);
+    predict_filter(&edges[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd_of(model, input), result->sums);
     figures_of(result->sums, known, &result->figures);
 }
 
-/* The same in the closed loop. Before, predicts the filter alone, and sums its powers beside the controller. */
+/* The same in the closed loop. Also predicts the filter alone, and sums its powers beside the controller. */
 static void predict_closed(const prime_model *model, prime_workspace *ws, const prime_input *input,
                            const knowledge *known, prime_result *result)
 {
@@ -590,15 +596,15 @@ static void predict_closed(const prime_model *model, prime_workspace *ws, const 
     const float *psd = psd_of(model, input);
     double sent[N_SUMS], *closed = result->sums;
     memcpy(sent, closed, sizeof sent);
-    predict_filter(bands, &plans[N_GRIDS - 1], &ws->prediction, s->pr, s->pi, s->sr, s->si, psd, result->taps, NULL, sent);
+    predict_filter(bands, &ws->prediction, s->pr, s->pi, s->sr, s->si, psd, sent);
     figures_of(sent, known, &result->alone);
-    separate(input->controller, s->kr, s->ki);
-    sum_beside(bands, s, 0, psd, input->level, &result->beside);
     predict_disturbance(bands, &ws->prediction, ws->pr, ws->pi, psd, input->coherence, closed);
     closed[SUM_RESPONSE_LENGTH] = sent[SUM_RESPONSE_LENGTH];
     for (int b = 0; b < N_BANDS; b++) /* the share that is late is the measurement's */
         closed[POWER_LATE * N_BANDS + b] = sent[POWER_LATE * N_BANDS + b] * closed[b] / fmax(sent[b], DBL_MIN);
-    predict_effect(model, ws, input, NULL, known, result);
+    predict_effect(model, ws, input, known, result);
+    separate(input->controller, s->kr, s->ki);
+    sum_beside(bands, s, 0, psd, input->level, &result->beside);
 }
 
 /* The filter ws->rival for the pair of paths that is loaded, whose sums are in the result. */
@@ -727,10 +733,8 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     }
     mark(result, STAGE_REFINE, &since);
     if (n_conditions == 1) {
-        if (inputs->loop)
-            predict_closed(model, ws, inputs, &known, result);
-        else
-            predict_effect(model, ws, inputs, NULL, &known, result);
+        respond(ws, result->taps);
+        (inputs->loop ? predict_closed : predict_effect)(model, ws, inputs, &known, result);
         mark(result, STAGE_PREDICT, &since);
         if (!isnan(rival_margin_db))
             compare_with_rival(model, ws, inputs, profile, n_updates, rival_margin_db, has_left, result, &since);
@@ -789,7 +793,11 @@ EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const pr
     if (!is_true && !input->coherence && !input->uncertainty)
         explain_paths(model, ws, input, &result->explanation);
     knowledge known = judge_paths(model, ws, input, is_true, result);
-    predict_effect(model, ws, input, response, &known, result);
+    if (response)
+        separate(response, ws->prediction.wr, ws->prediction.wi);
+    else
+        respond(ws, result->taps);
+    predict_effect(model, ws, input, &known, result);
     mark(result, STAGE_PREDICT, &since);
     return FAULT_NONE;
 }
@@ -805,14 +813,19 @@ EXPORT void prime_spectrum(float *room, const float *response, int n_samples, fl
     interleave(s.wr, s.wi, spectrum);
 }
 
-/* Judges the loop of a controller on a plant's spectrum; loop: S K, interleaved, [16385]. */
-EXPORT void prime_judge(float *room, const float *plant, const inner_controller *controller, float *loop, loop_extremes *found)
+/* Judges the loop of a controller on a plant of n_samples, or 0: a spectrum. plant, loop: S and S K, interleaved, [16385]. */
+EXPORT void prime_judge(float *room, const float *path, int n_samples, const inner_controller *controller, float *plant,
+                        float *loop, loop_extremes *found)
 {
     beside_space s = beside_space_in(room);
-    separate(plant, s.sr, s.si);
+    if (n_samples)
+        rfft_f(&plans[N_GRIDS - 1], scratch_in(room), path, n_samples, s.sr, s.si);
+    else
+        separate(path, s.sr, s.si);
+    end_with_zeros(s.sr, N_BINS), end_with_zeros(s.si, N_BINS);
     float *merged = room + BESIDE_ARRAYS * BESIDE_ROW;
     judge_inner(&s, controller, merged, merged + DESIGN_N_FFT, found);
-    interleave(s.lr, s.li, loop);
+    interleave(s.sr, s.si, plant), interleave(s.lr, s.li, loop);
 }
 
 /* Sums powers of a filter beside a controller. */

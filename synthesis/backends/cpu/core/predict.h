@@ -69,17 +69,11 @@ static float largest_gain(const float *re, const float *im)
     return largest8(largest);
 }
 
-/* Fills the sums of a filter, given by its taps or, unless response is NULL, by W, interleaved. */
-static void predict_filter(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
-                           const float *pi, const float *sr, const float *si, const float *psd, const float *taps,
-                           const float *response, double *sums)
+/* Fills the sums of a filter, whose response is in s->wr and s->wi. */
+static void predict_filter(const band_edges *bands, prediction_space *s, const float *pr, const float *pi,
+                           const float *sr, const float *si, const float *psd, double *sums)
 {
     double control = 0;
-    if (response)
-        for (int k = 0; k < N_BINS; k++)
-            s->wr[k] = response[2 * k], s->wi[k] = response[2 * k + 1];
-    else
-        rfft_f(plan, s->scratch, taps, N_TAPS, s->wr, s->wi);
     v8 lanes = splat8(0);
     const int last = N_BINS - 1; /* in no band; behind it the caller's psd ends */
     for (int k = 0; k < last; k += WIDTH) {
