@@ -40,6 +40,7 @@ from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, check_levels, with_latency
+from synthesis.predict import with_controller
 from synthesis.profiles import PROFILES
 from synthesis.types import (
     MAX_CONDITIONS,
@@ -136,8 +137,13 @@ def _chosen(
     def merit(problem: Problem, made: Design) -> float:
         return _weighted_merit(answer_or_raise(posed_of[problem]), made, options.profile, model.parameters)
 
+    rivals = {contest.problem: getattr(contest.generated, "rival", None) for contest in contests}
+
     def redesign(chosen: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
-        return _designed(chosen, options, [posed_of[problem] for problem in chosen], model)
+        chosen_posed, known = [posed_of[problem] for problem in chosen], [rivals[problem] for problem in chosen]
+        if options.n_updates or options.method != "wmmse" or None in known:
+            return _designed(chosen, options, chosen_posed, model)
+        return _map_or_error(partial(_finished, options=options, model=model), chosen, chosen_posed, known)
 
     return replace_doubtful(contests, options, fallback, merit, redesign)
 
@@ -480,7 +486,8 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
         wmmse=wmmse if is_below else None,
         wmmse_above_ceiling=None if is_below else wmmse,
         implausible=implausible(problem, model.parameters.support, comparison, posed),
-        both=draft.both,
+        beside=draft.beside,
+        rival=draft.rival,
     )
     exceeds = prediction.max_gain_db > surely_kept_db
     if exceeds and isinstance(posed.max_gain_db, GainCurve):
@@ -514,7 +521,8 @@ def _completed(posed: Problem, made: Design, *, options: DesignOptions, model: M
     began = perf_counter()
     prediction, loop = made.prediction, made.loop
     if posed.controller is not None:
-        prediction = with_unknown(posed, made.both or predict_joint(posed, made.taps, model.backend))
+        known = made.beside and with_controller(*made.beside, is_true=False)
+        prediction = with_unknown(posed, known or predict_joint(posed, made.taps, model.backend))
         loop = loop_of_all(posed, made.taps, 0.0 if loop is None else loop.loss_db)
     if left_out:
         prediction = _with_left_out(posed, prediction, replace(options, method=made.method), model)
@@ -558,7 +566,7 @@ def _limited(posed: Problem, loose: Design, model: Model, exceeds: bool) -> Desi
     spent_ms = 1e3 * (perf_counter() - began)
     times_ms = loose.times_ms | {"reconstruct": loose.times_ms.get("reconstruct", 0.0) + spent_ms}
     return replace(
-        loose, taps=taps, prediction=prediction, times_ms=times_ms, loop=loop, ceiling_cost_db=cost_db, both=None
+        loose, taps=taps, prediction=prediction, times_ms=times_ms, loop=loop, ceiling_cost_db=cost_db, beside=None
     )
 
 

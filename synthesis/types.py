@@ -21,6 +21,7 @@ from synthesis.wearing import WearingChange
 
 if TYPE_CHECKING:
     from measurement.prior import PathPrior
+    from synthesis.backends.cpu.library import BesideSums
     from synthesis.controller import Controller
 
 Float32 = NDArray[np.float32]
@@ -315,8 +316,9 @@ class Design:
     replaced_because: Replaced | None = None
     # Faults of the paths compared with the model's support.
     implausible: tuple[Finding, ...] = ()
-    # Prediction of filter and controller, if known before the design is completed.
-    both: Prediction | None = None
+    # As in `Draft`, until the design is chosen and completed.
+    beside: tuple[Prediction, BesideSums] | None = None
+    rival: Draft | None = None
 
 
 class Evaluation(NamedTuple):
@@ -351,8 +353,10 @@ class Draft(NamedTuple):
     comparison: Comparison | None = None
     # Whether the only condition's primary path has bands in which nothing passes; False if not judged.
     is_silent: bool = False
-    # Prediction of filter and controller, if the backend has closed the controller's loop: `prediction` is of that.
-    both: Prediction | None = None
+    # Prediction without the controller, and its sums, if the backend has closed its loop: `prediction` is of that.
+    beside: tuple[Prediction, BesideSums] | None = None
+    # WMMSE, if a filter without updates is predicted to be worse.
+    rival: Draft | None = None
 
 
 class Backend(Protocol):

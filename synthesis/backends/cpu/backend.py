@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import byref, c_double
 from dataclasses import replace
 from functools import lru_cache
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from synthesis.backends.cpu.library import (
     Figures,
     Input,
+    Made,
     PathExplanation,
     Profile,
     Result,
@@ -29,7 +30,7 @@ from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.gain_curve import TOLERANCE_DB
 from synthesis.methods import STARTS
 from synthesis.plausibility import MAX_LIKENESS, Comparison
-from synthesis.predict import not_finite, with_controller
+from synthesis.predict import not_finite
 from synthesis.profiles import FINE, PRECONDITIONERS, PROFILES, STOP_REASONS, RefinementProfile, on_design_grid
 from synthesis.types import (
     MAX_CONDITIONS,
@@ -120,19 +121,17 @@ class CpuBackend:
             with self._workspace(len(conditions)) as workspace:
                 fault = self._core.prime_design(self._model, workspace, given.inputs, *arguments)
                 _raise_if_unusable(fault, problem)
-                taps, record = _read_filter(result)
-                prediction = _read_prediction(conditions[0], result.figures, False) if is_single else None
+                draft = _read_draft(problem, result.made, _read_times(result, start_ms))
         except SynthesisError as error:
             return error
-        times_ms = _read_times(result, start_ms)
-        comparison = self._comparison(result.explanation) if is_single else None
-        rival = _read_rival(result) if is_single else None
-        both = None
-        if problem.controller is not None and is_single:
-            alone = _read_prediction(conditions[0], result.alone, False)
-            both = with_controller(alone, result.beside, is_true=False)
-        is_silent = is_single and bool(result.is_silent)
-        return Draft(taps, record, times_ms, prediction, rival, comparison, is_silent, both)
+        if not is_single:
+            return draft
+        comparison, rival = self._comparison(result.explanation), None
+        if result.has_rival:
+            with suppress(NonFiniteFilter):
+                rival = _read_draft(problem, result.rival, {})._replace(comparison=comparison)
+        wmmse, is_silent = _read_rival(result), bool(result.is_silent)
+        return draft._replace(comparison=comparison, wmmse=wmmse, rival=rival, is_silent=is_silent)
 
     def _predict(self, problem: Problem, taps: Float32 | Complex64, is_true: bool) -> Prediction | SynthesisError:
         result, response = Result(), None
@@ -227,9 +226,8 @@ class _Given:
     """A problem's conditions as the core reads them."""
 
     def __init__(self, problem: Problem, known_psd: Float32 | None = None) -> None:
-        """known_psd: of the model, which the core has. Raise InvalidPaths for paths of a wrong shape, ValueError for other
-        arrays of a wrong shape or more than
-        MAX_CONDITIONS conditions."""
+        """Raise InvalidPaths for paths of a wrong shape, ValueError for other arrays of a wrong shape or more than
+        MAX_CONDITIONS conditions. known_psd: of the model, which the core has."""
         n_conditions = len(problem.conditions)
         if n_conditions > MAX_CONDITIONS:
             raise ValueError(f"{n_conditions} conditions were given; {MAX_CONDITIONS} at most are expected")
@@ -280,9 +278,9 @@ def _write_taps(result: Result, taps: NDArray[np.floating]) -> None:
     np.ctypeslib.as_array(result.taps)[:] = _float32(taps, N_TAPS)  # a slice of `taps` takes ten times as long
 
 
-def _read_taps(result: Result) -> Float32:
+def _read_taps(made: Made | Result) -> Float32:
     """A copy of the taps. Raises NonFiniteFilter."""
-    taps = np.array(result.taps, np.float32)
+    taps = np.array(made.taps, np.float32)
     if not np.isfinite(taps).all():
         raise not_finite()
     return taps
@@ -304,14 +302,21 @@ def _read_rival(result: Result) -> WmmsePrediction | None:
     return WmmsePrediction(result.rival_mean_db, result.rival_max_gain_db)
 
 
-def _read_filter(result: Result) -> tuple[Float32, RefinementRecord]:
-    """Taps and the record of their updates. Raises NonFiniteFilter, also where J is not finite."""
-    taps = _read_taps(result)
-    record, n = result.record, result.record.applied
+def _read_draft(problem: Problem, made: Made, times_ms: dict[str, float]) -> Draft:
+    """A filter with its updates and, of a single condition, its predictions. Raises NonFiniteFilter, also where J is
+    not finite."""
+    taps = _read_taps(made)
+    record, n = made.record, made.record.applied
     lists = record.objective[: n + 1], record.step_scale[:n], record.pcg_residual[:n]
     if not all(map(math.isfinite, lists[0])):
         raise not_finite()
-    return taps, RefinementRecord(n, STOP_REASONS[record.stopped], *lists)
+    draft = Draft(taps, RefinementRecord(n, STOP_REASONS[record.stopped], *lists), times_ms)
+    if len(problem.conditions) > 1:
+        return draft
+    paths, beside = problem.conditions[0], None
+    if problem.controller is not None:
+        beside = _read_prediction(paths, made.alone, False), made.beside
+    return draft._replace(prediction=_read_prediction(paths, made.figures, False), beside=beside)
 
 
 def _read_times(result: Result, start_ms: float | None) -> dict[str, float]:

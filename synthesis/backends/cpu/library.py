@@ -249,20 +249,31 @@ class PathExplanation(Structure):
     )
 
 
-class Result(Structure):
-    """prime_result of core.h."""
+class Made(Structure):
+    """prime_made of core.h."""
 
     _fields_ = (
         ("taps", c_float * N_TAPS),
-        ("sums", c_double * N_SUMS),
         ("record", Record),
-        ("times_ms", c_double * N_STAGES),
         ("figures", Figures),
+        ("alone", Figures),
+        ("beside", BesideSums),
+    )
+
+
+class Result(Structure):
+    """prime_result of core.h."""
+
+    _anonymous_ = ("made",)
+    _fields_ = (
+        ("made", Made),
+        ("rival", Made),
+        ("sums", c_double * N_SUMS),
+        ("times_ms", c_double * N_STAGES),
         ("rival_mean_db", c_double),
         ("rival_max_gain_db", c_double),
         ("explanation", PathExplanation),
-        ("alone", Figures),
-        ("beside", BesideSums),
+        ("has_rival", c_int),
         ("is_silent", c_int),
     )
 

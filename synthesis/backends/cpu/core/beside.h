@@ -24,13 +24,13 @@ typedef struct {
     double off[N_ERRORS][NR_COUNT], drive;
 } beside_sums;
 
-/* Rows per bin: P, S, F, W, S K, K; then work space. */
+/* Rows per bin: P, S, F, W, S K, K; then work space, the first for S W. */
 typedef struct {
-    float *pr, *pi, *sr, *si, *fr, *fi, *wr, *wi, *lr, *li, *kr, *ki;
+    float *pr, *pi, *sr, *si, *fr, *fi, *wr, *wi, *lr, *li, *kr, *ki, *yr, *yi;
     float *power, *residual, *left, *closed, *played;
 } beside_space;
 
-enum { BESIDE_ARRAYS = 17, BESIDE_ROW = N_BINS + 15 };
+enum { BESIDE_ARRAYS = 19, BESIDE_ROW = N_BINS + 15 };
 
 /* Floats of a space: its rows, and the transforms'. */
 #define BESIDE_ROOM (BESIDE_ARRAYS * BESIDE_ROW + 2 * DESIGN_N_FFT)
@@ -51,7 +51,7 @@ static beside_space beside_space_in(float *room)
     for (int i = 0; i < BESIDE_ARRAYS; i++)
         row[i] = room + i * BESIDE_ROW;
     return (beside_space){row[0], row[1],  row[2],  row[3],  row[4],  row[5],  row[6],  row[7], row[8],
-                          row[9], row[10], row[11], row[12], row[13], row[14], row[15], row[16]};
+                          row[9], row[10], row[11], row[12], row[13], row[14], row[15], row[16], row[17], row[18]};
 }
 
 static scratch_f scratch_in(float *room)
@@ -86,7 +86,7 @@ static void close_paths(const float *lr, const float *li, float *pr, float *pi, 
     }
 }
 
-/* Sums over the rows of a space, which it overwrites. level: of K, over that of the paths. */
+/* Sums over the rows of a space; it overwrites F and W. level: of K, over that of the paths. */
 static void sum_beside(const band_edges *bands, beside_space *s, int has_feedback, const float *given_psd, float level,
                        beside_sums *sums)
 {
@@ -111,9 +111,10 @@ static void sum_beside(const band_edges *bands, beside_space *s, int has_feedbac
         store8(s->left + k, alone * closed);
         store8(s->closed + k, closed);
         drive += psd * (dr * dr + di * di) * closed;
-        /* What the errors need: S W in the place of S, P (1 + W F) in that of P, 1 + L in that of W. */
-        store8(s->sr + k, yr), store8(s->si + k, yi), store8(s->pr + k, qr), store8(s->pi + k, qi);
-        store8(s->wr + k, br), store8(s->wi + k, bi);
+        /* What the errors need: S W, P (1 + W F) in the place of F, 1 + L in that of W. */
+        store8(s->yr + k, yr), store8(s->yi + k, yi), store8(s->wr + k, br), store8(s->wi + k, bi);
+        if (has_feedback)
+            store8(s->fr + k, qr), store8(s->fi + k, qi);
     }
     sums->drive = sum8(drive);
     band_sums(bands, 0, N_BANDS, s->power, sums->before);
@@ -129,13 +130,14 @@ static void sum_beside(const band_edges *bands, beside_space *s, int has_feedbac
     band_sums(bands, 0, N_BANDS, s->power, sums->passed);
     band_sums(bands, 0, N_BANDS, s->residual, sums->remaining);
     const int first = bands->edge[NR_FIRST], end = bands->edge[NR_FIRST + NR_COUNT];
+    const float *qr = has_feedback ? s->fr : s->pr, *qi = has_feedback ? s->fi : s->pi;
     const float louder = (float)pow(10, 1.0 / 20), levels[N_ERRORS] = {louder, 1 / louder, 1, 1}, turns[N_ERRORS] = {0, 0, 1, -1};
     for (int n = 0; n < N_ERRORS; n++) {
         for (int k = first; k < end; k += WIDTH) {
             v8 cr = turns[n] ? load8(later_r + k) : splat8(levels[n]), ci = turns[n] * load8(later_i + k);
-            v8 x = load8(s->sr + k), y = load8(s->si + k);
+            v8 x = load8(s->yr + k), y = load8(s->yi + k);
             v8 lr = load8(s->lr + k), li = load8(s->li + k), mr = cr - one;
-            v8 er = load8(s->pr + k) - (cr * x - ci * y), ei = load8(s->pi + k) - (cr * y + ci * x);
+            v8 er = load8(qr + k) - (cr * x - ci * y), ei = load8(qi + k) - (cr * y + ci * x);
             v8 br = load8(s->wr + k) + (mr * lr - ci * li), bi = load8(s->wi + k) + (mr * li + ci * lr);
             store8(s->played + k, load8(given_psd + k) * (er * er + ei * ei) / (br * br + bi * bi));
         }
