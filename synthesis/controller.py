@@ -15,14 +15,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.backends.cpu.beside import judged_by_core, spectrum_of, sums_beside
+from synthesis.backends.cpu.beside import judged_by_core, predicted_beside, spectrum_of, sums_beside
 from synthesis.bands import BINS_HZ
 from synthesis.conventions import BIN_HZ, N_BINS
 from synthesis.errors import InvalidOption
 from synthesis.loop import LARGEST_MARGIN_DB, judge_loop, loop_gain, margin_db
 from synthesis.methods import Path, spectrum
 from synthesis.options import CONTROLLER_RATES_HZ, MAX_CONTROLLER_LATENCY_US, MAX_CONTROLLER_SECTIONS
-from synthesis.predict import with_controller
 from synthesis.sections import Sections
 from synthesis.types import Complex64, Float32, InnerLoop, Loop, Paths, Prediction, Problem
 
@@ -313,7 +312,7 @@ def predict_both(
         psd,
         inner.level,
     )
-    return with_controller(found, sums, is_true=is_true)
+    return predicted_beside(found, sums, is_true=is_true)
 
 
 def _inner(paths: Paths) -> InnerLoop:

@@ -36,11 +36,11 @@ from synthesis.errors import InvalidOption, NonFiniteFilter, SynthesisError, ans
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db
 from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_unknown
 from synthesis.loop import for_design
+from synthesis.methods import STARTS
 from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, check_levels, with_latency
-from synthesis.predict import with_controller
 from synthesis.profiles import PROFILES
 from synthesis.types import (
     MAX_CONDITIONS,
@@ -63,6 +63,7 @@ from synthesis.types import (
 from synthesis.unknown import (
     BAND_BINS,
     LEAST_COHERENCE_SUM,
+    LOUDEST_DB,
     MOST_UNCERTAIN,
     SHORT,
     SHORT_BINS,
@@ -411,6 +412,8 @@ def _drafted(
     """Make first taps and updates, for all problems at once, under a ceiling that good filters hardly reach."""
     loose = [replace(item, max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)]
     loose = [aim(item) if has_feedback(item) else item for item in loose]  # most have none
+    if options.method in STARTS:  # which see the paths of the closed loop
+        loose = list(map(in_closed_loop, loose))
     found: list[Draft | SynthesisError] = []
     for n in range(0, len(loose), model.backend.max_batch):
         found += model.backend.draft(loose[n : n + model.backend.max_batch], options, with_wmmse)
@@ -486,13 +489,15 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
         wmmse=wmmse if is_below else None,
         wmmse_above_ceiling=None if is_below else wmmse,
         implausible=implausible(problem, model.parameters.support, comparison, posed),
-        beside=draft.beside,
+        both=draft.both,
         rival=draft.rival,
     )
     exceeds = prediction.max_gain_db > surely_kept_db
     if exceeds and isinstance(posed.max_gain_db, GainCurve):
         exceeds = excess_db(taps, ceiling_db(posed.max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB
-    if exceeds or prediction.unknown_bands:
+    # The backend's figure is of single precision.
+    may_be_loud = prediction.unknown_bands and draft.loudest_unknown_db > LOUDEST_DB - TOLERANCE_DB
+    if exceeds or may_be_loud:
         closed = in_closed_loop(posed)
         if exceeds or lowest_quiet_db(closed, taps) is not None:
             return _limited(closed, made, model, exceeds)
@@ -521,8 +526,7 @@ def _completed(posed: Problem, made: Design, *, options: DesignOptions, model: M
     began = perf_counter()
     prediction, loop = made.prediction, made.loop
     if posed.controller is not None:
-        known = made.beside and with_controller(*made.beside, is_true=False)
-        prediction = with_unknown(posed, known or predict_joint(posed, made.taps, model.backend))
+        prediction = with_unknown(posed, made.both or predict_joint(posed, made.taps, model.backend))
         loop = loop_of_all(posed, made.taps, 0.0 if loop is None else loop.loss_db)
     if left_out:
         prediction = _with_left_out(posed, prediction, replace(options, method=made.method), model)
@@ -566,7 +570,7 @@ def _limited(posed: Problem, loose: Design, model: Model, exceeds: bool) -> Desi
     spent_ms = 1e3 * (perf_counter() - began)
     times_ms = loose.times_ms | {"reconstruct": loose.times_ms.get("reconstruct", 0.0) + spent_ms}
     return replace(
-        loose, taps=taps, prediction=prediction, times_ms=times_ms, loop=loop, ceiling_cost_db=cost_db, beside=None
+        loose, taps=taps, prediction=prediction, times_ms=times_ms, loop=loop, ceiling_cost_db=cost_db, both=None
     )
 
 

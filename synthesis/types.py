@@ -21,7 +21,6 @@ from synthesis.wearing import WearingChange
 
 if TYPE_CHECKING:
     from measurement.prior import PathPrior
-    from synthesis.backends.cpu.library import BesideSums
     from synthesis.controller import Controller
 
 Float32 = NDArray[np.float32]
@@ -317,7 +316,7 @@ class Design:
     # Faults of the paths compared with the model's support.
     implausible: tuple[Finding, ...] = ()
     # As in `Draft`, until the design is chosen and completed.
-    beside: tuple[Prediction, BesideSums] | None = None
+    both: Prediction | None = None
     rival: Draft | None = None
 
 
@@ -353,10 +352,12 @@ class Draft(NamedTuple):
     comparison: Comparison | None = None
     # Whether the only condition's primary path has bands in which nothing passes; False if not judged.
     is_silent: bool = False
-    # Prediction without the controller, and its sums, if the backend has closed its loop: `prediction` is of that.
-    beside: tuple[Prediction, BesideSums] | None = None
+    # Prediction of filter and controller, if the backend has closed the controller's loop: `prediction` is of that.
+    both: Prediction | None = None
     # WMMSE, if a filter without updates is predicted to be worse.
     rival: Draft | None = None
+    # By how much the loudest unknown band is louder than without the filter; infinite if not computed.
+    loudest_unknown_db: float = math.inf
 
 
 class Backend(Protocol):

@@ -14,6 +14,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.backends.cpu.beside import of_both
 from synthesis.backends.cpu.library import (
     Figures,
     Input,
@@ -313,10 +314,11 @@ def _read_draft(problem: Problem, made: Made, times_ms: dict[str, float]) -> Dra
     draft = Draft(taps, RefinementRecord(n, STOP_REASONS[record.stopped], *lists), times_ms)
     if len(problem.conditions) > 1:
         return draft
-    paths, beside = problem.conditions[0], None
+    paths, both = problem.conditions[0], None
     if problem.controller is not None:
-        beside = _read_prediction(paths, made.alone, False), made.beside
-    return draft._replace(prediction=_read_prediction(paths, made.figures, False), beside=beside)
+        both = of_both(_read_prediction(paths, made.alone, False), made.both, made.playback_db)
+    prediction = _read_prediction(paths, made.figures, False)
+    return draft._replace(prediction=prediction, both=both, loudest_unknown_db=made.loudest_unknown_db)
 
 
 def _read_times(result: Result, start_ms: float | None) -> dict[str, float]:

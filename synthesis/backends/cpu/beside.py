@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import threading
-from ctypes import byref
+from ctypes import Array, byref, c_double
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.backends.cpu.library import BesideInput, BesideSums, InnerController, LoopExtremes, core
+from synthesis.backends.cpu.library import (
+    N_FIGURES,
+    Bands,
+    BesideInput,
+    BesideSums,
+    Figures,
+    InnerController,
+    LoopExtremes,
+    core,
+)
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.methods import Path
-from synthesis.types import Complex64, Float32
+from synthesis.types import Complex64, Float32, Prediction
 
 Float64 = NDArray[np.float64]
 Complex128 = NDArray[np.complex128]
+
+# Numbers of a prediction in the order of the core's.
+_NAMES = [field.name for field in fields(Prediction)]
+_NUMBERS = _NAMES[_NAMES.index("mean_noise_reduction_db") :][:N_FIGURES]
 
 # What calls of this thread work in: more than an allocator keeps at hand.
 _kept = threading.local()
@@ -112,6 +126,32 @@ def sums_beside(
     addresses = (None if values is None else _address(values) for values in arrays)
     core().prime_beside(_room(), byref(BesideInput(*addresses, level, n_taps)), byref(sums))
     return sums
+
+
+def predicted_beside(found: Prediction, sums: BesideSums, *, is_true: bool) -> Prediction:
+    """Predict filter and controller by the prediction of the filter alone and sums of both: theory (19), (21).
+
+    is_true: whether nothing is unknown.
+    """
+    alone, both, playback_db = Figures(), Figures(), Bands()
+    alone.bands[:] = found.band_reduction_db.tolist()
+    alone.others[:] = [getattr(found, name) for name in _NUMBERS]
+    is_measured = found.basis != "model"
+    core().prime_both(byref(sums), byref(alone), is_true, is_measured, byref(both), byref(playback_db))
+    return of_both(found, both, playback_db)
+
+
+def of_both(found: Prediction, both: Figures, playback_db: Array[c_double]) -> Prediction:
+    """Return the figures of filter and controller as a prediction, with the shares of both."""
+    reduction = np.array(both.bands, np.float32)
+    return replace(
+        found,
+        **dict(zip(_NUMBERS, both.others, strict=True)),
+        band_reduction_db=reduction,
+        feedforward_noise_reduction_db=found.band_reduction_db,
+        feedback_noise_reduction_db=reduction - found.band_reduction_db,
+        playback_change_db=np.array(playback_db, np.float32),
+    )
 
 
 def _address(values: NDArray[np.generic]) -> int:

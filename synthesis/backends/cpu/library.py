@@ -45,6 +45,9 @@ N_FIGURES = 14
 # Number of errors of the secondary path in the sums beside a controller.
 N_ERRORS = 4
 
+# A number per band.
+Bands = c_double * len(WIDE_BANDS)
+
 _FloatPointer = c_void_p  # NumPy arrays give their address
 
 
@@ -82,7 +85,7 @@ _DOUBLE = {
     **dict.fromkeys(("coherence_share", "model_bound", "natural_spread", "plausible_range"), predict),
     **{f"interval_{name}_db": predict.INTERVAL_DB[name] for name in ("uncertainty", "coherence")},
     **{f"widest_{name}_db": predict.WIDEST_DB[name] for name in ("uncertainty", "coherence")},
-    **dict.fromkeys(("cost_share", "believed_db"), predict),
+    **dict.fromkeys(("cost_share", "believed_db", "most_unknown"), predict),
     "cut_db": predict.CUT_DB,
     "model_interval_db": predict.MODEL_INTERVAL_DB,
     **dict.fromkeys(("surprise", "convincing", "max_distance"), plausibility),
@@ -180,7 +183,7 @@ class BesideSums(Structure):
     """beside_sums of beside.h."""
 
     _fields_ = (
-        *((name, c_double * len(WIDE_BANDS)) for name in ("before", "after", "passed", "remaining", "playback")),
+        *((name, Bands) for name in ("before", "after", "passed", "remaining", "playback")),
         ("off", c_double * len(NR_BANDS) * N_ERRORS),
         ("drive", c_double),
     )
@@ -230,7 +233,7 @@ class Figures(Structure):
     """prediction_figures of predict.h."""
 
     _fields_ = (
-        ("bands", c_double * len(WIDE_BANDS)),
+        ("bands", Bands),
         ("others", c_double * N_FIGURES),
         ("is_finite", c_int),
         ("is_by_ends", c_int),
@@ -257,7 +260,9 @@ class Made(Structure):
         ("record", Record),
         ("figures", Figures),
         ("alone", Figures),
-        ("beside", BesideSums),
+        ("both", Figures),
+        ("playback_db", Bands),
+        ("loudest_unknown_db", c_double),
     )
 
 
@@ -297,6 +302,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
         *(c_void_p, c_void_p, POINTER(LoopExtremes)),
     ),
     "prime_beside": (None, c_void_p, POINTER(BesideInput), POINTER(BesideSums)),
+    "prime_both": (None, POINTER(BesideSums), POINTER(Figures), c_int, c_int, POINTER(Figures), POINTER(Bands)),
 }
 
 

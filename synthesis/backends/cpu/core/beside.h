@@ -2,7 +2,7 @@
 #ifndef PRIME_BESIDE_H
 #define PRIME_BESIDE_H
 
-#include "bands.h"
+#include "predict.h"
 #include "transforms.h"
 
 #define N_ERRORS 4 /* louder, quieter, later, earlier secondary path */
@@ -143,6 +143,40 @@ static void sum_beside(const band_edges *bands, beside_space *s, int has_feedbac
         }
         band_sums(bands, NR_FIRST, NR_COUNT, s->played, sums->off[n]);
     }
+}
+
+/* Predicts filter and controller by sums of both and the figures of the filter alone: theory (21). is_true: nothing is
+   unknown; is_measured: what is unknown is not the model's alone. */
+static void figures_beside(const beside_sums *sums, const prediction_figures *alone, int is_true, int is_measured,
+                           prediction_figures *both, double *playback_db)
+{
+    double silence = silence_of(sums->before, (double[N_BANDS]){0}), off[N_ERRORS] = {0}, nominal = 0;
+    double before_level[4] = {0}, after_level[4] = {0};
+    *both = *alone;
+    both->mean = both->amplification = both->wide_amplification = 0;
+    for (int b = 0; b < N_BANDS; b++) {
+        /* What is unknown of P follows from the prediction, and has the spectrum of P within a band. */
+        double before = sums->before[b] + silence, ratio = pow(10, alone->band_reduction[b] / 10), unknown = 0;
+        if (!is_true && fabs(ratio - 1) > 1e-3)
+            unknown = fmin(fmax((before - ratio * sums->after[b]) / (ratio - 1), 0), constant.most_unknown * before);
+        double of_unknown = unknown / before * sums->passed[b];
+        double reduction = both->band_reduction[b] = decibels((before + unknown) / fmax(sums->remaining[b] + of_unknown, DBL_MIN));
+        playback_db[b] = decibels(sums->playback[b]);
+        both->wide_amplification += fmax(-reduction, 0) / N_BANDS;
+        both->amplification += b >= AMP_FIRST && b < AMP_FIRST + AMP_COUNT ? fmax(-reduction, 0) / AMP_COUNT : 0;
+        level_sums(b, before, before * pow(10, -reduction / 10), before_level, after_level);
+        if (b < NR_FIRST || b >= NR_FIRST + NR_COUNT)
+            continue;
+        both->mean += reduction / NR_COUNT;
+        nominal += decibels(before / fmax(sums->remaining[b], DBL_MIN)) / NR_COUNT;
+        for (int n = 0; n < N_ERRORS; n++)
+            off[n] += decibels((before + unknown) / fmax(sums->off[n][b - NR_FIRST] + of_unknown, DBL_MIN)) / NR_COUNT;
+    }
+    levels_of(before_level, after_level, both);
+    both->gain_sensitivity = both->mean - fmin(off[0], off[1]);
+    both->delay_sensitivity = both->mean - fmin(off[2], off[3]);
+    both->control_rms = sqrt(sums->drive);
+    both->nominal = is_true || is_measured ? both->mean : nominal;
 }
 
 #endif

@@ -581,6 +581,24 @@ static void respond(prime_workspace *ws, const float *taps)
     rfft_f(&plans[N_GRIDS - 1], ws->phase.scratch, taps, N_TAPS, ws->prediction.wr, ws->prediction.wi);
 }
 
+/* The level of the loudest unknown band above that without the filter whose response is in ws->prediction. */
+static double loudest_db(const prime_workspace *ws, const unsigned char *unknown)
+{
+    const band_edges *bands = &edges[N_GRIDS - 1];
+    const float *wr = ws->prediction.wr, *wi = ws->prediction.wi;
+    double loudest = -INFINITY;
+    for (int b = 0; unknown && b < N_BANDS; b++) {
+        double before = 0, after = 0;
+        for (int k = bands->edge[b]; unknown[b] == UNKNOWN && k < bands->edge[b + 1]; k++) {
+            float re = ws->pr[k] - (ws->sr[k] * wr[k] - ws->si[k] * wi[k]), im = ws->pi[k] - (ws->sr[k] * wi[k] + ws->si[k] * wr[k]);
+            before += ws->pr[k] * ws->pr[k] + ws->pi[k] * ws->pi[k], after += re * re + im * im;
+        }
+        if (after > 0)
+            loudest = fmax(loudest, decibels(after / before));
+    }
+    return loudest;
+}
+
 /* Predicts the filter whose response is in ws->prediction. */
 static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input,
                            const knowledge *known, double *sums, prime_made *made)
@@ -588,12 +606,14 @@ static void predict_effect(const prime_model *model, prime_workspace *ws, const 
     memcpy(sums, ws->sums, sizeof ws->sums);
     predict_filter(&edges[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd_of(model, input), sums);
     figures_of(sums, known, &made->figures);
+    made->loudest_unknown_db = loudest_db(ws, input->unknown);
 }
 
-/* The same in the closed loop. Also predicts the filter alone, and sums its powers beside the controller. */
+/* The same in the closed loop, and of the filter alone and beside the controller, as the paths were sent. */
 static void predict_closed(const prime_model *model, prime_workspace *ws, const prime_input *input,
                            const knowledge *known, double *sums, prime_made *made)
 {
+    beside_sums beside;
     const band_edges *bands = &edges[N_GRIDS - 1];
     beside_space *s = &ws->beside;
     const float *psd = psd_of(model, input);
@@ -607,8 +627,11 @@ static void predict_closed(const prime_model *model, prime_workspace *ws, const 
         sums[POWER_LATE * N_BANDS + b] = sent[POWER_LATE * N_BANDS + b] * sums[b] / fmax(sent[b], DBL_MIN);
     predict_filter(bands, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, sums);
     figures_of(sums, known, &made->figures);
+    made->loudest_unknown_db = loudest_db(ws, input->unknown);
     separate(input->controller, s->kr, s->ki);
-    sum_beside(bands, s, 0, psd, input->level, &made->beside);
+    sum_beside(bands, s, 0, psd, input->level, &beside);
+    int is_measured = input->coherence || input->uncertainty || made->alone.is_by_ends;
+    figures_beside(&beside, &made->alone, 0, is_measured, &made->both, made->playback_db);
 }
 
 /* The filter ws->rival for the pair of paths that is loaded, whose sums are in the result. */
@@ -656,6 +679,15 @@ static int update_filter(const prime_model *model, prime_workspace *ws, const pr
     return 1;
 }
 
+/* Updates that nobody requested, while an unknown band is louder than without the filter. */
+static void quieten_unknown(const refinement_profile *profile, prime_workspace *ws, float *taps)
+{
+    int i = grid_of(profile->n_fft);
+    refinement_record unrequested = {.applied = 1};
+    for (int n = 0; n < MAX_UPDATES && unrequested.applied && loudest_unknown(profile, &ws->refinement) > constant.loudest_unknown; n++)
+        refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, &ws->refinement, 1, taps, &unrequested);
+}
+
 /* About what WMMSE leaves of the pair of paths that is loaded, and, unless the design is better by margin_db, what
    updates make of that. has_left: whether updates have left the profile's grid. */
 static void compare_with_rival(const prime_model *model, prime_workspace *ws, const prime_input *input,
@@ -665,18 +697,26 @@ static void compare_with_rival(const prime_model *model, prime_workspace *ws, co
     memcpy(ws->rival, result->made.taps, N_TAPS * sizeof(float));
     begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, input));
     add_to_wmmse(&ws->wmmse, 1, ws->pr, ws->pi, ws->sr, ws->si);
-    int is_found = approach_wmmse(&plans[N_GRIDS - 1], &plans[1], &toeplitz, ws->solver, &ws->phase, &ws->wmmse,
-                                  n_updates ? RIVAL_ERROR : CHOSEN_ERROR, ws->rival);
+    /* In a controller's loop WMMSE mostly wins against a filter without updates. */
+    int is_exact = !n_updates && input->loop, is_found = 1;
+    if (is_exact)
+        solve_wmmse(&double_plan, &ws->wmmse, ws->rival);
+    else
+        is_found = approach_wmmse(&plans[N_GRIDS - 1], &plans[1], &toeplitz, ws->solver, &ws->phase, &ws->wmmse, ws->rival);
     mark(result, STAGE_GENERATE, since);
     if (!is_found)
         return;
     predict_rival(model, ws, input, result);
     mark(result, STAGE_PREDICT, since);
-    if (!n_updates && !input->unknown && result->made.figures.nominal < result->rival_mean_db) {
+    if (!n_updates && result->made.figures.nominal < result->rival_mean_db) {
         double sums[N_SUMS];
         result->has_rival = 1;
+        if (!is_exact)
+            solve_wmmse(&double_plan, &ws->wmmse, ws->rival);
+        mark(result, STAGE_GENERATE, since);
         memcpy(result->rival.taps, ws->rival, N_TAPS * sizeof(float));
         update_filter(model, ws, input, 1, profile, 0, result->rival.taps, &result->rival.record);
+        quieten_unknown(profile, ws, result->rival.taps);
         mark(result, STAGE_REFINE, since);
         respond(ws, result->rival.taps);
         (input->loop ? predict_closed : predict_effect)(model, ws, input, known, sums, &result->rival);
@@ -740,12 +780,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     s->penalty = per_octave[i];
     begin_refinement(profile, &edges[i], s, psd, max_gain_db);
     int has_left = update_filter(model, ws, inputs, n_conditions, profile, n_updates, result->made.taps, &result->made.record);
-    for (int n = 0; n < MAX_UPDATES && loudest_unknown(profile, s) > constant.loudest_unknown; n++) {
-        refinement_record unrequested;
-        refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, 1, result->made.taps, &unrequested);
-        if (!unrequested.applied)
-            break;
-    }
+    quieten_unknown(profile, ws, result->made.taps);
     mark(result, STAGE_REFINE, &since);
     if (n_conditions == 1) {
         respond(ws, result->made.taps);
@@ -856,4 +891,11 @@ EXPORT void prime_beside(float *room, const beside_input *given, beside_sums *su
     else
         separate(given->filter, s.wr, s.wi);
     sum_beside(&edges[N_GRIDS - 1], &s, given->feedback != NULL, given->psd, given->level, sums);
+}
+
+/* As figures_beside. */
+EXPORT void prime_both(const beside_sums *sums, const prediction_figures *alone, int is_true, int is_measured,
+                       prediction_figures *both, double *playback_db)
+{
+    figures_beside(sums, alone, is_true, is_measured, both, playback_db);
 }

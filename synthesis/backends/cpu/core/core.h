@@ -46,12 +46,14 @@ typedef struct {
     double share; /* weight of the condition; the shares of one filter add up to one */
 } prime_input;
 
-/* A filter. With a controller, the figures are of the loop that it closes, and those of the filter alone go beside it. */
+/* A filter. With a controller, the figures are of the loop that it closes; alone, both, playback_db: of the filter without
+   it, of both together and of music, as the paths were sent. */
 typedef struct {
     float taps[N_TAPS];
     refinement_record record;
-    prediction_figures figures, alone;
-    beside_sums beside;
+    prediction_figures figures, alone, both;
+    double playback_db[N_BANDS];
+    double loudest_unknown_db; /* rise of the loudest unknown band; minus infinity: there is none */
 } prime_made;
 
 typedef struct {
