@@ -21,6 +21,7 @@ from cli.service import ServiceClient
 from cli.simulate import example, simulate
 from cli.words import for_command
 from measurement.files.errors import FileError
+from model_store.errors import ModelStoreError
 from synthesis.options import DesignFields, ObjectiveFields, controller_schemas
 
 if TYPE_CHECKING:
@@ -36,13 +37,13 @@ Command = Callable[..., None]
 
 
 class Commands(click.Group):
-    """Report an unusable file as a message, not a traceback."""
+    """Report an unusable file or store as a message, not a traceback."""
 
     def invoke(self, context: click.Context) -> Any:
         """Run the command."""
         try:
             return super().invoke(context)
-        except FileError as error:
+        except (FileError, ModelStoreError) as error:
             raise click.UsageError(str(error)) from error
         except OSError as error:
             raise click.UsageError(f"{error.filename or error}: {error.strerror or error}") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
@@ -13,7 +12,6 @@ from cli import inputs, tables
 from measurement.device import MIN_LISTENERS, PRIOR_LISTENERS, TRAINED_LISTENERS, ListenerEar
 from measurement.files.errors import FileError
 from model_store.devices import Device, Devices
-from model_store.errors import ModelStoreError
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.conventions import N_BINS
 from synthesis.plausibility import find_implausible
@@ -22,18 +20,7 @@ NAME = click.argument("name")
 STORE = click.option("--store", default=str(DEFAULT_ROOT), help="Folder or URL of models.", show_default=True)
 
 
-class StoreCommands(click.Group):
-    """Report an error of the store as a message."""
-
-    def invoke(self, context: click.Context) -> Any:
-        """Run the command."""
-        try:
-            return super().invoke(context)
-        except ModelStoreError as error:
-            raise click.UsageError(str(error)) from error
-
-
-@click.group(cls=StoreCommands)
+@click.group()
 def device() -> None:
     """Teach a model an earphone, headset or other device.
 

@@ -31,7 +31,7 @@ from synthesis.wearing import WearingChange
 from training.datasets.noise import NoiseSet
 from training.datasets.pandar import read_directions, read_handling
 from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
-from training.wearing import CLOSED, PRESSED, changes
+from training.measurements import CLOSED, PRESSED, changes
 
 OPTIONS, PARAMETERS = DesignOptions("prime", 3, "fine"), ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters
 LATENCIES, N_FOLDS, N_STARTS = (0, 2, 4), 5, 3

@@ -29,11 +29,11 @@ from numpy.typing import NDArray
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import ABSENT, UNKNOWN, WIDE_BANDS
 from synthesis.candidates import Contest, replace_doubtful
-from synthesis.ceiling import keep_margins, limit, loop_of_all
+from synthesis.ceiling import LOUDEST_DB, ceiling_db, excess_db, keep_margins, limit, loop_of_all, lowest_quiet_db
 from synthesis.controller import controlled, in_closed_loop, with_spectra
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, NonFiniteFilter, SynthesisError, answer_or_raise, check_interruption
-from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db
+from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_unknown
 from synthesis.loop import for_design
 from synthesis.methods import STARTS
@@ -41,6 +41,7 @@ from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, check_levels, with_latency
+from synthesis.predict import MOST_UNCERTAIN
 from synthesis.profiles import PROFILES
 from synthesis.types import (
     MAX_CONDITIONS,
@@ -63,13 +64,10 @@ from synthesis.types import (
 from synthesis.unknown import (
     BAND_BINS,
     LEAST_COHERENCE_SUM,
-    LOUDEST_DB,
-    MOST_UNCERTAIN,
     SHORT,
     SHORT_BINS,
     SILENT,
-    lowest_quiet_db,
-    with_uncertainty,
+    ends_uncertainty,
 )
 
 # Largest level of the primary over the secondary path of an ear: 30 measured ears have -12 to 5 dB.
@@ -247,7 +245,7 @@ def pose(problem: Problem, parameters: ModelParameters, *, backend_judges: bool 
     found = []
     for paths in problem.conditions:  # before the latency changes them
         if paths.coherence is None and paths.uncertainty is None:
-            paths = with_uncertainty(paths, problem, parameters.support, backend_judges)
+            paths = _with_uncertainty(paths, problem, parameters.support, backend_judges)
         else:
             paths = _with_unmeasured(paths)
         found.append(paths if backend_judges else with_silence(paths))
@@ -341,6 +339,24 @@ def _scaled(path: Path, exponent: int) -> Path:
     half = exponent // 2
     scaled: Path = path * path.dtype.type(2.0**half) * path.dtype.type(2.0 ** (exponent - half))
     return scaled
+
+
+def _with_uncertainty(paths: Paths, problem: Problem, support: SupportPrior | None, backend_judges: bool) -> Paths:
+    """Return paths without coherence with their uncertainty: as sent, of the model's device, or by their ends.
+
+    backend_judges: the backend will compare the paths and judge their ends by itself, which is left to it.
+    """
+    if problem.exact or problem.snr_db > 0:
+        share = 0.0 if problem.exact else 10 ** (-problem.snr_db / 10)
+        return replace(paths, uncertainty=np.full((2, len(WIDE_BANDS)), share, np.float32))
+    if paths.resembles is None:
+        if backend_judges and support is not None:
+            return paths
+        resembles = support is not None and support.resembles(paths.primary, paths.secondary)
+        paths = replace(paths, resembles=resembles)
+    if backend_judges or paths.resembles:
+        return paths
+    return replace(paths, ends=ends_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN))
 
 
 def _with_unmeasured(paths: Paths) -> Paths:
@@ -498,7 +514,7 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     # The backend's figure is of single precision.
     may_be_loud = prediction.unknown_bands and draft.loudest_unknown_db > LOUDEST_DB - TOLERANCE_DB
     if exceeds or may_be_loud:
-        closed = in_closed_loop(posed)
+        closed = posed if posed.controller is None else in_closed_loop(posed)  # most have none
         if exceeds or lowest_quiet_db(closed, taps) is not None:
             return _limited(closed, made, model, exceeds)
     return made

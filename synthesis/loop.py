@@ -200,8 +200,6 @@ def for_design(problem: Problem) -> Problem:
     By (19) e is (P - (S - P F) W) / (1 + L) of the outside sound, so that a filter designed for S alone leaves P W F.
     With a controller, whose loop `in_closed_loop` has closed, one of the two factors is not over 1 + S K.
     """
-    if not problem.feedbacks:
-        return problem
 
     def heard(paths: Paths) -> Paths:
         if paths.feedback is None:

@@ -53,7 +53,7 @@ BESIDE: dict[str, dict[str, Any]] = {
 }
 FEEDBACK = np.float32(0.6) * np.eye(1, 40, 4, dtype=np.float32)[0]
 CONDITIONS = tuple(
-    Paths(*(response.numpy()[:200] for response in models.responses(seed)), feedback=FEEDBACK, label=f"ear{seed}")
+    Paths(*(response[:200] for response in models.responses(seed)), feedback=FEEDBACK, label=f"ear{seed}")
     for seed in (7, 8)
 )
 

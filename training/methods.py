@@ -44,13 +44,12 @@ from training.baselines.selective import SelectiveFixedFilter
 from training.baselines.wmmse import SupportSharedWmmse, WmmsePcg
 from training.config import Configuration, GeneratorKind, TrainingConfig
 from training.data import Data
-from training.measurements import Measurements
+from training.measurements import Measurements, wearing_of
 from training.objective import FrequencyDomainObjective, Objective, TimeDomainObjective
 from training.rows import PER_NOISE, RunFolder
 from training.scoring import START_SAMPLES
 from training.trainer import FilterNetwork, GeneratorNetwork, Network, ReportUpdate, Trainer, save_state
 from training.training_set import TrainingSet
-from training.wearing import wearing_of
 
 # Profiles and numbers of Gauss-Newton updates that get a row beside the filter without updates.
 Updates = tuple[tuple[str, int], ...]

@@ -107,10 +107,8 @@ def _negated(controller: Controller) -> Controller:
     return controller.scaled(-1)
 
 
-def _running(value: object) -> RunningController | None:
+def _running(value: object) -> RunningController:
     """Read a controller that runs; HttpProblem names the faulty field."""
-    if value is None:
-        return None
     if isinstance(value, str):
         detail = "controller: no such controller or version is published; see GET /models"
         raise HttpProblem("unknown-model", detail, "controller")

@@ -49,9 +49,8 @@ class Operation:
 
     # Codes of its problems, separated by spaces.
     codes: str
-    # Type and example of its answer in JSON.
+    # Type of its answer in JSON.
     answer: Any = None
-    example: Json | None = None
     # Examples of its body, by name.
     bodies: Json = field(default_factory=dict)
     headers: tuple[str, ...] = ()
@@ -66,25 +65,20 @@ _FORMS: Json = {
     ),
     "binary": (TAPS, "2048 little-endian float32; the X- headers come with this form only."),
 }
-_DESIGNED = Operation(_DESIGN, answer_types.DesignAnswer, examples.DESIGN, examples.DESIGN_BODIES, **_FORMS)
+_DESIGNED = Operation(_DESIGN, answer_types.DesignAnswer, examples.DESIGN_BODIES, **_FORMS)
 _TIMED = ("Server-Timing",)
-_INFER = Operation(
-    _V2_INFER, answer_types.InferenceAnswer, examples.INFERENCE_ANSWER, examples.INFERENCE_BODIES, _TIMED
-)
-_MODEL = Operation(_V2_MODEL, answer_types.InferenceModel, examples.INFERENCE_MODEL)
-_MODEL_READY = Operation(_V2_MODEL + "not-ready", answer_types.InferenceModelReady, examples.INFERENCE_MODEL_READY)
+_INFER = Operation(_V2_INFER, answer_types.InferenceAnswer, examples.INFERENCE_BODIES, _TIMED)
+_MODEL = Operation(_V2_MODEL, answer_types.InferenceModel)
+_MODEL_READY = Operation(_V2_MODEL + "not-ready", answer_types.InferenceModelReady)
 _MISSING_MODEL = "unknown-model not-found "
 OPERATIONS = {
     "synthesize": _DESIGNED,
     "refine": _DESIGNED,
-    "hybrid": Operation(_DESIGN, answer_types.HybridAnswer, examples.HYBRID, examples.HYBRID_BODIES, _TIMED),
-    "evaluate": Operation(
-        _BODY, answer_types.EvaluationAnswer, examples.EVALUATION, examples.EVALUATE_BODIES, _TIMED
-    ),
+    "hybrid": Operation(_DESIGN, answer_types.HybridAnswer, examples.HYBRID_BODIES, _TIMED),
+    "evaluate": Operation(_BODY, answer_types.EvaluationAnswer, examples.EVALUATE_BODIES, _TIMED),
     "calibrate": Operation(
         _BODY,
         answer_types.CalibrationAnswer,
-        examples.CALIBRATION,
         examples.CALIBRATION_BODIES,
         ("Server-Timing", "X-Verdict"),
         (
@@ -93,36 +87,25 @@ OPERATIONS = {
             "or the codes of the reasons.",
         ),
     ),
-    "verify_filter": Operation(
-        _DESIGN, answer_types.VerificationAnswer, examples.VERIFIED, examples.VERIFY_BODIES, _TIMED
-    ),
+    "verify_filter": Operation(_DESIGN, answer_types.VerificationAnswer, examples.VERIFY_BODIES, _TIMED),
     "export": Operation(
         _BODY,
         answer_types.ExportAnswer,
-        examples.EXPORT,
         examples.EXPORT_BODIES,
         _TIMED,
         (TAPS, "With `file`, that file, in its own media type."),
     ),
-    "list_models": Operation(_CLIENT, answer_types.ModelList, examples.MODEL_LIST),
-    "show_model": Operation(_CLIENT + _MISSING_MODEL, answer_types.ModelDescription, examples.MODEL_DESCRIPTION),
-    "reload_models": Operation(
-        _OPERATOR + "model-unavailable", answer_types.ResidentModelsAnswer, examples.RELOADED
-    ),
-    "load_model": Operation(
-        _OPERATOR + _MISSING_MODEL + "model-unavailable", answer_types.ModelReference, examples.LOADED
-    ),
-    "unload_model": Operation(
-        _OPERATOR + _MISSING_MODEL + "default-model", answer_types.UnloadedModels, examples.UNLOADED
-    ),
-    "live": Operation(_ANY + "not-ready", answer_types.Live, examples.LIVE),
-    "ready": Operation(_ANY + "not-ready model-unavailable", answer_types.Ready, examples.READY),
+    "list_models": Operation(_CLIENT, answer_types.ModelList),
+    "show_model": Operation(_CLIENT + _MISSING_MODEL, answer_types.ModelDescription),
+    "reload_models": Operation(_OPERATOR + "model-unavailable", answer_types.ResidentModelsAnswer),
+    "load_model": Operation(_OPERATOR + _MISSING_MODEL + "model-unavailable", answer_types.ModelReference),
+    "unload_model": Operation(_OPERATOR + _MISSING_MODEL + "default-model", answer_types.UnloadedModels),
+    "live": Operation(_ANY + "not-ready", answer_types.Live),
+    "ready": Operation(_ANY + "not-ready model-unavailable", answer_types.Ready),
     "metrics": Operation(_ANY),
-    "v2_server": Operation(_ANY, answer_types.InferenceServer, examples.INFERENCE_SERVER),
-    "v2_live": Operation(_ANY + "not-ready", answer_types.InferenceLive, examples.INFERENCE_LIVE),
-    "v2_ready": Operation(
-        _ANY + "not-ready model-unavailable", answer_types.InferenceLive, examples.INFERENCE_LIVE
-    ),
+    "v2_server": Operation(_ANY, answer_types.InferenceServer),
+    "v2_live": Operation(_ANY + "not-ready", answer_types.InferenceLive),
+    "v2_ready": Operation(_ANY + "not-ready model-unavailable", answer_types.InferenceLive),
     "v2_model": _MODEL,
     "v2_model_version": _MODEL,
     "v2_model_ready": _MODEL_READY,
@@ -186,8 +169,8 @@ def _add(app: FastAPI, address: Address) -> None:
     operation = OPERATIONS[operation_id]
     summary = " ".join((address.handler.__doc__ or "").split()).partition(". ")[0].rstrip(".")
     content: Json = {}
-    if operation.example is not None:
-        content[JSON] = {"examples": {"an answer": {"value": operation.example}}}
+    if operation.answer is not None:
+        content[JSON] = {"examples": {"an answer": {"value": examples.example(operation.answer)}}}
     if operation.binary is not None:
         media_type, text = operation.binary
         content[media_type] = {"schema": {"type": "string", "format": "binary", "description": text}}

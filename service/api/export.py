@@ -24,10 +24,11 @@ from service.api.request_types import ExportBody
 from service.api.warnings import collect_warnings, unlike_filter
 from service.engine.work import work_of
 from service.errors import HttpProblem
+from synthesis.ceiling import ceiling_db, excess_db
 from synthesis.controller import controlled, in_closed_loop
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.design import with_silence
-from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db
+from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.loop import for_design
 from synthesis.methods import spectrum
 from synthesis.posing import with_latency

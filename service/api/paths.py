@@ -213,10 +213,8 @@ def _from_base64(text: object, field: str, kind: str) -> NDArray[Any]:
     return np.frombuffer(data, kind)
 
 
-def _series(value: object, info: ValidationInfo) -> Float32 | None:
-    """Read a list of numbers, or a tensor, in float32; None stays None."""
-    if value is None:
-        return None
+def _series(value: object, info: ValidationInfo) -> Float32:
+    """Read a list of numbers, or a tensor, in float32."""
     assert info.field_name is not None
     if isinstance(value, np.ndarray) and value.shape == (2, N_UNCERTAINTY // 2):
         value = value.ravel()
@@ -233,12 +231,7 @@ def _rate(value: object) -> int:
     return SAMPLE_RATE_HZ
 
 
-def _optional_path(value: object, info: ValidationInfo) -> Path | None:
-    return None if value is None else _path(value, info)
-
-
 PathField = Annotated[Any, PlainValidator(_path, json_schema_input_type=Spectrum)]
-OptionalPath = Annotated[Any, PlainValidator(_optional_path, json_schema_input_type=Spectrum)]
 Series = Annotated[Any, PlainValidator(_series, json_schema_input_type=Numbers)]
 RateField = Annotated[int, PlainValidator(_rate, json_schema_input_type=Literal[SAMPLE_RATE_HZ])]
 

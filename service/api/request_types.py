@@ -26,7 +26,6 @@ from hardware.targets import requested, target, targets
 from service.api.controllers import ControllerField, ControllerWishes, WishesField, sections_field
 from service.api.options import FilterOptions, ModelOptions, ObjectiveOptions, RefineOptions, SynthesisOptions
 from service.api.paths import (
-    OptionalPath,
     PathField,
     RateField,
     SentCondition,
@@ -100,7 +99,7 @@ class CommonBody(ModelOptions):
 class Measured(StrictModel):
     """Optional measurements beside a pair of paths."""
 
-    feedback: OptionalPath = None
+    feedback: PathField = None
     """Path from loudspeaker to outer microphone, F; a spectrum has the grid of the other paths."""
     coherence: Series = None
     """Magnitude-squared coherence of x and e with a silent loudspeaker, per bin of the same grid, 0 to 1."""
@@ -155,10 +154,8 @@ class PathsBody(CommonBody, PathPairBody, Controlled):
         check_condition(self, self.reference_psd)
 
 
-def _conditions(value: object, kind: type[ConditionBody] = ConditionBody) -> list[ConditionBody] | None:
+def _conditions(value: object, kind: type[ConditionBody] = ConditionBody) -> list[ConditionBody]:
     """Read 1 to 16 conditions; HttpProblem names the faulty one."""
-    if value is None:
-        return None
     if not isinstance(value, list):
         raise HttpProblem("invalid-field", f"conditions: {shown(value)} is not a list of conditions", "conditions")
     if not 1 <= len(value) <= MAX_CONDITIONS:
@@ -177,11 +174,11 @@ _ConditionList = Annotated[list[ConditionBody], Field(min_length=1, max_length=M
 class JointBody(CommonBody, Measured, Controlled):
     """A request about one filter for one or several conditions."""
 
-    primary: OptionalPath = None
+    primary: PathField = None
     """Path from outer microphone to error microphone, P: an impulse response, or a one-sided spectrum of n / 2 + 1
     bins, n a power of two from 4096 to 65536, of a causal impulse response, which is zero-padded or cut to 32768
     samples; cutting may lose at most -40 dB of its energy."""
-    secondary: OptionalPath = None
+    secondary: PathField = None
     """Path from loudspeaker to error microphone, S; a spectrum has the grid of a primary spectrum."""
     conditions: Annotated[Any, PlainValidator(_conditions, json_schema_input_type=_ConditionList)] = None
     """Conditions for one filter, instead of `primary` and `secondary`."""
@@ -357,8 +354,6 @@ class ExportedFilter(StrictModel):
 
 def _filter(value: object) -> Float32 | Complex64:
     """Read 2048 taps as float32, or an exported filter as its response, complex64 [16385]."""
-    if value is None:
-        raise HttpProblem("missing-field", "fir: null is not a filter; send 2048 taps", "fir")
     if isinstance(value, dict):
         with naming("fir"):
             used = {name: item for name, item in value.items() if name not in _OF_REALISATION}

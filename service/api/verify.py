@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -39,6 +39,9 @@ from synthesis.types import Complex64, DesignOptions, Float32, Problem
 UNJUDGED = {"unrelated", "clipping", "howling"}
 # Findings that a trim cannot correct: measure again.
 BEYOND_A_TRIM = {"howling", "not_running", "leak", "refit", "unrelated", "clipping", "implausible_reduction"}
+
+# Figures of a verification in the answer.
+MEASURED = ("noise_reduction_db", "mean_noise_reduction_db", "amplification_db", "interval_db", "n_blocks")
 
 N_UPDATES = 3
 # Least advantage of a filter designed for the changed path over the one shifted to it.
@@ -95,11 +98,11 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
                 given.controller.scaled(1 / beside.loop_gain), body.controller.number_format, body.sign
             )
     document = {
-        "measured": measured_document(found),
+        "measured": {"band_centre_hz": BAND_CENTRE_HZ} | {name: getattr(found, name) for name in MEASURED},
         "predicted_noise_reduction_db": mean,
         "deviation_db": found.mean_noise_reduction_db - mean,
         "band_deviation_db": found.noise_reduction_db - bands,
-        "diagnosis": [_deviation_document(item) for item in diagnosis],
+        "diagnosis": [{k: v for k, v in asdict(item).items() if v is not None} for item in diagnosis],
         "trim": trim,
     }
     content, times = with_times(document, {}, visit)
@@ -174,22 +177,3 @@ async def _trim(
         "predicted_noise_reduction_db": reached_db,
         "fir": best,
     }
-
-
-def measured_document(found: Verification) -> dict[str, Any]:
-    """Return the `measured` of an answer."""
-    return {
-        "band_centre_hz": BAND_CENTRE_HZ,
-        "noise_reduction_db": found.noise_reduction_db,
-        "mean_noise_reduction_db": found.mean_noise_reduction_db,
-        "amplification_db": found.amplification_db,
-        "interval_db": found.interval_db,
-        "n_blocks": found.n_blocks,
-    }
-
-
-def _deviation_document(deviation: Deviation) -> dict[str, Any]:
-    document: dict[str, Any] = {"code": deviation.code, "detail": deviation.detail}
-    if deviation.by is not None:
-        document["by"] = deviation.by
-    return document

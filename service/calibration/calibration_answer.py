@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from model_store.store import ModelVersion
 from service.api.json_answers import BAND_CENTRE_HZ, dumped, model_document
 from service.calibration.takes import CalibrationBody, DriveRecording, ProbeTake
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.plausibility import Finding
 from synthesis.types import Float32, ModelParameters
 
 
@@ -162,8 +161,8 @@ def verdict_document(judged: JudgedCalibration) -> dict[str, Any]:
     calibration, verdict, compared = judged.calibration, judged.verdict, judged.verdict.explanation
     return {
         "passed": verdict.passed,
-        "reasons": _findings(verdict.reasons),
-        "not_judged": _findings(verdict.not_judged),
+        "reasons": [asdict(finding) for finding in verdict.reasons],
+        "not_judged": [asdict(finding) for finding in verdict.not_judged],
         "model": model_document(judged.judged_by),
         "figures": {
             "clipped_share": calibration.clipped_share,
@@ -177,10 +176,6 @@ def verdict_document(judged: JudgedCalibration) -> dict[str, Any]:
             "n_frames": calibration.n_frames,
         },
     }
-
-
-def _findings(findings: Sequence[Finding]) -> list[dict[str, str]]:
-    return [{"code": finding.code, "detail": finding.detail} for finding in findings]
 
 
 def _spectrum(response: Float32) -> dict[str, str]:

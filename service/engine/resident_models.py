@@ -17,7 +17,7 @@ from time import perf_counter
 
 from model_store.controller import PublishedController
 from model_store.errors import InvalidName, ModelNotFound
-from model_store.names import parse_reference
+from model_store.manifest import parse_reference
 from model_store.store import ModelStore, ModelVersion
 from service.engine.job_queue import RecentTimes
 from service.engine.resident_model import ResidentModel

@@ -114,7 +114,7 @@ def prometheus(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory
 
 def request_designs(service: ServiceProcess) -> None:
     """Produce data for the whole dashboard: designs, a rejected one, and a calibration."""
-    primary, secondary = (response.numpy() for response in models.responses(7))
+    primary, secondary = models.responses(7)
     body = wire.encode(primary, secondary)
     noise = np.random.default_rng(0).standard_normal(48_000)
     takes = encoded(recordings([noise], primary, secondary))

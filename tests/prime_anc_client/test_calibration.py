@@ -19,7 +19,7 @@ from prime_anc_client import (
 from service.calibration.takes import ProbeTake
 from synthesis.support_statistics import learn_support_statistics
 from tests.service import models
-from tests.service.program import Program
+from tests.service.program import Program, started
 from tests.service.recordings import encoded, recordings
 from training.datasets.noise import simulated_noise
 from training.datasets.path_pairs import PathPair
@@ -45,8 +45,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, pairs: tuple[PathPair, ...
     )
     knowing.manifest = knowing.manifest.model_copy(update={"support_traits": traits})
     ModelStore(folder, include_bundled=False).publish("ears", knowing)
-    with Program(folder) as program:
-        program.wait_until_ready()
+    with started(folder) as program:
         yield program
 
 

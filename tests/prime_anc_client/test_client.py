@@ -15,6 +15,7 @@ from prime_anc_client import (
     Condition,
     DesignResult,
     Item,
+    NotReached,
     Recording,
     Refused,
     Take,
@@ -29,7 +30,7 @@ from synthesis.conventions import N_BINS
 from synthesis.types import Paths
 from tests.prime_anc_client.relay import answering, relayed
 from tests.service.bodies import spectra
-from tests.service.program import Program
+from tests.service.program import Program, started
 
 
 def test_items_equal_single_designs(client: Client, ear: Paths) -> None:
@@ -226,6 +227,16 @@ def test_foreign_success_is_rejected(answer: bytes) -> None:
         assert len(accepted) <= 5  # no retries
 
 
+def test_slow_answer_ends_at_timeout() -> None:
+    """Though a byte comes within every read's time."""
+    with (
+        answering(b"HTTP/1.1 200 OK\r\n" + 100 * b" ", every_s=0.1) as (port, _),
+        Client(f"http://127.0.0.1:{port}", timeout_s=0.5) as client,
+        pytest.raises(NotReached, match="no answer in time"),
+    ):
+        client.synthesize([1.0], [1.0])
+
+
 @pytest.mark.parametrize("key", ["sesame\n", "sesame\r\nX: y", " sesame", "se same", "", "\x7f", "\ud800"])
 def test_invalid_key_is_rejected_without_showing_it(key: str) -> None:
     with pytest.raises(ValueError, match="api_key: it is empty") as refused:
@@ -236,8 +247,7 @@ def test_invalid_key_is_rejected_without_showing_it(key: str) -> None:
 def test_key_is_sent(store_folder: Path, ear: Paths) -> None:
     keys = ("sesame", "сезам")
     digests = ",".join(f'"{hashlib.sha256(key.encode()).hexdigest()}"' for key in keys)
-    with Program(store_folder, "--api-keys", f"[{digests}]") as program:
-        program.wait_until_ready()
+    with started(store_folder, "--api-keys", f"[{digests}]") as program:
         with Client(program.address, timeout_s=60) as nobody, pytest.raises(Unauthorised):
             nobody.synthesize(ear.primary, ear.secondary)
         for key in keys:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from model_store.store import DEFAULT_ROOT, ModelStore
+from synthesis.ceiling import ceiling_db
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.design import design_all, predict_all
 from synthesis.design import loose_db as loose_ceiling_db
 from synthesis.errors import InvalidPaths, SynthesisError
-from synthesis.gain_curve import GainCurve, ceiling_db
+from synthesis.gain_curve import GainCurve
 from synthesis.methods import METHODS
 from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB

@@ -148,6 +148,7 @@ def of_both(found: Prediction, both: Figures, playback_db: Array[c_double]) -> P
         found,
         **dict(zip(_NUMBERS, both.others, strict=True)),
         band_reduction_db=reduction,
+        least_reduction_db=np.array(both.least_bands, np.float32),
         feedforward_noise_reduction_db=found.band_reduction_db,
         feedback_noise_reduction_db=reduction - found.band_reduction_db,
         playback_change_db=np.array(playback_db, np.float32),

@@ -190,6 +190,7 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[P
         (changed(good, 0, y=1), "unknown-field", "takes.0"),
         (changed(good, 1, gain=True), "invalid-field", "takes.1.gain"),
         (changed(good, 1, gain=1e300), "out-of-range", "takes.1.gain"),
+        (changed(good, 1, gain=-1e-7), "out-of-range", "takes.1.gain"),
         (changed(good, 1, gain=0), "invalid-field", "takes"),
         (changed(good, 0, x=short), "invalid-field", "takes.0"),
         (changed(good, 0, x=short, e=short), "out-of-range", "takes.0"),

@@ -8,8 +8,10 @@ import pytest
 from starlette.applications import Starlette
 
 from service.engine.job_queue import LatencyEstimator
+from synthesis.conventions import N_BINS
 from synthesis.types import Paths
 from tests.service import models
+from tests.service.api.test_design import ask
 from tests.service.bodies import Json, as_responses
 
 
@@ -29,10 +31,7 @@ def two() -> list[Paths]:
 
 
 async def refined(client: httpx.AsyncClient, body: Json, query: str = "") -> Json:
-    answer = await client.post("/refine?k=2" + query, json=body)
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
+    return await ask(client, "/refine?k=2" + query, body)
 
 
 async def test_every_condition_is_predicted(client: httpx.AsyncClient, two: list[Paths]) -> None:
@@ -53,6 +52,12 @@ async def test_every_condition_is_predicted(client: httpx.AsyncClient, two: list
     expected = evaluated.json()["prediction"]["mean_noise_reduction_db"]
     first = left_out["prediction"]["conditions"][0]
     assert first["left_out_noise_reduction_db"] == pytest.approx(expected, abs=1e-3)
+
+
+async def test_condition_without_data_is_named(client: httpx.AsyncClient, two: list[Paths]) -> None:
+    body = joint(condition(two[0]), condition(two[1], coherence=[0.01] * N_BINS))
+    details = {item["code"]: item["detail"] for item in (await refined(client, body))["warnings"]}
+    assert details["low_coherence"].startswith("conditions.1: the mean is 0.01")
 
 
 async def test_loop_is_reported(client: httpx.AsyncClient, ear: Paths) -> None:

@@ -104,6 +104,12 @@ async def test_unloading_over_http(client: httpx.AsyncClient, store: ModelStore)
     Draft202012Validator(schema).validate(answer.json())
     assert [item["digest"] for item in answer.json()["unloaded"]] == [other.digest]
     assert_problem(await client.post("/models/other/unload", headers=KEY), "unknown-model", "model")
-    assert_problem(await client.post("/models/ears/unload", headers=KEY), "default-model", "model")
+    for reference in ("ears", "ears@1"):
+        answer = await client.post(f"/models/{reference}/unload", headers=KEY)
+        assert_problem(answer, "default-model", "model")
+    newer = store.publish("other", models.checkpoint(4))  # after unloading, the name is looked up again
+    body = as_responses(models.ear(1), model="other")
+    designed = await client.post("/synthesize", json=body, headers={"Authorization": "Bearer client"})
+    assert designed.json()["model"]["digest"] == newer.digest
     for path in ("/models/nobody/load", "/models/..%2Fears/load", "/models/A/unload"):
         assert (await client.post(path, headers=KEY)).status_code == 404

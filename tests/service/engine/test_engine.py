@@ -177,17 +177,6 @@ async def test_full_memory_sheds_only_one_batch(engine: Engine, monkeypatch: pyt
     assert len((await engine.design(None, K0, [models.problem(1)] * 2)).designs) == 2
 
 
-async def test_defect_reaches_caller(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError
-
-    with monkeypatch.context() as while_broken:
-        while_broken.setattr(default(engine), "design", broken)
-        with pytest.raises(ZeroDivisionError):
-            await engine.design(None, K0, [models.problem(1)])
-    only(await engine.design(None, K0, [models.problem(1)]))
-
-
 async def test_times_of_all_kinds_are_measured_first(store_folder: Path) -> None:
     """Otherwise the first design of a kind would be admitted with any deadline."""
     async with running(ModelStore(store_folder, include_bundled=False)) as engine:
