@@ -27,12 +27,12 @@ WARNINGS = {
     "implausible_coherence": "The coherence is 1 at nearly all frequencies, as that of a single window is, or the "
     "uncertainty is 0: it does not describe the measurement, and the prediction is too high.",
     "resampled_grid": "A spectrum was resampled to the design grid of 32768 points.",
-    "ceiling_binds": "max_gain_db binds: it costs more than 0.3 dB of predicted noise reduction, compared with a "
+    "ceiling_binds": "max_gain_db binds: it costs more than 0.2 dB of predicted noise reduction, compared with a "
     "Wiener filter or with the default ceiling, or where the loudspeaker is too quiet for that, with one that is as "
     "much higher.",
     "unstable_loop": "The loop of filter and `feedback`, or of a controller, is unstable: it howls, and the "
     "prediction does not hold.",
-    "margins_bind": "The margins of the loop through `feedback` cost more than 0.3 dB of predicted noise "
+    "margins_bind": "The margins of the loop through `feedback` cost more than 0.2 dB of predicted noise "
     "reduction.",
     "controller_amplifies": "With filter and controller a band from 20 Hz to 20 kHz is predicted to become louder by "
     "more than 1 dB.",
@@ -59,7 +59,8 @@ UNRELATED = 0.5
 
 _LOW_HZ = [nominal_hz(n) for n in LOW_BANDS]
 _SCORED = slice(*(round(value * 2 * (N_BINS - 1) / SAMPLE_RATE_HZ) for value in (50.0, 5000.0)))
-CEILING_COST_DB = 0.3
+# Less than the 0.3 dB that no answer lacks unsaid: an exact Wiener filter may be 0.2 dB above one in single precision.
+CEILING_COST_DB = 0.2
 # Allowed increase of a band's level; of the lowest ones: 20 Hz becomes more than 2 dB louder on 18 of 30 ears.
 LOUDER_DB, LOW_LOUDER_DB = 1.0, 3.0
 

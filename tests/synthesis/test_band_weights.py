@@ -107,7 +107,7 @@ def test_candidate_with_best_objective_wins(n_updates: int, latency_samples: flo
     methods = [("prime", n_updates), ("wmmse", 0), ("wmmse", n_updates)]
     methods += [("fir_wiener", n_updates)] if latency_samples and n_updates else []
     differs = 0
-    for seed in range(8):
+    for seed in range(12, 16):
         ear = one(*cases.ear(seed)[:2], latency_samples=latency_samples, band_weights=LOW)
         candidates = [design(ear, DesignOptions(*item), model) for item in methods]
         values = [objective_of(ear, item) for item in candidates]
