@@ -65,7 +65,8 @@ async def calibrate(request: Request, body: CalibrationBody) -> Response:
 def learn(service: Service, judged: JudgedCalibration) -> None:
     """Add a calibration that passed to the device of the service; a full or broken store spoils no answer."""
     assert service.settings.device_name is not None
-    ear = ListenerEar(f"calibration-{uuid4().hex[:12]}", judged.primary, judged.secondary, judged.coherence)
+    paths = {name: judged.arrays[name] for name in ("primary", "secondary", "coherence")}
+    ear = ListenerEar(f"calibration-{uuid4().hex[:12]}", **paths)
     try:
         Devices(service.store).add(service.settings.device_name, [ear])
     except (ModelStoreError, SynthesisError, OSError) as error:
