@@ -228,10 +228,9 @@ def evaluate(
     service: ServiceClient, control_filter: Path, paths: Json, file_rate: float | None, as_json: bool
 ) -> None:
     """Predict the effect of a filter on these measurements."""
-    fields = inputs.filter_fields(control_filter, file_rate, paths.get("controller"))
-    paths = tables.noted(inputs.as_verified(paths, control_filter))
-    for label, ear in by_measurement(paths):
-        answer = answered(service.ask("/evaluate", ear | fields), None, as_json)
+    body = tables.noted(inputs.about_filter(paths, control_filter, file_rate))
+    for label, ear in by_measurement(body):
+        answer = answered(service.ask("/evaluate", ear), None, as_json)
         if not as_json:
             if label:
                 click.echo(f"{label}:")
@@ -294,8 +293,7 @@ def verify(
     if "conditions" in paths:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
     document = inputs.filter_document(control_filter) if inputs.is_document(control_filter) else {}
-    fields = inputs.filter_fields(control_filter, file_rate, paths.get("controller"))
-    body = tables.noted(inputs.as_verified(paths, control_filter)) | fields | {"takes": takes}
+    body = tables.noted(inputs.about_filter(paths, control_filter, file_rate)) | {"takes": takes}
     body |= {"prediction": document["prediction"]} if "prediction" in document else {}
     answer = answered(service.ask("/verify", body, (off, on)), output, as_json)
     if not as_json:

@@ -76,10 +76,9 @@ def export(
     """
     target = _target(target_name, sections, taps, rate, number_format)
     text = _text_kind(target_name)
-    fields = inputs.filter_fields(control_filter, file_rate, paths.get("controller"))
-    if isinstance(fields["fir"], dict):
+    body: Json = options | tables.noted(inputs.about_filter(paths, control_filter, file_rate)) | {"target": target}
+    if isinstance(body["fir"], dict):
         raise FileError(f"{control_filter}: it was exported already; give the file that `prime-anc design` wrote")
-    body: Json = tables.noted(inputs.as_verified(paths, control_filter)) | options | fields | {"target": target}
     response = service.ask("/export", body)
     answer = answered(response, None, as_json)
     for output in outputs:
