@@ -1,6 +1,5 @@
 """Limits of the server: number of connections, keys, a separate management listener."""
 
-import hashlib
 import socket
 import subprocess
 import sys
@@ -13,16 +12,12 @@ import pytest
 
 from prime_anc_client import Client, wire
 from synthesis.types import Paths
-from tests.service.program import Program, started
-from tests.service.test_process import exchange, wait_for
+from tests.service.bodies import digest
+from tests.service.program import Program, exchange, started, wait_for
 
 MAX_CONNECTIONS = 30
 # Origin of a page that may send requests.
 APP = "https://app.example.org"
-
-
-def digest(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
 
 
 @pytest.fixture(scope="module")
