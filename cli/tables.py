@@ -56,6 +56,8 @@ def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None
         click.echo(
             f"nothing is known at {bands} Hz: the system is silent there, or needs a broader or louder probe"
         )
+    if found.get("louder_bands_hz"):
+        click.echo(f"louder, or perhaps: {', '.join(f'{hz:g}' for hz in found['louder_bands_hz'])} Hz")
     for item in found.get("conditions", ()):
         left_out = item.get("left_out_noise_reduction_db")
         more = "" if left_out is None else f"; {left_out:.1f} dB from a filter for the others"

@@ -46,7 +46,9 @@ class PredictionResult:
     control_rms: float | None = None
     # Nominal centres of the bands without measured data.
     unknown_bands_hz: tuple[float, ...] = ()
-    # Centres of the bands that the mean noise reduction counts.
+    # Of those from 20 Hz to 20 kHz that become louder, or may.
+    louder_bands_hz: tuple[float, ...] = ()
+    # Of those that the mean noise reduction counts.
     counted_bands_hz: tuple[float, ...] = ()
     # With a controller, per band, float32 [23]: shares of filter and controller, and the change of played music.
     feedforward_noise_reduction_db: NDArray[np.float32] | None = None
@@ -169,6 +171,7 @@ def read_prediction(found: Json) -> PredictionResult:
         max_gain_db=found.get("max_gain_db"),
         control_rms=found.get("control_rms"),
         unknown_bands_hz=tuple(found.get("unknown_bands_hz", ())),
+        louder_bands_hz=tuple(found.get("louder_bands_hz", ())),
         counted_bands_hz=tuple(found.get("counted_bands_hz", ())),
         **{name: _array(found[name], np.float32) for name in _SHARES if name in found},
     )

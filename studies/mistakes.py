@@ -55,6 +55,7 @@ N_SYSTEMS, SEED, WITH_MISTAKES_EVERY = 100, 41, 5
 PHYSICAL = (
     *(f"microphone turned by {level_db:+d} dB" for level_db in (-3, -1, 1, 3)),
     "channels swapped",
+    "states swapped",
     "dead outer microphone",
     "dead error microphone",
     "clipped",

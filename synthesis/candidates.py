@@ -124,7 +124,7 @@ def replace_doubtful(
         reached_db = max(map(_above_ceiling_db, (contest.generated, *contest.rivals)))
         cost_db = reached_db - best.prediction.nominal_noise_reduction_db
         # With weights in J, a Wiener filter's higher mean need not come of its gain.
-        if not contest.is_weighted and cost_db > max(fallback.margin_db, best.ceiling_cost_db or 0.0):
+        if not contest.is_weighted and cost_db > (best.ceiling_cost_db or 0.0):
             best = replace(best, ceiling_cost_db=cost_db)
         found.append(best)
     return found

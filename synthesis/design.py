@@ -40,6 +40,7 @@ from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, check_levels, with_latency
+from synthesis.predict import MOST_UNCERTAIN
 from synthesis.profiles import PROFILES
 from synthesis.types import (
     MAX_CONDITIONS,
@@ -62,7 +63,6 @@ from synthesis.types import (
 from synthesis.unknown import (
     BAND_BINS,
     LEAST_COHERENCE_SUM,
-    MOST_UNCERTAIN,
     SHORT,
     SHORT_BINS,
     SILENT,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.bands import AMP_BANDS, NR_BANDS, columns
+from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS, Path
@@ -35,6 +35,9 @@ UPDATES_BRING_DB = 1.0
 # Bound on the error of a WmmsePrediction; the largest in 660 calibrations of 30 measured ears, half of them noisy, was
 # 0.035 dB.
 WMMSE_TOLERANCE_DB = 0.1
+
+# Increase of a band's level (dB) below which it does not become louder.
+NOT_LOUDER_DB = 0.05
 
 Basis = Literal["coherence", "model", "response"]
 Replaced = Literal["not_finite", "predicted_worse"]
@@ -232,6 +235,8 @@ class Prediction:
     basis: Basis
     # Per band from 20 Hz to 20 kHz, float32 [31].
     band_reduction_db: Float32
+    # The same with `predict.DOUBT` times what is unknown.
+    least_reduction_db: Float32
     # Mean over the 21 bands from 50 Hz to 5 kHz.
     mean_noise_reduction_db: float
     # Half-width about the mean noise reduction that contains the true one nine times in ten.
@@ -274,6 +279,14 @@ class Prediction:
     def noise_reduction_db(self) -> Float32:
         """Return the bands from 50 Hz to 8 kHz, [23]."""
         return self.band_reduction_db[columns(AMP_BANDS)]
+
+    @property
+    def louder_bands(self) -> tuple[int, ...]:
+        """Return the bands that become louder in a condition, or may: unknown ones are kept quiet."""
+        predictions = [item.prediction for item in self.conditions] or [self]
+        least_db = np.min([item.least_reduction_db for item in predictions], axis=0)
+        louder = np.array(WIDE_BANDS)[least_db < -NOT_LOUDER_DB].tolist()
+        return tuple(n for n in louder if n not in self.unknown_bands)
 
 
 @dataclass(frozen=True, eq=False)

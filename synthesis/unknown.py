@@ -26,9 +26,6 @@ Float64 = NDArray[np.float64]
 # leave 3 dB louder all are below; of white noise at these SNRs none is.
 UNHEARD = 0.06
 
-# Largest `uncertainty` of a band that is known in part; `/calibrate` answers no larger one.
-MOST_UNCERTAIN = 1.0
-
 # Mean |P|^2 of a band over that of the loudest below which the system is silent: 60 dB, as above half the rate of a
 # converter. The quietest bands of 30 measured ears are at -38 dB.
 SILENT = 1e-6

@@ -167,6 +167,9 @@ class PredictionAnswer(TypedDict):
     """Nominal centres of the bands from 20 Hz to 20 kHz of which nothing is known: their mean coherence is below 0.06,
     an uncertainty above 1, or the primary path 60 dB below its loudest band. A design ignores them, but keeps them
     from becoming louder."""
+    louder_bands_hz: Annotated[list[Number], Example([20.0, 25.0])]
+    """Nominal centres of the bands from 20 Hz to 20 kHz that become louder, or would with three times what the
+    measurement leaves unknown."""
     counted_bands_hz: Annotated[list[Number], Example(BAND_CENTRE_HZ[:21])]
     """Nominal centres of the bands of `mean_noise_reduction_db`: those from 50 Hz to 5 kHz in which the system is not
     silent. `amplification_db` leaves silent bands out, too."""

@@ -290,9 +290,9 @@ def _read_prediction(paths: Paths, figures: Figures, is_true: bool) -> Predictio
     if not figures.is_finite:
         raise not_finite()
     is_known = is_true or paths.coherence is not None or paths.uncertainty is not None
-    bands = np.array(figures.bands, np.float32)
+    bands, least = (np.array(item, np.float32) for item in (figures.bands, figures.least_bands))
     basis: Basis = "response" if figures.is_by_ends else "coherence" if is_known else "model"
-    return Prediction(basis, bands, *figures.others)
+    return Prediction(basis, bands, least, *figures.others)
 
 
 def _read_rival(result: Result) -> WmmsePrediction | None:

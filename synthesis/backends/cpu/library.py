@@ -38,7 +38,7 @@ from synthesis.start.fir_wiener import between_edges, drive_ceiling, starting_we
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 from synthesis.types import MAX_CONDITIONS, ModelParameters
 
-ABI = 18
+ABI = 19
 N_STAGES = 6
 # Numbers of `Prediction` from `mean_noise_reduction_db` on.
 N_FIGURES = 14
@@ -79,16 +79,16 @@ _DOUBLE = {
     **dict.fromkeys(("silence", "unknown_weight", "loudest_unknown", "guard"), profiles),
     **dict.fromkeys(("large_decrease", "slow_decrease", "slow_share"), profiles),
     **dict.fromkeys(("small_decrease", "most_residual", "direct_damping"), profiles),
-    **dict.fromkeys(("coherence_share", "model_bound", "natural_spread", "plausible_range"), predict),
+    **dict.fromkeys(
+        ("coherence_share", "model_bound", "natural_spread", "most_uncertain", "doubt", "plausible_range"), predict
+    ),
     **{f"interval_{name}_db": predict.INTERVAL_DB[name] for name in ("uncertainty", "coherence")},
     **{f"widest_{name}_db": predict.WIDEST_DB[name] for name in ("uncertainty", "coherence")},
     **dict.fromkeys(("cost_share", "believed_db"), predict),
     "cut_db": predict.CUT_DB,
     "model_interval_db": predict.MODEL_INTERVAL_DB,
     **dict.fromkeys(("surprise", "convincing", "max_distance"), plausibility),
-    **dict.fromkeys(
-        ("silent", "most_uncertain", "stationary", "rising_db", "lacked", "rising_interval_db"), unknown
-    ),
+    **dict.fromkeys(("silent", "stationary", "rising_db", "lacked", "rising_interval_db"), unknown),
     "response_interval_db": unknown.INTERVAL_DB,
     "smallest_share": unknown,
 }
@@ -231,6 +231,7 @@ class Figures(Structure):
 
     _fields_ = (
         ("bands", c_double * len(WIDE_BANDS)),
+        ("least_bands", c_double * len(WIDE_BANDS)),
         ("others", c_double * N_FIGURES),
         ("is_finite", c_int),
         ("is_by_ends", c_int),

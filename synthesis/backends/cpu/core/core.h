@@ -9,7 +9,7 @@
 #include "plausibility.h"
 #include "predict.h"
 
-#define PRIME_ABI 18
+#define PRIME_ABI 19
 
 enum { FAULT_NONE, FAULT_PRIMARY, FAULT_SECONDARY };
 enum { METHOD_PRIME, METHOD_RATIO_BASE, METHOD_WMMSE, METHOD_GIVEN /* in result->taps */ };

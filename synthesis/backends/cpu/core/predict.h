@@ -130,7 +130,7 @@ typedef struct {
 
 /* Fields of `Prediction`, in dB except control_rms. */
 typedef struct {
-    double band_reduction[N_BANDS], mean, interval, amplification, wide_amplification, low, high, level, a_weighted;
+    double band_reduction[N_BANDS], least_reduction[N_BANDS], mean, interval, amplification, wide_amplification, low, high, level, a_weighted;
     double gain_sensitivity, delay_sensitivity, uncertainty_cost, max_gain, control_rms, nominal;
     int is_finite, is_by_ends;
 } prediction_figures;
@@ -202,7 +202,12 @@ static double silence_of(const double *disturbance, const double *unknown)
     return fmax(constant.silence * largest, DBL_MIN);
 }
 
-static double control_error(const knowledge *k, int b) { return k->uncertainty && !k->is_true ? k->uncertainty[N_BANDS + b] : 0; }
+/* Returns the unknown share of what the loudspeaker plays in a band: none where nothing is known. */
+static double control_error(const knowledge *k, int b)
+{
+    float share = k->uncertainty && !k->is_true ? k->uncertainty[N_BANDS + b] : 0;
+    return share > constant.most_uncertain ? 0 : share;
+}
 
 /* Fills the weight of each band in the mean over `count` bands from `first` on: of those that are not silent, if any. */
 static void mean_weights(const unsigned char *silent, int first, int count, double *weight)
@@ -265,7 +270,7 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
         finite &= isfinite(sums[n]);
     for (int b = 0; b < N_BANDS; b++) {
         double after[N_CASES], missing_r = 1 - cos(one_sample[b]), missing_i = sin(one_sample[b]);
-        double left = unknown[b] + control_error(k, b) * sums[POWER_CONTROL * N_BANDS + b] + silence;
+        double missing = unknown[b] + control_error(k, b) * sums[POWER_CONTROL * N_BANDS + b], left = missing + silence;
         /* For a model that knows no device, any uncertainty may be natural. */
         double typical = k->learned[b] > 0 ? constant.natural_spread * k->learned[b] * disturbance[b] : INFINITY;
         double natural = k->uncertainty ? unknown[b] : fmin(unknown[b], typical);
@@ -276,6 +281,7 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
         after[LATER] = residual_where(sums, b, missing_r, missing_i) + left;
         after[EARLIER] = residual_where(sums, b, missing_r, -missing_i) + left;
         double reduction = found->band_reduction[b] = decibels(before / after[AS_PREDICTED]);
+        found->least_reduction[b] = decibels(before / (after[AS_PREDICTED] + (constant.doubt - 1) * missing));
         finite &= isfinite(reduction);
         found->wide_amplification += in_wide[b] * fmax(-reduction, 0);
         found->amplification += in_amp[b] * fmax(-reduction, 0);

@@ -25,7 +25,7 @@ from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS
 from synthesis.model import Model
 from synthesis.plausibility import find_implausible
-from synthesis.predict import predict
+from synthesis.predict import MOST_UNCERTAIN, predict
 from synthesis.types import (
     MAX_CONDITIONS,
     Design,
@@ -37,7 +37,7 @@ from synthesis.types import (
     Prediction,
     Problem,
 )
-from synthesis.unknown import MOST_UNCERTAIN, ends_uncertainty
+from synthesis.unknown import ends_uncertainty
 from tests.model_store import cases
 from tests.problems import changed, one
 from tests.synthesis.cases import HOPELESS, Case, hopeless, random_case, relative_error
