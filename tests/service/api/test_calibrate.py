@@ -19,7 +19,7 @@ from measurement.calibration import calibrate
 from measurement.estimate import GainTake
 from model_store.store import ModelStore
 from prime_anc_client import Take
-from service.admission.admission import MAX_JSON_BYTES
+from service.admission.admission import MAX_JSON_BYTES, Gate
 from service.api.reading import parse_tensors
 from service.app import create_app
 from service.engine.job_queue import RecentTimes
@@ -215,7 +215,7 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[T
 def held_up(app: Starlette) -> Iterator[threading.Event]:
     """Block the calibration thread until the event is set."""
     go_on = threading.Event()
-    app.state.service.calibrations._worker.submit(go_on.wait, 60)
+    app.state.service.shares[Gate.CALIBRATION]._worker.submit(go_on.wait, 60)
     yield go_on
     go_on.set()
 
@@ -228,7 +228,7 @@ def assert_shed(answer: httpx.Response, code: str) -> None:
 async def test_deadline_passed_in_queue_is_reported(
     app: Starlette, client: httpx.AsyncClient, takes: list[Take], held_up: threading.Event
 ) -> None:
-    calibrations, body = app.state.service.calibrations, encoded(takes)
+    calibrations, body = app.state.service.shares[Gate.CALIBRATION], encoded(takes)
     assert_shed(await post(client, body, **{"X-Deadline-Ms": "50"}), "deadline-passed")
     while calibrations._waiting:  # removed in the event loop's next turns
         assert not held_up.is_set()
@@ -242,7 +242,7 @@ async def test_long_queue_sheds_calibrations(
 ) -> None:
     """Judge by the times of earlier calibrations before reading the body; an idle thread tries any."""
     monkeypatch.setattr("service.engine.work_share.LONGEST_WAIT_S", LONGEST_WAIT_S)
-    calibrations, body = app.state.service.calibrations, encoded(takes)
+    calibrations, body = app.state.service.shares[Gate.CALIBRATION], encoded(takes)
     calibrations._times = RecentTimes()
     calibrations._times.observe(100.0)
     assert (await post(client, body)).status_code == 200
