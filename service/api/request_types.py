@@ -35,8 +35,7 @@ from service.api.paths import (
     floats,
 )
 from service.api.reading import fields_of, validate_object
-from service.api.strict import Absent, Number, StrictModel, shown
-from service.api.validation import as_problem, naming
+from service.api.strict import Absent, Number, StrictModel, as_problem, naming, shown
 from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
