@@ -85,8 +85,8 @@ MIN_TRAIT_SNR_DB = 10.0
 MIN_ACAUSAL_SHARE, ACAUSAL_RATIO = 0.05, 5.0
 
 # The loudspeaker adds sound. Of 30 ears and 48 directions of a dummy head, with gains of 0.1 to 3 or with single
-# recordings at 20 dB SNR, it takes away up to 4 dB of the first, of 400 other devices none. If these exchange takes with
-# gains of 0.2, 0.35 and 0.7, 94, 98 and 100 % lack more than 12.
+# recordings at 20 dB SNR, it takes away up to 4 dB of the first, of 400 other devices none. Where these exchange takes,
+# with gains of 0.2, 0.35 and 0.7, 94, 98 and 100 % lack more than 12.
 MIN_EARLY_DB = -12.0
 
 # 270 correct measurements with 30 to 50 dB of SNR stay below -36; a loudspeaker that saturates (tanh) at twice its RMS
