@@ -15,14 +15,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.backends.cpu.beside import judged_by_core, spectrum_of, sums_beside
+from synthesis.backends.cpu.beside import judged_by_core, predicted_beside, spectrum_of, sums_beside
 from synthesis.bands import BINS_HZ
 from synthesis.conventions import BIN_HZ, N_BINS
 from synthesis.errors import InvalidOption
 from synthesis.loop import LARGEST_MARGIN_DB, judge_loop, loop_gain, margin_db
-from synthesis.methods import spectrum
+from synthesis.methods import Path, spectrum
 from synthesis.options import CONTROLLER_RATES_HZ, MAX_CONTROLLER_LATENCY_US, MAX_CONTROLLER_SECTIONS
-from synthesis.predict import with_controller
 from synthesis.sections import Sections
 from synthesis.types import Complex64, Float32, InnerLoop, Loop, Paths, Prediction, Problem
 
@@ -166,9 +165,10 @@ def judge(controller: Controller, plant: Complex | Complex64, before: Complex | 
     return judge_loop(np.insert(loop, controller.after_bins, between), controller.judged_hz)
 
 
-def inner_loop(controller: Controller, plant: Complex64) -> InnerLoop:
+def inner_loop(controller: Controller, secondary: Path) -> InnerLoop:
     """Compute and judge the loop S K, as `judge` does."""
-    gain, found = judged_by_core(plant, controller.delayed_in_single, controller.places, controller.at_resonances)
+    between = controller.places, controller.at_resonances
+    plant, gain, found = judged_by_core(secondary, controller.delayed_in_single, *between)
     hz = controller.judged_hz
     judged = Loop(
         stable=bool(found.stable),
@@ -209,7 +209,7 @@ def controlled(problem: Problem) -> Problem:
     assert controller is not None
     conditions = []
     for n, paths in enumerate(problem.conditions):
-        inner = inner_loop(controller, spectrum_of(paths.secondary))
+        inner = inner_loop(controller, paths.secondary)
         loop = inner.judged
         if not loop.stable:
             raise InvalidOption(
@@ -312,7 +312,7 @@ def predict_both(
         psd,
         inner.level,
     )
-    return with_controller(found, sums, is_true=is_true)
+    return predicted_beside(found, sums, is_true=is_true)
 
 
 def _inner(paths: Paths) -> InnerLoop:

@@ -29,13 +29,14 @@ from numpy.typing import NDArray
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import ABSENT, UNKNOWN, WIDE_BANDS
 from synthesis.candidates import Contest, replace_doubtful
-from synthesis.ceiling import ceiling_db, excess_db, keep_margins, limit, loop_of_all, lowest_quiet_db
+from synthesis.ceiling import LOUDEST_DB, ceiling_db, excess_db, keep_margins, limit, loop_of_all, lowest_quiet_db
 from synthesis.controller import controlled, in_closed_loop, with_spectra
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, NonFiniteFilter, SynthesisError, answer_or_raise, check_interruption
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_unknown
 from synthesis.loop import for_design
+from synthesis.methods import STARTS
 from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
@@ -135,8 +136,13 @@ def _chosen(
     def merit(problem: Problem, made: Design) -> float:
         return _weighted_merit(answer_or_raise(posed_of[problem]), made, options.profile, model.parameters)
 
+    rivals = {contest.problem: getattr(contest.generated, "rival", None) for contest in contests}
+
     def redesign(chosen: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
-        return _designed(chosen, options, [posed_of[problem] for problem in chosen], model)
+        chosen_posed, known = [posed_of[problem] for problem in chosen], [rivals[problem] for problem in chosen]
+        if options.n_updates or options.method != "wmmse" or None in known:
+            return _designed(chosen, options, chosen_posed, model)
+        return _map_or_error(partial(_finished, options=options, model=model), chosen, chosen_posed, known)
 
     return replace_doubtful(contests, options, fallback, merit, redesign)
 
@@ -422,6 +428,8 @@ def _drafted(
     """Make first taps and updates, for all problems at once, under a ceiling that good filters hardly reach."""
     loose = [replace(item, max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)]
     loose = [aim(item) if has_feedback(item) else item for item in loose]  # most have none
+    if options.method in STARTS:  # which see the paths of the closed loop
+        loose = list(map(in_closed_loop, loose))
     found: list[Draft | SynthesisError] = []
     for n in range(0, len(loose), model.backend.max_batch):
         found += model.backend.draft(loose[n : n + model.backend.max_batch], options, with_wmmse)
@@ -498,11 +506,14 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
         wmmse_above_ceiling=None if is_below else wmmse,
         implausible=implausible(problem, model.parameters.support, comparison, posed),
         both=draft.both,
+        rival=draft.rival,
     )
     exceeds = prediction.max_gain_db > surely_kept_db
     if exceeds and isinstance(posed.max_gain_db, GainCurve):
         exceeds = excess_db(taps, ceiling_db(posed.max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB
-    if exceeds or prediction.unknown_bands:
+    # The backend's figure is of single precision.
+    may_be_loud = prediction.unknown_bands and draft.loudest_unknown_db > LOUDEST_DB - TOLERANCE_DB
+    if exceeds or may_be_loud:
         closed = posed if posed.controller is None else in_closed_loop(posed)  # most have none
         if exceeds or lowest_quiet_db(closed, taps) is not None:
             return _limited(closed, made, model, exceeds)

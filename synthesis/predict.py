@@ -28,20 +28,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from synthesis.arrays import SMALLEST, Array, Real, squared_magnitude
-from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix, centre_hz, columns
+from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix, centre_hz
 from synthesis.conventions import COHERENCE_FLOOR, SAMPLE_RATE_HZ
 from synthesis.errors import NonFiniteFilter
 from synthesis.types import ConditionPrediction, Prediction
-
-if TYPE_CHECKING:
-    from synthesis.backends.cpu.library import BesideSums
 
 # Sums over the bins of a band of the reference spectrum times |P|^2, |E|^2, |Y|^2, Re E* Y, Im E* Y, (1 - c) / c |P|^2
 # for a coherence c, and |P|^2 of the primary response from sample LATE_FROM_SAMPLES on.
@@ -88,6 +85,10 @@ BELIEVED_DB = 18.0
 # Multiple of the support's typical uncertainty below which uncertainty is that of the ear, not the measurement.
 NATURAL_SPREAD = 2.0
 
+# Largest share of the disturbance that is taken for unknown, of a filter beside a controller, where it hardly changes a
+# band.
+MOST_UNKNOWN = 10.0
+
 # Largest uncertainty of a band that is known in part. Where nothing is known the filter is quiet, and an error of the
 # secondary path counts for nothing.
 MOST_UNCERTAIN = 1.0
@@ -110,10 +111,6 @@ def a_weight(frequency_hz: Real) -> Real:
     return power
 
 
-# Largest share of the disturbance that is taken for unknown where a filter hardly changes a band.
-MOST_UNKNOWN = 10.0
-
-NR_COLUMNS = columns(NR_BANDS)
 _CENTRE_HZ = np.array([centre_hz(n) for n in WIDE_BANDS])
 _A_WEIGHT = a_weight(_CENTRE_HZ)
 
@@ -364,71 +361,6 @@ def mean_prediction(found: Sequence[Prediction], shares: NDArray[np.float64], la
     elif len(bases) > 1:  # the weaker basis
         made["basis"] = "model"
     return replace(found[0], **made, conditions=tuple(map(ConditionPrediction, labels, found)))
-
-
-def level_changes_db(reduction_db: Real, before: Real) -> dict[str, float]:
-    """Compute the figures of a Prediction that follow from its bands and the bands' power without a filter, [31]."""
-    louder = np.maximum(-reduction_db, 0)
-    powers = np.stack((before, before * 10 ** (-reduction_db / 10)))
-    low, high, overall, weighted = (_level_db(x, y) for x, y in zip(*(powers @ _LEVELS).tolist(), strict=True))
-    return {
-        "amplification_db": float(louder @ _MEANS[1]),
-        "wide_amplification_db": float(louder.mean()),
-        "out_of_band_low_db": -low,
-        "out_of_band_high_db": -high,
-        "level_reduction_db": overall,
-        "a_weighted_level_reduction_db": weighted,
-    }
-
-
-def with_controller(found: Prediction, sums: BesideSums, *, is_true: bool) -> Prediction:
-    """Add a controller to the prediction of a filter alone, by sums of both (beside.h): theory (19), (21).
-
-    is_true: whether nothing is unknown.
-    """
-    before, after, passed, remaining, playback = (
-        np.array(item) for item in (sums.before, sums.after, sums.passed, sums.remaining, sums.playback)
-    )
-    before = before + max(1e-12 * before.max(), 1e-300)
-    # What is unknown of P follows from the prediction, and has the spectrum of P within a band.
-    ratio = 10 ** (np.asarray(found.band_reduction_db, np.float64) / 10)
-    unknown = np.zeros_like(before)
-    if not is_true:
-        unknown = (before - ratio * after) / np.where(np.abs(ratio - 1) > 1e-3, ratio - 1, np.inf)
-        unknown = unknown.clip(0, MOST_UNKNOWN * before)
-    of_unknown = unknown / before * passed
-    reduction, least = (
-        10 * np.log10((before + unknown) / np.maximum(remaining + times * of_unknown, 1e-300))
-        for times in (1, DOUBT)
-    )
-
-    # The secondary path off in level or delay, in the bands of the mean alone.
-    off = np.array(sums.off) + of_unknown[NR_COLUMNS]
-    off_db = (10 * np.log10((before + unknown)[NR_COLUMNS] / np.maximum(off, 1e-300))).mean(-1)
-    louder, quieter, later, earlier = off_db.tolist()
-    mean = float(reduction[NR_COLUMNS].mean())
-    is_measured = is_true or found.basis != "model"
-    changes: dict[str, Any] = level_changes_db(reduction, before)
-    return replace(
-        found,
-        **changes,
-        band_reduction_db=reduction.astype(np.float32),
-        least_reduction_db=least.astype(np.float32),
-        mean_noise_reduction_db=mean,
-        gain_sensitivity_db=mean - min(louder, quieter),
-        delay_sensitivity_db=mean - min(later, earlier),
-        control_rms=float(np.sqrt(sums.drive)),
-        nominal_noise_reduction_db=mean if is_measured else _mean_db(before, remaining),
-        feedforward_noise_reduction_db=found.band_reduction_db,
-        feedback_noise_reduction_db=(reduction - found.band_reduction_db).astype(np.float32),
-        playback_change_db=(10 * np.log10(playback)).astype(np.float32),
-    )
-
-
-def _mean_db(before: Real, after: Real) -> float:
-    """Mean noise reduction from 50 Hz to 5 kHz."""
-    ratio = before / np.maximum(after, 1e-300)
-    return float(10 * np.log10(ratio[NR_COLUMNS]).mean())
 
 
 def not_finite() -> NonFiniteFilter:

@@ -328,8 +328,9 @@ class Design:
     replaced_because: Replaced | None = None
     # Faults of the paths compared with the model's support.
     implausible: tuple[Finding, ...] = ()
-    # Prediction of filter and controller, if known before the design is completed.
+    # As in `Draft`, until the design is chosen and completed.
     both: Prediction | None = None
+    rival: Draft | None = None
 
 
 class Evaluation(NamedTuple):
@@ -366,6 +367,10 @@ class Draft(NamedTuple):
     is_silent: bool = False
     # Prediction of filter and controller, if the backend has closed the controller's loop: `prediction` is of that.
     both: Prediction | None = None
+    # WMMSE, if a filter without updates is predicted to be worse.
+    rival: Draft | None = None
+    # By how much the loudest unknown band is louder than without the filter; infinite if not computed.
+    loudest_unknown_db: float = math.inf
 
 
 class Backend(Protocol):

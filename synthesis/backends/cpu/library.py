@@ -38,12 +38,15 @@ from synthesis.start.fir_wiener import between_edges, drive_ceiling, starting_we
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 from synthesis.types import MAX_CONDITIONS, ModelParameters
 
-ABI = 19
+ABI = 20
 N_STAGES = 6
 # Numbers of `Prediction` from `mean_noise_reduction_db` on.
 N_FIGURES = 14
 # Number of errors of the secondary path in the sums beside a controller.
 N_ERRORS = 4
+
+# A number per band.
+Bands = c_double * len(WIDE_BANDS)
 
 _FloatPointer = c_void_p  # NumPy arrays give their address
 
@@ -84,7 +87,7 @@ _DOUBLE = {
     ),
     **{f"interval_{name}_db": predict.INTERVAL_DB[name] for name in ("uncertainty", "coherence")},
     **{f"widest_{name}_db": predict.WIDEST_DB[name] for name in ("uncertainty", "coherence")},
-    **dict.fromkeys(("cost_share", "believed_db"), predict),
+    **dict.fromkeys(("cost_share", "believed_db", "most_unknown"), predict),
     "cut_db": predict.CUT_DB,
     "model_interval_db": predict.MODEL_INTERVAL_DB,
     **dict.fromkeys(("surprise", "convincing", "max_distance"), plausibility),
@@ -180,7 +183,7 @@ class BesideSums(Structure):
     """beside_sums of beside.h."""
 
     _fields_ = (
-        *((name, c_double * len(WIDE_BANDS)) for name in ("before", "after", "passed", "remaining", "playback")),
+        *((name, Bands) for name in ("before", "after", "passed", "remaining", "playback")),
         ("off", c_double * len(NR_BANDS) * N_ERRORS),
         ("drive", c_double),
     )
@@ -230,8 +233,8 @@ class Figures(Structure):
     """prediction_figures of predict.h."""
 
     _fields_ = (
-        ("bands", c_double * len(WIDE_BANDS)),
-        ("least_bands", c_double * len(WIDE_BANDS)),
+        ("bands", Bands),
+        ("least_bands", Bands),
         ("others", c_double * N_FIGURES),
         ("is_finite", c_int),
         ("is_by_ends", c_int),
@@ -250,20 +253,33 @@ class PathExplanation(Structure):
     )
 
 
-class Result(Structure):
-    """prime_result of core.h."""
+class Made(Structure):
+    """prime_made of core.h."""
 
     _fields_ = (
         ("taps", c_float * N_TAPS),
-        ("sums", c_double * N_SUMS),
         ("record", Record),
-        ("times_ms", c_double * N_STAGES),
         ("figures", Figures),
+        ("alone", Figures),
+        ("both", Figures),
+        ("playback_db", Bands),
+        ("loudest_unknown_db", c_double),
+    )
+
+
+class Result(Structure):
+    """prime_result of core.h."""
+
+    _anonymous_ = ("made",)
+    _fields_ = (
+        ("made", Made),
+        ("rival", Made),
+        ("sums", c_double * N_SUMS),
+        ("times_ms", c_double * N_STAGES),
         ("rival_mean_db", c_double),
         ("rival_max_gain_db", c_double),
         ("explanation", PathExplanation),
-        ("alone", Figures),
-        ("beside", BesideSums),
+        ("has_rival", c_int),
         ("is_silent", c_int),
     )
 
@@ -282,8 +298,12 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "prime_limit_gain": (*_DESIGN, POINTER(Profile), c_void_p, c_float, POINTER(Result)),
     "prime_spectrum": (None, c_void_p, c_void_p, c_int, c_void_p),
     "prime_beside_room": (c_int,),
-    "prime_judge": (None, c_void_p, c_void_p, POINTER(InnerController), c_void_p, POINTER(LoopExtremes)),
+    "prime_judge": (
+        *(None, c_void_p, c_void_p, c_int, POINTER(InnerController)),
+        *(c_void_p, c_void_p, POINTER(LoopExtremes)),
+    ),
     "prime_beside": (None, c_void_p, POINTER(BesideInput), POINTER(BesideSums)),
+    "prime_both": (None, POINTER(BesideSums), POINTER(Figures), c_int, c_int, POINTER(Figures), POINTER(Bands)),
 }
 
 

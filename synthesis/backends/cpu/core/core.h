@@ -9,7 +9,7 @@
 #include "plausibility.h"
 #include "predict.h"
 
-#define PRIME_ABI 19
+#define PRIME_ABI 20
 
 enum { FAULT_NONE, FAULT_PRIMARY, FAULT_SECONDARY };
 enum { METHOD_PRIME, METHOD_RATIO_BASE, METHOD_WMMSE, METHOD_GIVEN /* in result->taps */ };
@@ -46,17 +46,24 @@ typedef struct {
     double share; /* weight of the condition; the shares of one filter add up to one */
 } prime_input;
 
+/* A filter. With a controller, the figures are of the loop that it closes; alone, both, playback_db: of the filter without
+   it, of both together and of music, as the paths were sent. */
 typedef struct {
     float taps[N_TAPS];
-    double sums[N_SUMS];
     refinement_record record;
+    prediction_figures figures, alone, both;
+    double playback_db[N_BANDS];
+    double loudest_unknown_db; /* rise of the loudest unknown band; minus infinity: there is none */
+} prime_made;
+
+typedef struct {
+    prime_made made, rival; /* rival: WMMSE, if a design without updates is worse */
+    double sums[N_SUMS];
     double times_ms[N_STAGES]; /* NAN: the stage did not run */
-    prediction_figures figures;
     double rival_mean_db, rival_max_gain_db; /* of WMMSE, the higher ones without and with updates; NAN: not found */
     path_explanation explanation;            /* distance NAN: none */
-    prediction_figures alone; /* without the controller, as beside; `figures` are of the loop that it closes */
-    beside_sums beside;
-    int is_silent;                           /* the primary path has a silent band; for one pair of paths */
+    int has_rival;
+    int is_silent; /* the primary path has a silent band; for one pair of paths */
 } prime_result;
 
 typedef struct prime_model prime_model;

@@ -69,17 +69,11 @@ static float largest_gain(const float *re, const float *im)
     return largest8(largest);
 }
 
-/* Fills the sums of a filter, given by its taps or, unless response is NULL, by W, interleaved. */
-static void predict_filter(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
-                           const float *pi, const float *sr, const float *si, const float *psd, const float *taps,
-                           const float *response, double *sums)
+/* Fills the sums of a filter, whose response is in s->wr and s->wi. */
+static void predict_filter(const band_edges *bands, prediction_space *s, const float *pr, const float *pi,
+                           const float *sr, const float *si, const float *psd, double *sums)
 {
     double control = 0;
-    if (response)
-        for (int k = 0; k < N_BINS; k++)
-            s->wr[k] = response[2 * k], s->wi[k] = response[2 * k + 1];
-    else
-        rfft_f(plan, s->scratch, taps, N_TAPS, s->wr, s->wi);
     v8 lanes = splat8(0);
     const int last = N_BINS - 1; /* in no band; behind it the caller's psd ends */
     for (int k = 0; k < last; k += WIDTH) {
@@ -248,6 +242,20 @@ static double residual_where(const double *sums, int b, double missing_r, double
     return fmax(power, 0);
 }
 
+/* Adds a band to four levels: below and above the scored bands, overall and A-weighted. */
+static void level_sums(int b, double before, double after, double *before_level, double *after_level)
+{
+    double weights[4] = {b < AMP_FIRST, b >= AMP_FIRST + AMP_COUNT, 1, a_weights[b]};
+    for (int n = 0; n < 4; n++)
+        before_level[n] += weights[n] * before, after_level[n] += weights[n] * after;
+}
+
+static void levels_of(const double *before, const double *after, prediction_figures *found)
+{
+    found->low = -level_change(before[0], after[0]), found->high = -level_change(before[1], after[1]);
+    found->level = level_change(before[2], after[2]), found->a_weighted = level_change(before[3], after[3]);
+}
+
 /* Computes all figures of a filter from its sums. */
 static void figures_of(const double *sums, const knowledge *k, prediction_figures *found)
 {
@@ -293,19 +301,14 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
             mean[BETTER_MEASURED] += in_mean[b] * decibels((disturbance[b] + natural + silence) / (residual + natural + silence));
         }
         knows_device |= k->learned[b] != 0;
-        double weights[4] = {b < AMP_FIRST, b >= AMP_FIRST + AMP_COUNT, 1, a_weights[b]};
-        for (int n = 0; n < 4; n++)
-            before_level[n] += weights[n] * before, after_level[n] += weights[n] * after[AS_PREDICTED];
+        level_sums(b, before, after[AS_PREDICTED], before_level, after_level);
     }
     found->mean = mean[AS_PREDICTED];
     if (!k->is_true && !knows_device && (k->uncertainty || k->has_coherence)) {
         double widest = k->uncertainty ? constant.widest_uncertainty_db : constant.widest_coherence_db;
         found->interval = fmax(found->interval, fmin(constant.cost_share * (mean[AS_SENT] - found->mean), widest));
     }
-    found->low = -level_change(before_level[0], after_level[0]);
-    found->high = -level_change(before_level[1], after_level[1]);
-    found->level = level_change(before_level[2], after_level[2]);
-    found->a_weighted = level_change(before_level[3], after_level[3]);
+    levels_of(before_level, after_level, found);
     found->gain_sensitivity = found->mean - fmin(mean[LOUDER], mean[QUIETER]);
     found->delay_sensitivity = found->mean - fmin(mean[LATER], mean[EARLIER]);
     found->uncertainty_cost = fmax(mean[BETTER_MEASURED] - found->mean, 0);
