@@ -39,7 +39,7 @@ from model_store.errors import (
 )
 from model_store.manifest import MAX_VERSION, Published, Reference, check_name, is_name, parse_reference, version_of
 from model_store.storage import FolderStorage, Storage, is_url, storage_at
-from synthesis.model import Model
+from synthesis.types import Model
 
 DEFAULT_ROOT = Path(__file__).parent / "checkpoints"
 # Models that come with the package; the folder need not exist.
