@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cli.inputs import response_of
 from cli.service import ServiceClient
-from cli.tables import loop_text, mean_of, wiener_name
+from cli.tables import LATENCIES, loop_text, mean_of, wiener_name
 from cli.words import for_command
 from synthesis.controller import Controller
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
@@ -27,7 +27,6 @@ from synthesis.sections import Sections
 Json = dict[str, Any]
 Numbers = Sequence[float] | NDArray[np.floating]
 
-LATENCIES = (0, 1, 2, 4, 8, 16, 32)
 _BINS = np.unique(np.round(np.geomspace(15, 22_000, 500) * DESIGN_N_FFT / SAMPLE_RATE_HZ).astype(int))
 _HZ = _BINS * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
 LOG_TICKS = (20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
@@ -126,9 +125,7 @@ def compose(service: ServiceClient, paths: Json, options: Json, about: About) ->
     body = paths | options
     design = service.ask("/refine", body | {"leave_one_out": len(paths.get("conditions", ())) > 1}).json()
     rival, rival_name = service.wiener(body), wiener_name("controller" in paths)
-    late = [
-        service.ask("/refine", body | {"latency_samples": float(item)}).json()["prediction"] for item in LATENCIES
-    ]
+    late = [service.ask("/refine", body | {"latency_samples": item}).json()["prediction"] for item in LATENCIES]
     subject = escape(", ".join(part for part in ("Control filter", about.listener, about.ear) if part))
     taps = base64.b64encode(np.asarray(design["fir"], "<f4").tobytes()).decode()
     parts = [

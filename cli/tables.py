@@ -16,6 +16,9 @@ Read = TypeVar("Read")
 _BAR_DB = 30.0
 _BAR_WIDTH = 30
 
+# Samples at 48 kHz for which `latency` and reports design.
+LATENCIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+
 MEAN_OF = "50 Hz to 5 kHz"
 
 

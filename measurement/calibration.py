@@ -85,8 +85,9 @@ TAIL_OVER_NOISE = 4.0
 # Power of a silent window of x or of a drive, relative to the loudest window.
 SILENT_DB = -30.0
 
-# Share of its energy until which a response is early (`Calibration.early_db`).
-EARLY_SHARE = 0.01
+# A response is early until this share of its energy, and at least for so many samples (`Calibration.early_db`): in the
+# first few, what the loudspeaker of an earphone adds may cancel the noise.
+EARLY_SHARE, EARLY_SAMPLES = 0.01, 12
 
 # Lags where the primary path still rings and the secondary does not.
 _LATE = slice(SECONDARY_TAPS, WINDOW * 7 // 8)
@@ -464,7 +465,7 @@ def _early_db(states: Sequence[ProbeState]) -> float:
     """Compute `Calibration.early_db`."""
     responses = [np.fft.irfft(state.transfer) for state in states]
     silent, *played = [np.cumsum(np.square(item[: len(item) // 2])) for item in responses]
-    last = int(np.searchsorted(silent, EARLY_SHARE * silent[-1]))
+    last = max(int(np.searchsorted(silent, EARLY_SHARE * silent[-1])), EARLY_SAMPLES)
     return float(_level_db(min([1.0, *(item[last] / max(silent[last], SMALLEST) for item in played)])))
 
 

@@ -37,7 +37,6 @@ from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_unknown
 from synthesis.loop import for_design
 from synthesis.methods import STARTS
-from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, check_levels, with_latency
@@ -54,6 +53,7 @@ from synthesis.types import (
     Fallback,
     Float32,
     Loop,
+    Model,
     ModelParameters,
     Path,
     Paths,

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from measurement.device import ListenerEar
 from model_store.devices import Devices
 from model_store.errors import ModelStoreError
+from service.admission.admission import Gate
 from service.api.front import JSON, TENSORS, Service, Times, Visit, disconnected
 from service.api.json_answers import accepted, joined
 from service.api.reading import Addresses
@@ -51,7 +52,7 @@ async def calibrate(request: Request, body: CalibrationBody) -> Response:
         marks.append(perf_counter())
         return answer
 
-    content, headers = await service.calibrations.run(work, visit.due, partial(disconnected, request))
+    content, headers = await service.shares[Gate.CALIBRATION].run(work, visit.due, partial(disconnected, request))
     stages = zip(("queue", "estimate", "encode"), pairwise(marks), strict=True)
     times: Times = {name: 1e3 * (ended - began) for name, (began, ended) in stages}
     times["decode"] = visit.decode_ms
@@ -65,7 +66,8 @@ async def calibrate(request: Request, body: CalibrationBody) -> Response:
 def learn(service: Service, judged: JudgedCalibration) -> None:
     """Add a calibration that passed to the device of the service; a full or broken store spoils no answer."""
     assert service.settings.device_name is not None
-    ear = ListenerEar(f"calibration-{uuid4().hex[:12]}", judged.primary, judged.secondary, judged.coherence)
+    paths = {name: judged.arrays[name] for name in ("primary", "secondary", "coherence")}
+    ear = ListenerEar(f"calibration-{uuid4().hex[:12]}", **paths)
     try:
         Devices(service.store).add(service.settings.device_name, [ear])
     except (ModelStoreError, SynthesisError, OSError) as error:

@@ -14,8 +14,7 @@ from pydantic import Field, PlainValidator
 from hardware.fixed_point import parse_format, quantise_sections
 from hardware.realise import realised_sections
 from service.api.reading import validate_object
-from service.api.strict import Number, StrictModel, shown
-from service.api.validation import naming
+from service.api.strict import Number, StrictModel, naming, shown
 from service.errors import HttpProblem
 from synthesis.controller import Controller
 from synthesis.errors import InvalidOption

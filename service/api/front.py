@@ -68,10 +68,7 @@ class Service:
     settings: Settings
     store: ModelStore
     engine: Engine
-    calibrations: WorkShare
-    exports: WorkShare
-    hybrids: WorkShare
-    verifications: WorkShare
+    shares: Mapping[Gate, WorkShare]
     admission: Admission
     metrics: Metrics
     tracing: Tracing | None

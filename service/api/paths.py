@@ -5,7 +5,7 @@ Base64 and arrays of tensors may replace lists of numbers. Errors are HttpProble
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from service.api.strict import (
 from service.errors import HttpProblem
 from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, SAMPLE_RATE_HZ
-from synthesis.types import Float32, Path
+from synthesis.types import Float32, Path, Paths
 
 GRIDS = (4096, 8192, 16_384, 32_768, 65_536)
 """Numbers of points of the Fourier grids that a spectrum may use."""
@@ -243,26 +243,7 @@ def check_rate(rate: float, field: str = "sample_rate") -> None:
         raise HttpProblem("wrong-rate", found, field)
 
 
-class SentCondition(Protocol):
-    """One condition, as sent."""
-
-    @property
-    def primary(self) -> Path: ...
-    @property
-    def secondary(self) -> Path: ...
-    @property
-    def feedback(self) -> Path | None: ...
-    @property
-    def coherence(self) -> Float32 | None: ...
-    @property
-    def uncertainty(self) -> Float32 | None: ...
-    @property
-    def weight(self) -> float: ...
-    @property
-    def label(self) -> str: ...
-
-
-def check_condition(condition: SentCondition, reference_psd: Float32 | None) -> None:
+def check_condition(condition: Paths, reference_psd: Float32 | None) -> None:
     """Check that all spectra and quantities per bin share a grid, and the values of all but the paths."""
     primary, secondary = condition.primary, condition.secondary
     n_bins = N_BINS

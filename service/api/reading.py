@@ -33,8 +33,7 @@ from starlette.types import Scope
 from service.admission.admission import MAX_JSON_BYTES, json_too_large
 from service.api.front import JSON, TENSORS, Visit
 from service.api.options import CURVES, DECIMAL, FromText, option_fields
-from service.api.strict import shown
-from service.api.validation import as_problem
+from service.api.strict import as_problem, shown
 from service.errors import HttpProblem
 from synthesis.curve import Curve
 

@@ -5,9 +5,10 @@ Arrays of tensors may replace lists of numbers. Errors are HttpProblems that nam
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import (
@@ -28,21 +29,19 @@ from service.api.options import FilterOptions, ModelOptions, ObjectiveOptions, R
 from service.api.paths import (
     PathField,
     RateField,
-    SentCondition,
     Series,
     check_condition,
     check_some_taps,
     floats,
 )
 from service.api.reading import fields_of, validate_object
-from service.api.strict import Absent, Number, StrictModel, shown
-from service.api.validation import as_problem, naming
+from service.api.strict import Absent, Number, StrictModel, as_problem, naming, shown
 from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.options import DEFAULTS
 from synthesis.sections import Sections
-from synthesis.types import MAX_CONDITIONS, Complex64, Float32
+from synthesis.types import MAX_CONDITIONS, Complex64, Float32, Paths
 
 # Names of known devices, for `/export`.
 TARGET_NAMES = tuple(targets())
@@ -106,6 +105,14 @@ class Measured(StrictModel):
     uncertainty: Series = None
     """`uncertainty` of `/calibrate`: unknown over known power in 31 bands from 20 Hz to 20 kHz of the primary, then of
     the secondary path. Predictions prefer it to the coherence."""
+    if TYPE_CHECKING:
+        primary: Any
+        secondary: Any
+
+    def as_sent(self) -> Paths:
+        """Return the condition on its own grid, with an uncertainty [62]."""
+        known = {"uncertainty": self.uncertainty, "feedback": self.feedback}
+        return Paths(self.primary, self.secondary, self.coherence, **known)
 
 
 class PathPairBody(Measured):
@@ -127,6 +134,10 @@ class ConditionBody(PathPairBody):
     label: str = Field("", max_length=80)
     """Name of the condition in answers and errors."""
 
+    def as_sent(self) -> Paths:
+        """Return the condition with its weight and name."""
+        return replace(super().as_sent(), weight=self.weight, label=self.label)
+
 
 class Controlled(StrictModel):
     """A request about a filter, beside which a controller may run."""
@@ -141,17 +152,14 @@ class Controlled(StrictModel):
 class PathsBody(CommonBody, PathPairBody, Controlled):
     """A request about one condition."""
 
-    weight: ClassVar[float] = 1.0
-    label: ClassVar[str] = ""
-
     @property
-    def all_conditions(self) -> Sequence[SentCondition]:
+    def all_conditions(self) -> list[Paths]:
         """Return the only condition."""
-        return (self,)
+        return [self.as_sent()]
 
     def check(self) -> None:
         """Check conditions between fields."""
-        check_condition(self, self.reference_psd)
+        check_condition(self.as_sent(), self.reference_psd)
 
 
 def _conditions(value: object, kind: type[ConditionBody] = ConditionBody) -> list[ConditionBody]:
@@ -182,13 +190,11 @@ class JointBody(CommonBody, Measured, Controlled):
     """Path from loudspeaker to error microphone, S; a spectrum has the grid of a primary spectrum."""
     conditions: Annotated[Any, PlainValidator(_conditions, json_schema_input_type=_ConditionList)] = None
     """Conditions for one filter, instead of `primary` and `secondary`."""
-    weight: ClassVar[float] = 1.0
-    label: ClassVar[str] = ""
 
     @property
-    def all_conditions(self) -> Sequence[SentCondition]:
+    def all_conditions(self) -> list[Paths]:
         """Return the conditions: the request itself, or several."""
-        return (self,) if self.conditions is None else self.conditions
+        return [item.as_sent() for item in ((self,) if self.conditions is None else self.conditions)]
 
     def check(self) -> None:
         """Check every condition; HttpProblem names the faulty one."""
@@ -196,7 +202,7 @@ class JointBody(CommonBody, Measured, Controlled):
             for name in ("primary", "secondary"):
                 if getattr(self, name) is None:
                     raise HttpProblem("missing-field", f"{name}: the field is missing; send it", name)
-            check_condition(self, self.reference_psd)
+            check_condition(self.as_sent(), self.reference_psd)
             return
         given = [name for name in PathPairBody.model_fields if getattr(self, name) is not None]
         if given:
@@ -205,7 +211,7 @@ class JointBody(CommonBody, Measured, Controlled):
             )
         for n, condition in enumerate(self.conditions):
             with naming(f"conditions.{n}", condition.label):
-                check_condition(condition, self.reference_psd)
+                check_condition(condition.as_sent(), self.reference_psd)
 
 
 class SynthesisItem(JointBody, SynthesisOptions):
@@ -256,14 +262,16 @@ class HybridBody(DesignItem):
     secondary path of the model's listeners, where this ear's was measured once."""
 
     @property
-    def stability_only(self) -> Sequence[SentCondition]:
+    def stability_only(self) -> list[Paths]:
         """Return the conditions in which the loop only has to be stable."""
-        return [item for item in self.conditions or () if item.stability_only]
+        return [item.as_sent() for item in self.conditions or () if item.stability_only]
 
     @property
-    def all_conditions(self) -> Sequence[SentCondition]:
+    def all_conditions(self) -> list[Paths]:
         """Return the conditions that count."""
-        return (self,) if self.conditions is None else [item for item in self.conditions if not item.stability_only]
+        if self.conditions is None:
+            return [self.as_sent()]
+        return [item.as_sent() for item in self.conditions if not item.stability_only]
 
     def check(self) -> None:
         """Check the other fields, and that a condition counts."""

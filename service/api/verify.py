@@ -21,6 +21,7 @@ from measurement.verify import (
     verify,
 )
 from measurement.verify_controller import OFF_GAIN, MeasuredController, diagnose_controller, verify_both
+from service.admission.admission import Gate
 from service.api.controllers import controller_document
 from service.api.design import evaluated
 from service.api.front import Visit, disconnected
@@ -74,7 +75,9 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
             body.takes, taps, given.controller, late.primary, late.secondary, known.secondary, late.feedback
         )
 
-    found, beside = await visit.service.verifications.run(run, visit.due, partial(disconnected, request))
+    found, beside = await visit.service.shares[Gate.VERIFICATION].run(
+        run, visit.due, partial(disconnected, request)
+    )
     both = [used, _error_free(used, found)]
     answer, bound = await evaluated(request, body.model, both, [taps, taps], is_continued=True)
     expected, possible_db = answer.prediction, bound.prediction.mean_noise_reduction_db

@@ -44,7 +44,7 @@ class Metrics:
         """
         self.registry = CollectorRegistry()
         self._models = engine.models
-        # Children of metrics with labels, which prometheus_client looks up slowly.
+        # A metric with labels for given ones, looked up once.
         self._child: Callable[..., Any] = cache(lambda metric, *labels: metric.labels(*labels))
         self._key_names: set[str] = set()
         counter = partial(Counter, registry=self.registry)

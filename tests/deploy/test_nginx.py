@@ -23,7 +23,7 @@ from prime_anc_client import wire
 from service.errors import HttpProblem
 from service.settings import Settings
 from tests.service import models
-from tests.service.program import PATIENT
+from tests.service.program import PATIENT, exchange, free_port, wait_for
 
 CONFIGURATION = Path(__file__).resolve().parents[2] / "deploy" / "nginx" / "nginx.conf"
 HEADERS = {"Content-Type": "application/x-safetensors", "Accept": "application/octet-stream"}
@@ -80,26 +80,24 @@ def two_replicas(folder: Path) -> Iterator[list[ServiceProcess]]:
         yield [stack.enter_context(started_service(store.root, *PATIENT)) for _ in range(2)]
 
 
+def is_listened_on(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @contextmanager
 def in_front_of(
     replicas: list[ServiceProcess], folder: Path, change: Callable[[str], str] = lambda text: text
 ) -> Iterator[int]:
     """Yield the port of a new nginx with a changed configuration."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     folder.mkdir()
     first, second = replicas
     command = configured(folder, port, (first.port, second.port))
     file = folder / "nginx.conf"
     file.write_text(change(file.read_text()))
     process = subprocess.Popen(command)
-    given_up = time.monotonic() + 240
-    while time.monotonic() < given_up:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        time.sleep(0.02)
+    wait_for(lambda: is_listened_on(port))
     yield port
     process.terminate()
     process.wait(120)
@@ -204,17 +202,14 @@ def test_silent_replica_is_skipped(replicas: list[ServiceProcess], port: int) ->
         assert set(found) == {200, 503}
     finally:
         silent.process.send_signal(signal.SIGCONT)
-    before, given_up = n_designs(silent), time.monotonic() + 240
-    while n_designs(silent) < before + 3 and time.monotonic() < given_up:
-        statuses(port, 4)
-        time.sleep(0.5)
-    assert n_designs(silent) >= before + 3
+    before = n_designs(silent)
+    wait_for(lambda: bool(statuses(port, 4)) and n_designs(silent) >= before + 3)
 
 
 def test_too_large_body_gets_service_problem(port: int) -> None:
     limits = {name: Settings.model_fields[name].default for name in ("max_body_bytes", "max_calibration_bytes")}
     for path, n_bytes in zip(("/refine", "/v1/calibrate"), (limit + 1 for limit in limits.values()), strict=True):
-        answer = raw(port, f"POST {path} HTTP/1.0\r\nContent-Length: {n_bytes}\r\n\r\n".encode())
+        answer = exchange(port, f"POST {path} HTTP/1.0\r\nContent-Length: {n_bytes}\r\n\r\n".encode())
         head, _, body = answer.partition(b"\r\n\r\n")
         assert b" 413 " in head
         assert b"Content-Type: application/problem+json" in head
@@ -223,22 +218,14 @@ def test_too_large_body_gets_service_problem(port: int) -> None:
         assert all(str(limit) in found["detail"] for limit in limits.values())
 
 
-def raw(port: int, *parts: bytes) -> bytes:
-    """Send bytes as given and return what comes back until nginx closes."""
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-        for part in parts:
-            connection.sendall(part)
-        return b"".join(iter(lambda: connection.recv(65_536), b""))
-
-
 def test_heads_are_limited(port: int, replicas: list[ServiceProcess]) -> None:
     """Heads that are too large, endless or slow end at nginx."""
     head = b"POST /refine HTTP/1.1\r\nHost: x\r\n"
     before = sum(n_counted(item, b'endpoint="/refine"') for item in replicas)
-    assert raw(port, head + b"X: " + b"y" * 17_000 + b"\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert exchange(port, head + b"X: " + b"y" * 17_000 + b"\r\n\r\n").startswith(b"HTTP/1.1 400 ")
     many = b"".join(b"X-%d: %s\r\n" % (number, b"y" * 1000) for number in range(70))
-    assert raw(port, head + many + b"\r\n").startswith(b"HTTP/1.1 400 ")
-    slow = raw(port, head)
+    assert exchange(port, head + many + b"\r\n").startswith(b"HTTP/1.1 400 ")
+    slow = exchange(port, head)
     assert not slow or slow.startswith(b"HTTP/1.1 408 ")
     assert sum(n_counted(item, b'endpoint="/refine"') for item in replicas) == before
 
@@ -252,7 +239,7 @@ def test_upgrade_offers_and_chunks_are_served(port: int) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(head + offer + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY)
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
-    assert raw(port, chunked).startswith(b"HTTP/1.1 200 ")
+    assert exchange(port, chunked).startswith(b"HTTP/1.1 200 ")
 
 
 def test_operator_endpoints_are_not_passed_on(port: int) -> None:
@@ -268,13 +255,6 @@ def test_operator_endpoints_are_not_passed_on(port: int) -> None:
     ):
         answer = httpx.request(method, f"http://127.0.0.1:{port}{path}", timeout=120)
         assert answer.status_code == status, path
-
-
-def wait_for(outcomes: Counter[str], n: int) -> int:
-    given_up = time.monotonic() + 240
-    while outcomes.total() < n and time.monotonic() < given_up:
-        time.sleep(0.02)
-    return outcomes.total()
 
 
 def test_replica_killed_under_load_costs_no_answer(replicas: list[ServiceProcess], port: int) -> None:
@@ -297,13 +277,14 @@ def test_replica_killed_under_load_costs_no_answer(replicas: list[ServiceProcess
     clients = [threading.Thread(target=ask) for _ in range(4)]
     for client in clients:
         client.start()
-    before = wait_for(outcomes, 40)
+    wait_for(lambda: outcomes.total() >= 40)
+    before = outcomes.total()
     assert all(
         n_designs(replica) > n for replica, n in zip(replicas, designed, strict=True)
     )  # both receive requests
     replicas[0].process.kill()
     replicas[0].process.wait()
-    wait_for(outcomes, before + 40)
+    wait_for(lambda: outcomes.total() >= before + 40)
     stop.set()
     for client in clients:
         client.join()

@@ -16,7 +16,6 @@ from prime_anc_client import (
     Item,
     Take,
 )
-from service.calibration.takes import ProbeTake
 from synthesis.support_statistics import learn_support_statistics
 from tests.service import models
 from tests.service.program import Program, started
@@ -50,10 +49,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, pairs: tuple[PathPair, ...
 
 
 def takes_of(pair: PathPair, **more: float) -> list[Take]:
-    return [
-        Take(take.gain, take.x, take.e)
-        for take in recordings(noise.signals[3:4, :N_SAMPLES], pair.primary, pair.secondary, **more)
-    ]
+    return recordings(noise.signals[3:4, :N_SAMPLES], pair.primary, pair.secondary, **more)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +62,7 @@ def test_calibration_equals_service(client: Client, program: Program, takes: lis
     found = client.calibrate(takes)
     answer = httpx.post(
         f"{program.address}/calibrate",
-        content=encoded([ProbeTake(*take) for take in takes]),
+        content=encoded(takes),
         headers={"Content-Type": "application/x-safetensors"},
         timeout=60,
     ).json()

@@ -1,6 +1,5 @@
 """The client against the real program."""
 
-import hashlib
 import socket
 import threading
 import time
@@ -29,8 +28,8 @@ from prime_anc_client.calibration import Sign
 from synthesis.conventions import N_BINS
 from synthesis.types import Paths
 from tests.prime_anc_client.relay import answering, relayed
-from tests.service.bodies import spectra
-from tests.service.program import Program, started
+from tests.service.bodies import digest, spectra
+from tests.service.program import Program, free_port, started
 
 
 def test_items_equal_single_designs(client: Client, ear: Paths) -> None:
@@ -178,12 +177,6 @@ def test_refusals_are_exceptions(client: Client, ear: Paths) -> None:
     assert client.synthesize(ear.primary, ear.secondary).taps.any()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
-
-
 def test_client_waits_for_starting_service(program: Program, ear: Paths) -> None:
     port, started = free_port(), threading.Event()
 
@@ -246,7 +239,7 @@ def test_invalid_key_is_rejected_without_showing_it(key: str) -> None:
 
 def test_key_is_sent(store_folder: Path, ear: Paths) -> None:
     keys = ("sesame", "сезам")
-    digests = ",".join(f'"{hashlib.sha256(key.encode()).hexdigest()}"' for key in keys)
+    digests = ",".join(f'"{digest(key)}"' for key in keys)
     with started(store_folder, "--api-keys", f"[{digests}]") as program:
         with Client(program.address, timeout_s=60) as nobody, pytest.raises(Unauthorised):
             nobody.synthesize(ear.primary, ear.secondary)

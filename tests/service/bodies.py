@@ -1,6 +1,7 @@
 """Request bodies as clients write them."""
 
 import base64
+import hashlib
 from typing import Any, TypeVar
 
 import httpx
@@ -16,6 +17,11 @@ Json = dict[str, Any]
 JSON_BODY = {"Content-Type": "application/json"}
 BINARY_BODY = {"Content-Type": "application/x-safetensors"}
 Body = TypeVar("Body", bound=CommonBody)
+
+
+def digest(key: str) -> str:
+    """What the settings hold of a key."""
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def read_json(kind: type[Body], body: bytes | bytearray) -> Body:

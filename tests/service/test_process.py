@@ -4,9 +4,6 @@ import base64
 import http.client
 import re
 import signal
-import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -20,16 +17,6 @@ from synthesis.types import Paths
 from tests.service import models
 from tests.service.bodies import JSON_BODY, as_responses
 from tests.service.program import Program, started
-
-
-def exchange(port: int, sent: bytes) -> bytes:
-    """Send bytes as given, and read until the server closes."""
-    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
-        connection.sendall(sent)
-        received = b""
-        while chunk := connection.recv(65_536):
-            received += chunk
-        return received
 
 
 def assert_raw_problem(received: bytes, status: int, code: str) -> None:
@@ -84,13 +71,6 @@ def scraped(program: Program, name: str) -> float:
     found = re.search(rf"^{name} (\S+)", httpx.get(f"{program.address}/metrics", timeout=60).text, re.MULTILINE)
     assert found
     return float(found.group(1))
-
-
-def wait_for(condition: Callable[[], bool], within_s: float = 240) -> None:
-    """Poll until the condition holds."""
-    given_up = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < given_up
 
 
 def test_signals_reload_models_then_drain(tmp_path: Path, ear: Paths) -> None:

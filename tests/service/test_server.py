@@ -1,7 +1,5 @@
 """Limits of the server: number of connections, keys, a separate management listener."""
 
-import hashlib
-import os
 import socket
 import subprocess
 import sys
@@ -14,16 +12,12 @@ import pytest
 
 from prime_anc_client import Client, wire
 from synthesis.types import Paths
-from tests.service.program import Program, started
-from tests.service.test_process import exchange, wait_for
+from tests.service.bodies import digest
+from tests.service.program import Program, exchange, started, wait_for
 
 MAX_CONNECTIONS = 30
 # Origin of a page that may send requests.
 APP = "https://app.example.org"
-
-
-def digest(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
 
 
 @pytest.fixture(scope="module")
@@ -97,23 +91,6 @@ def test_management_has_separate_listener(program: Program, management: str) -> 
     claim = {"is_management": "1", "Host": management[7:]}
     refused = httpx.get(f"{program.address}/metrics", headers=claim, timeout=60)
     assert refused.status_code == 404
-
-
-def test_keys_are_rotated_while_service_runs(program: Program, keys_file: Path, ear: Paths) -> None:
-    body = wire.encode(ear.primary, ear.secondary)
-
-    def ask(key: str) -> int:
-        headers = {"Content-Type": "application/x-safetensors", "Authorization": f"Bearer {key}"}
-        return httpx.post(f"{program.address}/synthesize", content=body, headers=headers, timeout=60).status_code
-
-    assert (ask("first"), ask("second")) == (200, 401)
-    before, following = keys_file.read_text(), keys_file.with_suffix(".next")
-    following.write_text(f"two:{digest('second')}\n")
-    os.replace(following, keys_file)
-    wait_for(lambda: ask("second") == 200)
-    assert ask("first") == 401
-    keys_file.write_text(before)
-    wait_for(lambda: ask("first") == 200)
 
 
 def test_unix_socket_serves_and_is_not_taken(store_folder: Path, ear: Paths) -> None:

@@ -14,22 +14,11 @@ DIGEST = "ab" * 32
 
 
 def test_command_line_and_environment_agree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    arguments = [
-        "--host",
-        "0.0.0.0",
-        "--port",
-        "9000",
-        "--device",
-        "cpu",
-        "--store",
-        str(tmp_path),
-        "--deadline-ms",
-        "70.5",
-    ]
+    values = {"host": "0.0.0.0", "port": "9000", "device": "cpu", "store": str(tmp_path), "deadline-ms": "70.5"}
+    arguments = [f"--{name}={value}" for name, value in values.items()]
     from_arguments = Settings(_cli_parse_args=[*arguments, "--api-keys", DIGEST])
-    for name, value in (("HOST", "0.0.0.0"), ("PORT", "9000"), ("DEVICE", "cpu"), ("STORE", str(tmp_path))):
-        monkeypatch.setenv(f"PRIME_{name}", value)
-    monkeypatch.setenv("PRIME_DEADLINE_MS", "70.5")
+    for name, value in values.items():
+        monkeypatch.setenv(f"PRIME_{name.upper().replace('-', '_')}", value)
     monkeypatch.setenv("PRIME_API_KEYS", f'["{DIGEST}"]')
     assert Settings() == from_arguments
     assert from_arguments.api_keys == (DIGEST,)

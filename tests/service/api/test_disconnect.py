@@ -82,7 +82,7 @@ async def test_disconnect_ends_wait_for_model(app: Starlette, service: Service, 
 
 
 async def test_disconnect_frees_waiting_calibration(app: Starlette, service: Service) -> None:
-    calibrations, hindered = service.calibrations, threading.Event()
+    calibrations, hindered = service.shares[Gate.CALIBRATION], threading.Event()
     memory = service.admission.policies[Gate.CALIBRATION].memory
     calibrations._worker.submit(hindered.wait, LONG_S)
     noise = np.random.default_rng(0).standard_normal(N_SAMPLES)

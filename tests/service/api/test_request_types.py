@@ -43,8 +43,6 @@ def test_three_forms_of_path_are_equal(ear: Paths) -> None:
     [
         ({"primary": {"impulse_response": [1.0, "2"]}}, "invalid-field", "primary.impulse_response"),
         ({"primary": {"impulse_response": [1.0, True]}}, "invalid-field", "primary.impulse_response"),
-        ({"primary": {"impulse_response": [1.0, None]}}, "invalid-field", "primary.impulse_response"),
-        ({"primary": {"impulse_response": [[1.0]]}}, "invalid-field", "primary.impulse_response"),
         ({"primary": {"impulse_response": 1.0}}, "invalid-field", "primary.impulse_response"),
         ({"primary": {"impulse_response": []}}, "unusable-paths", "primary.impulse_response"),
         ({"primary": {"impulse_response": [1e39]}}, "unusable-paths", "primary.impulse_response"),
@@ -62,7 +60,6 @@ def test_three_forms_of_path_are_equal(ear: Paths) -> None:
         ({"primary": {"complex64": "@@@@"}}, "invalid-field", "primary.complex64"),
         ({"primary": {"complex64": "AAAA"}}, "invalid-field", "primary.complex64"),
         ({"primary": {"complex64": 7}}, "invalid-field", "primary.complex64"),
-        ({"primary": {"complex64": "AADAfw=="}}, "invalid-field", "primary.complex64"),
         (
             {"primary": SPECTRUM, "secondary": {"real": [1.0] * 4097, "imag": [0] * 4097}},
             "unequal-grids",
@@ -70,7 +67,6 @@ def test_three_forms_of_path_are_equal(ear: Paths) -> None:
         ),
         ({"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
         ({"sample_rate": "48000"}, "invalid-field", "sample_rate"),
-        ({"sample_rate": True}, "invalid-field", "sample_rate"),
         ({"sample_rate": None}, "missing-field", "sample_rate"),
         ({"model": 3}, "invalid-field", "model"),
         ({"method": "magic"}, "invalid-field", "method"),
