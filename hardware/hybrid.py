@@ -45,10 +45,9 @@ from synthesis.conventions import N_BINS
 from synthesis.design import design, design_all, predict_all
 from synthesis.errors import InvalidOption, answer_or_raise, check_interruption
 from synthesis.loop import worst_loop
-from synthesis.model import Model
 from synthesis.options import ControllerFields
 from synthesis.sections import Sections
-from synthesis.types import Design, DesignOptions, Fallback, Loop, Paths, Problem
+from synthesis.types import Design, DesignOptions, Fallback, Loop, Model, Paths, Problem
 from synthesis.unknown import BAND_BINS
 
 NR_COLUMNS = columns(NR_BANDS)

@@ -28,10 +28,9 @@ from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_TAPS
 from synthesis.design import design
 from synthesis.errors import InvalidOption, SynthesisError
-from synthesis.generator_config import GeneratorConfig
-from synthesis.model import Model
 from synthesis.plausibility import SupportPrior
-from synthesis.types import DesignOptions, Float32, ModelParameters, Paths, Problem
+from synthesis.start.features import GeneratorConfig
+from synthesis.types import DesignOptions, Float32, Model, ModelParameters, Paths, Problem
 
 Shapes = Mapping[str, tuple[int, ...]]
 

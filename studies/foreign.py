@@ -29,12 +29,11 @@ from studies import Row, as_sent, problem, record
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.design import design
-from synthesis.model import Model
 from synthesis.paths import AcousticPaths
 from synthesis.predict import POWER_FLOOR
 from synthesis.profiles import FAST, MAX_UPDATES, settling
 from synthesis.start.wiener import design_wmmse
-from synthesis.types import Design, DesignOptions, Fallback
+from synthesis.types import Design, DesignOptions, Fallback, Model
 from synthesis.update import refine
 from training.datasets.noise import white_noise
 from training.datasets.pandar import read_directions

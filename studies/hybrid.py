@@ -24,9 +24,8 @@ from synthesis.controller import Controller, judge
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.design import design, predict_all
 from synthesis.errors import answer_or_raise
-from synthesis.model import Model
 from synthesis.options import ControllerFields
-from synthesis.types import DesignOptions, Fallback, Float32, Paths, Problem
+from synthesis.types import DesignOptions, Fallback, Float32, Model, Paths, Problem
 from synthesis.wearing import WearingChange
 from training.datasets.noise import NoiseSet
 from training.datasets.pandar import read_directions, read_handling

@@ -37,7 +37,6 @@ from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_unknown
 from synthesis.loop import for_design
 from synthesis.methods import STARTS
-from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, check_levels, with_latency
@@ -54,6 +53,7 @@ from synthesis.types import (
     Fallback,
     Float32,
     Loop,
+    Model,
     ModelParameters,
     Path,
     Paths,
@@ -142,7 +142,8 @@ def _chosen(
         chosen_posed, known = [posed_of[problem] for problem in chosen], [rivals[problem] for problem in chosen]
         if options.n_updates or options.method != "wmmse" or None in known:
             return _designed(chosen, options, chosen_posed, model)
-        return _map_or_error(partial(_finished, options=options, model=model), chosen, chosen_posed, known)
+        as_drafted = _map_or_error(_with_silence_of_all, chosen_posed)
+        return _map_or_error(partial(_finished, options=options, model=model), chosen, as_drafted, known)
 
     return replace_doubtful(contests, options, fallback, merit, redesign)
 

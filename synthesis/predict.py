@@ -34,9 +34,17 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from synthesis.arrays import SMALLEST, Array, Real, squared_magnitude
+from synthesis.arrays import (
+    LATE_FROM_SAMPLES,
+    SMALLEST,
+    Array,
+    Real,
+    late_spectrum,
+    squared_magnitude,
+    unexplained_power,
+)
 from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix, centre_hz
-from synthesis.conventions import COHERENCE_FLOOR, SAMPLE_RATE_HZ
+from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import NonFiniteFilter
 from synthesis.types import ConditionPrediction, Prediction
 
@@ -58,9 +66,6 @@ POWER_FLOOR = 1e-12
 LOW_BANDS = tuple(n for n in WIDE_BANDS if n < AMP_BANDS[0])
 # Below 44.7 Hz and above 8.9 kHz, outside the bands of AMP.
 HIGH_BANDS = tuple(n for n in WIDE_BANDS if n > AMP_BANDS[-1])
-
-# Sound this late after the reference is mostly estimation error.
-LATE_FROM_SAMPLES = 2048
 
 # Fields of which the largest over conditions is used instead of the mean.
 LARGEST = ("max_gain_db", "control_rms")
@@ -377,10 +382,6 @@ def _level_db(power: float, reference: float) -> float:
     return 10 * math.log10(max(ratio, SMALLEST)) if math.isfinite(ratio) else math.nan
 
 
-# -60 dB: a response with a smaller late share was cut, and a smaller uncertainty is not credible.
-SMALLEST_SHARE = 1e-6
-
-
 def band_sums(
     primary: Array,
     secondary: Array,
@@ -431,8 +432,8 @@ def band_sums(
         length = xp.zeros_like(gain[..., 0])
     else:
         response = xp.fft.irfft(primary, n=n_fft)
-        powers.append(xp.zeros_like(power) if coherence is None else _unexplained(power, coherence))
-        powers.append(reference_psd * squared_magnitude(_late(response)))
+        powers.append(xp.zeros_like(power) if coherence is None else unexplained_power(power, coherence))
+        powers.append(reference_psd * squared_magnitude(late_spectrum(response)))
         lag = xp.arange(1, n_fft + 1, dtype=power.dtype, device=power.device)
         magnitude = xp.abs(response)
         is_response = magnitude > END_OF_RESPONSE * xp.max(magnitude, axis=-1, keepdims=True)
@@ -440,56 +441,3 @@ def band_sums(
     summed = xp.broadcast_arrays(*(item @ membership for item in powers))
     rest = xp.broadcast_arrays(xp.max(gain, axis=-1), xp.sum(reference_psd * gain, axis=-1), length)
     return xp.concat((*summed, xp.stack(rest, axis=-1)), axis=-1)
-
-
-def band_uncertainty(primary: Array, coherence: Array, reference_psd: Array) -> Array:
-    """Divide a coherence's unexplained by the explained power, per band of the 31: [batch, 31]."""
-    power = reference_psd * squared_magnitude(primary)
-    return _band_ratio(_unexplained(power, coherence), power)
-
-
-def late_share(primary: Array, reference_psd: Array) -> Array:
-    """Compute the share of the primary response's power from sample 2048 on, per band: [batch, 31]."""
-    xp = array_namespace(primary, reference_psd)
-    late = _late(xp.fft.irfft(primary, n=2 * (primary.shape[-1] - 1)))
-    return _band_ratio(reference_psd * squared_magnitude(late), reference_psd * squared_magnitude(primary))
-
-
-def learn_uncertainty(primary: Array, coherence: Array, reference_psd: Array) -> Array:
-    """Learn from support listeners the uncertainty of estimates without coherence.
-
-    Parameters
-    ----------
-    primary, coherence
-        Support's ears, [batch, n_bins].
-    reference_psd
-        [n_bins].
-
-    Returns
-    -------
-    Array
-        [2, 31]: typical uncertainty and typical uncertainty per late share, geometric means over the batch, because
-        the shares of single ears span 10 dB and more.
-    """
-    xp = array_namespace(primary, coherence, reference_psd)
-    uncertainty = xp.clip(band_uncertainty(primary, coherence, reference_psd), min=SMALLEST_SHARE)
-    share = xp.clip(late_share(primary, reference_psd), min=SMALLEST_SHARE)
-    return xp.exp(xp.mean(xp.log(xp.stack((uncertainty, uncertainty / share))), axis=1))
-
-
-def _late(response: Array) -> Array:
-    """Compute the spectrum of the response from LATE_FROM_SAMPLES on."""
-    xp = array_namespace(response)
-    early, late = response[..., :LATE_FROM_SAMPLES], response[..., LATE_FROM_SAMPLES:]
-    return xp.fft.rfft(xp.concat((xp.zeros_like(early), late), axis=-1))
-
-
-def _unexplained(power: Array, coherence: Array) -> Array:
-    known = array_namespace(coherence).clip(coherence, min=COHERENCE_FLOOR, max=1)
-    return (1 - known) / known * power
-
-
-def _band_ratio(part: Array, whole: Array) -> Array:
-    xp = array_namespace(part, whole)
-    membership = band_matrix(WIDE_BANDS, 2 * (whole.shape[-1] - 1), whole)
-    return (part @ membership) / xp.clip(whole @ membership, min=float(xp.finfo(whole.dtype).smallest_normal))

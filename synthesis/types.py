@@ -1,10 +1,11 @@
-"""Types of a design: paths, problem, options, result. Arrays are NumPy's, on every processor."""
+"""Types of a design: paths, problem, options, model, result. Arrays are NumPy's, on every processor."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -12,15 +13,16 @@ from numpy.typing import NDArray
 
 from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
 from synthesis.errors import InvalidOption, SynthesisError
-from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS, Path
 from synthesis.options import DEFAULTS, ProblemFields
 from synthesis.plausibility import Comparison, Finding, SupportPrior
 from synthesis.profiles import MAX_UPDATES, PROFILES
+from synthesis.start.features import GeneratorConfig
 from synthesis.wearing import WearingChange
 
 if TYPE_CHECKING:
     from measurement.prior import PathPrior
+    from synthesis.backends.cpu import CpuBackend
     from synthesis.controller import Controller
 
 Float32 = NDArray[np.float32]
@@ -409,3 +411,56 @@ class Backend(Protocol):
         Arguments are as of `design.predict_all`.
         """
         ...
+
+
+def backend_class(device: str) -> type[Backend]:
+    """Return the backend class of a device.
+
+    Parameters
+    ----------
+    device
+        `cpu`, `cuda` or `reference` (torch in float32 on the CPU).
+
+    Returns
+    -------
+    type[Backend]
+        Class to be created with a model's numbers.
+
+    Raises
+    ------
+    ValueError
+        The device does not exist.
+    """
+    if device == "cpu":
+        from synthesis.backends.cpu import CpuBackend
+
+        return CpuBackend
+    if device == "cuda":
+        from synthesis.backends.cuda import CudaBackend
+
+        return CudaBackend
+    if device == "reference":
+        from synthesis.backends.reference import ReferenceBackend
+
+        return ReferenceBackend
+    raise ValueError(f"device: {device!r} does not exist; use cpu, cuda or reference")
+
+
+class Model:
+    """A checkpoint's numbers on one kind of processor; as thread-safe as its backend."""
+
+    def __init__(self, parameters: ModelParameters, backend: Backend) -> None:
+        self.parameters = parameters
+        self.backend = backend
+
+    @classmethod
+    def on(cls, device: str, parameters: ModelParameters) -> Model:
+        """Load a model on `cpu`, `cuda` or `reference`; ValueError for another device."""
+        return cls(parameters, backend_class(device)(parameters))
+
+    @cached_property
+    def core(self) -> CpuBackend:
+        """Return the C core, which finds filters under a ceiling for all backends."""
+        from synthesis.backends.cpu import CpuBackend
+
+        return self.backend if isinstance(self.backend, CpuBackend) else CpuBackend(self.parameters)

@@ -25,8 +25,7 @@ from synthesis.controller import Controller, judge
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.design import predict_all
 from synthesis.errors import SynthesisError
-from synthesis.model import Model
-from synthesis.types import Paths, Problem
+from synthesis.types import Model, Paths, Problem
 from training.config import Configuration
 from training.data import Data, Split, open_data
 from training.datasets.path_pairs import PathPair

@@ -17,8 +17,7 @@ from measurement.estimate import REGULARISATION
 from measurement.prior import PathPrior, learn_path_prior
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.paths import AcousticPaths
-from synthesis.predict import learn_uncertainty
-from synthesis.support_statistics import SupportStatistics, learn_support_statistics
+from synthesis.support_statistics import SupportStatistics, learn_support_statistics, learn_uncertainty
 from synthesis.wearing import Complex, WearingChange, learn_wearing, mean_path
 from training.config import TrainingConfig
 from training.datasets.noise import NoiseSet, reference_psd

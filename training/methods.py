@@ -21,15 +21,14 @@ from hardware.realise import Target
 from synthesis.controller import Controller
 from synthesis.conventions import CORE_STAGES
 from synthesis.design import design
-from synthesis.generator_config import GeneratorConfig, Realisation
 from synthesis.methods import STARTS
-from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.plausibility import SupportPrior
 from synthesis.profiles import PROFILES
+from synthesis.start.features import GeneratorConfig, Realisation
 from synthesis.start.generator import Generator, model_parameters
-from synthesis.types import Design, DesignOptions, ModelParameters, Paths, Problem
+from synthesis.types import Design, DesignOptions, Model, ModelParameters, Paths, Problem
 from synthesis.update import refine
 from training.baselines.adaptive import FxLms, FxNlms, WeightedFxLms
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.generator_config import GeneratorConfig
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
+from synthesis.start.features import GeneratorConfig
 from synthesis.start.generator import Generator
 from training.config import TrainingConfig
 from training.objective import Objective

@@ -20,8 +20,8 @@ from service.api.reading import Addresses
 from service.api.request_types import HybridBody
 from service.api.warnings import controller_warnings
 from service.engine.work import HybridWork, work_of
-from synthesis.model import Model
 from synthesis.sections import Sections
+from synthesis.types import Model
 
 addresses = Addresses()
 

@@ -23,9 +23,8 @@ from service.engine.types import Designs, Disconnected, RefusedJob
 from service.engine.waiting import GRACE_S, done_in_time
 from synthesis.errors import DeviceLost, Interrupted, SynthesisError, interruption_check
 from synthesis.methods import METHODS
-from synthesis.model import backend_class
 from synthesis.profiles import PROFILES
-from synthesis.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Problem
+from synthesis.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Problem, backend_class
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,8 @@ from model_store.checkpoint import Checkpoint
 from model_store.store import ModelVersion
 from synthesis.design import design_all, implausible, predict_all
 from synthesis.errors import DeviceLost, SynthesisError
-from synthesis.model import Model
 from synthesis.profiles import MAX_UPDATES
-from synthesis.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Problem
+from synthesis.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Model, Problem
 
 logger = logging.getLogger(__name__)
 

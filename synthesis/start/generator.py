@@ -19,9 +19,16 @@ from torch import Tensor, nn
 from synthesis.arrays import floored_log, minimum_phase_fir
 from synthesis.bands import frequencies_hz, log_grid
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.generator_config import N_OUTPUTS, NEPER_PER_DB, GeneratorConfig
 from synthesis.paths import AcousticPaths
-from synthesis.start.features import N_CHANNELS, log_base_magnitude, path_features, regularised_ratio
+from synthesis.start.features import (
+    N_CHANNELS,
+    N_OUTPUTS,
+    NEPER_PER_DB,
+    GeneratorConfig,
+    log_base_magnitude,
+    path_features,
+    regularised_ratio,
+)
 from synthesis.start.fir_wiener import CEILING_SHARPNESS, drive_ceiling, fir_wiener, starting_weight
 from synthesis.types import ModelParameters
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from model_store import Checkpoint, GoldenCase, Manifest, Scores
 from model_store.controller import PublishedController
 from synthesis.conventions import N_BINS
-from synthesis.generator_config import GeneratorConfig
+from synthesis.start.features import GeneratorConfig
 from synthesis.start.generator import Generator, model_parameters
 from synthesis.types import ModelParameters
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from model_store.checkpoint import Checkpoint
 from service.engine.resident_model import ResidentModel
-from synthesis.generator_config import GeneratorConfig
-from synthesis.model import Model
-from synthesis.types import Fallback, ModelParameters, Paths, Problem
+from synthesis.start.features import GeneratorConfig
+from synthesis.types import Fallback, Model, ModelParameters, Paths, Problem
 from tests.model_store import cases
 
 # What the tests of the engine run on.

@@ -16,9 +16,8 @@ from synthesis.design import loose_db as loose_ceiling_db
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.gain_curve import GainCurve
 from synthesis.methods import METHODS
-from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
-from synthesis.types import Design, DesignOptions, Fallback, Prediction, Problem
+from synthesis.types import Design, DesignOptions, Fallback, Model, Prediction, Problem
 from tests.oracles import measured
 from tests.problems import changed, one
 from tests.synthesis.cases import Case, random_case

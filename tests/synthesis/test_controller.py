@@ -13,10 +13,9 @@ from synthesis.controller import Controller, in_closed_loop, inner_loop, is_quie
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.design import design, pose, predict_all
 from synthesis.errors import InvalidOption
-from synthesis.model import Model
 from synthesis.predict import secondary_errors
 from synthesis.sections import Sections
-from synthesis.types import DesignOptions, InnerLoop, Paths, Problem
+from synthesis.types import DesignOptions, InnerLoop, Model, Paths, Problem
 from synthesis.unknown import BAND_BINS
 
 N_SAMPLES = 6000

@@ -9,11 +9,10 @@ from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.design import design
-from synthesis.model import Model
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FINE
 from synthesis.start.wiener import design_wmmse
-from synthesis.types import Design, DesignOptions, Fallback, Problem
+from synthesis.types import Design, DesignOptions, Fallback, Model, Problem
 from tests.problems import one
 from training.datasets.simulated_systems import simulate_system
 

@@ -6,10 +6,10 @@ import torch
 
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidPaths, NonFiniteFilter
-from synthesis.generator_config import GeneratorConfig
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST
+from synthesis.start.features import GeneratorConfig
 from synthesis.start.fir_wiener import drive_ceiling, starting_weight
 from synthesis.start.generator import Generator
 from synthesis.synthesizer import Synthesizer

@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from synthesis import (
     arrays,
     conventions,
-    generator_config,
     methods,
     plausibility,
     predict,
@@ -29,11 +28,11 @@ from synthesis.backends.cpu.build import LEVELS, compile_core, library_file, mac
 from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, LogGrid, columns, log_grid
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
-from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
 from synthesis.plausibility import LATER, SupportPrior
 from synthesis.predict import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 from synthesis.start import features, fir_wiener
+from synthesis.start.features import NEPER_PER_DB, GeneratorConfig
 from synthesis.start.fir_wiener import between_edges, drive_ceiling, starting_weight
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 from synthesis.types import MAX_CONDITIONS, ModelParameters
@@ -61,7 +60,7 @@ _N_LENGTHS = len(predict.RESPONSE_LENGTHS)
 # Constants for the core, in the order of prime_constants: the module that defines the name, or a value.
 _WHOLE = {
     "wiener_iterations": fir_wiener.N_ITERATIONS,
-    "late_from_samples": predict,
+    "late_from_samples": arrays,
     "realign_beyond": plausibility,
     **dict.fromkeys(("plane_iterations", "first_updates", "n_rounds"), profiles),
     **dict.fromkeys(("least_samples", "long_samples"), unknown),
@@ -73,7 +72,7 @@ _DOUBLE = {
     **dict.fromkeys(("held_low_hz", "held_high_hz"), features),
     "magnitude_floor": arrays,
     **dict.fromkeys(("phase_floor", "audible_hz"), features),
-    "neper_per_db": generator_config,
+    "neper_per_db": features,
     "taper": toeplitz,
     "symbol_damping": fir_wiener.DAMPING,
     "drive_limit": fir_wiener,

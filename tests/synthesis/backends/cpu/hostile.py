@@ -19,10 +19,9 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.design import design_all, predict_all
 from synthesis.gain_curve import GainCurve
 from synthesis.methods import METHODS
-from synthesis.model import Model
 from synthesis.profiles import PROFILES
 from synthesis.sections import Sections
-from synthesis.types import DesignOptions, Fallback, Paths, Problem
+from synthesis.types import DesignOptions, Fallback, Model, Paths, Problem
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 

@@ -21,17 +21,17 @@ from synthesis.backends.reference import ReferenceBackend
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.design import design, design_all
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
-from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS
-from synthesis.model import Model
 from synthesis.plausibility import find_implausible
 from synthesis.predict import MOST_UNCERTAIN, predict
+from synthesis.start.features import GeneratorConfig
 from synthesis.types import (
     MAX_CONDITIONS,
     Design,
     DesignOptions,
     Draft,
     Float32,
+    Model,
     ModelParameters,
     Paths,
     Prediction,
