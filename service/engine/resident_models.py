@@ -310,7 +310,7 @@ class ResidentModels:
     async def _load(self, version: ModelVersion) -> ResidentModel:
         def load() -> tuple[ResidentModel, float]:
             began = perf_counter()
-            model = ResidentModel.load(self._store, version, self._device, self.fallback)
+            model = ResidentModel(version, self._store.load(str(version)), self._device, self.fallback)
             return model, perf_counter() - began
 
         try:
