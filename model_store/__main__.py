@@ -13,7 +13,7 @@ from typing import TextIO
 from model_store.controller import PublishedController
 from model_store.errors import InvalidName, ModelStoreError
 from model_store.manifest import Manifest, Table
-from model_store.store import DEFAULT_ROOT, KINDS, ModelStore, ModelVersion
+from model_store.store import DEFAULT_ROOT, KINDS, ModelStore, ModelVersion, existing_store
 from synthesis.profiles import MAX_UPDATES
 
 
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     command: Callable[[ModelStore, argparse.Namespace], int] = options.run
     try:
-        return command(ModelStore(options.store), options)
+        return command(existing_store(options.store), options)
     except ModelStoreError as error:
         _say(f"model_store: {error}", file=sys.stderr)
     except ValueError as error:
@@ -34,7 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m model_store", description="Look after published models.")
-    parser.add_argument("--store", default=DEFAULT_ROOT, metavar="ROOT", help="folder or URL; default: %(default)s")
+    parser.add_argument(
+        "--store",
+        default=DEFAULT_ROOT,
+        metavar="ROOT",
+        help="folder or URL; default: PRIME_STORE, here %(default)s",
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     listing = commands.add_parser("list", help="every model and version, and the aliases")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
+import orjson
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, TypeAdapter
@@ -144,6 +145,7 @@ def document(served: Starlette, settings: Settings) -> Json:
         schemas[kind.__name__] = TypeAdapter(kind).json_schema()
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
+    _describe_defaults(schemas)
     _replace_number_constants(found)
     found["components"]["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "An API key."},
@@ -245,6 +247,15 @@ def _problem_responses(codes: str, is_v2: bool) -> Responses:
         if status in (401, 405):
             response["headers"]["WWW-Authenticate" if status == 401 else "Allow"] = {"schema": {"type": "string"}}
     return responses
+
+
+def _describe_defaults(schemas: Json) -> None:
+    """Replace default values by words, in place: generated clients would send them, beside `items` or a query."""
+    for schema in schemas.values():
+        for described in schema.get("properties", {}).values():
+            value, text = described.pop("default", ""), described.get("description", "")
+            if value != "" and not isinstance(value, dict) and "default" not in text:
+                described["description"] = f"{text} Default: {orjson.dumps(value).decode()}.".lstrip()
 
 
 def _replace_number_constants(schema: Any) -> None:
