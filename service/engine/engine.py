@@ -159,11 +159,6 @@ class Engine:
                 "not-ready", f"a design has not finished in {STALLED_AFTER_S:.0f} s; use another replica"
             )
 
-    @property
-    def is_idle(self) -> bool:
-        """Return whether no design waits or runs."""
-        return self._queue.is_idle
-
     def drain(self) -> None:
         """Report not ready from now on, but continue to design."""
         self.readiness.draining = True

@@ -402,11 +402,12 @@ class JobQueue:
             return
         part = f"{share:.0%} of " if share < 1 else ""
         job_ms, left_ms = 1e3 * (needed_s - before_s), max(1e3 * left_s, 0)
+        remedy = "retry later, or allow more time" if before_s else "allow more time"
         raise RefusedJob(
             "overloaded",
             f"{1e3 * before_s:.0f} ms of work are queued and this request takes {job_ms:.0f} ms: more than {part}"
             f"the {left_ms:.0f} ms left before its deadline, or than the {1e3 * LONGEST_WAIT_S:.0f} ms that may be "
-            "queued; retry later, or allow more time",
+            f"queued; {remedy}",
             retry_after_s=before_s,
         )
 

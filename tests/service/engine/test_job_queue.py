@@ -103,7 +103,7 @@ async def test_deadline_decides_on_updates(due_in_s: float, n_updates: int) -> N
 async def test_idle_queue_refuses_impossible_jobs_and_retries() -> None:
     """Otherwise the times of one bad moment would reject all jobs for good."""
     queue = knowing()
-    with pytest.raises(RefusedJob) as refused:
+    with pytest.raises(RefusedJob, match="queued; allow more time") as refused:
         queue.put(job(due_in_s=0.9 * START_S))
     assert refused.value.code == "overloaded"
     queue.put(job(due_in_s=0.9 * START_S))
