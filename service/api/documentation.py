@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from measurement.checks import REASONS
 from service.admission.admission import DEADLINE_HEADER, MAX_JSON_BYTES, Gate
 from service.api import answer_types, examples, reading
-from service.api.front import JSON, TAPS, TENSORS, gate_of, is_managing
+from service.api.front import JSON, PREFIX, TAPS, TENSORS, gate_of, is_managing
 from service.api.options import CURVES, option_fields
 from service.api.reading import Address, read_document
 from service.api.warnings import WARNINGS
@@ -135,7 +135,8 @@ def document(served: Starlette, settings: Settings) -> Json:
     settings
         Settings, for limits and required keys.
     """
-    app = FastAPI(title=TITLE, version=version("prime-anc"), description=_description(settings))
+    lasting = [{"url": PREFIX}]
+    app = FastAPI(title=TITLE, version=version("prime-anc"), description=_description(settings), servers=lasting)
     for address in served.routes:
         if isinstance(address, Address) and not (settings.management_port is not None and _is_managing(address)):
             _add(app, address)
