@@ -158,7 +158,9 @@ def _alias(store: ModelStore, options: argparse.Namespace) -> int:
         _say(f"{options.alias} is no alias any more")
     elif options.alias and options.reference:
         version = store.set_alias(options.alias, options.reference)
-        _say(f"{options.alias} -> {options.reference}, now {version.reference}")
+        hidden = any(item.name == options.alias for item in store.list())
+        note = f", instead of the package's {options.alias}" if hidden else ""
+        _say(f"{options.alias} -> {options.reference}, now {version.reference}{note}")
     else:
         for alias, reference in store.aliases().items():
             if options.alias in (None, alias):

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from measurement.checks import REASONS
 from service.admission.admission import DEADLINE_HEADER, MAX_JSON_BYTES, Gate
 from service.api import answer_types, examples, reading
-from service.api.front import JSON, TAPS, TENSORS, gate_of
+from service.api.front import JSON, PREFIX, TAPS, TENSORS, gate_of, is_managing
 from service.api.options import CURVES, option_fields
 from service.api.reading import Address, read_document
 from service.api.warnings import WARNINGS
@@ -135,9 +135,10 @@ def document(served: Starlette, settings: Settings) -> Json:
     settings
         Settings, for limits and required keys.
     """
-    app = FastAPI(title=TITLE, version=version("prime-anc"), description=_description(settings))
+    lasting = [{"url": PREFIX}]
+    app = FastAPI(title=TITLE, version=version("prime-anc"), description=_description(settings), servers=lasting)
     for address in served.routes:
-        if isinstance(address, Address):
+        if isinstance(address, Address) and not (settings.management_port is not None and _is_managing(address)):
             _add(app, address)
     found = app.openapi()
     schemas = found["components"]["schemas"]
@@ -162,6 +163,10 @@ def document(served: Starlette, settings: Settings) -> Json:
             if "HTTPValidationError" in str(operation["responses"].get("422")):  # never returned
                 del operation["responses"]["422"]
     return found
+
+
+def _is_managing(address: Address) -> bool:
+    return any(is_managing(gate_of(method, address.path), address.path) for method in address.methods or ())
 
 
 def _add(app: FastAPI, address: Address) -> None:

@@ -183,18 +183,27 @@ async def test_undeclared_length_is_rejected_unread(client: httpx.AsyncClient, e
     assert_problem(await client.post("/synthesize", content=chunked(), headers=JSON_BODY), "length-required")
 
 
+@pytest.mark.parametrize(
+    ("limit_s", "deadline_ms", "remedy"), [(0.05, "60000", "; send it faster"), (60, "50", "; raise X-Deadline-Ms")]
+)
 async def test_slow_body_is_rejected(
-    app: Starlette, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    limit_s: float,
+    deadline_ms: str,
+    remedy: str,
+    app: Starlette,
+    client: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(vars(app.state.service.settings), "receive_timeout_s", 0.05)
+    monkeypatch.setitem(vars(app.state.service.settings), "receive_timeout_s", limit_s)
 
     async def unfinished() -> AsyncIterator[bytes]:
         yield b"{"
         await asyncio.Event().wait()
 
-    headers = JSON_BODY | {"Content-Length": "100"}
+    headers = JSON_BODY | {"Content-Length": "100", "X-Deadline-Ms": deadline_ms}
     answer = await client.post("/synthesize", content=unfinished(), headers=headers)
     assert_problem(answer, "too-slow")
+    assert remedy in answer.json()["detail"]
     assert answer.headers["connection"] == "close"
 
 
