@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from service.engine.types import RefusedJob
-from service.engine.waiting import LONGEST_WAIT_S, raise_if_unwanted
+from service.engine.waiting import LONGEST_WAIT_S, Awaited, raise_if_unwanted
 from service.engine.work import work_of
 from synthesis.profiles import FAST
 from synthesis.types import DesignOptions
@@ -171,7 +171,7 @@ def _update(options: DesignOptions) -> DesignOptions:
 
 
 @dataclass(eq=False)
-class Job:
+class Job(Awaited):
     """The problems of one call of the engine."""
 
     # Called with some of `problems` and the options; returns their results in order.
@@ -179,8 +179,6 @@ class Job:
     # None for evaluations.
     options: DesignOptions | None
     problems: Sequence[Any]
-    # Deadline in `perf_counter` seconds.
-    due: float
     # Future of the event loop, set once `answers` is complete.
     answer: asyncio.Future[list[Any]]
     since: float = field(default_factory=perf_counter)
@@ -192,8 +190,6 @@ class Job:
     answers: dict[int, Any] = field(default_factory=dict)
     # Expected time per problem (s).
     problem_s: float = 0.0
-    # Whether the answer is no longer awaited.
-    is_abandoned: bool = False
 
     @property
     def n_left(self) -> int:

@@ -40,7 +40,7 @@ async def occupied(engine: Engine) -> AsyncIterator[None]:
         go_on.wait()
         return ears
 
-    job = Job(hold, None, [0] * n_workers, np.inf, asyncio.get_running_loop().create_future())
+    job = Job(hold, None, [0] * n_workers, asyncio.get_running_loop().create_future())
     engine._queue.put(job)
     await asyncio.to_thread(arrived.wait)
     try:

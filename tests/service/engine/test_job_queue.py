@@ -45,7 +45,7 @@ def knowing(n_workers: int = 1, max_batch: int = 1) -> JobQueue:
 
 def job(k: int = 0, due_in_s: float = math.inf, n_ears: int = 1, function: Any = run) -> Job:
     answer = asyncio.get_running_loop().create_future()
-    return Job(function, DesignOptions(n_updates=k), list(range(n_ears)), perf_counter() + due_in_s, answer)
+    return Job(function, DesignOptions(n_updates=k), list(range(n_ears)), answer, due=perf_counter() + due_in_s)
 
 
 def taken(queue: JobQueue) -> Batch:
