@@ -21,8 +21,7 @@ from benchmarks.results import Row
 from benchmarks.timing import Turn, summary, take_turns
 from model_store.store import ModelStore
 from synthesis.design import design_all
-from synthesis.model import Model
-from synthesis.types import DesignOptions
+from synthesis.types import DesignOptions, Model
 
 N_UPDATES = (0, 1, 3)
 SOLVER = "solve_toeplitz"

@@ -11,8 +11,7 @@ from benchmarks.ears import Ears, taps_of
 from benchmarks.timing import Times
 from synthesis.conventions import CORE_STAGES
 from synthesis.design import design_all
-from synthesis.model import Model
-from synthesis.types import DesignOptions, Float32, ModelParameters
+from synthesis.types import DesignOptions, Float32, Model, ModelParameters
 
 N_TAPS, N_FFT = 2048, 32_768
 
@@ -73,7 +72,7 @@ def untrained(parameters: ModelParameters, kind: str) -> ModelParameters:
 
     import torch
 
-    from synthesis.generator_config import GeneratorConfig
+    from synthesis.start.features import GeneratorConfig
     from synthesis.start.generator import Generator
 
     config = getattr(GeneratorConfig, kind)()

@@ -12,8 +12,7 @@ import numpy as np
 
 from synthesis.design import predict_all
 from synthesis.errors import SynthesisError, answer_or_raise
-from synthesis.model import Model
-from synthesis.types import Design, Float32, Paths, Problem
+from synthesis.types import Design, Float32, Model, Paths, Problem
 from training.data import open_dataset
 from training.datasets.noise import read_noise, simulated_noise
 from training.measurements import Measurements

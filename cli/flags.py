@@ -59,7 +59,9 @@ def flag_of(name: str) -> str:
     return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
 
 
-def option_flag(name: str, default: str | None = None) -> Callable[[Command], Command]:
+def option_flag(
+    name: str, default: str | None = None, schema: Mapping[str, Any] | None = None
+) -> Callable[[Command], Command]:
     """Make the flag of an option; the command gets None if it is not given.
 
     Parameters
@@ -68,8 +70,10 @@ def option_flag(name: str, default: str | None = None) -> Callable[[Command], Co
         Name of the option.
     default
         Text for the command's default, in place of the declared one.
+    schema
+        Its declaration; None: that of the option of this name.
     """
-    schema = option_schemas()[name]
+    schema = option_schemas()[name] if schema is None else schema
     text = schema["description"].replace("`", "")
     shown = schema.get("default") if default is None else default
     more: dict[str, Any] = {"type": _type_of(name, schema)}
@@ -89,36 +93,10 @@ def option_flag(name: str, default: str | None = None) -> Callable[[Command], Co
 
 def with_controller(command: Command) -> Command:
     """Add flags for the options of a controller; the command gets `wishes`, fields of `controller`."""
-    schemas = controller_schemas()
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        found = {name: value for name in schemas if (value := given.pop(f"controller_{name}")) is not None}
-        command(wishes=found, **given)
-
-    flagged: Command = run
-    for name, schema in reversed(schemas.items()):
-        flagged = click.option(
-            f"--controller-{name.replace('_', '-')}",
-            default=None,
-            type=_type_of(name, schema),
-            help=schema["description"].replace("`", ""),
-            show_default=str(schema["default"]) if schema.get("default") is not None else False,
-        )(flagged)
-    return flagged
-
-
-def _type_of(name: str, schema: Mapping[str, Any]) -> click.ParamType:
-    """Return the type of a flag's value, with its range or choices."""
-    if "enum" in schema:
-        return click.Choice(schema["enum"])
-    if schema.get("type") == "integer":
-        return click.IntRange(schema["minimum"], schema["maximum"])
-    if schema.get("type") == "number":
-        return click.FloatRange(schema["minimum"], schema["maximum"])
-    if kind := curve_kinds().get(name):
-        return CurveFile(kind, any(item.get("type") == "number" for item in schema.get("anyOf", ())))
-    return click.STRING
+    flags = {
+        name: option_flag(f"controller_{name}", schema=schema) for name, schema in controller_schemas().items()
+    }
+    return _collected("wishes", flags, "controller_")(command)
 
 
 def options_of(kind: type, but: tuple[str, ...] = ()) -> Callable[[Command], Command]:
@@ -132,16 +110,36 @@ def options_of(kind: type, but: tuple[str, ...] = ()) -> Callable[[Command], Com
         Options that the command sets itself. `sign` is among the flags of paths.
     """
     names = [field.name for field in fields(kind) if field.name not in ("sign", *but)]
+    return _collected("options", {name: option_flag(name) for name in names})
+
+
+def _collected(
+    into: str, flags: dict[str, Callable[[Command], Command]], prefix: str = ""
+) -> Callable[[Command], Command]:
+    """Add flags by name; the command gets those that were given as one dictionary."""
 
     def with_flags(command: Command) -> Command:
         @wraps(command)
         def run(**given: Any) -> None:
-            options = {name: value for name in names if (value := given.pop(name)) is not None}
-            command(options=options, **given)
+            found = {name: value for name in flags if (value := given.pop(prefix + name)) is not None}
+            command(**{into: found}, **given)
 
         flagged: Command = run
-        for name in reversed(names):
-            flagged = option_flag(name)(flagged)
+        for flag in reversed(flags.values()):
+            flagged = flag(flagged)
         return flagged
 
     return with_flags
+
+
+def _type_of(name: str, schema: Mapping[str, Any]) -> click.ParamType:
+    """Return the type of a flag's value, with its range or choices."""
+    if "enum" in schema:
+        return click.Choice(schema["enum"])
+    if schema.get("type") == "integer":
+        return click.IntRange(schema["minimum"], schema["maximum"])
+    if schema.get("type") == "number":
+        return click.FloatRange(schema["minimum"], schema["maximum"])
+    if kind := curve_kinds().get(name):
+        return CurveFile(kind, any(item.get("type") == "number" for item in schema.get("anyOf", ())))
+    return click.STRING

@@ -74,6 +74,7 @@ def ears(
         )
         if "controller" in settings:
             shown |= {"controller": "that it holds"}
+            del shown["controller_about"]
         said = ", ".join(f"{name} {value}" for name, value in shown.items())
         remarks += (f"options of this session unless you give others: {said}",)
     return measured, remarks, settings
@@ -312,14 +313,17 @@ def _with_trim(document: Json) -> Json:
     return document["trim"] or {} if "fir" not in document and "trim" in document else document
 
 
-def controller(text: str) -> object:
-    """Return the controller of a file of `hybrid`, or the trimmed one of `verify`, else the text: a published name."""
+def controller(text: str) -> tuple[object, Json]:
+    """Return the controller of a file of `hybrid`, or the trimmed one of `verify`, else the text: a published name.
+
+    The second item is what the file says of it, as `bench_file.controller_about`.
+    """
     if not Path(text).is_file():
-        return text
-    found = _with_trim(filter_document(Path(text))).get("controller")
-    if found is None:
+        return text, {}
+    document = _with_trim(filter_document(Path(text)))
+    if document.get("controller") is None:
         raise FileError(f"{text}: it has no controller; give what `prime-anc hybrid` wrote")
-    return found
+    return document["controller"], bench_file.controller_about(document)
 
 
 def _taps_at_48_khz(taps: Response) -> NDArray[np.float32]:
@@ -329,15 +333,15 @@ def _taps_at_48_khz(taps: Response) -> NDArray[np.float32]:
     return (found[:N_TAPS] if rest @ rest <= MAX_CUT * (found @ found) else found).astype(np.float32)
 
 
-def as_verified(paths: Json, control_filter: Path) -> tuple[Json, tuple[str, ...]]:
-    """Apply the change of the secondary path that `prime-anc verify` found when it trimmed a filter.
+def about_filter(paths: Json, control_filter: Path, rate_hz: float | None) -> tuple[Json, tuple[str, ...]]:
+    """Add a filter to measured paths, with the change of the secondary path for which `prime-anc verify` trimmed it.
 
     Parameters
     ----------
     paths : dict
         Fields of a request: paths, or conditions.
-    control_filter : Path
-        The filter's file.
+    control_filter, rate_hz
+        As for `filter_fields`.
 
     Returns
     -------
@@ -345,9 +349,10 @@ def as_verified(paths: Json, control_filter: Path) -> tuple[Json, tuple[str, ...
         The fields, changed where the file is a trimmed filter's, and notes.
     """
     document = filter_document(control_filter) if is_document(control_filter) else {}
+    fields = filter_fields(control_filter, rate_hz, paths.get("controller"))
     trim = document.get("trim")
     if "fir" in document or not trim:
-        return paths, ()
+        return paths | fields, ()
     from measurement.verify import changed_path
 
     def changed(fields: Json) -> Json:
@@ -360,7 +365,7 @@ def as_verified(paths: Json, control_filter: Path) -> tuple[Json, tuple[str, ...
     found = changed(paths)
     if "conditions" in paths:
         found["conditions"] = [changed(item) for item in paths["conditions"]]
-    return found, (
+    return found | fields, (
         f"{control_filter}: predicted with the loudspeaker as it was verified, {-trim['gain_db']:+.1f} dB and "
         f"{-trim['delay_samples']:+.2f} samples{', inverted,' if trim['invert'] else ''} from the measurement",
     )

@@ -16,6 +16,9 @@ Read = TypeVar("Read")
 _BAR_DB = 30.0
 _BAR_WIDTH = 30
 
+# Samples at 48 kHz for which `latency` and reports design.
+LATENCIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+
 MEAN_OF = "50 Hz to 5 kHz"
 
 
@@ -28,7 +31,7 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def _text(cell: object) -> str:
-    return f"{cell:.1f}" if isinstance(cell, float) else str(cell)
+    return f"{cell:z.1f}" if isinstance(cell, float) else str(cell)
 
 
 def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None) -> None:
@@ -36,30 +39,32 @@ def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None
     for hz, db in zip(found["band_centre_hz"], found["noise_reduction_db"], strict=True):
         bar = "#" * round(max(0.0, min(db, _BAR_DB)) / _BAR_DB * _BAR_WIDTH)
         louder = "  louder" if db < -1 else ""
-        click.echo(f"{hz:7g} Hz {db:6.1f} dB  {bar}{louder}")
+        click.echo(f"{hz:7g} Hz {db:z6.1f} dB  {bar}{louder}")
     if shares := found.get("feedback_noise_reduction_db"):
         parts = ", ".join(
-            f"{hz:g} Hz {db - part:.0f} + {part:.0f} dB"
+            f"{hz:g} Hz {db - part:z.0f} + {part:z.0f} dB"
             for hz, db, part in zip(found["band_centre_hz"], found["noise_reduction_db"], shares, strict=True)
         )
         click.echo(f"filter + controller: {parts}")
     interval = f" +- {found['interval_db']:.1f}" if found.get("interval_db") is not None else ""
     click.echo(
-        f"mean noise reduction, {mean_of(found)}: {found['mean_noise_reduction_db']:.1f}{interval} dB; amplification "
-        f"{found['amplification_db']:.2f} dB; largest |W| {found['max_gain_db']:.1f} dB"
+        f"mean noise reduction, {mean_of(found)}: {found['mean_noise_reduction_db']:z.1f}{interval} dB; amplification "
+        f"{found['amplification_db']:z.2f} dB; largest |W| {found['max_gain_db']:z.1f} dB"
     )
     if found.get("unknown_bands_hz"):
         bands = ", ".join(f"{hz:g}" for hz in found["unknown_bands_hz"])
         click.echo(
             f"nothing is known at {bands} Hz: the system is silent there, or needs a broader or louder probe"
         )
+    if found.get("louder_bands_hz"):
+        click.echo(f"louder, or perhaps: {', '.join(f'{hz:g}' for hz in found['louder_bands_hz'])} Hz")
     for item in found.get("conditions", ()):
         left_out = item.get("left_out_noise_reduction_db")
-        more = "" if left_out is None else f"; {left_out:.1f} dB from a filter for the others"
-        click.echo(f"  {item['label']}: {item['mean_noise_reduction_db']:.1f} dB{more}")
+        more = "" if left_out is None else f"; {left_out:z.1f} dB from a filter for the others"
+        click.echo(f"  {item['label']}: {item['mean_noise_reduction_db']:z.1f} dB{more}")
     if beside is not None:
         name = wiener_name(bool(found.get("feedback_noise_reduction_db")))
-        click.echo(f"{name} (wmmse) on the same paths: {beside['mean_noise_reduction_db']:.1f} dB")
+        click.echo(f"{name} (wmmse) on the same paths: {beside['mean_noise_reduction_db']:z.1f} dB")
 
 
 def wiener_name(has_controller: bool) -> str:
@@ -79,12 +84,12 @@ def comparison(found: Mapping[str, Any]) -> None:
     """Print a verification: predicted beside measured noise reduction, per band and in the mean."""
     measured = found["measured"]
     bands = zip(measured["band_centre_hz"], measured["noise_reduction_db"], found["band_deviation_db"], strict=True)
-    rows = [(f"{hz:g}", db - off, db, f"{off:+.1f}") for hz, db, off in bands]
+    rows = [(f"{hz:g}", db - off, db, f"{off:+z.1f}") for hz, db, off in bands]
     mean, off = measured["mean_noise_reduction_db"], found["deviation_db"]
     interval = measured.get("interval_db")
     columns(
         ("Hz", "predicted dB", "measured dB", "difference dB"),
-        [*rows, ("mean, 50 Hz to 5 kHz", mean - off, mean, f"{off:+.1f}")],
+        [*rows, ("mean, 50 Hz to 5 kHz", mean - off, mean, f"{off:+z.1f}")],
     )
     if interval is not None:
         click.echo(f"the measured mean varies by +- {interval:.1f} dB over the recording")

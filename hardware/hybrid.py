@@ -39,17 +39,18 @@ from hardware.plants import (
 from hardware.realise import FLOAT32_WORDS
 from hardware.residual_power import PathSpectra, Real, ResidualPower
 from hardware.second_order_sections import design_sections
-from synthesis.controller import NR_COLUMNS, Controller
+from synthesis.bands import NR_BANDS, columns
+from synthesis.controller import Controller
 from synthesis.conventions import N_BINS
 from synthesis.design import design, design_all, predict_all
 from synthesis.errors import InvalidOption, answer_or_raise, check_interruption
 from synthesis.loop import worst_loop
-from synthesis.model import Model
 from synthesis.options import ControllerFields
 from synthesis.sections import Sections
-from synthesis.types import Design, DesignOptions, Fallback, Loop, Paths, Problem
+from synthesis.types import Design, DesignOptions, Fallback, Loop, Model, Paths, Problem
 from synthesis.unknown import BAND_BINS
 
+NR_COLUMNS = columns(NR_BANDS)
 ROUNDS = 2
 # A maker's controller for all may take seconds.
 EFFORT_FOR_ALL = 4

@@ -85,6 +85,10 @@ TAIL_OVER_NOISE = 4.0
 # Power of a silent window of x or of a drive, relative to the loudest window.
 SILENT_DB = -30.0
 
+# A response is early until this share of its energy, and at least for so many samples (`Calibration.early_db`): in the
+# first few, what the loudspeaker of an earphone adds may cancel the noise.
+EARLY_SHARE, EARLY_SAMPLES = 0.01, 12
+
 # Lags where the primary path still rings and the secondary does not.
 _LATE = slice(SECONDARY_TAPS, WINDOW * 7 // 8)
 
@@ -159,6 +163,8 @@ class Calibration:
     silent_in: str
     # Energy before zero: of the primary path, and of the path from e to x.
     acausal_shares: tuple[float, float]
+    # Least energy of a state with a gain over that of the silent one, in the lags in which the latter is early.
+    early_db: float
     # Power that x does not explain beyond that of the silent state, over the loudspeaker's: median less two standard
     # errors.
     distortion_db: float
@@ -238,6 +244,7 @@ def calibrate(
 
     # The paths: as measured, then under the prior or by `restore`, without the secondary path's noise.
     states = probe_states(exact, drives=exact_drives, **placed)
+    of_takes = states[: -1 if drives else None]
     measured = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS)
     _check_estimate(measured)
     estimate, prior = _under_prior(measured, states, prior, support)
@@ -271,10 +278,9 @@ def calibrate(
         tail_share=tail_share,
         state_levels_db=_state_levels_db(states),
         has_opposite_signs=_have_opposite_signs(states),
-        gain_change_db=_gain_change_db(
-            states[: -1 if drives else None], cut.length, excited, repeats=tail is not None
-        ),
+        gain_change_db=_gain_change_db(of_takes, cut.length, excited, repeats=tail is not None),
         acausal_shares=_acausal_shares(states[0]),
+        early_db=_early_db(of_takes),
         distortion_db=_distortion_db(states, excited),
         hum_hz=find_hum(exact),
         window=cut.length,
@@ -453,6 +459,14 @@ def _acausal_shares(silent: ProbeState) -> tuple[float, float]:
         return float(energy[len(energy) // 2 :].sum() / max(energy.sum(), SMALLEST))
 
     return share(silent.cross, silent.reference_power), share(silent.cross.conj(), silent.error_power)
+
+
+def _early_db(states: Sequence[ProbeState]) -> float:
+    """Compute `Calibration.early_db`."""
+    responses = [np.fft.irfft(state.transfer) for state in states]
+    silent, *played = [np.cumsum(np.square(item[: len(item) // 2])) for item in responses]
+    last = max(int(np.searchsorted(silent, EARLY_SHARE * silent[-1])), EARLY_SAMPLES)
+    return float(_level_db(min([1.0, *(item[last] / max(silent[last], SMALLEST) for item in played)])))
 
 
 def _peak_samples(transfer: Complex) -> int:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from measurement.prior import lag_weight
 from synthesis.arrays import SMALLEST, Complex, Real, squared_magnitude
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 
@@ -137,14 +138,6 @@ def _smooth_spectrum(response: Real) -> Real:
     power = np.pad(squared_magnitude(np.fft.rfft(response, DESIGN_N_FFT)), SPECTRUM_BINS // 2, mode="reflect")
     smooth: Real = np.convolve(power, np.full(SPECTRUM_BINS, 1 / SPECTRUM_BINS), mode="valid")
     return smooth
-
-
-@cache
-def lag_weight(window: int) -> Real:
-    """Return the weight of lags in estimates by Hann windows, the windows' autocorrelation: [window]."""
-    hann = np.hanning(window + 1)[:-1]
-    weight: Real = np.fft.irfft(squared_magnitude(np.fft.rfft(hann, 2 * window)))[:window] / np.sum(hann**2)
-    return weight
 
 
 def split_into_bands(responses: Real) -> Real:

@@ -15,8 +15,7 @@ import numpy as np
 from measurement.prior import learn_path_prior
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.plausibility import SupportPrior
-from synthesis.predict import learn_uncertainty
-from synthesis.support_statistics import SupportStatistics, learn_support_statistics
+from synthesis.support_statistics import SupportStatistics, learn_support_statistics, learn_uncertainty
 from synthesis.types import Float32, ModelParameters
 
 MIN_LISTENERS, PRIOR_LISTENERS, TRAINED_LISTENERS = 2, 5, 10

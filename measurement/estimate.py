@@ -17,11 +17,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from measurement.denoise import lag_weight
 from measurement.prior import (
     TAIL_SHARE,
     PathPrior,
     kept_noise_share,
+    lag_weight,
     posterior,
     primary_noise,
     secondary_noise,

@@ -31,6 +31,8 @@ MIN_DEVIATION, N_ERRORS = 0.25, 3.0
 MIN_COHERENCE = 0.5
 # Mains hum and its harmonics; above, narrow notches of ears would look like tones.
 RANGE_HZ = (30.0, 1200.0)
+# Harmonics of the mains, and how far its frequency may be off; the noise itself holds a tone elsewhere now and then.
+MAINS_HZ, MAINS_TOLERANCE = (50.0, 60.0), 3e-3
 # Bins from a tone to its neighbours: a Hann window's line is four bins wide.
 NEAR, FAR = 4, 12
 
@@ -83,6 +85,8 @@ def _find_in_state(takes: Sequence[GainTake]) -> set[float]:
     error = np.sqrt((1 - coherence).clip(0) / np.maximum(coherence * prominence * n_independent, SMALLEST))
     limit = (MIN_DEVIATION + N_ERRORS * error) * middle + np.abs(high - low)
     hz = np.arange(last) * (SAMPLE_RATE_HZ / frame)
+    from_mains = np.min([np.abs(hz - base * np.round(hz / base)) for base in MAINS_HZ], 0)
+    is_tone &= from_mains <= np.maximum(MAINS_TOLERANCE * hz, hz[1])
     inside = (hz >= RANGE_HZ[0]) & (hz <= RANGE_HZ[1]) & (coherence > MIN_COHERENCE)
     return {float(item) for item in hz[inside & is_tone & (np.abs(at_tone - (low + high) / 2) > limit)]}
 

@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from measurement.denoise import lag_weight
 from synthesis.arrays import SMALLEST, Complex, Real, squared_magnitude
 from synthesis.bands import AMP_BANDS, band_membership
 from synthesis.conventions import SAMPLE_RATE_HZ
@@ -343,6 +343,14 @@ def held_power(distribution: PathDistribution) -> Real:
     held = np.sqrt(2 * weight * (1 - weight))
     responses = np.fft.irfft(np.concatenate((distribution.mean[None], distribution.directions)))
     return squared_magnitude(np.fft.rfft(held * responses)).sum(0)
+
+
+@cache
+def lag_weight(window: int) -> Real:
+    """Return the weight of lags in estimates by Hann windows, the windows' autocorrelation: [window]."""
+    hann = np.hanning(window + 1)[:-1]
+    weight: Real = np.fft.irfft(squared_magnitude(np.fft.rfft(hann, 2 * window)))[:window] / np.sum(hann**2)
+    return weight
 
 
 def smoothed(power: Real) -> Real:

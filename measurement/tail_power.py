@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from measurement.denoise import lag_weight
 from measurement.estimate import GainTake, ProbeState
+from measurement.prior import lag_weight
 from synthesis.arrays import SMALLEST, Real, squared_magnitude
 from synthesis.bands import WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT

@@ -10,7 +10,7 @@ The manifest of a checkpoint describes the generator, its training and its score
 so that loading executes nothing.
 """
 
-from model_store.checkpoint import Checkpoint
+from model_store.checkpoint import GOLDEN_TOLERANCE, Checkpoint, GoldenCase, GoldenErrors
 from model_store.errors import (
     CorruptCheckpoint,
     CorruptStore,
@@ -21,7 +21,6 @@ from model_store.errors import (
     PublishFailed,
     StoreUnreachable,
 )
-from model_store.golden import GOLDEN_TOLERANCE, GoldenCase, GoldenErrors
 from model_store.manifest import Manifest, Scores
 from model_store.store import DEFAULT_ROOT, ModelStore, ModelVersion
 

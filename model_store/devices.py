@@ -18,8 +18,7 @@ from safetensors import SafetensorError
 from measurement.device import MIN_LISTENERS, ListenerEar, learn_device
 from model_store.checkpoint import Checkpoint, sha256
 from model_store.errors import CorruptCheckpoint, InvalidName, ModelNotFound
-from model_store.manifest import Manifest
-from model_store.names import check_name
+from model_store.manifest import Manifest, check_name
 from model_store.storage import Storage
 from model_store.store import ModelStore, ModelVersion
 from synthesis.conventions import N_BINS
@@ -125,7 +124,7 @@ class Devices:
             attribution=f"{len(ears)} ears of {len(_listeners(ears))} listeners with {name}",
         )
         # Generator and reference noise are the base's, and with them its golden case.
-        made = self.store.publish(name, Checkpoint(manifest, parameters, base.golden), backend="cpu")
+        made = self.store.publish(name, Checkpoint(manifest, parameters, base.golden))
         in_use = set(self.store.aliases().values())
         for old in self._versions(name)[:-KEPT_VERSIONS]:
             if old.reference not in in_use:

@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 
-from model_store.checkpoint import Checkpoint, sha256
+from model_store.checkpoint import Checkpoint, GoldenErrors, sha256
 from model_store.controller import PublishedController
 from model_store.errors import (
     CorruptCheckpoint,
@@ -37,13 +37,13 @@ from model_store.errors import (
     PublishFailed,
     StoreUnreachable,
 )
-from model_store.golden import GoldenErrors
-from model_store.manifest import Published
-from model_store.names import MAX_VERSION, Reference, check_name, is_name, parse_reference, version_of
+from model_store.manifest import MAX_VERSION, Published, Reference, check_name, is_name, parse_reference, version_of
 from model_store.storage import FolderStorage, Storage, is_url, storage_at
-from synthesis.model import Model
+from synthesis.types import Model
 
-DEFAULT_ROOT = Path(__file__).parent / "checkpoints"
+_OWN_ROOT = Path(__file__).parent / "checkpoints"
+# The service's setting is every command's default.
+DEFAULT_ROOT: Path | str = os.environ.get("PRIME_STORE") or _OWN_ROOT
 # Models that come with the package; the folder need not exist.
 BUNDLED_ROOT = Path(str(files("model_store"))) / "bundled"
 
@@ -109,9 +109,7 @@ class ModelStore:
 
     # ----- publishing -----------------------------------------------------------------------------------------
 
-    def publish(
-        self, name: str, content: Content, created: datetime | None = None, backend: str = "reference"
-    ) -> ModelVersion:
+    def publish(self, name: str, content: Content, created: datetime | None = None) -> ModelVersion:
         """Add a checkpoint or a controller as the next version of a name, all of it or nothing.
 
         The file is loaded before it is written, so that nothing is published that `load` would refuse.
@@ -124,8 +122,6 @@ class ModelStore:
             A copy gets the manifest's fields that the store fills in.
         created
             An aware time; None for now.
-        backend
-            Designs a checkpoint's golden case: `reference`, or `cpu`, which needs no torch.
 
         Raises
         ------
@@ -145,8 +141,7 @@ class ModelStore:
             raise InvalidName(f"model name: {name!r} is a model's, or a controller's; choose a name that is free")
         stamp = created or datetime.now(UTC)
         loaded = KINDS[content.SUFFIX].from_bytes(content.to_bytes(name, 1, stamp), name)
-        if isinstance(loaded, Checkpoint):
-            loaded.golden.check(Model.on(backend, loaded.parameters))
+        _check_golden(loaded)
         try:
             with self._root.locked():
                 while True:
@@ -252,10 +247,7 @@ class ModelStore:
 
     def verify(self, reference: str) -> GoldenErrors | None:
         """Read a version, and design the golden case of a model on a CPU; errors as `load`, and GoldenMismatch."""
-        content = self._content(self.resolve(reference, None))
-        if not isinstance(content, Checkpoint):
-            return None
-        return content.golden.check(Model.on("cpu", content.parameters))
+        return _check_golden(self._content(self.resolve(reference, None)))
 
     def list(self, suffix: str = Checkpoint.SUFFIX) -> list[ModelVersion]:
         """List the sound versions of models, or of another kind, by name, ascending; `broken` has the others."""
@@ -414,3 +406,18 @@ class ModelStore:
                 self._root.write(ALIASES_FILE, (json.dumps(aliases, indent=2, sort_keys=True) + "\n").encode())
         except OSError as error:
             raise PublishFailed(f"alias {alias}: not changed ({error.strerror})") from error
+
+
+def existing_store(root: Path | str) -> ModelStore:
+    """Open a store that was named to be read; ModelNotFound if it is a folder that does not exist."""
+    store = ModelStore(root)
+    if isinstance(store.root, Path) and store.root != _OWN_ROOT and not os.path.lexists(store.root):
+        raise ModelNotFound(f"store: there is no folder {store.root}; create it, or name another one")
+    return store
+
+
+def _check_golden(content: Content) -> GoldenErrors | None:
+    """Design the golden case of a model, which a controller has none of, on a CPU; raises GoldenMismatch."""
+    if not isinstance(content, Checkpoint):
+        return None
+    return content.golden.check(Model.on("cpu", content.parameters))

@@ -113,7 +113,7 @@ FAULTS = [
         "tests/synthesis/test_support_statistics.py", SYNTHESIS,
     ),
     *_of(
-        "synthesis/", "unknown.py",
+        "synthesis/", "ceiling.py",
         [("ratio = MOST_PLAYED**2 * disturbance", "ratio = MOST_PLAYED * disturbance")],
         "tests/synthesis/test_unknown_bands.py", "tests/cases",
     ),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -58,8 +59,7 @@ def create_app(settings: Settings) -> Starlette:
         engine.start()
         yield
         await engine.close()
-        shares = (service.calibrations, service.exports, service.hybrids, service.verifications)
-        await asyncio.gather(*(share.close() for share in shares))
+        await asyncio.gather(*(share.close() for share in service.shares.values()))
         if tracing is not None:
             await asyncio.to_thread(tracing.close)  # sends the remaining spans
 
@@ -102,26 +102,21 @@ def _service(settings: Settings) -> Service:
         ready_budget_s=settings.ready_budget_ms / 1e3,
         recheck_s=settings.recheck_s,
     )
-    shares = {kind: WorkShare(kind) for kind in ("calibrations", "exports", "hybrids", "verifications")}
-
-    def with_model(kind: str) -> Callable[[float], None]:
-        def reject(due: float) -> None:
-            engine.require_model()
-            shares[kind].reject_if_overloaded(due)
-
-        return reject
-
-    rejections = {
-        Gate.DESIGN: engine.reject_if_overloaded,
-        Gate.EXPORT: with_model("exports"),
-        Gate.HYBRID: with_model("hybrids"),
-        Gate.CALIBRATION: shares["calibrations"].reject_if_overloaded,
-        Gate.VERIFICATION: shares["verifications"].reject_if_overloaded,
+    shares = {
+        Gate.CALIBRATION: WorkShare("calibrations"),
+        Gate.EXPORT: WorkShare("exports"),
+        Gate.HYBRID: WorkShare("hybrids"),
+        Gate.VERIFICATION: WorkShare("verifications"),
     }
+
+    def reject(gate: Gate, due: float) -> None:
+        if gate in (Gate.EXPORT, Gate.HYBRID):
+            engine.sound_default()
+        shares[gate].reject_if_overloaded(due)
+
+    rejections = {gate: partial(reject, gate) for gate in shares} | {Gate.DESIGN: engine.reject_if_overloaded}
     admission, metrics = Admission(settings, rejections), Metrics(engine, settings.commit)
-    return Service(
-        settings, store, engine, **shares, admission=admission, metrics=metrics, tracing=_tracing(settings)
-    )
+    return Service(settings, store, engine, shares, admission, metrics, _tracing(settings))
 
 
 async def _pass_on(request: Request, error: Exception) -> Response:

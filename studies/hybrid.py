@@ -24,14 +24,13 @@ from synthesis.controller import Controller, judge
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.design import design, predict_all
 from synthesis.errors import answer_or_raise
-from synthesis.model import Model
 from synthesis.options import ControllerFields
-from synthesis.types import DesignOptions, Fallback, Float32, Paths, Problem
+from synthesis.types import DesignOptions, Fallback, Float32, Model, Paths, Problem
 from synthesis.wearing import WearingChange
 from training.datasets.noise import NoiseSet
 from training.datasets.pandar import read_directions, read_handling
 from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
-from training.wearing import CLOSED, PRESSED, changes
+from training.measurements import CLOSED, PRESSED, changes
 
 OPTIONS, PARAMETERS = DesignOptions("prime", 3, "fine"), ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters
 LATENCIES, N_FOLDS, N_STARTS = (0, 2, 4), 5, 3

@@ -29,10 +29,9 @@ from studies.foreign import systems
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.design import design, predict_all
 from synthesis.errors import SynthesisError, answer_or_raise
-from synthesis.model import Model
 from synthesis.plausibility import Explanation, SupportPrior, find_implausible
 from synthesis.support_statistics import learn_support_statistics
-from synthesis.types import DesignOptions, ModelParameters
+from synthesis.types import DesignOptions, Model, ModelParameters
 from training.datasets.mistakes import (
     PATH_MISTAKES,
     REQUEST_MISTAKES,
@@ -55,6 +54,7 @@ N_SYSTEMS, SEED, WITH_MISTAKES_EVERY = 100, 41, 5
 PHYSICAL = (
     *(f"microphone turned by {level_db:+d} dB" for level_db in (-3, -1, 1, 3)),
     "channels swapped",
+    "states swapped",
     "dead outer microphone",
     "dead error microphone",
     "clipped",

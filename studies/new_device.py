@@ -25,8 +25,7 @@ from studies import Row, as_sent, problem, record, run
 from studies.mistakes import Real, judged, probe_signals
 from synthesis.design import design, predict_all
 from synthesis.errors import answer_or_raise
-from synthesis.model import Model
-from synthesis.types import DesignOptions, Fallback, ModelParameters
+from synthesis.types import DesignOptions, Fallback, Model, ModelParameters
 from training.datasets.mistakes import PATH_MISTAKES, TAKE_MISTAKES
 from training.datasets.noise import NoiseSet
 from training.datasets.path_pairs import PathDataset, PathPair

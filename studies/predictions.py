@@ -24,11 +24,10 @@ from synthesis.bands import NR_BANDS, columns, nominal_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.design import design, predict_all
 from synthesis.errors import answer_or_raise
-from synthesis.generator_config import GeneratorConfig
-from synthesis.model import Model
 from synthesis.plausibility import SupportPrior
+from synthesis.start.features import GeneratorConfig
 from synthesis.start.generator import Generator
-from synthesis.types import DesignOptions, ModelParameters, Problem
+from synthesis.types import DesignOptions, Model, ModelParameters, Problem
 from training.data import SNRS_DB, Split, support_noises, with_recordings
 from training.datasets.noise import NoiseSet, pink_noise, white_noise
 from training.datasets.path_pairs import PathDataset

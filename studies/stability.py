@@ -25,9 +25,8 @@ from hardware.running import ONSET, Machine, run_in_loop
 from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.controller import Controller, is_quiet_beyond, judge
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
-from synthesis.model import Model
 from synthesis.options import ControllerFields
-from synthesis.types import DesignOptions, Paths, Problem
+from synthesis.types import DesignOptions, Model, Paths, Problem
 from training.data import open_dataset
 
 RATES = (1, 1, 1, 2, 4, 8, 16)  # over 48 kHz

@@ -20,8 +20,7 @@ from studies import Row, problem, run
 from synthesis.design import design, design_all, predict_all
 from synthesis.errors import answer_or_raise
 from synthesis.loop import judge_loop, loop_gain, worst_loop
-from synthesis.model import Model
-from synthesis.types import Design, DesignOptions, Float32, Problem
+from synthesis.types import Design, DesignOptions, Float32, Model, Problem
 from training.datasets.noise import NoiseSet
 from training.datasets.pandar import read_directions, read_handling
 from training.datasets.path_pairs import DatasetError, PathDataset, PathPair

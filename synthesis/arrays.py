@@ -15,7 +15,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_torch_namespace
 from numpy.typing import NDArray
 
-from synthesis.conventions import N_TAPS
+from synthesis.conventions import COHERENCE_FLOOR, N_TAPS
 
 # Smallest magnitude inside a logarithm, over the path's largest: -120 dB keeps dead bands finite.
 MAGNITUDE_FLOOR = 1e-6
@@ -23,6 +23,9 @@ MAGNITUDE_FLOOR = 1e-6
 TINY = 2.0**-126
 # Double precision's least normal number, for quotients of powers.
 SMALLEST = float(np.finfo(np.float64).tiny)
+
+# Sound this late after the reference is mostly estimation error.
+LATE_FROM_SAMPLES = 2048
 
 Real = NDArray[np.floating]
 Complex = NDArray[np.complexfloating]
@@ -58,6 +61,19 @@ def complex_exponential(exponent: Array) -> Array:
 def squared_magnitude(spectrum: Array) -> Array:
     """Compute |X|^2 without the square root of `abs`, by which its derivative would divide: real, same shape."""
     return spectrum.real**2 + spectrum.imag**2
+
+
+def unexplained_power(power: Array, coherence: Array) -> Array:
+    """Compute the power at the error microphone that x does not explain: (1 - c) / c of the explained one."""
+    known = array_namespace(coherence).clip(coherence, min=COHERENCE_FLOOR, max=1)
+    return (1 - known) / known * power
+
+
+def late_spectrum(response: Array) -> Array:
+    """Compute the spectrum of the response from LATE_FROM_SAMPLES on."""
+    xp = array_namespace(response)
+    early, late = response[..., :LATE_FROM_SAMPLES], response[..., LATE_FROM_SAMPLES:]
+    return xp.fft.rfft(xp.concat((xp.zeros_like(early), late), axis=-1))
 
 
 def level_db(ratio: Array) -> Array:

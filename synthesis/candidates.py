@@ -42,6 +42,12 @@ class Contest:
 
     def may_be_won_by(self, method: str, n_updates: int) -> bool:
         """Return whether another Wiener filter may be the best."""
+        if (
+            not self.is_weighted
+            and isinstance(self.generated, Design)
+            and self.generated.ceiling_cost_db is not None
+        ):
+            return not n_updates  # below a ceiling, updates have little left to gain, and the search takes long
         if method == "fir_wiener":
             return self.problem.latency_samples > 0
         if self.problem.controller is not None and self.problem.latency_samples > 0:
@@ -124,7 +130,7 @@ def replace_doubtful(
         reached_db = max(map(_above_ceiling_db, (contest.generated, *contest.rivals)))
         cost_db = reached_db - best.prediction.nominal_noise_reduction_db
         # With weights in J, a Wiener filter's higher mean need not come of its gain.
-        if not contest.is_weighted and cost_db > max(fallback.margin_db, best.ceiling_cost_db or 0.0):
+        if not contest.is_weighted and cost_db > (best.ceiling_cost_db or 0.0):
             best = replace(best, ceiling_cost_db=cost_db)
         found.append(best)
     return found

@@ -8,36 +8,26 @@ others. What K adds to the reduction of W in a bin is |1 + S K|^2, of W's residu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.backends.cpu.beside import spectrum_of, sums_beside
-from synthesis.bands import BINS_HZ, NR_BANDS, columns
+from synthesis.backends.cpu.beside import judged_by_core, predicted_beside, spectrum_of, sums_beside
+from synthesis.bands import BINS_HZ
 from synthesis.conventions import BIN_HZ, N_BINS
 from synthesis.errors import InvalidOption
-from synthesis.loop import judge_loop, loop_gain
-from synthesis.methods import spectrum
+from synthesis.loop import LARGEST_MARGIN_DB, judge_loop, loop_gain, margin_db
+from synthesis.methods import Path, spectrum
 from synthesis.options import CONTROLLER_RATES_HZ, MAX_CONTROLLER_LATENCY_US, MAX_CONTROLLER_SECTIONS
-from synthesis.predict import level_changes_db, secondary_errors
 from synthesis.sections import Sections
-from synthesis.support_statistics import peak_of
 from synthesis.types import Complex64, Float32, InnerLoop, Loop, Paths, Prediction, Problem
-from synthesis.unknown import BAND_BINS
 
 Real = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
-NR_COLUMNS = columns(NR_BANDS)
-_ERRORS = secondary_errors(BINS_HZ)
-# Real and imaginary parts, [4, 16385] each.
-SECONDARY_ERRORS = np.ascontiguousarray(_ERRORS.real, np.float32), np.ascontiguousarray(_ERRORS.imag, np.float32)
-# Largest share of the disturbance that is taken for unknown where W hardly changes a band.
-MOST_UNKNOWN = 10.0
 # Frequencies about a resonance at which a loop is judged, in half bandwidths.
 ABOUT_RESONANCE = np.linspace(-6, 6, 25)
 # Band whose largest |S| stands for the frequencies above it, where none was measured.
@@ -94,6 +84,8 @@ class Controller:
     @cached_property
     def on_bins(self) -> Complex:
         """K on the design grid, [16385]."""
+        if not self.latency_s:
+            return self.undelayed
         return self.undelayed * np.exp(-2j * np.pi * self.latency_s * BINS_HZ)
 
     @cached_property
@@ -107,6 +99,11 @@ class Controller:
         return self.undelayed.astype(np.complex64)
 
     @cached_property
+    def delayed_in_single(self) -> Complex64:
+        """K on the design grid in single precision."""
+        return self.on_bins.astype(np.complex64)
+
+    @cached_property
     def resonances_hz(self) -> Real:
         """Frequencies between the bins at which a sharp or low resonance of K may turn a loop."""
         poles = np.concatenate([np.roots(row) for row in self.sections.rows[:, 3:]] or [np.zeros(0)])
@@ -116,6 +113,11 @@ class Controller:
         near = centre[:, None] + half_width[:, None] * ABOUT_RESONANCE
         found = np.concatenate((near.ravel(), np.geomspace(0.05, 60, 200)))
         return np.sort(found[(found > 0) & (found < BINS_HZ[-1])])
+
+    @cached_property
+    def places(self) -> Real:
+        """These frequencies in bins."""
+        return self.resonances_hz / BIN_HZ
 
     @cached_property
     def at_resonances(self) -> Complex:
@@ -141,12 +143,7 @@ class Controller:
         return float(np.abs(self.response(np.geomspace(BINS_HZ[-1], half, 256))).max())
 
 
-def judge(
-    controller: Controller,
-    plant: Complex | Complex64,
-    before: Complex | None = None,
-    gain: Complex | Complex64 | None = None,
-) -> Loop:
+def judge(controller: Controller, plant: Complex | Complex64, before: Complex | None = None) -> Loop:
     """Compute stability and margins of the loop that a controller closes.
 
     Parameters
@@ -157,19 +154,34 @@ def judge(
         S on the design grid, [16385].
     before
         W F on the design grid, [16385]; None without a feedback path.
-    gain
-        S K on the design grid, if known, [16385].
 
     Returns
     -------
     Loop
         Of frequencies up to 24 kHz: it says all if the loop `is_quiet_beyond`.
     """
-    loop = plant * controller.on_bins if gain is None else gain
+    loop = plant * controller.on_bins
     between = _interpolated(plant, controller.resonances_hz) * controller.at_resonances
     if before is not None:
         loop, between = loop + before, between + _interpolated(before, controller.resonances_hz)
     return judge_loop(np.insert(loop, controller.after_bins, between), controller.judged_hz)
+
+
+def inner_loop(controller: Controller, secondary: Path) -> InnerLoop:
+    """Compute and judge the loop S K, as `judge` does."""
+    between = controller.places, controller.at_resonances
+    plant, gain, found = judged_by_core(secondary, controller.delayed_in_single, *between)
+    hz = controller.judged_hz
+    judged = Loop(
+        stable=bool(found.stable),
+        gain_margin_db=min(margin_db(found.largest), LARGEST_MARGIN_DB),
+        phase_margin_deg=math.degrees(found.phase_margin),
+        peak_db=-margin_db(found.peak),
+        peak_hz=float(hz[found.peak_at]),
+        max_sensitivity_db=margin_db(found.nearest),
+        nearest_hz=float(hz[found.nearest_at]),
+    )
+    return InnerLoop(plant, gain, judged)
 
 
 def is_quiet_beyond(controller: Controller, plant: Complex | Complex64) -> bool:
@@ -199,36 +211,34 @@ def controlled(problem: Problem) -> Problem:
     assert controller is not None
     conditions = []
     for n, paths in enumerate(problem.conditions):
-        plant = spectrum_of(paths.secondary)
-        gain = plant * controller.on_bins
-        loop = judge(controller, plant, gain=gain)
+        inner = inner_loop(controller, paths.secondary)
+        loop = inner.judged
         if not loop.stable:
             raise InvalidOption(
                 f"controller: its loop through the secondary path of {problem.name_of(n)} is unstable near "
                 f"{loop.nearest_hz:.0f} Hz; send a controller designed for this earphone, or a lower gain",
                 "controller",
             )
-        if not is_quiet_beyond(controller, plant):
+        if not is_quiet_beyond(controller, inner.plant):
             raise InvalidOption(
                 f"controller: above 24 kHz, where the secondary path of {problem.name_of(n)} is not known, its loop's "
                 "gain may exceed one; lower its gain there",
                 "controller",
             )
-        conditions.append(replace(paths, inner=InnerLoop(plant, gain.astype(np.complex64), loop)))
+        conditions.append(replace(paths, inner=inner))
     return replace(problem, conditions=tuple(conditions))
 
 
-def with_spectra(problem: Problem, sent: Sequence[Paths]) -> Problem:
+def with_spectra(problem: Problem) -> Problem:
     """Transform the paths once, of which the controller's computations need the spectra several times.
 
-    The secondary paths are those sent, whose spectra are the plants, at another level. A primary response stays one,
-    whose end says what is unknown of it.
+    The secondary paths are the plants at another level. A primary response stays one, whose end says what is unknown
+    of it.
     """
     conditions = []
-    for paths, before in zip(problem.conditions, sent, strict=True):
-        gain = peak_of(paths.secondary) / peak_of(before.secondary)
-        inner = _inner(paths)._replace(primary=spectrum_of(paths.primary), level=1 / gain)
-        conditions.append(replace(paths, secondary=inner.plant * np.float32(gain), inner=inner))
+    for paths in problem.conditions:
+        inner = _inner(paths)._replace(primary=spectrum_of(paths.primary))
+        conditions.append(replace(paths, secondary=inner.plant / np.float32(inner.level), inner=inner))
     return replace(problem, conditions=tuple(conditions))
 
 
@@ -246,7 +256,7 @@ def loops_of(problem: Problem, taps: Float32) -> list[Loop]:
         loop = inner.judged
         if paths.feedback is not None:
             before = spectrum(taps) * spectrum(paths.feedback)
-            loop = judge(controller, inner.plant, before, inner.gain)
+            loop = judge(controller, inner.plant, before)
         found.append(loop)
     return found
 
@@ -300,43 +310,11 @@ def predict_both(
         None if paths.feedback is None else spectrum_of(paths.feedback),
         taps,
         inner.gain,
-        (controller.in_single * np.float32(inner.level)).astype(np.complex64),
+        controller.in_single,
         psd,
-        SECONDARY_ERRORS,
+        inner.level,
     )
-    before, after, passed, remaining, playback = (
-        np.array(item) for item in (sums.before, sums.after, sums.passed, sums.remaining, sums.playback)
-    )
-    before = before + max(1e-12 * before.max(), 1e-300)
-    # What is unknown of P follows from the prediction, and has the spectrum of P within a band.
-    ratio = 10 ** (np.asarray(found.band_reduction_db, np.float64) / 10)
-    unknown = np.zeros_like(before)
-    if not is_true:
-        unknown = (before - ratio * after) / np.where(np.abs(ratio - 1) > 1e-3, ratio - 1, np.inf)
-        unknown = unknown.clip(0, MOST_UNKNOWN * before)
-    of_unknown = unknown / before * passed
-    reduction = 10 * np.log10((before + unknown) / np.maximum(remaining + of_unknown, 1e-300))
-
-    # The secondary path off in level or delay, in the bands of the mean alone.
-    off = np.array(sums.off) + of_unknown[NR_COLUMNS]
-    off_db = (10 * np.log10((before + unknown)[NR_COLUMNS] / np.maximum(off, 1e-300))).mean(-1)
-    louder, quieter, later, earlier = off_db.tolist()
-    mean = float(reduction[NR_COLUMNS].mean())
-    is_measured = is_true or found.basis != "model"
-    changes: dict[str, Any] = level_changes_db(reduction, before)
-    return replace(
-        found,
-        **changes,
-        band_reduction_db=reduction.astype(np.float32),
-        mean_noise_reduction_db=mean,
-        gain_sensitivity_db=mean - min(louder, quieter),
-        delay_sensitivity_db=mean - min(later, earlier),
-        control_rms=float(np.sqrt(sums.drive)),
-        nominal_noise_reduction_db=mean if is_measured else _mean_db(before, remaining),
-        feedforward_noise_reduction_db=found.band_reduction_db,
-        feedback_noise_reduction_db=(reduction - found.band_reduction_db).astype(np.float32),
-        playback_change_db=(10 * np.log10(playback / np.diff(BAND_BINS))).astype(np.float32),
-    )
+    return predicted_beside(found, sums, is_true=is_true)
 
 
 def _inner(paths: Paths) -> InnerLoop:
@@ -347,9 +325,3 @@ def _inner(paths: Paths) -> InnerLoop:
 def _primary(paths: Paths) -> Complex64:
     known = _inner(paths).primary
     return spectrum_of(paths.primary) if known is None else known
-
-
-def _mean_db(before: Real, after: Real) -> float:
-    """Mean noise reduction from 50 Hz to 5 kHz."""
-    ratio = before / np.maximum(after, 1e-300)
-    return float(10 * np.log10(ratio[NR_COLUMNS]).mean())

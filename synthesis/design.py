@@ -3,7 +3,7 @@
 `design` solves one problem and `design_all` a batch, in these steps:
 
 1. `pose`: the controller's loop, paths at unit level, unknown bands, latency in the paths
-2. `in_closed_loop`: beside a controller, the paths of the loop that it closes
+2. `in_closed_loop`: beside a controller, the paths of the loop that it closes, unless the backend closes it
 3. `_drafted`: first taps and Gauss-Newton updates, by the model's backend, under a loose ceiling
 4. `_finished`: margins of the loop and prediction; a filter above the requested ceiling, or one that makes an unknown
 band louder, is replaced by the best one below it (`_limited`)
@@ -29,17 +29,18 @@ from numpy.typing import NDArray
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import ABSENT, UNKNOWN, WIDE_BANDS
 from synthesis.candidates import Contest, replace_doubtful
-from synthesis.ceiling import keep_margins, limit, loop_of_all
+from synthesis.ceiling import LOUDEST_DB, ceiling_db, excess_db, keep_margins, limit, loop_of_all, lowest_quiet_db
 from synthesis.controller import controlled, in_closed_loop, with_spectra
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, NonFiniteFilter, SynthesisError, answer_or_raise, check_interruption
-from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db
+from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_unknown
 from synthesis.loop import for_design
-from synthesis.model import Model
+from synthesis.methods import STARTS
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, check_levels, with_latency
+from synthesis.predict import MOST_UNCERTAIN
 from synthesis.profiles import PROFILES
 from synthesis.types import (
     MAX_CONDITIONS,
@@ -52,6 +53,7 @@ from synthesis.types import (
     Fallback,
     Float32,
     Loop,
+    Model,
     ModelParameters,
     Path,
     Paths,
@@ -62,12 +64,10 @@ from synthesis.types import (
 from synthesis.unknown import (
     BAND_BINS,
     LEAST_COHERENCE_SUM,
-    MOST_UNCERTAIN,
     SHORT,
     SHORT_BINS,
     SILENT,
-    lowest_quiet_db,
-    with_uncertainty,
+    ends_uncertainty,
 )
 
 # Largest level of the primary over the secondary path of an ear: 30 measured ears have -12 to 5 dB.
@@ -104,7 +104,7 @@ def design_all(
     backend_judges = model.backend.judges_paths
     posed = _map_or_error(partial(pose, parameters=model.parameters, backend_judges=backend_judges), problems)
     has_controller = any(problem.controller is not None for problem in problems)
-    closed = _map_or_error(in_closed_loop, posed) if has_controller else posed
+    closed = _map_or_error(partial(_closed, backend_judges=backend_judges), posed) if has_controller else posed
     made = _chosen(problems, options, closed, model, fallback)
     return _map_or_error(partial(_completed, options=options, model=model), posed, made)
 
@@ -120,8 +120,7 @@ def _chosen(
     if fallback is None or options.method != "prime":
         return _designed(problems, options, posed, model)
     weighted = [_is_weighted(problem, options) for problem in problems]
-    are_plain = all(is_plain(replace(problem, controller=None)) for problem in problems)
-    with_wmmse = fallback.below_db == math.inf and are_plain and not any(weighted)
+    with_wmmse = fallback.below_db == math.inf and all(map(is_plain, problems)) and not any(weighted)
     designs = _designed(problems, options, posed, model, with_wmmse)
     contests = [
         Contest(
@@ -137,8 +136,14 @@ def _chosen(
     def merit(problem: Problem, made: Design) -> float:
         return _weighted_merit(answer_or_raise(posed_of[problem]), made, options.profile, model.parameters)
 
+    rivals = {contest.problem: getattr(contest.generated, "rival", None) for contest in contests}
+
     def redesign(chosen: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
-        return _designed(chosen, options, [posed_of[problem] for problem in chosen], model)
+        chosen_posed, known = [posed_of[problem] for problem in chosen], [rivals[problem] for problem in chosen]
+        if options.n_updates or options.method != "wmmse" or None in known:
+            return _designed(chosen, options, chosen_posed, model)
+        as_drafted = _map_or_error(_with_silence_of_all, chosen_posed)
+        return _map_or_error(partial(_finished, options=options, model=model), chosen, as_drafted, known)
 
     return replace_doubtful(contests, options, fallback, merit, redesign)
 
@@ -241,14 +246,14 @@ def pose(problem: Problem, parameters: ModelParameters, *, backend_judges: bool 
     found = []
     for paths in problem.conditions:  # before the latency changes them
         if paths.coherence is None and paths.uncertainty is None:
-            paths = with_uncertainty(paths, problem, parameters.support, backend_judges)
+            paths = _with_uncertainty(paths, problem, parameters.support, backend_judges)
         else:
             paths = _with_unmeasured(paths)
         found.append(paths if backend_judges else with_silence(paths))
     if any(paths is not before for paths, before in zip(found, problem.conditions, strict=True)):
         problem = replace(problem, conditions=tuple(found))
-    if problem.controller is not None:
-        problem = with_spectra(problem, conditions)
+    if problem.controller is not None and not backend_judges:
+        problem = with_spectra(problem)
     return with_latency(problem) if problem.latency_samples != 0 else problem
 
 
@@ -258,9 +263,14 @@ def has_feedback(problem: Problem) -> bool:
 
 
 def is_plain(problem: Problem) -> bool:
-    """Return whether the problem is a single condition without feedback path, latency and controller."""
+    """Return whether the problem is a single condition without feedback path and latency."""
     is_alone = len(problem.conditions) == 1 and problem.conditions[0].feedback is None
-    return is_alone and not problem.latency_samples and problem.controller is None
+    return is_alone and not problem.latency_samples
+
+
+def _closed(posed: Problem, *, backend_judges: bool) -> Problem:
+    """Close the loop of a controller, unless the backend does: of a single condition without feedback path."""
+    return posed if backend_judges and is_plain(posed) else in_closed_loop(posed)
 
 
 def is_usable(paths: Paths) -> bool:
@@ -302,6 +312,7 @@ def at_unit_level(problem: Problem) -> Problem:
                 condition,
                 primary=_scaled(condition.primary, exponent),
                 secondary=_scaled(condition.secondary, exponent),
+                inner=condition.inner and condition.inner._replace(level=2.0**-exponent),
             )
             for condition in problem.conditions
         ),
@@ -329,6 +340,24 @@ def _scaled(path: Path, exponent: int) -> Path:
     half = exponent // 2
     scaled: Path = path * path.dtype.type(2.0**half) * path.dtype.type(2.0 ** (exponent - half))
     return scaled
+
+
+def _with_uncertainty(paths: Paths, problem: Problem, support: SupportPrior | None, backend_judges: bool) -> Paths:
+    """Return paths without coherence with their uncertainty: as sent, of the model's device, or by their ends.
+
+    backend_judges: the backend will compare the paths and judge their ends by itself, which is left to it.
+    """
+    if problem.exact or problem.snr_db > 0:
+        share = 0.0 if problem.exact else 10 ** (-problem.snr_db / 10)
+        return replace(paths, uncertainty=np.full((2, len(WIDE_BANDS)), share, np.float32))
+    if paths.resembles is None:
+        if backend_judges and support is not None:
+            return paths
+        resembles = support is not None and support.resembles(paths.primary, paths.secondary)
+        paths = replace(paths, resembles=resembles)
+    if backend_judges or paths.resembles:
+        return paths
+    return replace(paths, ends=ends_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN))
 
 
 def _with_unmeasured(paths: Paths) -> Paths:
@@ -400,6 +429,8 @@ def _drafted(
     """Make first taps and updates, for all problems at once, under a ceiling that good filters hardly reach."""
     loose = [replace(item, max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)]
     loose = [aim(item) if has_feedback(item) else item for item in loose]  # most have none
+    if options.method in STARTS:  # which see the paths of the closed loop
+        loose = list(map(in_closed_loop, loose))
     found: list[Draft | SynthesisError] = []
     for n in range(0, len(loose), model.backend.max_batch):
         found += model.backend.draft(loose[n : n + model.backend.max_batch], options, with_wmmse)
@@ -475,12 +506,18 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
         wmmse=wmmse if is_below else None,
         wmmse_above_ceiling=None if is_below else wmmse,
         implausible=implausible(problem, model.parameters.support, comparison, posed),
+        both=draft.both,
+        rival=draft.rival,
     )
     exceeds = prediction.max_gain_db > surely_kept_db
     if exceeds and isinstance(posed.max_gain_db, GainCurve):
         exceeds = excess_db(taps, ceiling_db(posed.max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB
-    if exceeds or (prediction.unknown_bands and lowest_quiet_db(posed, taps) is not None):
-        return _limited(posed, made, model, exceeds)
+    # The backend's figure is of single precision.
+    may_be_loud = prediction.unknown_bands and draft.loudest_unknown_db > LOUDEST_DB - TOLERANCE_DB
+    if exceeds or may_be_loud:
+        closed = posed if posed.controller is None else in_closed_loop(posed)  # most have none
+        if exceeds or lowest_quiet_db(closed, taps) is not None:
+            return _limited(closed, made, model, exceeds)
     return made
 
 
@@ -506,7 +543,7 @@ def _completed(posed: Problem, made: Design, *, options: DesignOptions, model: M
     began = perf_counter()
     prediction, loop = made.prediction, made.loop
     if posed.controller is not None:
-        prediction = with_unknown(posed, predict_joint(posed, made.taps, model.backend))
+        prediction = with_unknown(posed, made.both or predict_joint(posed, made.taps, model.backend))
         loop = loop_of_all(posed, made.taps, 0.0 if loop is None else loop.loss_db)
     if left_out:
         prediction = _with_left_out(posed, prediction, replace(options, method=made.method), model)
@@ -549,7 +586,9 @@ def _limited(posed: Problem, loose: Design, model: Model, exceeds: bool) -> Desi
     cost_db = before_db - after_db if exceeds else 0.0
     spent_ms = 1e3 * (perf_counter() - began)
     times_ms = loose.times_ms | {"reconstruct": loose.times_ms.get("reconstruct", 0.0) + spent_ms}
-    return replace(loose, taps=taps, prediction=prediction, times_ms=times_ms, loop=loop, ceiling_cost_db=cost_db)
+    return replace(
+        loose, taps=taps, prediction=prediction, times_ms=times_ms, loop=loop, ceiling_cost_db=cost_db, both=None
+    )
 
 
 def is_doubtful(
@@ -557,19 +596,15 @@ def is_doubtful(
 ) -> bool:
     """Return whether to design Wiener filters too, and compare.
 
-    Not for unusable paths, which have no filter, nor where the requested ceiling binds, so that all starts lead to the
-    same filter. With weights in J, though, neither the mean noise reduction nor the ceiling says which start is better.
+    Not for unusable paths, which have no filter. With weights in J, the mean noise reduction does not say which start
+    is better; under a ceiling that binds, that of the filters above it does not.
     """
     if isinstance(generated, SynthesisError):
         return isinstance(generated, NonFiniteFilter)
     generated_db = generated.prediction.nominal_noise_reduction_db
     if generated_db >= fallback.below_db:
         return False
-    if has_weights:
-        return True
-    if generated.ceiling_cost_db is not None:
-        return False
-    if generated.wmmse is None:
+    if has_weights or generated.ceiling_cost_db is not None or generated.wmmse is None:
         return True
     gain_db = generated.wmmse.nominal_noise_reduction_db - generated_db
     if is_controlled:
@@ -589,7 +624,7 @@ def _is_weighted(problem: Problem, options: DesignOptions) -> bool:
 def _weighted_merit(posed: Problem, made: Design, profile: str, parameters: ModelParameters) -> float:
     """Compute -J with the problem's weights: unlike the mean noise reduction, it also counts louder bands."""
     reference_psd = parameters.reference_psd if posed.reference_psd is None else posed.reference_psd
-    return -joint_objective(posed, made.taps, PROFILES[profile], reference_psd)
+    return -joint_objective(in_closed_loop(posed), made.taps, PROFILES[profile], reference_psd)
 
 
 def _map_or_error(step: Callable[..., Any], *items: Sequence[Any]) -> list[Any]:

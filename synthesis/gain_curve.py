@@ -46,16 +46,3 @@ def ceiling_at(max_gain_db: float | GainCurve, frequency_hz: NDArray[np.floating
         return np.full(np.shape(frequency_hz), 10 ** (max_gain_db / 20))
     gain: NDArray[np.float64] = 10 ** (max_gain_db.at(frequency_hz) / 20)
     return gain
-
-
-def ceiling_db(max_gain_db: float | GainCurve, n_fft: int) -> NDArray[np.float64]:
-    """Return the ceiling on the bins of an n_fft-point grid: [n_fft // 2 + 1]."""
-    if isinstance(max_gain_db, GainCurve):
-        return max_gain_db.least_db(n_fft)
-    return np.full(n_fft // 2 + 1, float(max_gain_db))
-
-
-def excess_db(taps: NDArray[np.floating], limit_db: NDArray[np.float64]) -> float:
-    """Find the most by which |W| exceeds a ceiling, on the ceiling's grid; negative where it stays below everywhere."""
-    response = np.abs(np.fft.rfft(taps, 2 * (len(limit_db) - 1)))
-    return float((20 * np.log10(np.maximum(response, 1e-30)) - limit_db).max())

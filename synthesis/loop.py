@@ -10,6 +10,7 @@ loop is stable exactly if 1 + L does not encircle 0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -60,11 +61,16 @@ def judge_loop(loop: Complex128, frequency_hz: Float64 | None = None) -> Loop:
         stable=is_stable(loop),
         gain_margin_db=_gain_margin_db(loop),
         phase_margin_deg=_phase_margin_deg(loop, squared),
-        peak_db=float(20 * np.log10(max(abs(loop[peak]), 1e-30))),
+        peak_db=-margin_db(abs(loop[peak])),
         peak_hz=float(frequency_hz[peak]),
-        max_sensitivity_db=float(-20 * np.log10(max(abs(1 + loop[nearest]), 1e-30))),
+        max_sensitivity_db=margin_db(abs(1 + loop[nearest])),
         nearest_hz=float(frequency_hz[nearest]),
     )
+
+
+def margin_db(gain: float) -> float:
+    """Return by how much a gain is below one."""
+    return -20 * math.log10(max(gain, 1e-30))
 
 
 def is_stable(loop: Complex128) -> bool:
@@ -194,8 +200,6 @@ def for_design(problem: Problem) -> Problem:
     By (19) e is (P - (S - P F) W) / (1 + L) of the outside sound, so that a filter designed for S alone leaves P W F.
     With a controller, whose loop `in_closed_loop` has closed, one of the two factors is not over 1 + S K.
     """
-    if not problem.feedbacks:
-        return problem
 
     def heard(paths: Paths) -> Paths:
         if paths.feedback is None:
@@ -247,7 +251,7 @@ def _gain_margin_db(loop: Complex128) -> float:
     share = np.divide(here, total, out=np.zeros_like(here), where=total > 0)
     at = real[first] * (1 - share) + real[first + 1] * share
     largest = float(-at.min(initial=0.0))
-    return min(-20 * float(np.log10(max(largest, 1e-30))), LARGEST_MARGIN_DB)
+    return min(margin_db(largest), LARGEST_MARGIN_DB)
 
 
 def _phase_margin_deg(loop: Complex128, squared: Float64) -> float:

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from synthesis.arrays import floored_log
 from synthesis.bands import log_grid
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
-from synthesis.generator_config import GeneratorConfig
 from synthesis.start import fir_wiener as finite
-from synthesis.start.features import regularised_ratio
+from synthesis.start.features import GeneratorConfig, regularised_ratio
 
 # A one-sided spectrum on the design grid, complex64 [16385], or a causal impulse response at 48 kHz, float32 [1 to
 # 32768].

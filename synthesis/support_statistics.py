@@ -16,10 +16,11 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from synthesis.arrays import Complex, Real
-from synthesis.bands import AMP_BANDS, BINS_HZ, edges_hz
+from synthesis.arrays import Array, Complex, Real, late_spectrum, squared_magnitude, unexplained_power
+from synthesis.bands import AMP_BANDS, BINS_HZ, WIDE_BANDS, band_matrix, edges_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 
@@ -48,6 +49,9 @@ _MIN_VARIANCE = 1e-9
 
 # Longest responses whose traits come from a matrix product; longer ones are transformed.
 _MAX_TAPS = 8192
+
+# -60 dB: a response with a smaller late share was cut, and a smaller uncertainty is not credible.
+SMALLEST_SHARE = 1e-6
 
 _SMALLEST = 1e-30
 _SCORED_HZ = (edges_hz(AMP_BANDS[0])[0], edges_hz(AMP_BANDS[-1])[1])
@@ -222,3 +226,44 @@ def _kernel(band_edges_hz: tuple[float, ...], advance_samples: int) -> Complex:
 def _rounded(values: Real) -> tuple[float, ...]:
     """Round to six digits, since people read manifests too."""
     return tuple(float(f"{value:.6g}") for value in values)
+
+
+def band_uncertainty(primary: Array, coherence: Array, reference_psd: Array) -> Array:
+    """Divide a coherence's unexplained by the explained power, per band of the 31: [batch, 31]."""
+    power = reference_psd * squared_magnitude(primary)
+    return _band_ratio(unexplained_power(power, coherence), power)
+
+
+def late_share(primary: Array, reference_psd: Array) -> Array:
+    """Compute the share of the primary response's power from sample 2048 on, per band: [batch, 31]."""
+    xp = array_namespace(primary, reference_psd)
+    late = late_spectrum(xp.fft.irfft(primary, n=2 * (primary.shape[-1] - 1)))
+    return _band_ratio(reference_psd * squared_magnitude(late), reference_psd * squared_magnitude(primary))
+
+
+def learn_uncertainty(primary: Array, coherence: Array, reference_psd: Array) -> Array:
+    """Learn from support listeners the uncertainty of estimates without coherence.
+
+    Parameters
+    ----------
+    primary, coherence
+        Support's ears, [batch, n_bins].
+    reference_psd
+        [n_bins].
+
+    Returns
+    -------
+    Array
+        [2, 31]: typical uncertainty and typical uncertainty per late share, geometric means over the batch, because
+        the shares of single ears span 10 dB and more.
+    """
+    xp = array_namespace(primary, coherence, reference_psd)
+    uncertainty = xp.clip(band_uncertainty(primary, coherence, reference_psd), min=SMALLEST_SHARE)
+    share = xp.clip(late_share(primary, reference_psd), min=SMALLEST_SHARE)
+    return xp.exp(xp.mean(xp.log(xp.stack((uncertainty, uncertainty / share))), axis=1))
+
+
+def _band_ratio(part: Array, whole: Array) -> Array:
+    xp = array_namespace(part, whole)
+    membership = band_matrix(WIDE_BANDS, 2 * (whole.shape[-1] - 1), whole)
+    return (part @ membership) / xp.clip(whole @ membership, min=float(xp.finfo(whole.dtype).smallest_normal))

@@ -1,26 +1,28 @@
-"""Types of a design: paths, problem, options, result. Arrays are NumPy's, on every processor."""
+"""Types of a design: paths, problem, options, model, result. Arrays are NumPy's, on every processor."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.bands import AMP_BANDS, NR_BANDS, columns
+from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
 from synthesis.errors import InvalidOption, SynthesisError
-from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS, Path
 from synthesis.options import DEFAULTS, ProblemFields
 from synthesis.plausibility import Comparison, Finding, SupportPrior
 from synthesis.profiles import MAX_UPDATES, PROFILES
+from synthesis.start.features import GeneratorConfig
 from synthesis.wearing import WearingChange
 
 if TYPE_CHECKING:
     from measurement.prior import PathPrior
+    from synthesis.backends.cpu import CpuBackend
     from synthesis.controller import Controller
 
 Float32 = NDArray[np.float32]
@@ -35,6 +37,9 @@ UPDATES_BRING_DB = 1.0
 # Bound on the error of a WmmsePrediction; the largest in 660 calibrations of 30 measured ears, half of them noisy, was
 # 0.035 dB.
 WMMSE_TOLERANCE_DB = 0.1
+
+# Increase of a band's level (dB) below which it does not become louder.
+NOT_LOUDER_DB = 0.05
 
 Basis = Literal["coherence", "model", "response"]
 Replaced = Literal["not_finite", "predicted_worse"]
@@ -69,7 +74,7 @@ class InnerLoop(NamedTuple):
     judged: Loop
     # P as posed, [16385]; None until `pose` ends (`with_spectra`).
     primary: Complex64 | None = None
-    # Level of the plant over that of the posed secondary path.
+    # Level of the plant over that of the posed secondary path; a power of two.
     level: float = 1.0
 
 
@@ -232,6 +237,8 @@ class Prediction:
     basis: Basis
     # Per band from 20 Hz to 20 kHz, float32 [31].
     band_reduction_db: Float32
+    # The same with `predict.DOUBT` times what is unknown.
+    least_reduction_db: Float32
     # Mean over the 21 bands from 50 Hz to 5 kHz.
     mean_noise_reduction_db: float
     # Half-width about the mean noise reduction that contains the true one nine times in ten.
@@ -275,6 +282,14 @@ class Prediction:
         """Return the bands from 50 Hz to 8 kHz, [23]."""
         return self.band_reduction_db[columns(AMP_BANDS)]
 
+    @property
+    def louder_bands(self) -> tuple[int, ...]:
+        """Return the bands that become louder in a condition, or may: unknown ones are kept quiet."""
+        predictions = [item.prediction for item in self.conditions] or [self]
+        least_db = np.min([item.least_reduction_db for item in predictions], axis=0)
+        louder = np.array(WIDE_BANDS)[least_db < -NOT_LOUDER_DB].tolist()
+        return tuple(n for n in louder if n not in self.unknown_bands)
+
 
 @dataclass(frozen=True, eq=False)
 class ConditionPrediction:
@@ -315,6 +330,9 @@ class Design:
     replaced_because: Replaced | None = None
     # Faults of the paths compared with the model's support.
     implausible: tuple[Finding, ...] = ()
+    # As in `Draft`, until the design is chosen and completed.
+    both: Prediction | None = None
+    rival: Draft | None = None
 
 
 class Evaluation(NamedTuple):
@@ -349,6 +367,12 @@ class Draft(NamedTuple):
     comparison: Comparison | None = None
     # Whether the only condition's primary path has bands in which nothing passes; False if not judged.
     is_silent: bool = False
+    # Prediction of filter and controller, if the backend has closed the controller's loop: `prediction` is of that.
+    both: Prediction | None = None
+    # WMMSE, if a filter without updates is predicted to be worse.
+    rival: Draft | None = None
+    # By how much the loudest unknown band is louder than without the filter; infinite if not computed.
+    loudest_unknown_db: float = math.inf
 
 
 class Backend(Protocol):
@@ -387,3 +411,56 @@ class Backend(Protocol):
         Arguments are as of `design.predict_all`.
         """
         ...
+
+
+def backend_class(device: str) -> type[Backend]:
+    """Return the backend class of a device.
+
+    Parameters
+    ----------
+    device
+        `cpu`, `cuda` or `reference` (torch in float32 on the CPU).
+
+    Returns
+    -------
+    type[Backend]
+        Class to be created with a model's numbers.
+
+    Raises
+    ------
+    ValueError
+        The device does not exist.
+    """
+    if device == "cpu":
+        from synthesis.backends.cpu import CpuBackend
+
+        return CpuBackend
+    if device == "cuda":
+        from synthesis.backends.cuda import CudaBackend
+
+        return CudaBackend
+    if device == "reference":
+        from synthesis.backends.reference import ReferenceBackend
+
+        return ReferenceBackend
+    raise ValueError(f"device: {device!r} does not exist; use cpu, cuda or reference")
+
+
+class Model:
+    """A checkpoint's numbers on one kind of processor; as thread-safe as its backend."""
+
+    def __init__(self, parameters: ModelParameters, backend: Backend) -> None:
+        self.parameters = parameters
+        self.backend = backend
+
+    @classmethod
+    def on(cls, device: str, parameters: ModelParameters) -> Model:
+        """Load a model on `cpu`, `cuda` or `reference`; ValueError for another device."""
+        return cls(parameters, backend_class(device)(parameters))
+
+    @cached_property
+    def core(self) -> CpuBackend:
+        """Return the C core, which finds filters under a ceiling for all backends."""
+        from synthesis.backends.cpu import CpuBackend
+
+        return self.backend if isinstance(self.backend, CpuBackend) else CpuBackend(self.parameters)

@@ -7,20 +7,17 @@ noise beyond them makes a prediction too low, not too high.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.arrays import SMALLEST
-from synthesis.bands import NR_BANDS, UNKNOWN, WIDE_BANDS, band_membership, edges_hz
-from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
-from synthesis.methods import Path, spectrum
-from synthesis.plausibility import SupportPrior
+from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, edges_hz
+from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.methods import Path
 from synthesis.predict import END_OF_RESPONSE, RESPONSE_LENGTHS
 from synthesis.support_statistics import first_bins
-from synthesis.types import Paths, Problem
 
 Kind = TypeVar("Kind", bound=np.floating)
 Float64 = NDArray[np.float64]
@@ -29,20 +26,9 @@ Float64 = NDArray[np.float64]
 # leave 3 dB louder all are below; of white noise at these SNRs none is.
 UNHEARD = 0.06
 
-# Largest `uncertainty` of a band that is known in part; `/calibrate` answers no larger one.
-MOST_UNCERTAIN = 1.0
-
 # Mean |P|^2 of a band over that of the loudest below which the system is silent: 60 dB, as above half the rate of a
 # converter. The quietest bands of 30 measured ears are at -38 dB.
 SILENT = 1e-6
-
-# Allowed increase of an unknown band's level (dB).
-LOUDEST_DB = 0.9
-
-# Loudspeaker's share of |P| in an unknown band without another limit: added in phase 0.8 dB.
-MOST_PLAYED = 0.1
-
-LEAST_GAIN_DB = -60.0
 
 # First bins of the bands from 20 Hz to 20 kHz on the design grid, and the bin after the last.
 BAND_BINS = first_bins((*(edges_hz(n)[0] for n in WIDE_BANDS), edges_hz(WIDE_BANDS[-1])[1]))
@@ -84,64 +70,6 @@ RISING_BANDS = tuple(n for n in NR_BANDS if n >= 26)
 
 _EDGES_HZ = [edges_hz(n)[0] for n in WIDE_BANDS] + [edges_hz(WIDE_BANDS[-1])[1]]
 _FIRST = np.searchsorted(np.arange(_N_FFT // 2 + 1) * (SAMPLE_RATE_HZ / _N_FFT), _EDGES_HZ)
-
-
-def with_uncertainty(paths: Paths, problem: Problem, support: SupportPrior | None, backend_judges: bool) -> Paths:
-    """Return paths without coherence with their uncertainty: as sent, of the model's device, or by their ends.
-
-    backend_judges: the backend will compare the paths and judge their ends by itself, which is left to it.
-    """
-    if problem.exact or problem.snr_db > 0:
-        share = 0.0 if problem.exact else 10 ** (-problem.snr_db / 10)
-        return replace(paths, uncertainty=np.full((2, len(WIDE_BANDS)), share, np.float32))
-    if paths.resembles is None:
-        if backend_judges and support is not None:
-            return paths
-        resembles = support is not None and support.resembles(paths.primary, paths.secondary)
-        paths = replace(paths, resembles=resembles)
-    if backend_judges or paths.resembles:
-        return paths
-    return replace(paths, ends=ends_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN))
-
-
-def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
-    """Compute a ceiling on |W| that keeps unknown bands from becoming louder.
-
-    Parameters
-    ----------
-    condition
-        Paths of usable shapes, with their unknown bands.
-    taps
-        The filter that may make some of them louder, [2048].
-
-    Returns
-    -------
-    NDArray[np.float64] or None
-        Per bin of the design grid, dB, [16385]: in unknown bands in which sum |P - S W|^2 is more than
-        `LOUDEST_DB` above sum |P|^2, that of `MOST_PLAYED` sqrt(sum |P|^2 / sum |S|^2); infinite elsewhere. None if
-        there is no such band.
-    """
-    if condition.unknown is None:
-        return None
-    unknown = condition.unknown == UNKNOWN
-    primary, secondary = spectrum(condition.primary), spectrum(condition.secondary)
-    left = primary - secondary * np.fft.rfft(taps, DESIGN_N_FFT)
-    disturbance, control, residual = (sum_over_bands(np.abs(item) ** 2) for item in (primary, secondary, left))
-    louder = unknown & (residual > 10 ** (LOUDEST_DB / 10) * disturbance)
-    if not louder.any():
-        return None
-    ratio = MOST_PLAYED**2 * disturbance[louder] / control[louder]
-    band_db = np.full(len(louder), np.inf)
-    band_db[louder] = np.maximum(10 * np.log10(np.maximum(ratio, 1e-30)), LEAST_GAIN_DB)
-    limit_db = np.full(N_BINS, np.inf)
-    limit_db[BAND_BINS[0] : BAND_BINS[-1]] = np.repeat(band_db, np.diff(BAND_BINS))
-    return limit_db
-
-
-def lowest_quiet_db(problem: Problem, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
-    """Return the lowest `quiet_db` of all conditions; None if there is none."""
-    found = [limit_db for paths in problem.conditions if (limit_db := quiet_db(paths, taps)) is not None]
-    return np.min(found, axis=0) if found else None
 
 
 def sum_over_bands(values: NDArray[Kind]) -> NDArray[Kind]:

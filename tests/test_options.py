@@ -15,7 +15,6 @@ from hardware.hybrid import design_hybrid
 from model_store.store import ModelStore
 from prime_anc_client import Client, Condition
 from synthesis.design import design
-from synthesis.model import Model
 from synthesis.options import (
     DEFAULTS,
     ControllerFields,
@@ -25,7 +24,7 @@ from synthesis.options import (
     curve_kinds,
     option_schemas,
 )
-from synthesis.types import Design, DesignOptions, Paths, Problem
+from synthesis.types import Design, DesignOptions, Model, Paths, Problem
 from tests.service import models
 from tests.service.conftest import program, store_folder
 from tests.service.program import Program
@@ -53,7 +52,7 @@ BESIDE: dict[str, dict[str, Any]] = {
 }
 FEEDBACK = np.float32(0.6) * np.eye(1, 40, 4, dtype=np.float32)[0]
 CONDITIONS = tuple(
-    Paths(*(response.numpy()[:200] for response in models.responses(seed)), feedback=FEEDBACK, label=f"ear{seed}")
+    Paths(*(response[:200] for response in models.responses(seed)), feedback=FEEDBACK, label=f"ear{seed}")
     for seed in (7, 8)
 )
 

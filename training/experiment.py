@@ -17,20 +17,19 @@ import torch
 from joblib import Parallel, delayed, parallel_config
 
 from hardware.plants import GAINS_DB
-from model_store.manifest import Scores
+from model_store.checkpoint import Checkpoint, GoldenCase
+from model_store.manifest import Manifest, Scores
 from model_store.store import ModelStore
 from synthesis.bands import nominal_hz
 from synthesis.controller import Controller, judge
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.design import predict_all
 from synthesis.errors import SynthesisError
-from synthesis.model import Model
-from synthesis.types import Paths, Problem
-from training.checkpoints import make_checkpoint, mean_figures, model_name
+from synthesis.types import Model, Paths, Problem
 from training.config import Configuration
 from training.data import Data, Split, open_data
 from training.datasets.path_pairs import PathPair
-from training.measurements import Measurements
+from training.measurements import Measurements, wearing_of
 from training.methods import (
     BY_RECORDING,
     GROUPS,
@@ -42,7 +41,7 @@ from training.methods import (
     chosen_methods,
     measured_paths,
 )
-from training.report import write_report
+from training.report import mean_figures, write_report
 from training.rows import Row, RunFolder, commit, device_name, environment, exclusive, rounded
 from training.scoring import SCORED_BANDS, Score, TimeDomainScore
 from training.trainer import computes_bfloat16
@@ -257,10 +256,45 @@ def publish(data: Data, task: Task, support: SupportSet, rows: list[Row]) -> lis
     ]
     scores = Scores(held_out=mean_figures(RunFolder(configuration.out).read(beside), pd.DataFrame(rows)))
     checkpoint = make_checkpoint(support, task.method, task.split, scores)
-    name = model_name(configuration, task.method, task.split, support.seed)
+    protocol = "" if configuration.protocol == "by-person" else f"-{configuration.protocol}"
+    name = f"{configuration.dataset}{protocol}-{task.method}-split{task.split:02d}-seed{support.seed}"
     published = ModelStore(configuration.store).publish(name, checkpoint)
     print(f"{task.name}: published as {published.reference}", flush=True)
     return [row | {"checkpoint": published.reference, "digest": published.digest} for row in rows]
+
+
+def make_checkpoint(support: SupportSet, method: str, split: int | None, scores: Scores) -> Checkpoint:
+    """Make a checkpoint of a support's trained generator; its golden case is the first support ear.
+
+    Parameters
+    ----------
+    support, method
+        Whose generator, trained now where it does not exist.
+    split
+        Index of the split; None for a model of all listeners.
+    scores
+        Table for the manifest.
+    """
+    recipe, data, measurements = METHODS[method].recipe, support.data, support.measurements
+    assert recipe is not None
+    parameters = support.parameters(support.generator(method), with_prior=True)
+    first = measurements.indices(support.listeners)[0]
+    estimates = measurements.estimates
+    question = (estimates.primary[first], estimates.secondary[first], estimates.coherence[first])
+    manifest = Manifest(
+        dataset=data.dataset.name,
+        split=split,
+        seed=support.seed,
+        support=support.listeners,
+        training=recipe.training(data.configuration).model_dump(mode="json"),
+        data_fingerprint=data.dataset.fingerprint,
+        support_traits=measurements.support_statistics(support.listeners),
+        wearing=wearing_of(data.configuration.data, data.dataset, support.listeners),
+        scores=scores,
+        licence=data.dataset.licence,
+        attribution=data.dataset.attribution,
+    )
+    return Checkpoint(manifest, parameters, GoldenCase.make(parameters, *(item.numpy() for item in question)))
 
 
 def list_tasks(data: Data, methods: Sequence[str], splits: Sequence[Split]) -> list[Task]:

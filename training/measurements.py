@@ -1,10 +1,11 @@
-"""Measurements that a run makes before it trains: cases, calibrations, the reference spectrum."""
+"""Measurements that a run makes before it trains: cases, calibrations, the reference spectrum, what a support shows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,11 @@ from measurement.estimate import REGULARISATION
 from measurement.prior import PathPrior, learn_path_prior
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.paths import AcousticPaths
-from synthesis.predict import learn_uncertainty
-from synthesis.support_statistics import SupportStatistics, learn_support_statistics
+from synthesis.support_statistics import SupportStatistics, learn_support_statistics, learn_uncertainty
+from synthesis.wearing import Complex, WearingChange, learn_wearing, mean_path
 from training.config import TrainingConfig
 from training.datasets.noise import NoiseSet, reference_psd
+from training.datasets.pandar import read_handling
 from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
 from training.datasets.variants import secondary_variants
 from training.simulated_calibration import SimulatedEstimate, simulate_calibration
@@ -32,6 +34,10 @@ VARIED_SNR_DB = (20.0, 50.0)
 NOISY_SHARE = 0.5
 # Range of take durations; scores begin after 6.5 s, and a longer take would only raise the SNR.
 VARIED_TAKE_S = (1.0, 6.5)
+
+NORMAL, LOOSE = "normal", ("slightly loose", "loose")
+# Fits of the handling cases.
+CLOSED, PRESSED, OPEN = "closed", "closed and pressed", "open"
 
 
 @dataclass
@@ -211,6 +217,50 @@ def priors_of_others(pairs: Sequence[PathPair]) -> dict[str, PathPrior]:
             raise DatasetError(f"path prior: without {listener} fewer than two ears are left")
         priors[listener] = prior
     return priors
+
+
+def wearing_of(folder: Path | None, dataset: PathDataset, listeners: Sequence[str]) -> tuple[WearingChange, ...]:
+    """Learn the changes for the manifest of a model.
+
+    Parameters
+    ----------
+    folder
+        The data set's folder.
+    dataset
+        Persons with the fit of their earphones.
+    listeners
+        Listeners that may be used.
+
+    Returns
+    -------
+    tuple[WearingChange, ...]
+        Pressed and open from PANDAR's handling cases, or an index's conditions of such names; loose from persons.
+    """
+    persons = handled = [pair for pair in dataset.pairs if pair.listener in listeners]
+    if dataset.name == "pandar" and folder is not None:
+        try:
+            handled = list(read_handling(folder).pairs)
+        except DatasetError:
+            return ()
+    return changes(persons, handled) if any(pair.fit == NORMAL for pair in persons) else ()
+
+
+def changes(persons: Sequence[PathPair], handled: Sequence[PathPair]) -> tuple[WearingChange, ...]:
+    """Learn the changes from persons' paths and handling cases."""
+    normal = [_secondary(pair) for pair in persons if pair.fit == NORMAL]
+    mean = mean_path(normal)
+    closed = {(pair.listener, pair.ear): _secondary(pair) for pair in handled if pair.fit in (NORMAL, CLOSED)}
+    pressed = [pair for pair in handled if pair.fit == PRESSED and (pair.listener, pair.ear) in closed]
+    factors = {"pressed": [_secondary(pair) / closed[pair.listener, pair.ear] for pair in pressed]}
+    factors |= {fit: [_secondary(pair) / mean for pair in persons if pair.fit == fit] for fit in LOOSE}
+    factors = {name: found for name, found in factors.items() if found}
+    taken_off = [_secondary(pair) for pair in handled if pair.fit == OPEN]
+    return learn_wearing(normal, factors, {"open": taken_off} if taken_off else {})
+
+
+def _secondary(pair: PathPair) -> Complex:
+    spectrum: Complex = np.fft.rfft(pair.secondary, DESIGN_N_FFT)
+    return spectrum
 
 
 def _calibrated(

@@ -21,15 +21,14 @@ from hardware.realise import Target
 from synthesis.controller import Controller
 from synthesis.conventions import CORE_STAGES
 from synthesis.design import design
-from synthesis.generator_config import GeneratorConfig, Realisation
 from synthesis.methods import STARTS
-from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.plausibility import SupportPrior
 from synthesis.profiles import PROFILES
+from synthesis.start.features import GeneratorConfig, Realisation
 from synthesis.start.generator import Generator, model_parameters
-from synthesis.types import Design, DesignOptions, ModelParameters, Paths, Problem
+from synthesis.types import Design, DesignOptions, Model, ModelParameters, Paths, Problem
 from synthesis.update import refine
 from training.baselines.adaptive import FxLms, FxNlms, WeightedFxLms
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
@@ -44,13 +43,12 @@ from training.baselines.selective import SelectiveFixedFilter
 from training.baselines.wmmse import SupportSharedWmmse, WmmsePcg
 from training.config import Configuration, GeneratorKind, TrainingConfig
 from training.data import Data
-from training.measurements import Measurements
+from training.measurements import Measurements, wearing_of
 from training.objective import FrequencyDomainObjective, Objective, TimeDomainObjective
 from training.rows import PER_NOISE, RunFolder
 from training.scoring import START_SAMPLES
 from training.trainer import FilterNetwork, GeneratorNetwork, Network, ReportUpdate, Trainer, save_state
 from training.training_set import TrainingSet
-from training.wearing import wearing_of
 
 # Profiles and numbers of Gauss-Newton updates that get a row beside the filter without updates.
 Updates = tuple[tuple[str, int], ...]

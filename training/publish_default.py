@@ -22,12 +22,12 @@ import pandas as pd
 from model_store.errors import ModelStoreError
 from model_store.manifest import Scores
 from model_store.store import BUNDLED_ROOT, ModelStore
-from training.checkpoints import make_checkpoint, mean_figures
 from training.config import Configuration
 from training.data import Data
 from training.datasets.path_pairs import DatasetError
-from training.experiment import score_method
+from training.experiment import make_checkpoint, score_method
 from training.methods import GROUPS, METHODS, SupportSet
+from training.report import mean_figures
 from training.rows import RunError, by_split, read_rows
 
 GENERATOR = "prime-log"

@@ -32,6 +32,7 @@ from training.rows import (
     RunError,
     as_design,
     by_split,
+    default_profile,
     read_rows,
     split_means,
 )
@@ -550,6 +551,25 @@ def against_wmmse(design: DesignRow, cases: dict[DesignRow, pd.DataFrame], case:
         }
         lines.append(line)
     return f"### {design.name} against WMMSE from the same estimates: NR in dB\n\n{markdown(pd.DataFrame(lines))}"
+
+
+def mean_figures(*parts: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Average the figures on original measurements for a manifest, by design.
+
+    Designs are starts, a generator's updates in its default profile, and WMMSE with three updates of `paper`; of
+    several probes, broad-band ones without noise.
+    """
+    rows = pd.concat(parts, ignore_index=True)
+    if "probe" in rows:
+        rows = rows[rows.probe.isin(BROAD_BAND) & rows.snr_db.isna()]
+    is_generator = rows.method.map(lambda name: METHODS[name].recipe is not None)
+    default_updates = is_generator & (rows.profile == rows.method.map(default_profile))
+    compared = (rows.method == "wmmse") & (rows.k == 3) & (rows.profile == "paper")
+    chosen = rows[(rows.condition == "original") & ((rows.k == 0) | default_updates | compared)].assign(split=0)
+    return {
+        as_design(key).name: {str(name): round(float(value), 4) for name, value in mean.items()}
+        for key, mean in split_means(chosen, list(COLUMNS)).iterrows()
+    }
 
 
 def markdown(table: pd.DataFrame) -> str:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from measurement.estimate import REGULARISATION, GainTake, estimate_paths
+from measurement.estimate import REGULARISATION, GainTake, PathEstimate, estimate_paths
 from measurement.prior import PathPrior
 from synthesis.conventions import SAMPLE_RATE_HZ
 from training.datasets.noise import NoiseSet
@@ -40,6 +40,13 @@ class SimulatedEstimate:
     coherence: Tensor
     primary_variance: Tensor | None = None
     secondary_variance: Tensor | None = None
+
+    @classmethod
+    def of(cls, estimate: PathEstimate) -> SimulatedEstimate:
+        """Convert the estimate of several pairs."""
+        arrays = [getattr(estimate, field.name) for field in fields(cls)]
+        tensors: list[Any] = [None if values is None else torch.from_numpy(values) for values in arrays]
+        return cls(*tensors)
 
     @classmethod
     def joined(cls, parts: Sequence[SimulatedEstimate]) -> SimulatedEstimate:
@@ -84,10 +91,8 @@ def simulate_calibration(
         Samples of the Hann window, at most those of the take less the first 8192.
     probes
         Indices of the recordings; None for all.
-    primary_taps
-        Length of the primary estimate, in samples.
-    secondary_taps
-        Length of the secondary estimate, in samples.
+    primary_taps, secondary_taps
+        Lengths of the estimates, in samples.
     regularisation
         Regularisation of the pooled reference autospectrum, over its maximum; not negative.
     snr_db
@@ -118,43 +123,43 @@ def simulate_calibration(
             f"{FIRST_SAMPLE + window} to {noise_set.signals.shape[1]}"
         )
     offsets = tuple(window_offsets(window, n_samples))
-    probe_frames, probe_spectra = _probe_frames(noise_set, window, chosen, offsets)
-    references = [frames.flatten() for frames in probe_frames]
-    estimates = []
+    windows = _probe_windows(noise_set, window, chosen, offsets)
+    parts = []
     for start in range(0, len(pairs), _PAIRS_AT_ONCE):
         batch = pairs[start : start + _PAIRS_AT_ONCE]
-        disturbance = _convolved(_stacked([pair.primary for pair in batch]), probe_spectra, window)
-        control = _convolved(_stacked([pair.secondary for pair in batch]), probe_spectra, window)
-        errors = torch.stack([disturbance, disturbance - PROBE_GAIN * control], dim=1)
-        if snr_db is not None:
-            errors = _with_noise(errors, snr_db, [named_seed(seed, pair.name) for pair in batch])
-        takes = [
-            GainTake(state, reference.numpy(), errors[:, i, probe].numpy())
-            for i, state in enumerate((0.0, PROBE_GAIN))
-            for probe, reference in enumerate(references)
-        ]
-        estimates.append(
-            estimate_paths(
-                takes,
-                window=window,
-                primary_taps=primary_taps,
-                secondary_taps=secondary_taps,
-                n_offsets=len(offsets),
-                first_sample=0,  # the takes consist of the windows' samples, see _probe_frames
-                last_sample=len(offsets) * window,
-                regularisation=regularisation,
-                prior=prior,
-            )
+        errors = _recorded(batch, windows, snr_db, seed)
+        estimate = estimate_paths(
+            _takes(windows, errors),
+            window=window,
+            primary_taps=primary_taps,
+            secondary_taps=secondary_taps,
+            n_offsets=len(offsets),
+            first_sample=0,  # the takes consist of the windows' samples
+            last_sample=len(offsets) * window,
+            regularisation=regularisation,
+            prior=prior,
         )
-    parts = [
-        SimulatedEstimate(*(_tensor(getattr(estimate, field.name)) for field in fields(SimulatedEstimate)))
-        for estimate in estimates
-    ]
+        parts.append(SimulatedEstimate.of(estimate))
     return SimulatedEstimate.joined(parts)
 
 
-def _tensor(values: NDArray[np.floating] | None) -> Any:
-    return None if values is None else torch.from_numpy(values)
+def _recorded(pairs: Sequence[PathPair], windows: _ProbeWindows, snr_db: float | None, seed: int) -> Tensor:
+    """Simulate the error microphone in both states, [n_pairs, 2, n_probes, n_windows * window]."""
+    disturbance = windows.through([pair.primary for pair in pairs])
+    control = windows.through([pair.secondary for pair in pairs])
+    errors = torch.stack([disturbance, disturbance - PROBE_GAIN * control], dim=1)
+    return (
+        errors if snr_db is None else _with_noise(errors, snr_db, [named_seed(seed, pair.name) for pair in pairs])
+    )
+
+
+def _takes(windows: _ProbeWindows, errors: Tensor) -> list[GainTake]:
+    """Return the takes of both states with all probes."""
+    return [
+        GainTake(state, reference.flatten().numpy(), errors[:, i, probe].numpy())
+        for i, state in enumerate((0.0, PROBE_GAIN))
+        for probe, reference in enumerate(windows.samples)
+    ]
 
 
 def window_offsets(window: int, n_samples: int = LAST_SAMPLE) -> list[int]:
@@ -163,25 +168,36 @@ def window_offsets(window: int, n_samples: int = LAST_SAMPLE) -> list[int]:
     return [round(offset) for offset in np.linspace(FIRST_SAMPLE, n_samples - window, n_offsets).tolist()]
 
 
-@lru_cache(maxsize=8)  # the same few windows and probes serve all sets of pairs
-def _probe_frames(
-    noise_set: NoiseSet, window: int, probes: tuple[int, ...], offsets: tuple[int, ...]
-) -> tuple[Tensor, Tensor]:
-    """Return the samples and spectra of the probes that the windows need.
+@dataclass(frozen=True)
+class _ProbeWindows:
+    """What the windows of the probes hold.
 
     Only the windowed samples enter an estimate, so only they are convolved: overlap-save, on the window and the
     8191 samples before it. That is the exact linear convolution at a sixth of the cost of four whole seconds.
-
-    Returns
-    -------
-    tuple[Tensor, Tensor]
-        The windows, float64 [n_probes, n_windows, window], and the one-sided spectra of the windows with their past,
-        complex128 [n_probes, n_windows, n_fft // 2 + 1], n_fft from `_frame_n_fft`.
     """
+
+    # Float64 [n_probes, n_windows, window].
+    samples: Tensor
+    # One-sided spectra of the windows with their past, complex128 [n_probes, n_windows, n_fft // 2 + 1], n_fft from
+    # `_frame_n_fft`.
+    spectra: Tensor
+
+    def through(self, responses: Sequence[NDArray[np.float64]]) -> Tensor:
+        """Convolve the probes with responses of up to 8192 samples, [n_pairs, n_probes, n_windows * window]."""
+        window = self.samples.shape[-1]
+        n_fft, past = _frame_n_fft(window), MAX_PATH_SAMPLES - 1
+        paths = torch.fft.rfft(_stacked(responses), n=n_fft)[:, None, None, :]
+        return torch.fft.irfft(paths * self.spectra, n=n_fft)[..., past : past + window].flatten(2)
+
+
+@lru_cache(maxsize=8)  # the same few windows and probes serve all sets of pairs
+def _probe_windows(
+    noise_set: NoiseSet, window: int, probes: tuple[int, ...], offsets: tuple[int, ...]
+) -> _ProbeWindows:
     past = MAX_PATH_SAMPLES - 1
     signals = torch.from_numpy(noise_set.signals[list(probes)])
     frames = torch.stack([signals[:, offset - past : offset + window] for offset in offsets], dim=1)
-    return frames[..., past:].contiguous(), torch.fft.rfft(frames, n=_frame_n_fft(window))
+    return _ProbeWindows(frames[..., past:].contiguous(), torch.fft.rfft(frames, n=_frame_n_fft(window)))
 
 
 def _frame_n_fft(window: int) -> int:
@@ -189,14 +205,6 @@ def _frame_n_fft(window: int) -> int:
     needed = window + MAX_PATH_SAMPLES - 1
     power = 1 << (needed - 1).bit_length()
     return power * 3 // 4 if power * 3 // 4 >= needed else power
-
-
-def _convolved(responses: Tensor, probe_spectra: Tensor, window: int) -> Tensor:
-    """Convolve probes with paths [n_pairs, n <= 8192] in the windows, [n_pairs, n_probes, n_windows * window]."""
-    n_fft = _frame_n_fft(window)
-    spectra = torch.fft.rfft(responses, n=n_fft)[:, None, None, :]
-    past = MAX_PATH_SAMPLES - 1
-    return torch.fft.irfft(spectra * probe_spectra, n=n_fft)[..., past : past + window].flatten(2)
 
 
 def _stacked(responses: Sequence[np.ndarray]) -> Tensor:

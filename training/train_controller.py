@@ -23,9 +23,8 @@ from model_store.devices import Devices
 from model_store.errors import ModelStoreError
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.errors import SynthesisError
-from synthesis.model import Model
 from synthesis.options import ControllerFields, controller_schemas
-from synthesis.types import DesignOptions, Paths, Problem
+from synthesis.types import DesignOptions, Model, Paths, Problem
 from training.data import open_dataset
 from training.datasets.path_pairs import DatasetError, PathDataset
 

@@ -22,11 +22,11 @@ from model_store.errors import ModelStoreError
 from model_store.manifest import Scores
 from model_store.store import DEFAULT_ROOT, ModelStore, ModelVersion
 from synthesis.conventions import SAMPLE_RATE_HZ
-from training.checkpoints import make_checkpoint
 from training.config import Configuration
 from training.data import Data
 from training.datasets.index import INDEX_FILE
 from training.datasets.path_pairs import DatasetError
+from training.experiment import make_checkpoint
 from training.methods import SupportSet
 
 GENERATOR = "prime-log"

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.generator_config import GeneratorConfig
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
+from synthesis.start.features import GeneratorConfig
 from synthesis.start.generator import Generator
-from synthesis.synthesizer import Synthesizer
 from training.config import TrainingConfig
 from training.objective import Objective
 from training.rows import replacing
@@ -54,22 +53,16 @@ class GeneratorNetwork(FilterNetwork):
     def __init__(self, config: GeneratorConfig) -> None:
         """Build a generator with initial weights."""
         super().__init__()
-        # Reference and uncertainty are used by refinement and prediction, not in training.
-        self.synthesizer = Synthesizer(Generator(config), torch.zeros(1), torch.zeros(1))
+        self.generator = Generator(config)
         self.max_gain_db = DEFAULT_MAX_GAIN_DB if config.kind == "prime-log" else None
-
-    @property
-    def generator(self) -> Generator:
-        """Return the generator."""
-        return self.synthesizer.generator
 
     def forward(self, paths: AcousticPaths) -> NetworkOutput:
         """Compute taps [batch, 2048] and the corrections, [batch, n_outputs n_points]."""
         with full_precision(paths.primary):
-            ratio = self.synthesizer.path_ratio(paths)
-        correction = self.synthesizer.generate(ratio.features).float()
+            ratio = self.generator.path_ratio(paths)
+        correction = self.generator(ratio.features).float()
         with full_precision(paths.primary):
-            taps = self.synthesizer.reconstruct(paths, ratio, correction, self.max_gain_db)
+            taps = self.generator.reconstruct(paths, ratio, correction, self.max_gain_db)
         return NetworkOutput(taps, correction.flatten(1))
 
 

@@ -1,6 +1,7 @@
 // Step 2: the filter, the Wiener filter beside it, designs that are kept, undo.
 
-import { $, changed, chosenEars, element, isJoint, newest, on, state } from "./state.js";
+import { $, changed, changedSoon, chosenEars, element, isJoint, newest, on, refill, state } from "./state.js";
+import { fixed } from "./dsp.js";
 import { note, say } from "./messages.js";
 import { designed, useController } from "./hybrid.js";
 import { optionsFor, restoreSettings, settings } from "./options.js";
@@ -62,15 +63,15 @@ export function keep(name, design) {
 }
 
 function showKept() {
-  $("kept").replaceChildren(...state.kept.map((kept) => {
+  refill($("kept"), state.kept.map((kept) => {
     const name = element("input", { type: "text", value: kept.name, maxLength: 80, ariaLabel: `name of kept design ${kept.name}` });
-    name.onchange = () => { kept.name = name.value.trim() || kept.name; changed("kept"); };
+    name.onchange = () => { kept.name = name.value.trim() || kept.name; changedSoon("kept"); };
     const remove = element("button", { type: "button", textContent: "Remove", ariaLabel: `Remove ${kept.name}` });
     remove.onclick = () => removeItem("kept", kept, kept.name);
     const swatch = element("span", { className: `swatch ${kept.color.slice(2)}`, ariaHidden: "true" });
     const use = element("button", { type: "button", textContent: "Use its K", ariaLabel: `Use its K: ${kept.name}` });
-    use.onclick = () => { useController(kept.design.controller, kept.name); remember(); redesign(); };
-    return element("li", {}, swatch, name, ` ${kept.design.prediction.mean_noise_reduction_db.toFixed(1)} dB `, ...(kept.design.controller ? [use] : []), remove);
+    use.onclick = () => { useController(kept.design.controller, kept.name, kept.design.controller_about); remember(); redesign(); };
+    return element("li", {}, swatch, name, ` ${fixed(kept.design.prediction.mean_noise_reduction_db)} dB `, ...(kept.design.controller ? [use] : []), remove);
   }));
 }
 
@@ -108,6 +109,8 @@ let before = null;
 function showUndo() {
   $("undo").disabled = !past.length;
   $("redo").disabled = !future.length;
+  const { id, disabled } = document.activeElement;
+  if (disabled && ["undo", "redo"].includes(id)) $(id === "undo" ? "redo" : "undo").focus();
 }
 
 export function remember() {

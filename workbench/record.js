@@ -1,6 +1,6 @@
 // Step 1 where the earphone is a sound device of this computer: play a probe, record both microphones.
 
-import { $, element, on, state } from "./state.js";
+import { $, element, on, state, whileDisabled } from "./state.js";
 import { note, say } from "./messages.js";
 import { RATE, irfft, noise, rfft, times } from "./dsp.js";
 import { addRecording } from "./recordings.js";
@@ -61,7 +61,7 @@ function shiftBetween(a, b) {
 // Take the computer's latency out of a recording, so that sound reaches the error microphone as late as by its distance.
 function aligned(probe, [x, e]) {
   const last = SWEEP * Math.floor((probe.length - SEGMENT) / SWEEP), begin = responseBetween(probe, e, 0), end = responseBetween(probe, e, last), size = begin.map(Math.abs);
-  const first = size.findIndex((value) => value >= ONSET * size[peakOf(size)]), acoustic = Math.round(+$("probe-distance").value / 1000 / SOUND_M_S * RATE);
+  const first = size.findIndex((value) => value >= ONSET * size[peakOf(size)]), acoustic = Math.round((+$("probe-distance").value || 0) / 1000 / SOUND_M_S * RATE);
   const late = Math.max(0, first - acoustic), length = Math.min(probe.length, x.length - late), slip = shiftBetween(begin, end);
   return { channels: [probe.slice(0, length), x.slice(late, late + length), e.slice(late, late + length)], late, slip, ppm: slip / last * 1e6 };
 }
@@ -145,9 +145,8 @@ async function record() {
 }
 
 async function guarded(button, subject, work) {
-  button.disabled = true;
-  try { await work(); } catch (error) { note(subject, error.message); say(`${subject} failed.`, true); }
-  button.disabled = button === $("record") && !recorder;
+  try { await whileDisabled(button, work); } catch (error) { note(subject, error.message); say(`${subject} failed.`, true); }
+  $("record").disabled = !recorder;
 }
 
 export function startRecording() {

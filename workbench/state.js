@@ -12,7 +12,7 @@ export const state = {
   chip: null, // filter of a file that a chip runs: {name, document}
   noise: null, // expected noise: {name, psd}
   verification: null, // {answer, earId, runs, filter, isTaps}
-  design: null, rival: null, realised: null, latencyCurve: null,
+  design: null, rival: null, realised: null, isRealising: false, latencyCurve: null,
 };
 
 const reactions = new Map();
@@ -25,6 +25,9 @@ export function on(parts, react) {
 export function changed(...parts) {
   for (const react of new Set(parts.flatMap((part) => reactions.get(part) ?? []))) react(parts);
 }
+
+// The same, when Tab has moved the keyboard on from the control that made the change.
+export const changedSoon = (...parts) => setTimeout(() => changed(...parts));
 
 export const isJoint = () => $("joint").checked;
 export const currentEar = () => state.ears[state.current];
@@ -46,19 +49,39 @@ export function element(tag, fields = {}, ...children) {
   return made;
 }
 
+// Replace a list's rows; the keyboard stays where it was in it.
+export function refill(list, rows) {
+  const controls = () => [...list.querySelectorAll("button, input, select")], at = controls().indexOf(document.activeElement);
+  list.replaceChildren(...rows);
+  if (at >= 0) (controls()[at] ?? controls().at(-1))?.focus();
+}
+
+// Disable a button while `work` runs, and give it back the keyboard.
+export async function whileDisabled(button, work) {
+  const isFocused = document.activeElement === button;
+  button.disabled = true;
+  try { await work(); } finally {
+    button.disabled = false;
+    if (isFocused && document.activeElement === document.body) button.focus();
+  }
+}
+
 export const newId = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`; // absent without TLS
 
-// Run `work` once at a time, and again if requested meanwhile: always with the newest settings, without a queue.
+// Run `work` once at a time, and again if requested meanwhile: always with the newest settings, without a queue. `done`
+// is the promise of what is running.
 export function newest(work) {
-  let isBusy = false, isRequested = false;
-  return async () => {
-    isRequested = true;
-    if (isBusy) return;
-    isBusy = true;
+  let isRequested = false;
+  async function loop() {
     try {
       while (isRequested) { isRequested = false; await work(); }
     } finally {
-      isBusy = false;
+      run.done = null;
     }
-  };
+  }
+  function run() {
+    isRequested = true;
+    return run.done ??= loop();
+  }
+  return run;
 }

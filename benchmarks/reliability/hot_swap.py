@@ -22,8 +22,7 @@ import numpy as np
 from benchmarks.reliability.command import Outcome, counted, run_command
 from benchmarks.reliability.service_process import MANAGEMENT, MODEL, ServiceProcess, ServiceTarget, target_for
 from benchmarks.reliability.traffic import design_body
-from model_store.checkpoint import Checkpoint
-from model_store.golden import GoldenCase
+from model_store.checkpoint import Checkpoint, GoldenCase
 from model_store.store import ModelStore
 
 # Largest relative l2 distance between filters of the same weights; other weights must differ ten times more.

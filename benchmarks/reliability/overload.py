@@ -46,7 +46,7 @@ from benchmarks.reliability.traffic import (
     open_loop_of,
     request,
 )
-from model_store.golden import GoldenCase
+from model_store.checkpoint import GoldenCase
 from model_store.store import ModelStore
 from prime_anc_client import Take, wire
 

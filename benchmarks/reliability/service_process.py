@@ -41,6 +41,20 @@ class ServiceProcess:
     # Seconds from the start of the process to ready.
     ready_s: float = 0.0
 
+    @property
+    def address(self) -> str:
+        """Return its URL."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def logged(self, pattern: str) -> str:
+        """Wait for a line of the log and return the pattern's group; RuntimeError if there is none in time."""
+        deadline = time.monotonic() + READY_WITHIN_S
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if found := re.search(pattern, "".join(self.log)):
+                return found.group(1)
+            time.sleep(POLL_S)
+        raise RuntimeError(f"the service logs no {pattern!r}:\n" + "".join(self.log))
+
     def ask(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, bytes]:
@@ -100,7 +114,8 @@ def started_service(store: Path | None, *arguments: str, checkout: Path | None =
     reader = threading.Thread(target=_read, args=(process, log), daemon=True)
     reader.start()
     try:
-        service = ServiceProcess(process, _port(process, log), log)
+        service = ServiceProcess(process, 0, log)
+        service.port = int(service.logged(r"running on http://127\.0\.0\.1:(\d+)"))
         _wait_until_ready(service)
         service.ready_s = time.monotonic() - began
         yield service
@@ -144,15 +159,6 @@ def target_for(checkpoint: Checkpoint, *arguments: str) -> Iterator[ServiceTarge
 def _read(process: subprocess.Popen[str], log: list[str]) -> None:
     assert process.stderr is not None
     log.extend(iter(process.stderr.readline, ""))
-
-
-def _port(process: subprocess.Popen[str], log: list[str]) -> int:
-    deadline = time.monotonic() + READY_WITHIN_S
-    while time.monotonic() < deadline and process.poll() is None:
-        if found := re.search(r"running on http://127\.0\.0\.1:(\d+)", "".join(log)):
-            return int(found.group(1))
-        time.sleep(POLL_S)
-    raise RuntimeError("the service does not listen:\n" + "".join(log))
 
 
 def _wait_until_ready(service: ServiceProcess) -> None:

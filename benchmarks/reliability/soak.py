@@ -39,7 +39,7 @@ from benchmarks.reliability.traffic import (
     is_filter,
     request,
 )
-from model_store.golden import GoldenCase
+from model_store.checkpoint import GoldenCase
 from model_store.store import ModelStore
 from prime_anc_client import wire
 from synthesis.methods import STARTS

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.reliability.command import counted
 from benchmarks.timing import summary
-from model_store.golden import GoldenCase
+from model_store.checkpoint import GoldenCase
 from prime_anc_client import wire
 
 ANSWER_BYTES = 8192

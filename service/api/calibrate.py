@@ -14,6 +14,7 @@ from starlette.responses import Response
 from measurement.device import ListenerEar
 from model_store.devices import Devices
 from model_store.errors import ModelStoreError
+from service.admission.admission import Gate
 from service.api.front import JSON, TENSORS, Service, Times, Visit, disconnected
 from service.api.json_answers import accepted, joined
 from service.api.reading import Addresses
@@ -25,6 +26,7 @@ from service.calibration.calibration_answer import (
     calibrate_recordings,
 )
 from service.calibration.takes import CalibrationBody
+from service.engine.resident_models import refuse_other, split
 from synthesis.errors import SynthesisError
 
 logger = logging.getLogger(__name__)
@@ -51,7 +53,7 @@ async def calibrate(request: Request, body: CalibrationBody) -> Response:
         marks.append(perf_counter())
         return answer
 
-    content, headers = await service.calibrations.run(work, visit.due, partial(disconnected, request))
+    content, headers = await service.shares[Gate.CALIBRATION].run(work, visit.due, partial(disconnected, request))
     stages = zip(("queue", "estimate", "encode"), pairwise(marks), strict=True)
     times: Times = {name: 1e3 * (ended - began) for name, (began, ended) in stages}
     times["decode"] = visit.decode_ms
@@ -65,7 +67,8 @@ async def calibrate(request: Request, body: CalibrationBody) -> Response:
 def learn(service: Service, judged: JudgedCalibration) -> None:
     """Add a calibration that passed to the device of the service; a full or broken store spoils no answer."""
     assert service.settings.device_name is not None
-    ear = ListenerEar(f"calibration-{uuid4().hex[:12]}", judged.primary, judged.secondary, judged.coherence)
+    paths = {name: judged.arrays[name] for name in ("primary", "secondary", "coherence")}
+    ear = ListenerEar(f"calibration-{uuid4().hex[:12]}", **paths)
     try:
         Devices(service.store).add(service.settings.device_name, [ear])
     except (ModelStoreError, SynthesisError, OSError) as error:
@@ -81,8 +84,10 @@ def _model(service: Service, reference: str | None) -> Judge:
     if reference is None and name is not None and (versions := service.store.versions(name)):
         return versions[-1], service.store.load(versions[-1].reference).parameters
     models = service.engine.models
-    resident = models.default if reference is None else models.find(reference)
+    reference, digest = (models.default_model, "") if reference is None else split(reference)
+    resident = models.find(reference)
+    version = service.store.resolve(reference) if resident is None else resident.version
+    refuse_other(digest, version)
     if resident is not None:
-        return resident.version, resident.parameters
-    version = service.store.resolve(models.default_model if reference is None else reference)
+        return version, resident.parameters
     return version, service.store.load(str(version)).parameters

@@ -14,8 +14,7 @@ from pydantic import Field, PlainValidator
 from hardware.fixed_point import parse_format, quantise_sections
 from hardware.realise import realised_sections
 from service.api.reading import validate_object
-from service.api.strict import Number, StrictModel, shown
-from service.api.validation import naming
+from service.api.strict import Number, StrictModel, naming, shown
 from service.errors import HttpProblem
 from synthesis.controller import Controller
 from synthesis.errors import InvalidOption
@@ -107,10 +106,8 @@ def _negated(controller: Controller) -> Controller:
     return controller.scaled(-1)
 
 
-def _running(value: object) -> RunningController | None:
+def _running(value: object) -> RunningController:
     """Read a controller that runs; HttpProblem names the faulty field."""
-    if value is None:
-        return None
     if isinstance(value, str):
         detail = "controller: no such controller or version is published; see GET /models"
         raise HttpProblem("unknown-model", detail, "controller")

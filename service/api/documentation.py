@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
+import orjson
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, TypeAdapter
@@ -14,7 +15,7 @@ from starlette.applications import Starlette
 from measurement.checks import REASONS
 from service.admission.admission import DEADLINE_HEADER, MAX_JSON_BYTES, Gate
 from service.api import answer_types, examples, reading
-from service.api.front import JSON, TAPS, TENSORS, gate_of
+from service.api.front import JSON, PREFIX, TAPS, TENSORS, gate_of, is_managing
 from service.api.options import CURVES, option_fields
 from service.api.reading import Address, read_document
 from service.api.warnings import WARNINGS
@@ -49,9 +50,8 @@ class Operation:
 
     # Codes of its problems, separated by spaces.
     codes: str
-    # Type and example of its answer in JSON.
+    # Type of its answer in JSON.
     answer: Any = None
-    example: Json | None = None
     # Examples of its body, by name.
     bodies: Json = field(default_factory=dict)
     headers: tuple[str, ...] = ()
@@ -66,25 +66,20 @@ _FORMS: Json = {
     ),
     "binary": (TAPS, "2048 little-endian float32; the X- headers come with this form only."),
 }
-_DESIGNED = Operation(_DESIGN, answer_types.DesignAnswer, examples.DESIGN, examples.DESIGN_BODIES, **_FORMS)
+_DESIGNED = Operation(_DESIGN, answer_types.DesignAnswer, examples.DESIGN_BODIES, **_FORMS)
 _TIMED = ("Server-Timing",)
-_INFER = Operation(
-    _V2_INFER, answer_types.InferenceAnswer, examples.INFERENCE_ANSWER, examples.INFERENCE_BODIES, _TIMED
-)
-_MODEL = Operation(_V2_MODEL, answer_types.InferenceModel, examples.INFERENCE_MODEL)
-_MODEL_READY = Operation(_V2_MODEL + "not-ready", answer_types.InferenceModelReady, examples.INFERENCE_MODEL_READY)
+_INFER = Operation(_V2_INFER, answer_types.InferenceAnswer, examples.INFERENCE_BODIES, _TIMED)
+_MODEL = Operation(_V2_MODEL, answer_types.InferenceModel)
+_MODEL_READY = Operation(_V2_MODEL + "not-ready", answer_types.InferenceModelReady)
 _MISSING_MODEL = "unknown-model not-found "
 OPERATIONS = {
     "synthesize": _DESIGNED,
     "refine": _DESIGNED,
-    "hybrid": Operation(_DESIGN, answer_types.HybridAnswer, examples.HYBRID, examples.HYBRID_BODIES, _TIMED),
-    "evaluate": Operation(
-        _BODY, answer_types.EvaluationAnswer, examples.EVALUATION, examples.EVALUATE_BODIES, _TIMED
-    ),
+    "hybrid": Operation(_DESIGN, answer_types.HybridAnswer, examples.HYBRID_BODIES, _TIMED),
+    "evaluate": Operation(_BODY, answer_types.EvaluationAnswer, examples.EVALUATE_BODIES, _TIMED),
     "calibrate": Operation(
         _BODY,
         answer_types.CalibrationAnswer,
-        examples.CALIBRATION,
         examples.CALIBRATION_BODIES,
         ("Server-Timing", "X-Verdict"),
         (
@@ -93,36 +88,25 @@ OPERATIONS = {
             "or the codes of the reasons.",
         ),
     ),
-    "verify_filter": Operation(
-        _DESIGN, answer_types.VerificationAnswer, examples.VERIFIED, examples.VERIFY_BODIES, _TIMED
-    ),
+    "verify_filter": Operation(_DESIGN, answer_types.VerificationAnswer, examples.VERIFY_BODIES, _TIMED),
     "export": Operation(
         _BODY,
         answer_types.ExportAnswer,
-        examples.EXPORT,
         examples.EXPORT_BODIES,
         _TIMED,
         (TAPS, "With `file`, that file, in its own media type."),
     ),
-    "list_models": Operation(_CLIENT, answer_types.ModelList, examples.MODEL_LIST),
-    "show_model": Operation(_CLIENT + _MISSING_MODEL, answer_types.ModelDescription, examples.MODEL_DESCRIPTION),
-    "reload_models": Operation(
-        _OPERATOR + "model-unavailable", answer_types.ResidentModelsAnswer, examples.RELOADED
-    ),
-    "load_model": Operation(
-        _OPERATOR + _MISSING_MODEL + "model-unavailable", answer_types.ModelReference, examples.LOADED
-    ),
-    "unload_model": Operation(
-        _OPERATOR + _MISSING_MODEL + "default-model", answer_types.UnloadedModels, examples.UNLOADED
-    ),
-    "live": Operation(_ANY + "not-ready", answer_types.Live, examples.LIVE),
-    "ready": Operation(_ANY + "not-ready model-unavailable", answer_types.Ready, examples.READY),
+    "list_models": Operation(_CLIENT, answer_types.ModelList),
+    "show_model": Operation(_CLIENT + _MISSING_MODEL, answer_types.ModelDescription),
+    "reload_models": Operation(_OPERATOR + "model-unavailable", answer_types.ResidentModelsAnswer),
+    "load_model": Operation(_OPERATOR + _MISSING_MODEL + "model-unavailable", answer_types.ModelReference),
+    "unload_model": Operation(_OPERATOR + _MISSING_MODEL + "default-model", answer_types.UnloadedModels),
+    "live": Operation(_ANY + "not-ready", answer_types.Live),
+    "ready": Operation(_ANY + "not-ready model-unavailable", answer_types.Ready),
     "metrics": Operation(_ANY),
-    "v2_server": Operation(_ANY, answer_types.InferenceServer, examples.INFERENCE_SERVER),
-    "v2_live": Operation(_ANY + "not-ready", answer_types.InferenceLive, examples.INFERENCE_LIVE),
-    "v2_ready": Operation(
-        _ANY + "not-ready model-unavailable", answer_types.InferenceLive, examples.INFERENCE_LIVE
-    ),
+    "v2_server": Operation(_ANY, answer_types.InferenceServer),
+    "v2_live": Operation(_ANY + "not-ready", answer_types.InferenceLive),
+    "v2_ready": Operation(_ANY + "not-ready model-unavailable", answer_types.InferenceLive),
     "v2_model": _MODEL,
     "v2_model_version": _MODEL,
     "v2_model_ready": _MODEL_READY,
@@ -151,9 +135,10 @@ def document(served: Starlette, settings: Settings) -> Json:
     settings
         Settings, for limits and required keys.
     """
-    app = FastAPI(title=TITLE, version=version("prime-anc"), description=_description(settings))
+    lasting = [{"url": PREFIX}]
+    app = FastAPI(title=TITLE, version=version("prime-anc"), description=_description(settings), servers=lasting)
     for address in served.routes:
-        if isinstance(address, Address):
+        if isinstance(address, Address) and not (settings.management_port is not None and _is_managing(address)):
             _add(app, address)
     found = app.openapi()
     schemas = found["components"]["schemas"]
@@ -161,6 +146,7 @@ def document(served: Starlette, settings: Settings) -> Json:
         schemas[kind.__name__] = TypeAdapter(kind).json_schema()
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
+    _describe_defaults(schemas)
     _replace_number_constants(found)
     found["components"]["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "An API key."},
@@ -179,6 +165,10 @@ def document(served: Starlette, settings: Settings) -> Json:
     return found
 
 
+def _is_managing(address: Address) -> bool:
+    return any(is_managing(gate_of(method, address.path), address.path) for method in address.methods or ())
+
+
 def _add(app: FastAPI, address: Address) -> None:
     """Add the operation of an address."""
     is_v2 = address.path.startswith("/v2")
@@ -186,8 +176,8 @@ def _add(app: FastAPI, address: Address) -> None:
     operation = OPERATIONS[operation_id]
     summary = " ".join((address.handler.__doc__ or "").split()).partition(". ")[0].rstrip(".")
     content: Json = {}
-    if operation.example is not None:
-        content[JSON] = {"examples": {"an answer": {"value": operation.example}}}
+    if operation.answer is not None:
+        content[JSON] = {"examples": {"an answer": {"value": examples.example(operation.answer)}}}
     if operation.binary is not None:
         media_type, text = operation.binary
         content[media_type] = {"schema": {"type": "string", "format": "binary", "description": text}}
@@ -262,6 +252,15 @@ def _problem_responses(codes: str, is_v2: bool) -> Responses:
         if status in (401, 405):
             response["headers"]["WWW-Authenticate" if status == 401 else "Allow"] = {"schema": {"type": "string"}}
     return responses
+
+
+def _describe_defaults(schemas: Json) -> None:
+    """Replace default values by words, in place: generated clients would send them, beside `items` or a query."""
+    for schema in schemas.values():
+        for described in schema.get("properties", {}).values():
+            value, text = described.pop("default", ""), described.get("description", "")
+            if value != "" and not isinstance(value, dict) and "default" not in text:
+                described["description"] = f"{text} Default: {orjson.dumps(value).decode()}.".lstrip()
 
 
 def _replace_number_constants(schema: Any) -> None:

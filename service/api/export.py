@@ -14,6 +14,7 @@ from starlette.responses import Response
 from hardware import filter_files
 from hardware.realise import Realised, Target, realise, realised_sections, under_loop
 from hardware.residual_power import PathSpectra
+from service.admission.admission import Gate
 from service.api.controllers import controller_document, in_sign
 from service.api.design import evaluated
 from service.api.front import Visit, disconnected
@@ -24,10 +25,11 @@ from service.api.request_types import ExportBody
 from service.api.warnings import collect_warnings, unlike_filter
 from service.engine.work import work_of
 from service.errors import HttpProblem
+from synthesis.ceiling import ceiling_db, excess_db
 from synthesis.controller import controlled, in_closed_loop
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.design import with_silence
-from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db
+from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.loop import for_design
 from synthesis.methods import spectrum
 from synthesis.posing import with_latency
@@ -61,7 +63,7 @@ async def export(request: Request, body: ExportBody) -> Response:
         _check_ceiling(taps, body.max_gain_db)
     visit.decoded()
     realising = partial(_realised, given, psd, target, taps, body)
-    realised = await visit.service.exports.run(realising, visit.due, watch, work_of(target))
+    realised = await visit.service.shares[Gate.EXPORT].run(realising, visit.due, watch, work_of(target))
     if taps.any() and not realised.response.any():
         found = (
             f"fir: {target.number_format} rounds all taps to zero; use more fraction bits, or send a louder filter"

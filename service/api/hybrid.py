@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hardware.hybrid import HybridDesign, design_hybrid, playback_sections
+from service.admission.admission import Gate
 from service.api.controllers import controller_document, wanted
 from service.api.design import answered
 from service.api.front import Visit, disconnected
@@ -19,8 +20,8 @@ from service.api.reading import Addresses
 from service.api.request_types import HybridBody
 from service.api.warnings import controller_warnings
 from service.engine.work import HybridWork, work_of
-from synthesis.model import Model
 from synthesis.sections import Sections
+from synthesis.types import Model
 
 addresses = Addresses()
 
@@ -58,7 +59,7 @@ async def hybrid(request: Request, body: HybridBody) -> Response:
         )
         return made, playback_sections(requested.problem, made)
 
-    made, playback = await visit.service.hybrids.run(run, visit.due, watch, work_of(work))
+    made, playback = await visit.service.shares[Gate.HYBRID].run(run, visit.due, watch, work_of(work))
     design = made.design
     found = answered(requested, resident.version, design)
     found = replace(found, warnings=[*found.warnings, *controller_warnings(made)])

@@ -195,6 +195,7 @@ def prediction_document(prediction: Prediction) -> answer_types.PredictionAnswer
         "max_gain_db": max(prediction.max_gain_db, LOWEST_GAIN_DB),
         "control_rms": prediction.control_rms,
         "unknown_bands_hz": [nominal_hz(band) for band in prediction.unknown_bands],
+        "louder_bands_hz": [nominal_hz(band) for band in prediction.louder_bands],
         "counted_bands_hz": [nominal_hz(band) for band in prediction.counted_bands],
     }
     if prediction.feedback_noise_reduction_db is not None:

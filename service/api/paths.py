@@ -5,7 +5,7 @@ Base64 and arrays of tensors may replace lists of numbers. Errors are HttpProble
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from service.api.strict import (
 from service.errors import HttpProblem
 from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, SAMPLE_RATE_HZ
-from synthesis.types import Float32, Path
+from synthesis.types import Float32, Path, Paths
 
 GRIDS = (4096, 8192, 16_384, 32_768, 65_536)
 """Numbers of points of the Fourier grids that a spectrum may use."""
@@ -213,10 +213,8 @@ def _from_base64(text: object, field: str, kind: str) -> NDArray[Any]:
     return np.frombuffer(data, kind)
 
 
-def _series(value: object, info: ValidationInfo) -> Float32 | None:
-    """Read a list of numbers, or a tensor, in float32; None stays None."""
-    if value is None:
-        return None
+def _series(value: object, info: ValidationInfo) -> Float32:
+    """Read a list of numbers, or a tensor, in float32."""
     assert info.field_name is not None
     if isinstance(value, np.ndarray) and value.shape == (2, N_UNCERTAINTY // 2):
         value = value.ravel()
@@ -233,12 +231,7 @@ def _rate(value: object) -> int:
     return SAMPLE_RATE_HZ
 
 
-def _optional_path(value: object, info: ValidationInfo) -> Path | None:
-    return None if value is None else _path(value, info)
-
-
 PathField = Annotated[Any, PlainValidator(_path, json_schema_input_type=Spectrum)]
-OptionalPath = Annotated[Any, PlainValidator(_optional_path, json_schema_input_type=Spectrum)]
 Series = Annotated[Any, PlainValidator(_series, json_schema_input_type=Numbers)]
 RateField = Annotated[int, PlainValidator(_rate, json_schema_input_type=Literal[SAMPLE_RATE_HZ])]
 
@@ -250,26 +243,7 @@ def check_rate(rate: float, field: str = "sample_rate") -> None:
         raise HttpProblem("wrong-rate", found, field)
 
 
-class SentCondition(Protocol):
-    """One condition, as sent."""
-
-    @property
-    def primary(self) -> Path: ...
-    @property
-    def secondary(self) -> Path: ...
-    @property
-    def feedback(self) -> Path | None: ...
-    @property
-    def coherence(self) -> Float32 | None: ...
-    @property
-    def uncertainty(self) -> Float32 | None: ...
-    @property
-    def weight(self) -> float: ...
-    @property
-    def label(self) -> str: ...
-
-
-def check_condition(condition: SentCondition, reference_psd: Float32 | None) -> None:
+def check_condition(condition: Paths, reference_psd: Float32 | None) -> None:
     """Check that all spectra and quantities per bin share a grid, and the values of all but the paths."""
     primary, secondary = condition.primary, condition.secondary
     n_bins = N_BINS

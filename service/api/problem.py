@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.api.controllers import RunningController, in_sign
-from service.api.paths import SentCondition
 from service.api.request_types import DesignItem, SynthesisItem
 from service.errors import HttpProblem
 from synthesis.controller import Controller, controlled, loops_of
@@ -128,7 +127,7 @@ def check_effect(taps: Float32 | Complex64, problem: Problem, *, may_be_none: bo
 
 
 def joint_problem(
-    conditions: Sequence[SentCondition],
+    conditions: Sequence[Paths],
     reference_psd: Float32 | None,
     max_gain_db: float | GainCurve,
     **options: Any,
@@ -151,7 +150,7 @@ def joint_problem(
     return Problem(tuple(_named(*i) for i in enumerate(conditions)), **options)
 
 
-def _named(n: int, sent: SentCondition) -> Paths:
+def _named(n: int, sent: Paths) -> Paths:
     """Resample one condition among several."""
     try:
         return _resampled(sent)
@@ -160,7 +159,7 @@ def _named(n: int, sent: SentCondition) -> Paths:
         raise InvalidPaths(f"{name}: {error}", f"{name}.{error.field}") from None
 
 
-def _resampled(sent: SentCondition) -> Paths:
+def _resampled(sent: Paths) -> Paths:
     """Resample one condition to the design grid."""
     return Paths(
         _path(sent.primary, "primary"),
@@ -173,7 +172,7 @@ def _resampled(sent: SentCondition) -> Paths:
     )
 
 
-def sent_paths(conditions: Sequence[SentCondition]) -> list[Path]:
+def sent_paths(conditions: Sequence[Paths]) -> list[Path]:
     """Return primary and secondary path of all conditions."""
     return [path for condition in conditions for path in (condition.primary, condition.secondary)]
 

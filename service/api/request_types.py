@@ -5,9 +5,10 @@ Arrays of tensors may replace lists of numbers. Errors are HttpProblems that nam
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import (
@@ -26,24 +27,21 @@ from hardware.targets import requested, target, targets
 from service.api.controllers import ControllerField, ControllerWishes, WishesField, sections_field
 from service.api.options import FilterOptions, ModelOptions, ObjectiveOptions, RefineOptions, SynthesisOptions
 from service.api.paths import (
-    OptionalPath,
     PathField,
     RateField,
-    SentCondition,
     Series,
     check_condition,
     check_some_taps,
     floats,
 )
 from service.api.reading import fields_of, validate_object
-from service.api.strict import Absent, Number, StrictModel, shown
-from service.api.validation import as_problem, naming
+from service.api.strict import Absent, Number, StrictModel, as_problem, naming, shown
 from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.options import DEFAULTS
 from synthesis.sections import Sections
-from synthesis.types import MAX_CONDITIONS, Complex64, Float32
+from synthesis.types import MAX_CONDITIONS, Complex64, Float32, Paths
 
 # Names of known devices, for `/export`.
 TARGET_NAMES = tuple(targets())
@@ -100,13 +98,22 @@ class CommonBody(ModelOptions):
 class Measured(StrictModel):
     """Optional measurements beside a pair of paths."""
 
-    feedback: OptionalPath = None
+    feedback: PathField = None
     """Path from loudspeaker to outer microphone, F; a spectrum has the grid of the other paths."""
     coherence: Series = None
     """Magnitude-squared coherence of x and e with a silent loudspeaker, per bin of the same grid, 0 to 1."""
     uncertainty: Series = None
     """`uncertainty` of `/calibrate`: unknown over known power in 31 bands from 20 Hz to 20 kHz of the primary, then of
     the secondary path. Predictions prefer it to the coherence."""
+    if TYPE_CHECKING:
+        primary: Any
+        secondary: Any
+
+    def as_sent(self) -> Paths:
+        """Return the condition on its own grid, with an uncertainty [62]."""
+        return Paths(
+            self.primary, self.secondary, self.coherence, uncertainty=self.uncertainty, feedback=self.feedback
+        )
 
 
 class PathPairBody(Measured):
@@ -128,6 +135,10 @@ class ConditionBody(PathPairBody):
     label: str = Field("", max_length=80)
     """Name of the condition in answers and errors."""
 
+    def as_sent(self) -> Paths:
+        """Return the condition with its weight and name."""
+        return replace(super().as_sent(), weight=self.weight, label=self.label)
+
 
 class Controlled(StrictModel):
     """A request about a filter, beside which a controller may run."""
@@ -142,23 +153,18 @@ class Controlled(StrictModel):
 class PathsBody(CommonBody, PathPairBody, Controlled):
     """A request about one condition."""
 
-    weight: ClassVar[float] = 1.0
-    label: ClassVar[str] = ""
-
-    @property
-    def all_conditions(self) -> Sequence[SentCondition]:
+    @cached_property
+    def all_conditions(self) -> list[Paths]:
         """Return the only condition."""
-        return (self,)
+        return [self.as_sent()]
 
     def check(self) -> None:
         """Check conditions between fields."""
-        check_condition(self, self.reference_psd)
+        check_condition(self.all_conditions[0], self.reference_psd)
 
 
-def _conditions(value: object, kind: type[ConditionBody] = ConditionBody) -> list[ConditionBody] | None:
+def _conditions(value: object, kind: type[ConditionBody] = ConditionBody) -> list[ConditionBody]:
     """Read 1 to 16 conditions; HttpProblem names the faulty one."""
-    if value is None:
-        return None
     if not isinstance(value, list):
         raise HttpProblem("invalid-field", f"conditions: {shown(value)} is not a list of conditions", "conditions")
     if not 1 <= len(value) <= MAX_CONDITIONS:
@@ -177,21 +183,19 @@ _ConditionList = Annotated[list[ConditionBody], Field(min_length=1, max_length=M
 class JointBody(CommonBody, Measured, Controlled):
     """A request about one filter for one or several conditions."""
 
-    primary: OptionalPath = None
+    primary: PathField = None
     """Path from outer microphone to error microphone, P: an impulse response, or a one-sided spectrum of n / 2 + 1
     bins, n a power of two from 4096 to 65536, of a causal impulse response, which is zero-padded or cut to 32768
     samples; cutting may lose at most -40 dB of its energy."""
-    secondary: OptionalPath = None
+    secondary: PathField = None
     """Path from loudspeaker to error microphone, S; a spectrum has the grid of a primary spectrum."""
     conditions: Annotated[Any, PlainValidator(_conditions, json_schema_input_type=_ConditionList)] = None
     """Conditions for one filter, instead of `primary` and `secondary`."""
-    weight: ClassVar[float] = 1.0
-    label: ClassVar[str] = ""
 
-    @property
-    def all_conditions(self) -> Sequence[SentCondition]:
+    @cached_property
+    def all_conditions(self) -> list[Paths]:
         """Return the conditions: the request itself, or several."""
-        return (self,) if self.conditions is None else self.conditions
+        return [item.as_sent() for item in ((self,) if self.conditions is None else self.conditions)]
 
     def check(self) -> None:
         """Check every condition; HttpProblem names the faulty one."""
@@ -199,7 +203,7 @@ class JointBody(CommonBody, Measured, Controlled):
             for name in ("primary", "secondary"):
                 if getattr(self, name) is None:
                     raise HttpProblem("missing-field", f"{name}: the field is missing; send it", name)
-            check_condition(self, self.reference_psd)
+            check_condition(self.all_conditions[0], self.reference_psd)
             return
         given = [name for name in PathPairBody.model_fields if getattr(self, name) is not None]
         if given:
@@ -208,7 +212,7 @@ class JointBody(CommonBody, Measured, Controlled):
             )
         for n, condition in enumerate(self.conditions):
             with naming(f"conditions.{n}", condition.label):
-                check_condition(condition, self.reference_psd)
+                check_condition(condition.as_sent(), self.reference_psd)
 
 
 class SynthesisItem(JointBody, SynthesisOptions):
@@ -259,14 +263,16 @@ class HybridBody(DesignItem):
     secondary path of the model's listeners, where this ear's was measured once."""
 
     @property
-    def stability_only(self) -> Sequence[SentCondition]:
+    def stability_only(self) -> list[Paths]:
         """Return the conditions in which the loop only has to be stable."""
-        return [item for item in self.conditions or () if item.stability_only]
+        return [item.as_sent() for item in self.conditions or () if item.stability_only]
 
-    @property
-    def all_conditions(self) -> Sequence[SentCondition]:
+    @cached_property
+    def all_conditions(self) -> list[Paths]:
         """Return the conditions that count."""
-        return (self,) if self.conditions is None else [item for item in self.conditions if not item.stability_only]
+        if self.conditions is None:
+            return [self.as_sent()]
+        return [item.as_sent() for item in self.conditions if not item.stability_only]
 
     def check(self) -> None:
         """Check the other fields, and that a condition counts."""
@@ -357,8 +363,6 @@ class ExportedFilter(StrictModel):
 
 def _filter(value: object) -> Float32 | Complex64:
     """Read 2048 taps as float32, or an exported filter as its response, complex64 [16385]."""
-    if value is None:
-        raise HttpProblem("missing-field", "fir: null is not a filter; send 2048 taps", "fir")
     if isinstance(value, dict):
         with naming("fir"):
             used = {name: item for name, item in value.items() if name not in _OF_REALISATION}

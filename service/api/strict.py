@@ -1,22 +1,27 @@
-"""Base of all bodies: strict models, and values of a request as numbers and in messages."""
+"""Base of all bodies: strict models, values of a request as numbers and in messages, and problems with both."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import reprlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Optional, TypeVar, dataclass_transform, get_args
 
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, ErrorDetails
 
 from service.errors import HttpProblem
 
 # JSON numbers become single-precision floats in generated clients, not decimal objects.
 Number = Annotated[float, Field(json_schema_extra={"format": "float"})]
+
+_RANGE_ERRORS = {"greater_than_equal", "less_than_equal", "greater_than", "less_than", "too_short", "too_long"}
 
 
 def without_absent(schema: dict[str, Any]) -> None:
@@ -84,3 +89,38 @@ def base64_bytes(text: object, field: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise HttpProblem("invalid-field", f"{field}: the text is not base64", field) from error
+
+
+@contextmanager
+def naming(prefix: str, label: object = None) -> Iterator[None]:
+    """Prefix every HttpProblem raised inside with the name of a condition."""
+    try:
+        yield
+    except HttpProblem as problem:
+        name = prefix + (f" ({shown_name(label)})" if isinstance(label, str) and label else "")
+        field = prefix if problem.field is None else f"{prefix}.{problem.field}"
+        raise HttpProblem(problem.code, f"{name}: {problem.detail}", field) from None
+
+
+def as_problem(error: ErrorDetails | Mapping[str, Any], kind: type[BaseModel] | None = None) -> HttpProblem:
+    """Convert one of pydantic's errors to a problem; kind is the body's type, for advice."""
+    field = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "missing":
+        return HttpProblem("missing-field", f"{field}: the field is missing; send it", field)
+    if error["type"] == "extra_forbidden":
+        name = shown_name(field)
+        known = kind.model_fields if kind and "." not in field else {}
+        near = get_close_matches(field[:80], known, 1)
+        remedy = f"remove it, or write {near[0]}" if near else "remove it"
+        if field == "coefficients" and "fir" in known:  # the answer of /export, sent on
+            remedy = "send it as fir"
+        return HttpProblem("unknown-field", f"{name}: the field is unknown; {remedy}", name)
+    code = "out-of-range" if error["type"] in _RANGE_ERRORS else "invalid-field"
+    message = error["msg"].removeprefix("Value error, ")
+    if message.startswith(f"{field}: "):  # of a SynthesisError, which names its field and the remedy
+        return HttpProblem(code, message, field)
+    # Lower only the first letter: the rest may quote a value.
+    message = f"{message[:1].lower()}{message[1:]}"
+    if error["type"] not in ("too_long", "too_short"):  # those count the input's items
+        message = f"{shown(error['input'])} is invalid: {message}"
+    return HttpProblem(code, f"{field}: {message}", field)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from measurement.verify import (
     verify,
 )
 from measurement.verify_controller import OFF_GAIN, MeasuredController, diagnose_controller, verify_both
+from service.admission.admission import Gate
 from service.api.controllers import controller_document
 from service.api.design import evaluated
 from service.api.front import Visit, disconnected
@@ -39,6 +40,9 @@ from synthesis.types import Complex64, DesignOptions, Float32, Problem
 UNJUDGED = {"unrelated", "clipping", "howling"}
 # Findings that a trim cannot correct: measure again.
 BEYOND_A_TRIM = {"howling", "not_running", "leak", "refit", "unrelated", "clipping", "implausible_reduction"}
+
+# Figures of a verification in the answer.
+MEASURED = ("noise_reduction_db", "mean_noise_reduction_db", "amplification_db", "interval_db", "n_blocks")
 
 N_UPDATES = 3
 # Least advantage of a filter designed for the changed path over the one shifted to it.
@@ -71,7 +75,9 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
             body.takes, taps, given.controller, late.primary, late.secondary, known.secondary, late.feedback
         )
 
-    found, beside = await visit.service.verifications.run(run, visit.due, partial(disconnected, request))
+    found, beside = await visit.service.shares[Gate.VERIFICATION].run(
+        run, visit.due, partial(disconnected, request)
+    )
     both = [used, _error_free(used, found)]
     answer, bound = await evaluated(request, body.model, both, [taps, taps], is_continued=True)
     expected, possible_db = answer.prediction, bound.prediction.mean_noise_reduction_db
@@ -95,11 +101,11 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
                 given.controller.scaled(1 / beside.loop_gain), body.controller.number_format, body.sign
             )
     document = {
-        "measured": measured_document(found),
+        "measured": {"band_centre_hz": BAND_CENTRE_HZ} | {name: getattr(found, name) for name in MEASURED},
         "predicted_noise_reduction_db": mean,
         "deviation_db": found.mean_noise_reduction_db - mean,
         "band_deviation_db": found.noise_reduction_db - bands,
-        "diagnosis": [_deviation_document(item) for item in diagnosis],
+        "diagnosis": [{k: v for k, v in asdict(item).items() if v is not None} for item in diagnosis],
         "trim": trim,
     }
     content, times = with_times(document, {}, visit)
@@ -174,22 +180,3 @@ async def _trim(
         "predicted_noise_reduction_db": reached_db,
         "fir": best,
     }
-
-
-def measured_document(found: Verification) -> dict[str, Any]:
-    """Return the `measured` of an answer."""
-    return {
-        "band_centre_hz": BAND_CENTRE_HZ,
-        "noise_reduction_db": found.noise_reduction_db,
-        "mean_noise_reduction_db": found.mean_noise_reduction_db,
-        "amplification_db": found.amplification_db,
-        "interval_db": found.interval_db,
-        "n_blocks": found.n_blocks,
-    }
-
-
-def _deviation_document(deviation: Deviation) -> dict[str, Any]:
-    document: dict[str, Any] = {"code": deviation.code, "detail": deviation.detail}
-    if deviation.by is not None:
-        document["by"] = deviation.by
-    return document

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from measurement.calibration import Calibration, calibrate
 from measurement.checks import Verdict, judge
-from measurement.estimate import GainTake, PlayedTake
 from model_store.store import ModelVersion
 from service.api.json_answers import BAND_CENTRE_HZ, dumped, model_document
-from service.calibration.takes import CalibrationBody, DriveRecording, ProbeTake
+from service.calibration.takes import CalibrationBody
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.plausibility import Finding
 from synthesis.types import Float32, ModelParameters
+
+# Arrays of a calibration that are impulse responses.
+PATHS = ("primary", "secondary", "feedback")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,31 +34,19 @@ class JudgedCalibration:
     judged_by: ModelVersion
 
     @property
-    def primary(self) -> Float32:
-        """Return the impulse response [8192]."""
-        return _float32(self.calibration.estimate.primary)
-
-    @property
-    def secondary(self) -> Float32:
-        """Return the impulse response [2048]."""
-        return _float32(self.calibration.secondary)
-
-    @property
-    def feedback(self) -> Float32 | None:
-        """Return the impulse response [2048], if the loudspeaker was driven alone."""
-        feedback = self.calibration.feedback
-        return None if feedback is None else _float32(feedback)
-
-    @property
-    def coherence(self) -> Float32:
-        """Return the coherence per bin of the design grid, 0 to 1: [16385]."""
-        return _float32(self.calibration.estimate.coherence)
-
-    @property
-    def uncertainty(self) -> Float32 | None:
-        """Return the uncertainty of the primary path in 31 bands, then of the secondary path: [62]; None if unknown."""
-        known = self.calibration.uncertainty
-        return None if known is None else _float32(known.ravel())
+    def arrays(self) -> dict[str, Float32]:
+        """Return primary path [8192], secondary path [2048], coherence [16385] and, if known, uncertainty [62] and
+        feedback path [2048].
+        """
+        known = self.calibration
+        found = {
+            "primary": known.estimate.primary,
+            "secondary": known.secondary,
+            "coherence": known.estimate.coherence,
+            "uncertainty": None if known.uncertainty is None else known.uncertainty.ravel(),
+            "feedback": known.feedback,
+        }
+        return {name: _float32(array) for name, array in found.items() if array is not None}
 
 
 # A model and its parameters, for comparison with its support and for its prior.
@@ -89,26 +78,14 @@ def calibrate_recordings(body: CalibrationBody, find_model: Callable[[str | None
     version, model = find_model(body.model)
     # With the sign plus, a gain g plays what the convention calls -g.
     direction = 1.0 if body.sign == "minus" else -1.0
-    named = {f"takes.{n}": take for n, take in enumerate(body.takes)}
+    takes = body.takes
     calibration = calibrate(
-        [
-            GainTake(direction * take.gain, take.x, take.e, name)
-            for name, take in named.items()
-            if isinstance(take, ProbeTake)
-        ],
+        [replace(take, gain=direction * take.gain) for take in takes.probes],
         body.n_windows,
         prior=model.path_prior,
         support=model.support,
-        drives=[
-            PlayedTake(take.drive, take.x, take.e, name)
-            for name, take in named.items()
-            if isinstance(take, DriveRecording)
-        ],
-        clipped_shares={
-            f"{name}, {signal}": share
-            for name, take in named.items()
-            for signal, share in take.clipped_share.items()
-        },
+        drives=takes.drives,
+        clipped_shares=takes.clipped_shares,
     )
     verdict = judge(calibration, model.support)
     return JudgedCalibration(calibration, verdict, version)
@@ -116,13 +93,12 @@ def calibrate_recordings(body: CalibrationBody, find_model: Callable[[str | None
 
 def as_json(judged: JudgedCalibration, body: CalibrationBody) -> bytes:
     """Encode the JSON answer without its times."""
+    arrays = judged.arrays
     document: dict[str, Any] = {
-        "primary": {"impulse_response": judged.primary},
-        "secondary": {"impulse_response": judged.secondary},
         "sample_rate": SAMPLE_RATE_HZ,
         "sign": body.sign,
-        "coherence": judged.coherence,
-        "spectra": {"primary": _spectrum(judged.primary), "secondary": _spectrum(judged.secondary)},
+        **{name: {"impulse_response": array} if name in PATHS else array for name, array in arrays.items()},
+        "spectra": {name: _spectrum(arrays[name]) for name in ("primary", "secondary")},
         "bands": {
             "centre_hz": BAND_CENTRE_HZ,
             "coherence": _float32(judged.calibration.coherence),
@@ -131,26 +107,17 @@ def as_json(judged: JudgedCalibration, body: CalibrationBody) -> bytes:
         },
         "verdict": verdict_document(judged),
     }
-    if judged.uncertainty is not None:
-        document["uncertainty"] = judged.uncertainty
-    if judged.feedback is not None:
-        document["feedback"] = {"impulse_response": judged.feedback}
     if body.model is not None:
-        document["model"] = body.model
+        document["model"] = body.model.partition(":")[0]
     return dumped(document)
 
 
 def as_tensors(judged: JudgedCalibration, body: CalibrationBody) -> tuple[bytes, dict[str, str]]:
     """Encode the binary answer, a body that `/refine` takes, and the header that represents the verdict."""
-    found = {
-        "primary": judged.primary,
-        "secondary": judged.secondary,
-        "coherence": judged.coherence,
-        "uncertainty": None if judged.uncertainty is None else judged.uncertainty.reshape(2, -1),
-        "feedback": judged.feedback,
-    }
-    arrays = {name: array for name, array in found.items() if array is not None}
-    model = {} if body.model is None else {"model": body.model}
+    arrays = judged.arrays
+    if "uncertainty" in arrays:
+        arrays["uncertainty"] = arrays["uncertainty"].reshape(2, -1)
+    model = {} if body.model is None else {"model": body.model.partition(":")[0]}
     request = {"sample_rate": SAMPLE_RATE_HZ, "sign": body.sign, **model}
     reasons = ", ".join(reason.code for reason in judged.verdict.reasons)
     content = safetensors.numpy.save(arrays, {"request": orjson.dumps(request).decode()})
@@ -162,8 +129,8 @@ def verdict_document(judged: JudgedCalibration) -> dict[str, Any]:
     calibration, verdict, compared = judged.calibration, judged.verdict, judged.verdict.explanation
     return {
         "passed": verdict.passed,
-        "reasons": _findings(verdict.reasons),
-        "not_judged": _findings(verdict.not_judged),
+        "reasons": [asdict(finding) for finding in verdict.reasons],
+        "not_judged": [asdict(finding) for finding in verdict.not_judged],
         "model": model_document(judged.judged_by),
         "figures": {
             "clipped_share": calibration.clipped_share,
@@ -177,10 +144,6 @@ def verdict_document(judged: JudgedCalibration) -> dict[str, Any]:
             "n_frames": calibration.n_frames,
         },
     }
-
-
-def _findings(findings: Sequence[Finding]) -> list[dict[str, str]]:
-    return [{"code": finding.code, "detail": finding.detail} for finding in findings]
 
 
 def _spectrum(response: Float32) -> dict[str, str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import Field, PlainValidator
 
 from measurement.calibration import MAX_SAMPLES, MIN_SAMPLES
+from measurement.estimate import GainTake, PlayedTake
 from service.api.options import CalibrationOptions
 from service.api.paths import RateField, finite, floats, is_encoded
 from service.api.strict import Absent, Number, StrictModel, base64_bytes, shown
@@ -25,68 +24,92 @@ MIN_GAIN, MAX_GAIN = 1e-6, 1000.0
 """Range of a gain with the loudspeaker on; below -120 dB it is not measurable."""
 
 
-class ProbeTake(NamedTuple):
-    """One recording of one probe state."""
-
-    # Gain in place of the control filter.
-    gain: float
-    # Reference, [n].
-    x: Float32
-    # Error, [n].
-    e: Float32
-    # Shares of signals before they were resampled, by name.
-    clipped_share: Mapping[str, float] = MappingProxyType({})
+_MEMBERS = '{"gain", "x", "e"} or {"drive", "x", "e"}'
 
 
-class DriveRecording(NamedTuple):
-    """One recording while the loudspeaker plays `drive` alone: reference x and error e, [n], and clipped_share."""
+class Recordings(NamedTuple):
+    """Takes as a calibration gets them; each is named by its place."""
 
-    drive: Float32
-    x: Float32
-    e: Float32
-    clipped_share: Mapping[str, float] = MappingProxyType({})
+    probes: list[GainTake]
+    drives: list[PlayedTake]
+    # Shares of signals before they were resampled, by `take, signal`.
+    clipped_shares: dict[str, float]
 
 
-def check_takes(takes: Sequence[ProbeTake | DriveRecording]) -> None:
-    """Check takes in any form; HttpProblem names the take."""
-    if not 2 <= len(takes) <= MAX_TAKES:
-        raise HttpProblem("out-of-range", f"takes: there are {len(takes)}; send 2 to {MAX_TAKES}", "takes")
-    for number, take in enumerate(takes):
-        field = f"takes.{number}"
-        if isinstance(take, ProbeTake) and take.gain != 0 and not MIN_GAIN <= abs(take.gain) <= MAX_GAIN:
-            raise HttpProblem(
-                "out-of-range",
-                f"{field}.gain: {take.gain} is neither 0 nor of a magnitude from {MIN_GAIN:g} to {MAX_GAIN:g}; "
-                "send the factor that stood in place of the control filter",
-                f"{field}.gain",
-            )
-        signals = {name: getattr(take, name) for name in take._fields if name not in ("gain", "clipped_share")}
-        if len({len(signal) for signal in signals.values()}) > 1:
-            found = " and ".join(f"{name} has {len(signal)} samples" for name, signal in signals.items())
-            raise HttpProblem("invalid-field", f"{field}: {found}; send equal numbers", field)
-        if not MIN_SAMPLES <= len(take.x) <= MAX_SAMPLES:
-            raise HttpProblem(
-                "out-of-range",
-                f"{field}: there are {len(take.x)} samples; send {MIN_SAMPLES} to {MAX_SAMPLES}",
-                field,
-            )
-        source, *microphones = signals
-        for name in microphones:
-            if _are_same(signals[source][:MIN_SAMPLES], signals[name][:MIN_SAMPLES]):
-                raise HttpProblem(
-                    "invalid-field",
-                    f"{field}: {source} and {name} are the same signal: send the outer microphone as x, the error "
-                    "microphone as e, and as drive what the loudspeaker plays",
-                    field,
-                )
-    gains = {take.gain for take in takes if isinstance(take, ProbeTake)}
-    has_drive = any(isinstance(take, DriveRecording) for take in takes)
-    if 0 not in gains or (len(gains) < 2 and not has_drive):
+def _takes(value: object) -> Recordings:
+    """Read the takes of a body; HttpProblem names the take."""
+    if not isinstance(value, list):
+        raise HttpProblem("invalid-field", f"takes: {shown(value)} is not a list of takes", "takes")
+    if not 2 <= len(value) <= MAX_TAKES:
+        raise HttpProblem("out-of-range", f"takes: there are {len(value)}; send 2 to {MAX_TAKES}", "takes")
+    found = Recordings([], [], {})
+    for number, item in enumerate(value):
+        _read_take(item, f"takes.{number}", found)
+    gains = {take.gain for take in found.probes}
+    if 0 not in gains or (len(gains) < 2 and not found.drives):
         raise HttpProblem(
             "invalid-field",
             f"takes: the gains are {sorted(gains)[:8]}; send 0 and another, or a take with drive",
             "takes",
         )
+    return found
+
+
+def _read_take(value: object, field: str, found: Recordings) -> None:
+    """Read one take and add it to those found."""
+    if not isinstance(value, dict):
+        raise HttpProblem("invalid-field", f"{field}: {shown(value)} is not {_MEMBERS}", field)
+    names = ("drive", "x", "e") if "drive" in value else ("x", "e")
+    needed = names if "drive" in value else ("gain", *names)
+    for name in needed:
+        if name not in value:
+            raise HttpProblem("missing-field", f"{field}: {name} is missing; send {_MEMBERS}", f"{field}.{name}")
+    if unknown := sorted(set(value) - {*needed, "clipped_share"}):
+        raise HttpProblem("unknown-field", f"{field}: {shown(unknown[0])} is not known; send {_MEMBERS}", field)
+    clipped = read_clipped_share(value.get("clipped_share"), names, field)
+    gain = None if "drive" in value else _gain(value["gain"], f"{field}.gain")
+    signals = {name: read_signal(value[name], f"{field}.{name}") for name in names}
+    _check_signals(signals, field)
+    if gain is None:
+        found.drives.append(PlayedTake(signals["drive"], signals["x"], signals["e"], field))
+    else:
+        found.probes.append(GainTake(gain, signals["x"], signals["e"], field))
+    found.clipped_shares.update({f"{field}, {name}": share for name, share in clipped.items()})
+
+
+def _gain(value: object, field: str) -> float:
+    """Read the gain of a take."""
+    if type(value) not in (int, float):
+        raise HttpProblem("invalid-field", f"{field}: {shown(value)} is not a number", field)
+    gain = float(value)  # type: ignore[arg-type]
+    if gain != 0 and not MIN_GAIN <= abs(gain) <= MAX_GAIN:
+        raise HttpProblem(
+            "out-of-range",
+            f"{field}: {gain} is neither 0 nor of a magnitude from {MIN_GAIN:g} to {MAX_GAIN:g}; "
+            "send the factor that stood in place of the control filter",
+            field,
+        )
+    return gain
+
+
+def _check_signals(signals: Mapping[str, Float32], field: str) -> None:
+    """Check that a take's signals have one length, and that no microphone has the first one's signal."""
+    lengths = {name: len(signal) for name, signal in signals.items()}
+    if len(set(lengths.values())) > 1:
+        found = " and ".join(f"{name} has {n} samples" for name, n in lengths.items())
+        raise HttpProblem("invalid-field", f"{field}: {found}; send equal numbers", field)
+    if not MIN_SAMPLES <= lengths["x"] <= MAX_SAMPLES:
+        found = f"there are {lengths['x']} samples; send {MIN_SAMPLES} to {MAX_SAMPLES}"
+        raise HttpProblem("out-of-range", f"{field}: {found}", field)
+    source, *microphones = signals
+    for name in microphones:
+        if _are_same(signals[source][:MIN_SAMPLES], signals[name][:MIN_SAMPLES]):
+            raise HttpProblem(
+                "invalid-field",
+                f"{field}: {source} and {name} are the same signal: send the outer microphone as x, the error "
+                "microphone as e, and as drive what the loudspeaker plays",
+                field,
+            )
 
 
 def _are_same(one: Float32, other: Float32) -> bool:
@@ -94,41 +117,6 @@ def _are_same(one: Float32, other: Float32) -> bool:
     one, other = (item - item.mean(dtype=np.float64) for item in (one, other))
     energies = np.dot(one, one) * np.dot(other, other)
     return bool(np.dot(one, other) ** 2 > (1 - 1e-6) * energies)
-
-
-def _takes(value: object) -> list[ProbeTake | DriveRecording]:
-    """Read the takes of a JSON body."""
-    if not isinstance(value, list):
-        raise HttpProblem("invalid-field", f"takes: {shown(value)} is not a list of takes", "takes")
-    if len(value) > MAX_TAKES:
-        raise HttpProblem("out-of-range", f"takes: there are {len(value)}; send 2 to {MAX_TAKES}", "takes")
-    takes = [_take(item, f"takes.{number}") for number, item in enumerate(value)]
-    check_takes(takes)
-    return takes
-
-
-def _take(value: object, field: str) -> ProbeTake | DriveRecording:
-    if not isinstance(value, dict):
-        raise HttpProblem("invalid-field", f"{field}: {shown(value)} is not {_MEMBERS}", field)
-    kind = DriveRecording if "drive" in value else ProbeTake
-    *needed, optional = kind._fields
-    for name in needed:
-        if name not in value:
-            raise HttpProblem("missing-field", f"{field}: {name} is missing; send {_MEMBERS}", f"{field}.{name}")
-    if unknown := sorted(set(value) - set(kind._fields)):
-        raise HttpProblem("unknown-field", f"{field}: {shown(unknown[0])} is not known; send {_MEMBERS}", field)
-    clipped = read_clipped_share(value.get(optional), [name for name in needed if name != "gain"], field)
-    if kind is DriveRecording:
-        drive, x, e = (read_signal(value[name], f"{field}.{name}") for name in needed)
-        return DriveRecording(drive, x, e, clipped)
-    if type(value["gain"]) not in (int, float):
-        found = shown(value["gain"])
-        raise HttpProblem("invalid-field", f"{field}.gain: {found} is not a number", f"{field}.gain")
-    try:
-        gain = float(value["gain"])
-    except OverflowError:
-        gain = math.inf
-    return ProbeTake(gain, read_signal(value["x"], f"{field}.x"), read_signal(value["e"], f"{field}.e"), clipped)
 
 
 def read_clipped_share(value: object, signals: Sequence[str], field: str) -> dict[str, float]:
@@ -176,9 +164,6 @@ def read_signal(value: object, field: str) -> Float32:
         return finite(read_wav(base64_bytes(value["wav"], f"{field}.wav"), f"{field}.wav"), field)
     expected = 'a tensor, a list of numbers, {"float32"} or {"wav"}'
     raise HttpProblem("invalid-field", f"{field}: {shown(value)} is not {expected}", field)
-
-
-_MEMBERS = '{"gain", "x", "e"} or {"drive", "x", "e"}'
 
 
 class Signal(StrictModel):

@@ -45,15 +45,15 @@ def _recording(value: object, field: str) -> StateTake:
     return StateTake(value["state"] == "on", x, e, clipped)
 
 
-def _prediction(value: object) -> dict[str, Any] | None:
+def _prediction(value: object) -> dict[str, Any]:
     """Read the compared parts of a prediction: `noise_reduction_db` and `mean_noise_reduction_db`.
 
     `max_gain_db`, if present, distinguishes it from another filter's.
     """
-    if value is None:
-        return None
-    bands = value.get("noise_reduction_db") if isinstance(value, dict) else None
-    mean = value.get("mean_noise_reduction_db") if isinstance(value, dict) else None
+    given = value if isinstance(value, dict) else {}
+    bands, mean, largest = (
+        given.get(name) for name in ("noise_reduction_db", "mean_noise_reduction_db", "max_gain_db")
+    )
     is_whole = isinstance(bands, list) and len(bands) == len(AMP_BANDS)
     if not is_whole or not all(type(band) in (int, float) and abs(band) < 1e3 for band in (*bands, mean)):  # type: ignore[misc]
         raise HttpProblem(
@@ -61,7 +61,6 @@ def _prediction(value: object) -> dict[str, Any] | None:
             f"prediction: send that of /refine or /evaluate, with its {len(AMP_BANDS)} bands and their mean",
             "prediction",
         )
-    largest = value.get("max_gain_db") if isinstance(value, dict) else None
     is_known = type(largest) in (int, float) and abs(largest) < 1e3  # type: ignore[arg-type]
     return {"bands": bands, "mean": float(mean), "max_gain_db": largest if is_known else None}  # type: ignore[arg-type]
 

@@ -23,9 +23,8 @@ from service.engine.types import Designs, Disconnected, RefusedJob
 from service.engine.waiting import GRACE_S, done_in_time
 from synthesis.errors import DeviceLost, Interrupted, SynthesisError, interruption_check
 from synthesis.methods import METHODS
-from synthesis.model import backend_class
 from synthesis.profiles import PROFILES
-from synthesis.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Problem
+from synthesis.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Problem, backend_class
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +146,7 @@ class Engine:
         """Raise RefusedJob (`not-ready`, `model-unavailable`) unless this replica should receive requests."""
         if self.readiness.draining:
             raise stopping()
-        self._sound_default()
+        self.sound_default()
         readiness = self.readiness
         if readiness.verdict == "slow":
             raise RefusedJob(
@@ -159,11 +158,6 @@ class Engine:
             raise RefusedJob(
                 "not-ready", f"a design has not finished in {STALLED_AFTER_S:.0f} s; use another replica"
             )
-
-    @property
-    def is_idle(self) -> bool:
-        """Return whether no design waits or runs."""
-        return self._queue.is_idle
 
     def drain(self) -> None:
         """Report not ready from now on, but continue to design."""
@@ -188,9 +182,7 @@ class Engine:
             *map(DesignOptions, METHODS),
             *(DesignOptions("prime", 1, profile) for profile in PROFILES),
         ]:
-            await self._run(
-                Job(model.design, options, [model.golden_problem], math.inf, self._loop.create_future())
-            )
+            await self._run(Job(model.design, options, [model.golden_problem], self._loop.create_future()))
 
     async def started(self) -> None:
         """Wait until the default model was loaded or failed to load."""
@@ -206,14 +198,22 @@ class Engine:
             await asyncio.to_thread(thread.join, STALLED_AFTER_S)
         await self.models.close()
 
-    def require_model(self) -> None:
-        """Raise RefusedJob, `not-ready` or `model-unavailable`, if nothing can be designed at all."""
-        self._sound_default()
+    def sound_default(self) -> ResidentModel:
+        """Return the default model; raise RefusedJob if it cannot be trusted: `not-ready` while it is loading,
+        or as `require_live` does; `model-unavailable` if it cannot be loaded."""
+        self.require_live()
+        if self.models.default_failed:
+            raise RefusedJob(
+                "model-unavailable", "the default model cannot be loaded; see the service's log for the reason"
+            )
+        if self.models.default is None:
+            raise RefusedJob("not-ready", "the default model is still being loaded; retry in a moment")
+        return self.models.default
 
     def reject_if_overloaded(self, due: float) -> None:
         """Raise RefusedJob if no design can finish by `due`: `overloaded` if the queued work takes longer, `not-ready`
         or `model-unavailable` if nothing can be designed at all."""
-        self._sound_default()
+        self.sound_default()
         self._queue.reject_if_overloaded(due)
 
     async def design(
@@ -260,10 +260,10 @@ class Engine:
         ClientDisconnected
             If nobody waits any more.
         """
-        resident = self._sound_default()
+        resident = self.sound_default()
         if model is not None:
             resident = await self.models.model(model, due, disconnected)
-        job = Job(resident.design, options, problems, due, self._loop.create_future())
+        job = Job(resident.design, options, problems, self._loop.create_future(), due=due)
         return Designs(resident.version, await self._run(job, disconnected, is_continued=is_continued))
 
     async def evaluate(
@@ -277,11 +277,11 @@ class Engine:
         is_continued: bool = False,
     ) -> list[Evaluation | SynthesisError]:
         """Predict the effect of existing filters as `predict_all`; otherwise as `design`."""
-        resident = self._sound_default()
+        resident = self.sound_default()
         if model is not None:
             resident = await self.models.model(model, due, disconnected)
         given = list(zip(problems, taps, strict=True))
-        job = Job(resident.evaluate, None, given, due, self._loop.create_future())
+        job = Job(resident.evaluate, None, given, self._loop.create_future(), due=due)
         return await self._run(job, disconnected, is_continued=is_continued)
 
     async def _run(
@@ -322,25 +322,13 @@ class Engine:
     async def _check(self, model: ResidentModel) -> float:
         """Have the next free worker check a model, and rebuild its backend if need be; return how many seconds its
         golden design took."""
-        job = Job(lambda ears, options: [model.recheck()], None, [None], math.inf, self._loop.create_future())
+        job = Job(lambda ears, options: [model.recheck()], None, [None], self._loop.create_future())
         self._queue.put_first(job)
         try:
             (spent_s,) = await job.answer
         finally:
             self._queue.withdraw(job)
         return float(spent_s)
-
-    def _sound_default(self) -> ResidentModel:
-        """Return the default model; raise RefusedJob if it cannot be trusted: `not-ready` while it is loading,
-        or as `require_live` does; `model-unavailable` if it cannot be loaded."""
-        self.require_live()
-        if self.models.default_failed:
-            raise RefusedJob(
-                "model-unavailable", "the default model cannot be loaded; see the service's log for the reason"
-            )
-        if self.models.default is None:
-            raise RefusedJob("not-ready", "the default model is still being loaded; retry in a moment")
-        return self.models.default
 
     def _lose_device(self, error: DeviceLost) -> None:
         """Called in a worker, or in the event loop if loading a model has failed."""

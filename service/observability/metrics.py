@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, get_args
 
@@ -43,69 +43,62 @@ class Metrics:
             Commit of this build.
         """
         self.registry = CollectorRegistry()
-        self._child: Callable[..., Any] = cache(lambda metric, *labels: metric.labels(*labels))
         self._models = engine.models
+        # A metric with labels for given ones, looked up once.
+        self._child: Callable[..., Any] = cache(lambda metric, *labels: metric.labels(*labels))
+        self._key_names: set[str] = set()
+        counter = partial(Counter, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
         ProcessCollector(registry=self.registry)
-        stage = Histogram(
-            "prime_stage_seconds",
-            "Time of each stage of a request.",
-            ["stage"],
-            buckets=TIME_BUCKETS_S,
-            registry=self.registry,
+        self.registry.register(EngineCollector(engine))
+        Info("prime_build", "What runs.", registry=self.registry).info(
+            {"version": version("prime-anc"), "commit": commit or "unknown", "torch": _installed("torch")}
         )
-        self._times = {name: stage.labels(name) for name in STAGES} | {
-            "core": self._histogram("prime_core_seconds", "Resident spectra to filter.", TIME_BUCKETS_S),
-            "total": self._histogram("prime_total_seconds", "First byte handled to body encoded.", TIME_BUCKETS_S),
+        stage = histogram(
+            "prime_stage_seconds", "Time of each stage of a request.", ["stage"], buckets=TIME_BUCKETS_S
+        )
+        total = "First byte handled to body encoded"
+        self._times: dict[str, Histogram] = {name: stage.labels(name) for name in STAGES} | {
+            "core": histogram("prime_core_seconds", "Resident spectra to filter.", buckets=TIME_BUCKETS_S),
+            "total": histogram("prime_total_seconds", f"{total}.", buckets=TIME_BUCKETS_S),
         }
-        self._calibration = self._histogram(
-            "prime_calibration_seconds",
-            "First byte handled to body encoded, of calibrations.",
-            CALIBRATION_BUCKETS_S,
+        self._calibration = histogram(
+            "prime_calibration_seconds", f"{total}, of calibrations.", buckets=CALIBRATION_BUCKETS_S
         )
-        self._requests = Counter(
+        self._requests = counter(
             "prime_requests_total",
             "Requests by endpoint, design method, status and outcome: `ok`, a problem's code or `client-gone`.",
             ["endpoint", "method", "status", "code"],
-            registry=self.registry,
         )
-        self._key_names: set[str] = set()
-        self._key_requests = Counter(
+        self._key_requests = counter(
             "prime_key_requests_total",
-            "Requests by the key's name in its file, and outcome: `ok`, `refused` (4xx, 503) or `failed`.",
+            "Requests by the key's name in its file, and outcome: `ok`, `refused` (4xx) or `failed`.",
             ["key", "outcome"],
-            registry=self.registry,
         )
-        self._key_seconds = Counter(
-            "prime_key_seconds_total",
-            "Time from head to answer of requests, by the key's name.",
-            ["key"],
-            registry=self.registry,
+        self._key_seconds = counter(
+            "prime_key_seconds_total", "Time from head to answer of requests, by the key's name.", ["key"]
         )
         # Without labels, so it starts at 0 and the first defect is an increase.
-        self._defects = Counter(
-            "prime_defects_total",
-            "Failures inside the service, answered 500; their causes are in its log.",
-            registry=self.registry,
+        self._defects = counter(
+            "prime_defects_total", "Failures inside the service, answered 500; their causes are in its log."
         )
-        self._items = Counter(
+        self._items = counter(
             "prime_items_total",
             "Items of requests for several designs, by design method and outcome: `ok` or a problem's code.",
             ["method", "code"],
-            registry=self.registry,
         )
-        self._noise_reduction = self._histogram(
+        self._noise_reduction = histogram(
             "prime_predicted_noise_reduction_db",
             "Predicted mean noise reduction of the designs, dB.",
-            NOISE_REDUCTION_BUCKETS_DB,
+            buckets=NOISE_REDUCTION_BUCKETS_DB,
         )
-        self._applied = self._histogram(
-            "prime_refine_applied", "Gauss-Newton updates applied to a design.", range(MAX_UPDATES + 1)
+        self._applied = histogram(
+            "prime_refine_applied", "Gauss-Newton updates applied to a design.", buckets=range(MAX_UPDATES + 1)
         )
-        self._replaced = Counter(
+        self._replaced = counter(
             "prime_replaced_designs_total",
             "Generator's designs that the Wiener filter replaced, by reason.",
             ["reason"],
-            registry=self.registry,
         )
         for reason in get_args(Replaced):  # start at 0, so that the first one is an increase
             self._replaced.labels(reason)
@@ -116,15 +109,7 @@ class Metrics:
             ["model", "source"],
             registry=self.registry,
         )
-        batch = self._histogram("prime_batch_size", "Ears designed together.", (1, 2, 4, 8, 16))
-        engine.on_batch = batch.observe
-        Info("prime_build", "What runs.", registry=self.registry).info(
-            {"version": version("prime-anc"), "commit": commit or "unknown", "torch": _installed("torch")}
-        )
-        self.registry.register(EngineCollector(engine))
-
-    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
-        return Histogram(name, text, buckets=tuple(buckets), registry=self.registry)
+        engine.on_batch = histogram("prime_batch_size", "Ears designed together.", buckets=(1, 2, 4, 8, 16)).observe
 
     def observe(self, times_ms: Mapping[str, float | None], designs: Sequence[tuple[ModelVersion, Design]]) -> None:
         """Observe the times of one answered request, and its designs; None is a stage without a separate time."""
@@ -165,7 +150,7 @@ class Metrics:
                 self._key_names.add(name)
             else:
                 name = "other"
-        outcome = "ok" if status < 400 else "refused" if status < 499 or status == 503 else "failed"
+        outcome = "ok" if status < 400 else "refused" if status < 499 else "failed"
         self._child(self._key_requests, name, outcome).inc()
         self._child(self._key_seconds, name).inc(seconds)
 

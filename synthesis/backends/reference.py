@@ -242,14 +242,14 @@ def _initial_filter(
         taps = model.initial_filter(given.paths, method, given.max_gain_db, psd, weights)
         clock.mark("generate")
         return taps
-    ratio = model.path_ratio(given.paths)
+    ratio = model.generator.path_ratio(given.paths)
     clock.mark("path_ratio")
     correction = None
     if method == "prime":
-        correction = model.generate(ratio.features)
+        correction = model.generator(ratio.features)
         clock.mark("generate")
     limit = given.max_gain_db if weights is None else given.max_gain_db[:1]
-    taps = model.reconstruct(given.paths, ratio, correction, limit, weights)
+    taps = model.generator.reconstruct(given.paths, ratio, correction, limit, weights)
     clock.mark("reconstruct")
     return taps
 

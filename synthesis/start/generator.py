@@ -1,4 +1,4 @@
-"""Generators: convolutional networks that correct the quantities that define a filter: theory (4); paper, Eq. 5.
+"""Generators: networks that correct the quantities that define a filter, and their filters: theory (3) to (5), (10).
 
 `prime` is the paper's, on the full linear grid; it corrects the log magnitude of the ratio base, which is then
 given its minimum phase. `prime-log` is the same stack of layers on a few log-spaced frequencies; it corrects the
@@ -8,6 +8,7 @@ predict g and return Delta = (bound ln 10 / 20) tanh(g).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,13 +16,36 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from synthesis.arrays import floored_log, minimum_phase_fir
 from synthesis.bands import frequencies_hz, log_grid
-from synthesis.generator_config import N_OUTPUTS, NEPER_PER_DB, GeneratorConfig
-from synthesis.start.features import N_CHANNELS
+from synthesis.conventions import DESIGN_N_FFT
+from synthesis.paths import AcousticPaths
+from synthesis.start.features import (
+    N_CHANNELS,
+    N_OUTPUTS,
+    NEPER_PER_DB,
+    GeneratorConfig,
+    log_base_magnitude,
+    path_features,
+    regularised_ratio,
+)
+from synthesis.start.fir_wiener import CEILING_SHARPNESS, drive_ceiling, fir_wiener, starting_weight
 from synthesis.types import ModelParameters
 
 if TYPE_CHECKING:
     from measurement.prior import PathPrior
+
+
+@dataclass(frozen=True)
+class PathRatio:
+    """Inputs of a generator."""
+
+    # Log A_base, natural, [batch, bins of the generator's Fourier grid].
+    log_base: Tensor
+    # Natural log |P| and log |S| on the generator's grid, [batch, 2, n_points].
+    log_paths: Tensor
+    # The twelve channels on the generator's grid, [batch, 12, n_points].
+    features: Tensor
 
 
 class LinearFrequencyGrid(nn.Module):
@@ -137,6 +161,75 @@ class Generator(nn.Module):
         """
         g: Tensor = self.head(self.blocks(self.stem(pooled_features)))
         return self.config.bound_db * NEPER_PER_DB * torch.tanh(g.to(pooled_features.dtype))
+
+    def path_ratio(self, paths: AcousticPaths) -> PathRatio:
+        """Compute the magnitude base, theory (3), and pooled features of paths on the design grid."""
+        primary, secondary = self._coarse(paths)
+        w_reg = regularised_ratio(primary, secondary)
+        log_base = log_base_magnitude(w_reg, self.config.base)
+        log_paths = floored_log(torch.stack((primary, secondary), dim=1).abs())
+        features = path_features(primary, secondary, w_reg, log_base)
+        pooled = self.grid.pool(torch.cat((log_paths, features), dim=1))
+        return PathRatio(log_base, pooled[:, :2], pooled[:, 2:])
+
+    def reconstruct(
+        self,
+        paths: AcousticPaths,
+        ratio: PathRatio,
+        correction: Tensor | None,
+        max_gain_db: Tensor | float | None = None,
+        shares: Tensor | None = None,
+    ) -> Tensor:
+        """Compute taps [batch, 2048] from corrections; without corrections, the ratio-base FIR.
+
+        |W| is bent below the ceiling with the phase that keeps the response causal and short. For several conditions
+        a finite Wiener filter sums their normal equations, a ratio averages their log magnitudes.
+
+        Parameters
+        ----------
+        paths
+            Paths on the design grid.
+        max_gain_db, shares
+            As for `Synthesizer`.
+        """
+        # In the magnitude's precision, so that a number and a tensor of it give the same taps; a number stays on the
+        # host, since kernels take it as an argument even in a recorded graph.
+        log_ceiling = (
+            None if max_gain_db is None else torch.as_tensor(max_gain_db, dtype=ratio.log_base.dtype) * NEPER_PER_DB
+        )
+        if correction is not None and self.config.realisation == "fir_wiener":
+            return self._wiener(paths, ratio.log_paths, correction, log_ceiling, shares)
+        log_magnitude = ratio.log_base
+        if correction is not None:
+            log_magnitude = log_magnitude + self.grid.spread(correction[:, 0])
+        if shares is not None:
+            log_magnitude = (shares.unsqueeze(-1) * log_magnitude).sum(0, keepdim=True)
+        if log_ceiling is not None:
+            excess = log_magnitude - log_ceiling
+            log_magnitude = log_magnitude - nn.functional.softplus(excess, beta=CEILING_SHARPNESS)
+        return minimum_phase_fir(log_magnitude)
+
+    def _wiener(
+        self,
+        paths: AcousticPaths,
+        log_paths: Tensor,
+        correction: Tensor,
+        log_ceiling: Tensor | None,
+        shares: Tensor | None,
+    ) -> Tensor:
+        """Compute taps of the finite Wiener filter with corrected weight and penalty; log_ceiling: of |W|."""
+        grid = self.grid
+        log_terms = starting_weight(log_paths, grid.points_hz) + 2 * correction
+        log_weight, log_penalty = grid.spread(log_terms).unbind(1)
+        ceiling = grid.spread(drive_ceiling(log_paths, grid.points_hz))
+        if log_ceiling is not None:
+            ceiling = torch.minimum(ceiling, log_ceiling)
+        return fir_wiener(*self._coarse(paths), log_weight, log_penalty, ceiling, shares).value
+
+    def _coarse(self, paths: AcousticPaths) -> tuple[Tensor, Tensor]:
+        """Take every n-th bin of both paths: the same transforms, sampled less densely."""
+        stride = DESIGN_N_FFT // self.config.n_fft
+        return paths.primary[..., ::stride].contiguous(), paths.secondary[..., ::stride].contiguous()
 
 
 def model_parameters(

@@ -1,6 +1,5 @@
 """Two replicas behind a real nginx share work; a killed or silent replica costs no answer."""
 
-import http.client
 import json
 import os
 import re
@@ -12,10 +11,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
+import httpx
 import pytest
 
 from benchmarks.reliability.service_process import ServiceProcess, started_service
@@ -24,11 +23,13 @@ from prime_anc_client import wire
 from service.errors import HttpProblem
 from service.settings import Settings
 from tests.service import models
-from tests.service.program import PATIENT
+from tests.service.program import PATIENT, exchange, free_port, wait_for
 
 CONFIGURATION = Path(__file__).resolve().parents[2] / "deploy" / "nginx" / "nginx.conf"
 HEADERS = {"Content-Type": "application/x-safetensors", "Accept": "application/octet-stream"}
 OVERLOADED = "503 overloaded"
+# A design, on which requests do not depend.
+BODY = wire.encode(*models.responses(7))
 
 
 def nginx() -> str:
@@ -57,20 +58,9 @@ def test_optional_blocks_are_valid(tmp_path: Path) -> None:
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("openssl is not on PATH")
-    options = [
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-subj",
-        "/CN=anc",
-        "-keyout",
-        made[0],
-        "-out",
-        made[1],
-    ]
-    subprocess.run([openssl, *options], check=True, capture_output=True)
+    options = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=anc"]
+    files = ["-keyout", made[0], "-out", made[1]]
+    subprocess.run([openssl, *options, *files], check=True, capture_output=True)
     file = tmp_path / "nginx.conf"
     text, n_used = re.subn(r"# (listen 443|ssl_|server_name|limit_)", r"\1", file.read_text())
     assert n_used == 11
@@ -86,9 +76,13 @@ def two_replicas(folder: Path) -> Iterator[list[ServiceProcess]]:
     """Two services over one store."""
     store = ModelStore(folder / "store", include_bundled=False)
     store.publish("generic", models.checkpoint(1))
-    arguments = ("--device", "cpu", "--threads", "1", *PATIENT)
     with ExitStack() as stack:
-        yield [stack.enter_context(started_service(store.root, *arguments)) for _ in range(2)]
+        yield [stack.enter_context(started_service(store.root, *PATIENT)) for _ in range(2)]
+
+
+def is_listened_on(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextmanager
@@ -96,21 +90,14 @@ def in_front_of(
     replicas: list[ServiceProcess], folder: Path, change: Callable[[str], str] = lambda text: text
 ) -> Iterator[int]:
     """Yield the port of a new nginx with a changed configuration."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     folder.mkdir()
     first, second = replicas
     command = configured(folder, port, (first.port, second.port))
     file = folder / "nginx.conf"
     file.write_text(change(file.read_text()))
     process = subprocess.Popen(command)
-    given_up = time.monotonic() + 240
-    while time.monotonic() < given_up:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        time.sleep(0.02)
+    wait_for(lambda: is_listened_on(port))
     yield port
     process.terminate()
     process.wait(120)
@@ -131,6 +118,11 @@ def port(replicas: list[ServiceProcess], tmp_path: Path) -> Iterator[int]:
         yield port
 
 
+def post(port: int, path: str, body: bytes, **headers: str) -> httpx.Response:
+    """POST on a new connection."""
+    return httpx.post(f"http://127.0.0.1:{port}{path}", content=body, headers=HEADERS | headers, timeout=120)
+
+
 def n_designs(replica: ServiceProcess) -> int:
     """Designs that a replica has answered, from its metrics."""
     return n_counted(replica, b'status="200"')
@@ -145,21 +137,15 @@ def n_counted(replica: ServiceProcess, label: bytes) -> int:
 
 def test_shed_request_does_not_block_next(port: int) -> None:
     """Refusals pass through with their Retry-After, and the next request is served."""
-    primary, secondary = (response.numpy() for response in models.responses(7))
-    body = wire.encode(primary, secondary)
 
-    def ask(deadline_ms: str) -> http.client.HTTPResponse:
-        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
-            connection.request("POST", "/refine?k=3", body, HEADERS | {"X-Deadline-Ms": deadline_ms})
-            answer = connection.getresponse()
-            answer.read()
-        return answer
+    def ask(deadline_ms: str) -> httpx.Response:
+        return post(port, "/refine?k=3", BODY, **{"X-Deadline-Ms": deadline_ms})
 
     # An idle replica tries one now and then, and a body that comes late is answered 408.
     for hurried in (ask("1") for _ in range(6)):
-        assert hurried.status in (200, 408, 503)
-        assert hurried.status != 503 or hurried.headers["Retry-After"]
-    assert ask("60000").status == 200
+        assert hurried.status_code in (200, 408, 503)
+        assert hurried.status_code != 503 or hurried.headers["Retry-After"]
+    assert ask("60000").status_code == 200
 
 
 def test_quota_is_counted_by_key(replicas: list[ServiceProcess], tmp_path: Path) -> None:
@@ -169,136 +155,107 @@ def test_quota_is_counted_by_key(replicas: list[ServiceProcess], tmp_path: Path)
 
     with in_front_of(replicas, tmp_path / "nginx", change) as port:
 
-        def ask(key: str) -> tuple[int, dict[str, Any] | None]:
-            with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
-                connection.request("GET", "/models", headers={"Authorization": key} if key else {})
-                answer = connection.getresponse()
-                body = json.loads(answer.read())
-            return answer.status, body
+        def ask(**headers: str) -> httpx.Response:
+            return httpx.get(f"http://127.0.0.1:{port}/models", headers=headers, timeout=60)
 
-        assert [ask("Bearer one")[0] for _ in range(3)] == [200, 200, 429]
-        assert ask("Bearer one")[1]["type"] == "urn:prime-anc:problem:over-quota"
-        assert ask("Bearer two")[0] == 200
-        assert [ask("")[0] for _ in range(4)] == [200] * 4
+        assert [ask(Authorization="Bearer one").status_code for _ in range(3)] == [200, 200, 429]
+        refused = ask(Authorization="Bearer one", **{"X-Request-Id": "mine"})
+        assert refused.json()["type"] == "urn:prime-anc:problem:over-quota"
+        assert (refused.headers["X-Request-Id"], refused.headers["Access-Control-Allow-Origin"]) == ("mine", "*")
+        assert ask(Authorization="Bearer two").status_code == 200
+        assert [ask().status_code for _ in range(4)] == [200] * 4
 
 
 def test_computed_request_is_not_repeated(replicas: list[ServiceProcess], port: int) -> None:
     """A request that one replica could not answer by its deadline is not sent to the other."""
     path = {"impulse_response": [1.0] * 2048}
     conditions = 12 * [{"primary": {"impulse_response": [0.0, 1.0]}, "secondary": path, "feedback": path}]
-    body = json.dumps({"conditions": conditions, "sample_rate": 48_000})
-    headers = {"Content-Type": "application/json", "X-Deadline-Ms": "1500"}
+    body = json.dumps({"conditions": conditions, "sample_rate": 48_000}).encode()
     n_before = sum(n_counted(item, b'code="deadline-passed"') for item in replicas)
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
-        connection.request("POST", "/refine?leave_one_out=true", body, headers)
-        answer = connection.getresponse()
-        assert (answer.status, json.load(answer)["type"].rpartition(":")[2]) == (503, "deadline-passed")
-        assert answer.headers["Retry-After"]
+    headers = {"Content-Type": "application/json", "Accept": "application/json", "X-Deadline-Ms": "1500"}
+    answer = post(port, "/refine?leave_one_out=true", body, **headers)
+    assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (503, "deadline-passed")
+    assert answer.headers["Retry-After"]
     assert sum(n_counted(item, b'code="deadline-passed"') for item in replicas) == n_before + 1
 
 
 @pytest.mark.parametrize(("origin", "status"), [("http://127.0.0.1:{}", 200), ("http://evil.example", 403)])
 def test_foreign_origin_is_rejected(port: int, origin: str, status: int) -> None:
-    body = wire.encode(*(response.numpy() for response in models.responses(7)))
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    connection.request(
-        "POST", "/synthesize", body, HEADERS | {"Origin": origin.format(port), "X-Deadline-Ms": "60000"}
-    )
-    assert connection.getresponse().status == status
-    connection.close()
+    answer = post(port, "/synthesize", BODY, **{"Origin": origin.format(port), "X-Deadline-Ms": "60000"})
+    assert answer.status_code == status
 
 
-def answers(port: int, n: int, timeout_s: float, deadline_ms: str | None = None) -> list[tuple[int, float]]:
-    """Return status and seconds of consecutive designs; status 0 if the client gave up."""
-    body = wire.encode(*(response.numpy() for response in models.responses(7)))
-    found = []
-    for _ in range(n):
-        connection, began = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s), time.monotonic()
-        try:
-            connection.request(
-                "POST", "/synthesize", body, HEADERS | ({"X-Deadline-Ms": deadline_ms} if deadline_ms else {})
-            )
-            answer = connection.getresponse()
-            answer.read()
-            found.append((answer.status, time.monotonic() - began))
-        except TimeoutError:
-            found.append((0, time.monotonic() - began))
-        connection.close()
-    return found
+def statuses(port: int, n: int) -> list[int]:
+    """Return the status of consecutive designs."""
+    return [post(port, "/synthesize", BODY).status_code for _ in range(n)]
 
 
 def test_silent_replica_is_skipped(replicas: list[ServiceProcess], port: int) -> None:
     """The replica accepts connections without answering, then recovers. Its request is not sent to the other replica,
     since it may have caused the silence.
     """
-    assert {status for status, _ in answers(port, 8, 120)} == {200}
+    assert set(statuses(port, 8)) == {200}
     silent = replicas[0]
     silent.process.send_signal(signal.SIGSTOP)
     try:
-        found = answers(port, 60, 120)
+        began, found = time.monotonic(), statuses(port, 60)
         # It is tried again every ten seconds, of which a busy machine needs several for these.
-        most = 2 + sum(spent_s for _, spent_s in found) / 10
-        assert 1 <= sum(status != 200 for status, _ in found) <= most
-        assert {status for status, _ in found} == {200, 503}
+        assert 1 <= found.count(503) <= 2 + (time.monotonic() - began) / 10
+        assert set(found) == {200, 503}
     finally:
         silent.process.send_signal(signal.SIGCONT)
-    before, given_up = n_designs(silent), time.monotonic() + 240
-    while n_designs(silent) < before + 3 and time.monotonic() < given_up:
-        answers(port, 4, 120)
-        time.sleep(0.5)
-    assert n_designs(silent) >= before + 3
+    before = n_designs(silent)
+    wait_for(lambda: bool(statuses(port, 4)) and n_designs(silent) >= before + 3)
+
+
+@pytest.mark.parametrize("deadline_ms", ["1000", "5000"])
+def test_dead_replicas_are_problem_to_retry(deadline_ms: str, tmp_path: Path) -> None:
+    dead = free_port()
+    command = configured(tmp_path, port := free_port(), (dead, dead))
+    process = subprocess.Popen(command)
+    wait_for(lambda: is_listened_on(port))
+    answer = post(port, "/refine", BODY, **{"X-Deadline-Ms": deadline_ms})
+    process.terminate()
+    process.wait(120)
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:prime-anc:problem:not-ready")
+    assert answer.headers["Retry-After"]
+    assert answer.headers["X-Request-Id"]
 
 
 def test_too_large_body_gets_service_problem(port: int) -> None:
-    problem = HttpProblem("too-large", "")
     limits = {name: Settings.model_fields[name].default for name in ("max_body_bytes", "max_calibration_bytes")}
     for path, n_bytes in zip(("/refine", "/v1/calibrate"), (limit + 1 for limit in limits.values()), strict=True):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        connection.putrequest("POST", path)
-        connection.putheader("Content-Length", str(n_bytes))
-        connection.endheaders()
-        answer = connection.getresponse()
-        assert (answer.status, answer.headers["Content-Type"]) == (413, "application/problem+json")
-        found, expected = json.load(answer), json.loads(bytes(problem.response().body))
-        assert [found[name] for name in ("type", "title", "status")] == [
-            expected[name] for name in ("type", "title", "status")
-        ]
+        answer = exchange(port, f"POST {path} HTTP/1.0\r\nContent-Length: {n_bytes}\r\n\r\n".encode())
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert b" 413 " in head
+        assert b"Content-Type: application/problem+json" in head
+        found, expected = json.loads(body), HttpProblem("too-large", "").document()
+        assert {name: found[name] for name in expected} == expected | {"detail": found["detail"]}
         assert all(str(limit) in found["detail"] for limit in limits.values())
-        connection.close()
-
-
-def raw(port: int, *parts: bytes) -> bytes:
-    """Send bytes as given and return what comes back until nginx closes."""
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-        for part in parts:
-            connection.sendall(part)
-        return b"".join(iter(lambda: connection.recv(65_536), b""))
 
 
 def test_heads_are_limited(port: int, replicas: list[ServiceProcess]) -> None:
     """Heads that are too large, endless or slow end at nginx."""
     head = b"POST /refine HTTP/1.1\r\nHost: x\r\n"
     before = sum(n_counted(item, b'endpoint="/refine"') for item in replicas)
-    assert raw(port, head + b"X: " + b"y" * 17_000 + b"\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert exchange(port, head + b"X: " + b"y" * 17_000 + b"\r\n\r\n").startswith(b"HTTP/1.1 400 ")
     many = b"".join(b"X-%d: %s\r\n" % (number, b"y" * 1000) for number in range(70))
-    assert raw(port, head + many + b"\r\n").startswith(b"HTTP/1.1 400 ")
-    slow = raw(port, head)
+    assert exchange(port, head + many + b"\r\n").startswith(b"HTTP/1.1 400 ")
+    slow = exchange(port, head)
     assert not slow or slow.startswith(b"HTTP/1.1 408 ")
     assert sum(n_counted(item, b'endpoint="/refine"') for item in replicas) == before
 
 
 def test_upgrade_offers_and_chunks_are_served(port: int) -> None:
     """A bare replica rejects both; nginx passes on a plain request of known length."""
-    primary, secondary = (response.numpy() for response in models.responses(7))
-    body = wire.encode(primary, secondary)
     head = b"POST /synthesize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-safetensors\r\n"
     offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
     closing_head = head + b"Connection: close\r\n"
-    chunked = closing_head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"
+    chunked = closing_head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(BODY) + BODY + b"\r\n0\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-        connection.sendall(head + offer + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        connection.sendall(head + offer + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY)
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
-    assert raw(port, chunked).startswith(b"HTTP/1.1 200 ")
+    assert exchange(port, chunked).startswith(b"HTTP/1.1 200 ")
 
 
 def test_operator_endpoints_are_not_passed_on(port: int) -> None:
@@ -312,17 +269,8 @@ def test_operator_endpoints_are_not_passed_on(port: int) -> None:
         ("GET", "/models/generic", 200),
         ("GET", "/health/ready", 200),
     ):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-        connection.request(method, path)
-        assert connection.getresponse().status == status, path
-        connection.close()
-
-
-def wait_for(outcomes: Counter[str], n: int) -> int:
-    given_up = time.monotonic() + 240
-    while outcomes.total() < n and time.monotonic() < given_up:
-        time.sleep(0.02)
-    return outcomes.total()
+        answer = httpx.request(method, f"http://127.0.0.1:{port}{path}", timeout=120)
+        assert answer.status_code == status, path
 
 
 def test_replica_killed_under_load_costs_no_answer(replicas: list[ServiceProcess], port: int) -> None:
@@ -330,34 +278,29 @@ def test_replica_killed_under_load_costs_no_answer(replicas: list[ServiceProcess
 
     The last test of this file, since it stops a replica.
     """
-    primary, secondary = (response.numpy() for response in models.responses(7))
-    body, outcomes, stop = wire.encode(primary, secondary), Counter[str](), threading.Event()
+    outcomes, stop = Counter[str](), threading.Event()
     designed = [n_designs(replica) for replica in replicas]
 
     def ask() -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         while not stop.is_set():
-            connection.request("POST", "/synthesize", body, HEADERS)
-            with connection.getresponse() as answer:
-                try:
-                    content = answer.read()
-                    is_refused = answer.status == 503 and b"overloaded" in content
-                    outcomes[OVERLOADED if is_refused else f"{answer.status} {len(content)} bytes"] += 1
-                except http.client.IncompleteRead:
-                    outcomes["cut off"] += 1
-                    connection.close()
-        connection.close()
+            try:
+                answer = post(port, "/synthesize", BODY)
+                is_refused = answer.status_code == 503 and "overloaded" in answer.text
+                outcomes[OVERLOADED if is_refused else f"{answer.status_code} {len(answer.content)} bytes"] += 1
+            except httpx.RemoteProtocolError:
+                outcomes["cut off"] += 1
 
     clients = [threading.Thread(target=ask) for _ in range(4)]
     for client in clients:
         client.start()
-    before = wait_for(outcomes, 40)
+    wait_for(lambda: outcomes.total() >= 40)
+    before = outcomes.total()
     assert all(
         n_designs(replica) > n for replica, n in zip(replicas, designed, strict=True)
     )  # both receive requests
     replicas[0].process.kill()
     replicas[0].process.wait()
-    wait_for(outcomes, before + 40)
+    wait_for(lambda: outcomes.total() >= before + 40)
     stop.set()
     for client in clients:
         client.join()

@@ -1,19 +1,16 @@
 """A real Prometheus scrapes the running service: every panel has data, every rule evaluates."""
 
-import hashlib
 import json
 import math
 import shutil
-import socket
 import subprocess
 import time
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import yaml
@@ -24,8 +21,9 @@ from model_store.store import ModelStore
 from prime_anc_client import wire
 from tests.deploy.test_monitoring import DASHBOARDS, PROMETHEUS, promtool, targets
 from tests.service import models
+from tests.service.bodies import digest
+from tests.service.program import free_port, wait_for
 from tests.service.recordings import encoded, recordings
-from tests.service.test_process import wait_for
 
 SCRAPE_S = 0.5
 
@@ -46,7 +44,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
     checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))
     store.publish("generic", checkpoint)
     keys = tmp_path_factory.mktemp("keys") / "keys"
-    keys.write_text(f"phones:{hashlib.sha256(b'secret').hexdigest()}")
+    keys.write_text(f"phones:{digest('secret')}")
     options = ("--device", "cpu", "--threads", "1", "--recheck-s", "1", "--fallback-margin-db", "1000")
     options += ("--api-keys-file", str(keys))
     with started_service(store.root, *options) as service:
@@ -63,9 +61,7 @@ class Prometheus:
         config["rule_files"] = [str(PROMETHEUS / item) for item in config["rule_files"]]
         config["scrape_configs"][0]["static_configs"] = [{"targets": [target]}]
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_port()}"
         arguments = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
         self.log = (folder / "log").open("w")
         self.process = subprocess.Popen(
@@ -75,9 +71,7 @@ class Prometheus:
         )
 
     def ask(self, path: str, **parameters: str) -> Any:
-        url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=120) as answer:
-            return json.load(answer)["data"]
+        return httpx.get(f"http://{self.address}/api/v1/{path}", params=parameters, timeout=120).json()["data"]
 
     def values(self, expression: str) -> list[float]:
         """Return the query's current values without NaN."""
@@ -105,7 +99,7 @@ def prometheus(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory
                 # The recorded drift comes last: it needs two scrapes, and then an evaluation.
                 if server.values("prime:noise_reduction_drift_db") and server.values("prime_golden_seconds"):
                     break
-            except OSError:
+            except httpx.TransportError:
                 continue  # not listening yet
         yield server
     finally:
@@ -114,7 +108,7 @@ def prometheus(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory
 
 def request_designs(service: ServiceProcess) -> None:
     """Produce data for the whole dashboard: designs, a rejected one, and a calibration."""
-    primary, secondary = (response.numpy() for response in models.responses(7))
+    primary, secondary = models.responses(7)
     body = wire.encode(primary, secondary)
     noise = np.random.default_rng(0).standard_normal(48_000)
     takes = encoded(recordings([noise], primary, secondary))

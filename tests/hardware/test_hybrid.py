@@ -14,9 +14,8 @@ from synthesis.band_weights import BandWeights
 from synthesis.bands import WIDE_BANDS
 from synthesis.controller import judge
 from synthesis.design import design, predict_all
-from synthesis.model import Model
 from synthesis.options import ControllerFields
-from synthesis.types import DesignOptions, Paths, Problem
+from synthesis.types import DesignOptions, Model, Paths, Problem
 
 OPTIONS = DesignOptions(n_updates=1)
 

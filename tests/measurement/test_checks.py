@@ -165,6 +165,7 @@ def calibration(**changes: object) -> Calibration:
         silent_share=0.0,
         silent_in="take 0, x",
         acausal_shares=(0.0, 1.0),
+        early_db=0.0,
         distortion_db=-90.0,
         hum_hz=[],
         window=8192,
@@ -188,6 +189,7 @@ def like_it() -> SupportPrior:
         ({"silent_share": 0.51}, "silent_take"),
         ({"gain_change_db": -0.71}, "microphone_gain"),
         ({"acausal_shares": (0.06, 0.01)}, "exchanged_channels"),
+        ({"early_db": -12.1}, "exchanged_takes"),
         ({"distortion_db": -31.0}, "distortion"),
         ({"hum_hz": [50.0]}, "hum"),
         ({"lead_samples": -5.0}, "late_secondary"),
@@ -206,6 +208,7 @@ def test_limits_separate_pass_from_fail(changes: dict[str, object], code: str) -
         "silent_share": 0.49,
         "gain_change_db": -0.69,
         "acausal_shares": (0.06, 0.02),
+        "early_db": -11.9,
         "distortion_db": -33.0,
         "hum_hz": [],
         "lead_samples": -4.0,
@@ -252,6 +255,15 @@ def test_exchanged_channels_hide_other_reasons(ears: list[measured.MeasuredEar],
     for ear in ears[::4]:
         takes = [GainTake(item.gain, item.error, item.reference) for item in parts_of(noise, ear, (0, 0))]
         assert named(judge(calibrate(takes), support)) == {"exchanged_channels"}
+
+
+@pytest.mark.parametrize("number", [0, 2, 4], ids=["duct", "window", "headset"])
+def test_exchanged_takes_are_named_where_noise_comes_later(number: int) -> None:
+    system = simulate_system(number)
+    x = 0.05 * np.random.default_rng(4).standard_normal(4 * SAMPLE_RATE_HZ)
+    quiet, control = (fftconvolve(x, path)[: x.size] for path in (system.primary, system.secondary))
+    takes = [GainTake(0.35 - gain, x, noisy((quiet - gain * control)[None], 40)[0]) for gain in (0.0, 0.35)]
+    assert named(judge(calibrate(takes), None)) == {"exchanged_takes"}
 
 
 def test_hum_is_named_and_outside_tones_are_not(ears: list[measured.MeasuredEar], support: SupportPrior) -> None:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from measurement.denoise import EARLY_NOISE, N_BANDS, denoise, lag_weight, restore, split_into_bands
+from measurement.denoise import EARLY_NOISE, N_BANDS, denoise, restore, split_into_bands
+from measurement.prior import lag_weight
 from synthesis.conventions import DESIGN_N_FFT
 from tests.oracles import denoising as oracle
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from model_store import Checkpoint, GoldenCase, Manifest, Scores
 from model_store.controller import PublishedController
 from synthesis.conventions import N_BINS
-from synthesis.generator_config import GeneratorConfig
+from synthesis.start.features import GeneratorConfig
 from synthesis.start.generator import Generator, model_parameters
 from synthesis.types import ModelParameters
 
@@ -15,24 +15,24 @@ Float32 = NDArray[np.float32]
 SMALL = GeneratorConfig.prime_log(n_channels=8, dilations=(1, 2), n_points=32, realisation="minimum_phase")
 
 
-def generator(seed: int, config: GeneratorConfig = SMALL) -> Generator:
-    """Default weights, and a last layer that is not zero, so that it corrects something."""
+def generator(seed: int, config: GeneratorConfig = SMALL, std: float = 0.05) -> Generator:
+    """Default weights, and a last layer of that size, so that it corrects something."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made = Generator(config)
-        torch.nn.init.normal_(made.head[-1].weight, std=0.05)
+        torch.nn.init.normal_(made.head[-1].weight, std=std)
     return made.eval().requires_grad_(False)
 
 
 def ear(seed: int) -> tuple[Float32, Float32, Float32]:
     """Primary [1024], secondary [512], each a delay and a decaying tail, and a good coherence [16385]."""
-    draw = np.random.default_rng(seed)
-    responses = []
+    draw, found = torch.Generator().manual_seed(seed), []
     for n, delay, decay in ((1024, 12, 60.0), (512, 5, 25.0)):  # samples
-        tail = 0.3 * draw.standard_normal(n - delay) * np.exp(-np.arange(n - delay) / decay)
+        tail = 0.3 * torch.randn(n - delay, generator=draw) * torch.exp(-torch.arange(n - delay) / decay)
         tail[0] = 1.0
-        responses.append(np.concatenate((np.zeros(delay), tail)).astype(np.float32))
-    return responses[0], responses[1], 0.97 + 0.029 * draw.random(N_BINS, np.float32)
+        found.append(torch.cat((torch.zeros(delay), tail)).numpy())
+    coherence = 0.97 + 0.029 * torch.rand(N_BINS, generator=torch.Generator().manual_seed(seed))
+    return found[0], found[1], coherence.numpy()
 
 
 def reference_psd() -> Float32:
@@ -48,10 +48,10 @@ def random_paths(n_samples: int) -> list[NDArray[np.float64]]:
     return list(responses * np.exp(-np.arange(n_samples) / 30))
 
 
-def parameters(seed: int, config: GeneratorConfig = SMALL) -> ModelParameters:
+def parameters(seed: int, config: GeneratorConfig = SMALL, std: float = 0.05) -> ModelParameters:
     """A random generator with its reference and uncertainty."""
     uncertainty = torch.full((2, 31), 0.01)
-    return model_parameters(generator(seed, config), torch.from_numpy(reference_psd()), uncertainty)
+    return model_parameters(generator(seed, config, std), torch.from_numpy(reference_psd()), uncertainty)
 
 
 def manifest(**changes: object) -> Manifest:
@@ -76,9 +76,9 @@ def manifest(**changes: object) -> Manifest:
     return Manifest.model_validate({**stated, **changes})
 
 
-def checkpoint(seed: int = 1, config: GeneratorConfig = SMALL) -> Checkpoint:
+def checkpoint(seed: int = 1, config: GeneratorConfig = SMALL, std: float = 0.05) -> Checkpoint:
     """Ready to be published."""
-    made = parameters(seed, config)
+    made = parameters(seed, config, std)
     return Checkpoint(manifest(seed=seed), made, GoldenCase.make(made, *ear(100)))
 
 

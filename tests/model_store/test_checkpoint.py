@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from measurement.prior import learn_path_prior
 from model_store import Checkpoint, CorruptCheckpoint, ModelStore
 from model_store.store import BUNDLED_ROOT
-from synthesis.generator_config import GeneratorConfig
+from synthesis.start.features import GeneratorConfig
 from tests.model_store import cases
 
 Arrays = dict[str, NDArray[np.generic]]

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from model_store import GOLDEN_TOLERANCE, Checkpoint, GoldenCase, GoldenMismatch
-from synthesis.generator_config import GeneratorConfig
-from synthesis.model import Model
+from synthesis.start.features import GeneratorConfig
 from synthesis.start.generator import model_parameters
+from synthesis.types import Model
 from tests.model_store import cases
 from training.datasets.noise import read_noise, reference_psd
 from training.datasets.pandar import read_pandar

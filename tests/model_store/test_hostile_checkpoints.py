@@ -18,11 +18,10 @@ from model_store.checkpoint import GENERATOR, GOLDEN, MANIFEST_KEY
 from model_store.store import BUNDLED_ROOT
 from synthesis.design import design_all
 from synthesis.errors import InvalidOption, SynthesisError
-from synthesis.generator_config import GeneratorConfig
-from synthesis.model import Model
 from synthesis.plausibility import find_implausible
+from synthesis.start.features import GeneratorConfig
 from synthesis.support_statistics import SupportStatistics
-from synthesis.types import Design, DesignOptions, Paths, Problem
+from synthesis.types import Design, DesignOptions, Model, Paths, Problem
 from tests.model_store import cases
 
 VALUES = (0, -1, 1e-320, 3e38, math.nan)

@@ -1,42 +1,27 @@
-"""A relay to the service that counts connections and changes bytes, and a server that is not the service."""
+"""A relay to the service that counts connections, and a server that is not the service."""
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-Change = Callable[[bytes], bytes]
-
 
 @contextmanager
-def relayed(
-    port: int, request: Change = bytes, answer: Change = bytes, at: int = 0
-) -> Iterator[tuple[int, list[socket.socket]]]:
-    """Relay connections to a port; yield the relay's port and its accepted connections.
+def relayed(port: int, at: int = 0) -> Iterator[tuple[int, list[socket.socket]]]:
+    """Relay connections to a port; yield the relay's port, a free one or `at`, and its accepted connections."""
 
-    Parameters
-    ----------
-    port
-        Port of the service.
-    request, answer
-        Change of the bytes on their way; the connection ends where nothing is left.
-    at
-        Port of the relay; 0: a free one.
-    """
-
-    def pass_on(source: socket.socket, sink: socket.socket, change: Change) -> None:
+    def pass_on(source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
-            while chunk := change(source.recv(65_536)):
+            while chunk := source.recv(65_536):
                 sink.sendall(chunk)
         with suppress(OSError):
             sink.shutdown(socket.SHUT_RDWR)
 
     def relay(taken: socket.socket) -> None:
         with socket.create_connection(("127.0.0.1", port)) as onward:
-            back = threading.Thread(target=pass_on, args=(onward, taken, answer))
+            back = threading.Thread(target=pass_on, args=(onward, taken))
             back.start()
-            pass_on(taken, onward, request)
+            pass_on(taken, onward)
             back.join()
 
     with accepting(relay, at) as found:
@@ -78,17 +63,13 @@ def _close(item: socket.socket) -> None:
 
 
 @contextmanager
-def answering(
-    answer: bytes, after_s: float = 0.0, every_s: float = 0.0
-) -> Iterator[tuple[int, list[socket.socket]]]:
+def answering(answer: bytes, every_s: float = 0.0) -> Iterator[tuple[int, list[socket.socket]]]:
     """Answer the first request of every connection; yield the port and the accepted connections.
 
     Parameters
     ----------
     answer
         Bytes of the answer.
-    after_s
-        Time until the answer begins.
     every_s
         Time between bytes; 0: all at once.
     """
@@ -99,7 +80,6 @@ def answering(
             received = b""
             while b"\r\n\r\n" not in received:
                 received += taken.recv(65_536)
-            time.sleep(after_s)
             for byte in [answer] if not every_s else (bytes([item]) for item in answer):
                 taken.sendall(byte)
                 if is_over.wait(every_s):

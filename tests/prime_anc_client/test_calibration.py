@@ -16,10 +16,9 @@ from prime_anc_client import (
     Item,
     Take,
 )
-from service.calibration.takes import ProbeTake
 from synthesis.support_statistics import learn_support_statistics
 from tests.service import models
-from tests.service.program import Program
+from tests.service.program import Program, started
 from tests.service.recordings import encoded, recordings
 from training.datasets.noise import simulated_noise
 from training.datasets.path_pairs import PathPair
@@ -45,16 +44,12 @@ def program(tmp_path_factory: pytest.TempPathFactory, pairs: tuple[PathPair, ...
     )
     knowing.manifest = knowing.manifest.model_copy(update={"support_traits": traits})
     ModelStore(folder, include_bundled=False).publish("ears", knowing)
-    with Program(folder) as program:
-        program.wait_until_ready()
+    with started(folder) as program:
         yield program
 
 
 def takes_of(pair: PathPair, **more: float) -> list[Take]:
-    return [
-        Take(take.gain, take.x, take.e)
-        for take in recordings(noise.signals[3:4, :N_SAMPLES], pair.primary, pair.secondary, **more)
-    ]
+    return recordings(noise.signals[3:4, :N_SAMPLES], pair.primary, pair.secondary, **more)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +62,7 @@ def test_calibration_equals_service(client: Client, program: Program, takes: lis
     found = client.calibrate(takes)
     answer = httpx.post(
         f"{program.address}/calibrate",
-        content=encoded([ProbeTake(*take) for take in takes]),
+        content=encoded(takes),
         headers={"Content-Type": "application/x-safetensors"},
         timeout=60,
     ).json()

@@ -1,6 +1,5 @@
 """The client against the real program."""
 
-import hashlib
 import socket
 import threading
 import time
@@ -15,6 +14,7 @@ from prime_anc_client import (
     Condition,
     DesignResult,
     Item,
+    NotReached,
     Recording,
     Refused,
     Take,
@@ -28,8 +28,8 @@ from prime_anc_client.calibration import Sign
 from synthesis.conventions import N_BINS
 from synthesis.types import Paths
 from tests.prime_anc_client.relay import answering, relayed
-from tests.service.bodies import spectra
-from tests.service.program import Program
+from tests.service.bodies import digest, spectra
+from tests.service.program import Program, free_port, started
 
 
 def test_items_equal_single_designs(client: Client, ear: Paths) -> None:
@@ -177,12 +177,6 @@ def test_refusals_are_exceptions(client: Client, ear: Paths) -> None:
     assert client.synthesize(ear.primary, ear.secondary).taps.any()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
-
-
 def test_client_waits_for_starting_service(program: Program, ear: Paths) -> None:
     port, started = free_port(), threading.Event()
 
@@ -226,6 +220,23 @@ def test_foreign_success_is_rejected(answer: bytes) -> None:
         assert len(accepted) <= 5  # no retries
 
 
+def test_502_of_proxy_is_repeated() -> None:
+    with answering(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n") as (port, accepted):
+        with Client(f"http://127.0.0.1:{port}", retry_for_s=1.5) as client, pytest.raises(Unavailable):
+            client.synthesize([1.0], [1.0])
+        assert len(accepted) == 2
+
+
+def test_slow_answer_ends_at_timeout() -> None:
+    """Though a byte comes within every read's time."""
+    with (
+        answering(b"HTTP/1.1 200 OK\r\n" + 100 * b" ", every_s=0.1) as (port, _),
+        Client(f"http://127.0.0.1:{port}", timeout_s=0.5) as client,
+        pytest.raises(NotReached, match="no answer in time"),
+    ):
+        client.synthesize([1.0], [1.0])
+
+
 @pytest.mark.parametrize("key", ["sesame\n", "sesame\r\nX: y", " sesame", "se same", "", "\x7f", "\ud800"])
 def test_invalid_key_is_rejected_without_showing_it(key: str) -> None:
     with pytest.raises(ValueError, match="api_key: it is empty") as refused:
@@ -235,9 +246,8 @@ def test_invalid_key_is_rejected_without_showing_it(key: str) -> None:
 
 def test_key_is_sent(store_folder: Path, ear: Paths) -> None:
     keys = ("sesame", "сезам")
-    digests = ",".join(f'"{hashlib.sha256(key.encode()).hexdigest()}"' for key in keys)
-    with Program(store_folder, "--api-keys", f"[{digests}]") as program:
-        program.wait_until_ready()
+    digests = ",".join(f'"{digest(key)}"' for key in keys)
+    with started(store_folder, "--api-keys", f"[{digests}]") as program:
         with Client(program.address, timeout_s=60) as nobody, pytest.raises(Unauthorised):
             nobody.synthesize(ear.primary, ear.secondary)
         for key in keys:

@@ -1,6 +1,7 @@
 """Request bodies as clients write them."""
 
 import base64
+import hashlib
 from typing import Any, TypeVar
 
 import httpx
@@ -18,6 +19,11 @@ BINARY_BODY = {"Content-Type": "application/x-safetensors"}
 Body = TypeVar("Body", bound=CommonBody)
 
 
+def digest(key: str) -> str:
+    """What the settings hold of a key."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
 def read_json(kind: type[Body], body: bytes | bytearray) -> Body:
     """Parse and validate a body as the service does, or raise HttpProblem."""
     return validate_object(kind, body_fields(parse_json(body), kind))
@@ -28,8 +34,6 @@ def packed(value: Any) -> Any:
     if isinstance(value, dict):
         if value.keys() == {"float32"}:
             return np.frombuffer(base64.b64decode(value["float32"]), "<f4")
-        if value.keys() == {"complex64"}:
-            return np.frombuffer(base64.b64decode(value["complex64"]), "<c8")
         return {name: packed(item) for name, item in value.items()}
     if isinstance(value, list):
         if len(value) > 64 and set(map(type, value)) <= {int, float}:
@@ -42,6 +46,14 @@ async def post_packed(client: httpx.AsyncClient, path: str, body: Json) -> httpx
     """Send a request as tensors."""
     headers = {"Content-Type": wire.MEDIA_TYPE}
     return await client.post(path, content=wire.encode_request(packed(body)), headers=headers)
+
+
+async def ask_packed(client: httpx.AsyncClient, path: str, body: Json) -> Json:
+    """Send a request as tensors, expect an answer."""
+    answer = await post_packed(client, path, body)
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
 
 
 def as_responses(ear: Paths, **more: object) -> Json:

@@ -16,6 +16,7 @@ from synthesis.backends.reference import build_synthesizer
 from synthesis.types import Paths
 from tests.service import models
 from tests.service.program import Program
+from tests.service.program import started as program_started
 
 
 @pytest.fixture(scope="session")
@@ -46,8 +47,7 @@ def store_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def program(store_folder: Path) -> Iterator[Program]:
     """`python -m service` over that store, ready, for tests that leave it running."""
-    with Program(store_folder, "--fallback-below-db=-1000") as program:
-        program.wait_until_ready()
+    with program_started(store_folder, "--fallback-below-db=-1000") as program:
         yield program
 
 
@@ -92,8 +92,7 @@ def connected(app: Starlette) -> httpx.AsyncClient:
 @pytest.fixture
 def ear() -> Paths:
     """One ear's impulse responses and coherence."""
-    primary, secondary = models.responses(7)
-    return Paths(primary.numpy(), secondary.numpy(), models.coherence(7).numpy())
+    return models.ear(7)
 
 
 @pytest.fixture

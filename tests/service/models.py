@@ -1,4 +1,4 @@
-"""Small real checkpoints and paths for the service's tests: random weights, random decaying responses."""
+"""Checkpoints and ears of `tests.model_store.cases` as the service's tests need them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,19 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from model_store.checkpoint import Checkpoint
-from model_store.golden import GoldenCase
-from model_store.manifest import Manifest
 from service.engine.resident_model import ResidentModel
-from synthesis.conventions import N_BINS
-from synthesis.generator_config import GeneratorConfig
-from synthesis.model import Model
-from synthesis.start.generator import Generator, model_parameters
-from synthesis.types import Fallback, ModelParameters, Paths, Problem
-
-N_PRIMARY, N_SECONDARY = 1024, 512
+from synthesis.start.features import GeneratorConfig
+from synthesis.types import Fallback, Model, ModelParameters, Paths, Problem
+from tests.model_store import cases
 
 # What the tests of the engine run on.
 DEVICE = "cpu"
@@ -26,26 +19,15 @@ DEVICE = "cpu"
 NO_FALLBACK = Fallback(below_db=-np.inf)
 
 
-def responses(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Causal primary [1024] and secondary [512], float32, like an ear's: a delay, then a decaying tail."""
-    draw = torch.Generator().manual_seed(seed)
-    found = []
-    for n, delay, decay in ((N_PRIMARY, 12, 60.0), (N_SECONDARY, 5, 25.0)):  # samples
-        tail = 0.3 * torch.randn(n - delay, generator=draw) * torch.exp(-torch.arange(n - delay) / decay)
-        tail[0] = 1.0
-        found.append(torch.cat((torch.zeros(delay), tail)))
-    return found[0], found[1]
+def checkpoint(seed: int, std: float = 0.05) -> Checkpoint:
+    """A `prime-log` generator with random weights of that size in its last layer, ready to be published."""
+    config = GeneratorConfig.prime_log(n_channels=8, dilations=(1, 2), n_points=64)
+    return cases.checkpoint(seed, config, std)
 
 
-def reference_psd() -> torch.Tensor:
-    """Mean square per bin of a noise that falls by 3 dB an octave, RMS 0.05: [16385]."""
-    falling = 1 / torch.arange(N_BINS).clamp_min(14)
-    return 0.05**2 * falling / falling.sum()
-
-
-def coherence(seed: int) -> torch.Tensor:
-    """Coherence of a good calibration: [16385]."""
-    return 0.97 + 0.029 * torch.rand(N_BINS, generator=torch.Generator().manual_seed(seed))
+def responses(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Primary [1024] and secondary [512]."""
+    return cases.ear(seed)[:2]
 
 
 def problem(seed: int, is_coherence_known: bool = True, **limits: Any) -> Problem:
@@ -55,32 +37,7 @@ def problem(seed: int, is_coherence_known: bool = True, **limits: Any) -> Proble
 
 def ear(seed: int, is_coherence_known: bool = True) -> Paths:
     """One ear's impulse responses, and its coherence."""
-    primary, secondary = responses(seed)
-    known = coherence(seed).numpy() if is_coherence_known else None
-    return Paths(primary.numpy(), secondary.numpy(), known)
-
-
-def checkpoint(seed: int, std: float = 0.05) -> Checkpoint:
-    """A `prime-log` generator with random weights of that size in its last layer, so that it corrects something."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        generator = Generator(GeneratorConfig.prime_log(n_channels=8, dilations=(1, 2), n_points=64))
-        torch.nn.init.normal_(generator.head[-1].weight, std=std)
-    generator = generator.eval().requires_grad_(False)
-    psd, uncertainty = reference_psd(), torch.full((2, 31), 0.01)
-    parameters = model_parameters(generator, psd, uncertainty)
-    golden = GoldenCase.make(parameters, *(response.numpy() for response in (*responses(100), coherence(100))))
-    manifest = Manifest(
-        dataset="simulated",
-        split=0,
-        seed=seed,
-        support=("listener-01", "listener-02"),
-        training={"updates": 0},
-        data_fingerprint="0" * 64,
-        licence="none",
-        attribution="nobody",
-    )
-    return Checkpoint(manifest, parameters, golden)
+    return Paths(*cases.ear(seed)[: 3 if is_coherence_known else 2])
 
 
 def with_last_layer(parameters: ModelParameters, value: float) -> ModelParameters:

@@ -1,71 +1,44 @@
 """`python -m service` as a process, for tests that need more than the application."""
 
-import os
-import re
-import signal
-import subprocess
-import sys
-import threading
+import socket
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-import httpx
-import pytest
+from benchmarks.reliability.service_process import ServiceProcess as Program
+from benchmarks.reliability.service_process import started_service
+
+__all__ = ["Program", "exchange", "free_port", "started", "wait_for"]
 
 # A slow machine is ready, and cuts no design short.
-PATIENT = ("--deadline-ms", "60000", "--ready-budget-ms", "60000")
+PATIENT = ("--device", "cpu", "--threads", "1", "--deadline-ms", "60000", "--ready-budget-ms", "60000")
 
 
-class Program:
-    """`python -m service` on a free port, with its log read as it is written."""
+def started(store: Path, *arguments: str) -> AbstractContextManager[Program]:
+    """Run the program over a store with the default model `ears`, from ready until the block ends."""
+    return started_service(store, "--model", "ears", *PATIENT, *arguments)
 
-    def __init__(self, store: Path, *arguments: str) -> None:
-        command = [sys.executable, "-m", "service", "--port", "0", "--device", "cpu", "--threads", "1"]
-        self.process = subprocess.Popen(
-            [*command, "--store", str(store), "--model", "ears", *PATIENT, *arguments],
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-        self.log: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        self.port = int(self.logged(r"running on http://127\.0\.0\.1:(\d+)"))
-        self.address = f"http://127.0.0.1:{self.port}"
 
-    def __enter__(self) -> "Program":
-        return self
+def exchange(port: int, sent: bytes) -> bytes:
+    """Send bytes as given, and read until the server closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
+        connection.sendall(sent)
+        received = b""
+        while chunk := connection.recv(65_536):
+            received += chunk
+        return received
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        self.log.extend(iter(self.process.stderr.readline, ""))
+def wait_for(condition: Callable[[], bool], within_s: float = 240) -> None:
+    """Poll until the condition holds."""
+    given_up = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < given_up
+        time.sleep(0.01)
 
-    def logged(self, pattern: str) -> str:
-        """Wait for a line of the log and return the pattern's group."""
-        given_up = time.monotonic() + 240
-        while time.monotonic() < given_up:
-            if found := re.search(pattern, "".join(self.log)):
-                return found.group(1)
-            time.sleep(0.02)
-        pytest.fail(f"no {pattern!r} in the log:\n{''.join(self.log)}")
 
-    def wait_until_ready(self, within_s: float = 240) -> None:
-        given_up = time.monotonic() + within_s
-        while time.monotonic() < given_up:
-            if httpx.get(f"{self.address}/health/ready", timeout=60).status_code == 200:
-                return
-            time.sleep(0.05)
-        pytest.fail(f"not ready:\n{''.join(self.log)}")
-
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and return the exit status."""
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        status = self.process.wait(120)
-        self._reader.join()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-        return status
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.signal import fftconvolve
 
-from prime_anc_client import wire
-from service.calibration.takes import ProbeTake
+from prime_anc_client import Take, wire
 
 GAIN = 0.35
 
@@ -17,7 +16,7 @@ def recordings(
     secondary: np.ndarray,
     gain: float = GAIN,
     snr_db: float = 300.0,
-) -> list[ProbeTake]:
+) -> list[Take]:
     """A take with gain 0 and one with `gain` per noise; white noise is `snr_db` below the error signals."""
     rng = np.random.default_rng(0)
     takes = []
@@ -26,11 +25,10 @@ def recordings(
             combined = primary - state * np.pad(secondary, (0, len(primary) - len(secondary)))
             error = fftconvolve(noise, combined)[: len(noise)]
             error += 10 ** (-snr_db / 20) * error.std() * rng.standard_normal(len(error))
-            takes.append(ProbeTake(state, noise.astype(np.float32), error.astype(np.float32)))
+            takes.append(Take(state, noise.astype(np.float32), error.astype(np.float32)))
     return takes
 
 
-def encoded(takes: Sequence[ProbeTake]) -> bytes:
+def encoded(takes: Sequence[Take]) -> bytes:
     """A body of a calibration as safetensors."""
-    sent = [{"gain": take.gain, "x": take.x, "e": take.e} for take in takes]
-    return wire.encode_request({"sample_rate": 48_000, "takes": sent})
+    return wire.encode_request({"sample_rate": 48_000, "takes": wire.takes(takes)})

@@ -33,6 +33,14 @@ def test_known_error_becomes_problem(error: Exception, code: str, field: str | N
     assert "file" not in problem.detail
 
 
+def test_numerical_error_of_computation_is_fault_of_paths() -> None:
+    with pytest.raises(ZeroDivisionError) as raised:
+        exec("1 / 0", {"__name__": "synthesis.update"})
+    problem = to_problem(raised.value)
+    assert problem is not None
+    assert problem.code == "unusable-paths"
+
+
 @pytest.mark.parametrize("error", [KeyError("a"), OSError(errno.EIO, "disk"), ZeroDivisionError()])
 def test_unexpected_error_is_defect(error: Exception) -> None:
     assert to_problem(error) is None

@@ -14,7 +14,7 @@ from synthesis.synthesizer import Synthesizer
 from synthesis.types import Paths
 from tests.service.api.test_design import library_paths
 from tests.service.bodies import as_responses
-from tests.service.program import Program
+from tests.service.program import Program, started
 from tests.service.test_process import scraped
 
 pytestmark = [
@@ -28,8 +28,7 @@ BINARY = {"Content-Type": "application/x-safetensors", "Accept": "application/oc
 @pytest.fixture(scope="module")
 def program(store_folder: Path) -> Iterator[Program]:
     """A program that is ready."""
-    with Program(store_folder, "--device", "cuda", "--fallback-margin-db", "1000") as program:
-        program.wait_until_ready()
+    with started(store_folder, "--device", "cuda", "--fallback-margin-db", "1000") as program:
         yield program
 
 

@@ -4,9 +4,6 @@ import base64
 import http.client
 import re
 import signal
-import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -14,25 +11,12 @@ import numpy as np
 import orjson
 
 from model_store.store import ModelStore
-from prime_anc_client import wire
 from service.errors import PROBLEM_MEDIA_TYPE, TYPE_PREFIX
 from synthesis.methods import METHODS
-from synthesis.synthesizer import Synthesizer
 from synthesis.types import Paths
 from tests.service import models
-from tests.service.api.test_design import assert_same_filter, library_paths
 from tests.service.bodies import JSON_BODY, as_responses
-from tests.service.program import Program
-
-
-def exchange(port: int, sent: bytes) -> bytes:
-    """Send bytes as given, and read until the server closes."""
-    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
-        connection.sendall(sent)
-        received = b""
-        while chunk := connection.recv(65_536):
-            received += chunk
-        return received
+from tests.service.program import Program, started
 
 
 def assert_raw_problem(received: bytes, status: int, code: str) -> None:
@@ -40,18 +24,6 @@ def assert_raw_problem(received: bytes, status: int, code: str) -> None:
     assert head.startswith(b"HTTP/1.1 %d " % status), received
     assert f"content-type: {PROBLEM_MEDIA_TYPE}".encode() in head.lower()
     assert orjson.loads(body)["type"] == TYPE_PREFIX + code
-
-
-def test_filter_equals_library(program: Program, default_model: Synthesizer, ear: Paths) -> None:
-    expected = default_model.design(library_paths(ear), 1).taps
-    with httpx.Client(base_url=program.address, timeout=60) as client:
-        for _ in range(2):  # twice on one connection
-            answer = client.post("/refine?k=1", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
-            assert answer.status_code == 200
-            assert_same_filter(answer.json()["fir"], expected)
-        headers = {"Content-Type": "application/x-safetensors", "Accept": "application/octet-stream"}
-        binary = client.post("/refine?k=1", content=wire.encode(ear.primary, ear.secondary), headers=headers)
-    assert np.array_equal(np.frombuffer(binary.content, "<f4"), np.array(answer.json()["fir"], np.float32))
 
 
 def test_no_answer_on_cpu_needs_torch(program: Program, ear: Paths) -> None:
@@ -101,34 +73,27 @@ def scraped(program: Program, name: str) -> float:
     return float(found.group(1))
 
 
-def wait_for(condition: Callable[[], bool], within_s: float = 240) -> None:
-    """Poll until the condition holds."""
-    given_up = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < given_up
-
-
 def test_signals_reload_models_then_drain(tmp_path: Path, ear: Paths) -> None:
     """SIGHUP loads the newest version; after SIGTERM it still answers, until Ctrl-C."""
     store = ModelStore(tmp_path, include_bundled=False)
     store.publish("ears", models.checkpoint(1))
-    program = Program(tmp_path, "--drain-s", "600")
-    program.wait_until_ready()
-    second = store.publish("ears", models.checkpoint(2))
-    program.process.send_signal(signal.SIGHUP)
-    program.logged(rf"Loaded ears version 2 \(({second.digest})\)")
-    program.logged(r"Unloaded ears version (1)")
-    content = orjson.dumps(as_responses(ear))
-    with httpx.Client(base_url=program.address, timeout=60) as client:
-        before = client.post("/synthesize", content=content, headers=JSON_BODY)
-        assert before.json()["model"]["digest"] == second.digest
-        assert "connection" not in before.headers
-        program.process.send_signal(signal.SIGTERM)
-        program.logged("(Shutting down)")
-        assert client.get("/health/ready").status_code == 503
-        answer = client.post("/synthesize", content=content, headers=JSON_BODY)
-        assert answer.status_code == 200
-        assert answer.headers["connection"] == "close"
-        assert client.get("/health/live").status_code == 200
-    assert program.stop(signal.SIGINT) in (0, -signal.SIGINT)
+    with started(tmp_path, "--drain-s", "600") as program:
+        second = store.publish("ears", models.checkpoint(2))
+        program.process.send_signal(signal.SIGHUP)
+        program.logged(rf"Loaded ears version 2 \(({second.digest})\)")
+        program.logged(r"Unloaded ears version (1)")
+        content = orjson.dumps(as_responses(ear))
+        with httpx.Client(base_url=program.address, timeout=60) as client:
+            before = client.post("/synthesize", content=content, headers=JSON_BODY)
+            assert before.json()["model"]["digest"] == second.digest
+            assert "connection" not in before.headers
+            program.process.send_signal(signal.SIGTERM)
+            program.logged("(Shutting down)")
+            assert client.get("/health/ready").status_code == 503
+            answer = client.post("/synthesize", content=content, headers=JSON_BODY)
+            assert answer.status_code == 200
+            assert answer.headers["connection"] == "close"
+            assert client.get("/health/live").status_code == 200
+        program.process.send_signal(signal.SIGINT)
+        assert program.process.wait(120) in (0, -signal.SIGINT)
     assert "Traceback" not in "".join(program.log)

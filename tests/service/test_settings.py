@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from service.__main__ import main
 from service.settings import Settings, misspelt, physical_cores
@@ -15,43 +14,15 @@ DIGEST = "ab" * 32
 
 
 def test_command_line_and_environment_agree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    arguments = [
-        "--host",
-        "0.0.0.0",
-        "--port",
-        "9000",
-        "--device",
-        "cpu",
-        "--store",
-        str(tmp_path),
-        "--deadline-ms",
-        "70.5",
-    ]
+    values = {"host": "0.0.0.0", "port": "9000", "device": "cpu", "store": str(tmp_path), "deadline-ms": "70.5"}
+    arguments = [f"--{name}={value}" for name, value in values.items()]
     from_arguments = Settings(_cli_parse_args=[*arguments, "--api-keys", DIGEST])
-    for name, value in (("HOST", "0.0.0.0"), ("PORT", "9000"), ("DEVICE", "cpu"), ("STORE", str(tmp_path))):
-        monkeypatch.setenv(f"PRIME_{name}", value)
-    monkeypatch.setenv("PRIME_DEADLINE_MS", "70.5")
+    for name, value in values.items():
+        monkeypatch.setenv(f"PRIME_{name.upper().replace('-', '_')}", value)
     monkeypatch.setenv("PRIME_API_KEYS", f'["{DIGEST}"]')
     assert Settings() == from_arguments
     assert from_arguments.api_keys == (DIGEST,)
     assert Settings(_cli_parse_args=["--port", "9001"]).port == 9001  # the command line decides
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"device": "tpu"},
-        {"port": 70_000},
-        {"deadline_ms": 0},
-        {"deadline_ms": "nan"},
-        {"threads": 0},
-        {"api_keys": ("secret",)},
-        {"max_resident_models": 1},
-    ],
-)
-def test_invalid_settings_are_rejected(values: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        Settings(**values)
 
 
 def test_threads_default_to_physical_cores(
@@ -88,7 +59,12 @@ def test_wrong_setting_is_refused_with_line(
 
 @pytest.mark.parametrize(
     ("variable", "nearest"),
-    [("PRIME_DEADLINE", "PRIME_DEADLINE_MS"), ("PRIME_API_KEY", "PRIME_API_KEYS"), ("PRIME_PROT", "PRIME_PORT")],
+    [
+        ("PRIME_DEADLINE", "PRIME_DEADLINE_MS"),
+        ("PRIME_API_KEY", "PRIME_API_KEYS"),
+        ("PRIME_PROT", "PRIME_PORT"),
+        ("PRIME_FOO", "unset it"),
+    ],
 )
 def test_misspelt_variable_is_refused(
     variable: str, nearest: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.generator_config import GeneratorConfig
 from synthesis.paths import AcousticPaths
 from synthesis.predict import band_sums, predict
+from synthesis.start.features import GeneratorConfig
 from synthesis.start.generator import Generator, model_parameters
 from synthesis.types import ModelParameters, Prediction
 

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from synthesis.bands import WIDE_BANDS
-from synthesis.predict import band_sums, band_uncertainty, late_share, learn_uncertainty
+from synthesis.predict import band_sums
 from synthesis.start.wiener import design_wmmse
+from synthesis.support_statistics import band_uncertainty, late_share, learn_uncertainty
 from tests.oracles import measured
 from tests.oracles.octave_bands import band_sums as oracle_sums
 from tests.synthesis.cases import SMALL_N_TAPS, Case, mean_reductions_db, predictions

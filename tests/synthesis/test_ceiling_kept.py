@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from model_store.store import DEFAULT_ROOT, ModelStore
+from synthesis.ceiling import ceiling_db
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.design import design_all, predict_all
 from synthesis.design import loose_db as loose_ceiling_db
 from synthesis.errors import InvalidPaths, SynthesisError
-from synthesis.gain_curve import GainCurve, ceiling_db
+from synthesis.gain_curve import GainCurve
 from synthesis.methods import METHODS
-from synthesis.model import Model
 from synthesis.options import DEFAULT_MAX_GAIN_DB
-from synthesis.types import Design, DesignOptions, Fallback, Prediction, Problem
+from synthesis.types import Design, DesignOptions, Fallback, Model, Prediction, Problem
 from tests.oracles import measured
 from tests.problems import changed, one
 from tests.synthesis.cases import Case, random_case

@@ -13,10 +13,9 @@ from synthesis.design import design_all, predict_all
 from synthesis.errors import InvalidOption, InvalidPaths, SynthesisError
 from synthesis.loop import judge_loop, loop_gain, with_margins
 from synthesis.methods import METHODS
-from synthesis.model import Model
 from synthesis.profiles import FAST
 from synthesis.start.generator import Generator, model_parameters
-from synthesis.types import Design, DesignOptions, Paths, Prediction, Problem
+from synthesis.types import Design, DesignOptions, Model, Paths, Prediction, Problem
 from tests.model_store import cases
 from tests.problems import changed
 from tests.synthesis.cases import relative_error

@@ -8,16 +8,19 @@ from scipy.signal import sosfilt
 
 from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.backends.cpu.beside import spectrum_of, sums_beside
-from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
-from synthesis.controller import SECONDARY_ERRORS, Controller, in_closed_loop, is_quiet_beyond, judge
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS
-from synthesis.design import design, predict_all
+from synthesis.bands import BINS_HZ, NR_BANDS, WIDE_BANDS, band_membership
+from synthesis.controller import Controller, in_closed_loop, inner_loop, is_quiet_beyond, judge
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
+from synthesis.design import design, pose, predict_all
 from synthesis.errors import InvalidOption
-from synthesis.model import Model
+from synthesis.predict import secondary_errors
 from synthesis.sections import Sections
-from synthesis.types import DesignOptions, InnerLoop, Paths, Problem
+from synthesis.types import DesignOptions, InnerLoop, Model, Paths, Problem
+from synthesis.unknown import BAND_BINS
 
 N_SAMPLES = 6000
+# Number of bins of the band of each bin.
+WIDTHS = np.repeat(np.diff(BAND_BINS, prepend=0, append=N_BINS), np.diff(BAND_BINS, prepend=0, append=N_BINS))
 
 
 def decaying(random, n, delay, level):
@@ -112,17 +115,42 @@ def test_core_sums_powers_beside_controller(has_feedback: bool):
     left = np.abs(alone / both) ** 2
     residual = psd * np.abs(p * alone - s * w) ** 2 / np.abs(alone) ** 2
     powers = {"before": psd * np.abs(p) ** 2, "after": residual, "remaining": residual * left}
-    powers |= {"passed": psd * np.abs(p) ** 2 * left, "playback": 1 / np.abs(both) ** 2}
-    errors = SECONDARY_ERRORS[0] + 1j * SECONDARY_ERRORS[1]
+    powers |= {"passed": psd * np.abs(p) ** 2 * left, "playback": 1 / np.abs(both) ** 2 / WIDTHS}
+    errors = secondary_errors(BINS_HZ)
     off = psd * np.abs(p * alone - errors * s * w) ** 2 / np.abs(both + (errors - 1) * loop) ** 2
     drive = psd @ (np.abs(w + p * k) ** 2 / np.abs(both) ** 2)
     for given in (taps, w.astype(np.complex64)):
-        sums = sums_beside(p, s, f if has_feedback else None, given, loop, k, psd, SECONDARY_ERRORS)
+        sums = sums_beside(p, s, f if has_feedback else None, given, loop, k / np.float32(2), psd, 2.0)
         for name, power in powers.items():
             expected = power @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
             np.testing.assert_allclose(getattr(sums, name), expected, rtol=1e-4)
         np.testing.assert_allclose(sums.off, off @ band_membership(NR_BANDS, DESIGN_N_FFT), rtol=1e-4)
         assert sums.drive == pytest.approx(drive, rel=1e-3)
+
+
+def resonator(centre_hz, radius, gain):
+    """A narrow band-pass, whose loop turns between the bins."""
+    pole = radius * np.exp(2j * np.pi * centre_hz / 48_000)
+    numerator = gain * (1 - radius) * np.array([1, 0, -1])
+    return Controller(Sections(np.array([[*numerator, 1, -2 * pole.real, radius**2]]), 48_000.0), 2 / 48_000)
+
+
+@pytest.mark.parametrize("radius", [0.9, 0.999, 0.999999])
+def test_core_judges_loop_as_reference(radius: float, system):
+    """Stable and unstable loops, whose resonance may lie between two bins."""
+    plant, stable = spectrum_of(system[0].secondary), []
+    for centre_hz in (31.0, 440.3, 3001.0, 12_000.0):
+        for gain in np.geomspace(0.01, 100, 9) * np.array([[1], [-1]]):
+            for controller in (resonator(centre_hz, radius, item) for item in gain):
+                found, expected = inner_loop(controller, plant), judge(controller, plant)
+                np.testing.assert_allclose(found.gain, plant * controller.on_bins, rtol=1e-5, atol=1e-7)
+                stable.append(expected.stable)
+                assert found.judged.stable == expected.stable
+                for name in ("gain_margin_db", "phase_margin_deg", "peak_db", "max_sensitivity_db"):
+                    assert getattr(found.judged, name) == pytest.approx(getattr(expected, name), abs=1e-3), name
+                for name in ("peak_hz", "nearest_hz"):
+                    assert getattr(found.judged, name) == pytest.approx(getattr(expected, name), rel=1e-3), name
+    assert 0.2 < np.mean(stable) < 0.95
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +167,24 @@ def test_design_predicts_both(ear, model):
     np.testing.assert_allclose(made.prediction.band_reduction_db, again.band_reduction_db, atol=0.01)
     assert made.loop.stable
     assert made.prediction.feedback_noise_reduction_db.max() > 1.5
+
+
+@pytest.mark.parametrize("with_coherence", [False, True])
+def test_core_closes_loop_as_reference(ear, model, with_coherence: bool):
+    coherence = np.full(N_BINS, 0.999, np.float32) if with_coherence else None
+    posed = pose(Problem((replace(ear, coherence=coherence),), controller=integrator(ear)), model.parameters)
+    options = DesignOptions(n_updates=3)
+    found, expected = (model.core.draft([item], options, True)[0] for item in (posed, in_closed_loop(posed)))
+    # Two roundings to single precision, of spectra that span 60 dB.
+    np.testing.assert_allclose(found.taps, expected.taps, atol=5e-3 * np.abs(expected.taps).max())
+    # Without coherence, the unknown follows from the end of the response as sent, or of the closed one.
+    reductions = found.prediction.band_reduction_db, expected.prediction.band_reduction_db
+    np.testing.assert_allclose(*reductions, atol=0.02 if with_coherence else 0.3)
+    nominal = found.prediction.nominal_noise_reduction_db, expected.prediction.nominal_noise_reduction_db
+    assert nominal[0] == pytest.approx(nominal[1], abs=0.02)
+    assert found.wmmse.nominal_noise_reduction_db == pytest.approx(
+        expected.wmmse.nominal_noise_reduction_db, abs=0.02
+    )
 
 
 def integrator(paths, gain=0.5):

@@ -10,8 +10,7 @@ from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.candidates import LOUDER_COSTS_DB, merit_db
 from synthesis.design import design_all
 from synthesis.errors import NonFiniteFilter, SynthesisError
-from synthesis.model import Model
-from synthesis.types import Design, DesignOptions, Draft, Fallback, Problem
+from synthesis.types import Design, DesignOptions, Draft, Fallback, Model, Problem
 from tests.oracles import measured
 from tests.problems import one
 from tests.service import models

@@ -9,11 +9,10 @@ from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.design import design
-from synthesis.model import Model
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FINE
 from synthesis.start.wiener import design_wmmse
-from synthesis.types import Design, DesignOptions, Fallback, Problem
+from synthesis.types import Design, DesignOptions, Fallback, Model, Problem
 from tests.problems import one
 from training.datasets.simulated_systems import simulate_system
 
@@ -73,7 +72,7 @@ def test_design_does_not_depend_on_form_of_paths(number: int, k: int, model: Mod
         "spectra": [np.fft.rfft(path.astype(float), DESIGN_N_FFT).astype(np.complex64) for path in pair],
     }
     for name, form in forms.items():
-        made, limit_db = designed(one(*form), model, k), 0.3 if name == "delayed" else 0.01
+        made, limit_db = designed(one(*form), model, k), 0.3 if name == "delayed" else 0.05
         assert reduction_db(problem, made.taps, model) == pytest.approx(expected, abs=limit_db), name
         predicted_db = made.prediction.mean_noise_reduction_db
         assert predicted_db == pytest.approx(plain.prediction.mean_noise_reduction_db, abs=limit_db), name

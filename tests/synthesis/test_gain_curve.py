@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from synthesis.ceiling import ceiling_db
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
-from synthesis.gain_curve import GainCurve, ceiling_db
+from synthesis.gain_curve import GainCurve
 
 N_FFT = 8192
 FREQUENCY_HZ = np.arange(N_FFT // 2 + 1) * SAMPLE_RATE_HZ / N_FFT

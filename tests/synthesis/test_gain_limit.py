@@ -7,8 +7,9 @@ from scipy.linalg import solve_toeplitz
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
+from synthesis.ceiling import ceiling_db
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
-from synthesis.gain_curve import GainCurve, ceiling_db
+from synthesis.gain_curve import GainCurve
 from synthesis.methods import fir_wiener, projected_ratio
 from synthesis.profiles import FAST
 from synthesis.types import Paths, Problem

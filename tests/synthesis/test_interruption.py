@@ -12,8 +12,7 @@ from synthesis.design import design_all
 from synthesis.errors import Interrupted, check_interruption, interruptible
 from synthesis.loop import with_margins
 from synthesis.methods import spectrum
-from synthesis.model import Model
-from synthesis.types import DesignOptions, Problem
+from synthesis.types import DesignOptions, Model, Problem
 from tests.service import models
 
 PATHS = models.ear(1)

@@ -145,6 +145,23 @@ def test_secondary_uncertainty_counts_with_filter(ear: OneEar) -> None:
     assert found.basis == "coherence"
 
 
+def test_bands_that_the_unknown_may_make_louder_are_named(ear: OneEar) -> None:
+    """With 0.4 of the loudspeaker's sound unknown 4 dB are predicted, but three times as much would be louder."""
+    known = np.full((2, 31), 1e-6)
+    assert ear.predicted(with_coherence=False, uncertainty=known).louder_bands == ()
+    known[1, 12], known[1, 20] = 0.4, 0.2
+    found = ear.predicted(with_coherence=False, uncertainty=known)
+    assert found.louder_bands == (WIDE_BANDS[12],)
+    assert found.band_reduction_db[12] > 3
+
+
+def test_error_of_secondary_path_counts_for_nothing_in_unknown_band(ear: OneEar) -> None:
+    known = np.full((2, 31), 1e-6)
+    known[:, 12] = 2.0
+    found = ear.predicted(with_coherence=False, uncertainty=known)
+    assert found.band_reduction_db[12] == pytest.approx(10 * np.log10(3 / 2), abs=0.1)
+
+
 def test_gain_sensitivity_is_loss_with_changed_secondary_path(ear: OneEar) -> None:
     found = ear.predicted(is_true=True)
     changed = [ear.mean_db(ear.secondary * 10 ** (sign / 20)) for sign in (1, -1)]

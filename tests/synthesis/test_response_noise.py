@@ -7,8 +7,7 @@ from model_store.store import ModelStore
 from synthesis.bands import NR_BANDS, WIDE_BANDS
 from synthesis.design import design, predict_all
 from synthesis.errors import answer_or_raise
-from synthesis.model import Model
-from synthesis.types import DesignOptions, Paths, Problem
+from synthesis.types import DesignOptions, Model, Paths, Problem
 from synthesis.unknown import ends_uncertainty
 from tests.oracles.measured import MeasuredEar
 

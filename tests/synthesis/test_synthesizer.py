@@ -6,10 +6,10 @@ import torch
 
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidPaths, NonFiniteFilter
-from synthesis.generator_config import GeneratorConfig
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST
+from synthesis.start.features import GeneratorConfig
 from synthesis.start.fir_wiener import drive_ceiling, starting_weight
 from synthesis.start.generator import Generator
 from synthesis.synthesizer import Synthesizer
@@ -55,10 +55,11 @@ def test_an_untrained_generator_gives_exactly_the_ratio_base_fir(
     kind: str, design_case: Case, dtype: torch.dtype
 ) -> None:
     synthesizer, paths = synthesizer_for(design_case, kind).to(dtype), design_case.paths(dtype)
-    ratio = synthesizer.path_ratio(paths)
-    correction = synthesizer.generate(ratio.features)
+    ratio = synthesizer.generator.path_ratio(paths)
+    correction = synthesizer.generator(ratio.features)
     assert torch.equal(
-        synthesizer.reconstruct(paths, ratio, correction), synthesizer.reconstruct(paths, ratio, None)
+        synthesizer.generator.reconstruct(paths, ratio, correction),
+        synthesizer.generator.reconstruct(paths, ratio, None),
     )
     assert torch.equal(
         synthesizer.design(paths, method="prime").taps, synthesizer.design(paths, method="ratio_base").taps
@@ -79,29 +80,29 @@ def test_the_ratio_base_fir_is_the_twins(kind: str, design_case: Case) -> None:
 @pytest.mark.parametrize("kind", MINIMUM_PHASE)
 def test_correction_precedes_phase(kind: str, design_case: Case) -> None:
     synthesizer, paths = synthesizer_for(design_case, kind, trained=True), design_case.paths()
-    ratio = synthesizer.path_ratio(paths)
-    correction = synthesizer.generate(ratio.features).detach()
-    found = synthesizer.reconstruct(paths, ratio, correction)
+    ratio = synthesizer.generator.path_ratio(paths)
+    correction = synthesizer.generator(ratio.features).detach()
+    found = synthesizer.generator.reconstruct(paths, ratio, correction)
     spread = synthesizer.generator.grid.spread(correction[:, 0])
     for row in range(2):
         expected = minimum_phase_oracle.fir((ratio.log_base + spread)[row].numpy(), 2048)
         assert relative_error(found[row], expected) < 1e-10  # as for the base alone
     # It is a correction of decibels, or this shows nothing.
-    assert relative_error(found, synthesizer.reconstruct(paths, ratio, None)) > 0.01
+    assert relative_error(found, synthesizer.generator.reconstruct(paths, ratio, None)) > 0.01
 
 
 def test_corrections_change_weight_and_penalty(design_case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("synthesis.start.fir_wiener.N_ITERATIONS", 200)  # to the solution, which is the twin's too
     synthesizer, paths = synthesizer_for(design_case, trained=True), design_case.paths()
-    ratio, grid = synthesizer.path_ratio(paths), synthesizer.generator.grid
-    correction = synthesizer.generate(ratio.features).detach()
+    ratio, grid = synthesizer.generator.path_ratio(paths), synthesizer.generator.grid
+    correction = synthesizer.generator(ratio.features).detach()
     terms = starting_weight(ratio.log_paths, grid.points_hz) + 2 * correction
     weight, penalty = grid.spread(terms).exp().numpy().swapaxes(0, 1)
     drive = grid.spread(drive_ceiling(ratio.log_paths, grid.points_hz)).exp().numpy()
     stride = DESIGN_N_FFT // synthesizer.generator.config.n_fft
     per_item = torch.tensor([[6.0], [0.0]], dtype=torch.float64)
     for max_gain_db, limits in ((None, (np.inf, np.inf)), (6.0, (6.0, 6.0)), (per_item, (6.0, 0.0))):
-        found = synthesizer.reconstruct(paths, ratio, correction, max_gain_db)
+        found = synthesizer.generator.reconstruct(paths, ratio, correction, max_gain_db)
         for row, (p, s) in enumerate(
             zip(design_case.primary[:, ::stride], design_case.secondary[:, ::stride], strict=True)
         ):
@@ -111,7 +112,7 @@ def test_corrections_change_weight_and_penalty(design_case: Case, monkeypatch: p
             expected = fir_wiener_oracle.below_ceiling(free, ceiling)
             # The iterations end at a residual of 1e-6. Measured: 5e-7.
             assert relative_error(found[row], expected) < 1e-5
-    untrained = synthesizer.reconstruct(paths, ratio, torch.zeros_like(correction), per_item)
+    untrained = synthesizer.generator.reconstruct(paths, ratio, torch.zeros_like(correction), per_item)
     assert relative_error(found, untrained) > 0.01
 
 
@@ -148,8 +149,10 @@ def test_gradients_flow_from_the_objective_to_the_generator(kind: str, design_ca
     direction = [torch.randn_like(item) for item in parameters]
 
     def loss() -> torch.Tensor:
-        ratio = synthesizer.path_ratio(paths)
-        taps = synthesizer.reconstruct(paths, ratio, synthesizer.generate(ratio.features), DEFAULT_MAX_GAIN_DB)
+        ratio = synthesizer.generator.path_ratio(paths)
+        taps = synthesizer.generator.reconstruct(
+            paths, ratio, synthesizer.generator(ratio.features), DEFAULT_MAX_GAIN_DB
+        )
         response = torch.fft.rfft(taps, n=paths.n_fft)
         return objective.value(objective.band_power(paths.primary - paths.secondary * response), response).mean()
 

@@ -5,10 +5,10 @@ import pytest
 from scipy.signal import firwin
 
 from synthesis.bands import ABSENT, UNKNOWN, WIDE_BANDS, band_membership
+from synthesis.ceiling import quiet_db
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.design import with_silence
 from synthesis.types import Paths
-from synthesis.unknown import quiet_db
 
 
 def test_unknown_band_gets_at_most_a_decibel_louder() -> None:

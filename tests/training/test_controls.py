@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from synthesis.arrays import minimum_phase_fir
-from synthesis.generator_config import GeneratorConfig
 from synthesis.paths import AcousticPaths
-from synthesis.start.features import CHANNELS
+from synthesis.start.features import CHANNELS, GeneratorConfig
 from synthesis.start.generator import Generator
 from training import trainer
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase

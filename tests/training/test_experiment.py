@@ -11,8 +11,7 @@ import torch
 
 from model_store.store import ModelStore
 from synthesis.design import design
-from synthesis.model import Model
-from synthesis.types import DesignOptions, Problem
+from synthesis.types import DesignOptions, Model, Problem
 from tests.training.conftest import QUICK, command
 from training import data as data_module
 from training import trainer

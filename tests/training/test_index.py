@@ -10,7 +10,7 @@ from scipy.io import savemat
 from training.data import open_dataset
 from training.datasets.index import read_index
 from training.datasets.path_pairs import DatasetError, PathPair
-from training.wearing import wearing_of
+from training.measurements import wearing_of
 
 HEADING = "listener,ear,condition,primary,secondary,feedback"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.generator_config import GeneratorConfig
+from synthesis.start.features import GeneratorConfig
 from training import trainer as trainer_module
 from training.config import load_config
 from training.data import make_splits

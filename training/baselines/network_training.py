@@ -10,9 +10,8 @@ from torch import Tensor
 
 from synthesis.arrays import floored_log
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.generator_config import Base
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.start.features import log_base_magnitude, path_features, regularised_ratio
+from synthesis.start.features import Base, log_base_magnitude, path_features, regularised_ratio
 from training.trainer import FilterNetwork
 
 N_STATISTICS = 6

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from synthesis.arrays import floored_log, minimum_phase_response
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
-from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
 from synthesis.paths import AcousticPaths
+from synthesis.start.features import NEPER_PER_DB, GeneratorConfig
 from synthesis.start.generator import Generator
 from training.baselines.network_training import N_STATISTICS, PathInputs
 from training.trainer import FilterNetwork, NetworkOutput, full_precision

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import byref, c_double
 from dataclasses import replace
 from functools import lru_cache
@@ -14,9 +14,11 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.backends.cpu.beside import of_both
 from synthesis.backends.cpu.library import (
     Figures,
     Input,
+    Made,
     PathExplanation,
     Profile,
     Result,
@@ -71,6 +73,7 @@ class CpuBackend:
         """Load the core and give it a copy of the model. Raises RuntimeError if the core cannot be loaded."""
         self._core = core()
         self._support = parameters.support
+        self._psd = parameters.reference_psd
         given, arrays = core_parameters(parameters)
         self._model = self._core.prime_model_create(byref(given))
         del arrays  # until here: `given` points into them
@@ -107,7 +110,7 @@ class CpuBackend:
             brings_db = -math.inf if conditions[0].inner is not None else UPDATES_BRING_DB
             margin_db = brings_db + WMMSE_TOLERANCE_DB
         try:
-            given = _Given(problem)
+            given = _Given(problem, self._psd)
             profile = _weighted(problem, options.profile)
             chosen = _core_profile(on_design_grid(profile) if given.has_unknown else profile)
             if start := STARTS.get(options.method):
@@ -119,14 +122,17 @@ class CpuBackend:
             with self._workspace(len(conditions)) as workspace:
                 fault = self._core.prime_design(self._model, workspace, given.inputs, *arguments)
                 _raise_if_unusable(fault, problem)
-                taps, record = _read_filter(result)
-                prediction = _read_prediction(conditions[0], result.figures, False) if is_single else None
+                draft = _read_draft(problem, result.made, _read_times(result, start_ms))
         except SynthesisError as error:
             return error
-        times_ms = _read_times(result, start_ms)
-        comparison = self._comparison(result.explanation) if is_single else None
-        rival = _read_rival(result) if is_single else None
-        return Draft(taps, record, times_ms, prediction, rival, comparison, is_single and bool(result.is_silent))
+        if not is_single:
+            return draft
+        comparison, rival = self._comparison(result.explanation), None
+        if result.has_rival:
+            with suppress(NonFiniteFilter):
+                rival = _read_draft(problem, result.rival, {})._replace(comparison=comparison)
+        wmmse, is_silent = _read_rival(result), bool(result.is_silent)
+        return draft._replace(comparison=comparison, wmmse=wmmse, rival=rival, is_silent=is_silent)
 
     def _predict(self, problem: Problem, taps: Float32 | Complex64, is_true: bool) -> Prediction | SynthesisError:
         result, response = Result(), None
@@ -135,7 +141,7 @@ class CpuBackend:
         else:
             _write_taps(result, taps.real)
         try:
-            given = _Given(problem)
+            given = _Given(problem, self._psd)
             with self._workspace() as workspace:
                 fault = self._core.prime_predict(
                     self._model, workspace, given.inputs, is_true, _address(response), byref(result)
@@ -179,7 +185,7 @@ class CpuBackend:
         result = Result()
         _write_taps(result, taps)
         inverse = _float32(10 ** (-limit_db / 20), N_BINS)
-        given = _Given(replace(problem, max_gain_db=math.inf))
+        given = _Given(replace(problem, max_gain_db=math.inf), self._psd)
         n_conditions = len(problem.conditions)
         max_excess = 10 ** (TOLERANCE_DB / 2 / 20)
         with self._workspace(n_conditions) as workspace:
@@ -220,9 +226,9 @@ def _weighted(problem: Problem, name: str) -> RefinementProfile:
 class _Given:
     """A problem's conditions as the core reads them."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, known_psd: Float32 | None = None) -> None:
         """Raise InvalidPaths for paths of a wrong shape, ValueError for other arrays of a wrong shape or more than
-        MAX_CONDITIONS conditions."""
+        MAX_CONDITIONS conditions. known_psd: of the model, which the core has."""
         n_conditions = len(problem.conditions)
         if n_conditions > MAX_CONDITIONS:
             raise ValueError(f"{n_conditions} conditions were given; {MAX_CONDITIONS} at most are expected")
@@ -232,7 +238,8 @@ class _Given:
         # Whether a condition has bands of which nothing is known.
         self.has_unknown = False
         self.inputs = (Input * n_conditions)()
-        psd = None if problem.reference_psd is None else _float32(problem.reference_psd, N_BINS)
+        psd = problem.reference_psd
+        psd = None if psd is None or psd is known_psd else _float32(psd, N_BINS)
         for n, paths in enumerate(problem.conditions):
             try:
                 primary, n_primary = _core_path(paths.primary, "primary")
@@ -243,10 +250,14 @@ class _Given:
             uncertainty = None if paths.uncertainty is None else _float32(paths.uncertainty, 2, len(WIDE_BANDS))
             ends = None if paths.ends is None else _float32(np.append(*paths.ends), 2 * len(WIDE_BANDS) + 1)
             self.has_unknown |= paths.unknown is not None
-            arrays = primary, secondary, coherence, psd, uncertainty, ends, paths.unknown, paths.silent
+            loop, controller, level = None, None, 1.0
+            if problem.controller is not None and paths.inner is not None:
+                loop, controller, level = paths.inner.gain, problem.controller.in_single, paths.inner.level
+            known = paths.unknown, paths.silent
+            arrays = primary, secondary, coherence, psd, uncertainty, ends, loop, controller, *known
             self._arrays += arrays
             resembles = -1 if paths.resembles is None else paths.resembles
-            numbers = n_primary, n_secondary, resembles, problem.max_gain_db, shares[n]
+            numbers = n_primary, n_secondary, resembles, problem.max_gain_db, level, shares[n]
             self.inputs[n] = Input(*map(_address, arrays), *numbers)
 
 
@@ -268,9 +279,9 @@ def _write_taps(result: Result, taps: NDArray[np.floating]) -> None:
     np.ctypeslib.as_array(result.taps)[:] = _float32(taps, N_TAPS)  # a slice of `taps` takes ten times as long
 
 
-def _read_taps(result: Result) -> Float32:
+def _read_taps(made: Made | Result) -> Float32:
     """A copy of the taps. Raises NonFiniteFilter."""
-    taps = np.array(result.taps, np.float32)
+    taps = np.array(made.taps, np.float32)
     if not np.isfinite(taps).all():
         raise not_finite()
     return taps
@@ -281,9 +292,9 @@ def _read_prediction(paths: Paths, figures: Figures, is_true: bool) -> Predictio
     if not figures.is_finite:
         raise not_finite()
     is_known = is_true or paths.coherence is not None or paths.uncertainty is not None
-    bands = np.array(figures.bands, np.float32)
+    bands, least = (np.array(item, np.float32) for item in (figures.bands, figures.least_bands))
     basis: Basis = "response" if figures.is_by_ends else "coherence" if is_known else "model"
-    return Prediction(basis, bands, *figures.others)
+    return Prediction(basis, bands, least, *figures.others)
 
 
 def _read_rival(result: Result) -> WmmsePrediction | None:
@@ -292,14 +303,22 @@ def _read_rival(result: Result) -> WmmsePrediction | None:
     return WmmsePrediction(result.rival_mean_db, result.rival_max_gain_db)
 
 
-def _read_filter(result: Result) -> tuple[Float32, RefinementRecord]:
-    """Taps and the record of their updates. Raises NonFiniteFilter, also where J is not finite."""
-    taps = _read_taps(result)
-    record, n = result.record, result.record.applied
+def _read_draft(problem: Problem, made: Made, times_ms: dict[str, float]) -> Draft:
+    """A filter with its updates and, of a single condition, its predictions. Raises NonFiniteFilter, also where J is
+    not finite."""
+    taps = _read_taps(made)
+    record, n = made.record, made.record.applied
     lists = record.objective[: n + 1], record.step_scale[:n], record.pcg_residual[:n]
     if not all(map(math.isfinite, lists[0])):
         raise not_finite()
-    return taps, RefinementRecord(n, STOP_REASONS[record.stopped], *lists)
+    draft = Draft(taps, RefinementRecord(n, STOP_REASONS[record.stopped], *lists), times_ms)
+    if len(problem.conditions) > 1:
+        return draft
+    paths, both = problem.conditions[0], None
+    if problem.controller is not None:
+        both = of_both(_read_prediction(paths, made.alone, False), made.both, made.playback_db)
+    prediction = _read_prediction(paths, made.figures, False)
+    return draft._replace(prediction=prediction, both=both, loudest_unknown_db=made.loudest_unknown_db)
 
 
 def _read_times(result: Result, start_ms: float | None) -> dict[str, float]:

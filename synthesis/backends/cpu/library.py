@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from synthesis import (
     arrays,
     conventions,
-    generator_config,
     methods,
     plausibility,
     predict,
@@ -29,21 +28,24 @@ from synthesis.backends.cpu.build import LEVELS, compile_core, library_file, mac
 from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, LogGrid, columns, log_grid
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
-from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
 from synthesis.plausibility import LATER, SupportPrior
 from synthesis.predict import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 from synthesis.start import features, fir_wiener
+from synthesis.start.features import NEPER_PER_DB, GeneratorConfig
 from synthesis.start.fir_wiener import between_edges, drive_ceiling, starting_weight
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 from synthesis.types import MAX_CONDITIONS, ModelParameters
 
-ABI = 17
+ABI = 20
 N_STAGES = 6
 # Numbers of `Prediction` from `mean_noise_reduction_db` on.
 N_FIGURES = 14
 # Number of errors of the secondary path in the sums beside a controller.
 N_ERRORS = 4
+
+# A number per band.
+Bands = c_double * len(WIDE_BANDS)
 
 _FloatPointer = c_void_p  # NumPy arrays give their address
 
@@ -58,7 +60,7 @@ _N_LENGTHS = len(predict.RESPONSE_LENGTHS)
 # Constants for the core, in the order of prime_constants: the module that defines the name, or a value.
 _WHOLE = {
     "wiener_iterations": fir_wiener.N_ITERATIONS,
-    "late_from_samples": predict,
+    "late_from_samples": arrays,
     "realign_beyond": plausibility,
     **dict.fromkeys(("plane_iterations", "first_updates", "n_rounds"), profiles),
     **dict.fromkeys(("least_samples", "long_samples"), unknown),
@@ -70,7 +72,7 @@ _DOUBLE = {
     **dict.fromkeys(("held_low_hz", "held_high_hz"), features),
     "magnitude_floor": arrays,
     **dict.fromkeys(("phase_floor", "audible_hz"), features),
-    "neper_per_db": generator_config,
+    "neper_per_db": features,
     "taper": toeplitz,
     "symbol_damping": fir_wiener.DAMPING,
     "drive_limit": fir_wiener,
@@ -79,16 +81,16 @@ _DOUBLE = {
     **dict.fromkeys(("silence", "unknown_weight", "loudest_unknown", "guard"), profiles),
     **dict.fromkeys(("large_decrease", "slow_decrease", "slow_share"), profiles),
     **dict.fromkeys(("small_decrease", "most_residual", "direct_damping"), profiles),
-    **dict.fromkeys(("coherence_share", "model_bound", "natural_spread", "plausible_range"), predict),
+    **dict.fromkeys(
+        ("coherence_share", "model_bound", "natural_spread", "most_uncertain", "doubt", "plausible_range"), predict
+    ),
     **{f"interval_{name}_db": predict.INTERVAL_DB[name] for name in ("uncertainty", "coherence")},
     **{f"widest_{name}_db": predict.WIDEST_DB[name] for name in ("uncertainty", "coherence")},
-    **dict.fromkeys(("cost_share", "believed_db"), predict),
+    **dict.fromkeys(("cost_share", "believed_db", "most_unknown"), predict),
     "cut_db": predict.CUT_DB,
     "model_interval_db": predict.MODEL_INTERVAL_DB,
     **dict.fromkeys(("surprise", "convincing", "max_distance"), plausibility),
-    **dict.fromkeys(
-        ("silent", "most_uncertain", "stationary", "rising_db", "lacked", "rising_interval_db"), unknown
-    ),
+    **dict.fromkeys(("silent", "stationary", "rising_db", "lacked", "rising_interval_db"), unknown),
     "response_interval_db": unknown.INTERVAL_DB,
     "smallest_share": unknown,
 }
@@ -153,12 +155,14 @@ class Input(Structure):
 
     _fields_ = (
         *((name, _FloatPointer) for name in ("primary", "secondary", "coherence", "psd", "uncertainty", "ends")),
+        *((name, _FloatPointer) for name in ("loop", "controller")),
         ("unknown", c_void_p),
         ("silent", c_void_p),
         ("n_primary", c_int32),
         ("n_secondary", c_int32),
         ("resembles", c_int32),
         ("max_gain_db", c_float),
+        ("level", c_float),
         ("share", c_double),
     )
 
@@ -168,7 +172,8 @@ class BesideInput(Structure):
 
     _fields_ = (
         *((name, _FloatPointer) for name in ("primary", "secondary", "feedback", "filter", "loop", "controller")),
-        *((name, _FloatPointer) for name in ("psd", "errors_r", "errors_i")),
+        ("psd", _FloatPointer),
+        ("level", c_float),
         ("n_taps", c_int32),
     )
 
@@ -177,9 +182,24 @@ class BesideSums(Structure):
     """beside_sums of beside.h."""
 
     _fields_ = (
-        *((name, c_double * len(WIDE_BANDS)) for name in ("before", "after", "passed", "remaining", "playback")),
+        *((name, Bands) for name in ("before", "after", "passed", "remaining", "playback")),
         ("off", c_double * len(NR_BANDS) * N_ERRORS),
         ("drive", c_double),
+    )
+
+
+class InnerController(Structure):
+    """inner_controller of loop.h."""
+
+    _fields_ = (("controller", _FloatPointer), ("places", c_void_p), ("between", c_void_p), ("n", c_int32))
+
+
+class LoopExtremes(Structure):
+    """loop_extremes of loop.h."""
+
+    _fields_ = (
+        *((name, c_double) for name in ("largest", "phase_margin", "peak", "nearest")),
+        *((name, c_int32) for name in ("stable", "peak_at", "nearest_at")),
     )
 
 
@@ -212,7 +232,8 @@ class Figures(Structure):
     """prediction_figures of predict.h."""
 
     _fields_ = (
-        ("bands", c_double * len(WIDE_BANDS)),
+        ("bands", Bands),
+        ("least_bands", Bands),
         ("others", c_double * N_FIGURES),
         ("is_finite", c_int),
         ("is_by_ends", c_int),
@@ -231,24 +252,39 @@ class PathExplanation(Structure):
     )
 
 
-class Result(Structure):
-    """prime_result of core.h."""
+class Made(Structure):
+    """prime_made of core.h."""
 
     _fields_ = (
         ("taps", c_float * N_TAPS),
-        ("sums", c_double * N_SUMS),
         ("record", Record),
-        ("times_ms", c_double * N_STAGES),
         ("figures", Figures),
+        ("alone", Figures),
+        ("both", Figures),
+        ("playback_db", Bands),
+        ("loudest_unknown_db", c_double),
+    )
+
+
+class Result(Structure):
+    """prime_result of core.h."""
+
+    _anonymous_ = ("made",)
+    _fields_ = (
+        ("made", Made),
+        ("rival", Made),
+        ("sums", c_double * N_SUMS),
+        ("times_ms", c_double * N_STAGES),
         ("rival_mean_db", c_double),
         ("rival_max_gain_db", c_double),
         ("explanation", PathExplanation),
+        ("has_rival", c_int),
         ("is_silent", c_int),
     )
 
 
 _DESIGN = (c_int, c_void_p, c_void_p, POINTER(Input), c_int)
-# Results and arguments of core.h and beside.h.
+# Results and arguments of core.c.
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "prime_init": (c_int, POINTER(Constants)),
     "prime_model_create": (c_void_p, POINTER(Parameters)),
@@ -261,7 +297,12 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "prime_limit_gain": (*_DESIGN, POINTER(Profile), c_void_p, c_float, POINTER(Result)),
     "prime_spectrum": (None, c_void_p, c_void_p, c_int, c_void_p),
     "prime_beside_room": (c_int,),
+    "prime_judge": (
+        *(None, c_void_p, c_void_p, c_int, POINTER(InnerController)),
+        *(c_void_p, c_void_p, POINTER(LoopExtremes)),
+    ),
     "prime_beside": (None, c_void_p, POINTER(BesideInput), POINTER(BesideSums)),
+    "prime_both": (None, POINTER(BesideSums), POINTER(Figures), c_int, c_int, POINTER(Figures), POINTER(Bands)),
 }
 
 

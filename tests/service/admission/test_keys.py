@@ -1,6 +1,5 @@
 """API keys from the settings and from a file that may change or break at any time."""
 
-import hashlib
 import logging
 import os
 from pathlib import Path
@@ -10,6 +9,7 @@ from starlette.datastructures import Headers
 
 from service.admission.keys import LOOK_EVERY_S, Keys
 from service.errors import HttpProblem
+from tests.service.bodies import digest
 
 
 class Clock:
@@ -19,10 +19,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
-
-
-def digest(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def from_holder_of(key: str, scheme: str = "Bearer") -> Headers:

@@ -18,10 +18,10 @@ from starlette.applications import Starlette
 from measurement.calibration import calibrate
 from measurement.estimate import GainTake
 from model_store.store import ModelStore
-from service.admission.admission import MAX_JSON_BYTES
+from prime_anc_client import Take
+from service.admission.admission import MAX_JSON_BYTES, Gate
 from service.api.reading import parse_tensors
 from service.app import create_app
-from service.calibration.takes import ProbeTake
 from service.engine.job_queue import RecentTimes
 from service.engine.waiting import LONGEST_WAIT_S
 from service.settings import Settings
@@ -79,7 +79,7 @@ async def app(
 
 
 @pytest.fixture(scope="module")
-def takes(noise: NoiseSet, pairs: tuple[PathPair, ...]) -> list[ProbeTake]:
+def takes(noise: NoiseSet, pairs: tuple[PathPair, ...]) -> list[Take]:
     """Two takes of four seconds, of an ear without faults."""
     return recordings(noise.signals[3:4, :N_SAMPLES], pairs[0].primary, pairs[0].secondary)
 
@@ -88,7 +88,7 @@ async def post(client: httpx.AsyncClient, body: bytes, query: str = "", **header
     return await client.post(f"/calibrate{query}", content=body, headers=BINARY_BODY | headers)
 
 
-async def calibrated(client: httpx.AsyncClient, takes: list[ProbeTake], query: str = "") -> dict[str, Any]:
+async def calibrated(client: httpx.AsyncClient, takes: list[Take], query: str = "") -> dict[str, Any]:
     """The JSON answer to a binary body."""
     answer = await post(client, encoded(takes), query)
     assert answer.status_code == 200, answer.text
@@ -100,13 +100,13 @@ def as_float32(signal: np.ndarray) -> dict[str, str]:
     return {"float32": base64.b64encode(signal.astype("<f4").tobytes()).decode()}
 
 
-def in_json(takes: list[ProbeTake], form: Any = as_float32, **more: object) -> dict[str, Any]:
+def in_json(takes: list[Take], form: Any = as_float32, **more: object) -> dict[str, Any]:
     """A JSON body."""
     body = [{"gain": take.gain, "x": form(take.x), "e": form(take.e)} for take in takes]
     return {"takes": body, "sample_rate": 48_000, **more}
 
 
-async def test_answer_equals_estimate(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
+async def test_answer_equals_estimate(client: httpx.AsyncClient, takes: list[Take]) -> None:
     found = await calibrated(client, takes)
     signals = [GainTake(t.gain, t.x.astype(float), t.e.astype(float)) for t in takes]
     expected = calibrate(signals)
@@ -128,7 +128,7 @@ async def test_answer_equals_estimate(client: httpx.AsyncClient, takes: list[Pro
     assert set(found["timings_ms"]) == {"queue", "decode", "estimate", "encode", "total"}
 
 
-async def test_binary_answer_is_valid_request(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
+async def test_binary_answer_is_valid_request(client: httpx.AsyncClient, takes: list[Take]) -> None:
     answer = await post(client, encoded(takes), Accept="application/x-safetensors")
     assert (answer.status_code, answer.headers["x-verdict"]) == (200, "passed")
     assert "estimate;dur=" in answer.headers["server-timing"]
@@ -149,9 +149,9 @@ async def test_binary_answer_is_valid_request(client: httpx.AsyncClient, takes: 
     assert without.json()["prediction"]["interval_db"] > again.json()["prediction"]["interval_db"]
 
 
-async def test_opposite_chain_sign_flips_filter(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
+async def test_opposite_chain_sign_flips_filter(client: httpx.AsyncClient, takes: list[Take]) -> None:
     """With sign plus, gain g plays as gain -g with sign minus; the design has the declared sign."""
-    turned = [ProbeTake(-t.gain, t.x, t.e) for t in takes]
+    turned = [Take(-t.gain, t.x, t.e) for t in takes]
     plus, minus = await calibrated(client, turned, "?sign=plus"), await calibrated(client, takes)
     assert plus["secondary"] == minus["secondary"]
     assert plus["verdict"]["passed"]
@@ -173,8 +173,8 @@ def changed(body: dict[str, Any], take: int, **more: object) -> dict[str, Any]:
     return body | {"takes": listed}
 
 
-async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
-    good = in_json([ProbeTake(t.gain, t.x[:4000], t.e[:4000]) for t in takes])
+async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[Take]) -> None:
+    good = in_json([Take(t.gain, t.x[:4000], t.e[:4000]) for t in takes])
     x = good["takes"][0]["x"]
     without_x = [{key: item for key, item in good["takes"][0].items() if key != "x"}, good["takes"][1]]
     short = as_float32(np.ones(100, np.float32))
@@ -184,12 +184,14 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[P
         (good | {"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
         (good | {"n_windows": 0}, "out-of-range", "n_windows"),
         (good | {"model": "nobody"}, "unknown-model", "model"),
+        (good | {"model": {"name": "ears", "version": 1, "digest": "sha256:0"}}, "unknown-model", "model"),
         (good | {"takes": good["takes"] * 33}, "out-of-range", "takes"),
         (good | {"takes": [1, 2]}, "invalid-field", "takes.0"),
         (good | {"takes": without_x}, "missing-field", "takes.0.x"),
         (changed(good, 0, y=1), "unknown-field", "takes.0"),
         (changed(good, 1, gain=True), "invalid-field", "takes.1.gain"),
         (changed(good, 1, gain=1e300), "out-of-range", "takes.1.gain"),
+        (changed(good, 1, gain=-1e-7), "out-of-range", "takes.1.gain"),
         (changed(good, 1, gain=0), "invalid-field", "takes"),
         (changed(good, 0, x=short), "invalid-field", "takes.0"),
         (changed(good, 0, x=short, e=short), "out-of-range", "takes.0"),
@@ -214,7 +216,7 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[P
 def held_up(app: Starlette) -> Iterator[threading.Event]:
     """Block the calibration thread until the event is set."""
     go_on = threading.Event()
-    app.state.service.calibrations._worker.submit(go_on.wait, 60)
+    app.state.service.shares[Gate.CALIBRATION]._worker.submit(go_on.wait, 60)
     yield go_on
     go_on.set()
 
@@ -225,9 +227,9 @@ def assert_shed(answer: httpx.Response, code: str) -> None:
 
 
 async def test_deadline_passed_in_queue_is_reported(
-    app: Starlette, client: httpx.AsyncClient, takes: list[ProbeTake], held_up: threading.Event
+    app: Starlette, client: httpx.AsyncClient, takes: list[Take], held_up: threading.Event
 ) -> None:
-    calibrations, body = app.state.service.calibrations, encoded(takes)
+    calibrations, body = app.state.service.shares[Gate.CALIBRATION], encoded(takes)
     assert_shed(await post(client, body, **{"X-Deadline-Ms": "50"}), "deadline-passed")
     while calibrations._waiting:  # removed in the event loop's next turns
         assert not held_up.is_set()
@@ -237,11 +239,11 @@ async def test_deadline_passed_in_queue_is_reported(
 
 
 async def test_long_queue_sheds_calibrations(
-    app: Starlette, client: httpx.AsyncClient, takes: list[ProbeTake], monkeypatch: pytest.MonkeyPatch
+    app: Starlette, client: httpx.AsyncClient, takes: list[Take], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Judge by the times of earlier calibrations before reading the body; an idle thread tries any."""
     monkeypatch.setattr("service.engine.work_share.LONGEST_WAIT_S", LONGEST_WAIT_S)
-    calibrations, body = app.state.service.calibrations, encoded(takes)
+    calibrations, body = app.state.service.shares[Gate.CALIBRATION], encoded(takes)
     calibrations._times = RecentTimes()
     calibrations._times.observe(100.0)
     assert (await post(client, body)).status_code == 200

@@ -1,15 +1,13 @@
 """One filter for several conditions over HTTP: JSON, binary, predictions, the loop, refusals."""
 
-import asyncio
-
 import httpx
 import numpy as np
 import pytest
-from starlette.applications import Starlette
 
-from service.engine.job_queue import LatencyEstimator
+from synthesis.conventions import N_BINS
 from synthesis.types import Paths
 from tests.service import models
+from tests.service.api.test_design import ask
 from tests.service.bodies import Json, as_responses
 
 
@@ -29,10 +27,7 @@ def two() -> list[Paths]:
 
 
 async def refined(client: httpx.AsyncClient, body: Json, query: str = "") -> Json:
-    answer = await client.post("/refine?k=2" + query, json=body)
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
+    return await ask(client, "/refine?k=2" + query, body)
 
 
 async def test_every_condition_is_predicted(client: httpx.AsyncClient, two: list[Paths]) -> None:
@@ -53,6 +48,12 @@ async def test_every_condition_is_predicted(client: httpx.AsyncClient, two: list
     expected = evaluated.json()["prediction"]["mean_noise_reduction_db"]
     first = left_out["prediction"]["conditions"][0]
     assert first["left_out_noise_reduction_db"] == pytest.approx(expected, abs=1e-3)
+
+
+async def test_condition_without_data_is_named(client: httpx.AsyncClient, two: list[Paths]) -> None:
+    body = joint(condition(two[0]), condition(two[1], coherence=[0.01] * N_BINS))
+    details = {item["code"]: item["detail"] for item in (await refined(client, body))["warnings"]}
+    assert details["low_coherence"].startswith("conditions.1: the mean is 0.01")
 
 
 async def test_loop_is_reported(client: httpx.AsyncClient, ear: Paths) -> None:
@@ -157,18 +158,3 @@ async def test_open_inference_takes_conditions(client: httpx.AsyncClient, two: l
     for change in ({"shape": [3, 1366, 2]}, {"shape": [4098, 2]}):
         answer = await client.post("/v2/models/ears/infer", json=body | {"inputs": [inputs[0] | change, inputs[1]]})
         assert answer.status_code == 422
-
-
-async def test_hostile_request_ends_at_deadline(app: Starlette, client: httpx.AsyncClient) -> None:
-    """Sixteen conditions with unstable loops and leave-one-out would take minutes without the deadline."""
-    ear = models.ear(1)
-    hostile = condition(ear, feedback={"impulse_response": [1.0] * 2048})
-    body = joint(*(16 * [hostile]))
-    service = app.state.service
-    service.engine._queue._latency = LatencyEstimator()  # without known times the job is tried
-    answer = await client.post("/refine?leave_one_out=true", json=body, headers={"X-Deadline-Ms": "1000"})
-    assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (503, "deadline-passed")
-    assert int(answer.headers["retry-after"]) >= 1
-    while not service.engine.is_idle:
-        await asyncio.sleep(0.001)
-    assert (await client.post("/refine?k=2", json=as_responses(ear))).status_code == 200

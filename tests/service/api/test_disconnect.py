@@ -82,11 +82,11 @@ async def test_disconnect_ends_wait_for_model(app: Starlette, service: Service, 
 
 
 async def test_disconnect_frees_waiting_calibration(app: Starlette, service: Service) -> None:
-    calibrations, hindered = service.calibrations, threading.Event()
+    calibrations, hindered = service.shares[Gate.CALIBRATION], threading.Event()
     memory = service.admission.policies[Gate.CALIBRATION].memory
     calibrations._worker.submit(hindered.wait, LONG_S)
     noise = np.random.default_rng(0).standard_normal(N_SAMPLES)
-    body = encoded(recordings([noise], *(response.numpy() for response in models.responses(7))))
+    body = encoded(recordings([noise], *models.responses(7)))
     clients = [Client(app, "/calibrate", body, "application/x-safetensors") for _ in range(2)]
     await wait_until(lambda: len(calibrations._waiting) == 2)
     clients[0].hung_up.set()

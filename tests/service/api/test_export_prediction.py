@@ -3,7 +3,6 @@
 The paths and the reference spectrum are the bundled model's.
 """
 
-import base64
 from collections.abc import AsyncIterator
 from itertools import pairwise
 
@@ -14,7 +13,8 @@ from starlette.applications import Starlette
 
 from model_store.store import ModelStore
 from service.settings import Settings
-from tests.service.bodies import Json, post_packed
+from tests.service.bodies import Json
+from tests.service.bodies import ask_packed as ask
 from tests.service.conftest import started
 
 pytestmark = pytest.mark.anyio
@@ -38,13 +38,6 @@ async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> A
     settings = Settings(store=tmp_path_factory.mktemp("store"), device="cpu", threads=1, deadline_ms=60_000)
     async with started(settings) as app:
         yield app
-
-
-async def ask(client: httpx.AsyncClient, path: str, body: Json) -> Json:
-    answer = await post_packed(client, path, body)
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
 
 
 async def exported(client: httpx.AsyncClient, target: Json, **more: object) -> Json:
@@ -100,11 +93,7 @@ async def test_verify_accepts_exported_filter(client: httpx.AsyncClient, form: J
     for state, error in (("off", primary), ("on", primary - secondary * control)):
         x = draw.standard_normal(n)
         e = np.fft.irfft(np.fft.rfft(x) * error, n) + 1e-4 * draw.standard_normal(n)
-        signals = {
-            name: {"float32": base64.b64encode(item[-192_000:].astype("<f4").tobytes()).decode()}
-            for name, item in (("x", x), ("e", e))
-        }
-        takes.append({"state": state, **signals})
+        takes.append({"state": state, "x": x[-192_000:], "e": e[-192_000:]})
     # The largest |W| of an export may lie between the bins of the design grid, but not below them.
     predicted = answer["prediction"]
     for beside_db, expected in ((1.0, ["as_predicted"]), (-1.0, ["foreign_prediction"])):

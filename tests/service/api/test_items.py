@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def ears() -> list[Paths]:
     """A left and a right ear."""
-    return [Paths(*(response.numpy() for response in models.responses(seed))) for seed in (31, 32)]
+    return [Paths(*models.responses(seed)) for seed in (31, 32)]
 
 
 def options_of(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, int]]:

@@ -1,6 +1,5 @@
 """The operator's endpoints require a management key and report the models in memory."""
 
-import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from service.settings import Settings
 from synthesis.types import Paths
 from tests.service import models
 from tests.service.api.test_problems import assert_problem
-from tests.service.bodies import JSON_BODY, as_responses
+from tests.service.bodies import JSON_BODY, as_responses, digest
 from tests.service.conftest import connected, started
 
 pytestmark = pytest.mark.anyio
@@ -36,15 +35,11 @@ def store(tmp_path: Path) -> ModelStore:
 @pytest.fixture
 async def app(store: ModelStore, anyio_backend: str) -> AsyncIterator[Starlette]:
     """A service over that store, with a client key and a management key."""
-    keys = {"api_keys": (_digest("client"),), "management_keys": (_digest("operator"),)}
+    keys = {"api_keys": (digest("client"),), "management_keys": (digest("operator"),)}
     async with started(
         Settings(store=store.root, model="ears", device="cpu", threads=1, deadline_ms=60_000, **keys)
     ) as app:
         yield app
-
-
-def _digest(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
 
 
 async def test_client_key_cannot_manage(client: httpx.AsyncClient) -> None:
@@ -104,6 +99,12 @@ async def test_unloading_over_http(client: httpx.AsyncClient, store: ModelStore)
     Draft202012Validator(schema).validate(answer.json())
     assert [item["digest"] for item in answer.json()["unloaded"]] == [other.digest]
     assert_problem(await client.post("/models/other/unload", headers=KEY), "unknown-model", "model")
-    assert_problem(await client.post("/models/ears/unload", headers=KEY), "default-model", "model")
+    for reference in ("ears", "ears@1"):
+        answer = await client.post(f"/models/{reference}/unload", headers=KEY)
+        assert_problem(answer, "default-model", "model")
+    newer = store.publish("other", models.checkpoint(4))  # after unloading, the name is looked up again
+    body = as_responses(models.ear(1), model="other")
+    designed = await client.post("/synthesize", json=body, headers={"Authorization": "Bearer client"})
+    assert designed.json()["model"]["digest"] == newer.digest
     for path in ("/models/nobody/load", "/models/..%2Fears/load", "/models/A/unload"):
         assert (await client.post(path, headers=KEY)).status_code == 404

@@ -4,20 +4,10 @@ import httpx
 import numpy as np
 import pytest
 
-from prime_anc_client import wire
 from synthesis.types import Paths
-from tests.service.bodies import Json, as_responses
+from tests.service.bodies import Json, as_responses, ask_packed, post_packed
 
 N = 4 * 48_000
-
-
-def signal(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.float32)
-
-
-async def post(client: httpx.AsyncClient, body: Json) -> httpx.Response:
-    headers = {"Content-Type": wire.MEDIA_TYPE}
-    return await client.post("/verify", content=wire.encode_request(body), headers=headers)
 
 
 def takes(ear: Paths, fir: list[float], change: float = 1.0, delay: int = 0) -> list[Json]:
@@ -30,7 +20,7 @@ def takes(ear: Paths, fir: list[float], change: float = 1.0, delay: int = 0) -> 
         secondary = np.fft.rfft(np.pad(change * ear.secondary, (delay, 0)), n)
         error = np.fft.rfft(ear.primary, n) - np.fft.rfft(w, n) * secondary
         e = np.fft.irfft(np.fft.rfft(x, n) * error, n) + 1e-2 * rng.standard_normal(n)
-        found.append({"state": state, "x": signal(x[4096 : 4096 + N]), "e": signal(e[4096 : 4096 + N])})
+        found.append({"state": state, "x": x[4096 : 4096 + N], "e": e[4096 : 4096 + N]})
     return found
 
 
@@ -40,16 +30,9 @@ async def design(client: httpx.AsyncClient, ear: Paths) -> Json:
     return found
 
 
-async def verified(client: httpx.AsyncClient, body: Json) -> Json:
-    answer = await post(client, body)
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
-
-
 async def test_unchanged_filter_is_as_predicted(client: httpx.AsyncClient, ear: Paths, design: Json) -> None:
     body = as_responses(ear, fir=design["fir"], takes=takes(ear, design["fir"]), prediction=design["prediction"])
-    found = await verified(client, body)
+    found = await ask_packed(client, "/verify", body)
     assert [each["code"] for each in found["diagnosis"]] == ["as_predicted"]
     predicted = design["prediction"]["mean_noise_reduction_db"]
     assert found["predicted_noise_reduction_db"] == predicted
@@ -58,13 +41,13 @@ async def test_unchanged_filter_is_as_predicted(client: httpx.AsyncClient, ear: 
     assert abs(found["trim"]["gain_db"]) < 0.1
     assert len(found["measured"]["noise_reduction_db"]) == len(found["band_deviation_db"]) == 23
     del body["prediction"]  # it is predicted again, from the same paths
-    again = await verified(client, body)
+    again = await ask_packed(client, "/verify", body)
     assert again["predicted_noise_reduction_db"] == pytest.approx(predicted, abs=1e-3)
 
 
 async def test_trim_equals_design_for_changed_path(client: httpx.AsyncClient, ear: Paths, design: Json) -> None:
     changed = takes(ear, design["fir"], -1.2, 2)
-    found = await verified(client, as_responses(ear, fir=design["fir"], takes=changed, snr_db=20))
+    found = await ask_packed(client, "/verify", as_responses(ear, fir=design["fir"], takes=changed, snr_db=20))
     codes = {each["code"]: each.get("by") for each in found["diagnosis"]}
     assert codes == {
         "polarity_off": None,
@@ -90,7 +73,7 @@ async def test_trim_equals_design_for_changed_path(client: httpx.AsyncClient, ea
         ({"takes": [{"state": "off", "x": [0.0], "e": [0.0]}] * 2}, "takes.0"),
         ({"takes": [{"state": "up", "x": [0.0], "e": [0.0]}] * 2}, "takes.0.state"),
         ({"takes": [{"state": "off", "x": [0.0]}] * 2}, "takes.0"),
-        ({"takes": [{"state": "off", "x": {"float32": "?"}, "e": [0.0]}] * 2}, "takes.0.x.float32"),
+        ({"takes": [{"state": "off", "x": {"wav": "?"}, "e": [0.0]}] * 2}, "takes.0.x.wav"),
         ({"prediction": {"mean_noise_reduction_db": 20}}, "prediction"),
         ({"prediction": 3}, "prediction"),
         ({"fir": [0.0] * 3}, "fir"),
@@ -99,16 +82,16 @@ async def test_trim_equals_design_for_changed_path(client: httpx.AsyncClient, ea
 async def test_invalid_verification_names_field(
     client: httpx.AsyncClient, ear: Paths, change: Json, field: str
 ) -> None:
-    one = {"x": signal(np.ones(40_000)), "e": signal(np.ones(40_000))}
+    one = {"x": np.ones(40_000), "e": np.ones(40_000)}
     good = as_responses(ear, fir=[0.5] * 2048, takes=[one | {"state": state} for state in ("off", "on")])
-    answer = await post(client, good | change)
+    answer = await post_packed(client, "/verify", good | change)
     assert answer.status_code == 422, answer.text
     assert answer.json()["field"] == field
 
 
 async def test_same_recording_twice_is_not_running(client: httpx.AsyncClient, ear: Paths, design: Json) -> None:
-    x = signal(np.random.default_rng(1).standard_normal(N))
+    x = np.random.default_rng(1).standard_normal(N)
     recordings = [{"state": state, "x": x, "e": x / 2} for state in ("off", "on")]
-    found = await verified(client, as_responses(ear, **design, takes=recordings))
+    found = await ask_packed(client, "/verify", as_responses(ear, **design, takes=recordings))
     assert [item["code"] for item in found["diagnosis"]] == ["not_running"]
     assert found["trim"] is None

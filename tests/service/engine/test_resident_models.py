@@ -175,22 +175,6 @@ async def test_damaged_model_is_read_once(engine: Engine, store: ModelStore, che
     assert await designs_by(engine, "other") == [("other", 1)]
 
 
-async def test_unloading(engine: Engine, store: ModelStore, checkpoints: list[Checkpoint]) -> None:
-    other = store.publish("other", checkpoints[2])
-    await engine.models.load("other")
-    for reference in ("live", "ears", "ears@1"):
-        with pytest.raises(RefusedJob) as refused:
-            engine.models.unload(reference)
-        assert refused.value.code == "default-model"
-    assert engine.models.unload("other") == [other]
-    with pytest.raises(RefusedJob) as refused:
-        engine.models.unload("other")
-    assert refused.value.code == "unknown-model"
-    # After unloading, the name is looked up again.
-    store.publish("other", checkpoints[3])
-    assert await designs_by(engine, "other") == [("other", 2)]
-
-
 async def test_controller_is_read_again_after_reload(engine: Engine, store: ModelStore) -> None:
     store.publish("everybody", cases.controller())
     first = await engine.models.controller("everybody")

@@ -2,9 +2,6 @@
 
 import io
 import logging
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import orjson
 import pytest
@@ -17,65 +14,22 @@ from synthesis.types import Paths
 from tests.service.bodies import JSON_BODY, as_responses
 from tests.service.conftest import connected
 
-trace_service_pb2 = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+in_memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+otlp = pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
 
 pytestmark = pytest.mark.anyio
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+COLLECTOR = "http://127.0.0.1:4318/v1/traces"
 TRACEPARENT = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
 
 
-class Collector:
-    """A collector's record of the bodies posted to it."""
-
-    def __init__(self) -> None:
-        bodies: list[bytes] = []
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, format: str, *_: object) -> None:
-                pass
-
-        self.bodies = bodies
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/v1/traces"
-        self._thread = threading.Thread(target=self.server.serve_forever)
-        self._thread.start()
-
-    def spans(self) -> list[object]:
-        found = []
-        for body in self.bodies:
-            request = trace_service_pb2.ExportTraceServiceRequest.FromString(body)
-            found += [
-                span
-                for resource_span in request.resource_spans
-                for scope in resource_span.scope_spans
-                for span in scope.spans
-            ]
-        return found
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self._thread.join()
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    """A collector on a free port."""
-    collector = Collector()
-    yield collector
-    collector.close()
-
-
 async def test_request_is_one_trace_with_span_per_stage(
-    settings: Settings, ear: Paths, collector: Collector
+    settings: Settings, ear: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = create_app(settings.model_copy(update={"otlp_endpoint": collector.url}))
+    collected = in_memory.InMemorySpanExporter()
+    monkeypatch.setattr(otlp, "OTLPSpanExporter", lambda endpoint: {COLLECTOR: collected}[endpoint])
+    app = create_app(settings.model_copy(update={"otlp_endpoint": COLLECTOR}))
     async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
         content = orjson.dumps(as_responses(ear))
@@ -84,20 +38,19 @@ async def test_request_is_one_trace_with_span_per_stage(
         assert (await client.post("/refine?k=99", content=content, headers=JSON_BODY)).status_code == 422
         for path in ("/health/live", "/health/ready", "/metrics"):
             await client.get(path)
-    spans = collector.spans()  # closing has sent them
+    spans = collected.get_finished_spans()  # closing has sent them
     requests = [span for span in spans if span.name == "POST /refine"]
     assert len(requests) == 2
-    (known,) = [span for span in requests if span.trace_id.hex() == TRACE]
-    assert known.parent_span_id.hex() == PARENT
+    (known,) = [span for span in requests if span.context.trace_id == int(TRACE, 16)]
+    assert known.parent.span_id == int(PARENT, 16)
     (begun_here,) = [span for span in requests if span is not known]
-    assert not begun_here.parent_span_id
-    attributes = {attribute.key: attribute.value for attribute in begun_here.attributes}
-    assert attributes["http.status_code"].int_value == 422
-    assert attributes["http.route"].string_value == "/refine"
-    stages = {span.name: span for span in spans if span.parent_span_id == known.span_id}
+    assert begun_here.parent is None
+    assert begun_here.attributes["http.status_code"] == 422
+    assert begun_here.attributes["http.route"] == "/refine"
+    stages = {span.name: span for span in spans if span.parent and span.parent.span_id == known.context.span_id}
     assert set(stages) == set(STAGES)
-    assert all(span.trace_id == known.trace_id for span in stages.values())
-    spent_ms = (stages["refine"].end_time_unix_nano - stages["refine"].start_time_unix_nano) / 1e6
+    assert all(span.context.trace_id == known.context.trace_id for span in stages.values())
+    spent_ms = (stages["refine"].end_time - stages["refine"].start_time) / 1e6
     assert spent_ms == pytest.approx(answer.json()["timings_ms"]["refine"], abs=0.01)
     assert len(spans) == len(requests) + len(STAGES)  # none for health or metrics
 

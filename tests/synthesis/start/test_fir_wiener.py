@@ -6,8 +6,8 @@ import torch
 from scipy.linalg import matmul_toeplitz
 
 from synthesis.arrays import floored_log
-from synthesis.generator_config import GeneratorConfig
 from synthesis.start import fir_wiener as module
+from synthesis.start.features import GeneratorConfig
 from synthesis.start.fir_wiener import (
     HIGH_EDGE_HZ,
     LOW_EDGE_HZ,

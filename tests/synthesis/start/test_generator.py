@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from synthesis.errors import InvalidOption
-from synthesis.generator_config import N_OUTPUTS, GeneratorConfig
+from synthesis.start.features import N_OUTPUTS, GeneratorConfig
 from synthesis.start.generator import Generator
 from tests.oracles import generator as oracle
 

@@ -14,6 +14,7 @@
 #include "features.h"
 #include "fir_wiener.h"
 #include "generator.h"
+#include "loop.h"
 #include "minimum_phase.h"
 #include "plausibility.h"
 #include "predict.h"
@@ -62,6 +63,7 @@ EXPORT int prime_init(const prime_constants *given)
     double_plan = real_plan_of_d(DESIGN_N_FFT);
     toeplitz_plan_init(&toeplitz);
     prediction_init();
+    beside_init();
     return PRIME_ABI;
 }
 
@@ -143,7 +145,9 @@ struct prime_workspace {
     float *gpr, *gpi, *gsr, *gsi; /* on the generator's grid */
     float *psd;
     float *rival; /* [2048] */
+    beside_space beside; /* with the paths as sent, and S K */
     double *exact, *exact_r, *exact_i; /* a response, [32768], and its spectrum */
+    double sums[N_SUMS];     /* of the paths as sent, without a filter's */
     float ends[2 * N_BANDS]; /* uncertainty by the ends of the responses */
 };
 
@@ -321,6 +325,14 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
     w->scratch = wide;
     direct_space direct = {take(a, 2 * bins), take(a, 2 * bins), w->column, w->rhs, w->solution, w->levinson, wide};
     ws->refinement.direct = direct, ws->refinement.direct_grid = &double_plan;
+    beside_space *b = &ws->beside;
+    float **kept[] = {&b->pr, &b->pi, &b->sr, &b->si, &b->lr, &b->li};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        *kept[i] = take(a, bins);
+    prediction_space *p = &ws->prediction; /* the rest is free when it is needed */
+    b->wr = p->wr, b->wi = p->wi, b->power = p->power, b->residual = p->second, b->left = p->third, b->closed = p->fourth;
+    float **column = ws->features.column;
+    b->kr = column[0], b->ki = column[1], b->played = column[2], b->yr = column[3], b->yi = column[4];
     w->symbol = take(a, bins), w->re_single = take(a, bins), w->im_single = take(a, bins);
     ws->refinement.conditions = ws->conditions;
     if (a->failed || !prime_workspace_reserve(ws, 1)) {
@@ -480,13 +492,13 @@ static void initial_filter(const prime_model *model, prime_workspace *ws, int me
 {
     const real_plan_f *plan = &plans[grid_of(model->n_fft)];
     if (method == METHOD_WMMSE) {
-        solve_wmmse(&double_plan, &ws->wmmse, result->taps);
+        solve_wmmse(&double_plan, &ws->wmmse, result->made.taps);
         mark(result, STAGE_GENERATE, since);
     } else if (method == METHOD_PRIME && model->is_fir_wiener) {
-        solve_wiener(plan, &toeplitz, ws->solver, &ws->phase, &ws->wiener, result->taps);
+        solve_wiener(plan, &toeplitz, ws->solver, &ws->phase, &ws->wiener, result->made.taps);
         mark(result, STAGE_RECONSTRUCT, since);
     } else if (method != METHOD_GIVEN) {
-        base_filter(plan, &ws->phase, &ws->wiener, max_gain_db * (float)constant.neper_per_db, result->taps);
+        base_filter(plan, &ws->phase, &ws->wiener, max_gain_db * (float)constant.neper_per_db, result->made.taps);
         mark(result, STAGE_RECONSTRUCT, since);
     }
 }
@@ -536,8 +548,9 @@ static void judge_ends(prime_workspace *ws, const prime_input *input, knowledge 
     secondary_uncertainty(&s, secondary, n_secondary, ws->ends + N_BANDS);
 }
 
-static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
-                           const float *response, prime_result *result)
+/* Finds what is known of the pair of paths that is loaded, and fills the sums that depend on no filter. */
+static knowledge judge_paths(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
+                             prime_result *result)
 {
     knowledge known = known_of(model, input, is_true, resembles(model, input, &result->explanation));
     if (!is_true && !input->coherence && !input->uncertainty && !known.resembles)
@@ -545,13 +558,80 @@ static void predict_effect(const prime_model *model, prime_workspace *ws, const 
     int n_primary = input->n_primary;
     const float *primary = is_true ? NULL : response_of(ws, input->primary, ws->pr, ws->pi, &n_primary);
     const band_edges *bands = &edges[N_GRIDS - 1];
-    const real_plan_f *plan = &plans[N_GRIDS - 1];
     const float *psd = psd_of(model, input);
-    predict_paths(bands, plan, &ws->prediction, ws->pr, ws->pi, primary, n_primary, psd, input->coherence, is_true,
-                  result->sums);
-    predict_filter(bands, plan, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, result->taps, response,
-                   result->sums);
-    figures_of(result->sums, &known, &result->figures);
+    predict_disturbance(bands, &ws->prediction, ws->pr, ws->pi, psd, is_true ? NULL : input->coherence, ws->sums);
+    if (!is_true)
+        predict_late(bands, &plans[N_GRIDS - 1], &ws->prediction, primary, n_primary, psd, ws->sums);
+    return known;
+}
+
+/* Closes the loop of a controller, for the paths that are loaded; those as sent are kept. */
+static void close_loop(prime_workspace *ws, const prime_input *input)
+{
+    beside_space *s = &ws->beside;
+    const size_t bytes = sizeof(float) * (N_BINS + WIDTH - 1);
+    memcpy(s->pr, ws->pr, bytes), memcpy(s->pi, ws->pi, bytes), memcpy(s->sr, ws->sr, bytes), memcpy(s->si, ws->si, bytes);
+    separate(input->loop, s->lr, s->li);
+    close_paths(s->lr, s->li, ws->pr, ws->pi, ws->sr, ws->si);
+}
+
+/* Transforms a filter's taps, for its prediction. */
+static void respond(prime_workspace *ws, const float *taps)
+{
+    rfft_f(&plans[N_GRIDS - 1], ws->phase.scratch, taps, N_TAPS, ws->prediction.wr, ws->prediction.wi);
+}
+
+/* The level of the loudest unknown band above that without the filter whose response is in ws->prediction. */
+static double loudest_db(const prime_workspace *ws, const unsigned char *unknown)
+{
+    const band_edges *bands = &edges[N_GRIDS - 1];
+    const float *wr = ws->prediction.wr, *wi = ws->prediction.wi;
+    double loudest = -INFINITY;
+    for (int b = 0; unknown && b < N_BANDS; b++) {
+        double before = 0, after = 0;
+        for (int k = bands->edge[b]; unknown[b] == UNKNOWN && k < bands->edge[b + 1]; k++) {
+            float re = ws->pr[k] - (ws->sr[k] * wr[k] - ws->si[k] * wi[k]), im = ws->pi[k] - (ws->sr[k] * wi[k] + ws->si[k] * wr[k]);
+            before += ws->pr[k] * ws->pr[k] + ws->pi[k] * ws->pi[k], after += re * re + im * im;
+        }
+        if (after > 0)
+            loudest = fmax(loudest, decibels(after / before));
+    }
+    return loudest;
+}
+
+/* Predicts the filter whose response is in ws->prediction. */
+static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input,
+                           const knowledge *known, double *sums, prime_made *made)
+{
+    memcpy(sums, ws->sums, sizeof ws->sums);
+    predict_filter(&edges[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd_of(model, input), sums);
+    figures_of(sums, known, &made->figures);
+    made->loudest_unknown_db = loudest_db(ws, input->unknown);
+}
+
+/* The same in the closed loop, and of the filter alone and beside the controller, as the paths were sent. */
+static void predict_closed(const prime_model *model, prime_workspace *ws, const prime_input *input,
+                           const knowledge *known, double *sums, prime_made *made)
+{
+    beside_sums beside;
+    const band_edges *bands = &edges[N_GRIDS - 1];
+    beside_space *s = &ws->beside;
+    const float *psd = psd_of(model, input);
+    double sent[N_SUMS];
+    memcpy(sent, ws->sums, sizeof sent);
+    predict_filter(bands, &ws->prediction, s->pr, s->pi, s->sr, s->si, psd, sent);
+    figures_of(sent, known, &made->alone);
+    predict_disturbance(bands, &ws->prediction, ws->pr, ws->pi, psd, input->coherence, sums);
+    sums[SUM_RESPONSE_LENGTH] = sent[SUM_RESPONSE_LENGTH];
+    for (int b = 0; b < N_BANDS; b++) /* the share that is late is the measurement's */
+        sums[POWER_LATE * N_BANDS + b] = sent[POWER_LATE * N_BANDS + b] * sums[b] / fmax(sent[b], DBL_MIN);
+    predict_filter(bands, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, sums);
+    figures_of(sums, known, &made->figures);
+    made->loudest_unknown_db = loudest_db(ws, input->unknown);
+    separate(input->controller, s->kr, s->ki);
+    sum_beside(bands, s, 0, psd, input->level, &beside);
+    int is_measured = input->coherence || input->uncertainty || made->alone.is_by_ends;
+    figures_beside(&beside, &made->alone, 0, is_measured, &made->both, made->playback_db);
 }
 
 /* The filter ws->rival for the pair of paths that is loaded, whose sums are in the result. */
@@ -599,22 +679,50 @@ static int update_filter(const prime_model *model, prime_workspace *ws, const pr
     return 1;
 }
 
+/* Updates that nobody requested, while an unknown band is louder than without the filter. */
+static void quieten_unknown(const refinement_profile *profile, prime_workspace *ws, float *taps)
+{
+    int i = grid_of(profile->n_fft);
+    refinement_record unrequested = {.applied = 1};
+    for (int n = 0; n < MAX_UPDATES && unrequested.applied && loudest_unknown(profile, &ws->refinement) > constant.loudest_unknown; n++)
+        refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, &ws->refinement, 1, taps, &unrequested);
+}
+
 /* About what WMMSE leaves of the pair of paths that is loaded, and, unless the design is better by margin_db, what
    updates make of that. has_left: whether updates have left the profile's grid. */
 static void compare_with_rival(const prime_model *model, prime_workspace *ws, const prime_input *input,
-                               const refinement_profile *profile, int n_updates, double margin_db, int has_left,
-                               prime_result *result, double *since)
+                               const refinement_profile *profile, const knowledge *known, int n_updates,
+                               double margin_db, int has_left, prime_result *result, double *since)
 {
-    memcpy(ws->rival, result->taps, N_TAPS * sizeof(float));
+    memcpy(ws->rival, result->made.taps, N_TAPS * sizeof(float));
     begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, input));
     add_to_wmmse(&ws->wmmse, 1, ws->pr, ws->pi, ws->sr, ws->si);
-    int is_found = approach_wmmse(&plans[N_GRIDS - 1], &plans[1], &toeplitz, ws->solver, &ws->phase, &ws->wmmse, ws->rival);
+    /* In a controller's loop WMMSE mostly wins against a filter without updates. */
+    int is_exact = !n_updates && input->loop, is_found = 1;
+    if (is_exact)
+        solve_wmmse(&double_plan, &ws->wmmse, ws->rival);
+    else
+        is_found = approach_wmmse(&plans[N_GRIDS - 1], &plans[1], &toeplitz, ws->solver, &ws->phase, &ws->wmmse, ws->rival);
     mark(result, STAGE_GENERATE, since);
     if (!is_found)
         return;
     predict_rival(model, ws, input, result);
     mark(result, STAGE_PREDICT, since);
-    if (!n_updates || !(result->figures.nominal - result->rival_mean_db < margin_db))
+    if (!n_updates && result->made.figures.nominal < result->rival_mean_db) {
+        double sums[N_SUMS];
+        result->has_rival = 1;
+        if (!is_exact)
+            solve_wmmse(&double_plan, &ws->wmmse, ws->rival);
+        mark(result, STAGE_GENERATE, since);
+        memcpy(result->rival.taps, ws->rival, N_TAPS * sizeof(float));
+        update_filter(model, ws, input, 1, profile, 0, result->rival.taps, &result->rival.record);
+        quieten_unknown(profile, ws, result->rival.taps);
+        mark(result, STAGE_REFINE, since);
+        respond(ws, result->rival.taps);
+        (input->loop ? predict_closed : predict_effect)(model, ws, input, known, sums, &result->rival);
+        mark(result, STAGE_PREDICT, since);
+    }
+    if (!n_updates || !(result->made.figures.nominal - result->rival_mean_db < margin_db))
         return;
     refinement_record record;
     if (has_left)
@@ -626,7 +734,7 @@ static void compare_with_rival(const prime_model *model, prime_workspace *ws, co
 }
 
 /* Designs one filter for n_conditions pairs of paths, applies up to n_updates updates and, for one pair, predicts its
-   effect and judges the paths; unless rival_margin_db is NAN, about what WMMSE would do, too. Returns FAULT_NONE,
+   effect and judges the paths; unless rival_margin_db is NAN, about what WMMSE would do, too, and without updates WMMSE itself if that is better. Returns FAULT_NONE,
    or which path is unusable: of condition t, 2 t more. */
 EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
                         int method, const refinement_profile *profile, int n_updates, double rival_margin_db,
@@ -635,10 +743,11 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     double since = now_ms();
     for (int i = 0; i < N_STAGES; i++)
         result->times_ms[i] = NAN;
-    result->rival_mean_db = result->rival_max_gain_db = result->explanation.distance = NAN;
+    result->rival_mean_db = result->rival_max_gain_db = result->explanation.distance = NAN, result->has_rival = 0;
     int i = grid_of(profile->n_fft), stride = DESIGN_N_FFT / profile->n_fft, n_bins = edges[i].n_bins;
     float max_gain_db = inputs->max_gain_db;
     refinement_space *s = &ws->refinement;
+    knowledge known = {0};
     s->n_conditions = n_conditions, s->ratio_rms = 0;
     begin_wiener(model->n_fft / 2 + 1, &ws->wiener);
     if (method == METHOD_WMMSE)
@@ -650,6 +759,13 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
         mark(result, STAGE_DECODE, &since);
         if (fault)
             return 2 * t + fault;
+        if (n_conditions == 1) {
+            result->is_silent = has_silent_band(&edges[N_GRIDS - 1], ws->pr, ws->pi, ws->prediction.power);
+            known = judge_paths(model, ws, inputs, 0, result);
+            mark(result, STAGE_PREDICT, &since);
+        }
+        if (inputs[t].loop)
+            close_loop(ws, &inputs[t]);
         add_condition(model, ws, &inputs[t], method, max_gain_db, result, &since);
         const condition_space *c = load_condition(ws, t, &inputs[t], n_bins, stride);
         if (profile->step_cap > 0)
@@ -663,25 +779,20 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
         collect(inputs->psd, n_bins, stride, ws->psd), psd = ws->psd;
     s->penalty = per_octave[i];
     begin_refinement(profile, &edges[i], s, psd, max_gain_db);
-    int has_left = update_filter(model, ws, inputs, n_conditions, profile, n_updates, result->taps, &result->record);
-    for (int n = 0; n < MAX_UPDATES && loudest_unknown(profile, s) > constant.loudest_unknown; n++) {
-        refinement_record unrequested;
-        refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, 1, result->taps, &unrequested);
-        if (!unrequested.applied)
-            break;
-    }
+    int has_left = update_filter(model, ws, inputs, n_conditions, profile, n_updates, result->made.taps, &result->made.record);
+    quieten_unknown(profile, ws, result->made.taps);
     mark(result, STAGE_REFINE, &since);
     if (n_conditions == 1) {
-        result->is_silent = has_silent_band(&edges[N_GRIDS - 1], ws->pr, ws->pi, ws->prediction.power);
-        predict_effect(model, ws, inputs, 0, NULL, result);
+        respond(ws, result->made.taps);
+        (inputs->loop ? predict_closed : predict_effect)(model, ws, inputs, &known, result->sums, &result->made);
         mark(result, STAGE_PREDICT, &since);
         if (!isnan(rival_margin_db))
-            compare_with_rival(model, ws, inputs, profile, n_updates, rival_margin_db, has_left, result, &since);
+            compare_with_rival(model, ws, inputs, profile, &known, n_updates, rival_margin_db, has_left, result, &since);
     }
     return FAULT_NONE;
 }
 
-/* Replaces the filter in result->taps by the best one that keeps a ceiling on |W|. inverse_ceiling: 1 / c, no decibels,
+/* Replaces the filter in result->made.taps by the best one that keeps a ceiling on |W|. inverse_ceiling: 1 / c, no decibels,
    [16385]; most: by how much the result may exceed it. profile: of the grid that the rounds work on, at
    most 16384 points, and of J. Returns as prime_design. */
 EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
@@ -705,18 +816,27 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
     memcpy(c->inverse, inverse_ceiling, N_BINS * sizeof(float));
     begin_refinement(profile, &edges[i], s, psd, NAN);
     begin_ceiling(s, c, n_bins);
-    for (int round = 0; round < MAX_CEILING_ROUNDS; round++) {
-        start_from(profile, &edges[i], &plans[i], &ws->phase, s, result->taps);
-        if (round >= CEILING_ROUNDS && excess_of(s, c, n_bins) <= SMALL_EXCESS)
+    float *taps = result->made.taps;
+    double least = INFINITY;
+    for (int round = 0;; round++) {
+        slopes slope;
+        start_from(profile, &edges[i], &plans[i], &ws->phase, s, taps);
+        double value = objective_of(profile, s, 0, 0, 0, slope);
+        int is_below = excess_of(s, c, n_bins) <= SMALL_EXCESS;
+        if (is_below && value < least)
+            least = value, memcpy(c->best, taps, sizeof c->best);
+        if (round == MAX_CEILING_ROUNDS || (round >= CEILING_ROUNDS && is_below))
             break;
-        ceiling_round(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, c, round == 0, result->taps);
+        ceiling_round(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, c, slope, round == 0, taps);
     }
+    if (least < INFINITY)
+        memcpy(taps, c->best, sizeof c->best);
     take_off_excess(&plans[N_GRIDS - 1], &plans[i], &ws->phase, s, c, ws->prediction.wr, ws->prediction.wi,
-                    ws->prediction.power, most, result->taps);
+                    ws->prediction.power, most, taps);
     return FAULT_NONE;
 }
 
-/* Predicts the effect of the filter in result->taps or, unless it is NULL, of a response on the design grid, interleaved.
+/* Predicts the effect of the filter in result->made.taps or, unless it is NULL, of a response on the design grid, interleaved.
    is_true: the paths are exact and have no uncertainty. Returns as prime_design. */
 EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
                           const float *response, prime_result *result)
@@ -731,24 +851,60 @@ EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const pr
     result->explanation.distance = NAN;
     if (!is_true && !input->coherence && !input->uncertainty)
         explain_paths(model, ws, input, &result->explanation);
-    predict_effect(model, ws, input, is_true, response, result);
+    knowledge known = judge_paths(model, ws, input, is_true, result);
+    if (response)
+        separate(response, ws->prediction.wr, ws->prediction.wi);
+    else
+        respond(ws, result->made.taps);
+    predict_effect(model, ws, input, &known, result->sums, &result->made);
     mark(result, STAGE_PREDICT, &since);
     return FAULT_NONE;
 }
 
-/* Floats that the next two calls work in. */
+/* Floats that the next calls work in. */
 EXPORT int prime_beside_room(void) { return BESIDE_ROOM; }
 
 /* Computes the spectrum on the design grid, interleaved, of n_samples <= 32768. */
 EXPORT void prime_spectrum(float *room, const float *response, int n_samples, float *spectrum)
 {
     beside_space s = beside_space_in(room);
-    interleaved_spectrum(&plans[N_GRIDS - 1], &s, response, n_samples, spectrum);
+    rfft_f(&plans[N_GRIDS - 1], scratch_in(room), response, n_samples, s.wr, s.wi);
+    interleave(s.wr, s.wi, spectrum);
+}
+
+/* Judges the loop of a controller on a plant of n_samples, or 0: a spectrum. plant, loop: S and S K, interleaved, [16385]. */
+EXPORT void prime_judge(float *room, const float *path, int n_samples, const inner_controller *controller, float *plant,
+                        float *loop, loop_extremes *found)
+{
+    beside_space s = beside_space_in(room);
+    if (n_samples)
+        rfft_f(&plans[N_GRIDS - 1], scratch_in(room), path, n_samples, s.sr, s.si);
+    else
+        separate(path, s.sr, s.si);
+    end_with_zeros(s.sr, N_BINS), end_with_zeros(s.si, N_BINS);
+    float *merged = room + BESIDE_ARRAYS * BESIDE_ROW;
+    judge_inner(&s, controller, merged, merged + DESIGN_N_FFT, found);
+    interleave(s.sr, s.si, plant), interleave(s.lr, s.li, loop);
 }
 
 /* Sums powers of a filter beside a controller. */
 EXPORT void prime_beside(float *room, const beside_input *given, beside_sums *sums)
 {
     beside_space s = beside_space_in(room);
-    sum_beside(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &s, given, sums);
+    separate(given->primary, s.pr, s.pi), separate(given->secondary, s.sr, s.si);
+    separate(given->loop, s.lr, s.li), separate(given->controller, s.kr, s.ki);
+    if (given->feedback)
+        separate(given->feedback, s.fr, s.fi);
+    if (given->n_taps)
+        rfft_f(&plans[N_GRIDS - 1], scratch_in(room), given->filter, given->n_taps, s.wr, s.wi);
+    else
+        separate(given->filter, s.wr, s.wi);
+    sum_beside(&edges[N_GRIDS - 1], &s, given->feedback != NULL, given->psd, given->level, sums);
+}
+
+/* As figures_beside. */
+EXPORT void prime_both(const beside_sums *sums, const prediction_figures *alone, int is_true, int is_measured,
+                       prediction_figures *both, double *playback_db)
+{
+    figures_beside(sums, alone, is_true, is_measured, both, playback_db);
 }

@@ -4,11 +4,12 @@
 
 #include <stdint.h>
 
+#include "beside.h"
 #include "update.h"
 #include "plausibility.h"
 #include "predict.h"
 
-#define PRIME_ABI 17
+#define PRIME_ABI 20
 
 enum { FAULT_NONE, FAULT_PRIMARY, FAULT_SECONDARY };
 enum { METHOD_PRIME, METHOD_RATIO_BASE, METHOD_WMMSE, METHOD_GIVEN /* in result->taps */ };
@@ -34,24 +35,35 @@ typedef struct {
    those of the first. resembles: the support has such paths, so that the model's uncertainty holds; -1: judge it here.
    ends: for paths that it does not have, the uncertainty [2][31] that the ends of the responses show and the interval in
    dB; NULL: judge it here.
+   loop: S K of a controller (beside.h), whose loop the design closes, or NULL; controller: K without its delay; level: of
+   K, over that of the paths.
    unknown: knowledge of the bands (tap_objective.h), [31], or NULL; silent: bands that no mean counts, [31], or NULL. */
 typedef struct {
-    const float *primary, *secondary, *coherence, *psd, *uncertainty, *ends;
+    const float *primary, *secondary, *coherence, *psd, *uncertainty, *ends, *loop, *controller;
     const unsigned char *unknown, *silent;
     int32_t n_primary, n_secondary, resembles;
-    float max_gain_db;
+    float max_gain_db, level;
     double share; /* weight of the condition; the shares of one filter add up to one */
 } prime_input;
 
+/* A filter. With a controller, the figures are of the loop that it closes; alone, both, playback_db: of the filter without
+   it, of both together and of music, as the paths were sent. */
 typedef struct {
     float taps[N_TAPS];
-    double sums[N_SUMS];
     refinement_record record;
+    prediction_figures figures, alone, both;
+    double playback_db[N_BANDS];
+    double loudest_unknown_db; /* rise of the loudest unknown band; minus infinity: there is none */
+} prime_made;
+
+typedef struct {
+    prime_made made, rival; /* rival: WMMSE, if a design without updates is worse */
+    double sums[N_SUMS];
     double times_ms[N_STAGES]; /* NAN: the stage did not run */
-    prediction_figures figures;
     double rival_mean_db, rival_max_gain_db; /* of WMMSE, the higher ones without and with updates; NAN: not found */
     path_explanation explanation;            /* distance NAN: none */
-    int is_silent;                           /* the primary path has a silent band; for one pair of paths */
+    int has_rival;
+    int is_silent; /* the primary path has a silent band; for one pair of paths */
 } prime_result;
 
 typedef struct prime_model prime_model;

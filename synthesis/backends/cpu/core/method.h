@@ -36,10 +36,10 @@ typedef struct {
     double taper, symbol_damping, drive_limit, wmmse_regularisation;
     double sufficient_decrease, damping_floor, least_ceiling, most_ceiling, silence, unknown_weight, loudest_unknown;
     double guard, large_decrease, slow_decrease, slow_share, small_decrease, most_residual, direct_damping;
-    double coherence_share, model_bound, natural_spread, plausible_range;
-    double interval_uncertainty_db, interval_coherence_db, widest_uncertainty_db, widest_coherence_db, cost_share, believed_db, cut_db[N_LENGTHS], model_interval_db[N_LENGTHS];
+    double coherence_share, model_bound, natural_spread, most_uncertain, doubt, plausible_range;
+    double interval_uncertainty_db, interval_coherence_db, widest_uncertainty_db, widest_coherence_db, cost_share, believed_db, most_unknown, cut_db[N_LENGTHS], model_interval_db[N_LENGTHS];
     double surprise, convincing, max_distance;
-    double silent, most_uncertain, stationary, rising_db, lacked, rising_interval_db, response_interval_db[N_LENGTHS], smallest_share;
+    double silent, stationary, rising_db, lacked, rising_interval_db, response_interval_db[N_LENGTHS], smallest_share;
 } prime_constants;
 
 static prime_constants constant;

@@ -26,11 +26,29 @@ static int length_of(const float *response, int n_samples)
     return n_samples;
 }
 
-/* Computes the power of a response of n_samples from LATE_FROM_SAMPLES on, per band. It may be s->response. */
-static void late_part(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *response,
-                      int n_samples, const float *psd, double *late)
+/* Clears the sums, and fills those of P alone. coherence: NULL: none. */
+static void predict_disturbance(const band_edges *bands, prediction_space *s, const float *pr, const float *pi,
+                                const float *psd, const float *coherence, double *sums)
+{
+    memset(sums, 0, N_SUMS * sizeof(double));
+    for (int k = 0; k < N_BINS; k++)
+        s->power[k] = psd[k] * (pr[k] * pr[k] + pi[k] * pi[k]);
+    band_sums(bands, 0, N_BANDS, s->power, sums + POWER_DISTURBANCE * N_BANDS);
+    if (!coherence)
+        return;
+    for (int k = 0; k < N_BINS; k++) {
+        float known = coherence[k] < constant.coherence_floor ? constant.coherence_floor : coherence[k] > 1 ? 1 : coherence[k];
+        s->power[k] *= (1 - known) / known;
+    }
+    band_sums(bands, 0, N_BANDS, s->power, sums + POWER_UNEXPLAINED * N_BANDS);
+}
+
+/* Fills the sums of the end of a response of n_samples, which may be s->response. */
+static void predict_late(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *response,
+                         int n_samples, const float *psd, double *sums)
 {
     int early = constant.late_from_samples;
+    sums[SUM_RESPONSE_LENGTH] = length_of(response, n_samples);
     if (n_samples <= early)
         return;
     memset(s->response, 0, early * sizeof(float));
@@ -38,30 +56,7 @@ static void late_part(const band_edges *bands, const real_plan_f *plan, predicti
     rfft_f(plan, s->scratch, s->response, n_samples, s->wr, s->wi);
     for (int k = 0; k < N_BINS; k++)
         s->power[k] = psd[k] * (s->wr[k] * s->wr[k] + s->wi[k] * s->wi[k]);
-    band_sums(bands, 0, N_BANDS, s->power, late);
-}
-
-/* Fills the sums that do not depend on a filter. response: of P, n_samples, perhaps in s->response. coherence: NULL: none.
-   is_true: the paths are exact; the sums for uncertainty stay zero. */
-static void predict_paths(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
-                          const float *pi, const float *response, int n_samples, const float *psd,
-                          const float *coherence, int is_true, double *sums)
-{
-    memset(sums, 0, N_SUMS * sizeof(double));
-    for (int k = 0; k < N_BINS; k++)
-        s->power[k] = psd[k] * (pr[k] * pr[k] + pi[k] * pi[k]);
-    band_sums(bands, 0, N_BANDS, s->power, sums + POWER_DISTURBANCE * N_BANDS);
-    if (is_true)
-        return;
-    if (coherence) {
-        for (int k = 0; k < N_BINS; k++) {
-            float known = coherence[k] < constant.coherence_floor ? constant.coherence_floor : coherence[k] > 1 ? 1 : coherence[k];
-            s->power[k] *= (1 - known) / known;
-        }
-        band_sums(bands, 0, N_BANDS, s->power, sums + POWER_UNEXPLAINED * N_BANDS);
-    }
-    sums[SUM_RESPONSE_LENGTH] = length_of(response, n_samples);
-    late_part(bands, plan, s, response, n_samples, psd, sums + POWER_LATE * N_BANDS);
+    band_sums(bands, 0, N_BANDS, s->power, sums + POWER_LATE * N_BANDS);
 }
 
 /* Returns the largest |W|^2. */
@@ -74,17 +69,11 @@ static float largest_gain(const float *re, const float *im)
     return largest8(largest);
 }
 
-/* Fills the sums of a filter, given by its taps or, unless response is NULL, by W, interleaved. */
-static void predict_filter(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
-                           const float *pi, const float *sr, const float *si, const float *psd, const float *taps,
-                           const float *response, double *sums)
+/* Fills the sums of a filter, whose response is in s->wr and s->wi. */
+static void predict_filter(const band_edges *bands, prediction_space *s, const float *pr, const float *pi,
+                           const float *sr, const float *si, const float *psd, double *sums)
 {
     double control = 0;
-    if (response)
-        for (int k = 0; k < N_BINS; k++)
-            s->wr[k] = response[2 * k], s->wi[k] = response[2 * k + 1];
-    else
-        rfft_f(plan, s->scratch, taps, N_TAPS, s->wr, s->wi);
     v8 lanes = splat8(0);
     const int last = N_BINS - 1; /* in no band; behind it the caller's psd ends */
     for (int k = 0; k < last; k += WIDTH) {
@@ -135,7 +124,7 @@ typedef struct {
 
 /* Fields of `Prediction`, in dB except control_rms. */
 typedef struct {
-    double band_reduction[N_BANDS], mean, interval, amplification, wide_amplification, low, high, level, a_weighted;
+    double band_reduction[N_BANDS], least_reduction[N_BANDS], mean, interval, amplification, wide_amplification, low, high, level, a_weighted;
     double gain_sensitivity, delay_sensitivity, uncertainty_cost, max_gain, control_rms, nominal;
     int is_finite, is_by_ends;
 } prediction_figures;
@@ -207,7 +196,12 @@ static double silence_of(const double *disturbance, const double *unknown)
     return fmax(constant.silence * largest, DBL_MIN);
 }
 
-static double control_error(const knowledge *k, int b) { return k->uncertainty && !k->is_true ? k->uncertainty[N_BANDS + b] : 0; }
+/* Returns the unknown share of what the loudspeaker plays in a band: none where nothing is known. */
+static double control_error(const knowledge *k, int b)
+{
+    float share = k->uncertainty && !k->is_true ? k->uncertainty[N_BANDS + b] : 0;
+    return share > constant.most_uncertain ? 0 : share;
+}
 
 /* Fills the weight of each band in the mean over `count` bands from `first` on: of those that are not silent, if any. */
 static void mean_weights(const unsigned char *silent, int first, int count, double *weight)
@@ -248,6 +242,20 @@ static double residual_where(const double *sums, int b, double missing_r, double
     return fmax(power, 0);
 }
 
+/* Adds a band to four levels: below and above the scored bands, overall and A-weighted. */
+static void level_sums(int b, double before, double after, double *before_level, double *after_level)
+{
+    double weights[4] = {b < AMP_FIRST, b >= AMP_FIRST + AMP_COUNT, 1, a_weights[b]};
+    for (int n = 0; n < 4; n++)
+        before_level[n] += weights[n] * before, after_level[n] += weights[n] * after;
+}
+
+static void levels_of(const double *before, const double *after, prediction_figures *found)
+{
+    found->low = -level_change(before[0], after[0]), found->high = -level_change(before[1], after[1]);
+    found->level = level_change(before[2], after[2]), found->a_weighted = level_change(before[3], after[3]);
+}
+
 /* Computes all figures of a filter from its sums. */
 static void figures_of(const double *sums, const knowledge *k, prediction_figures *found)
 {
@@ -270,7 +278,7 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
         finite &= isfinite(sums[n]);
     for (int b = 0; b < N_BANDS; b++) {
         double after[N_CASES], missing_r = 1 - cos(one_sample[b]), missing_i = sin(one_sample[b]);
-        double left = unknown[b] + control_error(k, b) * sums[POWER_CONTROL * N_BANDS + b] + silence;
+        double missing = unknown[b] + control_error(k, b) * sums[POWER_CONTROL * N_BANDS + b], left = missing + silence;
         /* For a model that knows no device, any uncertainty may be natural. */
         double typical = k->learned[b] > 0 ? constant.natural_spread * k->learned[b] * disturbance[b] : INFINITY;
         double natural = k->uncertainty ? unknown[b] : fmin(unknown[b], typical);
@@ -281,6 +289,7 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
         after[LATER] = residual_where(sums, b, missing_r, missing_i) + left;
         after[EARLIER] = residual_where(sums, b, missing_r, -missing_i) + left;
         double reduction = found->band_reduction[b] = decibels(before / after[AS_PREDICTED]);
+        found->least_reduction[b] = decibels(before / (after[AS_PREDICTED] + (constant.doubt - 1) * missing));
         finite &= isfinite(reduction);
         found->wide_amplification += in_wide[b] * fmax(-reduction, 0);
         found->amplification += in_amp[b] * fmax(-reduction, 0);
@@ -292,19 +301,14 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
             mean[BETTER_MEASURED] += in_mean[b] * decibels((disturbance[b] + natural + silence) / (residual + natural + silence));
         }
         knows_device |= k->learned[b] != 0;
-        double weights[4] = {b < AMP_FIRST, b >= AMP_FIRST + AMP_COUNT, 1, a_weights[b]};
-        for (int n = 0; n < 4; n++)
-            before_level[n] += weights[n] * before, after_level[n] += weights[n] * after[AS_PREDICTED];
+        level_sums(b, before, after[AS_PREDICTED], before_level, after_level);
     }
     found->mean = mean[AS_PREDICTED];
     if (!k->is_true && !knows_device && (k->uncertainty || k->has_coherence)) {
         double widest = k->uncertainty ? constant.widest_uncertainty_db : constant.widest_coherence_db;
         found->interval = fmax(found->interval, fmin(constant.cost_share * (mean[AS_SENT] - found->mean), widest));
     }
-    found->low = -level_change(before_level[0], after_level[0]);
-    found->high = -level_change(before_level[1], after_level[1]);
-    found->level = level_change(before_level[2], after_level[2]);
-    found->a_weighted = level_change(before_level[3], after_level[3]);
+    levels_of(before_level, after_level, found);
     found->gain_sensitivity = found->mean - fmin(mean[LOUDER], mean[QUIETER]);
     found->delay_sensitivity = found->mean - fmin(mean[LATER], mean[EARLIER]);
     found->uncertainty_cost = fmax(mean[BETTER_MEASURED] - found->mean, 0);

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.cpu import library
+from synthesis.controller import Controller
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.design import design_all, predict_all
 from synthesis.gain_curve import GainCurve
 from synthesis.methods import METHODS
-from synthesis.model import Model
 from synthesis.profiles import PROFILES
-from synthesis.types import DesignOptions, Fallback, Paths, Problem
+from synthesis.sections import Sections
+from synthesis.types import DesignOptions, Fallback, Model, Paths, Problem
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -79,6 +81,12 @@ def _psd(rng: np.random.Generator) -> np.ndarray | None:
     return (values * rng.choice([1.0, 1e-30, 1e30])).astype(np.float32)
 
 
+def _controller(rng: np.random.Generator) -> Controller:
+    """Sections that may close a stable loop, and may be refused."""
+    gain, pole = 10.0 ** rng.uniform(-6, 0), 1 - 10.0 ** rng.uniform(-6, 0)
+    return Controller(Sections(np.array([[gain * (1 - pole), 0, 0, 1, -pole, 0]]), 48_000.0), rng.random() / 1e3)
+
+
 def corpus(seed: int, n: int) -> Iterator[tuple[Problem, DesignOptions, Fallback | None]]:
     """`n` designs over paths, lengths, levels, methods, profiles, conditions and ceilings."""
     rng = np.random.default_rng(seed)
@@ -100,6 +108,8 @@ def corpus(seed: int, n: int) -> Iterator[tuple[Problem, DesignOptions, Fallback
             )
             if rng.random() < 0.1:
                 ear = Problem((Paths(*TONES),), max_gain_db=-20.0)
+            if not n_others and rng.random() < 0.3:
+                ear = replace(ear, controller=_controller(rng))
             method, profile = METHODS[rng.integers(len(METHODS))], list(PROFILES)[rng.integers(len(PROFILES))]
             fallback = Fallback() if rng.random() < 0.3 else None
             yield ear, DesignOptions(method, int(rng.integers(4)), profile), fallback

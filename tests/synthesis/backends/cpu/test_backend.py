@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from model_store.golden import GOLDEN_TOLERANCE
+from model_store.checkpoint import GOLDEN_TOLERANCE
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.cpu import CpuBackend, library
 from synthesis.backends.cpu.backend import _Given, _read_prediction
@@ -21,23 +21,23 @@ from synthesis.backends.reference import ReferenceBackend
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.design import design, design_all
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
-from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS
-from synthesis.model import Model
 from synthesis.plausibility import find_implausible
-from synthesis.predict import predict
+from synthesis.predict import MOST_UNCERTAIN, predict
+from synthesis.start.features import GeneratorConfig
 from synthesis.types import (
     MAX_CONDITIONS,
     Design,
     DesignOptions,
     Draft,
     Float32,
+    Model,
     ModelParameters,
     Paths,
     Prediction,
     Problem,
 )
-from synthesis.unknown import MOST_UNCERTAIN, ends_uncertainty
+from synthesis.unknown import ends_uncertainty
 from tests.model_store import cases
 from tests.problems import changed, one
 from tests.synthesis.cases import HOPELESS, Case, hopeless, random_case, relative_error

@@ -11,9 +11,8 @@ from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.cpu import CpuBackend
 from synthesis.design import design_all
 from synthesis.errors import NonFiniteFilter, SynthesisError
-from synthesis.generator_config import GeneratorConfig
-from synthesis.model import Model
-from synthesis.types import DesignOptions, Draft
+from synthesis.start.features import GeneratorConfig
+from synthesis.types import DesignOptions, Draft, Model
 from tests.model_store import cases
 from tests.problems import one
 from tests.synthesis.backends.cpu.hostile import corpus

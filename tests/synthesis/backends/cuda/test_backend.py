@@ -9,9 +9,8 @@ from synthesis.backends.cuda.graphs import BatchGraphs
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.design import design_all
 from synthesis.errors import DeviceLost, InvalidPaths, NonFiniteFilter
-from synthesis.generator_config import GeneratorConfig
-from synthesis.model import Model
-from synthesis.types import DesignOptions, Draft, ModelParameters, Paths, Prediction, Problem
+from synthesis.start.features import GeneratorConfig
+from synthesis.types import DesignOptions, Draft, Model, ModelParameters, Paths, Prediction, Problem
 from tests.problems import changed
 from tests.synthesis.backends.cuda.taped import capture_on_tape
 from tests.synthesis.cases import example_parameters, random_case, relative_error

@@ -21,10 +21,10 @@ from synthesis.backends.cuda.buffers import BASES
 from synthesis.backends.cuda.graphs import RECORDED_METHODS
 from synthesis.backends.cuda.stages import Stages
 from synthesis.conventions import N_BINS, N_TAPS
-from synthesis.generator_config import GeneratorConfig
 from synthesis.paths import AcousticPaths
 from synthesis.predict import N_SUMS
 from synthesis.profiles import MAX_UPDATES, PROFILES
+from synthesis.start.features import GeneratorConfig
 from tests.synthesis.cases import example_parameters
 
 CONFIGS = {"prime-log": GeneratorConfig.prime_log(), "prime": GeneratorConfig.prime(n_fft=4096)}
