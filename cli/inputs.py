@@ -65,6 +65,13 @@ def ears(
         remarks += _remarks(file, found)
         label = str(found.get("label", "")) if "session" in document else file.stem
         measured.append((label, bench_file.path_fields(file, found)))
+    if document.get("joint"):
+        idle = [str(item.get("label")) for item in document["session"] if item.get("stability_only")]
+        remarks += (
+            (f"not used, only for stability: {', '.join(idle)}; save each for `hybrid --stability-only`",)
+            if idle
+            else ()
+        )
     settings = (
         bench_file.settings(file, document, [fields for _, fields in measured]) if "session" in document else {}
     )
