@@ -31,7 +31,7 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def _text(cell: object) -> str:
-    return f"{cell:.1f}" if isinstance(cell, float) else str(cell)
+    return f"{cell:z.1f}" if isinstance(cell, float) else str(cell)
 
 
 def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None) -> None:
@@ -84,12 +84,12 @@ def comparison(found: Mapping[str, Any]) -> None:
     """Print a verification: predicted beside measured noise reduction, per band and in the mean."""
     measured = found["measured"]
     bands = zip(measured["band_centre_hz"], measured["noise_reduction_db"], found["band_deviation_db"], strict=True)
-    rows = [(f"{hz:g}", db - off, db, f"{off:+.1f}") for hz, db, off in bands]
+    rows = [(f"{hz:g}", db - off, db, f"{off:+z.1f}") for hz, db, off in bands]
     mean, off = measured["mean_noise_reduction_db"], found["deviation_db"]
     interval = measured.get("interval_db")
     columns(
         ("Hz", "predicted dB", "measured dB", "difference dB"),
-        [*rows, ("mean, 50 Hz to 5 kHz", mean - off, mean, f"{off:+.1f}")],
+        [*rows, ("mean, 50 Hz to 5 kHz", mean - off, mean, f"{off:+z.1f}")],
     )
     if interval is not None:
         click.echo(f"the measured mean varies by +- {interval:.1f} dB over the recording")

@@ -64,6 +64,7 @@ async function takeFiles(files) {
   const separate = {};
   for (const file of files) {
     try {
+      if (!file.size) throw new Error("the file is empty");
       if (/\.json$/i.test(file.name)) takeDocument(file.name, JSON.parse(await file.text()));
       else if (/\.(csv|txt|frd)$/i.test(file.name)) {
         if (/primary|secondary|feedback/i.test(file.name)) throw new Error("this page reads impulse responses as WAV or FLAC; prime-anc also as tables");
@@ -185,7 +186,7 @@ async function copyLink() {
 function showSteps() {
   const { design, realised, ears, takes } = state, ear = currentEar(), seen = verified()?.answer;
   const texts = {
-    measure: ears.length ? `${ears.length === 1 ? ear.label : `${ears.length} measurements, ${ear.label}`}` : takes.length ? `${takes.length} recordings` : "",
+    measure: ears.length ? `${ears.length === 1 ? ear.label : `${ears.length} measurements, ${ear.label}`}` : takes.length ? `${takes.length} recording${takes.length > 1 ? "s" : ""}` : "",
     design: design ? `${design.method}, ${design.prediction.mean_noise_reduction_db.toFixed(1)} dB` : "",
     look: design?.warnings.length ? `${design.warnings.length} warning${design.warnings.length > 1 ? "s" : ""}` : "",
     load: realised ? `${realised.prediction.mean_noise_reduction_db.toFixed(1)} dB on hardware` : "",
