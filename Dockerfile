@@ -15,6 +15,7 @@ COPY model_store model_store/
 COPY hardware hardware/
 COPY measurement measurement/
 COPY cli cli/
+COPY prime_anc_client prime_anc_client/
 COPY workbench workbench/
 COPY service service/
 # Also compiles the CPU core, for every level of the processor architecture.

@@ -152,6 +152,7 @@ def design(
     service: ServiceClient,
     paths: Json,
     options: Json,
+    beside: Json,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -161,9 +162,10 @@ def design(
     """
     body = paths | options
     answer = answered(service.ask("/refine", body), None, as_json)
-    beside = paths.pop("controller", None)
+    controller = paths.pop("controller", None)
     if output is not None:
-        write_filter(service, answer if beside is None else answer | {"controller": beside}, paths, output)
+        written = answer if controller is None else answer | {"controller": controller, "controller_about": beside}
+        write_filter(service, written, paths, output)
     if not as_json:
         tables.prediction(answer["prediction"], service.wiener(body)["prediction"])
         tables.loop(answer.get("loop"))
@@ -329,6 +331,7 @@ def report(
     paths: Json,
     options: Json,
     files: tuple[Path, ...],
+    beside: Json,
     output: Sequence[Path],
     listener: str,
     ear: str | None,
@@ -336,7 +339,7 @@ def report(
     """Write a page about a design, with tables and plots, to hand over.
 
     Date, files and their verdicts, model, noise reduction beside the Wiener filter's, |W|, what latency costs, the loop
-    through a controller or a feedback path, and realisations.
+    through a controller or a feedback path, the controller's margins, and realisations.
     """
     from cli.report import About, as_pdf, compose
 
@@ -344,7 +347,7 @@ def report(
         if file.suffix.lower() not in (".html", ".htm", ".pdf"):
             raise click.BadParameter(f"{file}: name it .html or .pdf")
     verdicts = [found for file in files for found in inputs.verdicts(file)]
-    about = About(listener, f"{ear} ear" if ear else "", verdicts)
+    about = About(listener, f"{ear} ear" if ear else "", verdicts, beside)
     page = compose(service, paths, options, about)
     for file in output:
         save(file, as_pdf(page) if file.suffix.lower() == ".pdf" else page.encode())
@@ -357,13 +360,21 @@ def report(
 def session(files: Sequence[Path], output: Path, joint: bool) -> None:
     """Put measurements and filters into one file, which the page loads.
 
-    FILES: measurements, and what `prime-anc design` wrote. Every command reads sessions in place of a measurement, and
-    SESSION.json#NAME as a filter.
+    FILES: measurements, what `prime-anc design` wrote, and sessions, which stay whole. Every command reads sessions
+    in place of a measurement, and SESSION.json#NAME as a filter.
     """
     measured: list[tuple[str, Json]] = []
     filters = []
+    begun: Json = {}
     for file in files:
         document = inputs.load_json(file) if file.suffix.lower() == ".json" else {}
+        if "session" in document:
+            bench_file.measurements(file, document)
+            if begun:
+                tables.notes([f"{file}: only its measurements and kept filters are added to the first session"])
+                document = {name: [*begun.get(name, ()), *document.get(name, ())] for name in ("session", "kept")}
+            begun |= document
+            continue
         if "fir" in document and "prediction" in document:
             filters.append((file.stem, document))
             continue
@@ -371,9 +382,10 @@ def session(files: Sequence[Path], output: Path, joint: bool) -> None:
         tables.notes(f"{file}: {note}" for note in notes)
         for (label, fields), (_, verdict) in zip(found, inputs.verdicts(file), strict=True):
             measured.append((label, fields | {"verdict": verdict}))
-    if not measured:
+    if not (measured or begun):
         raise click.UsageError("give at least one measurement")
-    save(output, orjson.dumps(bench_file.session(measured, filters, joint=joint)))
+    begun |= {"joint": True} if joint else {}
+    save(output, orjson.dumps(bench_file.session(measured, filters, begun)))
 
 
 @main.command()

@@ -25,6 +25,8 @@ Json = dict[str, Any]
 # Fields of a measurement that a request takes.
 PATH_FIELDS = ("primary", "secondary", "coherence", "feedback", "uncertainty", "sign")
 _PATHS = ("primary", "secondary", "feedback")
+# Codes of warnings that stay with a controller.
+_OF_CONTROLLER = ("controller_amplifies", "plant_unknown")
 # Settings of the page that are not named as the option; a ceiling that is a curve is, and counts before the number.
 _SETTINGS = {"max_gain_db": "ceiling", "latency_samples": "latency"}
 
@@ -92,7 +94,7 @@ def series(file: Path, name: str, value: Any) -> Any:
 
 
 def settings(file: Path, document: Json, measured: Sequence[Json]) -> Json:
-    """Return the options of a design that a session sets, its `reference_psd` and its `controller`.
+    """Return the options of a design that a session sets, its `reference_psd`, its `controller` and what it says of it.
 
     What cannot be read is left out and, as on the page, options that these measurements give no effect.
     """
@@ -109,8 +111,17 @@ def settings(file: Path, document: Json, measured: Sequence[Json]) -> Json:
     if isinstance(noise, dict) and "psd" in noise:
         found["reference_psd"] = series(file, "noise", noise["psd"])
     if document.get("controller") is not None:
-        found["controller"] = document["controller"]
+        found |= {"controller": document["controller"], "controller_about": controller_about(document)}
     return found
+
+
+def controller_about(document: Json) -> Json:
+    """Return what a file says of its controller: warnings, and each plant's loop at the level where it is worst."""
+    if found := document.get("controller_about"):
+        return dict(found)
+    plants = (document.get("loop") or {}).get("conditions") or []
+    warnings = [item for item in document.get("warnings") or () if item["code"] in _OF_CONTROLLER]
+    return {"name": "", "plants": plants, "warnings": warnings} if plants else {}
 
 
 def _has_effect(option: str, measured: Sequence[Json]) -> bool:
@@ -170,7 +181,7 @@ def control_filter(file: Path, document: Json, name: str = "") -> Json:
     return design | {"fir": series(file, "fir", design["fir"])}
 
 
-def session(measured: Iterable[tuple[str, Json]], filters: Iterable[tuple[str, Json]], *, joint: bool) -> Json:
+def session(measured: Iterable[tuple[str, Json]], filters: Iterable[tuple[str, Json]], begun: Json) -> Json:
     """Build a session for the page.
 
     Parameters
@@ -179,10 +190,10 @@ def session(measured: Iterable[tuple[str, Json]], filters: Iterable[tuple[str, J
         Label and fields of each measurement.
     filters
         Name and document of each filter with its prediction.
-    joint
-        Whether one filter is for all measurements.
+    begun
+        Session that they are added to; it may be empty.
     """
-    ears = []
+    ears = list(begun.get("session", ()))
     for label, fields in measured:
         ear: Json = {"label": label, "used": True, "sample_rate": 48_000, "sign": fields.get("sign", "minus")}
         for name in _PATHS:
@@ -197,11 +208,13 @@ def session(measured: Iterable[tuple[str, Json]], filters: Iterable[tuple[str, J
         if fields.get("verdict") is not None:
             ear["verdict"] = fields["verdict"]
         ears.append(ear)
-    kept = [
-        {"name": name, "design": {field: found[field] for field in _KEPT_FIELDS if field in found}}
-        for name, found in filters
-    ]
-    return {"session": ears, "current": 0, "joint": joint, "settings": {}, "kept": kept}
+    kept = list(begun.get("kept", ()))
+    for name, found in filters:
+        design = {field: found[field] for field in _KEPT_FIELDS if field in found}
+        if "controller" in design:
+            design["controller_about"] = controller_about(found)
+        kept.append({"name": name, "design": design})
+    return {"current": 0, "joint": False, "settings": {}} | begun | {"session": ears, "kept": kept}
 
 
 _KEPT_FIELDS = ("fir", "prediction", "sign", "latency_samples", "controller")

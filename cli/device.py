@@ -12,12 +12,14 @@ from cli import inputs, tables
 from measurement.device import MIN_LISTENERS, PRIOR_LISTENERS, TRAINED_LISTENERS, ListenerEar
 from measurement.files.errors import FileError
 from model_store.devices import Device, Devices
-from model_store.store import DEFAULT_ROOT, ModelStore
+from model_store.store import DEFAULT_ROOT, ModelStore, existing_store
 from synthesis.conventions import N_BINS
 from synthesis.plausibility import find_implausible
 
 NAME = click.argument("name")
-STORE = click.option("--store", default=str(DEFAULT_ROOT), help="Folder or URL of models.", show_default=True)
+STORE = click.option(
+    "--store", default=str(DEFAULT_ROOT), help="Folder or URL of models; default: PRIME_STORE, or the package's."
+)
 
 
 @click.group()
@@ -59,7 +61,7 @@ def add(name: str, ears: Sequence[Path], listener: str | None, store: str) -> No
 @STORE
 def list_(store: str) -> None:
     """List devices with their listeners."""
-    devices = Devices(ModelStore(store))
+    devices = Devices(existing_store(store))
     _show([devices.device(name) for name in devices.names()])
 
 
@@ -69,7 +71,7 @@ def list_(store: str) -> None:
 @STORE
 def remove(name: str, listener: str | None, store: str) -> None:
     """Delete device NAME, its listeners' paths and its models."""
-    Devices(ModelStore(store)).remove(name, listener)
+    Devices(existing_store(store)).remove(name, listener)
     tables.notes([f"removed: {name}{f', {listener}' if listener else ''}"], "")
 
 
@@ -80,7 +82,7 @@ def train(name: str, store: str) -> None:
     """Train a generator on the listeners of device NAME, some minutes on two cores."""
     from training.train_device import train_device
 
-    devices = Devices(ModelStore(store))
+    devices = Devices(existing_store(store))
     n_listeners = len(devices.device(name).listeners)
     if n_listeners < TRAINED_LISTENERS:
         raise click.UsageError(f"{name} has {n_listeners} listeners; a generator needs {TRAINED_LISTENERS}")

@@ -74,6 +74,7 @@ def ears(
         )
         if "controller" in settings:
             shown |= {"controller": "that it holds"}
+            del shown["controller_about"]
         said = ", ".join(f"{name} {value}" for name, value in shown.items())
         remarks += (f"options of this session unless you give others: {said}",)
     return measured, remarks, settings
@@ -313,14 +314,17 @@ def _with_trim(document: Json) -> Json:
     return document["trim"] or {} if "fir" not in document and "trim" in document else document
 
 
-def controller(text: str) -> object:
-    """Return the controller of a file of `hybrid`, or the trimmed one of `verify`, else the text: a published name."""
+def controller(text: str) -> tuple[object, Json]:
+    """Return the controller of a file of `hybrid`, or the trimmed one of `verify`, else the text: a published name.
+
+    The second item is what the file says of it, as `bench_file.controller_about`.
+    """
     if not Path(text).is_file():
-        return text
-    found = _with_trim(filter_document(Path(text))).get("controller")
-    if found is None:
+        return text, {}
+    document = _with_trim(filter_document(Path(text)))
+    if document.get("controller") is None:
         raise FileError(f"{text}: it has no controller; give what `prime-anc hybrid` wrote")
-    return found
+    return document["controller"], bench_file.controller_about(document)
 
 
 def _taps_at_48_khz(taps: Response) -> NDArray[np.float32]:

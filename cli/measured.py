@@ -56,11 +56,12 @@ def _path_flags(rate_flags: Sequence[str]) -> list[Callable[[Command], Command]]
 def with_paths(command: Command) -> Command:
     """Add arguments and options for measured paths; the command gets `paths`, fields of a request.
 
-    A command that takes a filter's file also gets `file_rate`, one with `files` their names. All but one that designs
-    a controller take one that runs.
+    A command that takes a filter's file also gets `file_rate`, one with `files` their names, one with `beside` what a
+    file says of the controller that runs. All but one that designs a controller take one that runs.
     """
     takes_filter = "file_rate" in command.__annotations__
     takes_files = "files" in command.__annotations__
+    takes_beside = "beside" in command.__annotations__
     # `export` uses --rate for the hardware's rate.
     flags = _path_flags(("--file-rate",) if "rate" in command.__annotations__ else ("--rate", "--file-rate"))
     if "wishes" not in command.__annotations__:
@@ -80,6 +81,7 @@ def with_paths(command: Command) -> Command:
         measured = {name: given.pop(name) for name in _MEASURED}
         paths, settings = _paths(**measured)
         given |= {name: value for name, value in settings.items() if given.get(name, ...) is None}
+        about: Json = {}
         paths |= {"sample_rate": 48_000} | ({} if sign is None else {"sign": sign})
         if weights:
             _weigh(paths, weights)
@@ -89,13 +91,16 @@ def with_paths(command: Command) -> Command:
         elif "reference_psd" in settings:
             paths["reference_psd"] = settings["reference_psd"]
         if controller is not None:
-            paths["controller"] = inputs.controller(controller)
+            paths["controller"], about = inputs.controller(controller)
         elif "controller" in settings and not takes_filter:
-            paths["controller"] = settings["controller"]
+            paths["controller"], about = settings["controller"], settings["controller_about"]
         if takes_filter:
             given["file_rate"] = measured["file_rate"]
         if takes_files:
             given["files"] = (*measured["ears"], *filter(None, (measured["primary"], measured["secondary"])))
+        if takes_beside:
+            tables.findings(about.get("warnings", ()))
+            given["beside"] = about
         command(paths=paths, **given)
 
     flagged: Command = run

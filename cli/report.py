@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from html import escape
 from importlib.metadata import version
@@ -64,6 +64,8 @@ class About:
     ear: str = ""
     # Names of measurements, and their calibrations' verdicts, if they have one.
     verdicts: Sequence[tuple[str, Json | None]] = ()
+    # Plants and warnings of the controller.
+    controller: Mapping[str, Any] = field(default_factory=dict)
     date: str = ""
 
     def rows(self, design: Json, paths: Json, options: Json) -> list[tuple[str, str]]:
@@ -133,10 +135,11 @@ def compose(service: ServiceClient, paths: Json, options: Json, about: About) ->
         table("", (), about.rows(design, paths, options), "about"),
         *(
             f'<p class="warning"><b>{escape(item["code"])}</b>: {escape(for_command(item["detail"]))}</p>'
-            for item in design["warnings"]
+            for item in (*design["warnings"], *about.controller.get("warnings", ()))
         ),
         _figures(design["prediction"], rival["prediction"], rival_name),
         *_loop(design, paths),
+        _plants(about.controller.get("plants", ())),
         *_plots({"designed": design, rival_name: rival}, paths, late),
         _bands(design["prediction"], rival["prediction"], rival_name),
         _worn(design["prediction"].get("conditions", ())),
@@ -188,17 +191,17 @@ def _figures(found: Json, rival: Json, rival_name: str) -> str:
         )
     ]
     if level := found.get("level_reduction_db"):
-        rows += [("level of the noise, A-weighted, lower by", f"{level['a_weighted']:.1f} dB", "")]
+        rows += [("level of the noise, A-weighted, lower by", f"{level['a_weighted']:z.1f} dB", "")]
     if loss := found.get("sensitivity_db"):
-        rows += [("lost if the loudspeaker is 1 dB off", f"{loss['gain_1_db']:.1f} dB", "")]
-        rows += [("lost if it is a sample late", f"{loss['delay_1_sample']:.1f} dB", "")]
+        rows += [("lost if the loudspeaker is 1 dB off", f"{loss['gain_1_db']:z.1f} dB", "")]
+        rows += [("lost if it is a sample at 48 kHz late", f"{loss['delay_1_sample']:z.1f} dB", "")]
     return table("Predicted", ("", "designed", rival_name), rows)
 
 
 def _bands(found: Json, rival: Json, rival_name: str) -> str:
     unknown = found.get("unknown_bands_hz") or ()
     rows = [
-        (f"{hz:g} Hz{' (not measured)' if hz in unknown else ''}", f"{ours:.1f} dB", f"{theirs:.1f} dB")
+        (f"{hz:g} Hz{' (not measured)' if hz in unknown else ''}", f"{ours:z.1f} dB", f"{theirs:z.1f} dB")
         for hz, ours, theirs in zip(
             found["band_centre_hz"], found["noise_reduction_db"], rival["noise_reduction_db"], strict=True
         )
@@ -210,8 +213,8 @@ def _worn(conditions: Iterable[Json]) -> str:
     rows = [
         (
             item["label"],
-            f"{item['mean_noise_reduction_db']:.1f} dB",
-            f"{item['left_out_noise_reduction_db']:.1f} dB",
+            f"{item['mean_noise_reduction_db']:z.1f} dB",
+            f"{item['left_out_noise_reduction_db']:z.1f} dB",
             f"{item['amplification_db']:.2f} dB",
         )
         for item in conditions
@@ -228,7 +231,9 @@ def _hardware(service: ServiceClient, paths: Json, options: Json, design: Json) 
         found = service.ask("/export", sent).json()
         size = f"{target['n_sections']} sections" if target["form"] == "sos" else f"{target['n_taps']} taps"
         reduction_db = found["prediction"]["mean_noise_reduction_db"]
-        rows.append((f"{size}, {target['number_format']}", f"{reduction_db:.1f} dB", f"{found['loss_db']:.1f} dB"))
+        rows.append(
+            (f"{size}, {target['number_format']}", f"{reduction_db:z.1f} dB", f"{found['loss_db']:z.1f} dB")
+        )
     return table("On hardware", ("form", "noise reduction", "lost"), rows)
 
 
@@ -248,6 +253,20 @@ def _loop(design: Json, paths: Json) -> list[str]:
         )
         loops[path.get("label") or f"measurement {n + 1}"] = sign * (secondary * controlled + filtered * feedback)
     return [f"<h2>Loop as designed</h2><p>{loop_text(loop)}.</p>", nyquist(loops)]
+
+
+def _plants(plants: Iterable[Json]) -> str:
+    rows = [
+        (
+            for_command(plant["label"]),
+            f"{plant['gain_margin_db']:.1f} dB",
+            f"{plant['phase_margin_deg']:.0f}°",
+            f"{plant['max_sensitivity_db']:.1f} dB at {plant['nearest_hz']:.0f} Hz",
+        )
+        for plant in plants
+    ]
+    head = ("plant", "gain margin", "phase margin", "largest 1/|1+L|")
+    return table("Margins of all plants, worst at ±3 dB", head, rows)
 
 
 def _controller(running: Json) -> NDArray[np.complex128]:

@@ -39,17 +39,17 @@ def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None
     for hz, db in zip(found["band_centre_hz"], found["noise_reduction_db"], strict=True):
         bar = "#" * round(max(0.0, min(db, _BAR_DB)) / _BAR_DB * _BAR_WIDTH)
         louder = "  louder" if db < -1 else ""
-        click.echo(f"{hz:7g} Hz {db:6.1f} dB  {bar}{louder}")
+        click.echo(f"{hz:7g} Hz {db:z6.1f} dB  {bar}{louder}")
     if shares := found.get("feedback_noise_reduction_db"):
         parts = ", ".join(
-            f"{hz:g} Hz {db - part:.0f} + {part:.0f} dB"
+            f"{hz:g} Hz {db - part:z.0f} + {part:z.0f} dB"
             for hz, db, part in zip(found["band_centre_hz"], found["noise_reduction_db"], shares, strict=True)
         )
         click.echo(f"filter + controller: {parts}")
     interval = f" +- {found['interval_db']:.1f}" if found.get("interval_db") is not None else ""
     click.echo(
-        f"mean noise reduction, {mean_of(found)}: {found['mean_noise_reduction_db']:.1f}{interval} dB; amplification "
-        f"{found['amplification_db']:.2f} dB; largest |W| {found['max_gain_db']:.1f} dB"
+        f"mean noise reduction, {mean_of(found)}: {found['mean_noise_reduction_db']:z.1f}{interval} dB; amplification "
+        f"{found['amplification_db']:z.2f} dB; largest |W| {found['max_gain_db']:z.1f} dB"
     )
     if found.get("unknown_bands_hz"):
         bands = ", ".join(f"{hz:g}" for hz in found["unknown_bands_hz"])
@@ -60,11 +60,11 @@ def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None
         click.echo(f"louder, or perhaps: {', '.join(f'{hz:g}' for hz in found['louder_bands_hz'])} Hz")
     for item in found.get("conditions", ()):
         left_out = item.get("left_out_noise_reduction_db")
-        more = "" if left_out is None else f"; {left_out:.1f} dB from a filter for the others"
-        click.echo(f"  {item['label']}: {item['mean_noise_reduction_db']:.1f} dB{more}")
+        more = "" if left_out is None else f"; {left_out:z.1f} dB from a filter for the others"
+        click.echo(f"  {item['label']}: {item['mean_noise_reduction_db']:z.1f} dB{more}")
     if beside is not None:
         name = wiener_name(bool(found.get("feedback_noise_reduction_db")))
-        click.echo(f"{name} (wmmse) on the same paths: {beside['mean_noise_reduction_db']:.1f} dB")
+        click.echo(f"{name} (wmmse) on the same paths: {beside['mean_noise_reduction_db']:z.1f} dB")
 
 
 def wiener_name(has_controller: bool) -> str:

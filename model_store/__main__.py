@@ -13,7 +13,7 @@ from typing import TextIO
 from model_store.controller import PublishedController
 from model_store.errors import InvalidName, ModelStoreError
 from model_store.manifest import Manifest, Table
-from model_store.store import DEFAULT_ROOT, KINDS, ModelStore, ModelVersion
+from model_store.store import DEFAULT_ROOT, KINDS, ModelStore, ModelVersion, existing_store
 from synthesis.profiles import MAX_UPDATES
 
 
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     command: Callable[[ModelStore, argparse.Namespace], int] = options.run
     try:
-        return command(ModelStore(options.store), options)
+        return command(existing_store(options.store), options)
     except ModelStoreError as error:
         _say(f"model_store: {error}", file=sys.stderr)
     except ValueError as error:
@@ -34,7 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m model_store", description="Look after published models.")
-    parser.add_argument("--store", default=DEFAULT_ROOT, metavar="ROOT", help="folder or URL; default: %(default)s")
+    parser.add_argument(
+        "--store",
+        default=DEFAULT_ROOT,
+        metavar="ROOT",
+        help="folder or URL; default: PRIME_STORE, here %(default)s",
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     listing = commands.add_parser("list", help="every model and version, and the aliases")
@@ -153,7 +158,9 @@ def _alias(store: ModelStore, options: argparse.Namespace) -> int:
         _say(f"{options.alias} is no alias any more")
     elif options.alias and options.reference:
         version = store.set_alias(options.alias, options.reference)
-        _say(f"{options.alias} -> {options.reference}, now {version.reference}")
+        hidden = any(item.name == options.alias for item in store.list())
+        note = f", instead of the package's {options.alias}" if hidden else ""
+        _say(f"{options.alias} -> {options.reference}, now {version.reference}{note}")
     else:
         for alias, reference in store.aliases().items():
             if options.alias in (None, alias):

@@ -41,7 +41,9 @@ from model_store.manifest import MAX_VERSION, Published, Reference, check_name, 
 from model_store.storage import FolderStorage, Storage, is_url, storage_at
 from synthesis.types import Model
 
-DEFAULT_ROOT = Path(__file__).parent / "checkpoints"
+_OWN_ROOT = Path(__file__).parent / "checkpoints"
+# The service's setting is every command's default.
+DEFAULT_ROOT: Path | str = os.environ.get("PRIME_STORE") or _OWN_ROOT
 # Models that come with the package; the folder need not exist.
 BUNDLED_ROOT = Path(str(files("model_store"))) / "bundled"
 
@@ -404,6 +406,14 @@ class ModelStore:
                 self._root.write(ALIASES_FILE, (json.dumps(aliases, indent=2, sort_keys=True) + "\n").encode())
         except OSError as error:
             raise PublishFailed(f"alias {alias}: not changed ({error.strerror})") from error
+
+
+def existing_store(root: Path | str) -> ModelStore:
+    """Open a store that was named to be read; ModelNotFound if it is a folder that does not exist."""
+    store = ModelStore(root)
+    if isinstance(store.root, Path) and store.root != _OWN_ROOT and not os.path.lexists(store.root):
+        raise ModelNotFound(f"store: there is no folder {store.root}; create it, or name another one")
+    return store
 
 
 def _check_golden(content: Content) -> GoldenErrors | None:

@@ -13,7 +13,10 @@ from prime_anc_client.calibration import Sign
 from prime_anc_client.errors import Refused, from_document
 
 _N_TAPS = 2048
-_SHARES = ("feedforward_noise_reduction_db", "feedback_noise_reduction_db", "playback_change_db")
+_PER_BAND = (
+    *("band_centre_hz", "noise_reduction_db"),
+    *("feedforward_noise_reduction_db", "feedback_noise_reduction_db", "playback_change_db"),
+)
 
 Json = Mapping[str, Any]
 
@@ -159,21 +162,12 @@ class Realisation:
 
 def read_prediction(found: Json) -> PredictionResult:
     """Read the `prediction` of an answer."""
-    sensitivity = found.get("sensitivity_db", {})
+    same = {name: found[name] for name in PredictionResult.__dataclass_fields__ if name in found}
+    same |= {name: np.array(same[name], np.float32) for name in _PER_BAND if name in same}
+    same |= {name: tuple(value) for name, value in same.items() if isinstance(value, list)}
+    loss = found.get("sensitivity_db", {})
     return PredictionResult(
-        band_centre_hz=_array(found["band_centre_hz"], np.float32),
-        noise_reduction_db=_array(found["noise_reduction_db"], np.float32),
-        mean_noise_reduction_db=found["mean_noise_reduction_db"],
-        amplification_db=found["amplification_db"],
-        interval_db=found.get("interval_db"),
-        gain_sensitivity_db=sensitivity.get("gain_1_db"),
-        delay_sensitivity_db=sensitivity.get("delay_1_sample"),
-        max_gain_db=found.get("max_gain_db"),
-        control_rms=found.get("control_rms"),
-        unknown_bands_hz=tuple(found.get("unknown_bands_hz", ())),
-        louder_bands_hz=tuple(found.get("louder_bands_hz", ())),
-        counted_bands_hz=tuple(found.get("counted_bands_hz", ())),
-        **{name: _array(found[name], np.float32) for name in _SHARES if name in found},
+        **same, gain_sensitivity_db=loss.get("gain_1_db"), delay_sensitivity_db=loss.get("delay_1_sample")
     )
 
 
@@ -209,7 +203,7 @@ def read_realisation(found: Json) -> Realisation:
     coefficients = dict(found["coefficients"])
     for name in ("taps", "sos"):
         if name in coefficients:
-            coefficients[name] = _array(coefficients[name], np.float64)
+            coefficients[name] = np.array(coefficients[name], np.float64)
     prediction, warnings = read_prediction(found["prediction"]), _codes(found["warnings"])
     return Realisation(coefficients, prediction, found["loss_db"], warnings, _read_loop(found), found["sign"])
 
@@ -242,13 +236,9 @@ def _codes(warnings: Sequence[Json]) -> tuple[str, ...]:
     return tuple(warning["code"] for warning in warnings)
 
 
-def _array(values: object, dtype: type) -> NDArray[Any]:
-    return np.array(values, dtype)
-
-
 def _taps(values: object) -> NDArray[np.float32]:
     """Read the taps; ValueError unless they are 2048 finite numbers."""
-    taps: NDArray[np.float32] = _array(values, np.float32)
+    taps: NDArray[np.float32] = np.array(values, np.float32)
     if taps.shape != (_N_TAPS,) or not np.isfinite(taps).all():
         raise ValueError(f"fir: {list(taps.shape)} numbers are not {_N_TAPS} finite ones")
     taps.flags.writeable = False

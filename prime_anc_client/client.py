@@ -87,9 +87,9 @@ class Client:
     ) -> None:
         """Connect to a service.
 
-        A request is repeated after a 503 (after the seconds of its `Retry-After`), after a refused connection (after
-        one second) and after a broken connection (at once: a design changes nothing), as long as the next attempt
-        begins within `retry_for_s` of the first.
+        A request is repeated after a 503, or a proxy's 502 or 504 (after the seconds of its `Retry-After`), after a
+        refused connection (after one second) and after a broken connection (at once: a design changes nothing), as
+        long as the next attempt begins within `retry_for_s` of the first.
 
         Parameters
         ----------
@@ -490,7 +490,7 @@ class Client:
                 if answer.status_code == 200:
                     return answer
                 wait_s = _retry_after_s(answer)
-                if answer.status_code != 503 or time.monotonic() + wait_s > deadline:
+                if answer.status_code not in (502, 503, 504) or time.monotonic() + wait_s > deadline:
                     raise from_answer(answer.status_code, answer.content)
             time.sleep(wait_s)
 

@@ -53,7 +53,7 @@ class ServiceFault(Refused):
 
 
 class Unavailable(Refused):
-    """503: not ready or overloaded, and still so after the retries."""
+    """503, or a proxy's 502 or 504: not ready or overloaded, and still so after the retries."""
 
 
 _BY_STATUS: dict[int, type[Refused]] = {
@@ -62,7 +62,9 @@ _BY_STATUS: dict[int, type[Refused]] = {
     422: UnusablePaths,
     429: OverQuota,
     500: ServiceFault,
+    502: Unavailable,
     503: Unavailable,
+    504: Unavailable,
 }
 
 

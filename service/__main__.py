@@ -38,10 +38,8 @@ def main(arguments: list[str]) -> int:
         return 2
     if unknown := misspelt(os.environ):
         for name, nearest in unknown.items():
-            print(
-                f"python -m service: error: environment: {name} is no setting; unset it, or write {nearest}",
-                file=sys.stderr,
-            )
+            remedy = f"unset it, or write {nearest}" if nearest else "unset it"
+            print(f"python -m service: error: environment: {name} is no setting; {remedy}", file=sys.stderr)
         return 2
     # Worker threads have a core each: NumPy's threads would only compete with them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

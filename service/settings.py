@@ -120,14 +120,16 @@ class Settings(BaseSettings):
 
 
 def misspelt(variables: Iterable[str]) -> dict[str, str]:
-    """Return the variables with our prefix that are no setting, each with the nearest one."""
+    """Return the variables with our prefix that are no setting, each with a setting of nearly that name, or ""."""
     known = [f"PRIME_{name.upper()}" for name in Settings.model_fields]
     unknown = [
         name
         for name in variables
         if name.startswith("PRIME_") and name.upper() not in known and not _OF_OTHERS.fullmatch(name)
     ]
-    return {name: get_close_matches(name.upper(), known, n=1, cutoff=0)[0] for name in sorted(unknown)}
+    return {
+        name: next(iter(get_close_matches(name.upper(), known, n=1, cutoff=0.75)), "") for name in sorted(unknown)
+    }
 
 
 def processors() -> set[int]:

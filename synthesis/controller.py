@@ -84,6 +84,8 @@ class Controller:
     @cached_property
     def on_bins(self) -> Complex:
         """K on the design grid, [16385]."""
+        if not self.latency_s:
+            return self.undelayed
         return self.undelayed * np.exp(-2j * np.pi * self.latency_s * BINS_HZ)
 
     @cached_property

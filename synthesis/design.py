@@ -142,7 +142,8 @@ def _chosen(
         chosen_posed, known = [posed_of[problem] for problem in chosen], [rivals[problem] for problem in chosen]
         if options.n_updates or options.method != "wmmse" or None in known:
             return _designed(chosen, options, chosen_posed, model)
-        return _map_or_error(partial(_finished, options=options, model=model), chosen, chosen_posed, known)
+        as_drafted = _map_or_error(_with_silence_of_all, chosen_posed)
+        return _map_or_error(partial(_finished, options=options, model=model), chosen, as_drafted, known)
 
     return replace_doubtful(contests, options, fallback, merit, redesign)
 

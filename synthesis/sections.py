@@ -12,6 +12,9 @@ from synthesis.conventions import N_BINS
 
 Complex = NDArray[np.complex128]
 
+# Frequencies evaluated at once: memory for all bins of all sections takes an allocator longer than their arithmetic.
+AT_ONCE = 1024
+
 
 @dataclass(frozen=True, eq=False)
 class Sections:
@@ -23,7 +26,11 @@ class Sections:
 
     def response(self, frequency_hz: NDArray[np.floating]) -> Complex:
         """Evaluate W at frequencies up to half the sample rate, complex [n]."""
-        return np.prod(section_responses(self.rows, frequency_hz, self.sample_rate_hz), axis=0)
+        found = []
+        for part in np.split(frequency_hz, range(AT_ONCE, len(frequency_hz), AT_ONCE)):
+            numerators, denominators = _polynomials(self.rows, part, self.sample_rate_hz)
+            found.append(numerators.prod(0) / denominators.prod(0))
+        return np.concatenate(found)
 
     def at_design_rate(self) -> Complex:
         """Evaluate W on the design grid: zero above half the sample rate, complex [16385]."""
@@ -53,7 +60,14 @@ def section_responses(
     rows: NDArray[np.float64], frequency_hz: NDArray[np.floating], sample_rate_hz: float
 ) -> Complex:
     """Evaluate the response of each section, complex [n_sections, n_frequencies]."""
+    numerators, denominators = _polynomials(rows, frequency_hz, sample_rate_hz)
+    responses: Complex = numerators / denominators
+    return responses
+
+
+def _polynomials(
+    rows: NDArray[np.float64], frequency_hz: NDArray[np.floating], sample_rate_hz: float
+) -> tuple[Complex, Complex]:
     delay = np.exp(-2j * np.pi * np.asarray(frequency_hz, np.float64) / sample_rate_hz)
     powers = np.stack([np.ones_like(delay), delay, delay**2])
-    responses: Complex = (rows[:, :3] @ powers) / (rows[:, 3:] @ powers)
-    return responses
+    return rows[:, :3] @ powers, rows[:, 3:] @ powers

@@ -40,32 +40,38 @@ function takeDocument(name, document) {
   }
   const found = readBench(name, document); // before anything changes
   if (found.isSession) {
-    Object.assign(state, { ears: withIds(found.ears), kept: [], current: found.current, noise: found.noise, controller: null, takes: found.takes, runs: found.runs });
+    Object.assign(state, { ears: withIds(found.ears), kept: [], current: found.current, noise: found.noise, controller: null, takes: found.takes, runs: found.runs, chip: found.chip });
     restoreSettings(found.settings);
     $("joint").checked = found.joint;
   }
   for (const { name: label, design } of found.kept) {
     keep(label, design);
-    if (!found.isSession) noteKept(label, design.controller);
+    if (!found.isSession) noteKept(label, design);
   }
-  if (found.controller) useController(found.controller, found.about?.name ?? name, found.about);
-  if (found.isSession) { changed("ears", "noise", "takes", "runs"); open("design"); }
+  if (found.controller) useController(found.controller, found.isSession ? found.about?.name ?? name : name, found.about);
+  if (found.isSession) { changed("ears", "noise", "takes", "runs", "chip"); open("design"); }
   else if (found.ears.length) addEars(found.ears);
   else if (found.controller) redesign();
   remember();
 }
 
-function noteKept(name, controller) {
-  const action = controller && { label: "Use its K", run: () => { useController(controller, name); remember(); redesign(); } };
+function noteKept(name, { controller, controller_about: about }) {
+  const action = controller && { label: "Use its K", run: () => { useController(controller, name, about); remember(); redesign(); } };
   note(name, `kept in step 2, to compare with${controller ? "; its controller is not in use" : ""}.`, { isBad: false, action });
+}
+
+function jsonOf(text) {
+  let found = null;
+  try { found = JSON.parse(text); } catch { /* said below */ }
+  if (Object(found) !== found) throw new Error("it is no JSON, or was cut off; save it again");
+  return found;
 }
 
 async function takeFiles(files) {
   const separate = {};
   for (const file of files) {
     try {
-      if (!file.size) throw new Error("the file is empty");
-      if (/\.json$/i.test(file.name)) takeDocument(file.name, JSON.parse(await file.text()));
+      if (/\.json$/i.test(file.name)) takeDocument(file.name, jsonOf(await file.text()));
       else if (/\.(csv|txt|frd)$/i.test(file.name)) {
         if (/primary|secondary|feedback/i.test(file.name)) throw new Error("this page reads impulse responses as WAV or FLAC; prime-anc also as tables");
         await takeNoise(file);
@@ -168,9 +174,9 @@ async function throwAway() {
 }
 
 function saveSession() {
-  const { ears, current, kept, noise, controller } = state, isWhole = fits(state.takes, state.runs), { takes, runs } = isWhole ? state : {};
+  const { ears, current, kept, noise, controller, chip } = state, isWhole = fits(state.takes, state.runs), { takes, runs } = isWhole ? state : {};
   if (!isWhole) note("Session", "the recordings are too long for one file: it is saved without them. They stay in this browser.");
-  saveJson(sessionDocument({ ears, current, kept, noise, takes, runs, controller: $("hybrid").checked ? controller : null, joint: $("joint").checked, settings: settings() }), "session.json");
+  saveJson(sessionDocument({ ears, current, kept, noise, takes, runs, chip, controller: $("hybrid").checked ? controller : null, joint: $("joint").checked, settings: settings() }), "session.json");
   isUnsaved = false;
 }
 
@@ -184,12 +190,12 @@ async function copyLink() {
 // ---- steps ----
 
 function showSteps() {
-  const { design, realised, ears, takes } = state, ear = currentEar(), seen = verified()?.answer;
+  const { design, realised, isRealising, ears, takes } = state, ear = currentEar(), seen = verified()?.answer;
   const texts = {
-    measure: ears.length ? `${ears.length === 1 ? ear.label : `${ears.length} measurements, ${ear.label}`}` : takes.length ? `${takes.length} recording${takes.length > 1 ? "s" : ""}` : "",
+    measure: ears.length ? `${ears.length === 1 ? ear.label : `${ears.length} measurements, ${ear.label}`}` : takes.length ? `${takes.length} recording${takes.length === 1 ? "" : "s"}` : "",
     design: design ? `${design.method}, ${design.prediction.mean_noise_reduction_db.toFixed(1)} dB` : "",
     look: design?.warnings.length ? `${design.warnings.length} warning${design.warnings.length > 1 ? "s" : ""}` : "",
-    load: realised ? `${realised.prediction.mean_noise_reduction_db.toFixed(1)} dB on hardware` : "",
+    load: realised && !isRealising ? `${realised.prediction.mean_noise_reduction_db.toFixed(1)} dB on hardware` : "",
     verify: seen ? `${seen.measured.mean_noise_reduction_db.toFixed(1)} dB measured${isAsPredicted(seen) ? "" : `, ${seen.diagnosis[0].code.replaceAll("_", " ")}`}` : "",
   };
   const failed = chosenEars().some(hasFailed) ? ["measure", "design"].filter((step) => texts[step]) : [];
@@ -236,7 +242,7 @@ function start() {
   for (const input of [$("method"), $("ceiling-curve"), $("hybrid"), ...document.querySelectorAll("#more-options :is(input, select), #controller-options :is(input, select)")]) {
     input.addEventListener("change", () => { remember(); redesign(); });
   }
-  for (const id of ["target", "form", "taps", "format", "rate", "file"]) $(id).addEventListener("change", remember);
+  for (const id of ["target", "form", "taps", "format", "rate", "file", "gain", "sign"]) $(id).addEventListener("change", remember);
   for (const button of document.querySelectorAll(".example")) button.onclick = loadExample;
   Object.entries({ save: saveSession, link: copyLink, print: () => window.print(), "throw-away": throwAway, "clear-messages": clearMessages })
     .forEach(([id, act]) => { $(id).onclick = act; });

@@ -55,12 +55,19 @@ export function controllerFromDocument({ sos, sample_rate, latency_us = 0, numbe
   return { sos, sample_rate, latency_us, number_format: String(number_format) };
 }
 
-// Read what the page said of a session's controller.
-function controllerAbout({ name, plants = [], warnings = [], needed_number_format }) {
+const OF_CONTROLLER = ["controller_amplifies", "plant_unknown"]; // warnings that stay with it
+
+// What an answer of /hybrid says of its controller; `label` is that of a measurement without one.
+export function aboutOf({ controller, loop, warnings }, label) {
+  return controllerAbout({ plants: loop?.conditions, warnings: warnings?.filter(({ code }) => OF_CONTROLLER.includes(code)), needed_number_format: controller.needed_number_format }, label);
+}
+
+// Read what a file says of its controller: `plants`, their loops at the level at which each is worst, and warnings.
+function controllerAbout({ name = "", plants = [], warnings = [], needed_number_format }, label = "measurement 1") {
   const isPlant = (plant) => ["gain_margin_db", "phase_margin_deg", "max_sensitivity_db", "nearest_hz"].every((figure) => Number.isFinite(plant?.[figure]));
   if (![plants, warnings].every(Array.isArray) || !plants.every(isPlant)) throw new Error("what it says of its controller cannot be read");
   return {
-    name: String(name), plants: plants.map((plant) => ({ ...plant, label: String(plant.label) })),
+    name: String(name), plants: plants.map((plant) => ({ ...plant, label: String(plant.label).replace(/^conditions\.0$/, () => label).replace(/^conditions\.\d+ \((.*)\)$/, "$1") })),
     warnings: warnings.map(({ code, detail }) => ({ code: String(code), detail: String(detail) })), ...(needed_number_format ? { needed_number_format: String(needed_number_format) } : {}),
   };
 }
@@ -75,8 +82,8 @@ function designFromDocument(found) {
   const centres = Array.from(numbersOf("band_centre_hz", band_centre_hz, 64));
   if (!Number.isFinite(mean_noise_reduction_db) || bands.length !== centres.length) throw new Error("a kept design has no prediction");
   const prediction = { ...found.prediction, noise_reduction_db: bands, band_centre_hz: centres };
-  const { sign, latency_samples, controller } = found;
-  return { ...(controller ? { controller: controllerFromDocument(controller) } : {}), fir, prediction, ...(sign === "plus" ? { sign } : {}), ...(Number.isFinite(latency_samples) ? { latency_samples } : {}) };
+  const { sign, latency_samples, controller, controller_about: about } = found;
+  return { ...(controller ? { controller: controllerFromDocument(controller), controller_about: about ? controllerAbout(about) : aboutOf(found) } : {}), fir, prediction, ...(sign === "plus" ? { sign } : {}), ...(Number.isFinite(latency_samples) ? { latency_samples } : {}) };
 }
 
 const keptFromDocument = ({ name, design }) => ({ name: String(name), design: designFromDocument(design) });
@@ -87,6 +94,11 @@ function recordingFromDocument({ name, role, rate, channels, clipped_shares: cli
   const read = channels.map((channel) => numbersOf(String(name), channel, MAX_SAMPLES));
   if (!["off", "on", "drive"].includes(role) || read.length < (role === "drive" ? 3 : 2) || read.some(({ length }) => length !== read[0].length)) throw new Error(`${name}: it is no recording of two or three equal channels`);
   return { name: String(name), role, rate: +rate, channels: read, clippedShares: clippedShares.map(Number), isCalibrated: calibrated === true };
+}
+
+function chipOf(chip) {
+  if (chip && !chip.document?.coefficients) throw new Error("the filter of its chip has no sections or taps");
+  return chip ? { name: String(chip.name), document: chip.document } : null;
 }
 
 // Read a document completely, or throw. `ears` and `kept` are lists; a session also has the rest.
@@ -103,11 +115,11 @@ export function readBench(name, found) {
       if (!Array.isArray(list)) throw new Error("its recordings are no list");
       return list.map(recordingFromDocument);
     });
-    return { isSession: true, ears, kept, current, noise, controller, about, takes, runs, joint: !!found.joint, settings: Object(found.settings) };
+    return { isSession: true, ears, kept, current, noise, controller, about, takes, runs, joint: !!found.joint, settings: Object(found.settings), chip: chipOf(found.chip) };
   }
   if (found.primary) return { ...one, ears: [{ used: true, ...earFromDocument(found.label ?? name, found) }] };
   if (found.fir) return { ...one, kept: [keptFromDocument({ name, design: found })] };
-  if (found.controller) return { ...one, controller: controllerFromDocument(found.controller) };
+  if (found.controller) return { ...one, controller: controllerFromDocument(found.controller), about: found.controller_about && controllerAbout(found.controller_about) };
   if (found.coefficients) throw new Error("it holds sections or taps for a chip; the page shows filters of `prime-anc design`");
   throw new Error("it contains neither a measurement nor a filter nor a session");
 }
@@ -126,17 +138,15 @@ export function measurementDocument(ear) {
 // Whether a file can hold these recordings.
 export const fits = (...lists) => lists.flat().reduce((sum, { channels }) => sum + channels.length * channels[0].length, 0) <= MAX_RECORDED;
 
-const aboutOf = ({ name = "", plants = [], warnings = [], needed_number_format }) => ({ name, plants, warnings, ...(needed_number_format ? { needed_number_format } : {}) });
-
-export function sessionDocument({ ears, current, joint, settings, kept, noise, controller, takes = [], runs = [] }) {
+export function sessionDocument({ ears, current, joint, settings, kept, noise, controller, chip, takes = [], runs = [] }) {
   const recording = ({ name, role, rate, channels, clippedShares, isCalibrated }) => ({ name, role, rate, clipped_shares: clippedShares, ...(isCalibrated ? { calibrated: true } : {}), channels: channels.map((samples) => ({ float32: base64(samples) })) });
-  const stored = ({ fir, prediction, sign, latency_samples, controller: beside }) => ({
-    fir: { float32: base64(fir) }, prediction, ...(sign ? { sign } : {}), ...(latency_samples ? { latency_samples } : {}), ...(beside ? { controller: beside } : {}),
+  const stored = ({ fir, prediction, sign, latency_samples, controller: beside, controller_about }) => ({
+    fir: { float32: base64(fir) }, prediction, ...(sign ? { sign } : {}), ...(latency_samples ? { latency_samples } : {}), ...(beside ? { controller: beside, controller_about } : {}),
   });
   return {
     session: ears.map((ear) => ({ ...measurementDocument(ear), used: !!ear.used, ...(ear.stabilityOnly ? { stability_only: true } : {}) })),
     current, joint, settings, ...(noise ? { noise: { name: noise.name, psd: { float32: base64(noise.psd) } } } : {}),
-    ...(controller ? { controller: controller.document, controller_about: aboutOf(controller) } : {}),
-    kept: kept.map(({ name, design }) => ({ name, design: stored(design) })), takes: takes.map(recording), runs: runs.map(recording),
+    ...(controller ? { controller: controller.document, controller_about: controllerAbout(controller) } : {}),
+    kept: kept.map(({ name, design }) => ({ name, design: stored(design) })), takes: takes.map(recording), runs: runs.map(recording), ...(chip ? { chip } : {}),
   };
 }

@@ -1,6 +1,7 @@
 // Step 2: the filter, the Wiener filter beside it, designs that are kept, undo.
 
 import { $, changed, chosenEars, element, isJoint, newest, on, state } from "./state.js";
+import { fixed } from "./dsp.js";
 import { note, say } from "./messages.js";
 import { designed, useController } from "./hybrid.js";
 import { optionsFor, restoreSettings, settings } from "./options.js";
@@ -69,8 +70,8 @@ function showKept() {
     remove.onclick = () => removeItem("kept", kept, kept.name);
     const swatch = element("span", { className: `swatch ${kept.color.slice(2)}`, ariaHidden: "true" });
     const use = element("button", { type: "button", textContent: "Use its K", ariaLabel: `Use its K: ${kept.name}` });
-    use.onclick = () => { useController(kept.design.controller, kept.name); remember(); redesign(); };
-    return element("li", {}, swatch, name, ` ${kept.design.prediction.mean_noise_reduction_db.toFixed(1)} dB `, ...(kept.design.controller ? [use] : []), remove);
+    use.onclick = () => { useController(kept.design.controller, kept.name, kept.design.controller_about); remember(); redesign(); };
+    return element("li", {}, swatch, name, ` ${fixed(kept.design.prediction.mean_noise_reduction_db)} dB `, ...(kept.design.controller ? [use] : []), remove);
   }));
 }
 

@@ -2,14 +2,13 @@
 
 import { $, changed, chosenEars, element, on, stableEars, state } from "./state.js";
 import { N_FFT, RATE, delayed, minus, over, plus, rfft, scaled, sectionsResponse, times } from "./dsp.js";
-import { controllerFromDocument } from "./bench_file.js";
+import { aboutOf, controllerFromDocument } from "./bench_file.js";
 import { say } from "./messages.js";
 import { wishes } from "./options.js";
 import { ask, fieldsOf, requestOf } from "./requests.js";
 import { saveJson } from "./save.js";
 
 const N_BINS = N_FFT / 2 + 1;
-const OF_CONTROLLER = ["controller_amplifies", "plant_unknown"]; // warnings that stay with it
 
 // What a controller that was designed here belongs to.
 const purpose = () => JSON.stringify([wishes(), $("lend_wearing").checked, chosenEars().map(({ id }) => id), stableEars().map(({ id }) => id)]);
@@ -19,16 +18,16 @@ export async function designed(options) {
   if (!$("hybrid").checked) return ask("refine", requestOf(options));
   const { controller } = state;
   if (controller && (controller.purpose === null || controller.purpose === purpose())) {
-    const { document, warnings = [] } = controller, found = await ask("refine", { ...requestOf(options), controller: document });
-    return { ...found, warnings: [...found.warnings, ...warnings], controller: document };
+    const { document, purpose: _, ...about } = controller, found = await ask("refine", { ...requestOf(options), controller: document });
+    return { ...found, warnings: [...found.warnings, ...about.warnings], controller: document, controller_about: about };
   }
-  const wanted = purpose(), others = stableEars(), request = requestOf(options, chosenEars(), others.length > 0);
+  const wanted = purpose(), [{ label }] = chosenEars(), others = stableEars(), request = requestOf(options, chosenEars(), others.length > 0);
   if (others.length) request.conditions.push(...others.map((ear) => ({ ...fieldsOf(ear), label: ear.label.slice(0, 80), stability_only: true })));
   say("Designing filter and controller ...");
   const found = await ask("hybrid", { ...request, controller: wishes(), lend_wearing: $("lend_wearing").checked });
-  const { needed_number_format } = found.controller, warnings = found.warnings.filter(({ code }) => OF_CONTROLLER.includes(code));
-  takeController({ document: controllerFromDocument(found.controller), purpose: wanted, plants: found.loop.conditions, warnings, needed_number_format, name: "" });
-  return found;
+  const about = aboutOf(found, label);
+  takeController({ document: controllerFromDocument(found.controller), purpose: wanted, ...about });
+  return { ...found, controller_about: about };
 }
 
 function takeController(controller) {
@@ -110,7 +109,7 @@ function showController() {
   $("controller-text").textContent = [`K ${name ? `of ${name}` : "for these measurements"}: ${sos.length} section${sos.length === 1 ? "" : "s"} at ${sample_rate} Hz in ${number_format}`,
     ...(needed_number_format ? [`its bass needs ${needed_number_format}`] : [])].join("; ").concat(".");
   $("plants").replaceChildren(element("caption", { textContent: "Margins of all plants, worst at ±3 dB" }), element("thead", {}, row("th", "plant", "gain margin", "phase margin", "largest 1/|1+L|")),
-    element("tbody", {}, ...plants.map((plant) => row("td", plant.label.replace(/^conditions\.0$/, chosenEars()[0]?.label ?? "measurement").replace(/^conditions\.\d+ \((.*)\)$/, "$1"), `${plant.gain_margin_db.toFixed(1)} dB`,
+    element("tbody", {}, ...plants.map((plant) => row("td", plant.label, `${plant.gain_margin_db.toFixed(1)} dB`,
       `${plant.phase_margin_deg.toFixed(0)}°`, `${plant.max_sensitivity_db.toFixed(1)} dB, ${plant.nearest_hz.toFixed(0)} Hz`))));
 }
 
@@ -118,7 +117,10 @@ export function startHybrid(redesign) {
   on(["controller", "design", "ears", "settings"], showController);
   $("hybrid").addEventListener("change", () => changed("ears"));
   $("controller-new").onclick = () => { takeController(null); redesign(); };
-  $("controller-save").onclick = () => saveJson(state.design?.controller ? state.design : { controller: state.controller.document }, "hybrid.json");
+  $("controller-save").onclick = () => {
+    const { document: controller, purpose: _, ...controller_about } = state.controller;
+    saveJson(state.design?.controller ? state.design : { controller, controller_about }, "hybrid.json");
+  };
   for (const input of $("controller-options").querySelectorAll("input, select")) input.addEventListener("change", () => { state.controller = null; });
   showController();
 }

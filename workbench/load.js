@@ -4,11 +4,12 @@ import { $, changed, newest, on, state } from "./state.js";
 import { note, say } from "./messages.js";
 import { RATE } from "./dsp.js";
 import { SUFFIXES, isFileFor, model, optionsFor } from "./options.js";
+import { redesign } from "./design.js";
 import { ask, requestOf } from "./requests.js";
 import { saveFile, saveJson } from "./save.js";
 
-const sizeOf = ({ sos, taps }) => (sos ? `${sos.length} section${sos.length === 1 ? "" : "s"}` : `${taps.length} taps`);
-export const formOf = ({ coefficients }) => sizeOf(coefficients) + (coefficients.sample_rate === RATE ? "" : ` at ${coefficients.sample_rate} Hz`);
+const sizeOf = (n, part, rate) => `${n} ${part}${n === 1 ? "" : "s"}${rate === RATE ? "" : ` at ${rate} Hz`}`;
+export const formOf = ({ coefficients: { sos, taps, sample_rate } }) => (sos ? sizeOf(sos.length, "section", sample_rate) : sizeOf(taps.length, "tap", sample_rate));
 
 const target = () => ({
   ...($("target").value ? { name: $("target").value } : {}), form: $("form").value,
@@ -23,8 +24,7 @@ const exportRequest = (more = {}) => requestOf({ ...optionsFor("export"), fir: F
 // Settings of the last export; sections and fewer taps do not depend on the design's taps.
 let realisedFor = "";
 
-export const realise = newest(async () => {
-  if (!state.design) { changed("realised"); return; }
+const realiseNewest = newest(async () => {
   try {
     const requested = JSON.stringify([target(), beside(state.design), { ...optionsFor("export"), reference_psd: state.noise?.name }]);
     if (!state.realised || requested !== realisedFor || state.realised.coefficients.taps?.length === state.design.fir.length) {
@@ -36,8 +36,21 @@ export const realise = newest(async () => {
     state.realised = null;
     $("realised").textContent = `The export failed: ${error.message}`;
   }
+  state.isRealising = false;
   changed("realised");
 });
+
+// Until the export of this design and form is there, nothing is said of an earlier one.
+function expire() {
+  state.isRealising = true;
+  $("realised").textContent = state.design ? "Computing ..." : "";
+}
+
+function realise() {
+  expire();
+  changed("realised");
+  if (state.design) realiseNewest();
+}
 
 function showLoss() {
   const { design, realised: { coefficients, prediction, warnings } } = state, scaling = coefficients.scaling;
@@ -73,17 +86,17 @@ function takeTarget() {
 
 // A new controller is for the same device, if it is fast enough for one; return whether one is designed.
 function takeControllerChip({ sample_rate_hz: rate, number_format, max_controller_sections: most }) {
-  const input = $("controller-sample_rate"), sections = $("controller-n_sections");
-  if (rate < +input.min) return false;
-  input.value = rate;
+  const sections = $("controller-n_sections");
+  if (rate < model.controller.sample_rate.minimum) return false;
+  $("controller-sample_rate").value = rate;
   $("controller-number_format").value = number_format;
   if (most) sections.value = Math.min(sections.value || sections.placeholder, most);
   if ($("hybrid").checked) changed("ears");
   return $("hybrid").checked && state.ears.length > 0;
 }
 
-// Whether the export is the designed filter itself: 2048 taps at 48 kHz in floating point.
-const isAsDesigned = () => !state.realised || ($("form").value === "fir" && $("taps").value === "2048" && $("rate").value === "48000" && $("format").value === "float32");
+// Whether an export is the designed filter itself: 2048 taps at 48 kHz in floating point.
+const isAsDesigned = ({ n_taps, sample_rate, number_format }) => n_taps === 2048 && sample_rate === RATE && number_format === "float32";
 
 async function saveExport(request, name) {
   const file = await ask("export", request, "blob"), suffix = file.type === "application/zip" ? "zip" : SUFFIXES[request.file] ?? request.file;
@@ -92,11 +105,14 @@ async function saveExport(request, name) {
 }
 
 async function download() {
-  const kind = $("file").value, ear = state.design.name.split(",")[0], what = state.realised ? formOf(state.realised) : "2048 taps";
-  const name = `${ear} ${what} ${$("format").value}${state.design.controller ? " hybrid" : ""}`;
-  if (kind === "json") { saveJson(isAsDesigned() ? state.design : state.realised, `${name}.json`); say(`Saved ${name}.json.`); return; }
+  await redesign.done; // what is sent is of one design
+  const { design } = state, kind = $("file").value, form = target(), { n_sections, n_taps, sample_rate, number_format } = form;
+  const size = n_sections ? sizeOf(n_sections, "section", sample_rate) : sizeOf(n_taps, "tap", sample_rate);
+  const name = `${design.name.split(",")[0]} ${size} ${number_format}${design.controller ? " hybrid" : ""}`;
   try {
-    await saveExport(exportRequest({ file: kind }), name);
+    if (kind !== "json") { await saveExport(exportRequest({ file: kind }), name); return; }
+    saveJson(isAsDesigned(form) ? design : await ask("export", exportRequest()), `${name}.json`);
+    say(`Saved ${name}.json.`);
   } catch (error) {
     note("Export", error.message);
   }
@@ -134,7 +150,7 @@ function showForm() {
 
 export function startLoading() {
   on(["rest"], realise);
-  on(["design"], () => { showKinds(); if (!state.design) realise(); });
+  on(["design"], () => { showKinds(); expire(); if (!state.design) changed("realised"); });
   for (const id of ["form", "taps", "format", "rate"]) $(id).addEventListener("change", () => { showForm(); realise(); });
   $("target").addEventListener("change", () => { takeTarget(); showForm(); });
   $("sections").addEventListener("input", realise);

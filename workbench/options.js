@@ -7,7 +7,7 @@ export const SLIDERS = ["k", "ceiling", "latency", "sections", "volume", "probe-
 // Controls of their own for options; all others are made from the option model.
 const CONTROLS = { k: "k", method: "method", max_gain_db: "ceiling", latency_samples: "latency" };
 const ELSEWHERE = ["sign"]; // it belongs to a measurement
-const UNITS = { db: "dB", deg: "degrees", samples: "samples", hz: "Hz", us: "µs" };
+const UNITS = { db: "dB", deg: "degrees", samples: "samples at 48 kHz", hz: "Hz", us: "µs" };
 
 export const model = await (await fetch("workbench/options.json")).json();
 const properties = model.design.properties;
@@ -25,22 +25,17 @@ function labelOf(name) {
 
 // Name of a curve's values, such as `gain_db`, or null for an option that is none.
 function curveOf(schema) {
-  const reference = [schema, ...(schema.anyOf ?? [])].map((item) => item.$ref).find(Boolean);
-  const found = reference && model.design.$defs[reference.split("/").at(-1)];
+  const found = schema.$ref && model.design.$defs[schema.$ref.split("/").at(-1)];
   return found?.properties?.frequency_hz ? Object.keys(found.properties).find((name) => name !== "frequency_hz") : null;
 }
 
-const typeOf = (schema) => schema.type ?? schema.anyOf?.map((item) => item.type).find((type) => type && type !== "null");
+const isNumber = ({ type }) => ["number", "integer"].includes(type);
 
 function inputOf({ id, schema }) {
-  const values = curveOf(schema), type = typeOf(schema), { minimum, maximum } = schema.anyOf?.find((item) => item.type === type) ?? schema;
   if (schema.enum) return element("select", { id }, ...schema.enum.map((item) => element("option", { textContent: item, selected: item === schema.default })));
-  if (type === "boolean") return element("input", { id, type: "checkbox", checked: !!schema.default });
-  if (values) return element("input", { id, type: "text", placeholder: "100:1,1000:2", title: "frequency:value pairs" });
-  if (["number", "integer"].includes(type)) {
-    return element("input", { id, type: "number", min: minimum ?? "", max: maximum ?? "", step: type === "integer" ? 1 : "any", placeholder: schema.default ?? "default" });
-  }
-  return element("input", { id, type: "text", placeholder: schema.default ?? "default" });
+  if (schema.type === "boolean") return element("input", { id, type: "checkbox", checked: !!schema.default });
+  if (curveOf(schema)) return element("input", { id, type: "text", placeholder: "100:1,1000:2", title: "frequency:value pairs" });
+  return element("input", { id, type: "text", inputMode: isNumber(schema) ? "decimal" : "text", placeholder: schema.default ?? "default" });
 }
 
 function addChoices(select, values) {
@@ -73,6 +68,8 @@ export function makeControls() {
   $("file").replaceChildren(element("option", { value: "json", textContent: "JSON, for prime-anc and this page" }),
     ...Object.keys(model.files).map((kind) => element("option", { value: kind, textContent: FILE_NAMES[kind] ?? kind })));
   $("file").value = "c";
+  // A browser's own field for numbers drops the comma of 0,35.
+  document.addEventListener("change", ({ target }) => { if (target.inputMode === "decimal") target.value = target.value.trim().replace(",", "."); }, true);
 }
 
 const FILE_NAMES = { c: "C header", wav: "WAV", csv: "CSV", mat: "MATLAB", minidsp: "miniDSP", apo: "Equalizer APO", camilladsp: "CamillaDSP", bes: "BES", sigmadsp: "SigmaDSP" };
@@ -112,10 +109,10 @@ export function inWords(text) {
 
 // ---- settings: the text of every control, as sessions, links and undo hold it ----
 
-const CHOICES = ["method", "target", "form", "taps", "format", "rate", "file", "hybrid", "lend_wearing"];
+const CHOICES = ["method", "target", "form", "taps", "format", "rate", "file", "hybrid", "lend_wearing", "gain"];
 // Controls by the name of their setting: that of the option, where there is one for the option alone.
 const settingInputs = () => ({
-  ...Object.fromEntries([...SLIDERS, ...CHOICES].map((id) => [id, $(id)])), max_gain_db: $("ceiling-curve"),
+  ...Object.fromEntries([...SLIDERS, ...CHOICES].map((id) => [id, $(id)])), max_gain_db: $("ceiling-curve"), chain: $("sign"),
   ...Object.fromEntries([...made, ...wished].map(({ setting, id }) => [setting, $(id)])),
 });
 const textOf = (input) => (input.type === "checkbox" ? (input.checked === input.defaultChecked ? "" : `${input.checked}`) : input.value);
@@ -129,7 +126,7 @@ export function restoreSettings(values) {
     const text = String(values[name] ?? ""), before = input.value;
     if (input.type === "range" && !Number.isFinite(parseFloat(text))) continue; // a slider would go to its middle
     if (input.type === "checkbox") input.checked = text ? text === "true" : input.defaultChecked;
-    else if (text || ["text", "number"].includes(input.type) || input.id === "target") input.value = text;
+    else if (text || input.type === "text" || input.id === "target") input.value = text || input.defaultValue || "";
     if (!input.value && text) input.value = before; // unknown choice
   }
   showOutputs();
@@ -157,13 +154,18 @@ export function ceilingPoints() {
   return curve ? curve.frequency_hz.map((hz, i) => [hz, curve.gain_db[i]]) : [[1000, +$("ceiling").value]];
 }
 
+function numberIn(text, { type, minimum, maximum }, name) {
+  const value = +text, isWhole = type === "integer";
+  if (!(value >= minimum && value <= maximum && (!isWhole || Number.isInteger(value)))) throw new Error(`${name}: write a ${isWhole ? "whole number" : "number"} from ${minimum} to ${maximum}`);
+  return value;
+}
+
 // Value of an option, or null if it is the default.
 function valueOf({ name, id, schema }) {
   const input = $(id), values = curveOf(schema);
-  if (!input.checkValidity()) throw new Error(`${labelOf(name)}: ${input.validationMessage}`);
   if (input.type !== "checkbox" && input.value === "") return null;
   if (values) return curveFromText(input.value, labelOf(name), values);
-  const value = input.type === "checkbox" ? input.checked : input.type === "number" ? +input.value : input.value;
+  const value = input.type === "checkbox" ? input.checked : isNumber(schema) ? numberIn(input.value, schema, labelOf(name)) : input.value;
   return value === schema.default ? null : value;
 }
 

@@ -7,6 +7,8 @@
 // In a figure with `plane`, x and y are the parts of a complex number, to the same scale, and the cursor is a place on a
 // line: {circles: [{x, y, radius, name, color}], textAt(line, i)}.
 
+import { fixed } from "./dsp.js";
+
 const colors = new Map(); // cached, because a style query makes the browser compute all styles
 
 function color(name) {
@@ -223,7 +225,7 @@ export class Plot {
     const found = bars.filter(({ x0, x1 }) => at >= x0 && at < x1).map((bar) => [bar.name, bar.y - (bar.y0 ?? 0)]);
     for (const line of lines) { const value = valueAt(line, at); if (value !== undefined && line.name) found.push([line.name, value]); }
     const place = `${at >= 1000 && x.unit === "Hz" ? `${(at / 1000).toFixed(2)} kHz` : `${at.toFixed(at < 10 ? 1 : 0)} ${x.unit}`}`;
-    return `${place}: ${found.map(([name, value]) => `${name} ${value.toFixed(digits)}`).join(", ")} ${y.unit}`;
+    return `${place}: ${found.map(([name, value]) => `${name} ${fixed(value, digits)}`).join(", ")} ${y.unit}`;
   }
 
   // Names above the axes; returns the number of rows.

@@ -61,7 +61,7 @@ function shiftBetween(a, b) {
 // Take the computer's latency out of a recording, so that sound reaches the error microphone as late as by its distance.
 function aligned(probe, [x, e]) {
   const last = SWEEP * Math.floor((probe.length - SEGMENT) / SWEEP), begin = responseBetween(probe, e, 0), end = responseBetween(probe, e, last), size = begin.map(Math.abs);
-  const first = size.findIndex((value) => value >= ONSET * size[peakOf(size)]), acoustic = Math.round(+$("probe-distance").value / 1000 / SOUND_M_S * RATE);
+  const first = size.findIndex((value) => value >= ONSET * size[peakOf(size)]), acoustic = Math.round((+$("probe-distance").value || 0) / 1000 / SOUND_M_S * RATE);
   const late = Math.max(0, first - acoustic), length = Math.min(probe.length, x.length - late), slip = shiftBetween(begin, end);
   return { channels: [probe.slice(0, length), x.slice(late, late + length), e.slice(late, late + length)], late, slip, ppm: slip / last * 1e6 };
 }

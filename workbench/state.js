@@ -12,7 +12,7 @@ export const state = {
   chip: null, // filter of a file that a chip runs: {name, document}
   noise: null, // expected noise: {name, psd}
   verification: null, // {answer, earId, runs, filter, isTaps}
-  design: null, rival: null, realised: null, latencyCurve: null,
+  design: null, rival: null, realised: null, isRealising: false, latencyCurve: null,
 };
 
 const reactions = new Map();
@@ -48,17 +48,20 @@ export function element(tag, fields = {}, ...children) {
 
 export const newId = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`; // absent without TLS
 
-// Run `work` once at a time, and again if requested meanwhile: always with the newest settings, without a queue.
+// Run `work` once at a time, and again if requested meanwhile: always with the newest settings, without a queue. `done`
+// is the promise of what is running.
 export function newest(work) {
-  let isBusy = false, isRequested = false;
-  return async () => {
-    isRequested = true;
-    if (isBusy) return;
-    isBusy = true;
+  let isRequested = false;
+  async function loop() {
     try {
       while (isRequested) { isRequested = false; await work(); }
     } finally {
-      isBusy = false;
+      run.done = null;
     }
-  };
+  }
+  function run() {
+    isRequested = true;
+    return run.done ??= loop();
+  }
+  return run;
 }

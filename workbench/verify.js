@@ -1,6 +1,7 @@
 // Step 5: what the filter does on the ear, from recordings with it off and on.
 
 import { $, changed, currentEar, element, on, state } from "./state.js";
+import { fixed } from "./dsp.js";
 import { note, say } from "./messages.js";
 import { beside, downloadTaps, formOf } from "./load.js";
 import { inWords, optionsFor } from "./options.js";
@@ -88,7 +89,7 @@ function showVerification() {
   const findings = diagnosis.map(({ code, detail }) => element("p", { className: isGood ? "good" : "warning", textContent: `${code.replaceAll("_", " ")}: ${inWords(detail)}` }));
   const parts = [element("p", { textContent: head }), ...findings];
   if (trim) {
-    const delay = `delay ${trim.delay_samples.toFixed(2)} samples${trim.invert ? ", inverted" : ""}`;
+    const delay = `delay ${trim.delay_samples.toFixed(2)} samples at 48 kHz${trim.invert ? ", inverted" : ""}`;
     const promise = isTaps ? `; ${trim.predicted_noise_reduction_db.toFixed(1)} dB to expect` : "";
     parts.push(element("p", { textContent: `Trim: gain ${trim.gain_db >= 0 ? "+" : ""}${trim.gain_db.toFixed(1)} dB, ${delay}${promise}.` }));
     if (isTaps) {
@@ -102,7 +103,7 @@ function showVerification() {
       parts.push(element("p", { className: "buttons" }, save));
     }
   } else parts.push(element("p", { textContent: "No trim of gain and delay corrects this: follow the advice and measure again." }));
-  const rows = measured.band_centre_hz.map((hz, i) => row("td", hz, ...[measured.noise_reduction_db[i], measured.noise_reduction_db[i] - deviations[i], deviations[i]].map((db) => db.toFixed(1))));
+  const rows = measured.band_centre_hz.map((hz, i) => row("td", hz, ...[measured.noise_reduction_db[i], measured.noise_reduction_db[i] - deviations[i], deviations[i]].map((db) => fixed(db))));
   parts.push(element("details", {}, element("summary", { textContent: "Bands" }),
     element("table", { id: "verify-table" }, element("thead", {}, row("th", "Hz", "measured, dB", "predicted, dB", "difference, dB")), element("tbody", {}, ...rows))));
   $("verification").replaceChildren(...parts);

@@ -1,7 +1,7 @@
 // What the page draws: the figures and the noise reduction, always in view, and one further plot.
 
 import { $, changed, chosenEars, currentEar, element, hasFailed, on, stableEars, state } from "./state.js";
-import { N_FFT, curve, decibel, groupDelay, powers, responseOf, rfft, smoother, unwrappedPhase } from "./dsp.js";
+import { N_FFT, curve, decibel, fixed, groupDelay, powers, responseOf, rfft, smoother, unwrappedPhase } from "./dsp.js";
 import { loopOf, onePlus, sensitivityBound } from "./hybrid.js";
 import { formOf } from "./load.js";
 import { ceilingPoints, inWords } from "./options.js";
@@ -62,7 +62,7 @@ function showReduction() {
     x: BANDS, y: { name: "Reduction", unit: "dB", range: around([nr, found.feedforward_noise_reduction_db, seen?.noise_reduction_db, rival?.prediction.noise_reduction_db].flatMap((bands) => bands ?? []), -5, 30, 2) },
     bars: reductionBars(found), lines,
   });
-  $("plot-nr").setAttribute("aria-label", `Noise reduction per band: ${found.band_centre_hz.map((hz, i) => `${hz} Hz ${nr[i].toFixed(1)} dB`).join(", ")}`);
+  $("plot-nr").setAttribute("aria-label", `Noise reduction per band: ${found.band_centre_hz.map((hz, i) => `${hz} Hz ${fixed(nr[i])} dB`).join(", ")}`);
   showFigures();
   if ($("bands").open) showTable();
 }
@@ -70,15 +70,15 @@ function showReduction() {
 function showFigures() {
   const { design: { prediction: found, method, loop }, rival } = state, seen = verified()?.answer.measured;
   const counted = found.counted_bands_hz, range = counted ? `${counted[0]} Hz to ${counted.at(-1)} Hz` : "50 Hz to 5 kHz";
-  const level = found.level_reduction_db, loss = found.sensitivity_db, db = (value, digits = 1) => `${value.toFixed(digits)} dB`;
+  const level = found.level_reduction_db, loss = found.sensitivity_db, db = (value, digits) => `${fixed(value, digits)} dB`;
   const figures = [
-    ["Noise reduction", `${found.mean_noise_reduction_db.toFixed(1)}${found.interval_db ? ` ± ${found.interval_db.toFixed(1)}` : ""} dB`, `predicted mean, ${range}`],
-    ...(seen ? [[`Measured, ${verified().filter}`, `${seen.mean_noise_reduction_db.toFixed(1)} ± ${seen.interval_db.toFixed(1)} dB`, "from the last verification"]] : []),
+    ["Noise reduction", `${fixed(found.mean_noise_reduction_db)}${found.interval_db ? ` ± ${found.interval_db.toFixed(1)}` : ""} dB`, `predicted mean, ${range}`],
+    ...(seen ? [[`Measured, ${verified().filter}`, `${fixed(seen.mean_noise_reduction_db)} ± ${seen.interval_db.toFixed(1)} dB`, "from the last verification"]] : []),
     ...(rival ? [[wienerName(state.design), db(rival.prediction.mean_noise_reduction_db), "a design without training"]] : []),
     ["Amplification", db(found.amplification_db, 2), "mean over bands that become louder"],
     ["Largest |W|", db(found.max_gain_db), ""],
     ...(level ? [["Level, A-weighted", db(level.a_weighted), `unweighted ${db(level.unweighted)}`]] : []),
-    ...(loss ? [["1 dB of gain error costs", db(loss.gain_1_db), `one sample of delay ${db(loss.delay_1_sample)}`]] : []),
+    ...(loss ? [["1 dB of gain error costs", db(loss.gain_1_db), `a sample of delay at 48 kHz ${db(loss.delay_1_sample)}`]] : []),
     ...(found.conditions ?? []).map((condition) => [condition.label, db(condition.mean_noise_reduction_db), "left_out_noise_reduction_db" in condition ? `left out: ${db(condition.left_out_noise_reduction_db)}` : ""]),
     ...(loop ? [[`Feedback loop, ${loop.conditions ? "worst of all plants at ±3 dB" : "as designed"}`, loop.stable ? "stable" : "UNSTABLE", `largest 1/|1+L| ${db(loop.max_sensitivity_db)} at ${loop.nearest_hz.toFixed(0)} Hz`],
       [`Margins, ${loop.conditions ? "worst of all plants at ±3 dB" : "as designed"}`, `${db(loop.gain_margin_db)}, ${loop.phase_margin_deg.toFixed(0)}°`, "gain and phase of the loop"]] : []),
@@ -102,7 +102,7 @@ function showTable() {
   const columns = [["designed", found], ["filter", share("feedforward_noise_reduction_db")], ["controller", share("feedback_noise_reduction_db")],
     ["playback", share("playback_change_db")], [wienerName(design), rival?.prediction], ["on hardware", realised?.prediction], ["measured", seen],
     ...state.kept.map(({ name, design: { prediction } }) => [name, prediction])].filter(([, values]) => values);
-  const rows = found.band_centre_hz.map((hz, i) => row("td", hz, ...columns.map(([, values]) => values.noise_reduction_db[i]?.toFixed(1) ?? "")));
+  const rows = found.band_centre_hz.map((hz, i) => row("td", hz, ...columns.map(([, { noise_reduction_db: nr }]) => (nr[i] === undefined ? "" : fixed(nr[i])))));
   $("band-table").replaceChildren(element("thead", {}, row("th", "Hz", ...columns.map(([name]) => `${name}, dB`))), element("tbody", {}, ...rows));
 }
 
@@ -205,7 +205,7 @@ function sensitivityFigure() {
 function latencyFigure() {
   const points = state.latencyCurve ?? [], { design } = state;
   const here = design ? [{ name: "this design", x0: +$("latency").value - 0.2, x1: +$("latency").value + 0.2, y: design.prediction.mean_noise_reduction_db, color: "--b" }] : [];
-  return { x: { name: "Latency", unit: "samples", range: [-0.5, 33] }, y: { name: "Mean reduction", unit: "dB", range: [0, 32] }, lines: [{ name: "mean noise reduction", color: "--a", points }], bars: here };
+  return { x: { name: "Latency", unit: "samples at 48 kHz", range: [-0.5, 33] }, y: { name: "Mean reduction", unit: "dB", range: [0, 32] }, lines: [{ name: "mean noise reduction", color: "--a", points }], bars: here };
 }
 
 function differenceFigure(name, centres, values) {

@@ -150,7 +150,7 @@ class Admission:
             refuse_foreign(scope, headers, self._allowed_hosts, frozenset() if is_management else self._origins)
         if gate is Gate.OPEN:
             return Admitted()
-        if gate is Gate.OPERATOR:
+        if gate is Gate.OPERATOR or (gate is Gate.CLIENT and is_management):
             scope["state"][KEY_NAME] = self._require_operator(headers, is_management)
             if "content-length" in headers or "transfer-encoding" in headers:
                 declared_length(headers, self.policies[Gate.DESIGN].max_bytes)

@@ -26,6 +26,7 @@ from service.calibration.calibration_answer import (
     calibrate_recordings,
 )
 from service.calibration.takes import CalibrationBody
+from service.engine.resident_models import refuse_other, split
 from synthesis.errors import SynthesisError
 
 logger = logging.getLogger(__name__)
@@ -83,8 +84,10 @@ def _model(service: Service, reference: str | None) -> Judge:
     if reference is None and name is not None and (versions := service.store.versions(name)):
         return versions[-1], service.store.load(versions[-1].reference).parameters
     models = service.engine.models
-    resident = models.default if reference is None else models.find(reference)
+    reference, digest = (models.default_model, "") if reference is None else split(reference)
+    resident = models.find(reference)
+    version = service.store.resolve(reference) if resident is None else resident.version
+    refuse_other(digest, version)
     if resident is not None:
-        return resident.version, resident.parameters
-    version = service.store.resolve(models.default_model if reference is None else reference)
+        return version, resident.parameters
     return version, service.store.load(str(version)).parameters

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
+import orjson
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, TypeAdapter
@@ -14,7 +15,7 @@ from starlette.applications import Starlette
 from measurement.checks import REASONS
 from service.admission.admission import DEADLINE_HEADER, MAX_JSON_BYTES, Gate
 from service.api import answer_types, examples, reading
-from service.api.front import JSON, TAPS, TENSORS, gate_of
+from service.api.front import JSON, PREFIX, TAPS, TENSORS, gate_of, is_managing
 from service.api.options import CURVES, option_fields
 from service.api.reading import Address, read_document
 from service.api.warnings import WARNINGS
@@ -134,9 +135,10 @@ def document(served: Starlette, settings: Settings) -> Json:
     settings
         Settings, for limits and required keys.
     """
-    app = FastAPI(title=TITLE, version=version("prime-anc"), description=_description(settings))
+    lasting = [{"url": PREFIX}]
+    app = FastAPI(title=TITLE, version=version("prime-anc"), description=_description(settings), servers=lasting)
     for address in served.routes:
-        if isinstance(address, Address):
+        if isinstance(address, Address) and not (settings.management_port is not None and _is_managing(address)):
             _add(app, address)
     found = app.openapi()
     schemas = found["components"]["schemas"]
@@ -144,6 +146,7 @@ def document(served: Starlette, settings: Settings) -> Json:
         schemas[kind.__name__] = TypeAdapter(kind).json_schema()
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
+    _describe_defaults(schemas)
     _replace_number_constants(found)
     found["components"]["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "An API key."},
@@ -160,6 +163,10 @@ def document(served: Starlette, settings: Settings) -> Json:
             if "HTTPValidationError" in str(operation["responses"].get("422")):  # never returned
                 del operation["responses"]["422"]
     return found
+
+
+def _is_managing(address: Address) -> bool:
+    return any(is_managing(gate_of(method, address.path), address.path) for method in address.methods or ())
 
 
 def _add(app: FastAPI, address: Address) -> None:
@@ -245,6 +252,15 @@ def _problem_responses(codes: str, is_v2: bool) -> Responses:
         if status in (401, 405):
             response["headers"]["WWW-Authenticate" if status == 401 else "Allow"] = {"schema": {"type": "string"}}
     return responses
+
+
+def _describe_defaults(schemas: Json) -> None:
+    """Replace default values by words, in place: generated clients would send them, beside `items` or a query."""
+    for schema in schemas.values():
+        for described in schema.get("properties", {}).values():
+            value, text = described.pop("default", ""), described.get("description", "")
+            if value != "" and not isinstance(value, dict) and "default" not in text:
+                described["description"] = f"{text} Default: {orjson.dumps(value).decode()}.".lstrip()
 
 
 def _replace_number_constants(schema: Any) -> None:

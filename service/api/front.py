@@ -35,6 +35,7 @@ from synthesis.types import Design
 
 logger = logging.getLogger(__name__)
 access_logger = logging.getLogger("service.access")
+_ACCESS = ("method", "path", "status", "code", "ms", "key", "request")
 
 # Status in the metrics of a request whose client has disconnected, as in nginx; no client receives it.
 CLIENT_CLOSED_REQUEST = 499
@@ -170,6 +171,11 @@ def gate_of(method: str, path: str) -> Gate:
     return Gate.OPEN
 
 
+def is_managing(gate: Gate, path: str) -> bool:
+    """Return whether an address is on the management listener alone, if there is one."""
+    return gate is Gate.OPERATOR or path == "/metrics"
+
+
 class Front:
     """Middleware around all routes."""
 
@@ -235,15 +241,17 @@ class Front:
             service.metrics.count_key(key, status, spent_s)
         if service.settings.access_log:
             access = (scope["method"], scope["path"], status, code, 1e3 * spent_s, key or "-", request_id)
-            access_logger.info("%s %r %d %s %.1f ms, key %r, request %s", *access)
+            named = dict(zip(_ACCESS, access, strict=True))  # in JSON
+            access_logger.info("%s %r %d %s %.1f ms, key %r, request %s", *access, extra={"access": named})
 
     def _admit(self, scope: Scope, headers: Headers, began: float) -> Admitted:
         """Admit a request by its head, or raise HttpProblem or RefusedJob."""
         path, gate = scope["path"], gate_of(scope["method"], scope["path"])
         if self._service.settings.management_port is not None:
             from_management = MANAGEMENT in scope["state"]
-            is_managing = gate is Gate.OPERATOR or path == "/metrics"
-            if is_managing != from_management and not (from_management and _ON_MANAGEMENT.fullmatch(path)):
+            if is_managing(gate, path) != from_management and not (
+                from_management and _ON_MANAGEMENT.fullmatch(path)
+            ):
                 raise unknown_address()
         return self._service.admission.admit(scope, headers, gate, began)
 

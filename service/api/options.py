@@ -110,7 +110,7 @@ class CurveReader:
             if all(len(pair) == 2 for pair in pairs):
                 return self._curve(*([float(item) for item in part] for part in zip(*pairs, strict=True)))
         raise HttpProblem(
-            "out-of-range" if is_number else "invalid-field",
+            "out-of-range" if is_number and text[-1:].isdigit() else "invalid-field",
             f"{self.kind.OPTION}: {text[:40]!a} cannot be read; send {self.text_form}",
             self.kind.OPTION,
         )
@@ -147,11 +147,11 @@ CURVES = {reader.kind.OPTION: reader for reader in (_CEILING, _WEIGHTS)}
 
 
 def _model(value: object) -> object:
-    """Return `name@version` for the `model` of a design's answer, and other values unchanged."""
+    """Return `name@version:digest` for the `model` of an answer, and other values unchanged."""
     if isinstance(value, dict) and set(value) == {"name", "version", "digest"}:
-        name, version = value["name"], value["version"]
-        if isinstance(name, str) and type(version) is int:
-            return f"{name}@{version}"
+        name, version, digest = value["name"], value["version"], value["digest"]
+        if isinstance(name, str) and type(version) is int and isinstance(digest, str):
+            return f"{name}@{version}:{digest}"
     return value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from typing import Any
 
@@ -161,13 +161,14 @@ def _named(n: int, sent: Paths) -> Paths:
 
 def _resampled(sent: Paths) -> Paths:
     """Resample one condition to the design grid."""
-    return replace(
-        sent,
-        primary=_path(sent.primary, "primary"),
-        secondary=_path(sent.secondary, "secondary"),
-        coherence=None if sent.coherence is None else _coherence(sent.coherence),
+    return Paths(
+        _path(sent.primary, "primary"),
+        _path(sent.secondary, "secondary"),
+        None if sent.coherence is None else _coherence(sent.coherence),
         uncertainty=None if sent.uncertainty is None else sent.uncertainty.reshape(2, -1),
         feedback=None if sent.feedback is None else _path(sent.feedback, "feedback"),
+        weight=sent.weight,
+        label=sent.label,
     )
 
 

@@ -30,7 +30,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from service.admission.admission import MAX_JSON_BYTES, json_too_large
+from service.admission.admission import DEADLINE_HEADER, MAX_JSON_BYTES, json_too_large
 from service.api.front import JSON, TENSORS, Visit
 from service.api.options import CURVES, DECIMAL, FromText, option_fields
 from service.api.strict import as_problem, shown
@@ -121,7 +121,7 @@ async def read_document(request: Request, kind: type[BaseModel]) -> Document:
     media_type = media_type_of(request.headers, (JSON, TENSORS), GZIP)
     options = query_options(request.scope["query_string"], kind)
     content = await receive_body(request)
-    if "content-encoding" in request.headers:
+    if encoding_of(request.headers) != "identity":
         content = expanded(content, media_type)
     document = body_fields(parse_json(content) if media_type == JSON else parse_tensors(content), kind)
     items = document.get("items")
@@ -232,10 +232,15 @@ def media_type_of(headers: Headers, accepted: tuple[str, ...], encodings: tuple[
 
 def refuse_encoding(headers: Headers, accepted: tuple[str, ...] = ()) -> None:
     """Raise HttpProblem for a Content-Encoding that is not accepted."""
-    encoding = headers.get("content-encoding")
-    if encoding is not None and encoding.strip().lower() not in accepted:
+    encoding = encoding_of(headers)
+    if encoding not in ("identity", *accepted):
         remedy = "send the body uncompressed" + (", or JSON as gzip" if accepted else "")
         raise HttpProblem("unsupported-encoding", f"Content-Encoding: {encoding[:40]!a} is not supported; {remedy}")
+
+
+def encoding_of(headers: Headers) -> str:
+    """Return the Content-Encoding; `identity` without one."""
+    return headers.get("content-encoding", "identity").strip().lower()
 
 
 def expanded(content: bytearray, media_type: str) -> bytearray:
@@ -282,10 +287,12 @@ async def receive_body(request: Request) -> bytearray:
             finally:
                 start_timer.cancel()
     except TimeoutError:
-        waited = f"{within_s:g} s" if within_s <= left_s else f"the {left_s:.3g} s left before its deadline"
+        waited, remedy = f"{within_s:g} s", "send it faster"
+        if left_s < within_s:
+            waited, remedy = f"the {left_s:.3g} s left before its deadline", f"raise {DEADLINE_HEADER}, or {remedy}"
         raise HttpProblem(
             "too-slow",
-            f"the body of {visit.n_body_bytes} bytes was not complete after {waited}; send it faster",
+            f"the body of {visit.n_body_bytes} bytes was not complete after {waited}; {remedy}",
             headers={"Connection": "close"},
         ) from None
     visit.received = perf_counter()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -111,8 +111,9 @@ class Measured(StrictModel):
 
     def as_sent(self) -> Paths:
         """Return the condition on its own grid, with an uncertainty [62]."""
-        known = {"uncertainty": self.uncertainty, "feedback": self.feedback}
-        return Paths(self.primary, self.secondary, self.coherence, **known)
+        return Paths(
+            self.primary, self.secondary, self.coherence, uncertainty=self.uncertainty, feedback=self.feedback
+        )
 
 
 class PathPairBody(Measured):
@@ -152,14 +153,14 @@ class Controlled(StrictModel):
 class PathsBody(CommonBody, PathPairBody, Controlled):
     """A request about one condition."""
 
-    @property
+    @cached_property
     def all_conditions(self) -> list[Paths]:
         """Return the only condition."""
         return [self.as_sent()]
 
     def check(self) -> None:
         """Check conditions between fields."""
-        check_condition(self.as_sent(), self.reference_psd)
+        check_condition(self.all_conditions[0], self.reference_psd)
 
 
 def _conditions(value: object, kind: type[ConditionBody] = ConditionBody) -> list[ConditionBody]:
@@ -191,7 +192,7 @@ class JointBody(CommonBody, Measured, Controlled):
     conditions: Annotated[Any, PlainValidator(_conditions, json_schema_input_type=_ConditionList)] = None
     """Conditions for one filter, instead of `primary` and `secondary`."""
 
-    @property
+    @cached_property
     def all_conditions(self) -> list[Paths]:
         """Return the conditions: the request itself, or several."""
         return [item.as_sent() for item in ((self,) if self.conditions is None else self.conditions)]
@@ -202,7 +203,7 @@ class JointBody(CommonBody, Measured, Controlled):
             for name in ("primary", "secondary"):
                 if getattr(self, name) is None:
                     raise HttpProblem("missing-field", f"{name}: the field is missing; send it", name)
-            check_condition(self.as_sent(), self.reference_psd)
+            check_condition(self.all_conditions[0], self.reference_psd)
             return
         given = [name for name in PathPairBody.model_fields if getattr(self, name) is not None]
         if given:
@@ -266,7 +267,7 @@ class HybridBody(DesignItem):
         """Return the conditions in which the loop only has to be stable."""
         return [item.as_sent() for item in self.conditions or () if item.stability_only]
 
-    @property
+    @cached_property
     def all_conditions(self) -> list[Paths]:
         """Return the conditions that count."""
         if self.conditions is None:

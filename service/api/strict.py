@@ -109,8 +109,11 @@ def as_problem(error: ErrorDetails | Mapping[str, Any], kind: type[BaseModel] | 
         return HttpProblem("missing-field", f"{field}: the field is missing; send it", field)
     if error["type"] == "extra_forbidden":
         name = shown_name(field)
-        near = get_close_matches(field[:80], kind.model_fields, 1) if kind else []
+        known = kind.model_fields if kind and "." not in field else {}
+        near = get_close_matches(field[:80], known, 1)
         remedy = f"remove it, or write {near[0]}" if near else "remove it"
+        if field == "coefficients" and "fir" in known:  # the answer of /export, sent on
+            remedy = "send it as fir"
         return HttpProblem("unknown-field", f"{name}: the field is unknown; {remedy}", name)
     code = "out-of-range" if error["type"] in _RANGE_ERRORS else "invalid-field"
     message = error["msg"].removeprefix("Value error, ")

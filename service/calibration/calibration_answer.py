@@ -108,7 +108,7 @@ def as_json(judged: JudgedCalibration, body: CalibrationBody) -> bytes:
         "verdict": verdict_document(judged),
     }
     if body.model is not None:
-        document["model"] = body.model
+        document["model"] = body.model.partition(":")[0]
     return dumped(document)
 
 
@@ -117,7 +117,7 @@ def as_tensors(judged: JudgedCalibration, body: CalibrationBody) -> tuple[bytes,
     arrays = judged.arrays
     if "uncertainty" in arrays:
         arrays["uncertainty"] = arrays["uncertainty"].reshape(2, -1)
-    model = {} if body.model is None else {"model": body.model}
+    model = {} if body.model is None else {"model": body.model.partition(":")[0]}
     request = {"sample_rate": SAMPLE_RATE_HZ, "sign": body.sign, **model}
     reasons = ", ".join(reason.code for reason in judged.verdict.reasons)
     content = safetensors.numpy.save(arrays, {"request": orjson.dumps(request).decode()})

@@ -159,11 +159,6 @@ class Engine:
                 "not-ready", f"a design has not finished in {STALLED_AFTER_S:.0f} s; use another replica"
             )
 
-    @property
-    def is_idle(self) -> bool:
-        """Return whether no design waits or runs."""
-        return self._queue.is_idle
-
     def drain(self) -> None:
         """Report not ready from now on, but continue to design."""
         self.readiness.draining = True
@@ -187,9 +182,7 @@ class Engine:
             *map(DesignOptions, METHODS),
             *(DesignOptions("prime", 1, profile) for profile in PROFILES),
         ]:
-            await self._run(
-                Job(model.design, options, [model.golden_problem], math.inf, self._loop.create_future())
-            )
+            await self._run(Job(model.design, options, [model.golden_problem], self._loop.create_future()))
 
     async def started(self) -> None:
         """Wait until the default model was loaded or failed to load."""
@@ -270,7 +263,7 @@ class Engine:
         resident = self.sound_default()
         if model is not None:
             resident = await self.models.model(model, due, disconnected)
-        job = Job(resident.design, options, problems, due, self._loop.create_future())
+        job = Job(resident.design, options, problems, self._loop.create_future(), due=due)
         return Designs(resident.version, await self._run(job, disconnected, is_continued=is_continued))
 
     async def evaluate(
@@ -288,7 +281,7 @@ class Engine:
         if model is not None:
             resident = await self.models.model(model, due, disconnected)
         given = list(zip(problems, taps, strict=True))
-        job = Job(resident.evaluate, None, given, due, self._loop.create_future())
+        job = Job(resident.evaluate, None, given, self._loop.create_future(), due=due)
         return await self._run(job, disconnected, is_continued=is_continued)
 
     async def _run(
@@ -329,7 +322,7 @@ class Engine:
     async def _check(self, model: ResidentModel) -> float:
         """Have the next free worker check a model, and rebuild its backend if need be; return how many seconds its
         golden design took."""
-        job = Job(lambda ears, options: [model.recheck()], None, [None], math.inf, self._loop.create_future())
+        job = Job(lambda ears, options: [model.recheck()], None, [None], self._loop.create_future())
         self._queue.put_first(job)
         try:
             (spent_s,) = await job.answer

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from service.engine.types import RefusedJob
-from service.engine.waiting import LONGEST_WAIT_S, raise_if_unwanted
+from service.engine.waiting import LONGEST_WAIT_S, Awaited, raise_if_unwanted
 from service.engine.work import work_of
 from synthesis.profiles import FAST
 from synthesis.types import DesignOptions
@@ -171,7 +171,7 @@ def _update(options: DesignOptions) -> DesignOptions:
 
 
 @dataclass(eq=False)
-class Job:
+class Job(Awaited):
     """The problems of one call of the engine."""
 
     # Called with some of `problems` and the options; returns their results in order.
@@ -179,8 +179,6 @@ class Job:
     # None for evaluations.
     options: DesignOptions | None
     problems: Sequence[Any]
-    # Deadline in `perf_counter` seconds.
-    due: float
     # Future of the event loop, set once `answers` is complete.
     answer: asyncio.Future[list[Any]]
     since: float = field(default_factory=perf_counter)
@@ -192,8 +190,6 @@ class Job:
     answers: dict[int, Any] = field(default_factory=dict)
     # Expected time per problem (s).
     problem_s: float = 0.0
-    # Whether the answer is no longer awaited.
-    is_abandoned: bool = False
 
     @property
     def n_left(self) -> int:
@@ -402,11 +398,12 @@ class JobQueue:
             return
         part = f"{share:.0%} of " if share < 1 else ""
         job_ms, left_ms = 1e3 * (needed_s - before_s), max(1e3 * left_s, 0)
+        remedy = "retry later, or allow more time" if before_s else "allow more time"
         raise RefusedJob(
             "overloaded",
             f"{1e3 * before_s:.0f} ms of work are queued and this request takes {job_ms:.0f} ms: more than {part}"
             f"the {left_ms:.0f} ms left before its deadline, or than the {1e3 * LONGEST_WAIT_S:.0f} ms that may be "
-            "queued; retry later, or allow more time",
+            f"queued; {remedy}",
             retry_after_s=before_s,
         )
 

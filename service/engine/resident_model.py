@@ -8,7 +8,7 @@ from functools import partial
 from time import perf_counter
 
 from model_store.checkpoint import Checkpoint
-from model_store.store import ModelStore, ModelVersion
+from model_store.store import ModelVersion
 from synthesis.design import design_all, implausible, predict_all
 from synthesis.errors import DeviceLost, SynthesisError
 from synthesis.profiles import MAX_UPDATES
@@ -45,13 +45,6 @@ class ResidentModel:
         # Size of its weights.
         self.n_bytes = sum(weight.nbytes for weight in self.parameters.weights.values())
         self.check()
-
-    @classmethod
-    def load(
-        cls, store: ModelStore, version: ModelVersion, device: str, fallback: Fallback | None
-    ) -> ResidentModel:
-        """Read a version, verify its digests and check its golden case, in the caller's thread."""
-        return cls(version, store.load(str(version)), device, fallback)
 
     def use(self, model: Model) -> None:
         """Design with this model from now on; designs that are running finish on the old one."""

@@ -98,7 +98,8 @@ class ResidentModels:
     ) -> ResidentModel:
         """Return the model of a request, loading it if necessary; designs with other models continue.
 
-        Loading continues after a refusal, for later requests.
+        A reference may end with a colon and the digest that the model must have. Loading continues after a refusal,
+        for later requests.
 
         Raises
         ------
@@ -107,13 +108,15 @@ class ResidentModels:
         InvalidName
             The name is malformed.
         RefusedJob
-            `model-unavailable` for a damaged checkpoint or one that fails its golden case; `overloaded` if loading is
+            `unknown-model` for another digest; `model-unavailable` for a damaged checkpoint or one that fails its
+            golden case; `overloaded` if loading is
             expected to end after `due` (`perf_counter`, s), `deadline-passed` if it did.
         ClientDisconnected
             The client has gone.
         """
-        reference = self.default_model if reference is None else reference
+        reference, digest = split(self.default_model if reference is None else reference)
         model = self.find(reference) or await self._wait_for(reference, due, disconnected)
+        refuse_other(digest, model.version)
         if model.version in self._models:  # it may have been retired meanwhile
             self._models.move_to_end(model.version)
         return model
@@ -307,7 +310,7 @@ class ResidentModels:
     async def _load(self, version: ModelVersion) -> ResidentModel:
         def load() -> tuple[ResidentModel, float]:
             began = perf_counter()
-            model = ResidentModel.load(self._store, version, self._device, self.fallback)
+            model = ResidentModel(version, self._store.load(str(version)), self._device, self.fallback)
             return model, perf_counter() - began
 
         try:
@@ -350,6 +353,19 @@ class ResidentModels:
         """Unload a model. It is freed after the last design with it."""
         del self._models[version]
         logger.info("Unloaded %s version %d", version.name, version.version)
+
+
+def split(reference: str) -> tuple[str, str]:
+    """Split off the digest, or "", that the model of a reference must have."""
+    name, _, digest = reference.partition(":")
+    return name, digest
+
+
+def refuse_other(digest: str, version: ModelVersion) -> None:
+    """Raise RefusedJob for a version whose digest is not the one that a request states, if it states one."""
+    if digest not in ("", version.digest):
+        detail = f"{version} has the digest {version.digest} here, and not that of the request; name another model"
+        raise RefusedJob("unknown-model", detail, field="model")
 
 
 def _unusable(field: str = "model") -> RefusedJob:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from service.engine.types import ClientDisconnected, Disconnected
 from synthesis.errors import Interrupted
@@ -20,16 +20,9 @@ LONGEST_WAIT_S = 0.5
 GRACE_S = 0.25
 
 
-class Awaited(Protocol):
+@dataclass(eq=False, kw_only=True)
+class Awaited:
     """Work that is awaited until `due` (`perf_counter`, s), unless it is abandoned."""
-
-    due: float
-    is_abandoned: bool
-
-
-@dataclass(eq=False)
-class Budget:
-    """Work of one request, as `Awaited`."""
 
     due: float = math.inf
     is_abandoned: bool = False

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from service.engine.job_queue import PLANNED, RecentTimes
 from service.engine.types import Disconnected, RefusedJob
-from service.engine.waiting import GRACE_S, LONGEST_WAIT_S, Budget, done_in_time, raise_if_unwanted
+from service.engine.waiting import GRACE_S, LONGEST_WAIT_S, Awaited, done_in_time, raise_if_unwanted
 from synthesis.errors import Interrupted, interruptible
 
 Result = TypeVar("Result")
@@ -105,10 +105,10 @@ class WorkShare:
             The client has gone. Waiting work is then dropped.
         """
         self.reject_if_overloaded(due, work)
-        before_s, loop, budget = self._backlog_s(), asyncio.get_running_loop(), Budget(due)
+        before_s, loop, awaited = self._backlog_s(), asyncio.get_running_loop(), Awaited(due=due)
 
         def check() -> None:
-            raise_if_unwanted([budget])
+            raise_if_unwanted([awaited])
 
         def timed() -> Result:
             began = perf_counter()
@@ -144,7 +144,7 @@ class WorkShare:
                 )
             return answer.result()
         finally:
-            budget.is_abandoned = True
+            awaited.is_abandoned = True
             answer.cancel()
 
     async def close(self) -> None:

@@ -72,7 +72,7 @@ class Metrics:
         )
         self._key_requests = counter(
             "prime_key_requests_total",
-            "Requests by the key's name in its file, and outcome: `ok`, `refused` (4xx, 503) or `failed`.",
+            "Requests by the key's name in its file, and outcome: `ok`, `refused` (4xx) or `failed`.",
             ["key", "outcome"],
         )
         self._key_seconds = counter(
@@ -150,7 +150,7 @@ class Metrics:
                 self._key_names.add(name)
             else:
                 name = "other"
-        outcome = "ok" if status < 400 else "refused" if status < 499 or status == 503 else "failed"
+        outcome = "ok" if status < 400 else "refused" if status < 499 else "failed"
         self._child(self._key_requests, name, outcome).inc()
         self._child(self._key_seconds, name).inc(seconds)
 

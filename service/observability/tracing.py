@@ -23,7 +23,7 @@ UNTRACED = "/health/,/metrics"
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one line of JSON: time, level, logger, message, and, if any, trace_id and error."""
+    """Formats a record as one line of JSON: time, level, logger, message and, if any, `access`, trace_id and error."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -32,6 +32,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        line |= getattr(record, "access", {})
         if found := trace_id():
             line["trace_id"] = found
         if record.exc_info:

@@ -28,8 +28,8 @@ MEMBERSHIP = band_membership(WIDE_BANDS, DESIGN_N_FFT)
 
 @pytest.fixture(scope="module")
 def model() -> ResidentModel:
-    store = ModelStore()
-    return ResidentModel.load(store, store.resolve("bose-qc20"), "cpu", Fallback())
+    store, name = ModelStore(), "bose-qc20"
+    return ResidentModel(store.resolve(name), store.load(name), "cpu", Fallback())
 
 
 def responses(case: str, names: tuple[str, str]) -> list[Array]:

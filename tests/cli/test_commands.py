@@ -156,7 +156,10 @@ def test_hybrid_runs_on_chip_as_predicted(folder: Path, tmp_path: Path):
     assert (tmp_path / "both_controller.txt").read_text().startswith("biquad1,")
     page = tmp_path / "both.html"
     assert run("report", ear, "-k", 0, "--controller", both, "-o", page).exit_code == 0
-    assert all(part in page.read_text() for part in ("feedback share", "Nyquist plot", "2 sections at 48000 Hz"))
+    margin_db = json.loads(both.read_text())["loop"]["conditions"][0]["gain_margin_db"]
+    margins = "Margins of all plants", f"<td>measurement 1</td><td>{margin_db:.1f} dB", "plant_unknown"
+    parts = ("feedback share", "Nyquist plot", "2 sections at 48000 Hz", *margins)
+    assert [part for part in parts if part not in page.read_text()] == []
     simulated = run("simulate", ear, chip, "--seconds", 2, "-o", quiet, "-o", running)
     assert simulated.exit_code == 0, simulated.output
     assert "as_predicted" in run("verify", chip, ear, "--off", quiet, "--on", running).output

@@ -1,10 +1,12 @@
 """The Dockerfile passes a linter, copies only files of its build context, and sets existing settings."""
 
 import json
+import os
 import re
 import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -37,3 +39,17 @@ def test_health_check_prefers_management_port(answering: str) -> None:
         environment = {"PRIME_PORT": str(silent.getsockname()[1])} | {answering: str(server.server_port)}
         threading.Thread(target=server.handle_request, daemon=True).start()
         assert subprocess.run(check, env=environment, timeout=120, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def test_command_needs_only_what_is_copied(tmp_path: Path) -> None:
+    """What the build context has and the Dockerfile copies."""
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    for copied in re.findall(r"^COPY (?!-)(.*) \S+$", TEXT, re.MULTILINE):
+        for item in copied.split():
+            assert f"!{item}" in ignored or f"!{item.partition('/')[0]}" in ignored
+            (tmp_path / item).parent.mkdir(exist_ok=True)
+            (tmp_path / item).symlink_to(ROOT / item)
+    command = [sys.executable, "-S", "-c", "import service.app, cli.__main__; cli.__main__.main()", "--help"]
+    environment = os.environ | {"PYTHONPATH": sysconfig.get_path("purelib")}  # without this checkout, as `-S` says
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -26,10 +26,11 @@ def manifests(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         pytest.skip("kubectl is not on PATH")
     folder = tmp_path_factory.mktemp("kubernetes") / "copy"
     shutil.copytree(FOLDER, folder)
-    if request.param not in ("cpu", "gpu"):
-        with (folder / "kustomization.yaml").open("a") as file:
-            file.write(f"patches:\n  - path: {request.param}.yaml\n")
-    command = ["kubectl", "kustomize", folder / "gpu" if request.param == "gpu" else folder]
+    if request.param != "cpu":
+        file, patch = folder / "kustomization.yaml", request.param.replace("gpu", "keys")
+        text = file.read_text().replace("- base", "- gpu" if request.param == "gpu" else "- base")
+        file.write_text(f"{text}patches:\n  - path: {patch}.yaml\n")
+    command = ["kubectl", "kustomize", folder]
     made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return {"variant": request.param} | {item["kind"]: item for item in yaml.safe_load_all(made)}
 

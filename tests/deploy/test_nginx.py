@@ -159,7 +159,9 @@ def test_quota_is_counted_by_key(replicas: list[ServiceProcess], tmp_path: Path)
             return httpx.get(f"http://127.0.0.1:{port}/models", headers=headers, timeout=60)
 
         assert [ask(Authorization="Bearer one").status_code for _ in range(3)] == [200, 200, 429]
-        assert ask(Authorization="Bearer one").json()["type"] == "urn:prime-anc:problem:over-quota"
+        refused = ask(Authorization="Bearer one", **{"X-Request-Id": "mine"})
+        assert refused.json()["type"] == "urn:prime-anc:problem:over-quota"
+        assert (refused.headers["X-Request-Id"], refused.headers["Access-Control-Allow-Origin"]) == ("mine", "*")
         assert ask(Authorization="Bearer two").status_code == 200
         assert [ask().status_code for _ in range(4)] == [200] * 4
 
@@ -204,6 +206,20 @@ def test_silent_replica_is_skipped(replicas: list[ServiceProcess], port: int) ->
         silent.process.send_signal(signal.SIGCONT)
     before = n_designs(silent)
     wait_for(lambda: bool(statuses(port, 4)) and n_designs(silent) >= before + 3)
+
+
+@pytest.mark.parametrize("deadline_ms", ["1000", "5000"])
+def test_dead_replicas_are_problem_to_retry(deadline_ms: str, tmp_path: Path) -> None:
+    dead = free_port()
+    command = configured(tmp_path, port := free_port(), (dead, dead))
+    process = subprocess.Popen(command)
+    wait_for(lambda: is_listened_on(port))
+    answer = post(port, "/refine", BODY, **{"X-Deadline-Ms": deadline_ms})
+    process.terminate()
+    process.wait(120)
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:prime-anc:problem:not-ready")
+    assert answer.headers["Retry-After"]
+    assert answer.headers["X-Request-Id"]
 
 
 def test_too_large_body_gets_service_problem(port: int) -> None:

@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,3 +88,12 @@ def test_failure_is_one_line_and_exit_code_1(
     assert (code, lines) == (1, [])
     assert errors.startswith("model_store: ")
     assert errors.count("\n") == 1
+
+
+def test_environment_names_store_which_must_exist(tmp_path: Path) -> None:
+    """A mistyped store is not sound."""
+    command = [sys.executable, "-m", "model_store", "verify"]
+    environment = os.environ | {"PRIME_STORE": str(tmp_path / "mistyped")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "mistyped" in done.stderr

@@ -220,6 +220,13 @@ def test_foreign_success_is_rejected(answer: bytes) -> None:
         assert len(accepted) <= 5  # no retries
 
 
+def test_502_of_proxy_is_repeated() -> None:
+    with answering(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n") as (port, accepted):
+        with Client(f"http://127.0.0.1:{port}", retry_for_s=1.5) as client, pytest.raises(Unavailable):
+            client.synthesize([1.0], [1.0])
+        assert len(accepted) == 2
+
+
 def test_slow_answer_ends_at_timeout() -> None:
     """Though a byte comes within every read's time."""
     with (

@@ -15,6 +15,7 @@ from prime_anc_client.errors import Refused, from_answer
         (422, errors.UnusablePaths),
         (429, errors.OverQuota),
         (500, errors.ServiceFault),
+        (502, errors.Unavailable),
         (503, errors.Unavailable),
     ],
 )

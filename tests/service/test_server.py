@@ -77,7 +77,10 @@ def test_too_many_connections_leave_management_reachable(program: Program, manag
 
 
 def test_management_has_separate_listener(program: Program, management: str) -> None:
+    assert httpx.get(f"{management}/models", timeout=60).status_code == 200  # without a client's key
+    described = httpx.get(f"{program.address}/openapi.json", timeout=60).json()["paths"]
     for path in ("/metrics", "/models/reload"):
+        assert path not in described
         method = "GET" if path == "/metrics" else "POST"
         key = {"Authorization": "Bearer first"}
         refused = httpx.request(method, program.address + path, headers=key, timeout=60)

@@ -59,7 +59,12 @@ def test_wrong_setting_is_refused_with_line(
 
 @pytest.mark.parametrize(
     ("variable", "nearest"),
-    [("PRIME_DEADLINE", "PRIME_DEADLINE_MS"), ("PRIME_API_KEY", "PRIME_API_KEYS"), ("PRIME_PROT", "PRIME_PORT")],
+    [
+        ("PRIME_DEADLINE", "PRIME_DEADLINE_MS"),
+        ("PRIME_API_KEY", "PRIME_API_KEYS"),
+        ("PRIME_PROT", "PRIME_PORT"),
+        ("PRIME_FOO", "unset it"),
+    ],
 )
 def test_misspelt_variable_is_refused(
     variable: str, nearest: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

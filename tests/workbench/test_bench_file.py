@@ -30,7 +30,11 @@ for (const name of process.argv.slice(2)) {
   const found = readBench(name, JSON.parse(readFileSync(name)));
   state.ears.push(...found.ears);
   state.kept.push(...found.kept);
-  for (const { design } of found.kept) if (design.controller) state.controller = { document: design.controller };
+  for (const { design: { controller, controller_about: about } } of found.kept) {
+    if (controller) state.controller = { document: controller, ...about };
+  }
+  const { controller, about, ears, kept, isSession, ...rest } = found;
+  if (isSession) Object.assign(state, rest, { controller: controller && { document: controller, ...about } });
 }
 process.stdout.write(JSON.stringify(sessionDocument(state)));
 """
@@ -94,8 +98,8 @@ def test_session_returns_same_taps_bit_by_bit(tmp_path: Path) -> None:
     assert back["kept"][0]["design"] == saved["kept"][0]["design"]
 
 
-def test_session_keeps_controller(tmp_path: Path) -> None:
-    """The command designs the same filter around the controller of a session of the page."""
+def test_session_of_page_stays_whole(tmp_path: Path) -> None:
+    """A controller with its plants, recordings, kept designs and settings; the command designs the same filter."""
     ear, both, session = (tmp_path / name for name in ("ear.json", "both.json", "session.json"))
     primary, secondary = (response.tolist() for response in models.responses(7))
     ear.write_text(json.dumps({"primary": primary, "secondary": secondary}))
@@ -103,12 +107,23 @@ def test_session_keeps_controller(tmp_path: Path) -> None:
     designed = json.loads(both.read_text())
     saved = page_session(tmp_path, ear, both)
     assert saved["controller"]["sos"] == designed["controller"]["sos"]
+    assert [item["code"] for item in saved["controller_about"]["warnings"]] == ["plant_unknown"]
+    (plant,) = saved["controller_about"]["plants"]
+    assert plant == designed["loop"]["conditions"][0] | {"label": "measurement 1"}
     session.write_text(json.dumps(saved | {"settings": {}}))
     run("design", session, "-o", tmp_path / "again.json")
     assert json.loads((tmp_path / "again.json").read_text())["fir"] == designed["fir"]
+    channels = [{"float32": base64.b64encode(np.ones(3072, "<f4")).decode()}] * 2
+    take = {"name": "off.wav", "role": "off", "rate": 44_100, "clipped_shares": [0, 0], "channels": channels}
+    chip = {"name": "chip.json", "document": {"coefficients": {"form": "fir", "sample_rate": 48_000}}}
+    saved |= {"session": 2 * saved["session"], "current": 1, "takes": [take], "runs": [take], "chip": chip}
+    session.write_text(json.dumps(saved))
     run("session", session, tmp_path / "again.json", "-o", session)
     back = page_session(tmp_path, session)
-    assert back["kept"][0]["design"]["controller"] == saved["controller"]
+    assert back | {"kept": back["kept"][:1]} == saved
+    again = back["kept"][1]["design"]
+    assert again["controller"] == saved["controller"]
+    assert again["controller_about"]["plants"] == [plant]
 
 
 def test_session_without_measurement_is_refused(tmp_path: Path) -> None:

@@ -235,8 +235,9 @@ def test_recordings_are_calibrated(page: Any, tmp_path: Path):
     page.fill("#gain", "")
     page.click("#calibrate")
     wait_for(page, "#messages", "write into “Gain that was played”")
-    page.fill("#gain", "0.35")
+    page.fill("#gain", "0,35")
     page.click("#calibrate")
+    assert page.input_value("#gain") == "0.35"
     wait_for(page, "#verdict", "The calibration passed.")
     wait_for(page, "#figures", "Noise reduction")
     page.fill("#condition-list input[type=text]", "left")
@@ -316,7 +317,9 @@ def test_unusable_files_are_named(page: Any, tmp_path: Path):
         soundfile.write(tmp_path / name, noise, 48_000, subtype="PCM_24")
         whole = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "empty.json").write_text("")
     expected = {
+        "empty.json": "it is no JSON, or was cut off",
         "mono.wav": "one channel",
         "broken.wav": "no readable audio",
         "silent.wav": "channel 2 is silent",
@@ -388,6 +391,14 @@ def test_designs_are_kept_exported_and_restored(page: Any, browser: Any, url: st
         page.click("#download")
     started.value.save_as(tmp_path / "filter.h")
     assert "control_filter[4][5]" in (tmp_path / "filter.h").read_text()
+    with page.expect_download() as started:  # before the figures of the new form
+        page.select_option("#form", "fir")
+        page.select_option("#taps", "512")
+        assert page.text_content("#realised") == "Computing ..."
+        page.click("#download")
+    started.value.save_as(tmp_path / "filter.h")
+    assert started.value.suggested_filename == "left_ear_512_taps_float32.h"
+    assert "control_filter[512]" in (tmp_path / "filter.h").read_text()
     page.select_option("#target", "pinebuds-pro")
     wait_for(page, "#realised", "headroom")
     assert state(page, "realised.coefficients.sample_rate") == 50781.25
@@ -480,6 +491,8 @@ def test_controller_stays_while_filter_changes(page: Any, browser: Any, url: str
     page.uncheck("#joint")
     until(page, "!design.prediction.conditions")
     wait_until_drawn(page)
+    open_step(page, "design")
+    page.click("#keep")
     with page.expect_download() as started:
         page.click("#save")
     started.value.save_as(tmp_path / "session.json")
@@ -493,6 +506,9 @@ def test_controller_stays_while_filter_changes(page: Any, browser: Any, url: str
     wait_for(other, "#controller-text", "for these measurements")
     wait_for(other, "#warnings", "plant_unknown")
     np.testing.assert_array_equal(state(other, "Array.from(takes[0].channels[1])"), np.float32(noise[:, 1]))
+    other.click("text=Use its K")
+    wait_for(other, "#controller-text", "K of left ear")
+    assert other.text_content("#plants") == page.text_content("#plants")
     other.context.close()
     open_step(page, "load")
     page.select_option("#target", "openearable-2")  # and the controller is for its chip

@@ -9,13 +9,13 @@ import org.openapitools.client.infrastructure.Serializer
 import org.openapitools.client.models.DesignAnswer
 import org.openapitools.client.models.DesignBody
 
-// A 503 is over in a moment; nothing is stored, so that repeating is safe.
+// A 503, or a proxy's 502 or 504, is over in a moment; nothing is stored, so that repeating is safe.
 fun design(service: DefaultApi, measured: DesignBody): DesignAnswer {
     repeat(3) {
         try {
             return service.refine(measured)
         } catch (error: ServerException) {
-            if (error.statusCode != 503) throw error
+            if (error.statusCode !in 502..504) throw error
             Thread.sleep(1000)
         }
     }

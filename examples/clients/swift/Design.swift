@@ -23,12 +23,12 @@ struct Design {
         try JSONEncoder().encode(found).write(to: URL(fileURLWithPath: "control_filter.json"))
     }
 
-    // A 503 is over in a moment; nothing is stored, so that repeating is safe.
+    // A 503, or a proxy's 502 or 504, is over in a moment; nothing is stored, so that repeating is safe.
     static func design(_ measured: DesignBody) async throws -> DesignAnswer {
         for _ in 1...3 {
             do {
                 return try await DefaultAPI.refine(designBody: measured)
-            } catch ErrorResponse.error(503, _, _, _) {
+            } catch ErrorResponse.error(502...504, _, _, _) {
                 try await Task.sleep(nanoseconds: 1_000_000_000)
             }
         }

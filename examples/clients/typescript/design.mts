@@ -12,12 +12,12 @@ const measured = JSON.parse(await readFile(file, "utf8")) as components["schemas
 const key = process.env.PRIME_API_KEY;
 const client = createClient<paths>({ baseUrl: address, headers: key ? { Authorization: `Bearer ${key}` } : {} });
 
-// A 503 says when to ask again; nothing is stored, so that repeating is safe.
+// A 503, or a proxy's 502 or 504, is over in a moment; nothing is stored, so that repeating is safe.
 async function design() {
   for (let attempt = 0; ; attempt++) {
     const { data, error, response } = await client.POST("/refine", { body: measured, params: { query: { k: 1 } } });
     if (data !== undefined && typeof data !== "string") return data;
-    if (response.status !== 503 || attempt === 3) {
+    if (![502, 503, 504].includes(response.status) || attempt === 3) {
       throw new Error(`${JSON.stringify(error)} (request ${response.headers.get("x-request-id")})`);
     }
     await new Promise((resume) => setTimeout(resume, 1e3 * Number(response.headers.get("retry-after") ?? 1)));

@@ -184,6 +184,7 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[T
         (good | {"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
         (good | {"n_windows": 0}, "out-of-range", "n_windows"),
         (good | {"model": "nobody"}, "unknown-model", "model"),
+        (good | {"model": {"name": "ears", "version": 1, "digest": "sha256:0"}}, "unknown-model", "model"),
         (good | {"takes": good["takes"] * 33}, "out-of-range", "takes"),
         (good | {"takes": [1, 2]}, "invalid-field", "takes.0"),
         (good | {"takes": without_x}, "missing-field", "takes.0.x"),

@@ -28,6 +28,8 @@ async def test_gzip_request_is_answered_as_plain(client: httpx.AsyncClient, ear:
     assert len(document.content) > MIN_GZIP_BYTES
     document = await client.get("/openapi.json", headers={"Accept-Encoding": "identity"})
     assert "content-encoding" not in document.headers
+    uncompressed = GZIP | {"Content-Encoding": "identity"}
+    assert (await client.post("/synthesize", content=content, headers=uncompressed)).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,17 @@ import logging
 import re
 
 import httpx
+import orjson
 import pytest
 from starlette.applications import Starlette
 
+from service.app import create_app
+from service.observability.tracing import JsonFormatter
+from service.settings import Settings
 from synthesis.types import Paths
 from tests.service.api.test_problems import assert_problem
 from tests.service.bodies import as_responses
+from tests.service.conftest import connected
 
 MADE = r"[0-9a-f]{32}"
 
@@ -30,6 +35,16 @@ async def test_request_id_is_taken_or_made(client: httpx.AsyncClient, sent: str,
     for path in ("/health/live", "/nowhere"):
         answer = await client.get(path, headers={"X-Request-Id": sent})
         assert re.fullmatch(expected, answer.headers["x-request-id"])
+
+
+@pytest.mark.anyio
+async def test_access_is_fields_in_json(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    app = create_app(settings.model_copy(update={"access_log": True}))
+    with caplog.at_level(logging.INFO, "service.access"):
+        async with connected(app) as client:
+            await client.get("/nowhere", headers={"X-Request-Id": "fit-7"})
+    (line,) = (orjson.loads(JsonFormatter().format(record)) for record in caplog.records)
+    assert (line["path"], line["status"], line["request"]) == ("/nowhere", 404, "fit-7")
 
 
 async def test_log_names_failed_request(

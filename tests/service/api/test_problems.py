@@ -47,6 +47,7 @@ def assert_problem(answer: httpx.Response, code: str, field: str | None = None) 
         ("/refine?k=%D9%A3", {}, "invalid-field", "k"),
         ("/synthesize?k=1", {}, "unknown-field", "k"),
         ("/synthesize", {"model": "ears@99"}, "unknown-model", "model"),
+        ("/synthesize", {"model": {"name": "ears", "version": 1, "digest": "sha256:0"}}, "unknown-model", "model"),
         ("/evaluate", {}, "missing-field", "fir"),
         ("/evaluate?k=1", {"fir": [0.0] * 2048}, "unknown-field", "k"),
         ("/evaluate", {"fir": [0.0] * 2048, "profile": "fast"}, "unknown-field", "profile"),
@@ -141,7 +142,6 @@ async def test_malformed_binary_is_rejected(client: httpx.AsyncClient, ear: Path
         ({"Content-Type": "application/json; charset = latin-1"}, "unsupported-media-type"),
         (JSON_BODY | {"Content-Encoding": "gzip"}, "malformed-json"),
         (JSON_BODY | {"Content-Encoding": "br"}, "unsupported-encoding"),
-        (JSON_BODY | {"Content-Encoding": "identity"}, "unsupported-encoding"),
         (JSON_BODY | {"Accept": "text/html"}, "not-acceptable"),
         (JSON_BODY | {"Accept": "application/json;q=0"}, "not-acceptable"),
         (JSON_BODY | {"Content-Length": "99999999"}, "too-large"),
@@ -183,18 +183,27 @@ async def test_undeclared_length_is_rejected_unread(client: httpx.AsyncClient, e
     assert_problem(await client.post("/synthesize", content=chunked(), headers=JSON_BODY), "length-required")
 
 
+@pytest.mark.parametrize(
+    ("limit_s", "deadline_ms", "remedy"), [(0.05, "60000", "; send it faster"), (60, "50", "; raise X-Deadline-Ms")]
+)
 async def test_slow_body_is_rejected(
-    app: Starlette, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    limit_s: float,
+    deadline_ms: str,
+    remedy: str,
+    app: Starlette,
+    client: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(vars(app.state.service.settings), "receive_timeout_s", 0.05)
+    monkeypatch.setitem(vars(app.state.service.settings), "receive_timeout_s", limit_s)
 
     async def unfinished() -> AsyncIterator[bytes]:
         yield b"{"
         await asyncio.Event().wait()
 
-    headers = JSON_BODY | {"Content-Length": "100"}
+    headers = JSON_BODY | {"Content-Length": "100", "X-Deadline-Ms": deadline_ms}
     answer = await client.post("/synthesize", content=unfinished(), headers=headers)
     assert_problem(answer, "too-slow")
+    assert remedy in answer.json()["detail"]
     assert answer.headers["connection"] == "close"
 
 

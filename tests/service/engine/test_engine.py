@@ -40,7 +40,7 @@ async def occupied(engine: Engine) -> AsyncIterator[None]:
         go_on.wait()
         return ears
 
-    job = Job(hold, None, [0] * n_workers, np.inf, asyncio.get_running_loop().create_future())
+    job = Job(hold, None, [0] * n_workers, asyncio.get_running_loop().create_future())
     engine._queue.put(job)
     await asyncio.to_thread(arrived.wait)
     try:
@@ -148,7 +148,7 @@ async def test_disconnect_frees_worker(engine: Engine, endless: threading.Event)
     gone.set()
     with pytest.raises(ClientDisconnected):
         await asking
-    while not engine.is_idle:
+    while not engine._queue.is_idle:
         await asyncio.sleep(0.001)
 
 
@@ -161,7 +161,7 @@ async def test_deadline_ends_running_design(engine: Engine, endless: threading.E
         assert problem is not None
         assert (problem.status, problem.code) == (503, "deadline-passed")
         assert endless.is_set()
-    while not engine.is_idle:
+    while not engine._queue.is_idle:
         await asyncio.sleep(0.001)
 
 
@@ -208,7 +208,7 @@ async def test_gpu_failure_during_load_ends_process(store_folder: Path, monkeypa
     def fail(*_: object, **__: object) -> None:
         raise DeviceLost("an illegal memory access was encountered")
 
-    monkeypatch.setattr(ResidentModel, "load", fail)
+    monkeypatch.setattr(ResidentModel, "__init__", fail)
     engine = Engine(ModelStore(store_folder, include_bundled=False), models.DEVICE, default_model="ears")
     ended: list[bool] = []
     engine.on_device_lost = lambda: ended.append(True)

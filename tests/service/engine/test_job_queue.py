@@ -45,7 +45,7 @@ def knowing(n_workers: int = 1, max_batch: int = 1) -> JobQueue:
 
 def job(k: int = 0, due_in_s: float = math.inf, n_ears: int = 1, function: Any = run) -> Job:
     answer = asyncio.get_running_loop().create_future()
-    return Job(function, DesignOptions(n_updates=k), list(range(n_ears)), perf_counter() + due_in_s, answer)
+    return Job(function, DesignOptions(n_updates=k), list(range(n_ears)), answer, due=perf_counter() + due_in_s)
 
 
 def taken(queue: JobQueue) -> Batch:
@@ -103,7 +103,7 @@ async def test_deadline_decides_on_updates(due_in_s: float, n_updates: int) -> N
 async def test_idle_queue_refuses_impossible_jobs_and_retries() -> None:
     """Otherwise the times of one bad moment would reject all jobs for good."""
     queue = knowing()
-    with pytest.raises(RefusedJob) as refused:
+    with pytest.raises(RefusedJob, match="queued; allow more time") as refused:
         queue.put(job(due_in_s=0.9 * START_S))
     assert refused.value.code == "overloaded"
     queue.put(job(due_in_s=0.9 * START_S))
