@@ -19,12 +19,9 @@ export function addEars(ears, current = state.ears.length) {
   changed("ears");
 }
 
-// With a decimal comma or point.
-const gainPlayed = () => +$("gain").value.replace(",", ".");
-
 // What the service would refuse in its own words.
 function checkTakes() {
-  const has = (...roles) => state.takes.some(({ role }) => roles.includes(role)), gain = Math.abs(gainPlayed());
+  const has = (...roles) => state.takes.some(({ role }) => roles.includes(role)), gain = Math.abs(+$("gain").value);
   if (!has("off") || !has("on", "drive")) throw new Error("it needs a recording with the loudspeaker off, and one with it on or alone: add it, or say in the list what the loudspeaker did");
   if (state.takes.length > MAX_TAKES) throw new Error(`there are ${state.takes.length} recordings; remove all but ${MAX_TAKES}`);
   if (has("on") && !(gain >= MIN_GAIN && gain <= MAX_GAIN)) throw new Error(`write into “Gain that was played” the factor between outer microphone and loudspeaker, of a size from ${MIN_GAIN} to ${MAX_GAIN}`);
@@ -41,7 +38,7 @@ async function calibrate() {
   const files = state.takes.map(({ name }) => name);
   try {
     checkTakes();
-    const takes = state.takes.map((take) => ({ ...signalsOf(take), ...(take.role === "drive" ? {} : { gain: take.role === "on" ? gainPlayed() : 0 }) }));
+    const takes = state.takes.map((take) => ({ ...signalsOf(take), ...(take.role === "drive" ? {} : { gain: take.role === "on" ? +$("gain").value : 0 }) }));
     const found = await ask("calibrate", { takes, sign: $("sign").value });
     for (const finding of found.verdict.reasons) finding.detail = named(finding.detail, files);
     const label = $("ear-name").value.trim() || state.takes.map((take) => take.name).join(" + ");

@@ -253,8 +253,10 @@ def test_wrong_rate_is_named_either_way(
 def test_exchanged_channels_hide_other_reasons(ears: list[measured.MeasuredEar], support: SupportPrior) -> None:
     noise = 0.05 * np.random.default_rng(4).standard_normal(6 * 48_000)
     for ear in ears[::4]:
-        takes = [GainTake(item.gain, item.error, item.reference) for item in parts_of(noise, ear, (0, 0))]
-        assert named(judge(calibrate(takes), support)) == {"exchanged_channels"}
+        right = parts_of(noise, ear, (0, 0))
+        off, on = (GainTake(item.gain, item.error, item.reference) for item in right)
+        for takes in ([off, on], [right[0], on]):
+            assert named(judge(calibrate(takes), support)) == {"exchanged_channels"}
 
 
 @pytest.mark.parametrize("number", [0, 2, 4], ids=["duct", "window", "headset"])
