@@ -1,6 +1,6 @@
 // Step 2: the filter, the Wiener filter beside it, designs that are kept, undo.
 
-import { $, changed, chosenEars, element, isJoint, newest, on, state } from "./state.js";
+import { $, changed, changedSoon, chosenEars, element, isJoint, newest, on, refill, state } from "./state.js";
 import { fixed } from "./dsp.js";
 import { note, say } from "./messages.js";
 import { designed, useController } from "./hybrid.js";
@@ -63,9 +63,9 @@ export function keep(name, design) {
 }
 
 function showKept() {
-  $("kept").replaceChildren(...state.kept.map((kept) => {
+  refill($("kept"), state.kept.map((kept) => {
     const name = element("input", { type: "text", value: kept.name, maxLength: 80, ariaLabel: `name of kept design ${kept.name}` });
-    name.onchange = () => { kept.name = name.value.trim() || kept.name; changed("kept"); };
+    name.onchange = () => { kept.name = name.value.trim() || kept.name; changedSoon("kept"); };
     const remove = element("button", { type: "button", textContent: "Remove", ariaLabel: `Remove ${kept.name}` });
     remove.onclick = () => removeItem("kept", kept, kept.name);
     const swatch = element("span", { className: `swatch ${kept.color.slice(2)}`, ariaHidden: "true" });
@@ -109,6 +109,8 @@ let before = null;
 function showUndo() {
   $("undo").disabled = !past.length;
   $("redo").disabled = !future.length;
+  const { id, disabled } = document.activeElement;
+  if (disabled && ["undo", "redo"].includes(id)) $(id === "undo" ? "redo" : "undo").focus();
 }
 
 export function remember() {

@@ -1,6 +1,6 @@
 // Step 1: recordings, calibration, measurements.
 
-import { $, changed, currentEar, element, hasFailed, isJoint, newId, on, state } from "./state.js";
+import { $, changed, changedSoon, currentEar, element, hasFailed, isJoint, newId, on, refill, state, whileDisabled } from "./state.js";
 import { note, say } from "./messages.js";
 import { earFromDocument, measurementDocument } from "./bench_file.js";
 import { inWords } from "./options.js";
@@ -33,7 +33,6 @@ function checkTakes() {
 
 async function calibrate() {
   say("Estimating the paths ...");
-  $("calibrate").disabled = true;
   $("verdict").hidden = true;
   const files = state.takes.map(({ name }) => name);
   try {
@@ -55,8 +54,6 @@ async function calibrate() {
   } catch (error) {
     note("Calibration", named(error.message, files));
     say("The calibration failed.", true);
-  } finally {
-    $("calibrate").disabled = false;
   }
 }
 
@@ -78,9 +75,9 @@ const USES = { design: "design", stable: "stable", no: "unused" };
 
 function earRow(ear, i) {
   const radio = element("input", { type: "radio", name: "ear", checked: i === state.current, ariaLabel: `design for ${ear.label}` });
-  radio.onchange = () => { state.current = i; changed("ears"); document.querySelectorAll("input[name=ear]")[i].focus(); };
+  radio.onchange = () => { state.current = i; changed("ears"); };
   const name = element("input", { type: "text", value: ear.label, maxLength: 80, ariaLabel: `name of measurement ${i + 1}` });
-  name.onchange = () => { ear.label = name.value.trim() || ear.label; changed("names", "ears"); };
+  name.onchange = () => { ear.label = name.value.trim() || ear.label; changedSoon("ears"); };
   const role = element("select", { ariaLabel: `use of ${ear.label}` }, ...Object.entries(USES).filter(([use]) => use !== "stable" || $("hybrid").checked)
     .map(([value, textContent]) => element("option", { value, textContent, selected: value === (ear.used ? "design" : ear.stabilityOnly ? "stable" : "no") })));
   role.onchange = () => { Object.assign(ear, { used: role.value === "design", stabilityOnly: role.value === "stable" }); changed("ears"); };
@@ -99,14 +96,14 @@ function earRow(ear, i) {
 function showEars() {
   $("conditions").hidden = !state.ears.length;
   $("joint-row").hidden = state.ears.length < 2;
-  $("condition-list").replaceChildren(...state.ears.map(earRow));
+  refill($("condition-list"), state.ears.map(earRow));
   showVerdict();
 }
 
 export function startMeasuring() {
   on(["takes"], () => { $("recordings").hidden = !state.takes.length; showRecordings("takes", "recording-rows"); });
   on(["ears"], showEars);
-  $("calibrate").onclick = calibrate;
+  $("calibrate").onclick = () => whileDisabled($("calibrate"), calibrate);
   $("clear-takes").onclick = () => { state.takes = []; changed("takes"); };
   $("joint").onchange = () => changed("ears");
 }

@@ -16,11 +16,17 @@ export function note(subject, text, { isBad = true, action = null } = {}) {
   const item = element("li", { className: isBad ? "warning" : "" });
   item.dataset.text = `${subject}: ${text}`;
   const close = element("button", { type: "button", textContent: "×", className: "plain", ariaLabel: `Dismiss: ${subject}` });
-  close.onclick = () => { item.remove(); showClear(); };
+  const drop = () => {
+    const beside = item.nextElementSibling ?? item.previousElementSibling;
+    item.remove();
+    showClear();
+    beside?.querySelector(".plain").focus();
+  };
+  close.onclick = drop;
   item.append(element("span", {}, element("strong", { textContent: `${subject}: ` }), text));
   if (action) {
     const button = element("button", { type: "button", textContent: action.label });
-    button.onclick = () => { item.remove(); showClear(); action.run(); };
+    button.onclick = () => { drop(); action.run(); };
     item.append(button);
   }
   item.append(close);

@@ -1,6 +1,6 @@
 // Step 1 where the earphone is a sound device of this computer: play a probe, record both microphones.
 
-import { $, element, on, state } from "./state.js";
+import { $, element, on, state, whileDisabled } from "./state.js";
 import { note, say } from "./messages.js";
 import { RATE, irfft, noise, rfft, times } from "./dsp.js";
 import { addRecording } from "./recordings.js";
@@ -145,9 +145,8 @@ async function record() {
 }
 
 async function guarded(button, subject, work) {
-  button.disabled = true;
-  try { await work(); } catch (error) { note(subject, error.message); say(`${subject} failed.`, true); }
-  button.disabled = button === $("record") && !recorder;
+  try { await whileDisabled(button, work); } catch (error) { note(subject, error.message); say(`${subject} failed.`, true); }
+  $("record").disabled = !recorder;
 }
 
 export function startRecording() {

@@ -1,6 +1,6 @@
 // Lists of recordings, for a calibration and for a verification: what the loudspeaker did in each, names, removal.
 
-import { $, changed, element, newId, state } from "./state.js";
+import { $, changed, changedSoon, element, newId, refill, state } from "./state.js";
 import { note } from "./messages.js";
 import { RATE } from "./dsp.js";
 import { MAX_SECONDS, checkNotSilent, resampledFrom } from "./read_files.js";
@@ -57,7 +57,7 @@ export function addRecording(list, name, { channels, clippedShares, rate }) {
 }
 
 export function showRecordings(list, body) {
-  $(body).replaceChildren(...state[list].map((take) => {
+  refill($(body), state[list].map((take) => {
     const roles = Object.entries(TEXTS[list]).filter(([role]) => CHANNELS[role].length <= take.channels.length);
     const select = element("select", { ariaLabel: `loudspeaker during ${take.name}` },
       ...roles.map(([value, textContent]) => element("option", { value, textContent, selected: value === take.role })));
@@ -66,7 +66,7 @@ export function showRecordings(list, body) {
     remove.onclick = () => removeItem(list, take, take.name);
     const name = element("input", { type: "text", value: take.name, maxLength: 120, ariaLabel: `name of recording ${take.name}` });
     name.title = `${take.name}: ${(take.channels[0].length / 48000).toFixed(1)} s, ${take.channels.length} channels, recorded at ${take.rate} Hz`;
-    name.onchange = () => { take.name = name.value.trim() || take.name; changed(list); };
+    name.onchange = () => { take.name = name.value.trim() || take.name; changedSoon(list); };
     const cells = [name, select, remove];
     return element("tr", {}, ...cells.map((cell) => element("td", {}, cell)));
   }));

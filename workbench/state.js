@@ -26,6 +26,9 @@ export function changed(...parts) {
   for (const react of new Set(parts.flatMap((part) => reactions.get(part) ?? []))) react(parts);
 }
 
+// The same, when Tab has moved the keyboard on from the control that made the change.
+export const changedSoon = (...parts) => setTimeout(() => changed(...parts));
+
 export const isJoint = () => $("joint").checked;
 export const currentEar = () => state.ears[state.current];
 
@@ -44,6 +47,23 @@ export function element(tag, fields = {}, ...children) {
   const made = Object.assign(document.createElement(tag), fields);
   made.append(...children);
   return made;
+}
+
+// Replace a list's rows; the keyboard stays where it was in it.
+export function refill(list, rows) {
+  const controls = () => [...list.querySelectorAll("button, input, select")], at = controls().indexOf(document.activeElement);
+  list.replaceChildren(...rows);
+  if (at >= 0) (controls()[at] ?? controls().at(-1))?.focus();
+}
+
+// Disable a button while `work` runs, and give it back the keyboard.
+export async function whileDisabled(button, work) {
+  const isFocused = document.activeElement === button;
+  button.disabled = true;
+  try { await work(); } finally {
+    button.disabled = false;
+    if (isFocused && document.activeElement === document.body) button.focus();
+  }
 }
 
 export const newId = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`; // absent without TLS

@@ -596,3 +596,24 @@ def test_page_works_with_keyboard_only(page: Any):
     page.keyboard.press("ArrowLeft")
     assert wait_for(page, "output[for=ceiling]", "29.5").startswith("29.5")
     wait_until_drawn(page)
+    open_step(page, "measure")
+    page.focus("[aria-label='name of measurement 1']")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("x")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("[aria-label='Save x']:focus")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[aria-label='Remove right ear']:focus")
+
+
+def test_phone_needs_no_sideways_scrolling(page: Any):
+    page.set_viewport_size({"width": 390, "height": 844})
+    with_example(page)
+    page.click("#keep")
+    page.fill("#kept input", "a name that is far too long for any button, line or list of a telephone")
+    page.press("#kept input", "Enter")
+    page.wait_for_selector("#detail-view option[value=kept-0]", state="attached")
+    until(page, "kept[0].name.startsWith('a name')")
+    page.wait_for_timeout(200)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
