@@ -308,7 +308,8 @@ def filter_fields(file: Path, rate_hz: float | None = None, beside: object = Non
             used = {name: coefficients[name] for name in ("sos", "taps", "sample_rate") if name in coefficients}
             document = document | {"fir": used}
         if document.get("fir") is None:
-            raise FileError(f"{file}: it has no filter; give the file that `prime-anc design` wrote")
+            what = "the changes of a chip's filter alone" if "gain_db" in document else "no filter"
+            raise FileError(f"{file}: it has {what}; give the file that `prime-anc design` wrote")
         names = ("fir", "sign", "latency_samples", "controller")
         return {name: document[name] for name in names if name in document} | running
     taps, _ = measurements.response(file, "taps", "fir", "w", rate_hz=rate_hz)

@@ -42,6 +42,12 @@ class Contest:
 
     def may_be_won_by(self, method: str, n_updates: int) -> bool:
         """Return whether another Wiener filter may be the best."""
+        if (
+            not self.is_weighted
+            and isinstance(self.generated, Design)
+            and self.generated.ceiling_cost_db is not None
+        ):
+            return not n_updates  # below a ceiling, updates have little left to gain, and the search takes long
         if method == "fir_wiener":
             return self.problem.latency_samples > 0
         if self.problem.controller is not None and self.problem.latency_samples > 0:

@@ -596,19 +596,15 @@ def is_doubtful(
 ) -> bool:
     """Return whether to design Wiener filters too, and compare.
 
-    Not for unusable paths, which have no filter, nor where the requested ceiling binds, so that all starts lead to the
-    same filter. With weights in J, though, neither the mean noise reduction nor the ceiling says which start is better.
+    Not for unusable paths, which have no filter. With weights in J, the mean noise reduction does not say which start
+    is better; under a ceiling that binds, that of the filters above it does not.
     """
     if isinstance(generated, SynthesisError):
         return isinstance(generated, NonFiniteFilter)
     generated_db = generated.prediction.nominal_noise_reduction_db
     if generated_db >= fallback.below_db:
         return False
-    if has_weights:
-        return True
-    if generated.ceiling_cost_db is not None:
-        return False
-    if generated.wmmse is None:
+    if has_weights or generated.ceiling_cost_db is not None or generated.wmmse is None:
         return True
     gain_db = generated.wmmse.nominal_noise_reduction_db - generated_db
     if is_controlled:

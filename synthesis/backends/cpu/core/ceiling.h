@@ -9,8 +9,8 @@
 
    keeps the ceiling, and lambda_k vanishes wherever |W_k| < c_k. A round reweights v, which majorises the logarithm,
    scales the symbol v |S|^2 + lambda by (|W| / c)^2 (by |W| / c an isolated bin would end at its ceiling; the square
-   needs fewer rounds), and improves the filter by a few conjugate gradients on that Toeplitz system. What the rounds
-   leave above the ceiling is taken off by minimum-phase filters, and the last hundredths by a factor. */
+   needs fewer rounds), and improves the filter by a few conjugate gradients on that Toeplitz system. The rounds may
+   swing, where an unknown band weighs by turns, so that the best is kept. What it leaves above the ceiling is taken off by minimum-phase filters, and the last hundredths by a factor. */
 #ifndef PRIME_CEILING_H
 #define PRIME_CEILING_H
 
@@ -18,8 +18,9 @@
 
 #define CEILING_ROUNDS 24      /* at least; the rounds end where no more than SMALL_EXCESS is left above the ceiling */
 #define MAX_CEILING_ROUNDS 64
-#define SMALL_EXCESS 1.0351422f /* 0.3 dB */
-#define CEILING_ITERATIONS 3   /* of the conjugate gradients in a round */
+#define SMALL_EXCESS 1.0115795f /* 0.1 dB */
+#define CEILING_ITERATIONS 6   /* of the conjugate gradients in a round */
+#define CEILING_DAMPING 3e-4f  /* of the mean symbol; with 1e-3 deep systems end 2 dB lower, with less rounding shows */
 #define CEILING_BENDS 4
 #define MOST_GROWTH 100        /* of a symbol in a round: 3 iterations do not follow more, and multipliers would overflow */
 #define MOST_MULTIPLIER 1e20f
@@ -30,6 +31,7 @@ typedef struct {
     float *requested;      /* the same on the rounds' grid, without that of the loudspeaker */
     float *multiplier; /* [bins] of the rounds' grid */
     float *wanted;
+    float best[N_TAPS]; /* taps of the round with the least J that all but keeps the ceiling */
     double gradient[MAX_CONDITIONS][N_BANDS]; /* (dJ / dl_b) / E_b, averaged over the rounds */
 } ceiling_space;
 
@@ -59,16 +61,15 @@ static float excess_of(const refinement_space *s, const ceiling_space *c, int n_
     return sqrtf(most);
 }
 
-/* One round: better multipliers, better taps [2048]; s holds the response and the residuals of the taps. */
+/* One round: better multipliers, better taps [2048]; s holds the response and the residuals of the taps, slope that of
+   their J. */
 static void ceiling_round(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
                           const toeplitz_plan *plan, toeplitz_space *solver, phase_space *phase, refinement_space *s,
-                          ceiling_space *c, int is_first, float *taps)
+                          ceiling_space *c, slopes slope, int is_first, float *taps)
 {
     int n_bins = bands->n_bins;
     const size_t bytes = (size_t)(n_bins + WIDTH) * sizeof(float);
-    slopes slope;
     float *wanted = c->wanted, *drive = s->power;
-    objective_of(profile, s, 0, 0, 0, slope);
     memset(wanted, 0, bytes), memset(drive, 0, bytes), memset(s->descent_r, 0, bytes), memset(s->descent_i, 0, bytes);
     for (int t = 0; t < s->n_conditions; t++) {
         const condition_space *condition = &s->conditions[t];
@@ -88,7 +89,7 @@ static void ceiling_round(const refinement_profile *profile, const band_edges *b
         }
     }
     const v8 zero = splat8(0);
-    float share = (float)profile->damping / (float)n_bins, damping = share * sum_of(wanted, n_bins);
+    float share = CEILING_DAMPING / (float)n_bins, damping = share * sum_of(wanted, n_bins);
     for (int k = 0; k < n_bins; k += WIDTH) {
         v8 wr = load8(s->wr + k), wi = load8(s->wi + k), symbol = load8(wanted + k), inverse = load8(s->inverse_ceiling + k);
         v8 multiplier = load8(drive + k) * inverse - symbol; /* what an isolated bin would need */
@@ -104,7 +105,7 @@ static void ceiling_round(const refinement_profile *profile, const band_edges *b
     }
     float level = sum_of(s->symbol, n_bins), scale = level > TINY * (float)n_bins ? (float)n_bins / level : 1;
     for (int k = 0; k < n_bins; k++) /* of mean one */
-        s->symbol[k] = s->symbol[k] * scale + (float)profile->damping, s->descent_r[k] *= scale, s->descent_i[k] *= scale;
+        s->symbol[k] = s->symbol[k] * scale + CEILING_DAMPING, s->descent_r[k] *= scale, s->descent_i[k] *= scale;
     for (int k = n_bins; k < n_bins + WIDTH - 1; k++)
         s->symbol[k] = 1;
     irfft_f(grid, phase->scratch, s->descent_r, s->descent_i, s->gradient, N_TAPS);

@@ -816,14 +816,23 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
     memcpy(c->inverse, inverse_ceiling, N_BINS * sizeof(float));
     begin_refinement(profile, &edges[i], s, psd, NAN);
     begin_ceiling(s, c, n_bins);
-    for (int round = 0; round < MAX_CEILING_ROUNDS; round++) {
-        start_from(profile, &edges[i], &plans[i], &ws->phase, s, result->made.taps);
-        if (round >= CEILING_ROUNDS && excess_of(s, c, n_bins) <= SMALL_EXCESS)
+    float *taps = result->made.taps;
+    double least = INFINITY;
+    for (int round = 0;; round++) {
+        slopes slope;
+        start_from(profile, &edges[i], &plans[i], &ws->phase, s, taps);
+        double value = objective_of(profile, s, 0, 0, 0, slope);
+        int is_below = excess_of(s, c, n_bins) <= SMALL_EXCESS;
+        if (is_below && value < least)
+            least = value, memcpy(c->best, taps, sizeof c->best);
+        if (round == MAX_CEILING_ROUNDS || (round >= CEILING_ROUNDS && is_below))
             break;
-        ceiling_round(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, c, round == 0, result->made.taps);
+        ceiling_round(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, c, slope, round == 0, taps);
     }
+    if (least < INFINITY)
+        memcpy(taps, c->best, sizeof c->best);
     take_off_excess(&plans[N_GRIDS - 1], &plans[i], &ws->phase, s, c, ws->prediction.wr, ws->prediction.wi,
-                    ws->prediction.power, most, result->made.taps);
+                    ws->prediction.power, most, taps);
     return FAULT_NONE;
 }
 
