@@ -133,6 +133,9 @@ def calibrate(
             ("Hz", "coherence", "secondary SNR dB"), [(f"{hz:g}", f"{c:.3f}", snr) for hz, c, snr in rows]
         )
         click.echo("passed" if verdict["passed"] else "NOT passed")
+        if verdict["passed"] and "uncertainty" not in answer:
+            text = "the noise is not the same, sample for sample, with and without the gain: predictions are lower and "
+            tables.notes([text + "less certain; play one file from its start in both"])
     tables.findings(verdict["reasons"], "found", files)
     tables.not_judged(verdict["not_judged"])
     if not verdict["passed"]:
@@ -303,7 +306,7 @@ def verify(
         trim = answer.get("trim") or {}
         if trim:
             click.echo(
-                f"trim: gain {trim['gain_db']:+.1f} dB, delay {trim['delay_samples']:+.2f} samples"
+                f"trim: gain {trim['gain_db']:+z.1f} dB, delay {trim['delay_samples']:+z.2f} samples of 48 kHz"
                 f"{', inverted' if trim.get('invert') else ''}; {trim['predicted_noise_reduction_db']:.1f} dB to expect"
             )
     tables.findings(answer["diagnosis"], "found")

@@ -175,7 +175,7 @@ def control_filter(file: Path, document: Json, name: str = "") -> Json:
         design = kept[name]
     else:
         names = ", ".join(f"{file}#{item}" for item in kept)
-        raise FileError(f"{file}: this session keeps several filters; give one of {names}")
+        raise FileError(f"{file}: this session keeps {names}; give one of these")
     if not isinstance(design, dict) or "fir" not in design:
         raise FileError(f"{file}: the filter that this session keeps has no taps")
     return design | {"fir": series(file, "fir", design["fir"])}

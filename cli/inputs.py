@@ -65,6 +65,13 @@ def ears(
         remarks += _remarks(file, found)
         label = str(found.get("label", "")) if "session" in document else file.stem
         measured.append((label, bench_file.path_fields(file, found)))
+    if document.get("joint"):
+        idle = [str(item.get("label")) for item in document["session"] if item.get("stability_only")]
+        remarks += (
+            (f"not used, only for stability: {', '.join(idle)}; save each for `hybrid --stability-only`",)
+            if idle
+            else ()
+        )
     settings = (
         bench_file.settings(file, document, [fields for _, fields in measured]) if "session" in document else {}
     )
@@ -301,7 +308,8 @@ def filter_fields(file: Path, rate_hz: float | None = None, beside: object = Non
             used = {name: coefficients[name] for name in ("sos", "taps", "sample_rate") if name in coefficients}
             document = document | {"fir": used}
         if document.get("fir") is None:
-            raise FileError(f"{file}: it has no filter; give the file that `prime-anc design` wrote")
+            what = "the changes of a chip's filter alone" if "gain_db" in document else "no filter"
+            raise FileError(f"{file}: it has {what}; give the file that `prime-anc design` wrote")
         names = ("fir", "sign", "latency_samples", "controller")
         return {name: document[name] for name in names if name in document} | running
     taps, _ = measurements.response(file, "taps", "fir", "w", rate_hz=rate_hz)

@@ -26,6 +26,7 @@ from measurement.estimate import (
     feedback_response,
     first_silent_bin,
     n_excited_bands,
+    noise_lags,
     onto_design_grid,
     paths_of_states,
     probe_states,
@@ -35,7 +36,7 @@ from measurement.estimate import (
     window_starts,
 )
 from measurement.hum import find_hum
-from measurement.prior import PathPrior, held_power
+from measurement.prior import PathPrior, held_power, lag_weight
 from measurement.tail_power import band_powers, late_power, missing_power, tail_power
 from synthesis.arrays import SMALLEST, Complex, Real, squared_magnitude
 from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
@@ -72,7 +73,10 @@ MAX_UNCERTAINTY = 1.0
 UNKNOWN_UNCERTAINTY, MOSTLY_UNKNOWN = 2.0, 0.5
 
 PRIMARY_TAPS, SECONDARY_TAPS = 8192, 2048
-_TAIL_FROM = SECONDARY_TAPS * 7 // 8
+# Lags of the tail, which a response of SECONDARY_TAPS lacks but for a ramp; later ones are mostly noise.
+_RAMP = 128
+_TAIL = slice(SECONDARY_TAPS - _RAMP, WINDOW * 7 // 16)
+NO_TAIL_DB = -120.0
 # Bands from 400 Hz: below, ears themselves ring as long.
 TAIL_BANDS = tuple(n for n in AMP_BANDS if n >= 26)
 
@@ -145,7 +149,8 @@ class Calibration:
     lead_samples: float
     # Lag of the secondary path's maximum from 200 Hz to 8 kHz; negative: before it is played.
     secondary_peak_samples: int
-    # Energy of the secondary path's last eighth over its total, median from 400 Hz to 8 kHz; -120 if below the noise.
+    # Energy of the secondary or feedback path from 43 to 75 ms over that before, median from 400 Hz to 8 kHz; -120 if
+    # below the noise.
     tail_db: float
     # Noise over power of the primary and secondary estimate, [2, 23].
     noise_share: Real
@@ -161,7 +166,7 @@ class Calibration:
     silent_share: float
     # Name of that signal.
     silent_in: str
-    # Energy before zero: of the primary path, and of the path from e to x.
+    # Energy before zero: of the path from x to e, and of that from e to x, in the state where the former has most.
     acausal_shares: tuple[float, float]
     # Least energy of a state with a gain over that of the silent one, in the lags in which the latter is early.
     early_db: float
@@ -252,6 +257,10 @@ def calibrate(
         _restored(measured, states) if prior is None else _denoised(estimate, cut.length)
     )
 
+    of_speaker: list[Real] = [np.fft.irfft(secondary_transfer(states))]
+    if drives:
+        of_speaker.append(feedback_response(exact_drives, n_taps=max(cut.length, SECONDARY_TAPS), **placed))
+
     # What is unknown of them: noise, and the tail beyond the windows.
     scored = columns(AMP_BANDS)
     excited = WIDE_BANDS[: n_excited_bands(states[0].reference_power)]
@@ -273,13 +282,13 @@ def calibrate(
         **quality._asdict(),
         lead_samples=_lead_samples(measured),
         secondary_peak_samples=_peak_samples(secondary_transfer(states)),
-        tail_db=_tail_db(measured, excited),
+        tail_db=max(_tail_db(whole, excited) for whole in of_speaker),
         noise_share=np.stack((primary_noise / states[0].n_frames, secondary_noise)),
         tail_share=tail_share,
         state_levels_db=_state_levels_db(states),
         has_opposite_signs=_have_opposite_signs(states),
         gain_change_db=_gain_change_db(of_takes, cut.length, excited, repeats=tail is not None),
-        acausal_shares=_acausal_shares(states[0]),
+        acausal_shares=max(map(_acausal_shares, of_takes)),
         early_db=_early_db(of_takes),
         distortion_db=_distortion_db(states, excited),
         hum_hz=find_hum(exact),
@@ -287,7 +296,7 @@ def calibrate(
         n_frames=min(state.n_frames for state in states),
         is_excited=np.isin(AMP_BANDS, excited),
         uncertainty=None if tail is None else _uncertainty(estimate, tail, powers, prior, cut.length, len(excited)),
-        feedback=feedback_response(exact_drives, n_taps=SECONDARY_TAPS, **placed) if drives else None,
+        feedback=of_speaker[1][:SECONDARY_TAPS] if drives else None,
     )
     return _checked(calibration)
 
@@ -423,19 +432,21 @@ def _unexplained_share(states: Sequence[ProbeState], estimate: PathEstimate) -> 
     return share
 
 
-def _tail_db(measured: PathEstimate, excited: tuple[int, ...]) -> float:
-    """Compute `Calibration.tail_db`."""
-    secondary, noise = measured.secondary, measured.secondary_noise
+def _tail_db(whole: Real, excited: tuple[int, ...]) -> float:
+    """Compute `Calibration.tail_db` of a response whose lags have the weight of the windows, [window]."""
+    if len(whole) < WINDOW:
+        return NO_TAIL_DB
     membership = band_membership(tuple(n for n in TAIL_BANDS if n in excited), DESIGN_N_FFT)
-    late = secondary[_TAIL_FROM:]
+    noise, ramp = noise_lags(whole), np.hanning(2 * _RAMP)
     # Tapered, or low frequencies, where ears ring, leak into the other bands.
-    tail, floor = (
-        squared_magnitude(np.fft.rfft(item * np.hanning(len(item)), n=DESIGN_N_FFT)) @ membership
-        for item in (late, noise)
+    taper = np.concatenate((ramp[:_RAMP], np.ones(_TAIL.stop - _TAIL.start - 2 * _RAMP), ramp[_RAMP:]))
+    of_late, of_noise = taper / lag_weight(WINDOW)[_TAIL], np.hanning(len(noise))
+    tail, floor, power = (
+        squared_magnitude(np.fft.rfft(item, n=DESIGN_N_FFT)) @ membership
+        for item in (of_late * whole[_TAIL], of_noise * noise, whole[:SECONDARY_TAPS])
     )
-    excess = np.maximum(tail - TAIL_OVER_NOISE * len(late) / len(noise) * floor, 0)
-    power = squared_magnitude(np.fft.rfft(secondary, n=DESIGN_N_FFT)) @ membership
-    return float(np.median(_level_db(np.maximum(excess / np.maximum(power, SMALLEST), 1e-12))))
+    excess = np.maximum(tail - TAIL_OVER_NOISE * np.sum(of_late**2) / np.sum(of_noise**2) * floor, 0)
+    return float(np.maximum(np.median(_level_db(excess / np.maximum(power, SMALLEST))), NO_TAIL_DB))
 
 
 def _state_levels_db(states: Sequence[ProbeState]) -> list[tuple[float, float]]:
@@ -450,7 +461,7 @@ def _state_levels_db(states: Sequence[ProbeState]) -> list[tuple[float, float]]:
     return [(gain, float(2 * _level_db(np.abs(np.vdot(whole, item)) / energy))) for gain, item in levels]
 
 
-def _acausal_shares(silent: ProbeState) -> tuple[float, float]:
+def _acausal_shares(state: ProbeState) -> tuple[float, float]:
     """Compute `Calibration.acausal_shares`."""
 
     def share(cross: Complex, power: Real) -> float:
@@ -458,7 +469,7 @@ def _acausal_shares(silent: ProbeState) -> tuple[float, float]:
         energy = np.square(response)
         return float(energy[len(energy) // 2 :].sum() / max(energy.sum(), SMALLEST))
 
-    return share(silent.cross, silent.reference_power), share(silent.cross.conj(), silent.error_power)
+    return share(state.cross, state.reference_power), share(state.cross.conj(), state.error_power)
 
 
 def _early_db(states: Sequence[ProbeState]) -> float:

@@ -56,11 +56,19 @@ MODEL_ERROR = 0.01
 LEVEL_OFF_DB = 0.4
 DELAY_OFF_SAMPLES = 0.25
 NOT_RUNNING_GAIN = 0.1
+# Power of D over that of H_off, median over the bands, above which another filter plays.
+SILENT_SHARE = 0.1
 # Loudspeaker's level from 50 to 160 Hz relative to 500 Hz to 2 kHz that indicates a leak.
 LEAK_DB = -2.0
 LEAK_BANDS, MIDDLE_BANDS = range(17, 23), range(27, 34)
 # Power of D, or of H_off, that the given paths leave unexplained, mean over the bands: -11 dB.
 REFIT_SHARE = 0.08
+# Noise reduction of what the outer microphone hears, below the prediction in a band by more than this while the
+# loudspeaker's part leaves more than this share of the noise: another filter. Of right filters none is behind by more
+# than 2 dB; a high-pass at 20 Hz is by 7 to 22 where the ear has noise reduction there.
+OTHER_DB, OTHER_SHARE = 5.0, 0.01
+# Variances of H_on that its power exceeds by chance in one of a thousand bands.
+N_VARIANCES = 5.0
 # Coherence of x and e without the filter, median over the bands, below which no diagnosis is possible; noise of two
 # sources reaches 0.15.
 UNRELATED = 0.3
@@ -72,6 +80,8 @@ BETTER_DB = 6.0
 # Level change of e with the filter on that indicates a changed microphone gain. 60 correct verifications of five ears
 # stay above -0.1; with e 6 dB lower and the same noise in both states all are below.
 ERROR_GAIN_DB = -0.5
+# Power over that of H_off, mean over the bands, below which errors of the fit hide that level.
+LEAST_LEFT = 1e-3
 # Largest plausible noise reduction, whatever the paths: measured ears reach 30 dB.
 MOST_DB = 60.0
 # Changes of the secondary path for which a trimmed filter is no better than the original.
@@ -89,6 +99,11 @@ FOREIGN_GAIN_DB = 0.3
 # is missing here (240 designs), 8 in the median for another person.
 FOREIGN_BANDS_DB = 7.0
 
+# Codes that a trim cannot correct: measure again.
+BEYOND_A_TRIM = {
+    *("howling", "not_running", "leak", "refit", "other_filter", "unrelated", "clipping", "implausible_reduction")
+}
+
 # Codes of a diagnosis and their meanings.
 CODES = {
     "as_predicted": "The filter does what was predicted.",
@@ -96,8 +111,9 @@ CODES = {
     "delay_off": "The loudspeaker's sound arrives later or earlier than when it was measured.",
     "polarity_off": "The loudspeaker's polarity is reversed.",
     "leak": "The loudspeaker's low frequencies are missing: the earphone leaks.",
-    "refit": "The paths differ by more than a gain and a delay: the earphone sits differently, or the sound comes "
-    "from elsewhere.",
+    "refit": "The primary path differs: the earphone sits differently, or the sound comes from elsewhere.",
+    "other_filter": "What the loudspeaker plays is not this filter's output, as with another filter, rate or a "
+    "high-pass beside it.",
     "not_running": "The loudspeaker plays nothing of the filter's output.",
     "howling": "A narrow band is much louder with the filter on.",
     "controller_unknown": "The recordings do not show what the controller does, as with another filter.",
@@ -145,6 +161,8 @@ class Verification:
 
     # Per band from 50 Hz to 8 kHz, float64 [23].
     noise_reduction_db: NDArray[np.float64]
+    # Likewise, of what the outer microphone hears.
+    heard_reduction_db: NDArray[np.float64]
     # Mean over 21 of these bands.
     mean_noise_reduction_db: float
     # As in a prediction.
@@ -159,12 +177,17 @@ class Verification:
     is_inverted: bool
     # Whether the loudspeaker plays the filter's output.
     is_running: bool
-    # |D / Y| per band, [23].
-    band_gain_db: NDArray[np.float64]
+    # D / Y per band, without the delay, complex [23].
+    band_ratio: NDArray[np.complex128]
     # Share of D's power that gain and delay do not explain, mean of the fitted bands.
     unexplained_share: float
+    # Likewise, their median, which a leak leaves low.
+    typical_share: float
     # Share of H_off's power that the given primary path does not explain.
     primary_share: float
+    # Power over that of H_off, per band [23]: of D beyond gain and delay, and of H_off beyond the given primary path.
+    played_rest: NDArray[np.float64]
+    primary_rest: NDArray[np.float64]
     # Least level drop of e with the filter on beyond H_off less the loudspeaker's part, at most 0.
     error_gain_db: float
     # Coherence of x and e without the filter, median of the bands.
@@ -213,19 +236,23 @@ def verify(
     blocks_on = [block for item in on for block in _blocks(item, played)]
 
     transfer_off = _median([item.transfer for item in blocks_off])
-    difference = transfer_off - _median([item.transfer for item in blocks_on])
+    transfer_on = _median([item.transfer for item in blocks_on])
+    difference = transfer_off - transfer_on
     noise_off, noise_on = (_median([item.unexplained for item in blocks]) for blocks in (blocks_off, blocks_on))
     expected_off, designed = (_median([item.designed for item in blocks]) for blocks in (blocks_off, blocks_on))
     noise = noise_off + noise_on
     fits = [_fit(transfer_off - item.transfer, item.designed, noise) for item in blocks_on]
     gain, delay = (float(np.median(values)) for values in zip(*fits, strict=True))
-    band_gain, unexplained = _by_bands(difference, designed, noise, gain, delay)
-    _, primary_share = _by_bands(transfer_off, expected_off, noise_off, 1.0, 0.0)
+    band_ratio, played_rest, shares = _by_bands(difference, designed, noise, gain, delay)
+    _, primary_rest, primary_shares = _by_bands(transfer_off, expected_off, noise_off, 1.0, 0.0)
+    level = np.abs(transfer_off) ** 2 @ band_membership(AMP_BANDS, WINDOW) + 1e-300
     left = transfer_off - gain * designed * _turned(designed, delay)
     loop = gain * (response * feedback_spectrum)[:: DESIGN_N_FFT // WINDOW] * _turned(difference, delay)
     reduction, interval_db = _reduction(blocks_off, blocks_on, loop)
+    heard = np.maximum(_coherence(transfer_on, noise_on, N_VARIANCES / len(blocks_on)), 1e-6)
     return Verification(
         noise_reduction_db=reduction,
+        heard_reduction_db=reduction - 10 * np.log10(heard),
         mean_noise_reduction_db=float(reduction[: len(NR_BANDS)].mean()),
         amplification_db=float(np.maximum(-reduction, 0).mean()),
         interval_db=interval_db,
@@ -233,11 +260,14 @@ def verify(
         delay_samples=delay,
         is_inverted=gain < 0,
         is_running=abs(gain) >= NOT_RUNNING_GAIN,
-        band_gain_db=20 * np.log10(np.maximum(band_gain, 1e-6)),
-        unexplained_share=unexplained,
-        primary_share=primary_share,
-        error_gain_db=_error_gain_db(transfer_off, left, transfer_off - difference),
-        coherence=_coherence(transfer_off, noise_off),
+        band_ratio=band_ratio,
+        unexplained_share=float(np.mean(shares)),
+        typical_share=float(np.median(shares)),
+        primary_share=float(np.mean(primary_shares)),
+        played_rest=played_rest / level,
+        primary_rest=primary_rest / level,
+        error_gain_db=_error_gain_db(transfer_off, left, transfer_on),
+        coherence=float(np.median(_coherence(transfer_off, noise_off))),
         clipped_share=_clipped_share(recordings),
         n_blocks=min(len(blocks_off), len(blocks_on)),
         **_howl(blocks_off, blocks_on, reduction),
@@ -332,7 +362,12 @@ def foreign_prediction(
 
 
 def diagnose(
-    found: Verification, predicted_mean_db: float, possible_db: float = np.inf, *, is_trimmed: bool = True
+    found: Verification,
+    predicted_mean_db: float,
+    possible_db: float = np.inf,
+    bands_db: Real | float = -np.inf,
+    *,
+    is_trimmed: bool = True,
 ) -> list[Deviation]:
     """List the deviations, the gravest first; only `as_predicted` if there are none.
 
@@ -344,13 +379,17 @@ def diagnose(
         Predicted noise reduction.
     possible_db
         Noise reduction on the error-free paths as they are now (`path_now`).
+    bands_db
+        Noise reduction to expect of the loudspeaker as it is now, per band [23].
     is_trimmed
         Whether a trim answers a filter to load, as for taps; of what a chip runs it answers the changes alone.
     """
     if (fault := _fault(found)) is not None:
         return [fault]
     behind_db = found.mean_noise_reduction_db - predicted_mean_db
-    deviations = _changes(found, behind_db, is_trimmed)
+    is_behind = behind_db < -(WORSE_DB + found.interval_db)
+    other = _other(found, bands_db - found.heard_reduction_db, is_behind)
+    deviations = _changes(found, behind_db, is_trimmed) if other is None else [other]
     if (implausible := _implausible(found, possible_db, is_changed=bool(deviations))) is not None:
         return [implausible]
     if deviations:
@@ -358,7 +397,7 @@ def diagnose(
     if found.howl_db:
         return [_howling(found)]
     text = f"measured {found.mean_noise_reduction_db:.1f} dB, predicted {predicted_mean_db:.1f} dB"
-    if behind_db < -(WORSE_DB + found.interval_db):
+    if is_behind:
         text += ": the paths are as measured, so what remains is noise that the outer microphone does not hear, or "
         text += "the round-off of a filter in fixed point"
     return [Deviation("as_predicted", text, behind_db)]
@@ -372,7 +411,7 @@ def _fault(found: Verification) -> Deviation | None:
         return Deviation("unrelated", text + _exchanged(found))
     if found.howl_db > HOWL_DB:
         return _howling(found)
-    if not found.is_running:
+    if not found.is_running and np.median(found.played_rest) < SILENT_SHARE:
         text = "the error microphone hears nothing of the filter's output: check that it runs, and its channels"
         return Deviation("not_running", text)
     if found.clipped_share > MAX_CLIPPED_SHARE:
@@ -392,37 +431,76 @@ def _howling(found: Verification) -> Deviation:
     return Deviation("howling", text, found.howl_db)
 
 
+def _other(found: Verification, behind_db: Real, is_behind: bool) -> Deviation | None:
+    """Find what x explains of the noise that remains, besides a gain, a delay and a leak; behind_db is per band."""
+    if _leak_db(found) or found.primary_share > REFIT_SHARE:
+        return None
+    rest = np.maximum(found.played_rest, found.primary_rest)
+    is_other = ((behind_db > OTHER_DB) & (rest > OTHER_SHARE))[: len(NR_BANDS)]
+    worst = int(np.argmax(is_other * np.abs(found.band_ratio[: len(NR_BANDS)] - 1)))
+    if found.unexplained_share > REFIT_SHARE:
+        text = (
+            f"gain and delay leave {100 * found.unexplained_share:.0f} % of what the loudspeaker plays unexplained"
+        )
+    elif not is_other.any():
+        return None
+    elif found.primary_rest[worst] > found.played_rest[worst]:
+        return _refit(float(-behind_db[worst])) if is_behind else None
+    else:
+        ratio = found.band_ratio[worst]
+        text = f"at {nominal_hz(NR_BANDS[worst]):g} Hz the loudspeaker plays this filter's output with "
+        text += f"{20 * np.log10(abs(ratio) + 1e-6):+z.1f} dB and {np.angle(ratio, deg=True):+z.0f} degrees"
+    text = (
+        f"what runs is not this filter: {text}. Check file, form and rate and load it again; look for a high-pass "
+    )
+    return Deviation("other_filter", text + "beside it; else reseat and calibrate again")
+
+
+def _leak_db(found: Verification) -> float:
+    """Return how much quieter low frequencies are than middle ones with a leak, 0 without."""
+    low, middle = (
+        np.median([20 * np.log10(abs(found.band_ratio[n - AMP_BANDS[0]]) + 1e-6) for n in bands])
+        for bands in (LEAK_BANDS, MIDDLE_BANDS)
+    )
+    return float(low - middle) if low - middle < LEAK_DB and found.typical_share <= REFIT_SHARE else 0.0
+
+
+def _refit(behind_db: float) -> Deviation:
+    text = "the paths are others than those measured before: check that these are of this ear and that x is "
+    return Deviation(
+        "refit", text + "the outer microphone, and calibrate again as the earphone sits now", behind_db
+    )
+
+
 def _changes(found: Verification, behind_db: float, is_trimmed: bool) -> list[Deviation]:
     """List how the paths differ from those that were sent."""
-    if is_trimmed:
-        remedy = "load the trimmed filter"
+    leak_db, is_elsewhere = _leak_db(found), found.primary_share > REFIT_SHARE
+    if leak_db or is_elsewhere:
+        remedy = ""
+    elif is_trimmed:
+        remedy = ": load the trimmed filter"
     else:
-        remedy = "change the filter's gain, delay and sign by those of the trim, or calibrate as it is worn now "
+        remedy = ": change the filter's gain, delay and sign by those of the trim, or calibrate as it is worn now "
         remedy += "and export again"
     changes = []
     if found.is_inverted:
-        text = f"the loudspeaker plays with the opposite sign: {remedy}, or send the other `sign`"
+        text = f"the loudspeaker plays with the opposite sign{remedy}, or send the other `sign`"
         changes.append(Deviation("polarity_off", text + _exchanged(found)))
-    low, middle = (
-        float(np.median([found.band_gain_db[n - AMP_BANDS[0]] for n in bands]))
-        for bands in (LEAK_BANDS, MIDDLE_BANDS)
-    )
-    is_leaking = low - middle < LEAK_DB
-    if is_leaking:
-        text = f"50 to 160 Hz are {middle - low:.1f} dB quieter than 500 Hz to 2 kHz: reseat, then measure again"
-        changes.append(Deviation("leak", text, low - middle))
+    if leak_db:
+        text = (
+            f"50 to 160 Hz are {-leak_db:.1f} dB quieter than 500 Hz to 2 kHz: reseat, then measure again; if it "
+        )
+        changes.append(Deviation("leak", text + "stays, look for a high-pass beside the filter", leak_db))
     if abs(found.gain_db) > LEVEL_OFF_DB:
         more = "louder" if found.gain_db > 0 else "quieter"
-        text = f"the secondary path is {abs(found.gain_db):.2f} dB {more} than measured: {remedy}"
+        text = f"the secondary path is {abs(found.gain_db):.2f} dB {more} than measured{remedy}"
         changes.append(Deviation("level_off", text, found.gain_db))
     if abs(found.delay_samples) > DELAY_OFF_SAMPLES:
         late = f"{abs(found.delay_samples):.2f} samples {'later' if found.delay_samples > 0 else 'earlier'}"
-        text = f"the loudspeaker is heard {late} than measured: {remedy}"
+        text = f"the loudspeaker is heard {late} (of 48 kHz) than measured{remedy}"
         changes.append(Deviation("delay_off", text, found.delay_samples))
-    if (found.unexplained_share > REFIT_SHARE and not is_leaking) or found.primary_share > REFIT_SHARE:
-        text = "the paths are others than those measured before: check that these are of this ear and that x is "
-        text += "the outer microphone, and calibrate again as the earphone sits now"
-        changes.append(Deviation("refit", text, behind_db))
+    if is_elsewhere:
+        changes.append(_refit(behind_db))
     return changes
 
 
@@ -622,16 +700,14 @@ def _weight(designed: Complex, noise: Real) -> Real:
 
 def _by_bands(
     difference: Complex, designed: Complex, noise: Real, gain: float, delay: float
-) -> tuple[NDArray[np.float64], float]:
-    """Compute |D / Y| per band, and the share of D's power beyond gain, delay and noise."""
+) -> tuple[NDArray[np.complex128], Real, Real]:
+    """Compute per band D / Y, and D's power beyond gain, delay and noise; its share in the fitted bands."""
     membership = band_membership(AMP_BANDS, WINDOW)
     power = np.abs(designed) ** 2 @ membership + 1e-300
-    band_gain = np.abs((difference * designed.conj() * _turned(designed, delay).conj()) @ membership) / power
-    rest = np.abs(difference - gain * designed * _turned(designed, delay)) ** 2 - noise
-    explained = gain**2 * power + 1e-300
-    share = (rest @ membership) / explained
+    band_ratio = (difference * designed.conj() * _turned(designed, delay).conj()) @ membership / power
+    rest = (np.abs(difference - gain * designed * _turned(designed, delay)) ** 2 - noise) @ membership
     inside = [n - AMP_BANDS[0] for n in AMP_BANDS if FIT_HZ[0] <= nominal_hz(n) <= FIT_HZ[1] / 1.5]
-    return band_gain, float(np.mean(np.clip(share[inside], 0, 1)))
+    return band_ratio, rest, np.clip(rest / (gain**2 * power + 1e-300), 0, 1)[inside]
 
 
 def _error_gain_db(off: Complex, left: Complex, on: Complex) -> float:
@@ -645,17 +721,19 @@ def _error_gain_db(off: Complex, left: Complex, on: Complex) -> float:
     alone, common, other = (
         product @ membership / level for product in (np.abs(left) ** 2, (left.conj() * on).real, np.abs(on) ** 2)
     )
-    if common.sum() <= 0:
+    if common.sum() <= 0 or alone.mean() < LEAST_LEFT:
         return 0.0
     highest = max(sum(with_error_db(*item)) for item in ((common, alone), (other, common)))
     return float(min(highest, 0.0))
 
 
-def _coherence(transfer: Complex, noise: Real) -> float:
-    """Median coherence over the bands; noise is the variance of a block's transfer."""
-    membership = band_membership(NR_BANDS, WINDOW)
-    explained, unexplained = np.abs(transfer) ** 2 @ membership, INDEPENDENT * FRAMES_PER_BLOCK * noise @ membership
-    return float(np.median(explained / np.maximum(explained + unexplained, 1e-300)))
+def _coherence(transfer: Complex, noise: Real, n_variances: float = 0.0) -> Real:
+    """Coherence of x and e per band, [23]; noise is the variance of a block's transfer, of which n are subtracted."""
+    membership = band_membership(AMP_BANDS, WINDOW)
+    variance = noise @ membership
+    explained = np.maximum(np.abs(transfer) ** 2 @ membership - n_variances * variance, 0)
+    found: Real = explained / np.maximum(explained + INDEPENDENT * FRAMES_PER_BLOCK * variance, 1e-300)
+    return found
 
 
 def _turned(designed: Complex, delay: float) -> Complex:

@@ -101,6 +101,7 @@ def verify_both(
     alone = verify(without, taps, primary, secondary, feedback)
     names = (
         "noise_reduction_db",
+        "heard_reduction_db",
         "mean_noise_reduction_db",
         "amplification_db",
         "interval_db",

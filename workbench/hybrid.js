@@ -90,7 +90,7 @@ export function heard(ear, design) {
 export const onePlus = (spectrum) => plus(ONE, spectrum);
 
 // Bound on 1 / |1 + L| in dB that a controller was designed for.
-export const sensitivityBound = () => wishes().max_sensitivity_db ?? +$("controller-max_sensitivity_db").placeholder;
+export const sensitivityBound = () => +$("controller-max_sensitivity_db").value || +$("controller-max_sensitivity_db").placeholder;
 
 // ---- its part of step 2 ----
 

@@ -65,9 +65,12 @@ function showVerdict() {
   const causes = new Map();
   for (const { code, detail } of verdict.not_judged ?? []) causes.set(detail, [...(causes.get(detail) ?? []), code]);
   $("verdict").replaceChildren(head, ...(verdict.reasons ?? []).map(({ code, detail }) => element("p", { className: "warning", textContent: `${code}: ${inWords(detail)}` })),
+    ...(verdict.passed && !currentEar().uncertainty ? [element("p", { className: "help", textContent: UNALIGNED })] : []),
     ...[...causes].map(([cause, codes]) => element("p", { className: "help", textContent: `Not judged (${cause}): ${codes.join(", ")}.` })));
 }
 
+// Without uncertainty takes do not repeat.
+const UNALIGNED = "The noise is not the same, sample for sample, with and without the gain: predictions are lower and less certain; play one file from its start in both.";
 const USES = { design: "design", stable: "stable", no: "unused" };
 
 function earRow(ear, i) {

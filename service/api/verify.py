@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from measurement.verify import (
+    BEYOND_A_TRIM,
     Deviation,
     Verification,
     diagnose,
@@ -38,8 +39,6 @@ from synthesis.types import Complex64, DesignOptions, Float32, Problem
 
 # Findings that leave nothing to say about a controller.
 UNJUDGED = {"unrelated", "clipping", "howling"}
-# Findings that a trim cannot correct: measure again.
-BEYOND_A_TRIM = {"howling", "not_running", "leak", "refit", "unrelated", "clipping", "implausible_reduction"}
 
 # Figures of a verification in the answer.
 MEASURED = ("noise_reduction_db", "mean_noise_reduction_db", "amplification_db", "interval_db", "n_blocks")
@@ -86,7 +85,8 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
         bands, mean = np.array(body.prediction["bands"]), body.prediction["mean"]
         is_exported = np.iscomplexobj(taps)
         foreign = foreign_prediction(expected, bands, body.prediction["max_gain_db"], is_exported=is_exported)
-    diagnosis = diagnose(found, mean, possible_db, is_trimmed=not np.iscomplexobj(taps))
+    reachable = np.minimum(bands, bound.prediction.noise_reduction_db)
+    diagnosis = diagnose(found, mean, possible_db, reachable, is_trimmed=not np.iscomplexobj(taps))
     if foreign is not None:
         diagnosis = [foreign, *(item for item in diagnosis if item.code != "as_predicted")]
     diagnosis = _with_controller(diagnosis, beside)

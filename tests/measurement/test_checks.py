@@ -11,7 +11,7 @@ from scipy.signal import butter, fftconvolve, lfilter, resample_poly
 
 from measurement.calibration import Calibration, calibrate
 from measurement.checks import Verdict, judge
-from measurement.estimate import GainTake, PathEstimate
+from measurement.estimate import GainTake, PathEstimate, PlayedTake
 from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.bands import WIDE_BANDS, edges_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
@@ -253,8 +253,10 @@ def test_wrong_rate_is_named_either_way(
 def test_exchanged_channels_hide_other_reasons(ears: list[measured.MeasuredEar], support: SupportPrior) -> None:
     noise = 0.05 * np.random.default_rng(4).standard_normal(6 * 48_000)
     for ear in ears[::4]:
-        takes = [GainTake(item.gain, item.error, item.reference) for item in parts_of(noise, ear, (0, 0))]
-        assert named(judge(calibrate(takes), support)) == {"exchanged_channels"}
+        right = parts_of(noise, ear, (0, 0))
+        off, on = (GainTake(item.gain, item.error, item.reference) for item in right)
+        for takes in ([off, on], [right[0], on]):
+            assert named(judge(calibrate(takes), support)) == {"exchanged_channels"}
 
 
 @pytest.mark.parametrize("number", [0, 2, 4], ids=["duct", "window", "headset"])
@@ -286,6 +288,17 @@ def test_loudspeaker_that_saturates_is_named(ears: list[measured.MeasuredEar], s
         played = fftconvolve(most * np.tanh(0.35 * x / most), ear.secondary)[: x.size]
         on = noisy((fftconvolve(x, ear.primary)[: x.size] - played)[None], 40)[0]
         assert "distortion" in named(judge(calibrate([off, GainTake(0.35, x, on)]), support))
+
+
+def test_late_echo_to_outer_microphone_is_named(ears: list[measured.MeasuredEar]) -> None:
+    """At 72 ms, beyond what is kept: the loop's margins would be wrong."""
+    x, played = 0.05 * np.random.default_rng(4).standard_normal((2, 4 * SAMPLE_RATE_HZ))
+    for ear in ears[::4]:
+        silent = GainTake(0.0, x, noisy(fftconvolve(x, ear.primary)[: x.size][None], 40)[0])
+        for echo, codes in ((0.0, set()), (0.2, {"truncated_tail"})):
+            feedback = 0.1 * (np.pad(ear.secondary, (0, 3442)) + echo * np.pad(ear.secondary, (3442, 0)))
+            heard = [noisy(fftconvolve(played, path)[: x.size][None], 40)[0] for path in (feedback, ear.secondary)]
+            assert named(judge(calibrate([silent], drives=[PlayedTake(played, *heard)]), None)) == codes
 
 
 @pytest.mark.parametrize("number", [0, 3])

@@ -44,10 +44,17 @@ def figures(x_0: np.ndarray, e_0: np.ndarray, x_g: np.ndarray, e_g: np.ndarray, 
     explained = np.abs(primary) ** 2 * on_grid
     band_coherence = 1 / (1 + _band_power((1 - c) / c * explained) / _band_power(explained))
 
-    start = 7 * N_SECONDARY // 8
-    late, quiet = secondary[start:] * np.hanning(N_SECONDARY - start), noise * np.hanning(len(noise))
-    tail, floor, power = (_band_power(np.abs(np.fft.rfft(item, N_FFT)) ** 2) for item in (late, quiet, secondary))
-    share = (tail - 4 * floor * len(late) / len(noise)) / power
+    window = np.hanning(n + 1)[:-1]
+    lags = np.arange(N_SECONDARY - 128, 7 * n // 16)
+    rise = np.hanning(256)
+    taper = np.r_[rise[:128], np.ones(len(lags) - 256), rise[128:]]
+    taper = taper * np.sum(window**2) / [window[lag:] @ window[: n - lag] for lag in lags]
+    quiet = np.hanning(len(noise))
+    tail, floor, power = (
+        _band_power(np.abs(np.fft.rfft(item, N_FFT)) ** 2)
+        for item in (taper * whole[lags], quiet * noise, secondary)
+    )
+    share = (tail - 4 * floor * np.sum(taper**2) / np.sum(quiet**2)) / power
     return Figures(
         coherence=band_coherence,
         ceiling_db=-10 * np.log10(1 - band_coherence),

@@ -121,6 +121,9 @@ def test_session_of_page_stays_whole(tmp_path: Path) -> None:
     run("session", session, tmp_path / "again.json", "-o", session)
     back = page_session(tmp_path, session)
     assert back | {"kept": back["kept"][:1]} == saved
+    saved["session"][0] = saved["session"][0] | {"label": "pressed", "used": False, "stability_only": True}
+    session.write_text(json.dumps(saved | {"joint": True}))
+    assert "only for stability: pressed;" in " ".join(inputs.ears(session)[1])
     again = back["kept"][1]["design"]
     assert again["controller"] == saved["controller"]
     assert again["controller_about"]["plants"] == [plant]
