@@ -67,6 +67,8 @@ REFIT_SHARE = 0.08
 # loudspeaker's part leaves more than this share of the noise: another filter. Of right filters none is behind by more
 # than 2 dB; a high-pass at 20 Hz is by 7 to 22 where the ear has noise reduction there.
 OTHER_DB, OTHER_SHARE = 5.0, 0.01
+# With the earphone moved, the primary path differs too: the loudspeaker's part by less than this times as much.
+MOVED_RATIO = 20.0
 # Variances of H_on that its power exceeds by chance in one of a thousand bands.
 N_VARIANCES = 5.0
 # Coherence of x and e without the filter, median over the bands, below which no diagnosis is possible; noise of two
@@ -436,20 +438,19 @@ def _other(found: Verification, behind_db: Real, is_behind: bool) -> Deviation |
     if _leak_db(found) or found.primary_share > REFIT_SHARE:
         return None
     rest = np.maximum(found.played_rest, found.primary_rest)
-    is_other = ((behind_db > OTHER_DB) & (rest > OTHER_SHARE))[: len(NR_BANDS)]
-    worst = int(np.argmax(is_other * np.abs(found.band_ratio[: len(NR_BANDS)] - 1)))
-    if found.unexplained_share > REFIT_SHARE:
+    is_off = ((behind_db > OTHER_DB) & (rest > OTHER_SHARE))[: len(NR_BANDS)]
+    worst = int(np.argmax(is_off * np.abs(found.band_ratio[: len(NR_BANDS)] - 1)))
+    moved = MOVED_RATIO * max(found.primary_share, found.primary_rest[worst])
+    if found.unexplained_share > max(REFIT_SHARE, MOVED_RATIO * found.primary_share):
         text = (
             f"gain and delay leave {100 * found.unexplained_share:.0f} % of what the loudspeaker plays unexplained"
         )
-    elif not is_other.any():
-        return None
-    elif found.primary_rest[worst] > found.played_rest[worst]:
-        return _refit(float(-behind_db[worst])) if is_behind else None
-    else:
+    elif is_off.any() and found.played_rest[worst] > moved:
         ratio = found.band_ratio[worst]
         text = f"at {nominal_hz(NR_BANDS[worst]):g} Hz the loudspeaker plays this filter's output with "
         text += f"{20 * np.log10(abs(ratio) + 1e-6):+z.1f} dB and {np.angle(ratio, deg=True):+z.0f} degrees"
+    else:
+        return _refit(float(-behind_db[worst])) if is_off.any() and is_behind else None
     text = (
         f"what runs is not this filter: {text}. Check file, form and rate and load it again; look for a high-pass "
     )
@@ -474,7 +475,8 @@ def _refit(behind_db: float) -> Deviation:
 
 def _changes(found: Verification, behind_db: float, is_trimmed: bool) -> list[Deviation]:
     """List how the paths differ from those that were sent."""
-    leak_db, is_elsewhere = _leak_db(found), found.primary_share > REFIT_SHARE
+    leak_db = _leak_db(found)
+    is_elsewhere = found.primary_share > REFIT_SHARE or (found.unexplained_share > REFIT_SHARE and not leak_db)
     if leak_db or is_elsewhere:
         remedy = ""
     elif is_trimmed:
