@@ -71,7 +71,7 @@ FAULTS = [
     *_of(
         "synthesis/", "loop.py",
         [("here, there = 1 + loop[passing]", "here, there = 1 - loop[passing]"),
-         ("min(-20 * float(np.log10", "min(-10 * float(np.log10"),
+         ("-20 * math.log10(max(gain", "-10 * math.log10(max(gain"),
          ("secondary) / (1 + spectrum", "secondary) / (1 - spectrum")],
         "tests/synthesis/test_loop.py", SYNTHESIS,
     ),
