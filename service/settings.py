@@ -56,7 +56,7 @@ class Settings(BaseSettings):
     device: Literal["cpu", "cuda"] = "cpu"
     """Processor; a GPU is faster for batches alone."""
     store: str | Path | None = None
-    """Folder or URL (s3://bucket/models) of further models."""
+    """Folder or URL (s3://bucket/models) of models; default: `model_store/checkpoints`."""
     model: str = "generic"
     """Default model: name, name@version or alias."""
     device_name: str | None = None

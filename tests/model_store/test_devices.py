@@ -46,6 +46,14 @@ def test_two_listeners_judge_a_third(devices: Devices) -> None:
         assert name in [item.code for item in found]
 
 
+def test_ear_measured_again_counts_once(devices: Devices) -> None:
+    ear = ears()[0]
+    noise = np.random.default_rng(0).standard_normal(len(ear.secondary)) * np.linalg.norm(ear.secondary)
+    noise *= 10 ** (-30 / 20) / np.sqrt(len(noise))
+    again = ListenerEar("other", ear.primary, (ear.secondary + noise).astype(np.float32), ear.coherence)
+    assert devices.add("mine", [ear, again, ears()[1]]).n_ears == 2
+
+
 def test_five_listeners_have_a_prior(devices: Devices) -> None:
     renamed = [ListenerEar(str(n), ear.primary, ear.secondary, ear.coherence) for n, ear in enumerate(ears())]
     devices.add("mine", renamed)
