@@ -86,7 +86,9 @@ def export(
     answer = answered(response, None, as_json)
     for output in outputs:
         if output.suffix.lower() == ".json":
-            save(output, response.content)
+            # `verify` judges what a trimmed filter does by the loudspeaker for which it was trimmed.
+            trim = inputs.trimmed_by(control_filter)
+            save(output, orjson.dumps(answer | {"trim": trim}) if trim else response.content)
             continue
         file = kind or (text if output.suffix.lower() == ".txt" else _file_kind(output))
         written = service.ask("/export", body | {"file": file})

@@ -318,7 +318,14 @@ def filter_fields(file: Path, rate_hz: float | None = None, beside: object = Non
 
 def _with_trim(document: Json) -> Json:
     """Return what `verify` has trimmed, if it wrote the document."""
-    return document["trim"] or {} if "fir" not in document and "trim" in document else document
+    return document if {"fir", "coefficients"} & document.keys() else document.get("trim", document) or {}
+
+
+def trimmed_by(control_filter: Path) -> Json:
+    """Return the changes by which `verify` trimmed a file's filter, empty if it did not."""
+    document = filter_document(control_filter) if is_document(control_filter) else {}
+    trim = None if "fir" in document else document.get("trim")
+    return {name: trim[name] for name in ("gain_db", "delay_samples", "invert")} if trim else {}
 
 
 def controller(text: str) -> tuple[object, Json]:
@@ -356,10 +363,9 @@ def about_filter(paths: Json, control_filter: Path, rate_hz: float | None) -> tu
     tuple of dict and tuple of str
         The fields, changed where the file is a trimmed filter's, and notes.
     """
-    document = filter_document(control_filter) if is_document(control_filter) else {}
     fields = filter_fields(control_filter, rate_hz, paths.get("controller"))
-    trim = document.get("trim")
-    if "fir" in document or not trim:
+    trim = trimmed_by(control_filter)
+    if not trim:
         return paths | fields, ()
     from measurement.verify import changed_path
 

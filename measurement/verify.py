@@ -370,6 +370,7 @@ def diagnose(
     possible_db: float = np.inf,
     bands_db: Real | float = -np.inf,
     *,
+    best_db: float = -np.inf,
     is_trimmed: bool = True,
 ) -> list[Deviation]:
     """List the deviations, the gravest first; only `as_predicted` if there are none.
@@ -384,6 +385,8 @@ def diagnose(
         Noise reduction on the error-free paths as they are now (`path_now`).
     bands_db
         Noise reduction to expect of the loudspeaker as it is now, per band [23].
+    best_db
+        Noise reduction of the best filter on the same paths; needed if `is_better`.
     is_trimmed
         Whether a trim answers a filter to load, as for taps; of what a chip runs it answers the changes alone.
     """
@@ -393,8 +396,8 @@ def diagnose(
     is_behind = behind_db < -(WORSE_DB + found.interval_db)
     other = _other(found, bands_db - found.heard_reduction_db, is_behind)
     deviations = _changes(found, behind_db, is_trimmed) if other is None else [other]
-    if (implausible := _implausible(found, possible_db, is_changed=bool(deviations))) is not None:
-        return [implausible]
+    if (too_good := _too_good(found, possible_db, best_db, is_changed=bool(deviations))) is not None:
+        return [too_good]
     if deviations:
         return deviations
     if found.howl_db:
@@ -452,10 +455,12 @@ def _other(found: Verification, behind_db: Real, is_behind: bool) -> Deviation |
         text += f"{20 * np.log10(abs(ratio) + 1e-6):+z.1f} dB and {np.angle(ratio, deg=True):+z.0f} degrees"
     else:
         return _refit(float(-behind_db[worst])) if is_off.any() and is_behind else None
-    text = (
-        f"what runs is not this filter: {text}. Check file, form and rate and load it again; look for a high-pass "
-    )
-    return Deviation("other_filter", text + "beside it; else reseat and calibrate again")
+    return _another(text)
+
+
+def _another(reason: str) -> Deviation:
+    text = f"what runs is not this filter: {reason}. Check file, form and rate and load it again; look for a "
+    return Deviation("other_filter", text + "high-pass beside it; else reseat and calibrate again")
 
 
 def _leak_db(found: Verification) -> float:
@@ -507,19 +512,27 @@ def _changes(found: Verification, behind_db: float, is_trimmed: bool) -> list[De
     return changes
 
 
-def _implausible(found: Verification, possible_db: float, *, is_changed: bool) -> Deviation | None:
-    """Detect more noise reduction than the loudspeaker or the paths allow."""
+def is_better(found: Verification, possible_db: float) -> bool:
+    """Return whether more noise reduction is measured than a filter that reaches possible_db can bring."""
+    return found.mean_noise_reduction_db > possible_db + found.interval_db + BETTER_DB
+
+
+def _too_good(found: Verification, possible_db: float, best_db: float, *, is_changed: bool) -> Deviation | None:
+    """Detect more noise reduction than the loudspeaker, the filter or the paths allow."""
     if found.error_gain_db < ERROR_GAIN_DB and not is_changed:
         text = f"e is at least {-found.error_gain_db:.1f} dB quieter with the filter on than the loudspeaker's "
         text += "part of it explains: check that no microphone's gain changed between the takes, and record again"
         return Deviation("implausible_reduction", text, -found.error_gain_db)
     is_known = found.primary_share <= REFIT_SHARE and (_is_as_sent(found) or found.unexplained_share <= REFIT_SHARE)
-    known_db = possible_db + found.interval_db + BETTER_DB
-    if found.mean_noise_reduction_db > (known_db if is_known else max(known_db, MOST_DB)):
-        text = f"{found.mean_noise_reduction_db:.1f} dB are measured where these paths allow {possible_db:.1f} dB: "
+    if not is_better(found, possible_db) or not (is_known or found.mean_noise_reduction_db > MOST_DB):
+        return None
+    allowed_db = max(possible_db, best_db)
+    text = f"{found.mean_noise_reduction_db:.1f} dB are measured where "
+    if is_better(found, allowed_db):
+        text += f"these paths allow {allowed_db:.1f} dB: "
         text += "check that no gain and no channel changed between the takes, and record again"
-        return Deviation("implausible_reduction", text, found.mean_noise_reduction_db - possible_db)
-    return None
+        return Deviation("implausible_reduction", text, found.mean_noise_reduction_db - allowed_db)
+    return _another(f"{text}it can reach {possible_db:.1f} dB")
 
 
 def shifted_filter(taps: Float32 | Complex64, found: Verification) -> Float32 | Complex64:

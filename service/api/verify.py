@@ -16,6 +16,7 @@ from measurement.verify import (
     Verification,
     diagnose,
     foreign_prediction,
+    is_better,
     path_found,
     path_now,
     shifted_filter,
@@ -35,7 +36,7 @@ from synthesis.errors import answer_or_raise
 from synthesis.methods import spectrum
 from synthesis.posing import with_latency
 from synthesis.profiles import FAST
-from synthesis.types import Complex64, DesignOptions, Float32, Problem
+from synthesis.types import Complex64, Design, DesignOptions, Float32, Problem
 
 # Findings that leave nothing to say about a controller.
 UNJUDGED = {"unrelated", "clipping", "howling"}
@@ -86,13 +87,17 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
         is_exported = np.iscomplexobj(taps)
         foreign = foreign_prediction(expected, bands, body.prediction["max_gain_db"], is_exported=is_exported)
     reachable = np.minimum(bands, bound.prediction.noise_reduction_db)
-    diagnosis = diagnose(found, mean, possible_db, reachable, is_trimmed=not np.iscomplexobj(taps))
+    options = DesignOptions("prime", N_UPDATES, resolved_profile(FAST.name, (body.primary, body.secondary)))
+    best_db = possible_db
+    if is_better(found, possible_db):
+        best = await _designed(request, body.model, options, both[1])
+        best_db = best.prediction.mean_noise_reduction_db
+    diagnosis = diagnose(found, mean, possible_db, reachable, best_db=best_db, is_trimmed=not np.iscomplexobj(taps))
     if foreign is not None:
         diagnosis = [foreign, *(item for item in diagnosis if item.code != "as_predicted")]
     diagnosis = _with_controller(diagnosis, beside)
     trim = None
     if not BEYOND_A_TRIM & {item.code for item in diagnosis}:
-        options = DesignOptions("prime", N_UPDATES, resolved_profile(FAST.name, (body.primary, body.secondary)))
         trim = await _trim(request, body.model, options, _beside_speaker(used, found), taps, found)
         if trim["fir"] is not None:
             trim["fir"] = direction * trim["fir"]
@@ -139,6 +144,14 @@ def _beside_speaker(used: Problem, found: Verification) -> Problem:
     return used if used.controller is None else replace(used, controller=used.controller.scaled(gain))
 
 
+async def _designed(request: Request, model: str | None, options: DesignOptions, problem: Problem) -> Design:
+    visit: Visit = request.state.visit
+    _, (design,) = await visit.service.engine.design(
+        model, options, [problem], visit.due, partial(disconnected, request), is_continued=True
+    )
+    return answer_or_raise(design)
+
+
 async def _trim(
     request: Request,
     model: str | None,
@@ -161,16 +174,7 @@ async def _trim(
     if not np.iscomplexobj(taps):
         best = shifted
         loudest_db = 20 * float(np.log10(np.abs(spectrum(shifted)).max()))
-        visit: Visit = request.state.visit
-        _, (design,) = await visit.service.engine.design(
-            model,
-            options,
-            [replace(now, max_gain_db=loudest_db)],
-            visit.due,
-            partial(disconnected, request),
-            is_continued=True,
-        )
-        redesign = answer_or_raise(design)
+        redesign = await _designed(request, model, options, replace(now, max_gain_db=loudest_db))
         if redesign.prediction.mean_noise_reduction_db > reached_db + REDESIGN_MARGIN_DB:
             best, reached_db = redesign.taps, redesign.prediction.mean_noise_reduction_db
     return {

@@ -208,6 +208,11 @@ def test_measurement_keeps_sign_up_to_trimmed_filter(folder: Path, tmp_path: Pat
     again = run("evaluate", tmp_path / "trim.json", ear, "--json")
     assert again.exit_code == 0, again.output
     assert not json.loads((tmp_path / "trim.json").read_text())["trim"]["invert"]
+    chip = tmp_path / "chip.json"  # its prediction is of the loudspeaker for which the filter was trimmed
+    assert run("export", tmp_path / "trim.json", ear, "--taps", 2048, "-o", chip).exit_code == 0
+    expected = json.loads(chip.read_text())["prediction"]["mean_noise_reduction_db"]
+    again = run("evaluate", chip, ear, "--json")
+    assert json.loads(again.stdout)["prediction"]["mean_noise_reduction_db"] == pytest.approx(expected, abs=0.05)
 
 
 def test_feedback_path_joins_measurement(folder: Path, tmp_path: Path):
