@@ -316,7 +316,7 @@ def verify(
 
 @main.command()
 @with_paths
-@options_of(DesignFields, but=("latency_samples", "leave_one_out"))
+@options_of(DesignFields, but=("leave_one_out",))
 @output_flag(
     "File: .html, .pdf (with the extra `pdf`); may be given again.",
     multiple=True,

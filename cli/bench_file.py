@@ -84,7 +84,12 @@ def path_fields(file: Path, measurement: Json) -> Json:
 
 
 def series(file: Path, name: str, value: Any) -> Any:
-    """Return numbers: a list as it is, base64 as an array; raises FileError."""
+    """Return numbers, a list or base64, as an array, and anything else as it is; raises FileError."""
+    if isinstance(value, list):
+        try:
+            return np.array(value, np.float32)
+        except (ValueError, TypeError, OverflowError):
+            return value  # the service names the fault
     if not (isinstance(value, dict) and isinstance(value.get("float32"), str)):
         return value
     try:

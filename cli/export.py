@@ -79,7 +79,7 @@ def export(
     """
     target = _target(target_name, sections, taps, rate, number_format)
     text = _text_kind(target_name)
-    body: Json = options | tables.noted(inputs.about_filter(paths, control_filter, file_rate)) | {"target": target}
+    body: Json = tables.noted(inputs.about_filter(paths, control_filter, file_rate)) | options | {"target": target}
     if isinstance(body["fir"], dict):
         raise FileError(f"{control_filter}: it was exported already; give the file that `prime-anc design` wrote")
     response = service.ask("/export", body)
@@ -107,7 +107,7 @@ def export(
         f"{'more' if loss_db < -0.05 else 'less'} than the filter; largest |W| {gain_db:.1f} dB"
     )
     if coefficients["form"] == "sos" and loss_db > SECTIONS_LOST_DB:
-        tables.notes(["sections cannot hold the noise back until it arrives, as this filter does: try --taps 128"])
+        tables.notes(["sections hardly hold noise back that arrives late, as here: try --taps 128"])
     tables.loop(answer.get("loop"))
     if beside := answer.get("controller"):
         chip = beside | {

@@ -56,7 +56,7 @@ function showLoss() {
   const { design, realised: { coefficients, prediction, warnings } } = state, scaling = coefficients.scaling;
   const reduction = prediction.mean_noise_reduction_db, loss = design.prediction.mean_noise_reduction_db - reduction;
   const parts = [`${formOf(state.realised)}: ${reduction.toFixed(1)} dB, ${Math.abs(loss).toFixed(1)} dB ${loss < 0 ? "more" : "less"} than designed`];
-  if (coefficients.sos && loss > 10) parts.push("sections cannot hold the noise back until it arrives, as this filter does: try 128 taps");
+  if (coefficients.sos && loss > 10) parts.push("sections hardly hold noise back that arrives late, as here: try 128 taps");
   if (scaling) parts.push(`headroom ${scaling.headroom_bits} bit${scaling.headroom_bits === 1 ? "" : "s"}, round-off noise ${scaling.noise_db.toFixed(0)} dB (${scaling.wide_noise_db.toFixed(0)} dB with double-precision feedback)`);
   const { controller: K } = design, isAlike = !K || (K.sample_rate === coefficients.sample_rate && K.number_format === $("format").value);
   if (!isAlike) parts.push(`K is at ${K.sample_rate} Hz in ${K.number_format}: set both in its options in step 2 if the same chip runs it`);

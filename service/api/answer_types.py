@@ -227,6 +227,8 @@ class DesignedFilter(TypedDict, total=False):
     prediction: PredictionAnswer
     latency_samples: NotRequired[Number]
     """As requested; requests about this filter need it too."""
+    max_gain_db: NotRequired[Number]
+    """As requested, if a number other than the default; exports need it too."""
     loop: NotRequired[LoopAnswer]
     """With a `feedback`; the prediction is then that of the closed loop."""
     warnings: list[Warning_]

@@ -64,7 +64,8 @@ def answered(requested: DesignRequest, model: ModelVersion, design: Design) -> A
         design.loop,
     )
     taps = -design.taps if requested.sign == "plus" else design.taps
-    return Answered(model, design, requested.sign, taps, warnings, requested.problem.latency_samples)
+    posed = requested.problem
+    return Answered(model, design, requested.sign, taps, warnings, posed.latency_samples, posed.max_gain_db)
 
 
 @addresses.post("/synthesize")

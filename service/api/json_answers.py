@@ -17,7 +17,8 @@ from service.errors import HttpProblem
 from synthesis.bands import AMP_BANDS, columns, nominal_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
-from synthesis.options import Sign
+from synthesis.gain_curve import GainCurve
+from synthesis.options import DEFAULT_MAX_GAIN_DB, Sign
 from synthesis.types import ConditionPrediction, Design, Float32, Loop, Prediction
 
 if TYPE_CHECKING:  # which only the document loads
@@ -43,8 +44,9 @@ class Answered:
     # Taps with the sign of the request.
     taps: Float32
     warnings: Warnings
-    # Latency of the request.
+    # Latency and ceiling of the request.
     latency_samples: float
+    max_gain_db: float | GainCurve
 
 
 @lru_cache(64)  # clients repeat the same values
@@ -113,6 +115,8 @@ def design_document(answered: Answered) -> dict[str, Any]:
     }
     if answered.latency_samples:
         document["latency_samples"] = answered.latency_samples
+    if isinstance(answered.max_gain_db, float) and answered.max_gain_db != DEFAULT_MAX_GAIN_DB:
+        document["max_gain_db"] = answered.max_gain_db
     document |= loop_document(design.loop)
     return document
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cli.inputs import ear
@@ -24,6 +25,12 @@ def test_json_at_another_rate_is_rejected(tmp_path: Path, name: str) -> None:
     assert ear(written(tmp_path / "ear.json", **{name: 48_000}))[1] == ()
     with pytest.raises(FileError, match="states 44100 Hz"):
         ear(written(tmp_path / "ear.json", **{name: 44_100}))
+
+
+def test_coherence_of_file_travels_as_tensor(tmp_path: Path) -> None:
+    """As JSON, that of four measurements would exceed the header."""
+    fields, _ = ear(written(tmp_path / "ear.json", coherence=[0.9] * 16_385))
+    assert isinstance(fields["coherence"], np.ndarray)
 
 
 def test_failed_calibration_is_reported(tmp_path: Path) -> None:

@@ -39,6 +39,17 @@ async def test_sections_in_fixed_point_are_words_with_shifts(client, body):
     assert np.isfinite(answer["loss_db"])
 
 
+async def test_ceiling_of_design_holds_for_export(client, ear):
+    design = await ask(client, "/refine?k=1", as_responses(ear, max_gain_db=-3.0))
+    merged = as_responses(ear) | design
+    answer = await ask(client, "/export", merged | {"target": {"n_sections": 4}})
+    assert answer["prediction"]["max_gain_db"] < -2.9
+    free = {name: value for name, value in merged.items() if name != "max_gain_db"}
+    loud = await ask(client, "/export", free | {"target": {"n_sections": 4}})
+    assert loud["prediction"]["max_gain_db"] > 0
+    await ask(client, "/evaluate", merged)  # which takes no ceiling
+
+
 @pytest.mark.parametrize("kind", ["wav", "csv", "c", "mat", "minidsp"])
 async def test_file_is_attachment(client, body, kind):
     content = orjson.dumps(body | {"target": {"n_sections": 2}, "file": kind})
