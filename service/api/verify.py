@@ -92,7 +92,15 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
     if is_better(found, possible_db):
         best = await _designed(request, body.model, options, both[1])
         best_db = best.prediction.mean_noise_reduction_db
-    diagnosis = diagnose(found, mean, possible_db, reachable, best_db=best_db, is_trimmed=not np.iscomplexobj(taps))
+    diagnosis = diagnose(
+        found,
+        mean,
+        possible_db,
+        reachable,
+        promised_db=bands,
+        best_db=best_db,
+        is_trimmed=not np.iscomplexobj(taps),
+    )
     if foreign is not None:
         diagnosis = [foreign, *(item for item in diagnosis if item.code != "as_predicted")]
     diagnosis = _with_controller(diagnosis, beside)

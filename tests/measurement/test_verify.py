@@ -191,6 +191,16 @@ def test_other_filter_is_named_alone() -> None:
     assert "trim" not in only.detail
 
 
+def test_trim_of_another_filter_is_not_promised() -> None:
+    """Gain and delay explain 19 of 20 parts of what it plays, which leaves 13 dB, not 25."""
+    another = TAPS * (1 + 0.2 * np.random.default_rng(3).standard_normal(len(TAPS)))
+    promised = np.full(len(AMP_BANDS), 25.0)
+    for taps, expected in ((TAPS, "level_off"), (another, "other_filter")):
+        found = verify(recordings(SECONDARY, taps=1.4 * taps), TAPS, *GIVEN)
+        assert found.unexplained_share < 0.08
+        assert [item.code for item in diagnose(found, 25.0, promised_db=promised)] == [expected]
+
+
 def test_what_was_found_can_be_undone() -> None:
     found = measured(lambda s: -1.2 * s[1:])
     now = np.fft.irfft(path_found(SECONDARY.astype(np.float32), found))
