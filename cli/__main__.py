@@ -300,7 +300,10 @@ def verify(
     document = inputs.filter_document(control_filter) if inputs.is_document(control_filter) else {}
     body = tables.noted(inputs.about_filter(paths, control_filter, file_rate)) | {"takes": takes}
     body |= {"prediction": document["prediction"]} if "prediction" in document else {}
-    answer = answered(service.ask("/verify", body, (off, on)), output, as_json)
+    earlier = inputs.trimmed_by(control_filter)
+    answer = answered(service.ask("/verify", body, (off, on)), None if earlier else output, as_json)
+    if earlier and output is not None:
+        save(output, orjson.dumps(inputs.since_measured(answer, earlier)))
     if not as_json:
         tables.comparison(answer)
         trim = answer.get("trim") or {}

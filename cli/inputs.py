@@ -348,6 +348,15 @@ def _taps_at_48_khz(taps: Response) -> NDArray[np.float32]:
     return (found[:N_TAPS] if rest @ rest <= MAX_CUT * (found @ found) else found).astype(np.float32)
 
 
+def since_measured(answer: Json, earlier: Json) -> Json:
+    """Add to a filter that `verify` trimmed the changes by which it was trimmed before."""
+    trim = answer["trim"]
+    if not trim or trim["fir"] is None:
+        return answer
+    sums = {name: trim[name] + earlier[name] for name in ("gain_db", "delay_samples")}
+    return answer | {"trim": trim | sums | {"invert": trim["invert"] != earlier["invert"]}}
+
+
 def about_filter(paths: Json, control_filter: Path, rate_hz: float | None) -> tuple[Json, tuple[str, ...]]:
     """Add a filter to measured paths, with the change of the secondary path for which `prime-anc verify` trimmed it.
 

@@ -208,6 +208,10 @@ def test_measurement_keeps_sign_up_to_trimmed_filter(folder: Path, tmp_path: Pat
     again = run("evaluate", tmp_path / "trim.json", ear, "--json")
     assert again.exit_code == 0, again.output
     assert not json.loads((tmp_path / "trim.json").read_text())["trim"]["invert"]
+    twice = tmp_path / "twice.json"
+    run("verify", tmp_path / "trim.json", ear, *takes, tmp_path / "loud.wav", "-o", twice)
+    once_db, both_db = (json.loads(file.read_text())["trim"]["gain_db"] for file in (tmp_path / "trim.json", twice))
+    assert both_db == pytest.approx(2 * once_db, abs=0.1)
     chip = tmp_path / "chip.json"  # its prediction is of the loudspeaker for which the filter was trimmed
     assert run("export", tmp_path / "trim.json", ear, "--taps", 2048, "-o", chip).exit_code == 0
     expected = json.loads(chip.read_text())["prediction"]["mean_noise_reduction_db"]
