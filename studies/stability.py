@@ -44,7 +44,7 @@ ROUNDED = 1e-12
 N_OTHERS = 12
 # In words: a kick that no stable loop saturates by, the share of its peak that may stay as round-off, and how far in dB
 # the level of a loop that saturates may fall.
-KICK, WORDS_S, LEFT, STEADY_DB = 2.0**-6, 0.15, 1e-3, 1.0
+KICK, WORDS_S, LEFT, STEADY_DB = 2.0**-6, 0.6, 1e-3, 1.0
 
 
 def simulated(plant: np.ndarray, controller: Controller) -> float:
