@@ -597,14 +597,18 @@ def is_doubtful(
     """Return whether to design Wiener filters too, and compare.
 
     Not for unusable paths, which have no filter. With weights in J, the mean noise reduction does not say which start
-    is better; under a ceiling that binds, that of the filters above it does not.
+    is better; under a ceiling that costs much, that of the filters above it does not.
     """
     if isinstance(generated, SynthesisError):
         return isinstance(generated, NonFiniteFilter)
     generated_db = generated.prediction.nominal_noise_reduction_db
     if generated_db >= fallback.below_db:
         return False
-    if has_weights or generated.ceiling_cost_db is not None or generated.wmmse is None:
+    if has_weights:
+        return True
+    if generated.ceiling_cost_db is not None:
+        return generated.ceiling_cost_db > fallback.margin_db
+    if generated.wmmse is None:
         return True
     gain_db = generated.wmmse.nominal_noise_reduction_db - generated_db
     if is_controlled:
