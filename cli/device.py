@@ -54,7 +54,11 @@ def add(name: str, ears: Sequence[Path], listener: str | None, store: str) -> No
         if faults := find_implausible(support, ear.primary, ear.secondary):
             raise FileError(f"{file}: unlike the listeners of {name}: {faults[0].detail}")
         found.append(ear)
-    _show([devices.add(name, found)])
+    n_before = len(devices.ears(name))
+    made = devices.add(name, found)
+    if n_left_out := n_before + len(found) - made.n_ears:
+        tables.notes([f"{n_left_out} of {len(found)} ears left out: known already, or beyond the most that count"])
+    _show([made])
 
 
 @device.command("list")
