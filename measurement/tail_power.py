@@ -32,7 +32,7 @@ MAX_FRAMES = 256
 # Least weight of the lags that `missing_power` takes for the response: with their noise, later ones would count as it.
 LEAST_WEIGHT = 0.25
 
-# Tail over that of the estimated lags, geometric mean over five bands, above which later lags hold the rest.
+# Tail over that of all lags that windows hold, geometric mean over five bands, above which later lags hold the rest.
 CLEARLY_MORE = 1.5
 
 
@@ -90,8 +90,8 @@ def tail_power(
     return tail
 
 
-def late_power(primary: Real, tail: Real, window: int) -> Real:
-    """Compute the power of lags that no window holds, per band from 20 Hz to 20 kHz [31].
+def late_power(primary: Real, tail: Real, window: int, excess: float = CLEARLY_MORE) -> Real:
+    """Compute the power of the lags that a response lacks, per band from 20 Hz to 20 kHz [31].
 
     Parameters
     ----------
@@ -101,11 +101,13 @@ def late_power(primary: Real, tail: Real, window: int) -> Real:
         Power of the tail (`tail_power`), [31].
     window
         Samples per window.
+    excess
+        Tail over the response's above which the rest counts.
     """
     weight = np.pad(lag_weight(window), (0, max(len(primary) - window, 0)))[: len(primary)]
     held = band_powers(np.sqrt(1 - weight**2) * primary)
     over = smoothed(np.maximum(tail / held, SMALLEST))
-    late: Real = np.where(over > CLEARLY_MORE, (over - 1) * held, 0)
+    late: Real = np.where(over > excess, (over - 1) * held, 0)
     return late
 
 
@@ -114,7 +116,7 @@ def missing_power(primary: Real, tail: Real, window: int) -> Real:
     weight = lag_weight(window)[: len(primary)]
     n = int(np.argmax(weight < LEAST_WEIGHT))
     early = primary[:n] / weight[:n]
-    lacked: Real = band_powers(early - primary[:n]) + late_power(early, tail, window)
+    lacked: Real = band_powers(early - primary[:n]) + late_power(early, tail, window, excess=1.0)
     return lacked
 
 
