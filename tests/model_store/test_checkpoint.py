@@ -10,8 +10,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from measurement.prior import learn_path_prior
-from model_store import Checkpoint, CorruptCheckpoint, ModelStore
-from model_store.store import BUNDLED_ROOT
+from model_store import Checkpoint, CorruptCheckpoint
 from synthesis.start.features import GeneratorConfig
 from tests.model_store import cases
 
@@ -76,20 +75,6 @@ def test_wrong_path_prior_is_named(checkpoint: Checkpoint, name: str, value: Arr
         Checkpoint.from_bytes(data, "ears")
 
 
-def test_bundled_checkpoint_is_written_back_unchanged() -> None:
-    version, checkpoint = ModelStore().resolve("bose-qc20"), ModelStore().load("bose-qc20")
-    assert checkpoint.manifest.created is not None
-    data = checkpoint.to_bytes(version.name, version.version, checkpoint.manifest.created)
-    published = (BUNDLED_ROOT / version.file).read_bytes()
-    assert Checkpoint.from_bytes(data, "bose-qc20").manifest == checkpoint.manifest
-    assert _tensors(data) == _tensors(published)
-
-
-def _tensors(data: bytes) -> bytes:
-    """Return what follows the header, whose fields may be in any order."""
-    return data[8 + int.from_bytes(data[:8], "little") :]
-
-
 def _set(name: str, value: float) -> Callable[[Arrays], None]:
     def edit(arrays: Arrays) -> None:
         arrays[name] = arrays[name].copy()
@@ -113,27 +98,21 @@ def _without(name: str) -> Callable[[Arrays], None]:
 
 
 STEM = "generator.stem.0.weight"
-nan, inf = float("nan"), float("inf")
+nan = float("nan")
 
 
 @pytest.mark.parametrize(
     ("edit", "found"),
     [
         (_set(STEM, nan), f"1 NaN or infinite values in {STEM}"),
-        (_set(STEM, -inf), f"1 NaN or infinite values in {STEM}"),
         (_with(STEM, lambda a: a.astype(np.float64)), "in float64, expected .* in float32"),
-        (_with(STEM, lambda a: a.astype(np.float16)), "in float16"),
         (_with(STEM, lambda a: a[..., 1:].copy()), r"shape \[8, 12, 8\]"),
         (_without(STEM), rf"missing \['{STEM}'\]"),
         (lambda a: a.update(more=np.zeros(1, np.float32)), r"unknown arrays \['more'\]"),
-        (_set("reference_psd", nan), "NaN or infinite values in reference_psd"),
         (_set("reference_psd", -1), "reference_psd from -1 to"),
         (_with("reference_psd", np.zeros_like), "a total of 0 in reference_psd"),
         (_set("band_uncertainty", -0.5), "band_uncertainty from -0.5 to"),
-        (_without("band_uncertainty"), "missing"),
-        (_set("golden.taps", nan), "NaN or infinite values in golden.taps"),
         (_set("golden.coherence", 1.5), "golden.coherence from .* to 1.5, expected values from 0 to 1"),
-        (_with("golden.primary", lambda a: a[1:].copy()), r"shape \[8191\]"),
     ],
 )
 def test_wrong_array_is_named(checkpoint: Checkpoint, edit: Callable[[Arrays], None], found: str) -> None:

@@ -1,18 +1,10 @@
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from model_store import GOLDEN_TOLERANCE, Checkpoint, GoldenCase, GoldenMismatch
-from synthesis.start.features import GeneratorConfig
-from synthesis.start.generator import model_parameters
+from model_store import Checkpoint, GoldenMismatch
 from synthesis.types import Model
-from tests.model_store import cases
-from training.datasets.noise import read_noise, reference_psd
-from training.datasets.pandar import read_pandar
-from training.simulated_calibration import simulate_calibration
 
 LAST_BIAS = "head.2.bias"
 
@@ -45,17 +37,3 @@ def test_changed_weight_or_reference_is_noticed(checkpoint: Checkpoint) -> None:
     louder[400:2000] *= 1e6
     with pytest.raises(GoldenMismatch, match="in refined_taps"):
         checkpoint.golden.check(Model.on("reference", replace(parameters, reference_psd=louder)))
-
-
-@pytest.mark.measured
-def test_float32_has_room_to_spare_on_measured_ears(measured_data: Path) -> None:
-    """The tolerance's reason, on the estimates of an ear: a third of it at most is used (`GOLDEN_TOLERANCE`)."""
-    noise = read_noise(measured_data / "noise")
-    psd = torch.from_numpy(reference_psd(noise))
-    parameters = model_parameters(cases.generator(1, GeneratorConfig.prime_log()), psd, torch.zeros(2, 31))
-    estimate = simulate_calibration(read_pandar(measured_data).pairs[5:6], noise)
-    model = Model.on("reference", parameters)
-    for question in zip(estimate.primary, estimate.secondary, estimate.coherence, strict=True):
-        golden = GoldenCase.make(parameters, *(item.numpy() for item in question))
-        errors = golden.check(model)
-        assert max(errors.taps, errors.refined_taps) < GOLDEN_TOLERANCE / 3

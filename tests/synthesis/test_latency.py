@@ -3,10 +3,8 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.errors import InvalidOption
 from synthesis.posing import with_latency
 from synthesis.types import Paths, Problem
 from tests.model_store import cases
@@ -38,9 +36,3 @@ def test_fractional_latency_delays_sines() -> None:
     ratio = found / np.fft.rfft(plain.secondary, DESIGN_N_FFT)
     angle = -2 * np.pi * 0.3 * np.arange(len(ratio)) / DESIGN_N_FFT
     np.testing.assert_allclose(ratio, np.exp(1j * angle), atol=1e-4)  # complex64, where |S| is 40 dB down too
-
-
-@pytest.mark.parametrize("latency", [-0.1, 1024.5, float("nan")])
-def test_invalid_latency_is_rejected(latency: float) -> None:
-    with pytest.raises(InvalidOption):
-        with_latency(Problem((ear(),), latency_samples=latency))

@@ -10,7 +10,6 @@ from synthesis.arrays import minimum_phase_fir
 from synthesis.paths import AcousticPaths
 from synthesis.start.features import CHANNELS, GeneratorConfig
 from synthesis.start.generator import Generator
-from training import trainer
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
 from training.baselines.iterative_fir import ratio_base
 from training.baselines.network_training import NetworkMethod, PathInputs
@@ -117,20 +116,6 @@ def test_first_update_meets_generators_draws(cases, objective):
     excess = torch.log(torch.fft.rfft(taps, n=32_768).abs()) - PathInputs.read(paths).log_base
     expected = objective(true, taps, excess, rng, n_fft=32_768).item()
     assert losses == [pytest.approx(expected, abs=1e-4)]
-
-
-def test_resumed_control_equals_unbroken_one(cases, objective, tmp_path, monkeypatch):
-    """Stopped after 4 of 6 updates by its configuration, bit for bit; its state is no other control's."""
-    monkeypatch.setattr(trainer, "STATE_EVERY_UPDATES", 2)
-    six, four = load_config("prime", n_updates=6), load_config("prime", n_updates=4)
-    name, state_file = "no_skip_mp_phase", tmp_path / "state.pt"
-    unbroken = fitted(name, cases, objective, six, n_fft=N_FFT, seed=2).network.state_dict()
-    kept = {"n_fft": N_FFT, "seed": 2, "state_file": state_file}
-    fitted(name, cases, objective, four, **kept)
-    resumed = fitted(name, cases, objective, six, **kept).network.state_dict()
-    assert all(torch.equal(resumed[key], unbroken[key]) for key in unbroken)
-    with pytest.raises(ValueError, match="the state of no_skip_mp_phase, seed 2, expected skip_mp_phase, seed 2"):
-        fitted("skip_mp_phase", cases, objective, six, **kept)
 
 
 # Conditioning controls

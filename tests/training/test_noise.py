@@ -54,10 +54,6 @@ def spoil(file: Path, how: str) -> None:
         wavfile.write(file, 44100, signal)
     elif how == "too short":
         wavfile.write(file, 48000, signal[:-1])
-    elif how == "silent":
-        wavfile.write(file, 48000, np.zeros_like(signal))
-    elif how == "silent later":
-        wavfile.write(file, 48000, np.where(np.arange(N_SHORT) < 5 * 48000, signal, 0).astype(np.int16))
     elif how == "one block an offset":
         seconds = np.arange(N_SHORT) / 48000
         wavfile.write(file, 48000, np.where((seconds >= 8.5) & (seconds < 9), 20, signal).astype(np.int16))
@@ -66,10 +62,8 @@ def spoil(file: Path, how: str) -> None:
         wavfile.write(file, 48000, faint.astype(np.float32))
     elif how == "not finite":
         wavfile.write(file, 48000, np.where(np.arange(N_SHORT) == 5, np.nan, 0.1).astype(np.float32))
-    elif how == "cut short":
-        file.write_bytes(file.read_bytes()[:-1000])
     else:
-        file.write_bytes(b"no sound at all")
+        file.write_bytes(file.read_bytes()[:-1000])
 
 
 @pytest.mark.parametrize(
@@ -77,13 +71,10 @@ def spoil(file: Path, how: str) -> None:
     [
         ("another rate", "rate of 44100 Hz, expected 48000 Hz"),
         ("too short", "found 10.00 s, expected at least 10 s"),
-        ("silent", "found silence from 0 to 4 s"),
-        ("silent later", "found silence from 7 to 7.5 s, expected a recording"),
         ("one block an offset", "found silence from 8.5 to 9 s"),
         ("faint at first", "found silence from 0 to 4 s"),
         ("not finite", "NaN or infinity"),
         ("cut short", "place5.wav"),
-        ("not a WAV", "place5.wav"),
     ],
 )
 def test_unusable_recording_is_named(plain: Path, how: str, message: str) -> None:

@@ -66,10 +66,7 @@ def test_corrections_stay_within_bound(dtype: torch.dtype) -> None:
     ("changes", "field"),
     [
         ({"kind": "dense"}, "kind"),
-        ({"realisation": "linear_phase"}, "realisation"),
-        ({"base": "half_band"}, "base"),
         ({"n_fft": 10_000}, "n_fft"),
-        ({"n_fft": 65_536}, "n_fft"),
         ({"bound_db": 0.0}, "bound_db"),
         ({"bound_db": float("nan")}, "bound_db"),
         ({"n_channels": 41}, "n_channels"),
@@ -89,11 +86,9 @@ def test_impossible_configurations_name_field(changes: dict[str, object], field:
     ("changes", "message"),
     [
         ({"layers": 3}, r"\['layers'\] are unknown"),
-        ({"n_fft": "32768"}, "n_fft: '32768' is no int"),
         ({"n_fft": True}, "n_fft: True is no int"),
         ({"head_norm": 1}, "head_norm: 1 is no bool"),
         ({"dilations": [1, 2.0]}, "dilations: .* is no tuple"),
-        ({"kind": None}, "kind: None is no str"),
     ],
 )
 def test_stored_configurations_are_read_strictly(changes: dict[str, object], message: str) -> None:
