@@ -1,7 +1,6 @@
 """The real program on a real socket."""
 
 import base64
-import http.client
 import re
 import signal
 from pathlib import Path
@@ -11,19 +10,11 @@ import numpy as np
 import orjson
 
 from model_store.store import ModelStore
-from service.errors import PROBLEM_MEDIA_TYPE, TYPE_PREFIX
 from synthesis.methods import METHODS
 from synthesis.types import Paths
 from tests.service import models
 from tests.service.bodies import JSON_BODY, as_responses
 from tests.service.program import Program, started
-
-
-def assert_raw_problem(received: bytes, status: int, code: str) -> None:
-    head, _, body = received.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 %d " % status), received
-    assert f"content-type: {PROBLEM_MEDIA_TYPE}".encode() in head.lower()
-    assert orjson.loads(body)["type"] == TYPE_PREFIX + code
 
 
 def test_no_answer_on_cpu_needs_torch(program: Program, ear: Paths) -> None:
@@ -45,18 +36,6 @@ def test_no_answer_on_cpu_needs_torch(program: Program, ear: Paths) -> None:
     assert "/numpy/" in loaded
     assert "/torch/" not in loaded
     assert "/scipy/" not in loaded
-
-
-def test_declared_length_is_checked_before_body(program: Program) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", program.port, timeout=120)
-    connection.putrequest("POST", "/synthesize")
-    connection.putheader("Content-Type", "application/json")
-    connection.putheader("Content-Length", "999999999")
-    connection.endheaders()
-    answer = connection.getresponse()  # before any byte of the body is sent
-    assert answer.status == 413
-    assert orjson.loads(answer.read())["type"] == TYPE_PREFIX + "too-large"
-    connection.close()
 
 
 def test_log_holds_no_request_data(program: Program, ear: Paths) -> None:

@@ -1,4 +1,4 @@
-"""JSON bodies: strict numbers, known fields, and problems that name the field."""
+"""JSON bodies: strict numbers, known fields, and problems that name the field; `test_options` has the options."""
 
 import base64
 
@@ -50,7 +50,6 @@ def test_three_forms_of_path_are_equal(ear: Paths) -> None:
         ({"secondary": {"impulse_response": [1e-60]}}, "unusable-paths", "secondary"),
         ({"primary": {"impulse_response": [1.0] * 32_769}}, "unusable-paths", "primary.impulse_response"),
         ({"primary": {"real": [1.0] * 2049}}, "missing-field", "primary"),
-        ({"primary": {}}, "missing-field", "primary"),
         ({"primary": SPECTRUM | {"phase": []}}, "unknown-field", "primary.phase"),
         ({"primary": SPECTRUM | RESPONSE}, "invalid-field", "primary"),
         ({"primary": [1.0]}, "invalid-field", "primary"),
@@ -59,7 +58,6 @@ def test_three_forms_of_path_are_equal(ear: Paths) -> None:
         ({"primary": {"real": [1.0] * 1000, "imag": [0.0] * 1000}}, "unusable-paths", "primary.real"),
         ({"primary": {"complex64": "@@@@"}}, "invalid-field", "primary.complex64"),
         ({"primary": {"complex64": "AAAA"}}, "invalid-field", "primary.complex64"),
-        ({"primary": {"complex64": 7}}, "invalid-field", "primary.complex64"),
         (
             {"primary": SPECTRUM, "secondary": {"real": [1.0] * 4097, "imag": [0] * 4097}},
             "unequal-grids",
@@ -68,14 +66,7 @@ def test_three_forms_of_path_are_equal(ear: Paths) -> None:
         ({"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
         ({"sample_rate": "48000"}, "invalid-field", "sample_rate"),
         ({"sample_rate": None}, "missing-field", "sample_rate"),
-        ({"model": 3}, "invalid-field", "model"),
-        ({"method": "magic"}, "invalid-field", "method"),
-        ({"sign": "+"}, "invalid-field", "sign"),
-        ({"max_gain_db": "30"}, "invalid-field", "max_gain_db"),
         ({"max_gain_db": True}, "invalid-field", "max_gain_db"),
-        ({"max_gain_db": 61}, "out-of-range", "max_gain_db"),
-        ({"max_gain_db": -21}, "out-of-range", "max_gain_db"),
-        ({"max_gain_db": {"frequency_hz": [0.1, 4], "gain_db": [10, 20]}}, "out-of-range", "max_gain_db"),
         ({"max_gain_db": {"frequency_hz": [20, 40], "gain_db": [10, 61]}}, "out-of-range", "max_gain_db"),
         ({"band_weights": 2.0}, "invalid-field", "band_weights"),
         (
@@ -84,11 +75,6 @@ def test_three_forms_of_path_are_equal(ear: Paths) -> None:
             "band_weights.gain_db",
         ),
         ({"band_weights": {"frequency_hz": [100]}}, "missing-field", "band_weights"),
-        ({"band_weights": {"frequency_hz": [100, 200], "weight": [1, 10.1]}}, "out-of-range", "band_weights"),
-        ({"band_weights": {"frequency_hz": [100, 200], "weight": [1, -1]}}, "out-of-range", "band_weights"),
-        ({"band_weights": {"frequency_hz": [0.1, 5], "weight": [1, 2]}}, "out-of-range", "band_weights"),
-        ({"band_weights": {"frequency_hz": [200, 100], "weight": [1, 2]}}, "invalid-field", "band_weights"),
-        ({"band_weights": {"frequency_hz": [100], "weight": [0]}}, "invalid-field", "band_weights"),
         ({"coherence": [0.5] * 2049}, "unequal-grids", "coherence"),
         ({"coherence": {"float32": "AAAA"}}, "invalid-field", "coherence.float32"),
         ({"coherence": {"float32": "AAAAAA==", "wav": ""}}, "invalid-field", "coherence"),
@@ -98,8 +84,6 @@ def test_three_forms_of_path_are_equal(ear: Paths) -> None:
         ({"reference_psd": [0.0] * N_BINS}, "out-of-range", "reference_psd"),
         ({"reference_psd": [1e-6] * 10}, "unequal-grids", "reference_psd"),
         ({"colour": "blue"}, "unknown-field", "colour"),
-        ({"k": 9}, "out-of-range", "k"),
-        ({"profile": "slow"}, "invalid-field", "profile"),
         ({"fir": [0.0] * 2048}, "unknown-field", "fir"),
     ],
 )
