@@ -1,4 +1,4 @@
-"""The ten noises, their readers and their mean spectrum."""
+"""The ten noises, their readers and their mean spectrum; synthetic noises."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -7,8 +7,18 @@ import numpy as np
 import pytest
 from scipy.io import wavfile
 
-from training.datasets.noise import pink_noise, read_noise, reference_psd, simulated_noise, white_noise
+from training.datasets.noise import (
+    N_SAMPLES,
+    TARGET_RMS,
+    NoiseSet,
+    pink_noise,
+    read_noise,
+    reference_psd,
+    simulated_noise,
+    white_noise,
+)
 from training.datasets.path_pairs import DatasetError
+from training.datasets.synthetic_noise import AIRPLANE_HIGHEST_HZ, airplane_noise, synthetic_noise
 
 N_SHORT = 480_000  # ten seconds, the least that is taken
 
@@ -129,3 +139,38 @@ def test_reference_spectrum_sums_to_mean_square() -> None:
     np.testing.assert_allclose(psd, expected, rtol=1e-9)
     # The windows weigh the four seconds unevenly, so the two agree as far as the levels are steady.
     assert psd.sum() == pytest.approx(np.mean(noise_set.signals[:, :192000] ** 2), rel=0.05)
+
+
+N = 24
+
+
+@pytest.fixture(scope="module")
+def noises() -> NoiseSet:
+    return synthetic_noise(N, 5)
+
+
+def power(signals: np.ndarray) -> np.ndarray:
+    return np.abs(np.fft.rfft(signals)) ** 2
+
+
+FREQUENCY_HZ = np.fft.rfftfreq(N_SAMPLES, 1 / 48_000)
+
+
+def test_noises_have_common_level_and_seed(noises: NoiseSet) -> None:
+    assert noises.signals.shape == (N, N_SAMPLES)
+    assert noises.n_recordings == N
+    assert noises.names[0] == "synthetic_00"
+    np.testing.assert_allclose(np.sqrt(np.mean(noises.signals**2, axis=-1)), TARGET_RMS, rtol=1e-12)
+    fewer = synthetic_noise(2, 5)
+    np.testing.assert_array_equal(fewer.signals, noises.signals[:2])
+    assert fewer.fingerprint != noises.fingerprint
+    assert not np.allclose(synthetic_noise(1, 6).signals, noises.signals[:1])
+
+
+def test_airplane_has_nothing_above_edge() -> None:
+    noise = airplane_noise(0)
+    spectrum = power(noise)
+    above = FREQUENCY_HZ > AIRPLANE_HIGHEST_HZ + 100
+    # Its level varies, slowly: what that spreads beyond the edge is far below any quantisation.
+    assert spectrum[above].sum() < 1e-9 * spectrum.sum()
+    assert spectrum[(FREQUENCY_HZ > 4000) & ~above].sum() > 1e-5 * spectrum.sum()
