@@ -16,7 +16,6 @@ from prime_anc_client import (
     Item,
     NotReached,
     Recording,
-    Refused,
     Take,
     Unauthorised,
     Unavailable,
@@ -142,21 +141,6 @@ def test_broken_connection_is_replaced(program: Program, ear: Paths) -> None:
         accepted[0].shutdown(socket.SHUT_RDWR)
         assert np.array_equal(client.synthesize(ear.primary, ear.secondary).taps, first.taps)
         assert len(accepted) == 2
-
-
-def test_refusals_are_exceptions(client: Client, ear: Paths) -> None:
-    with pytest.raises(UnusablePaths) as silent:
-        client.synthesize(np.zeros(8), ear.secondary)
-    assert (silent.value.code, silent.value.field) == ("unusable-paths", "primary")
-    with pytest.raises(UnusablePaths) as wrong:
-        client.refine(ear.primary, ear.secondary, k=9)
-    assert (wrong.value.code, wrong.value.field) == ("out-of-range", "k")
-    with pytest.raises(UnknownModel):
-        client.synthesize(ear.primary, ear.secondary, model="nobody")
-    with pytest.raises(Refused) as form:
-        client.synthesize(ear.primary, ear.secondary, sign="x")  # type: ignore[arg-type]
-    assert form.value.status == 422
-    assert client.synthesize(ear.primary, ear.secondary).taps.any()
 
 
 def test_client_waits_for_starting_service(program: Program, ear: Paths) -> None:

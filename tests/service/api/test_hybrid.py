@@ -142,11 +142,6 @@ async def test_unusable_controller_is_named(client, running, change, field):
     assert (answer.status_code, answer.json()["field"]) == (422, field), answer.text
 
 
-async def test_unknown_field_is_named_before_missing_one(client, measured):
-    answer = await client.post("/hybrid", json={"items": [measured]})
-    assert (answer.status_code, answer.json()["field"]) == (422, "items")
-
-
 async def test_hybrid_is_refused_past_deadline(client, measured):
     answer = await client.post("/hybrid", json=measured, headers={"X-Deadline-Ms": "50"})
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:prime-anc:problem:deadline-passed")
