@@ -99,14 +99,19 @@ def test_coherence_tells_share_of_unrelated_noise(white: np.ndarray) -> None:
     assert found.mean() == pytest.approx(0.505, abs=0.01)
 
 
+SILENT, DRIVEN = (GainTake(gain, np.ones(N), np.ones(N)) for gain in (0.0, GAIN))
+
+
 @pytest.mark.parametrize(
     ("takes", "options", "field", "message"),
     [
-        ((GAIN, GAIN), {}, "takes", r"their gains are \[0.35\]; record at least one take with gain 0"),
-        ((0.0, GAIN), {"window": 190_000}, "window", "190000 samples are too many; use at most 183808"),
+        ([DRIVEN, DRIVEN], {}, "takes", r"their gains are \[0.35\]; record at least one take with gain 0"),
+        ([GainTake(0.0, np.ones(N), np.ones(100)), DRIVEN], {}, "takes", "take 0, error: it has 100 samples"),
+        ([SILENT, GainTake(GAIN, np.full(N, np.nan), np.ones(N))], {}, "takes", "take 1, reference: it holds NaN"),
+        ([SILENT, DRIVEN], {"window": 190_000}, "window", "190000 samples are too many; use at most 183808"),
     ],
 )
-def test_bad_takes_are_named(takes: tuple[float, ...], options: dict[str, int], field: str, message: str) -> None:
+def test_bad_takes_are_named(takes: list[GainTake], options: dict[str, int], field: str, message: str) -> None:
     with pytest.raises((InvalidPaths, InvalidOption), match=message) as caught:
-        estimate_paths([GainTake(gain, np.ones(N), np.ones(N)) for gain in takes], **options)
+        estimate_paths(takes, **options)
     assert caught.value.field == field

@@ -61,6 +61,15 @@ def test_verify_looks_at_every_version(
     assert run(capsys, store, "verify", "ears@1")[0] == 0
 
 
+def test_alias_sets_shows_and_removes(store: ModelStore, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, store, "alias", "best", "ears") == (0, ["best -> ears, now ears@1"], "")
+    assert run(capsys, store, "alias", "first", "ears@1")[0] == 0
+    assert run(capsys, store, "alias")[1] == ["best -> ears", "first -> ears@1"]
+    assert run(capsys, store, "alias", "first")[1] == ["first -> ears@1"]
+    assert run(capsys, store, "alias", "best", "--remove")[0] == 0
+    assert store.aliases() == {"first": "ears@1"}
+
+
 @pytest.mark.parametrize(
     "command",
     [

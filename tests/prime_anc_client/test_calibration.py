@@ -55,6 +55,7 @@ def test_calibration_equals_service(client: Client, program: Program, takes: lis
     assert np.array_equal(found.bands.secondary_snr_db, np.float32(answer["bands"]["secondary_snr_db"]))
     assert found.verdict.figures == answer["verdict"]["figures"]
     assert (found.verdict.passed, found.verdict.reasons) == (True, ())
+    assert np.array_equal(client.calibrate(takes, sign="plus").secondary, -found.secondary)
     assert [item.code for item in found.verdict.not_judged] == [
         item["code"] for item in answer["verdict"]["not_judged"]
     ]

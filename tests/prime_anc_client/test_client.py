@@ -52,6 +52,7 @@ def test_items_equal_single_designs(client: Client, ear: Paths) -> None:
         assert np.abs(design.taps - alone.taps).max() < 1e-3 * np.abs(alone.taps).max()
         for name in ("model_digest", "warnings", "n_applied"):
             assert getattr(design, name) == getattr(alone, name)
+        assert design.n_applied == more.get("k", 0)
         # The header has four digits after the point, and the batch's rounding lies above that.
         assert design.noise_reduction_db == pytest.approx(alone.noise_reduction_db, abs=1e-2)
         assert design.amplification_db == pytest.approx(alone.amplification_db, abs=1e-2)

@@ -13,7 +13,7 @@ import pytest
 
 from training.methods import METHODS
 from training.report import by_recording, checked, main, write_report
-from training.rows import COLUMNS, DesignRow, RunError, by_split, read_rows, write_parquet
+from training.rows import COLUMNS, DesignRow, RunError, by_split, read_rows, split_means, write_parquet
 
 DATA = Path(__file__).parent / "data"
 HALF_DIGIT = 5.1e-4  # a table's numbers have three decimals
@@ -137,6 +137,23 @@ def test_unusable_rows_are_rejected(tmp_path, capsys, rows, change, message):
 def test_published_rows_can_be_reported(file):
     rows = checked(by_split(read_rows(file)))
     assert set(rows.method) - {"wmmse_fast"} <= set(METHODS)
+
+
+def test_means_are_taken_within_listeners_first():
+    """Two ears of one listener weigh as much as one ear of another."""
+    rows = pd.DataFrame(
+        {
+            "method": "m",
+            "k": 0,
+            "profile": "",
+            "split": [0, 0, 0, 1],
+            "seed": 0,
+            "listener": ["a", "a", "b", "a"],
+            "noise_reduction_db": [10.0, 20.0, 30.0, 40.0],
+        }
+    )
+    means = split_means(rows, ["noise_reduction_db"])
+    assert means.noise_reduction_db.tolist() == [22.5, 40.0]
 
 
 LISTENERS = ("a", "b")

@@ -5,7 +5,7 @@ import pytest
 
 from synthesis.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import MAX_PATH_SAMPLES
-from training.datasets.simulated import simulate_listeners
+from training.datasets.simulated import Earphone, circuit_spectra, simulate_listeners
 from training.datasets.simulated_systems import KINDS, simulate_system
 
 
@@ -39,3 +39,18 @@ def test_two_ears_each_labelled_and_repeatable() -> None:
         np.testing.assert_array_equal(first.primary, second.primary)
         np.testing.assert_array_equal(first.secondary, second.secondary)
     assert dataset.fingerprint == again.fingerprint
+
+
+def test_circuit_obeys_physics() -> None:
+    frequency_hz = np.array([1e-2, 150.0, 700.0, 4000.0])
+    primary, secondary = np.abs(circuit_spectra(Earphone(), frequency_hz))
+    assert primary[0] == pytest.approx(1, abs=1e-3)  # a leak equalises slow pressure
+    assert primary[1] > primary[2]  # what seals against higher frequencies
+    assert secondary[0] < 1e-2 * secondary[1]  # the same leak and the high-pass take the lows
+    assert secondary[2] < 0.3 * min(secondary[1], secondary[3])  # dip between the two resonances
+
+    tighter = Earphone(leak_resistance=1e10)
+    assert np.abs(circuit_spectra(tighter, frequency_hz)[0])[1] < 0.8 * primary[1]
+    assert np.abs(circuit_spectra(tighter, np.array([20.0]))[1]) > np.abs(
+        circuit_spectra(Earphone(), np.array([20.0]))[1]
+    )

@@ -62,6 +62,12 @@ def test_mixtures_join_adjacent_listeners() -> None:
     assert len({m.alpha for m in mixtures}) == 96
 
 
+def test_listener_without_ear_is_stepped_over() -> None:
+    pairs = [pair(2), pair(5, "right"), pair(6)]
+    order = ("person-02", "person-05", "person-06")
+    assert {(m.first, m.second) for m in draw_mixtures(pairs, order)} == {(0, 2)}
+
+
 def test_ten_paths_are_ordered() -> None:
     # The listeners differ in level alone, so the first component is the level, whatever their numbers.
     gains = {1: 1.0, 2: 8.0, 3: 2.0, 4: 0.5, 5: 4.0}

@@ -258,6 +258,13 @@ async def test_prediction_of_another_filter_is_named(client: httpx.AsyncClient, 
     assert await codes(client, "verify", verifying(design) | {"prediction": None}) == ["as_predicted"]
 
 
+async def test_better_filter_than_the_one_sent_is_another(client: httpx.AsyncClient, design: Json) -> None:
+    """Its reduction is no more than the paths allow."""
+    body = verifying(design) | {"prediction": None}
+    body["fir"] = np.array(design["fir"]) * (1 + 0.2 * np.random.default_rng(3).standard_normal(2048))
+    assert await codes(client, "verify", body) == ["other_filter"]
+
+
 def hum(n: int) -> Array:
     """Noise in one band, at 63 Hz."""
     return np.sin(

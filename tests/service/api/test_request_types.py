@@ -69,6 +69,7 @@ def test_three_forms_of_path_are_equal(ear: Paths) -> None:
         ({"sample_rate": "48000"}, "invalid-field", "sample_rate"),
         ({"sample_rate": None}, "missing-field", "sample_rate"),
         ({"max_gain_db": True}, "invalid-field", "max_gain_db"),
+        ({"max_gain_db": {"frequency_hz": [0.1, 4], "gain_db": [10, 20]}}, "out-of-range", "max_gain_db"),
         ({"max_gain_db": {"frequency_hz": [20, 40], "gain_db": [10, 61]}}, "out-of-range", "max_gain_db"),
         ({"band_weights": 2.0}, "invalid-field", "band_weights"),
         (

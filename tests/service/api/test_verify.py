@@ -87,3 +87,11 @@ async def test_invalid_verification_names_field(
     answer = await post_packed(client, "/verify", good | change)
     assert answer.status_code == 422, answer.text
     assert answer.json()["field"] == field
+
+
+async def test_same_recording_twice_is_not_running(client: httpx.AsyncClient, ear: Paths, design: Json) -> None:
+    x = np.random.default_rng(1).standard_normal(N)
+    recordings = [{"state": state, "x": x, "e": x / 2} for state in ("off", "on")]
+    found = await ask_packed(client, "/verify", as_responses(ear, **design, takes=recordings))
+    assert [item["code"] for item in found["diagnosis"]] == ["not_running"]
+    assert found["trim"] is None
