@@ -141,7 +141,7 @@ def test_reference_spectrum_sums_to_mean_square() -> None:
     assert psd.sum() == pytest.approx(np.mean(noise_set.signals[:, :192000] ** 2), rel=0.05)
 
 
-N = 24
+N = 12
 
 
 @pytest.fixture(scope="module")
