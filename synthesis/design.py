@@ -37,7 +37,7 @@ from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_unknown
 from synthesis.loop import for_design
 from synthesis.methods import STARTS
-from synthesis.options import DEFAULT_MAX_GAIN_DB
+from synthesis.options import DEFAULT_MAX_GAIN_DB, weighted, weights_of
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, check_levels, with_latency
 from synthesis.predict import MOST_UNCERTAIN
@@ -119,14 +119,15 @@ def _chosen(
     """Design all posed problems in their closed loops, and replace filters that a Wiener filter beats."""
     if fallback is None or options.method != "prime":
         return _designed(problems, options, posed, model)
-    weighted = [_is_weighted(problem, options) for problem in problems]
-    with_wmmse = fallback.below_db == math.inf and all(map(is_plain, problems)) and not any(weighted)
+    profile = PROFILES[options.profile]
+    is_weighted = [weighted(profile, weights_of(problem)) != profile for problem in problems]
+    with_wmmse = fallback.below_db == math.inf and all(map(is_plain, problems)) and not any(is_weighted)
     designs = _designed(problems, options, posed, model, with_wmmse)
     contests = [
         Contest(
             problem, made, has_weights, is_doubtful(made, has_weights, fallback, problem.controller is not None)
         )
-        for problem, made, has_weights in zip(problems, designs, weighted, strict=True)
+        for problem, made, has_weights in zip(problems, designs, is_weighted, strict=True)
     ]
     # A Wiener filter above the ceiling shows what the ceiling costs, even if the generator's filter is in no doubt.
     if not any(item.is_doubtful or getattr(item.generated, "wmmse_above_ceiling", None) for item in contests):
@@ -615,14 +616,6 @@ def is_doubtful(
         # Most of what filter and controller leave is unknown, and no other filter takes it away.
         gain_db *= 10 ** ((generated.prediction.mean_noise_reduction_db - generated_db) / 10)
     return gain_db > fallback.margin_db - WMMSE_TOLERANCE_DB
-
-
-def _is_weighted(problem: Problem, options: DesignOptions) -> bool:
-    """Return whether a problem has weights of its own in J."""
-    if problem.risk_weight is None and problem.band_weights is None:
-        return False
-    profile = PROFILES[options.profile]
-    return problem.weighted(profile) != profile
 
 
 def _weighted_merit(posed: Problem, made: Design, profile: str, parameters: ModelParameters) -> float:

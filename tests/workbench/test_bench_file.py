@@ -124,7 +124,9 @@ def test_session_of_page_stays_whole(tmp_path: Path) -> None:
     assert back | {"kept": back["kept"][:1]} == saved
     saved["session"][0] = saved["session"][0] | {"label": "pressed", "used": False, "stability_only": True}
     session.write_text(json.dumps(saved | {"joint": True}))
-    assert "only for stability: pressed;" in " ".join(inputs.ears(session)[1])
+    run("hybrid", session, "--controller-n-sections", 2, "-o", tmp_path / "again.json")
+    plants = json.loads((tmp_path / "again.json").read_text())["loop"]["conditions"]
+    assert {item["label"] for item in plants} == {"conditions.0", "pressed"}
     again = back["kept"][1]["design"]
     assert again["controller"] == saved["controller"]
     assert again["controller_about"]["plants"] == [plant]

@@ -76,7 +76,7 @@ static void ceiling_round(const refinement_profile *profile, const band_edges *b
         for (int b = 0; b < profile->n_bands; b++) {
             double now = slope[t][b] / condition->band_power[b];
             /* Or rounds that move much would swing between two weightings. */
-            int is_free = knowledge_of(profile, condition, b) != KNOWN; /* it weighs nothing, or much, from one round to the next */
+            int is_free = knowledge_of(condition->unknown, profile->first_band + b) != KNOWN; /* it weighs nothing, or much, from one round to the next */
             now = c->gradient[t][b] = is_first || is_free ? now : sqrt(now * c->gradient[t][b]);
             for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
                 float v = condition->weight[k] * (float)now;
