@@ -59,13 +59,14 @@ async def test_service_learns_from_calibrations_that_passed(tmp_path: Path) -> N
         started(Settings(store=store, device="cpu", threads=1, device_name="mine")) as app,
         connected(app) as client,
     ):
-        for ear in (*ears()[:3], ears()[4]):
+        for n, ear in enumerate((*ears()[:3], ears()[4])):
             body = encoded(recordings([noise], ear.primary.astype(float), ear.secondary.astype(float), snr_db=50.0))
-            answer = await client.post("/calibrate", content=body, headers={"Content-Type": wire.MEDIA_TYPE})
+            headers = {"Content-Type": wire.MEDIA_TYPE, "X-Request-Id": f"person-{n}"}
+            answer = await client.post("/calibrate", content=body, headers=headers)
             assert answer.status_code == 200
         assert answer.json()["verdict"]["model"]["name"] == "mine"
     device = Devices(ModelStore(store)).device("mine")
-    assert device.n_ears == len(device.listeners) == 4
+    assert device.listeners == ("person-0", "person-1", "person-2", "person-3")
 
 
 def test_listeners_become_training_data(tmp_path: Path) -> None:
