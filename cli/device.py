@@ -89,7 +89,10 @@ def remove(name: str, listener: str | None, store: str) -> None:
 @STORE
 def train(name: str, store: str) -> None:
     """Train a generator on the listeners of device NAME, some minutes on two cores."""
-    from training.train_device import train_device
+    try:
+        from training.train_device import train_device
+    except ImportError as error:
+        raise click.UsageError(f"{error}; pip install 'prime-anc[training]'") from error
 
     devices = Devices(existing_store(store))
     n_listeners = len(devices.device(name).listeners)

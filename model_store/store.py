@@ -248,9 +248,14 @@ class ModelStore:
     def manifest(self, reference: str) -> Published:
         """Read the manifest of a reference, its digest checked; errors as `load`."""
         version = self.resolve(reference, None)
-        if version.digest not in self._manifests:
-            self._manifests[version.digest] = self._content(version).manifest
-        return self._manifests[version.digest]
+        found = self._manifests.get(version.digest)
+        if found is None:
+            found = self._manifests[version.digest] = self._content(version).manifest
+        return found
+
+    def forget(self) -> None:
+        """Read all manifests again when they are needed: a file may have been damaged since."""
+        self._manifests.clear()
 
     def load(self, reference: str) -> Checkpoint:
         """Read a version and check everything that can be checked without running it.

@@ -1,6 +1,7 @@
 """`prime-anc device`, the service that learns a device, and the training of its generator."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,13 @@ def test_device_is_added_listed_and_removed(files: list[Path], tmp_path: Path) -
     assert run("device", "train", "mine", *store).exit_code == 2
     assert run("device", "remove", "mine", *store).exit_code == 0
     assert "mine" not in run("device", "list", *store).output
+
+
+def test_training_names_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "training.train_device", None)  # as without torch
+    found = run("device", "train", "mine")
+    assert found.exit_code == 2
+    assert "prime-anc[training]" in found.output
 
 
 @pytest.mark.anyio

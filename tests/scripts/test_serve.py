@@ -1,5 +1,6 @@
 """`scripts/serve.py` as a user meets it: it serves, designs, stops on Ctrl-C, and says when a port is taken."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -31,7 +32,12 @@ def test_default_model_that_cannot_be_used_ends_wait(free_port: int, tmp_path: P
     (tmp_path / "generic").mkdir()
     (tmp_path / "generic" / f"1.{'0' * 64}.safetensors").touch()
     done = subprocess.run(
-        [*SERVE, "--port", str(free_port), "--store", str(tmp_path)], capture_output=True, text=True, timeout=240
+        ["make", "-s", "-o", ".venv/.serving", f"BIN={Path(sys.executable).parent}", "serve", f"PORT={free_port}"],
+        cwd=ROOT,
+        env=os.environ | {"PRIME_STORE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     assert done.returncode != 0
     assert "The default model cannot be used" in done.stderr
