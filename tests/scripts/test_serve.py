@@ -32,8 +32,7 @@ def test_default_model_that_cannot_be_used_ends_wait(free_port: int, tmp_path: P
     (tmp_path / "generic").mkdir()
     (tmp_path / "generic" / f"1.{'0' * 64}.safetensors").touch()
     done = subprocess.run(
-        ["make", "-s", "-o", ".venv/.serving", f"BIN={Path(sys.executable).parent}", "serve", f"PORT={free_port}"],
-        cwd=ROOT,
+        [*SERVE, "--port", str(free_port)],
         env=os.environ | {"PRIME_STORE": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -42,3 +41,11 @@ def test_default_model_that_cannot_be_used_ends_wait(free_port: int, tmp_path: P
     assert done.returncode != 0
     assert "The default model cannot be used" in done.stderr
     assert "generic/1.000" in done.stderr
+
+
+def test_make_serve_leaves_store_to_environment() -> None:
+    for given, n_options in (("HOST=::1", 0), ("STORE=models", 1)):
+        # -o: nothing is installed.
+        command = ["make", "-n", "-o", ".venv/.serving", "serve", given]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.stdout.count("--store") == n_options, done.stderr
