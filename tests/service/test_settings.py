@@ -3,26 +3,11 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from service.__main__ import main
 from service.settings import Settings, misspelt, physical_cores
-
-DIGEST = "ab" * 32
-
-
-def test_command_line_and_environment_agree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    values = {"host": "0.0.0.0", "port": "9000", "device": "cpu", "store": str(tmp_path), "deadline-ms": "70.5"}
-    arguments = [f"--{name}={value}" for name, value in values.items()]
-    from_arguments = Settings(_cli_parse_args=[*arguments, "--api-keys", DIGEST])
-    for name, value in values.items():
-        monkeypatch.setenv(f"PRIME_{name.upper().replace('-', '_')}", value)
-    monkeypatch.setenv("PRIME_API_KEYS", f'["{DIGEST}"]')
-    assert Settings() == from_arguments
-    assert from_arguments.api_keys == (DIGEST,)
-    assert Settings(_cli_parse_args=["--port", "9001"]).port == 9001  # the command line decides
 
 
 def test_threads_default_to_physical_cores(
