@@ -170,8 +170,8 @@ class Verification:
     mean_noise_reduction_db: float
     # As in a prediction.
     amplification_db: float
-    # Half-width of the 80 % interval of the mean.
-    interval_db: float
+    # Half-width of the 80 % interval of the mean; None if a state has one block.
+    interval_db: float | None
     # Gain of the secondary path over the designed one.
     gain_db: float
     # Delay of the secondary path after the designed one.
@@ -396,7 +396,7 @@ def diagnose(
     if (fault := _fault(found)) is not None:
         return [fault]
     behind_db = found.mean_noise_reduction_db - predicted_mean_db
-    is_behind = behind_db < -(WORSE_DB + found.interval_db)
+    is_behind = behind_db < -(WORSE_DB + (found.interval_db or 0))
     trimmed_db = found.gain_db - 10 * np.log10(np.maximum(found.played_rest, 1e-9))
     other = _other(found, bands_db - found.heard_reduction_db, is_behind)
     # Smooth filters of two people differ by little more than a gain and a delay.
@@ -520,7 +520,7 @@ def _changes(found: Verification, behind_db: float, is_trimmed: bool) -> list[De
 
 def is_better(found: Verification, possible_db: float) -> bool:
     """Return whether more noise reduction is measured than a filter that reaches possible_db can bring."""
-    return found.mean_noise_reduction_db > possible_db + found.interval_db + BETTER_DB
+    return found.mean_noise_reduction_db > possible_db + (found.interval_db or 0) + BETTER_DB
 
 
 def _too_good(found: Verification, possible_db: float, best_db: float, *, is_changed: bool) -> Deviation | None:
@@ -640,7 +640,9 @@ def _block(x: Complex, e: Complex, y: Complex) -> _Block:
     return _Block(transfer, designed, _smoothed(unexplained), (power / len(x), error_power / len(x)))
 
 
-def _reduction(off: Sequence[_Block], on: Sequence[_Block], loop: Complex) -> tuple[NDArray[np.float64], float]:
+def _reduction(
+    off: Sequence[_Block], on: Sequence[_Block], loop: Complex
+) -> tuple[NDArray[np.float64], float | None]:
     """Compute the noise reduction per band, and the half-width of the interval of its mean.
 
     Outside sound is x without what returns from the loudspeaker through the loop W F.
@@ -770,8 +772,13 @@ def _median(values: Sequence[Any]) -> Any:
     return np.median(stacked, 0)
 
 
-def interval_of_medians(off: Real, on: Real) -> float:
-    """Return the half-width of the eight-in-ten interval of the difference between two samples' medians."""
+def interval_of_medians(off: Real, on: Real) -> float | None:
+    """Return the half-width of the eight-in-ten interval of the difference between two samples' medians.
+
+    One value says nothing of its spread: None.
+    """
+    if min(len(off), len(on)) < 2:
+        return None
     return 1.2816 * float(np.hypot(_median_error(off), _median_error(on)))
 
 

@@ -37,8 +37,8 @@ class VerificationResult:
     noise_reduction_db: float
     # Per band, float32 [23].
     band_noise_reduction_db: NDArray[np.float32]
-    # Half-width of the 80 % interval of the mean.
-    interval_db: float
+    # Half-width of the 80 % interval of the mean; None if a state has one block of 0.8 s.
+    interval_db: float | None
     # Measured less predicted mean.
     deviation_db: float
     # `as_predicted`, or the deviations.

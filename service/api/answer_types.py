@@ -324,8 +324,9 @@ class MeasuredAnswer(TypedDict):
     noise_reduction_db: Annotated[PerBand, Example([17.1] * N_BANDS)]
     mean_noise_reduction_db: Annotated[Number, Example(17.1)]
     amplification_db: Annotated[Number, Example(0.0)]
-    interval_db: Annotated[Number, Example(0.2)]
-    """Half-width of the 80 % interval of the mean, from the scatter between blocks."""
+    interval_db: Annotated[Number | None, Example(0.2)]
+    """Half-width of the 80 % interval of the mean, from the scatter between blocks; null: of one block nothing is
+    known."""
     n_blocks: Annotated[int, Field(ge=1), Example(8)]
     """Number of blocks in the state that has fewer."""
 
