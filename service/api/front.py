@@ -31,6 +31,7 @@ from service.observability.metrics import Metrics
 from service.observability.tracing import Tracing
 from service.settings import Settings
 from synthesis.conventions import CORE_STAGES, STAGES
+from synthesis.errors import Interrupted
 from synthesis.types import Design
 
 logger = logging.getLogger(__name__)
@@ -264,7 +265,7 @@ class Front:
                 "internal-error",
                 f"the service failed unexpectedly; ask its operator, whose log has the cause under {request_id}",
             )
-        if problem.status >= 500 and not isinstance(error, HttpProblem | RefusedJob):
+        if problem.status >= 500 and not isinstance(error, HttpProblem | RefusedJob | Interrupted):
             logger.error("%s %s: %s (%s)", scope["method"], scope["path"], problem.code, request_id, exc_info=error)
         return problem
 

@@ -147,6 +147,8 @@ def test_leak_another_fit_and_silence() -> None:
     other = SECONDARY + 0.5 * np.convolve(SECONDARY, rng.standard_normal(40))[: len(SECONDARY)]
     assert codes(measured(lambda s: other)) == ["other_filter"]
     assert codes(measured(lambda s: 0 * s)) == ["not_running"]
+    swapped = [StateTake(take.is_on, take.e, take.x) for take in recordings(SECONDARY)]
+    assert codes(verify(swapped, TAPS, *GIVEN)) == ["exchanged_channels"]
     elsewhere = verify(recordings(SECONDARY, primary=np.roll(PRIMARY, 3)), TAPS, *GIVEN)
     assert codes(elsewhere, 25.0) == ["refit"]
     assert {"as_predicted", *codes(elsewhere, 25.0)} <= set(CODES)
