@@ -26,7 +26,8 @@ class Trim:
     delay_samples: float
     is_inverted: bool
     noise_reduction_db: float
-    taps: NDArray[np.float32]
+    # None for sections and taps of a chip: change their gain and delay.
+    taps: NDArray[np.float32] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +64,6 @@ def read_verification(found: dict[str, Any]) -> VerificationResult:
             trim["delay_samples"],
             trim["invert"],
             trim["predicted_noise_reduction_db"],
-            np.array(trim["fir"], np.float32),
+            None if trim["fir"] is None else np.array(trim["fir"], np.float32),
         ),
     )
