@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.admission import DEADLINE_HEADER, Admission, Gate
 from service.api import calibrate, design, export, hybrid, models, open_inference, verify
-from service.api.front import Front, Service
+from service.api.front import Compression, Front, Service
 from service.api.openapi import add_document
 from service.api.workbench import add_workbench
 from service.engine.engine import Engine, check_device
@@ -37,7 +33,6 @@ logger = logging.getLogger(__name__)
 # Smallest answer that is compressed for clients that accept it: calibrations and documents, not designs, which would
 # wait for it.
 MIN_GZIP_BYTES = 64 * 2**10
-_NO_GZIP = re.compile(r"gzip\s*;\s*q=0(\.0*)?\s*(,|$)", re.IGNORECASE)
 # Headers that pages of other origins may read.
 EXPOSED_HEADERS = (
     "Content-Disposition", "Retry-After", "Server-Timing", "X-Model-Digest", "X-Predicted-AMP-dB", "X-Predicted-NR-dB",
@@ -74,7 +69,7 @@ def create_app(settings: Settings) -> Starlette:
     app.state.service = service
     add_workbench(app)
     add_document(app, settings)
-    app.add_middleware(_Compression, minimum_size=MIN_GZIP_BYTES, compresslevel=1)
+    app.add_middleware(Compression, minimum_size=MIN_GZIP_BYTES, compresslevel=1)
     app.add_middleware(Front, service=service)
     if settings.cors_origins:
         app.add_middleware(
@@ -121,15 +116,6 @@ def _service(settings: Settings) -> Service:
     rejections = {gate: partial(reject, gate) for gate in shares} | {Gate.DESIGN: engine.reject_if_overloaded}
     admission, metrics = Admission(settings, rejections), Metrics(engine, settings.commit)
     return Service(settings, store, engine, shares, admission, metrics, _tracing(settings))
-
-
-class _Compression(GZipMiddleware):
-    """Compresses for clients that accept gzip; Starlette's does it for `gzip;q=0` too, which refuses it."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, compressed or not."""
-        is_refused = scope["type"] == "http" and _NO_GZIP.search(Headers(scope=scope).get("accept-encoding", ""))
-        await (self.app if is_refused else super().__call__)(scope, receive, send)
 
 
 async def _pass_on(request: Request, error: Exception) -> Response:

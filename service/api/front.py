@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match
@@ -59,6 +60,7 @@ _BODY_GATES = {
 _MANAGING = re.compile(r"/models/(reload|[^/]+/(load|unload))")
 _ON_MANAGEMENT = re.compile(r"/metrics|/models(/.*)?|/health/.*")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_NO_GZIP = re.compile(r"gzip\s*;\s*q=0(\.0*)?\s*(,|$)", re.IGNORECASE)
 
 Times = dict[str, float | None]
 
@@ -285,6 +287,15 @@ def _routing_problem(error: Exception, scope: Scope) -> HttpProblem | None:
         detail = f"this address does not answer {scope['method']}; use {allowed}"
         return HttpProblem("method-not-allowed", detail, headers={"Allow": allowed})
     return None
+
+
+class Compression(GZipMiddleware):
+    """Compresses for clients that accept gzip; Starlette's does it for `gzip;q=0` too, which refuses it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, compressed or not."""
+        is_refused = scope["type"] == "http" and _NO_GZIP.search(Headers(scope=scope).get("accept-encoding", ""))
+        await (self.app if is_refused else super().__call__)(scope, receive, send)
 
 
 def unknown_address() -> HttpProblem:
