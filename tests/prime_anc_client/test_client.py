@@ -29,6 +29,7 @@ from synthesis.types import Paths
 from tests.prime_anc_client.relay import answering, relayed
 from tests.service.bodies import digest, spectra
 from tests.service.program import Program, free_port, started
+from tests.service.recordings import off_and_on
 
 
 def test_items_equal_single_designs(client: Client, ear: Paths) -> None:
@@ -87,14 +88,8 @@ def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
 
 def test_filter_is_verified_on_ear(client: Client, ear: Paths) -> None:
     taps = client.refine(ear.primary, ear.secondary, k=1).taps
-    rng, recorded = np.random.default_rng(2), []
-    for w in (np.zeros(1), taps):
-        x = rng.standard_normal(120_000)
-        path = np.convolve(1.3 * ear.secondary, w)
-        whole = np.pad(ear.primary, (0, len(path)))[: len(path)] - path
-        n = 2**18
-        e = np.fft.irfft(np.fft.rfft(x, n) * np.fft.rfft(whole, n), n)[: len(x)]
-        recorded.append([Recording(x, e + 1e-3 * rng.standard_normal(len(e)))])
+    takes = off_and_on(ear.primary, np.convolve(1.3 * ear.secondary, taps))
+    recorded = [[Recording(take["x"], take["e"])] for take in takes]
     found = client.verify(taps, *recorded, ear.primary, ear.secondary)
     assert [item.code for item in found.diagnosis] == ["level_off"]
     assert found.trim is not None

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.conventions import DESIGN_N_FFT
 from synthesis.paths import AcousticPaths
 from synthesis.predict import band_sums, predict
-from synthesis.start.features import GeneratorConfig
-from synthesis.start.generator import Generator, model_parameters
-from synthesis.types import ModelParameters, Prediction
+from synthesis.types import Prediction
 
 SMALL_N_FFT = 16_384  # 2.9 Hz apart: the coarsest power of two with a bin in each of the 31 bands
 SMALL_N_TAPS = 48
@@ -170,16 +168,6 @@ def relative_error(found: torch.Tensor | np.ndarray, expected: torch.Tensor | np
     difference = np.linalg.norm(found.astype(expected.dtype) - expected, axis=-1)
     size = np.linalg.norm(expected, axis=-1)
     return float(np.max(np.where(difference == 0, 0, difference / np.where(size == 0, 1, size))))
-
-
-def example_parameters(config: GeneratorConfig) -> ModelParameters:
-    """A generator with corrections, unlike an untrained one; the caller's random state is preserved."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        generator = Generator(config)
-        with torch.no_grad():
-            generator.head[-1].get_parameter("weight").normal_(std=0.05)
-    return model_parameters(generator, torch.full((N_BINS,), 1e-4), torch.full((2, 31), 0.1))
 
 
 def both(paths: AcousticPaths) -> tuple[torch.Tensor, torch.Tensor]:

@@ -16,6 +16,7 @@ from service.settings import Settings
 from tests.service.bodies import Json
 from tests.service.bodies import ask_packed as ask
 from tests.service.conftest import started
+from tests.service.recordings import off_and_on
 
 pytestmark = pytest.mark.anyio
 
@@ -85,15 +86,8 @@ async def test_export_predicts_steep_filter(client: httpx.AsyncClient, form: Jso
 @FORMS
 async def test_verify_accepts_exported_filter(client: httpx.AsyncClient, form: Json) -> None:
     answer = await exported(client, form | {"sample_rate": 16_000, "number_format": "q9.55"}, max_gain_db=STEEP)
-    n, draw = 1 << 18, np.random.default_rng(1)
-    primary, secondary, control = (
-        np.fft.rfft(item, n) for item in (P, S, np.fft.irfft(response_of(answer["coefficients"]), 32_768))
-    )
-    takes = []
-    for state, error in (("off", primary), ("on", primary - secondary * control)):
-        x = draw.standard_normal(n)
-        e = np.fft.irfft(np.fft.rfft(x) * error, n) + 1e-4 * draw.standard_normal(n)
-        takes.append({"state": state, "x": x[-192_000:], "e": e[-192_000:]})
+    control = np.fft.irfft(response_of(answer["coefficients"]), 32_768)
+    takes = off_and_on(P, np.convolve(S, control))
     # The largest |W| of an export may lie between the bins of the design grid, but not below them.
     predicted = answer["prediction"]
     for beside_db, expected in ((1.0, ["as_predicted"]), (-1.0, ["foreign_prediction"])):
