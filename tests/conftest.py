@@ -78,8 +78,7 @@ def small_case() -> Case:
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     """Each real precision in turn."""
-    precision: torch.dtype = request.param
-    return precision
+    return request.param
 
 
 @pytest.fixture(autouse=True)

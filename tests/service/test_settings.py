@@ -45,7 +45,7 @@ def test_wrong_setting_is_refused_with_line(
     try:
         status = main(arguments)
     except SystemExit as ended:
-        status = ended.code  # type: ignore[assignment]
+        status = ended.code
     error = capsys.readouterr().err
     assert status == 2
     assert said in error

@@ -23,7 +23,6 @@ def test_unknown_band_gets_at_most_a_decibel_louder() -> None:
     loud = np.zeros(N_TAPS, np.float32)
     loud[0] = -1
     limit_db = quiet_db(Paths(primary, secondary, unknown=unknown_bands), loud)
-    assert limit_db is not None
     unknown = band_membership(WIDE_BANDS, DESIGN_N_FFT)[:, unknown_bands].sum(-1) > 0
     in_phase = np.abs(primary) + np.abs(secondary) * 10 ** (limit_db / 20)
     louder_db = 20 * np.log10(in_phase[unknown] / np.abs(primary[unknown]))
@@ -40,7 +39,6 @@ def test_silence_is_unknown_or_absent(as_spectrum: bool) -> None:
         pair = [np.fft.rfft(item, DESIGN_N_FFT).astype(np.complex64) for item in pair]
     found = with_silence(Paths(*pair))
     known, n = found.unknown, np.array(WIDE_BANDS)
-    assert known is not None
     assert not known[n <= 32].any()  # up to 1.6 kHz
     assert (known[(n >= 34) & (n <= 37)] == UNKNOWN).all()  # 2.5 to 5 kHz
     assert (known[n >= 39] == ABSENT).all()  # from 8 kHz

@@ -219,8 +219,7 @@ async def test_rounded_spectrum_and_kept_ceiling_are_accepted(client: httpx.Asyn
 async def design(client: httpx.AsyncClient, request: pytest.FixtureRequest) -> Json:
     """A design for the ear, with a latency."""
     body = paths(coherence=np.asarray(EAR.coherence).tolist(), latency_samples=request.param)
-    found: Json = (await client.post("/refine?k=1", json=body)).json()
-    return found
+    return (await client.post("/refine?k=1", json=body)).json()
 
 
 def verifying(design: Json, recorded: Callable[[str, Array], Array] = lambda state, e: e) -> Json:

@@ -16,8 +16,7 @@ def takes(ear: Paths, fir: list[float], change: float = 1.0, delay: int = 0) -> 
 
 @pytest.fixture
 async def design(client: httpx.AsyncClient, ear: Paths) -> Json:
-    found: Json = (await client.post("/refine?k=0", json=as_responses(ear))).json()
-    return found
+    return (await client.post("/refine?k=0", json=as_responses(ear))).json()
 
 
 async def test_unchanged_filter_is_as_predicted(client: httpx.AsyncClient, ear: Paths, design: Json) -> None:

@@ -53,7 +53,7 @@ def ears() -> list[Problem]:
 def designs(model: Model, inputs: list[Problem], options: DesignOptions) -> list[Draft]:
     answers = model.backend.draft(inputs, options, False)
     assert all(isinstance(answer, Draft) for answer in answers)
-    return answers  # type: ignore[return-value]
+    return answers
 
 
 def assert_same_prediction(found: Prediction, expected: Prediction) -> None:
