@@ -20,7 +20,7 @@ from service.api.request_types import MAX_ITEMS
 from service.api.warnings import WARNINGS
 from service.errors import PROBLEMS, TYPE_PREFIX
 from synthesis.conventions import N_BINS, N_TAPS, STAGES
-from synthesis.options import Method, Sign
+from synthesis.options import NUMBER_FORMAT, Method, Sign
 from synthesis.profiles import MAX_UPDATES
 
 N_BANDS = len(BAND_CENTRE_HZ)
@@ -30,7 +30,7 @@ _ROW = [0.8, -1.2, 0.5, 1.0, -1.6, 0.7]
 def _numbers(low: int, high: int | None = None) -> Any:
     """Return the JSON schema of a list of numbers, which is a NumPy array until it is encoded."""
     limits = {"minItems": low, "maxItems": low if high is None else high}
-    return WithJsonSchema({"type": "array", "items": {"type": "number", "format": "float"}, **limits})
+    return WithJsonSchema({"type": "array", "items": {"type": "number", "format": NUMBER_FORMAT}, **limits})
 
 
 def _codes(names: Iterable[str]) -> Any:
