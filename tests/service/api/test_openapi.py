@@ -23,8 +23,7 @@ async def document(client: httpx.AsyncClient) -> dict[str, Any]:
     """The document as served."""
     answer = await client.get("/openapi.json")
     assert answer.status_code == 200
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 def validator(document: dict[str, Any], name: str) -> Draft202012Validator:
