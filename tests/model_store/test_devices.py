@@ -59,7 +59,6 @@ def test_five_listeners_have_a_prior(devices: Devices) -> None:
     renamed = [ListenerEar(str(n), ear.primary, ear.secondary, ear.coherence) for n, ear in enumerate(ears())]
     devices.add("mine", renamed)
     prior = devices.store.load("mine").parameters.path_prior
-    assert prior is not None
     assert prior.n_ears == 6
     # Filters are those of `generic` until a generator is trained.
     weights = (devices.store.load(name).parameters.weights for name in ("mine", "generic"))

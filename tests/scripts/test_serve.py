@@ -15,8 +15,7 @@ SERVE = [sys.executable, str(ROOT / "scripts" / "serve.py")]
 @pytest.fixture
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+        return server.getsockname()[1]
 
 
 def test_taken_port_is_named_with_way_out() -> None:

@@ -77,8 +77,7 @@ async def test_new_version_takes_over_on_request(
         headers = JSON_BODY | {"Authorization": "Bearer client"}
         answer = await client.post("/synthesize", content=orjson.dumps(as_responses(ear)), headers=headers)
         assert answer.status_code == 200
-        found: str = answer.json()["model"]["digest"]
-        return found
+        return answer.json()["model"]["digest"]
 
     schemas = {"components": (await client.get("/openapi.json")).json()["components"]}
     for path, schema in (("/models/reload", "ResidentModelsAnswer"), ("/models/ears/load", "ModelReference")):
