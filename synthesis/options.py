@@ -41,6 +41,9 @@ else:
 Sign = Literal["minus", "plus"]
 T = TypeVar("T")
 
+# Of numbers in JSON schemas: single precision in generated clients would move the poles of sections.
+NUMBER_FORMAT = "double"
+
 # Below 50 Hz, where the secondary path rolls off, good filters reach 24 to 38 dB.
 DEFAULT_MAX_GAIN_DB = 30.0
 # Range of a ceiling's number, or of all points of its curve.
@@ -62,8 +65,7 @@ def option(text: str, *, default: T, low: float | None = None, high: float | Non
     low, high
         Its range, ends included; None: unlimited.
     """
-    # JSON numbers become single-precision floats in generated clients.
-    extra: dict[str, Any] | None = {"format": "float"} if isinstance(low, float) else None
+    extra: dict[str, Any] | None = {"format": NUMBER_FORMAT} if isinstance(low, float) else None
     declared = Field(default=default, description=text, ge=low, le=high, json_schema_extra=extra)
     return field(default=default, metadata={"declared": declared})
 

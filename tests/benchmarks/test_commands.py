@@ -14,8 +14,7 @@ def rows_of(command: str, folder: Path, *arguments: str) -> list[dict[str, Any]]
     assert main([command, "--quick", "--device", "cpu", *arguments, "--out", str(folder)]) == 0
     document = json.loads((folder / f"{command}.json").read_text())
     assert {"created", "commit", "device", "quiet"} <= set(document["machine"])
-    rows: list[dict[str, Any]] = document["rows"]
-    return rows
+    return document["rows"]
 
 
 def test_core(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_each_filter_is_held_to_answer(checkpoint: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("spoil", [lambda taps: taps * np.nan, lambda taps: taps * np.inf, lambda taps: taps[:-1]])
-def test_what_is_no_filter_never_passes(checkpoint: Checkpoint, spoil) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_no_filter_never_passes(checkpoint: Checkpoint, spoil) -> None:
     golden = checkpoint.golden
     with pytest.raises(GoldenMismatch, match="nan"):
         golden.compare(spoil(golden.taps), golden.refined_taps, tolerance=float("inf"))

@@ -57,7 +57,6 @@ def test_killed_command_takes_service_along() -> None:
         "    print(service.process.pid, flush=True); time.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         pid = int(process.stdout.readline())
         process.kill()
     deadline = time.monotonic() + 60

@@ -47,7 +47,7 @@ def inputs_of(case: Case, every: int = 1) -> list[Problem]:
 
 def designs(answers: Sequence[Design | SynthesisError]) -> list[Design]:
     assert all(isinstance(answer, Design) for answer in answers), answers
-    return answers  # type: ignore[return-value]
+    return answers
 
 
 def excess_db(taps: np.ndarray, max_gain_db: float | GainCurve) -> float:
@@ -74,7 +74,6 @@ def test_wmmse_above_ceiling_is_not_predicted(simulated: list[Problem]) -> None:
     cpu = Model.on("cpu", PARAMETERS)
     predicted_by = partial(design_all, options=DesignOptions(), model=cpu, fallback=Fallback(margin_db=np.inf))
     (usual, *_) = designs(predicted_by(simulated))
-    assert usual.wmmse is not None
     for above_db, is_predicted in ((0.2, True), (-0.2, False)):
         ear = replace(simulated[0], max_gain_db=usual.wmmse.max_gain_db + above_db)
         (design,) = designs(predicted_by([ear]))

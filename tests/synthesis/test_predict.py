@@ -168,21 +168,23 @@ def test_error_of_secondary_path_counts_for_nothing_in_unknown_band(ear: OneEar)
     assert found.band_reduction_db[12] == pytest.approx(10 * np.log10(3 / 2), abs=0.1)
 
 
-def test_gain_sensitivity_is_loss_with_changed_secondary_path(ear: OneEar) -> None:
+@pytest.mark.parametrize(
+    ("name", "change", "atol"),
+    [
+        # The loudspeaker's own share of the error is in the sums: exact but for the floor of 1e-12.
+        ("gain", np.log(10) / 20, 1e-6),
+        # Within a band the phase is taken at its centre, from which it differs by up to a ninth.
+        ("delay", 1j * np.linspace(0, np.pi, N_FFT // 2 + 1), 0.1),
+    ],
+)
+def test_sensitivity_is_loss_with_changed_secondary_path(
+    ear: OneEar, name: str, change: object, atol: float
+) -> None:
     found = ear.predicted(is_true=True)
-    changed = [ear.mean_db(ear.secondary * 10 ** (sign / 20)) for sign in (1, -1)]
-    # The loudspeaker's own share of the error is in the sums: exact but for the floor of 1e-12.
-    assert found.gain_sensitivity_db == pytest.approx(found.mean_noise_reduction_db - min(changed), abs=1e-6)
-    assert found.gain_sensitivity_db > 1
-
-
-def test_delay_sensitivity_is_loss_with_delayed_secondary_path(ear: OneEar) -> None:
-    found = ear.predicted(is_true=True)
-    omega = np.linspace(0, np.pi, N_FFT // 2 + 1)
-    changed = [ear.mean_db(ear.secondary * np.exp(sign * 1j * omega)) for sign in (1, -1)]
-    # Within a band the phase is taken at its centre, from which it differs by up to a ninth.
-    assert found.delay_sensitivity_db == pytest.approx(found.mean_noise_reduction_db - min(changed), abs=0.1)
-    assert found.delay_sensitivity_db > 1
+    changed = [ear.mean_db(ear.secondary * np.exp(sign * change)) for sign in (1, -1)]
+    sensitivity_db = getattr(found, f"{name}_sensitivity_db")
+    assert sensitivity_db == pytest.approx(found.mean_noise_reduction_db - min(changed), abs=atol)
+    assert sensitivity_db > 1
 
 
 def test_level_reduction_is_of_sum_over_bands(ear: OneEar) -> None:

@@ -140,7 +140,7 @@ def test_missing_and_unknown_columns_and_tables_are_named(tmp_path: Path) -> Non
 def test_unusable_response_is_rejected_by_name(path: str, response: object, message: str) -> None:
     paths = {"primary": np.ones(4), "secondary": np.ones(4)} | {path: response}
     with pytest.raises(DatasetError, match=rf"{path} path of person-01 \(left\): .*{message}"):
-        PathPair("person-01", "left", "original", "normal", **paths)  # type: ignore[arg-type]
+        PathPair("person-01", "left", "original", "normal", **paths)
 
 
 def test_pair_counts_once() -> None:

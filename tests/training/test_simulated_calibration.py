@@ -38,7 +38,7 @@ def whole_calibration(
             control = fftconvolve(reference, pair.secondary)[:192000]
             error = disturbance - gain * control
             takes.append(GainTake(gain, reference[None], error[None]))
-    found = estimate_paths(takes, window=window, **options)  # type: ignore[arg-type]
+    found = estimate_paths(takes, window=window, **options)
     return SimulatedEstimate(
         *(torch.from_numpy(item) for item in (found.primary, found.secondary, found.coherence))
     )

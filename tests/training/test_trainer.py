@@ -1,5 +1,7 @@
 """Training: a resumed run equals an unbroken one, the loss falls, only support cases are touched."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -49,6 +51,24 @@ def test_loss_that_is_not_finite_stops_training(measurements, split):
         trainer.network.generator.head[0].weight.fill_(torch.nan)
     with pytest.raises(FloatingPointError, match="update 0: the loss is nan"):
         trainer.train_step()
+
+
+def test_query_listeners_do_not_reach_training(measurements, split):
+    """Other query paths, another query estimate: the same training set, bit for bit."""
+    config = load_config("prime-log", n_calibrations=1)
+    changed_pairs = tuple(
+        replace(pair, primary=pair.primary * 3) if pair.listener in split.query else pair
+        for pair in measurements.pairs
+    )
+    estimates = replace(measurements.estimates, primary=measurements.estimates.primary.clone())
+    estimates.primary[measurements.indices(split.query)] += 1
+    changed = replace(measurements, pairs=changed_pairs, estimates=estimates)
+    before, after = (item.training_set(split.support, config, CPU) for item in (measurements, changed))
+    assert torch.equal(before.primary_estimates, after.primary_estimates)
+    assert torch.equal(before.true.primary, after.true.primary)
+    assert before.mixtures == after.mixtures
+    touched = measurements.indices(split.support)
+    assert before.true.primary.shape[0] == len(touched) == 4
 
 
 def test_one_cycle_warms_up_and_ends_near_zero():

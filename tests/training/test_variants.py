@@ -40,7 +40,7 @@ def test_each_variant_does_what_record_says() -> None:
 
 def pair(number: int, ear: str = "left", gain: float = 1.0) -> PathPair:
     response = gain * np.exp(-np.arange(64) / (4 + number))
-    return PathPair(f"person-{number:02d}", ear, "original", "normal", response, response[::2])  # type: ignore[arg-type]
+    return PathPair(f"person-{number:02d}", ear, "original", "normal", response, response[::2])
 
 
 NUMBERS = (2, 5, 6, 11, 16, 20, 23)

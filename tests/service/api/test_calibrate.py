@@ -94,8 +94,7 @@ async def calibrated(client: httpx.AsyncClient, takes: list[Take], query: str = 
     """The JSON answer to a binary body."""
     answer = await post(client, encoded(takes), query)
     assert answer.status_code == 200, answer.text
-    document: dict[str, Any] = answer.json()
-    return document
+    return answer.json()
 
 
 def as_float32(signal: np.ndarray) -> dict[str, str]:

@@ -41,8 +41,7 @@ async def ask(client: httpx.AsyncClient, path: str, body: object) -> dict[str, A
     """POST JSON, expect an answer."""
     answer = await client.post(path, content=orjson.dumps(body), headers={"Content-Type": "application/json"})
     assert answer.status_code == 200, answer.text
-    document: dict[str, Any] = orjson.loads(answer.content)
-    return document
+    return orjson.loads(answer.content)
 
 
 async def ask_binary(client: httpx.AsyncClient, path: str, body: bytes) -> httpx.Response:
@@ -74,7 +73,6 @@ async def test_profile_follows_response_length(
 async def test_json_and_binary_agree_bit_by_bit(client: httpx.AsyncClient, ear: Paths) -> None:
     query = "k=1&model=other&method=prime&sign=plus&max_gain_db=20"
     answer = await ask_binary(client, f"/refine?{query}", wire.encode(ear.primary, ear.secondary, ear.coherence))
-    assert ear.coherence is not None
     body = as_responses(ear, model="other", sign="plus", max_gain_db=20, coherence=ear.coherence.tolist())
     document = await ask(client, "/refine?k=1", body)
     assert np.array_equal(np.frombuffer(answer.content, "<f4"), np.array(document["fir"], np.float32))

@@ -20,7 +20,7 @@ from tests.synthesis.cases import Case
 
 def features_of(paths: AcousticPaths, base: str = "held_band") -> torch.Tensor:
     w_reg = regularised_ratio(paths.primary, paths.secondary)
-    return path_features(paths.primary, paths.secondary, w_reg, log_base_magnitude(w_reg, base))  # type: ignore[arg-type]
+    return path_features(paths.primary, paths.secondary, w_reg, log_base_magnitude(w_reg, base))
 
 
 def assert_equals_the_twin(case: Case, base: str, atol: float) -> None:

@@ -1,7 +1,5 @@
 """The generator: its start, its twin, its bound, its frequencies, and its configuration on disk."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -63,35 +61,24 @@ def test_corrections_stay_within_bound(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"kind": "dense"}, "kind"),
-        ({"n_fft": 10_000}, "n_fft"),
-        ({"bound_db": 0.0}, "bound_db"),
-        ({"bound_db": float("nan")}, "bound_db"),
-        ({"n_channels": 41}, "n_channels"),
-        ({"kernel_size": 8}, "kernel_size"),
-        ({"dilations": ()}, "dilations"),
-        ({"n_points": 4}, "n_points"),
-        ({"low_hz": 30_000.0}, "low_hz"),
-    ],
-)
-def test_impossible_configurations_name_field(changes: dict[str, object], field: str) -> None:
-    with pytest.raises(InvalidOption, match=f"generator {field}: .* is out of range") as caught:
-        replace(PRIME_LOG, **changes)  # type: ignore[arg-type]
-    assert caught.value.field == field
-
-
-@pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"kind": "dense"}, "generator kind: .* is out of range"),
+        ({"n_fft": 10_000}, "generator n_fft: .* is out of range"),
+        ({"bound_db": 0.0}, "generator bound_db: .* is out of range"),
+        ({"bound_db": float("nan")}, "generator bound_db: .* is out of range"),
+        ({"n_channels": 41}, "generator n_channels: .* is out of range"),
+        ({"kernel_size": 8}, "generator kernel_size: .* is out of range"),
+        ({"dilations": []}, r"dilations: \(\) is no tuple"),
+        ({"n_points": 4}, "generator n_points: .* is out of range"),
+        ({"low_hz": 30_000.0}, "generator low_hz: .* is out of range"),
         ({"layers": 3}, r"\['layers'\] are unknown"),
         ({"n_fft": True}, "n_fft: True is no int"),
         ({"head_norm": 1}, "head_norm: 1 is no bool"),
         ({"dilations": [1, 2.0]}, "dilations: .* is no tuple"),
     ],
 )
-def test_stored_configurations_are_read_strictly(changes: dict[str, object], message: str) -> None:
+def test_impossible_configurations_are_named(changes: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
         GeneratorConfig.from_dict(PRIME_LOG.to_dict() | changes)
 
