@@ -5,7 +5,8 @@ import pytest
 from scipy.signal import fftconvolve
 
 from measurement.estimate import GainTake, probe_states, window_starts
-from measurement.tail_power import tail_power
+from measurement.prior import lag_weight
+from measurement.tail_power import band_powers, missing_power, tail_power
 
 WINDOW, N_WINDOWS, LAST = 1024, 180, 100_000
 # Length of the early response: the longer, the more leaks out of a window.
@@ -46,7 +47,6 @@ def found_tail(recorded: list[GainTake]) -> tuple[np.ndarray | None, float]:
 def test_tail_is_separated_from_microphone_noise(snr_db: float | None) -> None:
     recorded = takes(snr_db)
     tail, unexplained = found_tail(recorded)
-    assert tail is not None
     rng = np.random.default_rng(7)
     known = np.sum((rng.standard_normal(HELD) * np.exp(-np.arange(HELD) / 8)) ** 2)
     # White probe: the mean over bins is the tail's energy. 180 overlapping windows scatter by a few per cent where
@@ -58,3 +58,15 @@ def test_tail_is_separated_from_microphone_noise(snr_db: float | None) -> None:
 
 def test_nothing_is_reported_where_probe_does_not_repeat() -> None:
     assert found_tail(takes(repeats=False))[0] is None
+
+
+@pytest.mark.parametrize("decay", [1200, 2000, 3000])
+def test_missing_power_is_that_of_all_lags(decay: int) -> None:
+    """What the windows' weight takes from a response, and what no window holds, from the tail that both leave."""
+    n, window = 16_384, 8192
+    response = np.exp(-np.arange(n) / decay) * np.random.default_rng(3).standard_normal(n)
+    weight = np.pad(lag_weight(window), (0, n - window))
+    tail = band_powers(np.sqrt(1 - weight**2) * response)
+    expected = band_powers((1 - weight) * response)
+    found = missing_power((weight * response)[:window], tail, window)
+    assert 10 * np.log10(np.mean(found / expected)) == pytest.approx(0, abs=1.0)
