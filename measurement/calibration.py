@@ -37,7 +37,7 @@ from measurement.estimate import (
 )
 from measurement.hum import find_hum
 from measurement.prior import PathPrior, held_power, lag_weight
-from measurement.tail_power import band_powers, late_power, missing_power, tail_power
+from measurement.tail_power import Tail, band_powers, late_power, missing_power, tail_power
 from synthesis.arrays import SMALLEST, Complex, Real, squared_magnitude
 from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
@@ -266,8 +266,9 @@ def calibrate(
     excited = WIDE_BANDS[: n_excited_bands(states[0].reference_power)]
     powers = primary_power, secondary_power = band_powers(estimate.primary), band_powers(secondary)
     unexplained = _unexplained_share(states, measured)[scored]
-    tail = _tail_power(exact, states, cut, shortest)
-    tail_share = (unexplained if tail is None else (tail / primary_power)[scored]).clip(0, 1)
+    starts = window_starts(cut.length, cut.n, cut.first, shortest)
+    tail = tail_power(exact, states, window=cut.length, first_samples=starts)
+    tail_share = (unexplained if tail is None else (tail.power / primary_power)[scored]).clip(0, 1)
     primary_noise = unexplained if tail is None else np.maximum(unexplained - tail_share, 0)
     secondary_noise = (noise_left @ band_membership(WIDE_BANDS, DESIGN_N_FFT) / secondary_power)[scored]
 
@@ -295,7 +296,9 @@ def calibrate(
         window=cut.length,
         n_frames=min(state.n_frames for state in states),
         is_excited=np.isin(AMP_BANDS, excited),
-        uncertainty=None if tail is None else _uncertainty(estimate, tail, powers, prior, cut.length, len(excited)),
+        uncertainty=None
+        if tail is None
+        else _uncertainty(estimate, secondary, states[1].gain, tail, powers, prior, cut.length, len(excited)),
         feedback=of_speaker[1][:SECONDARY_TAPS] if drives else None,
     )
     return _checked(calibration)
@@ -349,7 +352,9 @@ def _under_prior(
 
 def _uncertainty(
     estimate: PathEstimate,
-    tail: Real,
+    secondary: Real,
+    gain: float,
+    tail: Tail,
     powers: tuple[Real, Real],
     prior: PathPrior | None,
     window: int,
@@ -359,23 +364,25 @@ def _uncertainty(
 
     Parameters
     ----------
-    tail
-        From `_tail_power`.
+    secondary, gain
+        Secondary path, and gain of the driven state of `tail`.
     powers
         Power of the primary and the secondary path per band.
     n_excited
         Bands, from 20 Hz on, that the probe excites.
     """
-    membership, (primary, secondary) = band_membership(WIDE_BANDS, DESIGN_N_FFT), powers
-    missing: Real
-    if prior is None:
-        missing = np.asarray(estimate.primary_variance) @ membership + late_power(estimate.primary, tail, window)
+    variances = np.array([estimate.primary_variance, estimate.secondary_variance])
+    unknown = variances @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    driven = estimate.primary - gain * np.pad(secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
+    if prior is None:  # both know late lags
+        unknown[0] = np.maximum(unknown[0], late_power(estimate.primary, driven, tail, window))
     elif prior.knows_tails:
-        missing = _missing_share(prior) * tail
+        unknown[0] = _missing_share(prior) * tail.power
     else:
-        missing = missing_power(estimate.primary, tail, window)
-    unknown = np.asarray(estimate.secondary_variance) @ membership * (1 if prior is None else SECONDARY_SHARE)
-    uncertainty = np.stack((missing / primary, unknown / secondary)).clip(0, MAX_UNCERTAINTY)
+        unknown[0] = missing_power(estimate.primary, driven, tail, window)
+    if prior is not None:
+        unknown[1] *= SECONDARY_SHARE
+    uncertainty = (unknown / np.stack(powers)).clip(0, MAX_UNCERTAINTY)
     if prior is None:
         uncertainty[:, n_excited:] = UNKNOWN_UNCERTAINTY
         uncertainty[:, (uncertainty >= MOSTLY_UNKNOWN).any(0)] = UNKNOWN_UNCERTAINTY
@@ -599,15 +606,6 @@ def _denoised(estimate: PathEstimate, window: int) -> tuple[PathEstimate, Real, 
     clean = denoise(estimate.secondary, estimate.secondary_noise)
     variance = clean.kept_share * variance
     return replace(estimate, secondary_variance=variance), clean.response, variance
-
-
-def _tail_power(
-    takes: Sequence[GainTake], states: Sequence[ProbeState], cut: Windows, last_sample: int
-) -> Real | None:
-    """Compute the primary path's power beyond the windows, per band [31]; None if the probe does not repeat."""
-    starts = window_starts(cut.length, cut.n, cut.first, last_sample)
-    tail = tail_power(takes, states, window=cut.length, first_samples=starts)
-    return None if tail is None else onto_design_grid(tail) @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
 
 
 def _missing_share(prior: PathPrior) -> Real:
