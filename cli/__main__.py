@@ -178,7 +178,7 @@ def design(
 @with_controller
 @click.option(
     "--stability-only",
-    "others",
+    "stability_only",
     type=FILE,
     multiple=True,
     help="Measurement in which the loop only has to be stable, as pressed or loose; may be given again.",
@@ -193,7 +193,8 @@ def hybrid(
     paths: Json,
     options: Json,
     wishes: Json,
-    others: Sequence[Path],
+    stability_only: Sequence[Path],
+    others: Sequence[Json],
     lend_wearing: bool,
     target: str | None,
     output: Path | None,
@@ -204,14 +205,14 @@ def hybrid(
     EARS: as of `prime-anc design`.
     """
     body = paths | options | {"controller": for_device(target) | wishes, "lend_wearing": lend_wearing}
-    if others:
+    given = [
+        tables.noted(inputs.ear(file)) | {"label": file.stem, "stability_only": True} for file in stability_only
+    ]
+    if added := [*others, *given]:
         names = ("primary", "secondary", "coherence", "uncertainty", "feedback")
         conditions = body.pop("conditions", None) or [{name: body.pop(name) for name in names if name in body}]
-        for file in others:
-            fields = tables.noted(inputs.ear(file))
-            used = {name: fields[name] for name in names if name in fields}
-            conditions.append(used | {"label": file.stem, "stability_only": True})
-        body["conditions"] = conditions
+        kept = (*names, "label", "stability_only")
+        body["conditions"] = conditions + [{name: item[name] for name in kept if name in item} for item in added]
     answer = answered(service.ask("/hybrid", body), output, as_json)
     if not as_json:
         tables.prediction(answer["prediction"])

@@ -70,6 +70,12 @@ def measurements(file: Path, document: Json) -> list[Json]:
     return list(found)
 
 
+def stability_only(file: Path, document: Json) -> list[Json]:
+    """Return a session's conditions in which the loop only has to be stable; raises FileError."""
+    found = [ear for ear in document.get("session", ()) if document.get("joint") and ear.get("stability_only")]
+    return [path_fields(file, ear) | {"label": ear.get("label"), "stability_only": True} for ear in found]
+
+
 def path_fields(file: Path, measurement: Json) -> Json:
     """Return the fields of a measurement as a request takes them; raises FileError."""
     found = {name: measurement[name] for name in PATH_FIELDS if measurement.get(name) is not None}

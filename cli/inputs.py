@@ -49,7 +49,7 @@ def ears(
         Label and fields of a request.
     notes : tuple of str
     settings : dict
-        Options of a design that a session sets.
+        Options of a design that a session sets; `others`: its conditions that are only for stability.
 
     Raises
     ------
@@ -65,13 +65,6 @@ def ears(
         remarks += _remarks(file, found)
         label = str(found.get("label", "")) if "session" in document else file.stem
         measured.append((label, bench_file.path_fields(file, found)))
-    if document.get("joint"):
-        idle = [str(item.get("label")) for item in document["session"] if item.get("stability_only")]
-        remarks += (
-            (f"not used, only for stability: {', '.join(idle)}; save each for `hybrid --stability-only`",)
-            if idle
-            else ()
-        )
     settings = (
         bench_file.settings(file, document, [fields for _, fields in measured]) if "session" in document else {}
     )
@@ -84,6 +77,10 @@ def ears(
             del shown["controller_about"]
         said = ", ".join(f"{name} {value}" for name, value in shown.items())
         remarks += (f"options of this session unless you give others: {said}",)
+    if others := bench_file.stability_only(file, document):
+        settings["others"] = others
+        names = ", ".join(str(item["label"]) for item in others)
+        remarks += (f"only for stability, which `hybrid` alone looks at: {names}",)
     return measured, remarks, settings
 
 

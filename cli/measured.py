@@ -57,11 +57,13 @@ def with_paths(command: Command) -> Command:
     """Add arguments and options for measured paths; the command gets `paths`, fields of a request.
 
     A command that takes a filter's file also gets `file_rate`, one with `files` their names, one with `beside` what a
-    file says of the controller that runs. All but one that designs a controller take one that runs.
+    file says of the controller that runs, one with `others` a session's conditions only for stability. All but one that
+    designs a controller take one that runs.
     """
     takes_filter = "file_rate" in command.__annotations__
     takes_files = "files" in command.__annotations__
     takes_beside = "beside" in command.__annotations__
+    takes_others = "others" in command.__annotations__
     # `export` uses --rate for the hardware's rate.
     flags = _path_flags(("--file-rate",) if "rate" in command.__annotations__ else ("--rate", "--file-rate"))
     if "wishes" not in command.__annotations__:
@@ -80,6 +82,7 @@ def with_paths(command: Command) -> Command:
     ) -> None:
         measured = {name: given.pop(name) for name in _MEASURED}
         paths, settings = _paths(**measured)
+        others = settings.pop("others", [])
         given |= {name: value for name, value in settings.items() if given.get(name, ...) is None}
         about: Json = {}
         paths |= {"sample_rate": 48_000} | ({} if sign is None else {"sign": sign})
@@ -101,6 +104,8 @@ def with_paths(command: Command) -> Command:
         if takes_beside:
             tables.findings(about.get("warnings", ()))
             given["beside"] = about
+        if takes_others:
+            given["others"] = others
         command(paths=paths, **given)
 
     flagged: Command = run
@@ -139,12 +144,13 @@ def _paths(
         return tables.noted(given), {}
     measured: list[tuple[str, Json]] = []
     settings: Json = {}
+    others: list[Json] = []
     for file in ears:
         found, notes, settings = inputs.ears(file, side, file_rate)
         tables.notes(f"{file}: {note}" for note in notes)
         measured += found
-    if len(ears) > 1:
-        settings = {}
+        others += settings.pop("others", [])
+    settings = (settings if len(ears) == 1 else {}) | {"others": others}
     if feedback is not None:
         if len(measured) > 1:
             raise click.UsageError("--feedback is for a single measurement; several have theirs in their files")

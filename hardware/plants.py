@@ -17,7 +17,7 @@ from synthesis.design import is_usable, level_db
 from synthesis.errors import InvalidPaths, check_interruption
 from synthesis.loop import worst_loop
 from synthesis.methods import spectrum
-from synthesis.options import ControllerFields
+from synthesis.options import ControllerFields, weighted, weights_of
 from synthesis.posing import delay_of
 from synthesis.profiles import FAST
 from synthesis.types import Design, Loop, ModelParameters, Paths, Problem
@@ -149,7 +149,7 @@ def loop_problem(
         ceiling=_ceiling(ears, wanted, frequency_hz, np.abs(of_plants).max(0)),
         distance=distance(wanted),
         sample_rate_hz=wanted.sample_rate,
-        profile=ears[0].problem.weighted(FAST),
+        profile=weighted(FAST, weights_of(ears[0].problem)),
     )
 
 

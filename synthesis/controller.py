@@ -111,7 +111,7 @@ class Controller:
         rate = self.sections.sample_rate_hz / (2 * np.pi)
         centre, half_width = np.angle(poles) * rate, -np.log(np.abs(poles)) * rate
         near = centre[:, None] + half_width[:, None] * ABOUT_RESONANCE
-        found = np.concatenate((near.ravel(), np.geomspace(0.05, 60, 200)))
+        found = np.concatenate((near.ravel(), np.geomspace(0.05, 120, 500)))
         return np.sort(found[(found > 0) & (found < BINS_HZ[-1])])
 
     @cached_property

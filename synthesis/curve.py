@@ -30,7 +30,9 @@ class Curve:
     frequency_hz: Sequence[float]
 
     def __post_init__(self) -> None:
-        """Raise InvalidOption for an invalid curve."""
+        """Make the points immutable; raise InvalidOption for an invalid curve."""
+        for name in ("frequency_hz", self.VALUES):
+            object.__setattr__(self, name, tuple(np.atleast_1d(np.asarray(getattr(self, name), float)).tolist()))
         f, g = np.asarray(self.frequency_hz, float), self.points
         if f.ndim != 1 or g.ndim != 1 or not 1 <= len(f) <= MAX_POINTS or len(f) != len(g):
             raise self.invalid(

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import ABSENT, UNKNOWN, WIDE_BANDS
 from synthesis.candidates import Contest, replace_doubtful
-from synthesis.ceiling import LOUDEST_DB, ceiling_db, excess_db, keep_margins, limit, loop_of_all, lowest_quiet_db
+from synthesis.ceiling import LOUDEST_DB, ceiling_db, excess_db, keep_margins, limit, loop_of_all, quiet_gain
 from synthesis.controller import controlled, in_closed_loop, with_spectra
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, NonFiniteFilter, SynthesisError, answer_or_raise, check_interruption
@@ -37,7 +37,7 @@ from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_unknown
 from synthesis.loop import for_design
 from synthesis.methods import STARTS
-from synthesis.options import DEFAULT_MAX_GAIN_DB
+from synthesis.options import DEFAULT_MAX_GAIN_DB, weighted, weights_of
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, check_levels, with_latency
 from synthesis.predict import MOST_UNCERTAIN
@@ -119,14 +119,15 @@ def _chosen(
     """Design all posed problems in their closed loops, and replace filters that a Wiener filter beats."""
     if fallback is None or options.method != "prime":
         return _designed(problems, options, posed, model)
-    weighted = [_is_weighted(problem, options) for problem in problems]
-    with_wmmse = fallback.below_db == math.inf and all(map(is_plain, problems)) and not any(weighted)
+    profile = PROFILES[options.profile]
+    is_weighted = [weighted(profile, weights_of(problem)) != profile for problem in problems]
+    with_wmmse = fallback.below_db == math.inf and all(map(is_plain, problems)) and not any(is_weighted)
     designs = _designed(problems, options, posed, model, with_wmmse)
     contests = [
         Contest(
             problem, made, has_weights, is_doubtful(made, has_weights, fallback, problem.controller is not None)
         )
-        for problem, made, has_weights in zip(problems, designs, weighted, strict=True)
+        for problem, made, has_weights in zip(problems, designs, is_weighted, strict=True)
     ]
     # A Wiener filter above the ceiling shows what the ceiling costs, even if the generator's filter is in no doubt.
     if not any(item.is_doubtful or getattr(item.generated, "wmmse_above_ceiling", None) for item in contests):
@@ -516,7 +517,7 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     may_be_loud = prediction.unknown_bands and draft.loudest_unknown_db > LOUDEST_DB - TOLERANCE_DB
     if exceeds or may_be_loud:
         closed = posed if posed.controller is None else in_closed_loop(posed)  # most have none
-        if exceeds or lowest_quiet_db(closed, taps) is not None:
+        if exceeds or quiet_gain(closed, taps) < 1:
             return _limited(closed, made, model, exceeds)
     return made
 
@@ -571,7 +572,7 @@ def _limited(posed: Problem, loose: Design, model: Model, exceeds: bool) -> Desi
     exceeds: whether the design, made under the loose ceiling, is above the requested one, whose cost is then stated.
     """
     began = perf_counter()
-    taps, loop = limit(posed, loose.taps, model.core, exceeds=exceeds), loose.loop
+    taps, loop = limit(posed, loose.taps, model.core), loose.loop
     if loop is not None:
         loop = loop_of_all(posed, taps, loop.loss_db)
     prediction = predict_joint(posed, taps, model.backend)
@@ -615,14 +616,6 @@ def is_doubtful(
         # Most of what filter and controller leave is unknown, and no other filter takes it away.
         gain_db *= 10 ** ((generated.prediction.mean_noise_reduction_db - generated_db) / 10)
     return gain_db > fallback.margin_db - WMMSE_TOLERANCE_DB
-
-
-def _is_weighted(problem: Problem, options: DesignOptions) -> bool:
-    """Return whether a problem has weights of its own in J."""
-    if problem.risk_weight is None and problem.band_weights is None:
-        return False
-    profile = PROFILES[options.profile]
-    return problem.weighted(profile) != profile
 
 
 def _weighted_merit(posed: Problem, made: Design, profile: str, parameters: ModelParameters) -> float:

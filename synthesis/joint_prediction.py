@@ -13,6 +13,7 @@ from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.loop import closed_loop_secondary
 from synthesis.methods import spectrum
 from synthesis.objective import objective
+from synthesis.options import weighted, weights_of
 from synthesis.predict import band_sums, mean_prediction
 from synthesis.profiles import SILENCE, RefinementProfile
 from synthesis.types import Backend, Complex64, Float32, Paths, Prediction, Problem
@@ -76,7 +77,9 @@ def joint_objective(posed: Problem, taps: Float32, profile: RefinementProfile, r
     none = np.zeros(len(WIDE_BANDS), np.uint8)
     unknown = np.stack([none if paths.unknown is None else paths.unknown for paths in closed])
     chosen = columns(profile.risk_bands)
-    value, _ = objective(log_ratio[:, chosen], posed.shares, posed.weighted(profile), unknown[:, chosen])
+    value, _ = objective(
+        log_ratio[:, chosen], posed.shares, weighted(profile, weights_of(posed)), unknown[:, chosen]
+    )
     return float(value)
 
 

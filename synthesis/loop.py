@@ -33,6 +33,8 @@ LOWERED_BY = (0.2, 0.2, 0.2, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 N_BISECTIONS = 8
 # Smallest |L| over its maximum when limited: a lower limit would need an infinitely long filter.
 QUIETEST_LOOP = 1e-6
+# Keeps a logarithm finite.
+TINY = 1e-300
 # Margin for rounding to float32.
 PLAIN_GAIN_SPARE = 0.99
 
@@ -80,12 +82,9 @@ def is_stable(loop: Complex128) -> bool:
     """
     if not np.isfinite(loop.sum()) or (loop == -1).any():
         return False
-    # The angle between both ends, and a full turn per crossing of the negative real axis.
-    below = loop.imag < 0
-    passing = np.flatnonzero(below[1:] != below[:-1])
-    here, there = 1 + loop[passing], 1 + loop[passing + 1]
-    turns_left = here.real * there.imag - here.imag * there.real >= 0
-    passages = np.where(below[passing], -1, 1)[turns_left == ~below[passing]].sum()
+    # The angle between both ends, and a full turn per crossing of the real axis below -1.
+    gain, is_upward = _crossings(loop)
+    passages = np.where(is_upward, -1, 1)[gain > 1].sum()
     ends = np.angle(1 + loop[[0, -1]])
     return abs(float(ends[1] - ends[0]) + 2 * np.pi * float(passages)) < np.pi / 2
 
@@ -244,23 +243,39 @@ def _limited(response: Complex128, log_loop: Float64, log_limit: float) -> Float
 
 def _gain_margin_db(loop: Complex128) -> float:
     """Compute the gain margin from the largest |L| on the negative real axis."""
-    imag, real = np.ascontiguousarray(loop.imag), loop.real
-    first = np.flatnonzero(imag[1:] * imag[:-1] <= 0)
-    here, there = np.abs(imag[first]), np.abs(imag[first + 1])
-    total = here + there
-    share = np.divide(here, total, out=np.zeros_like(here), where=total > 0)
-    at = real[first] * (1 - share) + real[first + 1] * share
-    largest = float(-at.min(initial=0.0))
-    return min(margin_db(largest), LARGEST_MARGIN_DB)
+    gain, _ = _crossings(loop)
+    on_axis = -loop.real[loop.imag == 0]
+    return min(margin_db(max(gain.max(initial=0.0), on_axis.max(initial=0.0))), LARGEST_MARGIN_DB)
+
+
+def _crossings(loop: Complex128) -> tuple[Float64, NDArray[np.bool_]]:
+    """Return |L| where a loop crosses the negative real axis, and whether from below, per crossing.
+
+    Between two points a loop turns and grows evenly: a chord would lie inside it, where its phase is steep.
+    """
+    is_below = loop.imag < 0
+    first = np.flatnonzero(is_below[1:] != is_below[:-1])
+    here, there = loop[first], loop[first + 1]
+    angle, is_upward = _turn(here, there), is_below[first]
+    crosses = ((angle > 0) != is_upward) & (here != 0) & (there != 0)
+    here, there, angle, is_upward = here[crosses], there[crosses], angle[crosses], is_upward[crosses]
+    share = -np.angle(-here) / angle
+    return np.abs(here) ** (1 - share) * np.abs(there) ** share, is_upward
+
+
+def _turn(here: Complex128, there: Complex128) -> Float64:
+    """Return the angle between points, from -pi to pi."""
+    return np.angle(there * here.conj())
 
 
 def _phase_margin_deg(loop: Complex128, squared: Float64) -> float:
-    """Compute the smallest angle between L and -1 where |L| crosses 1."""
+    """Compute the smallest angle between L and -1 where |L| crosses 1, as `_crossings` goes between points."""
     beyond = squared - 1
     first = np.flatnonzero(beyond[1:] * beyond[:-1] <= 0)
     if not first.size:
         return FULL_CIRCLE_DEG
     here, there = loop[first], loop[first + 1]
-    rise = np.abs(there) - np.abs(here)
-    share = np.divide(1 - np.abs(here), rise, out=np.zeros_like(rise), where=rise != 0)
-    return float(np.abs(np.degrees(np.angle(-(here + share * (there - here))))).min())
+    rise = np.log(np.maximum(np.abs(there), TINY) / np.maximum(np.abs(here), TINY))
+    share = np.divide(-np.log(np.maximum(np.abs(here), TINY)), rise, out=np.zeros_like(rise), where=rise != 0)
+    angle = np.angle(-here) + share * _turn(here, there)
+    return float(np.abs(np.degrees(np.angle(np.exp(1j * angle)))).min())

@@ -6,15 +6,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from array_api_compat import array_namespace
 
 from synthesis.arrays import Array
 from synthesis.bands import ABSENT, NR_BANDS, UNKNOWN, columns, mean_weights
-from synthesis.profiles import FAST, UNKNOWN_WEIGHT, RefinementProfile
+
+# Weight of ln(E / D) of an unknown band that becomes louder.
+UNKNOWN_WEIGHT = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveProfile:
+    """Settings of J: theory (13). A design's option replaces the weight of its name (`synthesis.options.weighted`).
+
+    The C core has the weights, in this order, in `objective_weights` (core/objective.h).
+    """
+
+    # Bands of the soft worst case.
+    risk_bands: tuple[int, ...]
+    # Weight of the soft worst case, rho.
+    risk_weight: float
+    # Weights of the 31 bands in J's mean (`BandWeights.relative`); None: all alike.
+    band_weights: tuple[float, ...] | None = None
 
 
 def objective(
-    log_ratio: Array, shares: Array, profile: RefinementProfile = FAST, unknown: Array | None = None
+    log_ratio: Array, shares: Array, profile: ObjectiveProfile, unknown: Array | None = None
 ) -> tuple[Array, Array]:
     """Evaluate J without a ceiling's penalty, and its slopes: theory (13), (14).
 
@@ -36,7 +55,7 @@ def objective(
     shares
         v_t, [n_conditions], of sum one.
     profile
-        Its bands, their weights and the weight of the risk.
+        Settings of J.
     unknown
         0, UNKNOWN or ABSENT, uint8 [..., n_conditions, n_bands]; None: all bands are known.
 

@@ -7,9 +7,9 @@ request.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import cache, reduce
-from operator import or_
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, lru_cache, reduce
+from operator import attrgetter, or_
 from types import NoneType
 from typing import (
     TYPE_CHECKING,
@@ -29,6 +29,7 @@ from synthesis.band_weights import BandWeights
 from synthesis.curve import Curve
 from synthesis.gain_curve import GainCurve
 from synthesis.methods import METHODS
+from synthesis.objective import ObjectiveProfile
 from synthesis.profiles import MAX_UPDATES, PROFILES, RefinementProfile
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ else:
     Profile = Literal[tuple(PROFILES)]
 Sign = Literal["minus", "plus"]
 T = TypeVar("T")
+
+# Of numbers in JSON schemas: single precision in generated clients would move the poles of sections.
+NUMBER_FORMAT = "double"
 
 # Below 50 Hz, where the secondary path rolls off, good filters reach 24 to 38 dB.
 DEFAULT_MAX_GAIN_DB = 30.0
@@ -61,8 +65,7 @@ def option(text: str, *, default: T, low: float | None = None, high: float | Non
     low, high
         Its range, ends included; None: unlimited.
     """
-    # JSON numbers become single-precision floats in generated clients.
-    extra: dict[str, Any] | None = {"format": "float"} if isinstance(low, float) else None
+    extra: dict[str, Any] | None = {"format": NUMBER_FORMAT} if isinstance(low, float) else None
     declared = Field(default=default, description=text, ge=low, le=high, json_schema_extra=extra)
     return field(default=default, metadata={"declared": declared})
 
@@ -142,12 +145,6 @@ class ObjectiveFields:
         low=0.0,
         high=10.0,
     )
-
-    def weighted(self, profile: RefinementProfile) -> RefinementProfile:
-        """Return a profile with the weights in J that were chosen."""
-        if self.risk_weight is not None:
-            profile = replace(profile, risk_weight=self.risk_weight)
-        return profile if self.band_weights is None else replace(profile, band_weights=self.band_weights.relative())
 
 
 @declares
@@ -232,6 +229,20 @@ class DesignFields(SynthesisFields, UpdateFields):
 
 
 DEFAULTS = DesignFields()
+
+_WEIGHTS = sorted(
+    {field.name for field in fields(ObjectiveFields)} & {field.name for field in fields(ObjectiveProfile)}
+)
+# Weights in J of a problem or a request, as `weighted` takes them.
+weights_of = attrgetter(*_WEIGHTS)
+
+
+@lru_cache(256)
+def weighted(profile: RefinementProfile, weights: tuple[Any, ...]) -> RefinementProfile:
+    """Return a profile with the weights in J that were chosen; None: the profile's."""
+    chosen = {name: value for name, value in zip(_WEIGHTS, weights, strict=True) if value is not None}
+    in_bands = {name: value.relative() for name, value in chosen.items() if isinstance(value, BandWeights)}
+    return replace(profile, **(chosen | in_bands)) if chosen else profile
 
 
 @cache

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from synthesis.bands import AMP_BANDS, WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT
+from synthesis.objective import ObjectiveProfile
 
 # Fractions of a step that are tried in turn.
 STEP_SCALES = (1.0, 0.5, 0.25)
@@ -37,9 +38,7 @@ N_ROUNDS, SMALL_DECREASE = 4, 0.02
 # Damping over the diagonal of the normal matrix in direct solutions (float64).
 DIRECT_DAMPING = 1e-9
 
-# Weight of ln(E / D) of an unknown band that becomes louder.
-UNKNOWN_WEIGHT = 1.0
-# Largest ln(E / D) of such a band that needs no further update: 0.4 dB.
+# Largest ln(E / D) of an unknown band that needs no further update: 0.4 dB.
 LOUDEST_UNKNOWN = 0.1
 
 
@@ -47,17 +46,13 @@ Preconditioner = Literal["diagonal", "gohberg_semencul", "exact"]
 PRECONDITIONERS: tuple[Preconditioner, ...] = get_args(Preconditioner)
 
 
-@dataclass(frozen=True)
-class RefinementProfile:
+@dataclass(frozen=True, kw_only=True)
+class RefinementProfile(ObjectiveProfile):
     """Settings of the updates: theory (13) to (17)."""
 
     name: str
     # Points of the grid on which J is evaluated, at most that of the paths.
     n_fft: int
-    # Bands of the soft worst case.
-    risk_bands: tuple[int, ...]
-    # Weight of the soft worst case, rho.
-    risk_weight: float
     # Damping over the diagonal of the normal matrix, lambda.
     damping: float
     # Preconditioner of the conjugate gradients. `diagonal` is applied as none: a Toeplitz matrix has a constant
@@ -76,14 +71,12 @@ class RefinementProfile:
     finer: str | None = None
     # Whether steps are the best in the plane with the step before, and direct solutions continue far from the minimum.
     settles: bool = False
-    # Weights of the 31 bands in J's mean, from a problem's option (`BandWeights.relative`); None: all alike.
-    band_weights: tuple[float, ...] | None = None
 
 
 PAPER = RefinementProfile(
-    "paper",
-    DESIGN_N_FFT,
-    AMP_BANDS,
+    name="paper",
+    n_fft=DESIGN_N_FFT,
+    risk_bands=AMP_BANDS,
     risk_weight=0.05,
     damping=2e-3,
     preconditioner="diagonal",
@@ -97,9 +90,9 @@ PAPER = RefinementProfile(
 # 23.09 / 0.007 and 23.14 / 0.009; a quarter gains as much again and costs float32 a digit. Six iterations instead
 # of four: + 0.01 dB.
 FAST = RefinementProfile(
-    "fast",
-    8192,
-    WIDE_BANDS,
+    name="fast",
+    n_fft=8192,
+    risk_bands=WIDE_BANDS,
     risk_weight=0.4,
     damping=1e-3,
     preconditioner="gohberg_semencul",

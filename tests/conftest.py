@@ -1,14 +1,15 @@
-"""For every test: the measured data, devices and precisions, fixed seeds, and torch on one thread."""
+"""For every test: measured ears, precisions, fixed seeds, and torch on one thread."""
 
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from tests.data.six_ears import write_six_ears
-
-pytest_plugins = ["tests.measured_ears"]
+from tests.oracles import measured
+from tests.synthesis.cases import Case, random_case
 
 # Files, by how their names begin, that are begun first: one that begins last keeps the other workers idle.
 SLOW = (
@@ -36,19 +37,48 @@ def measured_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
-def device(request: pytest.FixtureRequest) -> torch.device:
-    """Each device in turn; CUDA is skipped where there is none."""
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    return torch.device(request.param)
+@pytest.fixture(scope="session")
+def ears(measured_data: Path) -> list[measured.MeasuredEar]:
+    """Every measured ear with noise-free estimates."""
+    return measured.measured_ears(measured_data)
+
+
+@pytest.fixture(scope="session")
+def measured_psd(measured_data: Path) -> np.ndarray:
+    """Mean square per bin of the measured noises, white and pink: [16385]."""
+    return measured.reference_psd(measured.read_noises(measured_data))
+
+
+@pytest.fixture(scope="session")
+def measured_case(ears: list[measured.MeasuredEar], measured_psd: np.ndarray) -> Case:
+    """The estimated paths of every ear on the design grid."""
+    return Case(
+        np.fft.rfft([ear.estimated_primary for ear in ears], measured.N_FFT),
+        np.fft.rfft([ear.estimated_secondary for ear in ears], measured.N_FFT),
+        measured_psd,
+    )
+
+
+@pytest.fixture(scope="session")
+def true_case(ears: list[measured.MeasuredEar], measured_psd: np.ndarray) -> Case:
+    """The true paths of every ear on the design grid."""
+    return Case(
+        np.fft.rfft([ear.primary for ear in ears], measured.N_FFT),
+        np.fft.rfft([ear.secondary for ear in ears], measured.N_FFT),
+        measured_psd,
+    )
+
+
+@pytest.fixture(scope="session")
+def small_case() -> Case:
+    """Three random pairs on a reduced grid."""
+    return random_case()
 
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     """Each real precision in turn."""
-    precision: torch.dtype = request.param
-    return precision
+    return request.param
 
 
 @pytest.fixture(autouse=True)

@@ -119,7 +119,7 @@ def _running(value: object) -> RunningController:
     return found
 
 
-ControllerField = Annotated[Any, PlainValidator(_running, json_schema_input_type=RunningController | str)]
+ControllerField = Annotated[Any, PlainValidator(_running, json_schema_input_type=RunningController)]
 
 
 class ControllerWishes(StrictModel, ControllerFields):

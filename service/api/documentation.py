@@ -21,6 +21,7 @@ from service.api.reading import Address, read_document
 from service.api.warnings import WARNINGS
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, HttpProblem
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS, Settings
+from synthesis.options import NUMBER_FORMAT
 
 TITLE = "PRIME-ANC"
 
@@ -119,7 +120,7 @@ _DEADLINE: Json = {
     "name": DEADLINE_HEADER,
     "in": "header",
     "required": False,
-    "schema": {"type": "number", "minimum": MIN_DEADLINE_MS, "maximum": MAX_DEADLINE_MS},
+    "schema": {"type": "number", "format": NUMBER_FORMAT, "minimum": MIN_DEADLINE_MS, "maximum": MAX_DEADLINE_MS},
     "description": "Deadline in milliseconds from receipt. If there is not enough time for all updates, fewer are "
     "applied (`refinement.stopped` is `deadline`); if there is not enough for any filter, the answer is 503 at once.",
 }
@@ -284,7 +285,8 @@ def _description(settings: Settings) -> str:
     problems = "\n".join(f"| {status} | `{code}` | {title} |" for code, (status, title) in PROBLEMS.items())
     return (
         "Designs 2048-tap control filters for active noise control at 48 kHz from a listener's measured acoustic "
-        f"paths. Bodies must have a Content-Length: up to {MAX_JSON_BYTES} bytes of JSON, or as safetensors "
+        'paths. In place of a list of numbers `{"float32": ".."}` is read too, base64 of little-endian float32. '
+        f"Bodies must have a Content-Length: up to {MAX_JSON_BYTES} bytes of JSON, or as safetensors "
         f"{settings.max_body_bytes} bytes, {settings.max_calibration_bytes} with recordings. The default deadline is "
         f"{settings.deadline_ms:g} ms, or {settings.calibration_deadline_ms:g} ms with recordings.\n\n"
         f"Problems (`{PROBLEM_MEDIA_TYPE}`; `type` ends in the code):\n\n"

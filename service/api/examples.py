@@ -58,7 +58,7 @@ CONDITIONS: Json = {
     "sample_rate": 48_000,
 }
 
-EVALUATE_BODY: Json = PATHS | {"fir": [0.5, 0.25] + [0.0] * (N_TAPS - 2)}
+EVALUATE_BODY: Json = PATHS | {"fir": {"taps": [0.5, 0.25] + [0.0] * (N_TAPS - 2)}}
 HYBRID_BODY: Json = PATHS | {"k": 1, "controller": {"n_sections": 4, "sample_rate": 192_000.0, "latency_us": 10.0}}
 VERIFY_BODY: Json = EVALUATE_BODY | {
     "takes": [

@@ -32,6 +32,7 @@ from synthesis.design import with_silence
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.loop import for_design
 from synthesis.methods import spectrum
+from synthesis.options import weighted, weights_of
 from synthesis.posing import with_latency
 from synthesis.profiles import FAST
 from synthesis.types import Float32, Problem
@@ -118,8 +119,8 @@ def _realised(given: Problem, psd: Float32, target: Target, taps: Float32, body:
         )
         for paths, condition in zip(posed.conditions, sent.conditions, strict=True)
     ]
-    weights = body.weighted(FAST)
-    made = realise(spectra, psd, target, taps=taps, max_gain_db=body.max_gain_db, profile=weights)
+    profile = weighted(FAST, weights_of(body))
+    made = realise(spectra, psd, target, taps=taps, max_gain_db=body.max_gain_db, profile=profile)
     # A new design knows nothing of the loop, whose margins the sent filter has.
     designed, loop = loop_in(given, taps), loop_in(given, made.response)
     if designed is None or loop is None or not designed.stable or target.keeps(N_TAPS):
@@ -132,7 +133,7 @@ def _realised(given: Problem, psd: Float32, target: Target, taps: Float32, body:
         if loop.stable and keeps_both:
             break
         ceiling = under_loop(body.max_gain_db, feedbacks, 10 ** (largest_db / 20))
-        made = realise(spectra, psd, target, taps=taps, max_gain_db=ceiling, profile=weights)
+        made = realise(spectra, psd, target, taps=taps, max_gain_db=ceiling, profile=profile)
         loop = loop_in(given, made.response) or loop
     return made
 

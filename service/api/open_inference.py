@@ -52,7 +52,7 @@ from service.api.request_types import DesignItem
 from service.api.strict import Absent, StrictModel
 from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
-from synthesis.options import DEFAULT_MAX_GAIN_DB
+from synthesis.options import DEFAULT_MAX_GAIN_DB, NUMBER_FORMAT
 from synthesis.types import MAX_CONDITIONS, Float32
 
 _PLATFORM = "prime-anc"
@@ -64,12 +64,9 @@ REQUIRED = ("primary", "secondary")
 
 _DATA = {
     "type": "array",
-    "items": {"type": "number", "format": "float"},
+    "items": {"type": "number", "format": NUMBER_FORMAT},
     "description": "Row by row; rows may also be lists of their own",
 }
-
-
-_NUMBER_OR_TEXT = {"anyOf": [{"type": "number", "format": "float"}, {"type": "string"}]}
 
 
 def _curve_of(name: str) -> BeforeValidator:
@@ -99,8 +96,8 @@ class InferenceOutput(StrictModel):
 class InferenceParameters(RefineOptions):
     """Parameters of the request: the options of `/refine` but the model, which the URL names."""
 
-    max_gain_db: Annotated[Any, _curve_of("max_gain_db"), WithJsonSchema(_NUMBER_OR_TEXT)] = DEFAULT_MAX_GAIN_DB
-    """Ceiling on |W| in dB: a number, or a curve as text, `frequency:gain` pairs such as `100:12,1000:24`."""
+    max_gain_db: Annotated[Any, _curve_of("max_gain_db"), WithJsonSchema({"type": "string"})] = DEFAULT_MAX_GAIN_DB
+    """Ceiling on |W| in dB: a number, as text too, or a curve, `frequency:gain` pairs such as `100:12,1000:24`."""
     band_weights: Annotated[Any, _curve_of("band_weights"), WithJsonSchema({"type": "string"})] = None
     """Weights of bands in the mean noise reduction, a curve as text."""
     binary_data_output: bool = False

@@ -27,6 +27,7 @@ from synthesis.options import (
     BAND_WEIGHT_RANGE,
     DEFAULT_MAX_GAIN_DB,
     MAX_GAIN_RANGE_DB,
+    NUMBER_FORMAT,
     FilterFields,
     ModelFields,
     ObjectiveFields,
@@ -155,18 +156,9 @@ def _model(value: object) -> object:
     return value
 
 
-def _text(name: str) -> Any:
+def _text(name: str, more: str = "") -> Any:
     """Return the description of an option whose JSON type differs from that in `synthesis.options`."""
-    return Field(description=option_schemas()[name]["description"])
-
-
-class GainCurveBody(StrictModel):
-    """Ceiling over frequency, linear in log frequency between its points and held beyond its ends."""
-
-    frequency_hz: list[Number] = Field(min_length=1, max_length=MAX_POINTS)
-    """Rising; the last at 20 Hz or above."""
-    gain_db: list[Number] = Field(min_length=1, max_length=MAX_POINTS)
-    """Equally many values."""
+    return Field(description=option_schemas()[name]["description"] + more)
 
 
 class BandWeightsBody(StrictModel):
@@ -178,11 +170,13 @@ class BandWeightsBody(StrictModel):
     """As many, 0 to 10."""
 
 
+# The type is a number alone: generators for phones merge alternatives to a type that has none of them.
+_CURVE_FORMS = ' A curve is `{"frequency_hz": [..], "gain_db": [..]}`, or `100:12,1000:24` in the query.'
 _LIMITS = dict(zip(("minimum", "maximum"), MAX_GAIN_RANGE_DB, strict=True))
-_Level = Annotated[float, WithJsonSchema({"type": "number", "format": "float", **_LIMITS})]
+_Level = Annotated[float, WithJsonSchema({"type": "number", "format": NUMBER_FORMAT, **_LIMITS})]
 CeilingField = Annotated[
     Any,
-    BeforeValidator(_CEILING.of_json, json_schema_input_type=_Level | GainCurveBody),
+    BeforeValidator(_CEILING.of_json, json_schema_input_type=_Level),
     FromText(_CEILING.of_text),
 ]
 WeightsField = Annotated[
@@ -207,7 +201,7 @@ class FilterOptions(ModelOptions, FilterFields):
 class ObjectiveOptions(FilterOptions, ObjectiveFields):
     """Options of every request that designs a filter."""
 
-    max_gain_db: Annotated[CeilingField, _text("max_gain_db")] = DEFAULT_MAX_GAIN_DB
+    max_gain_db: Annotated[CeilingField, _text("max_gain_db", _CURVE_FORMS)] = DEFAULT_MAX_GAIN_DB
     band_weights: Annotated[WeightsField, _text("band_weights")] = None
 
 

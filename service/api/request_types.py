@@ -33,6 +33,7 @@ from service.api.paths import (
     check_condition,
     check_some_taps,
     floats,
+    is_encoded,
 )
 from service.api.reading import fields_of, validate_object
 from service.api.strict import Absent, Number, StrictModel, as_problem, naming, shown
@@ -146,8 +147,8 @@ class Controlled(StrictModel):
     # Whether `controller` may be a reference, which `reading` replaces.
     takes_published: ClassVar[bool] = True
     controller: ControllerField = None
-    """Feedback controller that runs beside the filter: a published one's `name`, `name@version` or alias, or one as
-    `/hybrid` answers it. Predictions, designs and loops are of both."""
+    """Feedback controller that runs beside the filter, as `/hybrid` answers it or `/models` lists it; as text, a
+    published one's `name`, `name@version` or alias. Predictions, designs and loops are of both."""
 
 
 class PathsBody(CommonBody, PathPairBody, Controlled):
@@ -337,20 +338,25 @@ class DesignBody(OneOrItems, DesignItem):
 _OF_REALISATION = {"form", "denominator", "number_format", "words", "shift", "n_saturated", "scaling"}
 
 
-class ExportedFilter(StrictModel):
-    """Sections or taps as a chip runs them, `coefficients` of `/export`."""
+class RunningFilter(StrictModel):
+    """The 2048 `taps` of a design, in `sign`, or the `coefficients` of `/export`."""
 
     sos: Absent[sections_field(MAX_SECTIONS)] = None  # type: ignore[valid-type]
     """Rows b0, b1, b2, 1, a1, a2."""
     taps: Series = None
-    sample_rate: Number = Field(ge=SAMPLE_RATES_HZ[0], le=SAMPLE_RATES_HZ[1])
-    """Hz."""
+    sample_rate: Absent[Annotated[Number, Field(ge=SAMPLE_RATES_HZ[0], le=SAMPLE_RATES_HZ[1])]] = None
+    """Hz; 48000 if left out beside the taps of a design."""
 
     @property
-    def response(self) -> Complex64:
-        """Return the filter on the design grid, complex [16385]; HttpProblem if it is none, or unstable."""
+    def taps_or_response(self) -> Float32 | Complex64:
+        """Return the taps of a design, else the response on the design grid; HttpProblem if unstable or neither."""
         if (self.sos is None) == (self.taps is None):
             raise HttpProblem("invalid-field", "send sos or taps")
+        is_design = self.taps is not None and len(self.taps) == N_TAPS
+        if is_design and self.sample_rate in (None, SAMPLE_RATE_HZ):
+            return self.taps
+        if self.sample_rate is None:
+            raise HttpProblem("missing-field", "sample_rate: the field is missing; send it", "sample_rate")
         if self.taps is not None:
             if not 1 <= len(self.taps) <= MAX_TAPS:
                 raise HttpProblem("out-of-range", f"taps: {len(self.taps)} taps; send 1 to {MAX_TAPS}", "taps")
@@ -362,11 +368,14 @@ class ExportedFilter(StrictModel):
 
 
 def _filter(value: object) -> Float32 | Complex64:
-    """Read 2048 taps as float32, or an exported filter as its response, complex64 [16385]."""
-    if isinstance(value, dict):
+    """Read a filter's 2048 taps as float32, or what a chip runs as its response, complex64 [16385].
+
+    A list of taps, as answers and the page's files have it, is read too.
+    """
+    if isinstance(value, dict) and not is_encoded(value):
         with naming("fir"):
             used = {name: item for name, item in value.items() if name not in _OF_REALISATION}
-            return validate_object(ExportedFilter, used).response
+            return validate_object(RunningFilter, used).taps_or_response
     taps = floats(value, "fir")
     if len(taps) != N_TAPS:
         raise HttpProblem("invalid-field", f"fir: {len(taps)} taps; send {N_TAPS}", "fir")
@@ -376,8 +385,8 @@ def _filter(value: object) -> Float32 | Complex64:
 class FilterField(CommonBody):
     """An existing filter."""
 
-    fir: Annotated[Any, PlainValidator(_filter, json_schema_input_type=list[Number] | ExportedFilter)]
-    """2048 taps, in `sign`, or the `coefficients` of `/export`."""
+    fir: Annotated[Any, PlainValidator(_filter, json_schema_input_type=RunningFilter)]
+    """The filter."""
 
 
 class EvaluateBody(FilterField, PathsBody, FilterOptions):

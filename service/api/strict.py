@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, ErrorDetails
 
 from service.errors import HttpProblem
+from synthesis.options import NUMBER_FORMAT
 
-# JSON numbers become single-precision floats in generated clients, not decimal objects.
-Number = Annotated[float, Field(json_schema_extra={"format": "float"})]
+Number = Annotated[float, Field(json_schema_extra={"format": NUMBER_FORMAT})]
 
 _RANGE_ERRORS = {"greater_than_equal", "less_than_equal", "greater_than", "less_than", "too_short", "too_long"}
 

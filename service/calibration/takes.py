@@ -167,7 +167,7 @@ def read_signal(value: object, field: str) -> Float32:
 
 
 class Signal(StrictModel):
-    """A signal in one of two forms."""
+    """A signal of 3072 to 2880000 samples in one of two forms; a list of numbers is read too."""
 
     float32: Absent[str] = None
     """Base64 of little-endian float32."""
@@ -175,8 +175,6 @@ class Signal(StrictModel):
     """Base64 of a mono WAV file at 48 kHz: 16, 24 or 32 bits, or floats."""
 
 
-_Samples = Annotated[list[Number], Field(min_length=MIN_SAMPLES, max_length=MAX_SAMPLES)]
-SignalField = _Samples | Signal
 Share = Annotated[Number, Field(ge=0, le=1)]
 
 
@@ -193,11 +191,11 @@ class TakeBody(StrictModel):
 
     gain: Absent[Annotated[Number, Field(ge=-MAX_GAIN, le=MAX_GAIN)]] = None
     """0, or of a magnitude from 1e-6 to 1000: what stood in place of the control filter."""
-    drive: Absent[SignalField] = None
+    drive: Absent[Signal] = None
     """Signal that the loudspeaker plays alone."""
-    x: SignalField
+    x: Signal
     """Reference microphone."""
-    e: SignalField
+    e: Signal
     """Error microphone."""
     clipped_share: Absent[ClippedShare] = None
 

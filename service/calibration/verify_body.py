@@ -11,7 +11,7 @@ from measurement.verify import MIN_SAMPLES, StateTake
 from service.api.paths import check_some_taps
 from service.api.request_types import EvaluateBody
 from service.api.strict import Absent, StrictModel
-from service.calibration.takes import MAX_TAKES, ClippedShare, SignalField, read_clipped_share, read_signal
+from service.calibration.takes import MAX_TAKES, ClippedShare, Signal, read_clipped_share, read_signal
 from service.errors import HttpProblem
 from synthesis.bands import AMP_BANDS
 
@@ -69,9 +69,9 @@ class VerifyTake(StrictModel):
     """A recording in one state."""
 
     state: Literal["off", "on"]
-    x: SignalField
+    x: Signal
     """Reference microphone."""
-    e: SignalField
+    e: Signal
     """Error microphone."""
     clipped_share: Absent[ClippedShare] = None
 

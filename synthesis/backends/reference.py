@@ -15,6 +15,7 @@ from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.methods import STARTS
+from synthesis.options import weighted, weights_of
 from synthesis.paths import AcousticPaths
 from synthesis.predict import band_sums, not_finite, predict
 from synthesis.profiles import PROFILES, RefinementProfile
@@ -161,9 +162,7 @@ class ReferenceBackend:
 def is_simple(problem: Problem, profile: RefinementProfile) -> bool:
     """Return whether a problem is one condition without unknown bands or weights of its own in J: it can be batched."""
     is_alone = len(problem.conditions) == 1 and problem.conditions[0].unknown is None
-    if problem.risk_weight is None and problem.band_weights is None:
-        return is_alone
-    return is_alone and problem.weighted(profile) == profile
+    return is_alone and weighted(profile, weights_of(problem)) == profile
 
 
 def draft_all(
@@ -208,14 +207,11 @@ def joint_draft(synthesizer: Synthesizer, problem: Problem, options: DesignOptio
         unknown = np.stack(
             [none if condition.unknown is None else condition.unknown for condition in problem.conditions]
         )
-        profile = PROFILES[options.profile]
-        if problem.risk_weight is not None or problem.band_weights is not None:
-            profile = problem.weighted(profile)
         refinement = synthesizer.refine(
             given.paths,
             taps,
             options.n_updates,
-            profile,
+            weighted(PROFILES[options.profile], weights_of(problem)),
             max_gain_db,
             psd,
             weights,

@@ -1,4 +1,4 @@
-"""Every command in its quick form: it runs, and its JSON file holds what its table shows."""
+"""Every command in its quick form: it runs, and its JSON file holds what its table shows; a busy machine is said."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import core, http
+from benchmarks import core, http, machine
 from benchmarks.__main__ import main
 
 
@@ -14,8 +14,7 @@ def rows_of(command: str, folder: Path, *arguments: str) -> list[dict[str, Any]]
     assert main([command, "--quick", "--device", "cpu", *arguments, "--out", str(folder)]) == 0
     document = json.loads((folder / f"{command}.json").read_text())
     assert {"created", "commit", "device", "quiet"} <= set(document["machine"])
-    rows: list[dict[str, Any]] = document["rows"]
-    return rows
+    return document["rows"]
 
 
 def test_core(tmp_path: Path) -> None:
@@ -78,3 +77,12 @@ def test_server_stages_are_subtracted() -> None:
     assert row["failed"] == [503]
     assert row["latency_ms"]["n"] == 1
     assert row["over_core_ms"]["p50"] == pytest.approx(10 - 1 - 3.5 - 0.5)
+
+
+@pytest.mark.parametrize(("busy", "warned"), [(0.01, False), (1.5, True)])
+def test_busy_machine_causes_warning(
+    busy: float, warned: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine, "busy_cores", lambda: busy)
+    assert machine.describe("cpu")["quiet"] is not warned
+    assert ("WARNING" in capsys.readouterr().err) is warned

@@ -1,7 +1,8 @@
-"""Commands in the order of a fitting, and their exit statuses."""
+"""Commands in the order of a fitting, their exit statuses, and JSON measurements that contradict themselves."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,9 @@ from click.testing import CliRunner, Result
 from scipy.signal import lfilter
 
 from cli.__main__ import main
+from cli.inputs import ear
+from cli.words import for_command
+from measurement.files.errors import FileError
 from tests.service import models
 
 GAIN = 0.35
@@ -263,3 +267,40 @@ def test_report_is_page_and_pdf(folder: Path, tmp_path: Path):
     for part in ("2048 taps, q1.15", "Control filter, &lt;Ann&gt;, left ear", "ear.npz: ", "<td>50 Hz</td>", "20"):
         assert part in text
     assert "<Ann>" not in text
+
+
+PATH = {"impulse_response": [1.0, 0.5]}
+
+
+def written(file: Path, **fields: Any) -> Path:
+    """Write a measurement."""
+    file.write_text(json.dumps({"primary": PATH, "secondary": PATH} | fields))
+    return file
+
+
+@pytest.mark.parametrize("name", ["sample_rate", "fs", "SamplingRate"])
+def test_json_at_another_rate_is_rejected(tmp_path: Path, name: str) -> None:
+    assert ear(written(tmp_path / "ear.json", **{name: 48_000}))[1] == ()
+    with pytest.raises(FileError, match="states 44100 Hz"):
+        ear(written(tmp_path / "ear.json", **{name: 44_100}))
+
+
+def test_coherence_of_file_travels_as_tensor(tmp_path: Path) -> None:
+    """As JSON, that of four measurements would exceed the header."""
+    fields, _ = ear(written(tmp_path / "ear.json", coherence=[0.9] * 16_385))
+    assert isinstance(fields["coherence"], np.ndarray)
+
+
+def test_failed_calibration_is_reported(tmp_path: Path) -> None:
+    verdict = {"passed": False, "reasons": [{"code": "clipping"}]}
+    (note,) = ear(written(tmp_path / "ear.json", verdict=verdict))[1]
+    assert "did not pass (clipping)" in note
+
+
+def test_texts_name_flags_instead_of_fields():
+    assert for_command("lower max_gain_db there") == "lower --max-gain-db there"
+    assert for_command("conditions.0 (ear) and conditions.1: `sign`") == "ear and measurement 2: --sign"
+    assert for_command("takes.1, x: it is silent", [Path("off.wav"), Path("on.wav")]) == "on.wav, x: it is silent"
+    assert (
+        for_command("prediction.max_gain_db; see GET /models") == "prediction.max_gain_db; see `prime-anc models`"
+    )

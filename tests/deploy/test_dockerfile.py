@@ -1,4 +1,4 @@
-"""The Dockerfile passes a linter, copies only files of its build context, and sets existing settings."""
+"""Dockerfile and Compose file pass a linter, copy only files of the build context, and set existing settings."""
 
 import json
 import os
@@ -12,6 +12,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+import yaml
+
+from service.settings import Settings, misspelt
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "Dockerfile"
@@ -53,3 +56,18 @@ def test_command_needs_only_what_is_copied(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": sysconfig.get_path("purelib")}  # without this checkout, as `-S` says
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+SERVICE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["service"]
+
+
+def test_service_gets_existing_settings() -> None:
+    assert misspelt(SERVICE["environment"]) == {}
+    assert "PRIME_API_KEYS" in SERVICE["environment"]
+
+
+def test_foreign_host_names_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the container does not listen on loopback."""
+    (default,) = re.findall(r"^\$\{PRIME_ALLOWED_HOSTS:-(.*)\}$", SERVICE["environment"]["PRIME_ALLOWED_HOSTS"])
+    monkeypatch.setenv("PRIME_ALLOWED_HOSTS", default)
+    assert Settings().allowed_hosts == ("localhost",)

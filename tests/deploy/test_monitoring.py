@@ -1,19 +1,31 @@
-"""Prometheus's and Grafana's files parse and use only exported metrics."""
+"""Files of Prometheus and Grafana, and a real Prometheus on the running service: panels have data, rules evaluate."""
 
 import json
+import math
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
+import numpy as np
 import pytest
 import yaml
 
+from benchmarks.reliability.service_process import ServiceProcess, started_service
+from model_store.manifest import Scores
 from model_store.store import ModelStore
+from prime_anc_client import wire
 from service.engine.engine import Engine
 from service.observability.metrics import Metrics
+from tests.service import models
+from tests.service.bodies import digest
+from tests.service.program import free_port, wait_for
+from tests.service.recordings import encoded, recordings
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -33,9 +45,11 @@ def alert_expressions() -> list[str]:
     return [rule["expr"] for group in groups for rule in group["rules"]]
 
 
-def targets(dashboard: Path) -> Iterator[dict[str, Any]]:
-    for panel in json.loads(dashboard.read_text())["panels"]:
-        yield from panel.get("targets", [])
+def panels() -> Iterator[tuple[str, str]]:
+    """Title and query of every target of every panel."""
+    for dashboard in DASHBOARDS:
+        for panel in json.loads(dashboard.read_text())["panels"]:
+            yield from ((panel["title"], target["expr"]) for target in panel.get("targets", []))
 
 
 def exported_names(folder: Path) -> set[str]:
@@ -81,3 +95,117 @@ def test_pods_are_scraped_under_the_job_of_the_alerts() -> None:
     name, port = job["relabel_configs"][0]["regex"].split(";")
     assert (name, port in ports) == (label, True)
     assert set(re.findall(r'job="([^"]*)"', " ".join(alert_expressions()))) == {job["job_name"]}
+
+
+SCRAPE_S = 0.5
+
+
+def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
+    tests = (Path(__file__).parent / "rules_test.yml").read_text()
+    file = tmp_path / "rules_test.yml"
+    file.write_text(tests.replace("RULES", str(PROMETHEUS / "alerts.yml")))
+    assert "SUCCESS" in promtool("test", "rules", file)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A service whose model states a score, and whose clients have a key."""
+    store = ModelStore(tmp_path_factory.mktemp("store"), include_bundled=False)
+    checkpoint = models.checkpoint(1)
+    scores = Scores(held_out={f"k={n}": {"noise_reduction_db": 20.0} for n in range(4)})
+    checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))
+    store.publish("generic", checkpoint)
+    keys = tmp_path_factory.mktemp("keys") / "keys"
+    keys.write_text(f"phones:{digest('secret')}")
+    options = ("--device", "cpu", "--threads", "1", "--recheck-s", "1", "--fallback-margin-db", "1000")
+    options += ("--api-keys-file", str(keys))
+    with started_service(store.root, *options) as service:
+        yield service
+
+
+class Prometheus:
+    """A server with the deployment's configuration, except target and interval."""
+
+    def __init__(self, program: str, folder: Path, target: str) -> None:
+        config = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
+        config["global"] = {"scrape_interval": f"{int(1e3 * SCRAPE_S)}ms", "evaluation_interval": "500ms"}
+        config["global"]["scrape_timeout"] = config["global"]["scrape_interval"]
+        config["rule_files"] = [str(PROMETHEUS / item) for item in config["rule_files"]]
+        config["scrape_configs"][0]["static_configs"] = [{"targets": [target]}]
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        self.address = f"127.0.0.1:{free_port()}"
+        arguments = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
+        self.log = (folder / "log").open("w")
+        self.process = subprocess.Popen(
+            [program, *arguments, f"--web.listen-address={self.address}", "--log.level=warn"],
+            stdout=self.log,
+            stderr=self.log,
+        )
+
+    def ask(self, path: str, **parameters: str) -> Any:
+        return httpx.get(f"http://{self.address}/api/v1/{path}", params=parameters, timeout=120).json()["data"]
+
+    def values(self, expression: str) -> list[float]:
+        """Return the query's current values without NaN."""
+        found = [float(item["value"][1]) for item in self.ask("query", query=expression)["result"]]
+        return [item for item in found if not math.isnan(item)]
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait(120)
+        self.log.close()
+
+
+@pytest.fixture(scope="module")
+def prometheus(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """A server that has scraped the service during designs."""
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("prometheus is not on PATH (`make programs` fetches it)")
+    server = Prometheus(program, tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{service.port}")
+    try:
+        given_up = time.monotonic() + 240
+        while time.monotonic() < given_up:
+            request_designs(service)
+            try:
+                # The recorded drift comes last: it needs two scrapes, and then an evaluation.
+                if server.values("prime:noise_reduction_drift_db") and server.values("prime_golden_seconds"):
+                    break
+            except httpx.TransportError:
+                continue  # not listening yet
+        yield server
+    finally:
+        server.close()
+
+
+def request_designs(service: ServiceProcess) -> None:
+    """Produce data for the whole dashboard: designs, a rejected one, and a calibration."""
+    primary, secondary = models.responses(7)
+    body = wire.encode(primary, secondary)
+    noise = np.random.default_rng(0).standard_normal(48_000)
+    takes = encoded(recordings([noise], primary, secondary))
+    requests = (("/refine?k=0", body, 200), ("/synthesize", body, 200), ("/refine?k=99", body, 422))
+    for path, body, status in (*requests, ("/calibrate", takes, 200)):
+        headers = {"Content-Type": "application/x-safetensors", "Authorization": "Bearer secret"}
+        assert service.ask("POST", path, body, headers)[0] == status
+
+
+@pytest.mark.parametrize(("title", "expression"), list(panels()))
+def test_every_panel_has_data(prometheus: Prometheus, title: str, expression: str) -> None:
+    query = expression.replace("$__rate_interval", "30s").replace("$stage", "refine")
+    wait_for(lambda: bool(prometheus.values(query)))  # on a busy machine a scrape may come too late
+    assert prometheus.values(query), title
+
+
+def test_target_is_up_and_every_rule_evaluates(prometheus: Prometheus) -> None:
+    wait_for(lambda: prometheus.values('up{job="prime-anc"}') == [1.0])
+    rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
+    assert {rule["health"] for rule in rules} <= {"ok", "unknown"}  # unknown: not evaluated yet
+    assert not [rule.get("lastError") for rule in rules if rule.get("lastError")]
+
+
+def test_drift_is_prediction_minus_score(prometheus: Prometheus) -> None:
+    (predicted,) = prometheus.values('prime_judged_noise_reduction_db_sum{source="predicted"}')
+    (count,) = prometheus.values('prime_judged_noise_reduction_db_count{source="predicted"}')
+    (drift,) = prometheus.values("prime:noise_reduction_drift_db")
+    assert drift == pytest.approx(predicted / count - 20.0, abs=1e-3)  # all designs are equal

@@ -1,14 +1,11 @@
 """Paths that realisations are designed for: a smooth simulated ear, and measured ears."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from hardware.residual_power import PathSpectra
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from training.datasets.noise import read_noise, reference_psd
-from training.datasets.pandar import read_pandar
+from tests.oracles.measured import MeasuredEar
 
 
 def simulated(seed: int = 0) -> PathSpectra:
@@ -40,12 +37,7 @@ def pink() -> np.ndarray:
 
 
 @pytest.fixture(scope="session")
-def measured(measured_data: Path) -> tuple[list[PathSpectra], np.ndarray]:
-    """True paths of six measured ears, three left and three right, and the recordings' mean spectrum."""
-    pairs = [pair for pair in read_pandar(measured_data).pairs if pair.condition == "original"]
-    noise = reference_psd(read_noise(measured_data / "noise"))
-    chosen = pairs[:: len(pairs) // 6]
-    return [
-        PathSpectra(np.fft.rfft(item.primary, DESIGN_N_FFT), np.fft.rfft(item.secondary, DESIGN_N_FFT))
-        for item in chosen
-    ], noise
+def measured(ears: list[MeasuredEar], measured_psd: np.ndarray) -> tuple[list[PathSpectra], np.ndarray]:
+    """True paths of the measured ears, and the recordings' mean spectrum."""
+    paths = ([np.fft.rfft(path, DESIGN_N_FFT) for path in (ear.primary, ear.secondary)] for ear in ears)
+    return [PathSpectra(*pair) for pair in paths], measured_psd

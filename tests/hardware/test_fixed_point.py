@@ -1,4 +1,4 @@
-"""Fixed-point formats, against a simulation of the hardware in integers."""
+"""Fixed-point formats against a simulation in integers; filters that run sample by sample against both."""
 
 import re
 from fractions import Fraction
@@ -19,10 +19,13 @@ from hardware.fixed_point import (
     taps_scaling,
 )
 from hardware.realise import Realised, Target, realise
+from hardware.running import Machine, run_in_loop
+from service.api.export import coefficients_document
 from synthesis.bands import NR_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption
 from synthesis.sections import Sections
+from tests.hardware.conftest import simulated
 
 Q1_23 = NumberFormat(1, 23)
 
@@ -60,11 +63,6 @@ def test_formats_by_name():
             parse_format(wrong)
 
 
-def test_words_round_and_saturate():
-    words = NumberFormat(1, 15).words(np.array([0.5, -1.0, 1.0, 2.0**-16 * 1.01, -5.0]))
-    np.testing.assert_array_equal(words, [16384, -32768, 32767, 1, -32768])
-
-
 FORMATS = [NumberFormat(i, n - i) for n in (8, 16, 24, 28, 32, 53, 64) for i in (1, 5, 16) if n - i >= 1]
 
 
@@ -99,7 +97,6 @@ def test_words_keep_range_and_sign(integer_bits):
 def cascade(condition, pink) -> Sections:
     """Five sections from the public design function."""
     realised = realise([condition], pink, Target(n_sections=5, number_format="float64"), max_gain_db=20)
-    assert realised.sections is not None
     return realised.sections
 
 
@@ -145,3 +142,46 @@ def test_rounded_sections_at_high_rate_stay_stable(measured):
     # Below 0.1 dB over ten ears; single ones lose up to 0.8.
     assert mean["float32"] - mean["float64"] < 0.8
     assert mean["q1.23"] - mean["float64"] < 0.8
+
+
+PINK = 1 / np.maximum(np.arange(16385), 10.0)
+
+
+@pytest.mark.parametrize("is_wide", [True, False])
+@pytest.mark.parametrize("denominator", ["subtracted", "added"])
+def test_sections_run_as_integers(is_wide: bool, denominator: str):
+    found = realise([simulated()], PINK, Target(n_sections=2, number_format="q1.23", denominator=denominator))
+    sound = 0.002 * np.random.default_rng(0).standard_normal(2000)
+    machine = Machine(coefficients_document(found), is_wide=is_wide)
+    outputs = np.concatenate((machine.run(sound[:700]), machine.run(sound[700:])))
+    headroom = found.scaling.headroom_bits
+    words = [int(np.floor(np.rint(x * 2**23) / 2**headroom + 0.5)) for x in sound]
+    signs = np.array([1, 1, 1, -1, -1] if denominator == "added" else [1, 1, 1, 1, 1])
+    expected, _ = run_in_integers(found.quantised.times(signs), words, is_wide)
+    # The reference keeps 32 further bits, the machine a double word.
+    np.testing.assert_allclose(outputs * 2 ** (23 - headroom), expected, atol=1.01 if is_wide else 0)
+
+
+def test_taps_in_fixed_point_round_once_and_saturate():
+    found = realise([simulated()], PINK, Target("fir", n_taps=32, number_format="q1.15"))
+    machine = Machine(coefficients_document(found))
+    sound = np.random.default_rng(0).uniform(-0.3, 0.3, 500)
+    step = 2.0 ** (found.scaling.headroom_bits - 15)
+    np.testing.assert_allclose(machine.run(sound), np.convolve(sound, found.taps)[:500].clip(-1, 1), atol=20 * step)
+    assert np.abs(machine.run(1e3 * sound)).max() <= 1
+
+
+@pytest.mark.parametrize("delay", [1, 7])
+def test_filter_and_controller_close_one_loop(delay: int):
+    """(1 + G) m = x with a matrix G, in blocks as long as the paths' delay."""
+    random = np.random.default_rng(0)
+    filters, paths, n = 0.3 * random.standard_normal((2, 8)), np.zeros((2, 2, 20)), 512
+    paths[..., delay:] = 0.2 * random.standard_normal((2, 2, 20 - delay)) * 0.7 ** np.arange(20 - delay)
+    sounds = np.zeros((2, n))
+    sounds[:, :3] = random.standard_normal((2, 3))
+    machines = [Machine({"form": "fir", "taps": taps, "sample_rate": 48_000}) for taps in filters]
+    outputs = run_in_loop(machines, sounds, paths)
+    loop = np.eye(2) + (np.fft.rfft(paths, n) * np.fft.rfft(filters, n)).transpose(2, 0, 1)
+    microphones = np.linalg.solve(loop, np.fft.rfft(sounds, n).T[..., None])[..., 0].T
+    expected = np.fft.irfft(np.fft.rfft(filters, n) * microphones, n)
+    np.testing.assert_allclose(outputs, expected, atol=1e-6)

@@ -99,31 +99,19 @@ def test_coherence_tells_share_of_unrelated_noise(white: np.ndarray) -> None:
     assert found.mean() == pytest.approx(0.505, abs=0.01)
 
 
-def refused(*changes: object, **options: int) -> tuple[str, str | None]:
-    """Message and field for invalid takes of 200,000 samples; `changes` are attributes of the first."""
-    silent = GainTake(0.0, np.ones(N), np.ones(N))
-    takes = [silent, GainTake(GAIN, np.ones(N), np.ones(N))]
-    if changes:
-        takes = list(changes)  # type: ignore[arg-type]
-    with pytest.raises((InvalidPaths, InvalidOption)) as caught:
+SILENT, DRIVEN = (GainTake(gain, np.ones(N), np.ones(N)) for gain in (0.0, GAIN))
+
+
+@pytest.mark.parametrize(
+    ("takes", "options", "field", "message"),
+    [
+        ([DRIVEN, DRIVEN], {}, "takes", r"their gains are \[0.35\]; record at least one take with gain 0"),
+        ([GainTake(0.0, np.ones(N), np.ones(100)), DRIVEN], {}, "takes", "take 0, error: it has 100 samples"),
+        ([SILENT, GainTake(GAIN, np.full(N, np.nan), np.ones(N))], {}, "takes", "take 1, reference: it holds NaN"),
+        ([SILENT, DRIVEN], {"window": 190_000}, "window", "190000 samples are too many; use at most 183808"),
+    ],
+)
+def test_bad_takes_are_named(takes: list[GainTake], options: dict[str, int], field: str, message: str) -> None:
+    with pytest.raises((InvalidPaths, InvalidOption), match=message) as caught:
         estimate_paths(takes, **options)
-    return str(caught.value), caught.value.field
-
-
-def test_bad_takes_are_named() -> None:
-    good = GainTake(GAIN, np.ones(N), np.ones(N))
-    message, field = refused(good, good)
-    assert (field, message) == (
-        "takes",
-        "takes: their gains are [0.35]; record at least one take with gain 0 and one with another gain",
-    )
-    message, field = refused(GainTake(0.0, np.ones(N), np.ones(N)))
-    assert "their gains are [0.0]" in message
-    message, field = refused(GainTake(0.0, np.ones(N), np.ones(100)), good)
-    assert (field, message) == ("takes", "take 0, error: it has 100 samples; record at least 192000")
-    spoilt = np.ones(N)
-    spoilt[5] = np.nan
-    message, field = refused(GainTake(0.0, np.ones(N), np.ones(N)), GainTake(GAIN, spoilt, np.ones(N)))
-    assert message.startswith("take 1, reference: it holds NaN")
-    message, field = refused(window=190_000)
-    assert (field, message) == ("window", "window: 190000 samples are too many; use at most 183808")
+    assert caught.value.field == field

@@ -49,7 +49,6 @@ def found_tail(recorded: list[GainTake]) -> Tail | None:
 def test_late_lags_are_found(snr_db: float | None) -> None:
     """Neither noise nor what the windows leave of the early lags, which both paths share, counts as late."""
     tail = found_tail(takes(snr_db))
-    assert tail is not None
     primary, secondary = paths()
     late = late_power(primary[:WINDOW], (primary - GAIN * secondary)[:WINDOW], tail, WINDOW)
     # One standard error per band is left out.

@@ -137,6 +137,5 @@ def test_hostile_checkpoints_are_rejected_or_sound() -> None:
 
 def test_hostile_statistics_are_named() -> None:
     known = ModelStore().manifest("bose-qc20").support_traits
-    assert known is not None
     with pytest.raises(InvalidOption, match="covariance"):
         SupportStatistics(30, 4, known.mean, (0.0,) * 406, known.rate_change)

@@ -56,7 +56,6 @@ def test_manifest_is_completed_and_digested(store: ModelStore, checkpoint: Check
     version = store.publish("ears", checkpoint)
     manifest = store.manifest("ears")
     assert (manifest.name, manifest.version, version.version) == ("ears", 2, 2)
-    assert manifest.created is not None
     assert before <= manifest.created <= datetime.now(UTC)
     assert manifest.generator == cases.SMALL.to_dict()
     assert manifest.n_parameters == checkpoint.parameters.config.n_parameters
@@ -111,39 +110,16 @@ def test_flipped_bit_is_noticed(store: ModelStore, file: Path) -> None:
 # ----- what is refused --------------------------------------------------------------------------------------
 
 
-def spoiled(checkpoint: Checkpoint, fault: str) -> Checkpoint:
-    """A checkpoint that must not be published."""
-    parameters = checkpoint.parameters
-    weights = dict(parameters.weights)
-    if fault == "NaN":
-        weights["stem.0.weight"] = weights["stem.0.weight"] * np.float32("nan")
-    elif fault == "float64":
-        weights["stem.0.weight"] = weights["stem.0.weight"].astype(float)
-    elif fault == "another golden case":
-        weights = dict(cases.parameters(2).weights)
-    elif fault == "NaN score":
-        training = {"rate": float("nan")}
-        return replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"training": training}))
-    elif fault == "half a reference":
-        parameters = replace(parameters, reference_psd=parameters.reference_psd[::2])
-    return replace(checkpoint, parameters=replace(parameters, weights=weights))
-
-
-@pytest.mark.parametrize(
-    ("fault", "error", "found"),
-    [
-        ("NaN", CorruptCheckpoint, "NaN or infinite values in generator.stem.0.weight"),
-        ("float64", CorruptCheckpoint, "in float64"),
-        ("another golden case", GoldenMismatch, "relative error"),
-        ("NaN score", PublishFailed, "manifest cannot be written"),
-        ("half a reference", CorruptCheckpoint, r"reference_psd of shape \[8193\]"),
-    ],
-)
-def test_nothing_is_published_that_would_not_load(
-    store: ModelStore, checkpoint: Checkpoint, fault: str, error: type[Exception], found: str
-) -> None:
-    with pytest.raises(error, match=found):
-        store.publish("ears", spoiled(checkpoint, fault))
+def test_nothing_is_published_that_would_not_load(store: ModelStore, checkpoint: Checkpoint) -> None:
+    other = replace(checkpoint, parameters=cases.parameters(2))
+    with pytest.raises(GoldenMismatch, match="relative error"):
+        store.publish("ears", other)
+    rate = checkpoint.manifest.model_copy(update={"training": {"rate": float("nan")}})
+    with pytest.raises(PublishFailed, match="manifest cannot be written"):
+        store.publish("ears", replace(checkpoint, manifest=rate))
+    half = replace(checkpoint.parameters, reference_psd=checkpoint.parameters.reference_psd[::2])
+    with pytest.raises(CorruptCheckpoint, match=r"reference_psd of shape \[8193\]"):
+        store.publish("ears", replace(checkpoint, parameters=half))
     assert_whole(store, "ears@1")
 
 
@@ -155,7 +131,6 @@ def test_publishers_at_once_get_numbers(store: ModelStore) -> None:
 for _ in range(3): store.publish('ears', checkpoint)"""
     checkpoint = store.load("ears@1")
     with in_another_process(code, store.root) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         for _ in range(3):
             store.publish("ears", checkpoint)

@@ -12,14 +12,8 @@ def fourier_rows(n_bins: int, n_taps: int) -> np.ndarray:
     return np.exp(-2j * np.pi * k * n / (2 * (n_bins - 1)))
 
 
-def normal_matrix(weights: np.ndarray, n_taps: int) -> np.ndarray:
-    """2 Re sum_k weights_k f_k f_k^H over the one-sided bins, as the literal product (small sizes only)."""
-    rows = fourier_rows(len(weights), n_taps)
-    return 2 * np.real(rows.conj().T @ (weights[:, None] * rows))
-
-
 def normal_column(weights: np.ndarray, n_taps: int) -> np.ndarray:
-    """First column of `normal_matrix`, at any size: 2 sum_k weights_k cos(2 pi k m / n_fft).
+    """First column of the normal matrix, 2 sum_k weights_k cos(2 pi k m / n_fft).
 
     The inverse transform counts every bin but DC and Nyquist twice; those two are added once more.
     """

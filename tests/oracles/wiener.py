@@ -1,7 +1,6 @@
 """Twin of the weighted minimum mean-square error design (paper, Eq. 7)."""
 
 import numpy as np
-from scipy.linalg import solve_toeplitz
 
 from tests.oracles import toeplitz
 from tests.oracles.octave_bands import NR_BANDS, band_bins
@@ -32,14 +31,3 @@ def design_dense(primary: np.ndarray, secondary: np.ndarray, reference_psd: np.n
     matrix = np.vstack([rows.real, rows.imag, np.sqrt(ridge) * np.eye(n_taps)])
     stacked = np.concatenate([target.real, target.imag, np.zeros(n_taps)])
     return np.linalg.lstsq(matrix, stacked, rcond=None)[0]
-
-
-def design(primary: np.ndarray, secondary: np.ndarray, reference_psd: np.ndarray, n_taps: int) -> np.ndarray:
-    """The same design at any size, by SciPy's Levinson solver on the normal equations."""
-    omega = weights(reference_psd)
-    power, ridge = _system(secondary, omega)
-    column = toeplitz.normal_column(power, n_taps) / 2
-    column[0] += ridge
-    n_fft = 2 * (len(primary) - 1)
-    rhs = n_fft * np.fft.irfft(omega * np.conj(secondary) * primary)[:n_taps] / 2
-    return solve_toeplitz(column, rhs)

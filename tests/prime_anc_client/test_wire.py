@@ -1,4 +1,4 @@
-"""The service and the safetensors library read the client's bodies."""
+"""The service and the safetensors library read the client's bodies; foreign errors become exceptions."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from prime_anc_client import wire
+from prime_anc_client import errors, wire
+from prime_anc_client.errors import Refused, from_answer
 from service.api.reading import parse_tensors, validate_object
 from service.api.request_types import DesignBody
 from synthesis.conventions import N_BINS
@@ -54,3 +55,23 @@ def test_service_reads_safetensors_files() -> None:
 def test_arrays_of_wrong_shape(arrays: tuple[Any, ...], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         wire.encode(*arrays)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, Refused),
+        (401, errors.Unauthorised),
+        (404, errors.UnknownModel),
+        (422, errors.InvalidRequest),
+        (429, errors.OverQuota),
+        (500, errors.ServiceFault),
+        (502, errors.Unavailable),
+        (503, errors.Unavailable),
+    ],
+)
+@pytest.mark.parametrize("body", [b"", b"<html>Bad Gateway", b"{}"])
+def test_foreign_error_becomes_refusal(status: int, kind: type[Refused], body: bytes) -> None:
+    found = from_answer(status, body)
+    assert type(found) is kind
+    assert (found.status, found.code) == (status, "no-problem-document")

@@ -52,8 +52,7 @@ async def ask_packed(client: httpx.AsyncClient, path: str, body: Json) -> Json:
     """Send a request as tensors, expect an answer."""
     answer = await post_packed(client, path, body)
     assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
+    return answer.json()
 
 
 def as_responses(ear: Paths, **more: object) -> Json:

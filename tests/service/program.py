@@ -40,5 +40,4 @@ def wait_for(condition: Callable[[], bool], within_s: float = 240) -> None:
 
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
+        return listening.getsockname()[1]

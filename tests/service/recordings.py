@@ -1,6 +1,7 @@
 """Probe recordings of an earphone: a noise through true paths, in both states."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy.signal import fftconvolve
@@ -26,6 +27,20 @@ def recordings(
             error = fftconvolve(noise, combined)[: len(noise)]
             error += 10 ** (-snr_db / 20) * error.std() * rng.standard_normal(len(error))
             takes.append(Take(state, noise.astype(np.float32), error.astype(np.float32)))
+    return takes
+
+
+def off_and_on(primary: np.ndarray, played: np.ndarray, n: int = 192_000) -> list[dict[str, Any]]:
+    """Takes of a verification: white noise through the primary path, and less what a filter plays by responses given.
+
+    Noise of the error microphone is 60 dB below.
+    """
+    rng, n_fft, takes = np.random.default_rng(1), 2**19, []
+    for state, response in (("off", np.zeros(1)), ("on", played)):
+        x = rng.standard_normal(n)
+        transfer = np.fft.rfft(primary, n_fft) - np.fft.rfft(response, n_fft)
+        e = np.fft.irfft(np.fft.rfft(x, n_fft) * transfer)[:n]
+        takes.append({"state": state, "x": x, "e": e + 1e-3 * e.std() * rng.standard_normal(n)})
     return takes
 
 

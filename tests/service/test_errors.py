@@ -28,7 +28,6 @@ from synthesis.errors import Interrupted, InvalidOption, InvalidPaths, NonFinite
 )
 def test_known_error_becomes_problem(error: Exception, code: str, field: str | None) -> None:
     problem = to_problem(error)
-    assert problem is not None
     assert (problem.code, problem.field) == (code, field)
     assert "file" not in problem.detail
 
@@ -37,7 +36,6 @@ def test_numerical_error_of_computation_is_fault_of_paths() -> None:
     with pytest.raises(ZeroDivisionError) as raised:
         exec("1 / 0", {"__name__": "synthesis.update"})
     problem = to_problem(raised.value)
-    assert problem is not None
     assert problem.code == "unusable-paths"
 
 

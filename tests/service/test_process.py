@@ -1,29 +1,24 @@
-"""The real program on a real socket."""
+"""The real program on a real socket, and its one heap."""
 
 import base64
-import http.client
+import platform
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
 import numpy as np
 import orjson
+import pytest
 
 from model_store.store import ModelStore
-from service.errors import PROBLEM_MEDIA_TYPE, TYPE_PREFIX
 from synthesis.methods import METHODS
 from synthesis.types import Paths
 from tests.service import models
 from tests.service.bodies import JSON_BODY, as_responses
 from tests.service.program import Program, started
-
-
-def assert_raw_problem(received: bytes, status: int, code: str) -> None:
-    head, _, body = received.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 %d " % status), received
-    assert f"content-type: {PROBLEM_MEDIA_TYPE}".encode() in head.lower()
-    assert orjson.loads(body)["type"] == TYPE_PREFIX + code
 
 
 def test_no_answer_on_cpu_needs_torch(program: Program, ear: Paths) -> None:
@@ -45,18 +40,6 @@ def test_no_answer_on_cpu_needs_torch(program: Program, ear: Paths) -> None:
     assert "/numpy/" in loaded
     assert "/torch/" not in loaded
     assert "/scipy/" not in loaded
-
-
-def test_declared_length_is_checked_before_body(program: Program) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", program.port, timeout=120)
-    connection.putrequest("POST", "/synthesize")
-    connection.putheader("Content-Type", "application/json")
-    connection.putheader("Content-Length", "999999999")
-    connection.endheaders()
-    answer = connection.getresponse()  # before any byte of the body is sent
-    assert answer.status == 413
-    assert orjson.loads(answer.read())["type"] == TYPE_PREFIX + "too-large"
-    connection.close()
 
 
 def test_log_holds_no_request_data(program: Program, ear: Paths) -> None:
@@ -97,3 +80,33 @@ def test_signals_reload_models_then_drain(tmp_path: Path, ear: Paths) -> None:
         program.process.send_signal(signal.SIGINT)
         assert program.process.wait(120) in (0, -signal.SIGINT)
     assert "Traceback" not in "".join(program.log)
+
+
+COUNT_HEAPS = """
+import ctypes, sys, threading
+from service.heap import share_one_heap
+if "shared" in sys.argv:
+    share_one_heap()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.fdopen.restype, libc.fdopen.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_char_p]
+libc.malloc_info.argtypes, libc.fflush.argtypes = [ctypes.c_int, ctypes.c_void_p], [ctypes.c_void_p]
+all_here = threading.Barrier(3)
+def work():
+    libc.malloc(60_000)
+    all_here.wait()
+for _ in range(2):
+    threading.Thread(target=work).start()
+all_here.wait()
+out = libc.fdopen(1, b"w")
+libc.malloc_info(0, out)
+libc.fflush(out)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="heaps of a thread are glibc's")
+@pytest.mark.parametrize(("word", "one"), [("shared", True), ("", False)])
+def test_threads_share_one_heap(word: str, one: bool) -> None:
+    said = subprocess.run([sys.executable, "-c", COUNT_HEAPS, word], capture_output=True, text=True, check=True)
+    n_heaps = said.stdout.count("<heap nr=")
+    assert (n_heaps == 1) == one, f"{n_heaps} heaps"

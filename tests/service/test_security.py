@@ -25,6 +25,9 @@ RUNS_WHAT_IT_READS = {
     "numpy.load", "os.popen", "os.system", "pickle", "shelve", "torch.hub", "torch.jit", "torch.load", "yaml",
 }  # fmt: skip
 
+# What reaches a file without an import that a contract forbids.
+OPENS = {"open", "__import__", "np.fromfile", "np.loadtxt", "np.memmap", "np.save", "np.savez", "torch.from_file"}
+
 FETCHES = {"aiohttp", "http.client", "httpx", "requests", "urllib.request", "urllib3", "webbrowser"}
 
 
@@ -45,7 +48,8 @@ def test_nothing_fetches_or_runs_what_it_reads() -> None:
     assert "ast.walk" in names_used(Path(__file__))  # precondition: the search finds names
     for package in PACKAGES:
         for file in (ROOT / package).rglob("*.py"):
-            assert not names_used(file) & (RUNS_WHAT_IT_READS | FETCHES), file
+            is_pure = package == "synthesis" and "cpu" not in file.parts  # which loads the compiled core
+            assert not names_used(file) & (RUNS_WHAT_IT_READS | FETCHES | (OPENS if is_pure else set())), file
 
 
 SEEN: list[str] | None = None

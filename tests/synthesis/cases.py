@@ -1,16 +1,15 @@
 """Small random cases: stable, causal paths on a reduced grid, dense enough to solve as matrices."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.conventions import DESIGN_N_FFT
 from synthesis.paths import AcousticPaths
 from synthesis.predict import band_sums, predict
-from synthesis.start.features import GeneratorConfig
-from synthesis.start.generator import Generator, model_parameters
-from synthesis.types import ModelParameters, Prediction
+from synthesis.types import Prediction
 
 SMALL_N_FFT = 16_384  # 2.9 Hz apart: the coarsest power of two with a bin in each of the 31 bands
 SMALL_N_TAPS = 48
@@ -84,73 +83,44 @@ def random_case(n_cases: int = 3, n_fft: int = SMALL_N_FFT, seed: int = 0) -> Ca
     return Case(np.fft.rfft(primary, n_fft), np.fft.rfft(secondary, n_fft), pink_psd(n_fft // 2 + 1))
 
 
-# Paths that a careless inversion would divide by, or whose squares leave single precision.
-HOPELESS = (
-    "primary without a band",
-    "secondary without a band",
-    "both without bass",
-    "primary without treble",
-    "secondary without treble",
-    "60 dB notch",
-    "one sample",
-    "one late sample",
-    "one tone",
-    "one tone on the coarse grid",
-    "primary beyond every band",
-    "secondary beyond every band",
-    "both a millionth",
-    "both a millionth, secondary without a band",
-    "primary a millionth",
-    "secondary a millionth",
-    "both a million",
-    "both without a band",
-)
+def _outside(hz: torch.Tensor) -> torch.Tensor:
+    """1 but for a band."""
+    return ~((hz > 900) & (hz < 2000))
+
+
+def _tone(path: torch.Tensor, place: int) -> torch.Tensor:
+    """One bin of a path."""
+    return torch.where(torch.arange(path.shape[-1]) == place, path, 0)
+
+
+# Paths that a careless inversion would divide by, or whose squares leave single precision: from P, S and frequency.
+HOPELESS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]] = {
+    "primary without a band": lambda p, s, hz: (p * _outside(hz), s),
+    "secondary without a band": lambda p, s, hz: (p, s * _outside(hz)),
+    "both without a band": lambda p, s, hz: (p * _outside(hz), s * _outside(hz)),
+    "both without bass": lambda p, s, hz: (p * (hz >= 120), s * (hz >= 120)),
+    "primary without treble": lambda p, s, hz: (p * (hz <= 8000), s),
+    "secondary without treble": lambda p, s, hz: (p, s * (hz <= 8000)),
+    "60 dB notch": lambda p, s, hz: (p, s * (1 - 0.999 * torch.exp(-(((hz - 700) / 20) ** 2)))),
+    "one sample": lambda p, s, hz: (p, torch.ones_like(s)),
+    "one late sample": lambda p, s, hz: (p, torch.exp(-2j * torch.pi * hz * 2000 / 48_000).expand_as(s)),
+    "one tone": lambda p, s, hz: (_tone(p, 683), s),  # between the bins of every coarser grid
+    "one tone on the coarse grid": lambda p, s, hz: (_tone(p, 684), s),
+    "primary beyond every band": lambda p, s, hz: (p * (hz >= 22_500), s),
+    "secondary beyond every band": lambda p, s, hz: (p, s * (hz >= 22_500)),
+    "both a millionth": lambda p, s, hz: (1e-6 * p, 1e-6 * s),
+    "both a millionth, secondary without a band": lambda p, s, hz: (1e-6 * p, 1e-6 * s * _outside(hz)),
+    "primary a millionth": lambda p, s, hz: (1e-6 * p, s),
+    "secondary a millionth": lambda p, s, hz: (p, 1e-6 * s),
+    "both a million": lambda p, s, hz: (1e6 * p, 1e6 * s),
+}
 
 
 def hopeless(name: str, case: Case) -> AcousticPaths:
     """A design-grid case made into one of HOPELESS."""
     paths = case.paths()
-    primary, secondary = paths.primary.clone(), paths.secondary.clone()
-    frequency = torch.linspace(0, 24_000, paths.n_bins, dtype=torch.float64)
-    index = torch.arange(paths.n_bins)
-    band = (frequency > 900) & (frequency < 2000)
-    if name == "primary without a band":
-        primary[:, band] = 0
-    elif name.endswith("secondary without a band"):
-        secondary[:, band] = 0
-    elif name == "both without a band":
-        primary[:, band] = 0
-        secondary[:, band] = 0
-    elif name == "both without bass":
-        primary[:, frequency < 120] = 0
-        secondary[:, frequency < 120] = 0
-    elif name == "primary without treble":
-        primary[:, frequency > 8000] = 0
-    elif name == "secondary without treble":
-        secondary[:, frequency > 8000] = 0
-    elif name == "60 dB notch":
-        secondary *= 1 - 0.999 * torch.exp(-(((frequency - 700) / 20) ** 2))
-    elif name == "one sample":
-        secondary = torch.ones_like(secondary)
-    elif name == "one late sample":
-        secondary = torch.exp(-2j * torch.pi * frequency * 2000 / 48_000)[None].expand_as(secondary)
-    elif name == "one tone":  # between the bins of every coarser grid
-        primary = torch.where(index == 683, primary, 0)
-    elif name == "one tone on the coarse grid":
-        primary = torch.where(index == 684, primary, 0)
-    elif name == "primary beyond every band":
-        primary[:, frequency < 22_500] = 0
-    elif name == "secondary beyond every band":
-        secondary[:, frequency < 22_500] = 0
-    levels = {
-        "both a millionth": (1e-6, 1e-6),
-        "primary a millionth": (1e-6, 1.0),
-        "secondary a millionth": (1.0, 1e-6),
-    }
-    levels |= {"both a millionth, secondary without a band": (1e-6, 1e-6), "both a million": (1e6, 1e6)}
-    louder = levels.get(name, (1.0, 1.0))
-    assert name in HOPELESS
-    return AcousticPaths(louder[0] * primary, louder[1] * secondary)
+    frequency_hz = torch.linspace(0, 24_000, paths.n_bins, dtype=torch.float64)
+    return AcousticPaths(*HOPELESS[name](paths.primary, paths.secondary, frequency_hz))
 
 
 def hopeless_paths() -> AcousticPaths:
@@ -170,16 +140,6 @@ def relative_error(found: torch.Tensor | np.ndarray, expected: torch.Tensor | np
     difference = np.linalg.norm(found.astype(expected.dtype) - expected, axis=-1)
     size = np.linalg.norm(expected, axis=-1)
     return float(np.max(np.where(difference == 0, 0, difference / np.where(size == 0, 1, size))))
-
-
-def example_parameters(config: GeneratorConfig) -> ModelParameters:
-    """A generator with corrections, unlike an untrained one; the caller's random state is preserved."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        generator = Generator(config)
-        with torch.no_grad():
-            generator.head[-1].get_parameter("weight").normal_(std=0.05)
-    return model_parameters(generator, torch.full((N_BINS,), 1e-4), torch.full((2, 31), 0.1))
 
 
 def both(paths: AcousticPaths) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""All models accept paths of any scale and keep ceilings."""
+"""All models accept paths of any scale and keep ceilings; a ceiling over frequency."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,10 +10,10 @@ import pytest
 
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.ceiling import ceiling_db
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS
+from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.design import design_all, predict_all
 from synthesis.design import loose_db as loose_ceiling_db
-from synthesis.errors import InvalidPaths, SynthesisError
+from synthesis.errors import InvalidOption, InvalidPaths, SynthesisError
 from synthesis.gain_curve import GainCurve
 from synthesis.methods import METHODS
 from synthesis.options import DEFAULT_MAX_GAIN_DB
@@ -47,7 +47,7 @@ def inputs_of(case: Case, every: int = 1) -> list[Problem]:
 
 def designs(answers: Sequence[Design | SynthesisError]) -> list[Design]:
     assert all(isinstance(answer, Design) for answer in answers), answers
-    return answers  # type: ignore[return-value]
+    return answers
 
 
 def excess_db(taps: np.ndarray, max_gain_db: float | GainCurve) -> float:
@@ -74,7 +74,6 @@ def test_wmmse_above_ceiling_is_not_predicted(simulated: list[Problem]) -> None:
     cpu = Model.on("cpu", PARAMETERS)
     predicted_by = partial(design_all, options=DesignOptions(), model=cpu, fallback=Fallback(margin_db=np.inf))
     (usual, *_) = designs(predicted_by(simulated))
-    assert usual.wmmse is not None
     for above_db, is_predicted in ((0.2, True), (-0.2, False)):
         ear = replace(simulated[0], max_gain_db=usual.wmmse.max_gain_db + above_db)
         (design,) = designs(predicted_by([ear]))
@@ -153,3 +152,45 @@ def test_ceiling_search_uses_fine_grid(measured_data: Path) -> None:
             [score.mean_noise_reduction_db for score in scores if isinstance(score, Prediction)]
         )
     assert abs(means["fine"] - means["fast"]) < 0.1  # measured on 15 ears: 27.4 dB both
+
+
+N_FFT = 8192
+FREQUENCY_HZ = np.arange(N_FFT // 2 + 1) * SAMPLE_RATE_HZ / N_FFT
+
+
+def test_curve_is_interpolated_over_log_frequency() -> None:
+    found = ceiling_db(GainCurve([100, 1000, 10_000], [6, 26, 20]), N_FFT)
+    near = lambda hz: found[round(hz * N_FFT / SAMPLE_RATE_HZ)]  # noqa: E731
+    # Within half a bin, 3 Hz, of the value at the bin.
+    assert near(316.2) == pytest.approx(16, abs=0.15)
+    assert near(3162) == pytest.approx(23, abs=0.02)
+    assert (found[FREQUENCY_HZ < 90] == 6).all()
+    assert (found[FREQUENCY_HZ > 10_010] == 20).all()
+
+
+@pytest.mark.parametrize("n_fft", [8192, 32_768])
+def test_bin_holds_lowest_value_nearby(n_fft: int) -> None:
+    points_hz, gain_db = [20, 55.5, 56, 500, 501, 23_999], [30, 30, -20, -20, 12, 40]
+    found = GainCurve(points_hz, gain_db).least_db(n_fft)
+    fine_hz = np.concatenate([np.geomspace(1, 24_000, 200_001), points_hz])
+    fine_db = np.interp(np.log(fine_hz), np.log(points_hz), gain_db)
+    nearest = np.rint(fine_hz * n_fft / SAMPLE_RATE_HZ).astype(int)
+    assert (found[nearest] <= fine_db + 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    ("frequency_hz", "gain_db", "message"),
+    [
+        ([], [], "1 to 1024"),
+        ([100], [1, 2], "as many values"),
+        ([0, 100], [1, 2], "above 0 Hz"),
+        ([100, 100], [1, 2], "rise"),
+        ([200, 100], [1, 2], "rise"),
+        ([100, np.nan], [1, 2], "finite"),
+        ([100, 200], [1, np.inf], "finite"),
+    ],
+)
+def test_what_is_no_curve_is_rejected(frequency_hz: list[float], gain_db: list[float], message: str) -> None:
+    with pytest.raises(InvalidOption, match=message) as caught:
+        GainCurve(frequency_hz, gain_db)
+    assert caught.value.field == "max_gain_db"

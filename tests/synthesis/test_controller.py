@@ -15,7 +15,7 @@ from synthesis.design import design, pose, predict_all
 from synthesis.errors import InvalidOption
 from synthesis.predict import secondary_errors
 from synthesis.sections import Sections
-from synthesis.types import DesignOptions, InnerLoop, Model, Paths, Problem
+from synthesis.types import DesignOptions, Model, Paths, Problem
 from synthesis.unknown import BAND_BINS
 
 N_SAMPLES = 6000
@@ -84,18 +84,6 @@ def test_prediction_matches_simulated_loop(system, model):
     assert np.abs(expected).max() > 3  # or this shows little
     shares = found.feedforward_noise_reduction_db + found.feedback_noise_reduction_db
     np.testing.assert_allclose(shares, expected, atol=0.05)
-
-
-def test_closed_paths_have_residual_of_both(system, model):
-    paths, taps, controller = system
-    secondary = np.fft.rfft(paths.secondary.astype(float), DESIGN_N_FFT)
-    inner = InnerLoop(secondary, secondary * controller.on_bins, judge(controller, secondary))
-    plain = replace(paths, feedback=None, inner=inner)
-    closed = in_closed_loop(Problem((plain,), controller=controller)).conditions[0]
-    response = np.fft.rfft(taps.astype(float), DESIGN_N_FFT)
-    primary = np.fft.rfft(paths.primary.astype(float), DESIGN_N_FFT)
-    expected = (primary - secondary * response) / (1 + secondary * controller.on_bins)
-    np.testing.assert_allclose(closed.primary - closed.secondary * response, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("has_feedback", [False, True])

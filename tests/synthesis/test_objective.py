@@ -15,6 +15,7 @@ from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, collected
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.methods import spectrum
 from synthesis.objective import objective
+from synthesis.options import weighted, weights_of
 from synthesis.profiles import FAST, FINE, PROFILES, SILENCE, RefinementProfile
 from synthesis.types import DesignOptions, Draft, Paths, Problem
 from tests.model_store import cases
@@ -54,7 +55,7 @@ def log_ratios(ear: Problem, taps: np.ndarray) -> np.ndarray:
 def test_objective_equals_core(backend: CpuBackend, n_conditions: int, weights: dict[str, Any]) -> None:
     conditions = tuple(Paths(*cases.ear(seed)[:2], weight=1 + seed % 3) for seed in range(n_conditions))
     ear = Problem(conditions, **weights)
-    profile = ear.weighted(FINE)
+    profile = weighted(FINE, weights_of(ear))
     assert (profile != FINE) == bool(weights)
     (design,) = backend.draft([ear], DesignOptions("fir_wiener", 2, FINE.name), False)
     assert isinstance(design, Draft), design
@@ -65,7 +66,7 @@ def test_objective_equals_core(backend: CpuBackend, n_conditions: int, weights: 
         equal = np.full(n_conditions, 1 / n_conditions)
         assert abs(objective(levels, equal, profile)[0] - design.refinement.objective[-1]) > 0.01
     if weights:
-        assert abs(objective(levels, ear.shares)[0] - design.refinement.objective[-1]) > 0.02
+        assert abs(objective(levels, ear.shares, FAST)[0] - design.refinement.objective[-1]) > 0.02
 
 
 @pytest.mark.parametrize("profile", [FAST, WEIGHTED])
@@ -100,16 +101,16 @@ def test_unknown_bands_count_if_louder() -> None:
     random = np.random.default_rng(1)
     levels, share = random.uniform(-4, 2, (2, len(WIDE_BANDS))), np.array([0.7, 0.3])
     unknown = random.random(levels.shape) < 0.3
-    value, slope = objective(levels, share, unknown=unknown)
+    value, slope = objective(levels, share, FAST, unknown)
     step = 1e-6
     for place in np.ndindex(levels.shape):
         moved = levels.copy()
         moved[place] += step
-        change = (objective(moved, share, unknown=unknown)[0] - value) / step
+        change = (objective(moved, share, FAST, unknown)[0] - value) / step
         assert change == pytest.approx(slope[place], rel=1e-4, abs=1e-8)
     loud = unknown & (levels > 0)
     np.testing.assert_allclose(slope[unknown], (share[:, None] * loud)[unknown])
-    nothing, _ = objective(np.full((1, 31), -3.0), np.ones(1), unknown=np.ones((1, 31), bool))
+    nothing, _ = objective(np.full((1, 31), -3.0), np.ones(1), FAST, np.ones((1, 31), bool))
     assert nothing == 0
 
 
@@ -130,14 +131,14 @@ def test_objective_counts_worst_band() -> None:
     """A band outside 50 Hz to 5 kHz enters by the risk alone, and the more the louder it is."""
     quiet = np.full((1, len(WIDE_BANDS)), -3.0)
     share = np.ones(1)
-    before, _ = objective(quiet, share)
+    before, _ = objective(quiet, share, FAST)
     assert before == pytest.approx(-3.0 * (1 + 0.4))
     outside = WIDE_BANDS.index(NR_BANDS[0]) - 1
     costs = []
     for level in (0.0, 3.0):
         louder = quiet.copy()
         louder[0, outside] = level
-        costs.append(float(objective(louder, share)[0] - before))
+        costs.append(float(objective(louder, share, FAST)[0] - before))
     # 0.4 ln((30 + e^3) / 31) and 0.4 ln((30 + e^6) / 31).
     assert costs == pytest.approx([0.4 * np.log((30 + np.exp(3 * n)) / 31) for n in (1, 2)])
 
@@ -146,6 +147,7 @@ def test_objective_prefers_serving_both_conditions() -> None:
     """-15 dB in both rather than -40 dB in one and -2 dB in the other, which has the lower mean of decibels."""
     decibel, share = np.log(10) / 10, np.array([0.5, 0.5])
     even, uneven = (
-        objective(np.outer(item, np.full(len(WIDE_BANDS), decibel)), share)[0] for item in ([-15, -15], [-40, -2])
+        objective(np.outer(item, np.full(len(WIDE_BANDS), decibel)), share, FAST)[0]
+        for item in ([-15, -15], [-40, -2])
     )
     assert even < uneven - 1

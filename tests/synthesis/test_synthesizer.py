@@ -5,9 +5,7 @@ import pytest
 import torch
 
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.options import DEFAULT_MAX_GAIN_DB
-from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST
 from synthesis.start.features import GeneratorConfig
 from synthesis.start.fir_wiener import drive_ceiling, starting_weight
@@ -48,22 +46,6 @@ def synthesizer_for(case: Case, kind: str = "prime-log", *, trained: bool = Fals
         with torch.no_grad():
             generator.head[-1].weight.normal_(std=0.05)
     return Synthesizer(generator, case.psd(), torch.full((2, 31), 0.01, dtype=torch.float64)).double()
-
-
-@pytest.mark.parametrize("kind", MINIMUM_PHASE)
-def test_an_untrained_generator_gives_exactly_the_ratio_base_fir(
-    kind: str, design_case: Case, dtype: torch.dtype
-) -> None:
-    synthesizer, paths = synthesizer_for(design_case, kind).to(dtype), design_case.paths(dtype)
-    ratio = synthesizer.generator.path_ratio(paths)
-    correction = synthesizer.generator(ratio.features)
-    assert torch.equal(
-        synthesizer.generator.reconstruct(paths, ratio, correction),
-        synthesizer.generator.reconstruct(paths, ratio, None),
-    )
-    assert torch.equal(
-        synthesizer.design(paths, method="prime").taps, synthesizer.design(paths, method="ratio_base").taps
-    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -181,22 +163,3 @@ def test_ill_conditioned_paths_stay_finite(method: str, profile: str, design_cas
         assert (trace[: int(applied) + 1].diff() < 0).all(), name
     # Predictions are refused where a figure is not finite.
     predictions(paths, found.taps, synthesizer.reference_psd, learned=synthesizer.band_uncertainty)
-
-
-def test_unusable_paths_are_refused_before_any_work(design_case: Case) -> None:
-    paths = design_case.paths()
-    silent = AcousticPaths(paths.primary, torch.zeros_like(paths.secondary))
-    with pytest.raises(InvalidPaths, match="secondary: it is all zero"):
-        synthesizer_for(design_case).design(silent)
-    coarse = AcousticPaths(paths.primary[:, ::4], paths.secondary[:, ::4])
-    with pytest.raises(InvalidPaths, match="primary: it has 4097 bins; give 16385"):
-        synthesizer_for(design_case).design(coarse)
-
-
-def test_taps_that_are_not_finite_are_never_returned(design_case: Case) -> None:
-    synthesizer = synthesizer_for(design_case)
-    with torch.no_grad():
-        synthesizer.generator.head[-1].bias.fill_(torch.nan)
-    with pytest.raises(NonFiniteFilter, match="method 'prime' gave NaN or infinite taps"):
-        synthesizer.design(design_case.paths())
-    assert torch.isfinite(synthesizer.design(design_case.paths(), method="ratio_base").taps).all()

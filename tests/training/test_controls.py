@@ -1,4 +1,4 @@
-"""Output and conditioning controls: what they start from, what they keep, what they change."""
+"""Output and conditioning controls, and end-to-end training: what they start from, what they keep, what they learn."""
 
 from dataclasses import replace
 
@@ -10,8 +10,8 @@ from synthesis.arrays import minimum_phase_fir
 from synthesis.paths import AcousticPaths
 from synthesis.start.features import CHANNELS, GeneratorConfig
 from synthesis.start.generator import Generator
-from training import trainer
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
+from training.baselines.e2e_cfg import E2eCfgNetwork
 from training.baselines.iterative_fir import ratio_base
 from training.baselines.network_training import NetworkMethod, PathInputs
 from training.baselines.output_controls import OutputControlNetwork, output_control
@@ -36,17 +36,6 @@ def psd():
 @pytest.fixture(scope="module")
 def objective(psd):
     return FrequencyDomainObjective(load_config("prime").objective, psd)
-
-
-@pytest.fixture(scope="module")
-def cases():
-    """Ears whose estimates are their true paths."""
-    pairs = simulate_listeners(N_CASES // 2, 0).pairs
-    primary, secondary = (
-        torch.from_numpy(np.stack([getattr(pair, name) for pair in pairs])).float()
-        for name in ("primary", "secondary")
-    )
-    return TrainingSet(primary[None], secondary[None, :, :2048], TruePaths(primary, secondary), ())
 
 
 @pytest.fixture(scope="module")
@@ -119,20 +108,6 @@ def test_first_update_meets_generators_draws(cases, objective):
     assert losses == [pytest.approx(expected, abs=1e-4)]
 
 
-def test_resumed_control_equals_unbroken_one(cases, objective, tmp_path, monkeypatch):
-    """Stopped after 4 of 6 updates by its configuration, bit for bit; its state is no other control's."""
-    monkeypatch.setattr(trainer, "STATE_EVERY_UPDATES", 2)
-    six, four = load_config("prime", n_updates=6), load_config("prime", n_updates=4)
-    name, state_file = "no_skip_mp_phase", tmp_path / "state.pt"
-    unbroken = fitted(name, cases, objective, six, n_fft=N_FFT, seed=2).network.state_dict()
-    kept = {"n_fft": N_FFT, "seed": 2, "state_file": state_file}
-    fitted(name, cases, objective, four, **kept)
-    resumed = fitted(name, cases, objective, six, **kept).network.state_dict()
-    assert all(torch.equal(resumed[key], unbroken[key]) for key in unbroken)
-    with pytest.raises(ValueError, match="the state of no_skip_mp_phase, seed 2, expected skip_mp_phase, seed 2"):
-        fitted("skip_mp_phase", cases, objective, six, **kept)
-
-
 # Conditioning controls
 
 
@@ -160,3 +135,38 @@ def test_correction_is_supports_mean_on_each_querys_base(generator, cases, paths
     taps = control.design(paths).taps
     expected = minimum_phase_fir(PathInputs.read(paths, N_FFT).log_base + control.correction)
     assert torch.equal(taps, expected)
+
+
+def training_set(n_cases):
+    """Ears whose estimates are their true paths."""
+    pairs = simulate_listeners((n_cases + 1) // 2, 0).pairs[:n_cases]
+    primary, secondary = (
+        torch.from_numpy(np.stack([getattr(pair, name) for pair in pairs])).float()
+        for name in ("primary", "secondary")
+    )
+    return TrainingSet(primary[None], secondary[None, :, :2048], TruePaths(primary, secondary), ())
+
+
+@pytest.fixture(scope="module")
+def cases():
+    return training_set(N_CASES)
+
+
+def trained(cases, objective, **changes):
+    config = load_config("prime", **changes)
+    return NetworkMethod(Trainer("e2e_cfg", lambda: E2eCfgNetwork(N_FFT), cases, objective, config, seed=0).train())
+
+
+def noise_reduction_db(cases, taps, psd):
+    """Mean over cases, of the reference spectrum: the objective without its other terms."""
+    weights = ("risk_weight", "gain_weight", "correction_weight", "smoothness_weight")
+    config = load_config("prime").objective.model_copy(update=dict.fromkeys(weights, 0.0))
+    alone = FrequencyDomainObjective(config, psd)
+    return -alone(cases.true, taps, taps, np.random.default_rng(0), n_fft=32_768).item()
+
+
+def test_training_learns_one_path(objective, psd):
+    """From silence, 0 dB, in 60 updates at the paper's learning rate."""
+    cases = training_set(1)
+    method = trained(cases, objective, n_updates=60, learning_rate=5e-4)
+    assert noise_reduction_db(cases, method.design(support_estimates(cases)).taps, psd) > 6

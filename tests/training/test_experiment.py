@@ -42,7 +42,7 @@ def test_run_writes_rows_tables_and_record(finished):
     assert "SIMULATED" in printed
     assert "prime-log + GN(3)" in printed
     assert (out / "tables.md").read_text().strip() in printed
-    for picture in ("noise_reduction_per_band", "quality_against_core_time"):
+    for picture in ("noise_reduction_per_band", "gauss_newton_starts", "quality_against_core_time"):
         assert (out / f"{picture}.png").stat().st_size > 10_000
     record = json.loads((out / "run.json").read_text())
     assert record["settings"]["simulated"]

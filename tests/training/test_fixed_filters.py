@@ -1,12 +1,14 @@
-"""Selective and generative fixed filters: their limiting cases, and that training helps held-out ears."""
+"""Selective, generative and realised fixed filters: their limiting cases, and what knowing the listener is worth."""
 
 import numpy as np
 import pytest
 import torch
 
+from hardware.realise import Target
 from synthesis.start.wiener import design_wmmse
 from tests.synthesis.cases import mean_reductions_db, predictions
 from training.baselines.generative import fit_generative
+from training.baselines.realised import IndividualRealisation, SupportSharedRealisation
 from training.baselines.selective import SelectiveFixedFilter
 from training.baselines.wmmse import SupportSharedWmmse
 from training.config import load_config
@@ -70,3 +72,26 @@ def test_training_beats_broad_band_filter(measurements, support, training_set, p
         mean_reductions_db(predictions(paths, item.design(paths).taps, psd)).mean() for item in (trained, shared)
     )
     assert learned > fixed + 0.5
+
+
+TARGET = Target(n_sections=6)
+
+
+def shared(measurements, listeners):
+    training_set = measurements.training_set(listeners, load_config("prime", n_calibrations=1), torch.device("cpu"))
+    return SupportSharedRealisation.fit(training_set, measurements.reference_psd.float(), TARGET)
+
+
+def test_shared_filter_serves_all_worse_than_individual(measurements):
+    listeners = tuple(sorted({pair.listener for pair in measurements.pairs}))
+    support, psd = listeners[:2], measurements.reference_psd.float()
+    common = shared(measurements, support)
+    paths = measurements.paths(measurements.indices(support))
+
+    def reduction_db(taps):
+        return mean_reductions_db(predictions(paths, taps, psd)).mean()
+
+    individual = reduction_db(IndividualRealisation(psd, TARGET).design(paths).taps)
+    joint = reduction_db(common.design(paths).taps)
+    of_others = reduction_db(shared(measurements, listeners[2:]).design(paths).taps)
+    assert of_others < joint < individual

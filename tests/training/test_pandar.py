@@ -6,17 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.data.six_ears import CHANNELS, person_file, write_person
+from tests.data.six_ears import CHANNELS, PERSONS_FOLDER, person_file, write_person
 from training.datasets.pandar import read_directions, read_pandar
 from training.datasets.path_pairs import DatasetError
-
-LEVELS = (
-    ".",
-    "PANDAR_database_1.0",
-    "PANDAR_database_1.0/BoseQC20",
-    "PANDAR_database_1.0/BoseQC20/acoustic_booth",
-    "PANDAR_database_1.0/BoseQC20/acoustic_booth/persons",
-)
 
 
 def write_ita(file: Path, **changed: Any) -> None:
@@ -29,7 +21,7 @@ def write_ita(file: Path, **changed: Any) -> None:
 def database(tmp_path: Path) -> Path:
     """A folder above a database of persons 2 and 11."""
     for number in (11, 2):
-        write_ita(person_file(tmp_path / LEVELS[-1], number))
+        write_ita(person_file(tmp_path / PERSONS_FOLDER, number))
     return tmp_path
 
 
@@ -55,17 +47,14 @@ def test_both_ears_of_every_person_are_read_whole(database: Path) -> None:
     ("changed", "message"),
     [
         ({"samplingRate": 44100.0}, r"a sample rate of 44100 Hz, expected 48000 Hz"),
-        ({"samplingRate": "fast"}, r"samplingRate, 'fast', are no numbers"),
         ({"data": np.ones((4096, 6))}, r"4096 samples in SecondaryL, expected 8192"),
         ({"data": np.ones((8192, 5))}, r"5 channels but 6 names"),
-        ({"data": np.full((8192, 6), np.nan)}, r"SecondaryL holds NaN or infinity"),
-        ({"data": np.zeros((8192, 6))}, r"all samples are zero"),
         ({"data": np.ones((8192, 6)) * 1j}, r"16382 samples in SecondaryL, expected 8192"),
         ({"channelNames": np.array(["a", "b", "c", "d", "e", "f"], dtype=object)}, r"expected PrimaryL as well"),
     ],
 )
 def test_unusable_file_is_named_with_what_is_wrong(database: Path, changed: dict[str, Any], message: str) -> None:
-    file = person_file(database / LEVELS[-1], 11)
+    file = person_file(database / PERSONS_FOLDER, 11)
     write_ita(file, **changed)
     with pytest.raises(DatasetError, match=message) as caught:
         read_pandar(database)
@@ -102,7 +91,7 @@ def test_directions_share_heads_secondary_path(tmp_path: Path) -> None:
 
 def test_two_copies_of_person_are_rejected(database: Path) -> None:
     # One person on both sides of a split would make every held-out figure worthless.
-    persons = database / LEVELS[-1]
+    persons = database / PERSONS_FOLDER
     person_file(persons, 2).rename(persons / "PANDAR_TF_011_person_copy.ita")
     with pytest.raises(DatasetError, match=r"person 11 twice"):
         read_pandar(database)

@@ -1,11 +1,9 @@
 """The report from rows of finished runs (`data/`: three held-out listeners in each of two splits, two conditions).
 
-Rows of methods that those runs lack are derived from real ones by arithmetic. The means are computed anew with
-the standard library, from the file's text.
+The means are computed anew with the standard library, from the file's text.
 """
 
 import csv
-import math
 import statistics
 from collections import defaultdict
 from pathlib import Path
@@ -46,14 +44,6 @@ def table_of(text, heading):
     return {line[0]: dict(zip(lines[0], line, strict=False)) for line in lines[2:]}
 
 
-def derived(rows, method, *, of="wmmse", gain_db=0.0, k=0, profile="", **changes):
-    """Rows of another method, `gain_db` above a real one's in every band."""
-    subset = rows[(rows.method == of) & (rows.k == 0)].copy()
-    for column in ["noise_reduction_db", *(name for name in subset if name.startswith("band_"))]:
-        subset[column] += gain_db
-    return subset.assign(method=method, k=k, profile=profile, **changes)
-
-
 @pytest.fixture
 def rows():
     return read_csv()
@@ -78,31 +68,6 @@ def plain(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("training.figures.draw", lambda *given: None)
         return folder, report(folder, read_csv())
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """The report of an experiment with every part: the paper's methods, times, weighted FxLMS."""
-    folder = tmp_path_factory.mktemp("whole")
-    rows = read_csv()
-    more = [
-        derived(rows, "ratio_base_full_band", of="ratio_base_full_band", gain_db=9, k=4, profile="paper"),
-        derived(rows, "prime", gain_db=-4),
-        derived(rows, "prime", gain_db=-1, k=3, profile="paper"),
-        derived(rows, "prime", gain_db=-0.5, k=3, profile="fast"),
-        derived(rows, "prime_no_interpolation", gain_db=-5.5),
-        derived(rows, "skip_mp", gain_db=-3),
-        derived(rows, "no_skip_mp", gain_db=-7),
-        derived(rows, "iterative_fir", gain_db=0.5),
-        derived(rows, "fxnlms", gain_db=-2, paths="true"),
-        derived(rows, "wmmse_shared", gain_db=-12),
-    ]
-    weighted = derived(rows[rows.condition == "original"], "weighted_fxlms", gain_db=-1, paths="true")
-    rows = pd.concat([rows, *more, weighted], ignore_index=True)
-    times = {("prime", 0): ("GPU A", 0.7), ("prime", 3): ("GPU A", 2.25), ("wmmse", 0): ("CPU B", 5.0)}
-    found = [times.get(key, (None, math.nan)) for key in zip(rows.method, rows.k, strict=True)]
-    rows["device"], rows["core_ms"] = zip(*found, strict=True)
-    return folder, report(folder, rows)
 
 
 ORIGINAL = "(pandar, original measurements, window 8192)"
@@ -141,18 +106,6 @@ def test_paired_differences_are_those_of_splits(plain):
     assert float(deviation) == pytest.approx(statistics.stdev(gains), abs=HALF_DIGIT)
     assert float(least) == pytest.approx(min(gains), abs=HALF_DIGIT)
     assert won == f"{sum(gain > 0 for gain in gains)} of 2"
-
-
-def test_every_figure_is_drawn(whole):
-    folder, text = whole
-    assert {file.name for file in folder.glob("*.png")} == {
-        "noise_reduction_per_band.png",
-        "gauss_newton_starts.png",
-        "quality_against_core_time.png",
-    }
-    (line,) = [line for line in text.splitlines() if "Methods without rows" in line]
-    assert "fomaml" in line
-    assert "projected_ratio" not in line
 
 
 @pytest.mark.parametrize(
@@ -249,12 +202,6 @@ def test_gains_follow_rows_per_recording(probed: pd.DataFrame) -> None:
     assert [float(cell) for cell in broad[9:12]] == pytest.approx([-1.5, 1.5, 1.5], abs=1e-3)
     figures = line(text, "NR / AMP", "white")
     assert figures["2 prime-log"] == "21.50 / 0.010"
-
-
-def test_probe_that_trained_is_rejected(probed: pd.DataFrame) -> None:
-    leaked = probed.assign(support_recordings=probed.support_recordings.where(probed.seed.isna(), "rain storm"))
-    with pytest.raises(RunError, match="support_recordings: found rain held out and in its model's support"):
-        checked(leaked)
 
 
 def test_untrained_rows_enter_every_split_that_is_complete():

@@ -14,8 +14,8 @@ PERSONS = tuple(f"person-{number:02d}" for number in range(1, 16))
 @pytest.mark.parametrize("dataset", ["pandar", "ten-path", "simulated"])
 def test_splits_partition_listeners(n_listeners: int, dataset: str) -> None:
     listeners = [f"person-{number:02d}" for number in range(n_listeners)]
-    n_splits = min(10, comb(n_listeners, default_n_support(n_listeners, dataset)))  # type: ignore[arg-type]
-    for split in make_splits(listeners, n_splits, dataset=dataset):  # type: ignore[arg-type]
+    n_splits = min(10, comb(n_listeners, default_n_support(n_listeners, dataset)))
+    for split in make_splits(listeners, n_splits, dataset=dataset):
         assert not set(split.support) & set(split.query)
         assert sorted(split.support + split.query) == listeners
 

@@ -1,8 +1,12 @@
-"""Weighted least squares: the iterative solutions against the direct one, the shared filter's limiting case."""
+"""Weighted least squares and FOMAML: the direct solution, limiting cases, and what learning is worth."""
 
+import pytest
 import torch
 
+from synthesis.paths import AcousticPaths
 from synthesis.start.wiener import design_wmmse, toeplitz_system, wmmse_weights
+from training.baselines.fomaml import INNER_STEP, Fomaml
+from training.baselines.iterative_fir import PAPER_OBJECTIVE, TapLoss
 from training.baselines.wmmse import SupportSharedWmmse, WmmsePcg
 from training.config import load_config
 
@@ -43,3 +47,30 @@ def test_shared_filter_of_one_case(measurements):
     single = design_wmmse(measurements.paths([measurements.indices(listener)[0]]), psd)
     # The same estimates in float32, transformed there by their true length and here by the grid's.
     torch.testing.assert_close(shared, single.expand(3, -1), rtol=1e-3, atol=1e-4 * float(single.abs().max()))
+
+
+@pytest.fixture(scope="module")
+def training_set(measurements):
+    support = tuple(sorted({pair.listener for pair in measurements.pairs}))[:2]
+    return measurements.training_set(support, load_config("prime", n_calibrations=1), CPU)
+
+
+def loss_on(true, psd):
+    return TapLoss(PAPER_OBJECTIVE, AcousticPaths.from_impulse_responses(true.primary, true.secondary), psd)
+
+
+def test_meta_updates_lower_adapted_loss(measurements, training_set):
+    psd = measurements.reference_psd.float()
+    loss = loss_on(training_set.true, psd)
+    n_cases = training_set.n_cases
+
+    def adapted_loss(taps):
+        taps = taps.expand(n_cases, -1)
+        return loss.value_and_gradient(taps - INNER_STEP * loss.value_and_gradient(taps)[1])[0].mean().item()
+
+    pooled = Fomaml.fit(training_set, psd, seed=0, n_pooled_updates=80, n_meta_updates=0)
+    meta = Fomaml.fit(training_set, psd, seed=0, n_pooled_updates=80, n_meta_updates=30)
+    silence = loss.value_and_gradient(torch.zeros(n_cases, 2048))[0].mean().item()
+    assert loss.value_and_gradient(pooled.taps.expand(n_cases, -1))[0].mean().item() < silence - 5
+    assert adapted_loss(pooled.taps) < loss.value_and_gradient(pooled.taps.expand(n_cases, -1))[0].mean().item()
+    assert adapted_loss(meta.taps) < adapted_loss(pooled.taps)

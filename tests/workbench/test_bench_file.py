@@ -1,4 +1,4 @@
-"""Files of the bench: the page's module and the command read and write the same ones, bit by bit."""
+"""Files and requests of the page: command and service read what it writes, bit by bit."""
 
 import base64
 import json
@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from cli import bench_file, inputs
 from cli.__main__ import main
+from service.api.reading import parse_tensors, validate_object
 from service.api.request_types import DesignBody
 from tests.service import models
 from tests.service.bodies import read_json
@@ -123,7 +124,9 @@ def test_session_of_page_stays_whole(tmp_path: Path) -> None:
     assert back | {"kept": back["kept"][:1]} == saved
     saved["session"][0] = saved["session"][0] | {"label": "pressed", "used": False, "stability_only": True}
     session.write_text(json.dumps(saved | {"joint": True}))
-    assert "only for stability: pressed;" in " ".join(inputs.ears(session)[1])
+    run("hybrid", session, "--controller-n-sections", 2, "-o", tmp_path / "again.json")
+    plants = json.loads((tmp_path / "again.json").read_text())["loop"]["conditions"]
+    assert {item["label"] for item in plants} == {"conditions.0", "pressed"}
     again = back["kept"][1]["design"]
     assert again["controller"] == saved["controller"]
     assert again["controller_about"]["plants"] == [plant]
@@ -154,3 +157,26 @@ def test_session_sets_only_options_with_an_effect() -> None:
     with_loop = bare | {"coherence": [0.5], "feedback": [0.0, 0.1]}
     found = bench_file.settings(Path("s.json"), {"settings": settings}, [with_loop])
     assert found == both | {"min_gain_margin_db": 9}
+
+
+TENSORS = WORKBENCH / "tensors.js"
+ENCODE = """
+import { encoded } from "%s";
+const ear = (gain) => ({ primary: Float32Array.of(0, gain), secondary: Float32Array.of(1, 0.5) });
+const request = { sample_rate: 48000, k: 2, conditions: [{ ...ear(1), label: "\u00e9" }, { ...ear(2), weight: 3 }] };
+process.stdout.write(Buffer.from(await new Blob(encoded(request)).arrayBuffer()));
+"""
+
+
+def test_page_encodes_requests(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not on PATH")
+    (tmp_path / "tensors.mjs").write_text(TENSORS.read_text())
+    script = tmp_path / "script.mjs"
+    script.write_text(ENCODE % "./tensors.mjs")
+    done = subprocess.run([node, str(script)], capture_output=True, check=True)
+    found = validate_object(DesignBody, parse_tensors(done.stdout))
+    assert (found.k, [condition.label for condition in found.conditions]) == (2, ["é", ""])
+    assert [condition.weight for condition in found.conditions] == [1, 3]
+    np.testing.assert_array_equal(found.conditions[1].primary, np.float32([0, 2]))

@@ -9,17 +9,20 @@ import org.openapitools.client.infrastructure.Serializer
 import org.openapitools.client.models.DesignAnswer
 import org.openapitools.client.models.DesignBody
 
+// Upload included, which a phone may need long for.
+const val DEADLINE_MS = 30_000.0
+
 // A 503, or a proxy's 502 or 504, is over in a moment; nothing is stored, so that repeating is safe.
 fun design(service: DefaultApi, measured: DesignBody): DesignAnswer {
     repeat(3) {
         try {
-            return service.refine(measured)
+            return service.refine(measured, xDeadlineMs = DEADLINE_MS)
         } catch (error: ServerException) {
             if (error.statusCode !in 502..504) throw error
             Thread.sleep(1000)
         }
     }
-    return service.refine(measured)
+    return service.refine(measured, xDeadlineMs = DEADLINE_MS)
 }
 
 fun main(arguments: Array<String>) {

@@ -23,15 +23,18 @@ struct Design {
         try JSONEncoder().encode(found).write(to: URL(fileURLWithPath: "control_filter.json"))
     }
 
+    // Upload included, which a phone may need long for.
+    static let deadlineMs = 30_000.0
+
     // A 503, or a proxy's 502 or 504, is over in a moment; nothing is stored, so that repeating is safe.
     static func design(_ measured: DesignBody) async throws -> DesignAnswer {
         for _ in 1...3 {
             do {
-                return try await DefaultAPI.refine(designBody: measured)
+                return try await DefaultAPI.refine(designBody: measured, xDeadlineMs: deadlineMs)
             } catch ErrorResponse.error(502...504, _, _, _) {
                 try await Task.sleep(nanoseconds: 1_000_000_000)
             }
         }
-        return try await DefaultAPI.refine(designBody: measured)
+        return try await DefaultAPI.refine(designBody: measured, xDeadlineMs: deadlineMs)
     }
 }

@@ -12,10 +12,11 @@ const measured = JSON.parse(await readFile(file, "utf8")) as components["schemas
 const key = process.env.PRIME_API_KEY;
 const client = createClient<paths>({ baseUrl: address, headers: key ? { Authorization: `Bearer ${key}` } : {} });
 
-// A 503, or a proxy's 502 or 504, is over in a moment; nothing is stored, so that repeating is safe.
+// The deadline includes the upload, which may be slow. A 503, or a proxy's 502 or 504, is over in a moment; nothing is stored, so that repeating is safe.
 async function design() {
+  const params = { query: { k: 1 }, header: { "X-Deadline-Ms": 30_000 } };
   for (let attempt = 0; ; attempt++) {
-    const { data, error, response } = await client.POST("/refine", { body: measured, params: { query: { k: 1 } } });
+    const { data, error, response } = await client.POST("/refine", { body: measured, params });
     if (data !== undefined && typeof data !== "string") return data;
     if (![502, 503, 504].includes(response.status) || attempt === 3) {
       throw new Error(`${JSON.stringify(error)} (request ${response.headers.get("x-request-id")})`);

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from ctypes import byref, c_double
+from ctypes import byref
 from dataclasses import replace
 from functools import lru_cache
 from time import perf_counter
@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from synthesis.backends.cpu.beside import of_both
 from synthesis.backends.cpu.library import (
+    Bands,
     Figures,
     Input,
     Made,
     PathExplanation,
     Profile,
     Result,
+    Weights,
     core,
     core_parameters,
 )
@@ -30,6 +32,7 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.gain_curve import TOLERANCE_DB
 from synthesis.methods import STARTS
+from synthesis.options import weighted, weights_of
 from synthesis.plausibility import MAX_LIKENESS, Comparison
 from synthesis.predict import not_finite
 from synthesis.profiles import FINE, PRECONDITIONERS, PROFILES, STOP_REASONS, RefinementProfile, on_design_grid
@@ -111,7 +114,7 @@ class CpuBackend:
             margin_db = brings_db + WMMSE_TOLERANCE_DB
         try:
             given = _Given(problem, self._psd)
-            profile = _weighted(problem, options.profile)
+            profile = weighted(PROFILES[options.profile], weights_of(problem))
             chosen = _core_profile(on_design_grid(profile) if given.has_unknown else profile)
             if start := STARTS.get(options.method):
                 began = perf_counter()
@@ -189,7 +192,8 @@ class CpuBackend:
         n_conditions = len(problem.conditions)
         max_excess = 10 ** (TOLERANCE_DB / 2 / 20)
         with self._workspace(n_conditions) as workspace:
-            chosen = _core_profile(_weighted(problem, FINE.name))
+            profile = weighted(FINE, weights_of(problem))
+            chosen = _core_profile(on_design_grid(profile) if given.has_unknown else profile)
             arguments = byref(chosen), _address(inverse), max_excess, byref(result)
             fault = self._core.prime_limit_gain(self._model, workspace, given.inputs, n_conditions, *arguments)
             _raise_if_unusable(fault, problem)
@@ -215,12 +219,6 @@ class CpuBackend:
             self._core.prime_workspace_free(workspace)
             raise
         self._workspaces.append(workspace)
-
-
-def _weighted(problem: Problem, name: str) -> RefinementProfile:
-    """Return a profile with the problem's weights in J, if it has any."""
-    has_weights = problem.risk_weight is not None or problem.band_weights is not None
-    return problem.weighted(PROFILES[name]) if has_weights else PROFILES[name]
 
 
 class _Given:
@@ -350,6 +348,10 @@ def _float32(values: NDArray[np.floating], *shape: int) -> Float32:
 @lru_cache(64)  # the core only reads it
 def _core_profile(profile: RefinementProfile) -> Profile:
     bands = profile.risk_bands
+    weights = {
+        name: kind(*(getattr(profile, name) or _ALIKE)) if kind is Bands else getattr(profile, name)
+        for name, kind, *_ in Weights._fields_
+    }
     return Profile(
         profile.n_fft,
         WIDE_BANDS.index(bands[0]),
@@ -357,10 +359,9 @@ def _core_profile(profile: RefinementProfile) -> Profile:
         PRECONDITIONERS.index(profile.preconditioner),
         profile.n_iterations,
         profile.settles,
-        profile.risk_weight,
         profile.damping,
         profile.step_cap or 0.0,
         profile.ceiling_weight,
         profile.tolerance,
-        (c_double * len(WIDE_BANDS))(*(profile.band_weights or _ALIKE)),
+        Weights(**weights),
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Mapping
-from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_int32, c_void_p
+from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_int32, c_void_p, sizeof
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,7 @@ from synthesis import (
     arrays,
     conventions,
     methods,
+    objective,
     plausibility,
     predict,
     profiles,
@@ -28,6 +29,7 @@ from synthesis.backends.cpu.build import LEVELS, compile_core, library_file, mac
 from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, LogGrid, columns, log_grid
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
+from synthesis.objective import ObjectiveProfile
 from synthesis.plausibility import LATER, SupportPrior
 from synthesis.predict import N_SUMS
 from synthesis.profiles import MAX_UPDATES
@@ -37,7 +39,6 @@ from synthesis.start.fir_wiener import between_edges, drive_ceiling, starting_we
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 from synthesis.types import MAX_CONDITIONS, ModelParameters
 
-ABI = 20
 N_STAGES = 6
 # Numbers of `Prediction` from `mean_noise_reduction_db` on.
 N_FIGURES = 14
@@ -78,7 +79,9 @@ _DOUBLE = {
     "drive_limit": fir_wiener,
     "wmmse_regularisation": methods,
     **dict.fromkeys(("sufficient_decrease", "damping_floor", "least_ceiling", "most_ceiling"), profiles),
-    **dict.fromkeys(("silence", "unknown_weight", "loudest_unknown", "guard"), profiles),
+    "silence": profiles,
+    "unknown_weight": objective,
+    **dict.fromkeys(("loudest_unknown", "guard"), profiles),
     **dict.fromkeys(("large_decrease", "slow_decrease", "slow_share"), profiles),
     **dict.fromkeys(("small_decrease", "most_residual", "direct_damping"), profiles),
     **dict.fromkeys(
@@ -203,6 +206,16 @@ class LoopExtremes(Structure):
     )
 
 
+class Weights(Structure):
+    """objective_weights of objective.h: a number, or one per band."""
+
+    _fields_ = tuple(
+        (name, c_double if kind is float else Bands)
+        for name, kind in get_type_hints(ObjectiveProfile).items()
+        if name != "risk_bands"
+    )
+
+
 class Profile(Structure):
     """refinement_profile of tap_objective.h."""
 
@@ -211,8 +224,8 @@ class Profile(Structure):
             (name, c_int)
             for name in ("n_fft", "first_band", "n_bands", "preconditioner", "n_iterations", "settles")
         ),
-        *((name, c_double) for name in ("risk_weight", "damping", "step_cap", "ceiling_weight", "tolerance")),
-        ("band_weights", c_double * len(WIDE_BANDS)),
+        *((name, c_double) for name in ("damping", "step_cap", "ceiling_weight", "tolerance")),
+        ("weights", Weights),
     )
 
 
@@ -283,10 +296,15 @@ class Result(Structure):
     )
 
 
+# Compared in size with the core's.
+STRUCTURES = (
+    *(Constants, Parameters, Input, Profile, Result),
+    *(BesideInput, BesideSums, InnerController, LoopExtremes),
+)
 _DESIGN = (c_int, c_void_p, c_void_p, POINTER(Input), c_int)
 # Results and arguments of core.c.
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
-    "prime_init": (c_int, POINTER(Constants)),
+    "prime_init": (c_int, POINTER(Constants), c_int * len(STRUCTURES)),
     "prime_model_create": (c_void_p, POINTER(Parameters)),
     "prime_model_free": (None, c_void_p),
     "prime_workspace_create": (c_void_p, c_void_p),
@@ -338,8 +356,8 @@ def _load() -> ctypes.CDLL:
     for name, (result, *arguments) in _FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
-    if (found := library.prime_init(byref(_constants()))) != ABI:
-        raise RuntimeError(f"{file.name} is of version {found}, not {ABI}; install the package again")
+    if not library.prime_init(byref(_constants()), (c_int * len(STRUCTURES))(*map(sizeof, STRUCTURES))):
+        raise RuntimeError("a structure or size of core/*.h is not that of synthesis/backends/cpu/library.py")
     return library
 
 

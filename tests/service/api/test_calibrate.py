@@ -4,42 +4,36 @@ import asyncio
 import base64
 import threading
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import orjson
 import pytest
-import torch
 from starlette.applications import Starlette
 
 from measurement.calibration import calibrate
 from measurement.estimate import GainTake
+from measurement.prior import PathPrior, learn_path_prior
 from model_store.store import ModelStore
 from prime_anc_client import Take
 from service.admission.admission import MAX_JSON_BYTES, Gate
 from service.api.reading import parse_tensors
-from service.app import create_app
 from service.engine.job_queue import RecentTimes
 from service.engine.waiting import LONGEST_WAIT_S
 from service.settings import Settings
-from synthesis.backends.reference import build_synthesizer
 from synthesis.conventions import N_BINS
-from synthesis.paths import AcousticPaths
 from synthesis.support_statistics import learn_support_statistics
 from tests.service import models
 from tests.service.api.test_problems import assert_problem
 from tests.service.bodies import BINARY_BODY, JSON_BODY, post_packed
-from tests.service.conftest import connected, started
-from tests.service.recordings import GAIN, encoded, recordings
-from training.datasets.noise import NoiseSet, read_noise, simulated_noise
-from training.datasets.pandar import read_pandar
+from tests.service.conftest import started
+from tests.service.recordings import encoded, recordings
+from training.datasets.noise import NoiseSet, simulated_noise
 from training.datasets.path_pairs import PathPair
 from training.datasets.simulated import simulate_listeners
-from training.scoring import TimeDomainScore
-from training.simulated_calibration import simulate_calibration
 
 pytestmark = pytest.mark.anyio
 
@@ -60,18 +54,26 @@ def pairs() -> tuple[PathPair, ...]:
 
 
 @pytest.fixture(scope="module")
+def prior(pairs: tuple[PathPair, ...]) -> PathPrior:
+    """Of these ears."""
+    listeners = [pair.listener for pair in pairs]
+    found = learn_path_prior([pair.primary for pair in pairs], [pair.secondary for pair in pairs], listeners)
+    return PathPrior.from_arrays(found.arrays())  # in single precision, as a store keeps it
+
+
+@pytest.fixture(scope="module")
 async def app(
-    tmp_path_factory: pytest.TempPathFactory, anyio_backend: str, pairs: tuple[PathPair, ...]
+    tmp_path_factory: pytest.TempPathFactory, anyio_backend: str, pairs: tuple[PathPair, ...], prior: PathPrior
 ) -> AsyncIterator[Starlette]:
-    """A service whose default model knows its support, and another that does not."""
+    """A service whose model knows its support."""
     folder = tmp_path_factory.mktemp("store")
     store, knowing = ModelStore(folder, include_bundled=False), models.checkpoint(1)
     traits = learn_support_statistics(
         np.array([pair.primary for pair in pairs]), np.array([pair.secondary for pair in pairs])
     )
     knowing.manifest = knowing.manifest.model_copy(update={"support_traits": traits})
+    knowing.parameters = replace(knowing.parameters, path_prior=prior)
     store.publish("knowing", knowing)
-    store.publish("older", models.checkpoint(2))
     options = {"device": "cpu", "threads": 1, "deadline_ms": 60_000, "max_calibration_bytes": LIMIT}
     settings = Settings(store=folder, model="knowing", **options)
     async with started(settings) as app:
@@ -92,8 +94,7 @@ async def calibrated(client: httpx.AsyncClient, takes: list[Take], query: str = 
     """The JSON answer to a binary body."""
     answer = await post(client, encoded(takes), query)
     assert answer.status_code == 200, answer.text
-    document: dict[str, Any] = answer.json()
-    return document
+    return answer.json()
 
 
 def as_float32(signal: np.ndarray) -> dict[str, str]:
@@ -106,10 +107,10 @@ def in_json(takes: list[Take], form: Any = as_float32, **more: object) -> dict[s
     return {"takes": body, "sample_rate": 48_000, **more}
 
 
-async def test_answer_equals_estimate(client: httpx.AsyncClient, takes: list[Take]) -> None:
+async def test_answer_equals_estimate(client: httpx.AsyncClient, takes: list[Take], prior: PathPrior) -> None:
     found = await calibrated(client, takes)
     signals = [GainTake(t.gain, t.x.astype(float), t.e.astype(float)) for t in takes]
-    expected = calibrate(signals)
+    expected = calibrate(signals, prior=prior)
     paths = {"primary": expected.estimate.primary, "secondary": expected.secondary}
     for name, path in paths.items():
         rounded = path.astype(np.float32)
@@ -182,24 +183,19 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[T
         ([], "invalid-field", None),
         ({"sample_rate": 48_000}, "missing-field", "takes"),
         (good | {"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
-        (good | {"n_windows": 0}, "out-of-range", "n_windows"),
         (good | {"model": "nobody"}, "unknown-model", "model"),
-        (good | {"model": {"name": "ears", "version": 1, "digest": "sha256:0"}}, "unknown-model", "model"),
         (good | {"takes": good["takes"] * 33}, "out-of-range", "takes"),
         (good | {"takes": [1, 2]}, "invalid-field", "takes.0"),
         (good | {"takes": without_x}, "missing-field", "takes.0.x"),
         (changed(good, 0, y=1), "unknown-field", "takes.0"),
         (changed(good, 1, gain=True), "invalid-field", "takes.1.gain"),
-        (changed(good, 1, gain=1e300), "out-of-range", "takes.1.gain"),
         (changed(good, 1, gain=-1e-7), "out-of-range", "takes.1.gain"),
         (changed(good, 1, gain=0), "invalid-field", "takes"),
         (changed(good, 0, x=short), "invalid-field", "takes.0"),
         (changed(good, 0, x=short, e=short), "out-of-range", "takes.0"),
-        (changed(good, 0, x=[]), "invalid-field", "takes.0"),
         (changed(good, 0, x=[1e39] * 4000), "invalid-field", "takes.0.x"),
         (changed(good, 0, x=as_float32(np.full(4000, np.nan))), "invalid-field", "takes.0.x"),
         (changed(good, 0, x={"float32": "?"}), "invalid-field", "takes.0.x.float32"),
-        (changed(good, 0, x={"wav": x["float32"]}), "invalid-field", "takes.0.x.wav"),
         (changed(good, 0, x=x | {"wav": ""}), "invalid-field", "takes.0.x"),
         (changed(good, 1, e=good["takes"][0]["e"]), "unusable-paths", "takes"),
     ):
@@ -273,29 +269,3 @@ async def unread() -> AsyncIterator[bytes]:
     """A body that must not be read."""
     pytest.fail("the body was read")
     yield b""
-
-
-async def test_measured_takes_give_training_filter(measured_data: Path, anyio_backend: str) -> None:
-    """Score the chain /calibrate, /refine for a measured ear on its true paths, within 0.1 dB."""
-    dataset, noise = read_pandar(measured_data), read_noise(measured_data / "noise")
-    chosen = [dataset.pairs[4]]
-    score, synthesizer = TimeDomainScore(noise), build_synthesizer(ModelStore().load("bose-qc20").parameters)
-    app = create_app(Settings(device="cpu", threads=1, deadline_ms=60_000))
-    async with app.router.lifespan_context(app), connected(app) as client:
-        await app.state.service.engine.started()
-        for pair in chosen:
-            probes = noise.signals[: noise.n_recordings, :N_SAMPLES]
-            signals = recordings(probes, pair.primary, pair.secondary, GAIN)
-            calibration = await calibrated(client, signals, "?n_windows=6")
-            assert calibration["verdict"]["passed"], calibration["verdict"]
-            design = await client.post("/refine?k=1", content=orjson.dumps(calibration), headers=JSON_BODY)
-            assert design.status_code == 200, design.text
-            prior = ModelStore().load("bose-qc20").parameters.path_prior
-            estimate = simulate_calibration([pair], noise, prior=prior)
-            with torch.no_grad():
-                paths = AcousticPaths.from_impulse_responses(estimate.primary, estimate.secondary)
-                expected = synthesizer.design(paths.to(torch.float32), 1, profile="fine").taps
-            taps = torch.cat((torch.tensor(design.json()["fir"])[None], expected))
-            found, reference = score(pair, taps)
-            assert found.noise_reduction_db == pytest.approx(reference.noise_reduction_db, abs=0.1)
-            assert found.noise_reduction_db > 15

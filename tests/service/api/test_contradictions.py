@@ -12,6 +12,7 @@ from model_store.store import ModelStore
 from service.settings import Settings
 from tests.service.bodies import Json, post_packed
 from tests.service.conftest import started
+from tests.service.recordings import off_and_on
 from training.datasets.mistakes import later
 
 pytestmark = pytest.mark.anyio
@@ -218,22 +219,16 @@ async def test_rounded_spectrum_and_kept_ceiling_are_accepted(client: httpx.Asyn
 async def design(client: httpx.AsyncClient, request: pytest.FixtureRequest) -> Json:
     """A design for the ear, with a latency."""
     body = paths(coherence=np.asarray(EAR.coherence).tolist(), latency_samples=request.param)
-    found: Json = (await client.post("/refine?k=1", json=body)).json()
-    return found
+    return (await client.post("/refine?k=1", json=body)).json()
 
 
 def verifying(design: Json, recorded: Callable[[str, Array], Array] = lambda state, e: e) -> Json:
     """A valid verification of the design, except that `recorded` changes e in both states."""
-    found, n_fft = [], 1 << 19
-    spectrum_of = [np.fft.rfft(item, n_fft) for item in (P, S, design["fir"])]
+    n_fft = 1 << 14
     late = np.exp(-2j * np.pi * design.get("latency_samples", 0.0) / n_fft * np.arange(n_fft // 2 + 1))
-    for state, is_on in (("off", 0.0), ("on", 1.0)):
-        x = RNG.standard_normal(200_000)
-        transfer = spectrum_of[0] - is_on * spectrum_of[1] * spectrum_of[2] * late
-        e = np.fft.irfft(np.fft.rfft(x, n_fft) * transfer)[: len(x)]
-        e = recorded(state, e + 1e-3 * e.std() * RNG.standard_normal(len(e)))
-        found.append({"state": state, "x": x, "e": e})
-    return paths(coherence=np.asarray(EAR.coherence).tolist()) | design | {"takes": found}
+    played = np.fft.irfft(np.fft.rfft(S, n_fft) * np.fft.rfft(design["fir"], n_fft) * late)
+    takes = [take | {"e": recorded(take["state"], take["e"])} for take in off_and_on(P, played)]
+    return paths(coherence=np.asarray(EAR.coherence).tolist()) | design | {"takes": takes}
 
 
 @pytest.mark.parametrize("design", [2.5], indirect=True)

@@ -36,8 +36,7 @@ async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[Starlette
 @pytest.fixture
 def service(app: Starlette) -> Service:
     """Components of the service."""
-    service: Service = app.state.service
-    return service
+    return app.state.service
 
 
 class Client:

@@ -29,16 +29,6 @@ async def test_all_taps_equal_filter(client, body):
         assert answer["prediction"][name] == pytest.approx(evaluated["prediction"][name], rel=2e-3, abs=2e-3), name
 
 
-async def test_sections_in_fixed_point_are_words_with_shifts(client, body):
-    answer = await ask(client, "/export", body | {"target": {"n_sections": 4, "number_format": "q1.23"}})
-    coefficients = answer["coefficients"]
-    words, shift = np.array(coefficients["words"]), np.array(coefficients["shift"])
-    values = words * 2.0 ** (shift[:, None] - 23)
-    np.testing.assert_allclose(np.array(coefficients["sos"])[:, [0, 1, 2, 4, 5]], values, rtol=1e-12)
-    assert coefficients["scaling"]["headroom_bits"] >= 0
-    assert np.isfinite(answer["loss_db"])
-
-
 async def test_ceiling_of_design_holds_for_export(client, ear):
     design = await ask(client, "/refine?k=1", as_responses(ear, max_gain_db=-3.0))
     merged = as_responses(ear) | design

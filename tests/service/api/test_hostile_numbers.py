@@ -51,8 +51,7 @@ async def app(anyio_backend: str) -> AsyncIterator[Starlette]:
 @pytest.fixture
 async def schema(client: httpx.AsyncClient) -> dict[str, Any]:
     """The OpenAPI document."""
-    found: dict[str, Any] = (await client.get("/openapi.json")).json()
-    return found
+    return (await client.get("/openapi.json")).json()
 
 
 def response(samples: Any) -> dict[str, Any]:

@@ -77,8 +77,7 @@ async def test_new_version_takes_over_on_request(
         headers = JSON_BODY | {"Authorization": "Bearer client"}
         answer = await client.post("/synthesize", content=orjson.dumps(as_responses(ear)), headers=headers)
         assert answer.status_code == 200
-        found: str = answer.json()["model"]["digest"]
-        return found
+        return answer.json()["model"]["digest"]
 
     schemas = {"components": (await client.get("/openapi.json")).json()["components"]}
     for path, schema in (("/models/reload", "ResidentModelsAnswer"), ("/models/ears/load", "ModelReference")):
@@ -88,6 +87,16 @@ async def test_new_version_takes_over_on_request(
         assert answer.status_code == 200
         Draft202012Validator({"$ref": f"#/components/schemas/{schema}"} | schemas).validate(answer.json())
         assert await serving() == after
+
+
+async def test_reload_finds_damaged_file(client: httpx.AsyncClient, store: ModelStore) -> None:
+    headers = {"Authorization": "Bearer client"}
+    damaged = Path(store.root) / store.publish("other", models.checkpoint(3)).file
+    assert (await client.get("/models", headers=headers)).json()["broken"] == {}
+    damaged.chmod(0o644)
+    damaged.write_bytes(damaged.read_bytes()[:1000])
+    await client.post("/models/reload", headers=KEY)
+    assert list((await client.get("/models", headers=headers)).json()["broken"]) == ["other@1"]
 
 
 async def test_unloading_over_http(client: httpx.AsyncClient, store: ModelStore) -> None:

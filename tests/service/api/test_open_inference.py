@@ -37,8 +37,7 @@ async def infer(client: httpx.AsyncClient, request: object, url: str = URL) -> J
     """POST JSON, expect an answer."""
     answer = await client.post(url, content=orjson.dumps(request), headers={"Content-Type": "application/json"})
     assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
+    return answer.json()
 
 
 def assert_error(answer: httpx.Response, code: str) -> None:
@@ -94,7 +93,6 @@ async def test_rows_give_same_filter(client: httpx.AsyncClient, ear: Paths) -> N
 
 
 async def test_optional_tensors_change_design(client: httpx.AsyncClient, ear: Paths) -> None:
-    assert ear.coherence is not None
     psd = np.linspace(2e-9, 1e-9, 16_385, dtype=np.float32)
     request = as_json(ear, 32_768, k=1)
     for name, values in (("coherence", ear.coherence.tolist()), ("reference_psd", psd.tolist())):

@@ -23,8 +23,7 @@ async def document(client: httpx.AsyncClient) -> dict[str, Any]:
     """The document as served."""
     answer = await client.get("/openapi.json")
     assert answer.status_code == 200
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 def validator(document: dict[str, Any], name: str) -> Draft202012Validator:
@@ -37,7 +36,7 @@ def test_document_is_valid(document: dict[str, Any]) -> None:
 
 
 async def test_example_requests_work(client: httpx.AsyncClient, document: dict[str, Any]) -> None:
-    for path in ("/synthesize", "/refine", "/evaluate"):
+    for path in ("/synthesize", "/refine", "/evaluate", "/export"):
         body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
         for example in body["examples"].values():
             answer = await client.post(path, content=orjson.dumps(example["value"]), headers=JSON_BODY)

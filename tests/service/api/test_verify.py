@@ -6,28 +6,17 @@ import pytest
 
 from synthesis.types import Paths
 from tests.service.bodies import Json, as_responses, ask_packed, post_packed
-
-N = 4 * 48_000
+from tests.service.recordings import off_and_on
 
 
 def takes(ear: Paths, fir: list[float], change: float = 1.0, delay: int = 0) -> list[Json]:
-    """White noise through the ear's paths; those from the loudspeaker have changed by a factor and a delay."""
-    found, rng = [], np.random.default_rng(1)
-    for state in ("off", "on"):
-        x = rng.standard_normal(N + 4096)
-        w = np.zeros(1) if state == "off" else np.array(fir)
-        n = 2**18
-        secondary = np.fft.rfft(np.pad(change * ear.secondary, (delay, 0)), n)
-        error = np.fft.rfft(ear.primary, n) - np.fft.rfft(w, n) * secondary
-        e = np.fft.irfft(np.fft.rfft(x, n) * error, n) + 1e-2 * rng.standard_normal(n)
-        found.append({"state": state, "x": x[4096 : 4096 + N], "e": e[4096 : 4096 + N]})
-    return found
+    """The paths from the loudspeaker have changed by a factor and a delay."""
+    return off_and_on(ear.primary, np.convolve(fir, np.pad(change * ear.secondary, (delay, 0))))
 
 
 @pytest.fixture
 async def design(client: httpx.AsyncClient, ear: Paths) -> Json:
-    found: Json = (await client.post("/refine?k=0", json=as_responses(ear))).json()
-    return found
+    return (await client.post("/refine?k=0", json=as_responses(ear))).json()
 
 
 async def test_unchanged_filter_is_as_predicted(client: httpx.AsyncClient, ear: Paths, design: Json) -> None:
@@ -90,7 +79,7 @@ async def test_invalid_verification_names_field(
 
 
 async def test_same_recording_twice_is_not_running(client: httpx.AsyncClient, ear: Paths, design: Json) -> None:
-    x = np.random.default_rng(1).standard_normal(N)
+    x = np.random.default_rng(1).standard_normal(192_000)
     recordings = [{"state": state, "x": x, "e": x / 2} for state in ("off", "on")]
     found = await ask_packed(client, "/verify", as_responses(ear, **design, takes=recordings))
     assert [item["code"] for item in found["diagnosis"]] == ["not_running"]

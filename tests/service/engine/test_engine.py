@@ -63,9 +63,7 @@ async def test_batch_is_answered_in_order(engine: Engine) -> None:
 
 
 def default(engine: Engine) -> ResidentModel:
-    model = engine.models.default
-    assert model is not None
-    return model
+    return engine.models.default
 
 
 async def test_ears_are_spread_over_workers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +156,6 @@ async def test_deadline_ends_running_design(engine: Engine, endless: threading.E
         _, (found,) = await engine.design(None, options, [models.problem(1)], time.perf_counter() + 0.5)
         assert isinstance(found, Interrupted)
         problem = to_problem(found)
-        assert problem is not None
         assert (problem.status, problem.code) == (503, "deadline-passed")
         assert endless.is_set()
     while not engine._queue.is_idle:
@@ -193,8 +190,7 @@ async def test_times_of_all_kinds_are_measured_first(store_folder: Path) -> None
         def fail(*_: object) -> None:
             raise DeviceLost("an illegal memory access was encountered")
 
-        assert engine.models.default is not None
-        engine.models.default.design = fail  # type: ignore[method-assign, assignment]
+        engine.models.default.design = fail
         for _ in range(2):
             with pytest.raises(RefusedJob) as refused:
                 await engine.design(None, K0, [models.problem(1)])

@@ -49,9 +49,7 @@ def job(k: int = 0, due_in_s: float = math.inf, n_ears: int = 1, function: Any =
 
 
 def taken(queue: JobQueue) -> Batch:
-    batch = queue.take()
-    assert batch is not None
-    return batch
+    return queue.take()
 
 
 def jobs_of(batch: Batch) -> list[Job]:

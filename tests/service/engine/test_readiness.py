@@ -33,7 +33,6 @@ async def engine(store_folder: Path, anyio_backend: str) -> AsyncIterator[Engine
 
 async def test_wrong_filters_are_not_delivered(engine: Engine) -> None:
     model = engine.models.default
-    assert model is not None
     with models.damaged(model, 1.0):  # as after a bit flip in memory
         assert await engine.readiness.check() == "failed"
         with pytest.raises(RefusedJob) as refused:
@@ -47,7 +46,6 @@ async def test_wrong_filters_are_not_delivered(engine: Engine) -> None:
 
 async def test_failed_check_rebuilds_backend(engine: Engine) -> None:
     model = engine.models.default
-    assert model is not None
     with models.damaged(model, 1.0):
         spoilt = model.model
     model.use(spoilt)  # the checkpoint itself is undamaged
@@ -76,14 +74,13 @@ async def test_one_hanging_worker_of_several_is_noticed(
             await asyncio.sleep(0.01)
         begun, go_on = threading.Event(), threading.Event()
         model = engine.models.default
-        assert model is not None
         design = model.design
 
         def hang(*arguments: Any) -> Any:
             begun.set()
             return go_on.wait(60) and design(*arguments)
 
-        model.design = hang  # type: ignore[method-assign]
+        model.design = hang
         hanging = asyncio.ensure_future(engine.design(None, K0, [models.problem(1)]))
         assert await asyncio.to_thread(begun.wait, 60)
         await asyncio.sleep(0.06)

@@ -79,7 +79,6 @@ async def test_retired_model_finishes_designs_and_is_freed(
     engine: Engine, store: ModelStore, checkpoints: list[Checkpoint], no_collection: None
 ) -> None:
     old = engine.models.default
-    assert old is not None
     before = old.version
     kept = [weakref.ref(item) for item in (old, old.model)]
     del old
@@ -182,7 +181,6 @@ async def test_controller_is_read_again_after_reload(engine: Engine, store: Mode
     assert await engine.models.controller("everybody") is first
     assert await engine.models.reload() == []
     newer = await engine.models.controller("everybody")
-    assert newer is not None
     assert (newer.version, newer.latency_us) == (2, 20)
     assert await engine.models.controller("nobody") is None
 

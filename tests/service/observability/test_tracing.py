@@ -1,4 +1,4 @@
-"""Traces: in the log as JSON, and as spans at a collector if one is set."""
+"""Traces: in the log as JSON, limited in number, and as spans at a collector if one is set."""
 
 import io
 import logging
@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from service.app import create_app
+from service.observability.traceback_limit import PER_S, TracebackLimit
 from service.observability.tracing import JsonFormatter, trace_id
 from service.settings import Settings
 from synthesis.conventions import STAGES
@@ -74,3 +75,22 @@ async def test_defect_line_names_trace(settings: Settings, ear: Paths, monkeypat
     assert "TypeError" in line["error"]
     assert TRACE not in answer.text
     assert trace_id() == ""
+
+
+def record() -> logging.LogRecord:
+    """The log record of a failure."""
+    fault = ValueError("wrong")
+    return logging.LogRecord("service", logging.ERROR, "", 1, "%s", ("failed",), (ValueError, fault, None))
+
+
+def test_tracebacks_are_limited_per_minute() -> None:
+    now = [0.0]
+    limit = TracebackLimit(2, lambda: now[0])
+    records = [record() for _ in range(4)]
+    assert all(map(limit.filter, records))
+    assert [item.exc_info is not None for item in records] == [True, True, False, False]
+    assert records[3].getMessage().startswith("failed (traceback left out")
+    now[0] = PER_S
+    later = record()
+    assert limit.filter(later)
+    assert later.exc_info is not None

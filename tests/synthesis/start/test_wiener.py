@@ -1,17 +1,11 @@
 """WMMSE: weights, normal equations and their solution against dense least squares."""
 
 import numpy as np
-import torch
 
-from synthesis.start.wiener import design_shared_wmmse, design_wmmse, wmmse_weights
+from synthesis.start.wiener import design_shared_wmmse, design_wmmse
 from tests.oracles import toeplitz as toeplitz_oracle
 from tests.oracles import wiener as oracle
 from tests.synthesis.cases import SMALL_N_TAPS, Case, relative_error
-
-
-def test_weights_equal_twins(measured_psd: np.ndarray) -> None:
-    found = wmmse_weights(torch.from_numpy(measured_psd)).numpy()
-    np.testing.assert_allclose(found, oracle.weights(measured_psd), rtol=1e-12)
 
 
 def test_design_is_dense_least_squares_solution(small_case: Case) -> None:

@@ -42,10 +42,14 @@ static int grid_of(int n_fft)
     return grid;
 }
 
-/* Call once, from one thread, before any other function. Returns PRIME_ABI. */
-EXPORT int prime_init(const prime_constants *given)
+/* Sizes of the structures that library.py mirrors, in the order of its STRUCTURES. */
+static const int structures[] = {sizeof(prime_constants), sizeof(prime_parameters), sizeof(prime_input),  sizeof(refinement_profile), sizeof(prime_result),
+                                 sizeof(beside_input),    sizeof(beside_sums),      sizeof(inner_controller), sizeof(loop_extremes)};
+
+/* Call once, from one thread, before any other function. Returns whether the structures and sizes are Python's. */
+EXPORT int prime_init(const prime_constants *given, const int *structure_sizes)
 {
-    if (memcmp(given->sizes, sizes, sizeof sizes))
+    if (memcmp(structure_sizes, structures, sizeof structures) || memcmp(given->sizes, sizes, sizeof sizes))
         return 0;
     constant = *given;
     for (int grid = 0; grid < N_GRIDS; grid++) {
@@ -64,7 +68,7 @@ EXPORT int prime_init(const prime_constants *given)
     toeplitz_plan_init(&toeplitz);
     prediction_init();
     beside_init();
-    return PRIME_ABI;
+    return 1;
 }
 
 /* The x86-64 level (2, 3 or 4) that processor and operating system support; 0 on other architectures. */
@@ -792,9 +796,9 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     return FAULT_NONE;
 }
 
-/* Replaces the filter in result->made.taps by the best one that keeps a ceiling on |W|. inverse_ceiling: 1 / c, no decibels,
-   [16385]; most: by how much the result may exceed it. profile: of the grid that the rounds work on, at
-   most 16384 points, and of J. Returns as prime_design. */
+/* Replaces the filter in result->made.taps by the best one that keeps a ceiling on |W| and unknown bands quiet.
+   inverse_ceiling: 1 / c, no decibels, [16385]; most: by how much the result may exceed it. profile: of the grid that the
+   rounds work on, and of J. Returns as prime_design. */
 EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
                             const refinement_profile *profile, const float *inverse_ceiling, float most,
                             prime_result *result)
@@ -821,11 +825,12 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
     for (int round = 0;; round++) {
         slopes slope;
         start_from(profile, &edges[i], &plans[i], &ws->phase, s, taps);
-        double value = objective_of(profile, s, 0, 0, 0, slope);
-        int is_below = excess_of(s, c, n_bins) <= SMALL_EXCESS;
-        if (is_below && value < least)
+        double value = value_at(profile, s, 0, 0, 0, slope);
+        int is_kept = excess_of(s, c, n_bins) <= SMALL_EXCESS && largest_rise(profile, &edges[i], s) <= MOST_RISE;
+        int falls = is_kept && value < least - SMALL_FALL;
+        if (is_kept && value < least)
             least = value, memcpy(c->best, taps, sizeof c->best);
-        if (round == MAX_CEILING_ROUNDS || (round >= CEILING_ROUNDS && is_below))
+        if (round == MAX_CEILING_ROUNDS || (round >= CEILING_ROUNDS && is_kept && !falls))
             break;
         ceiling_round(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, c, slope, round == 0, taps);
     }

@@ -41,21 +41,28 @@ static int place_of(const running_extreme *e)
     return at;
 }
 
-/* Adds what happens between two neighbouring points; returns by how many turns 1 + L passes the negative axis. */
+/* Adds what happens between two neighbouring points, from one of which to the other the loop turns and grows evenly;
+   returns by how many turns 1 + L passes the negative axis. */
 static int between_points(double ar, double ai, double br, double bi, loop_extremes *found)
 {
-    int turns = 0, is_below = ai < 0, left = (1 + ar) * bi - ai * (1 + br) >= 0;
-    if (is_below != (bi < 0) && left == !is_below)
-        turns = is_below ? -1 : 1;
-    if (ai * bi <= 0) {
-        double here = fabs(ai), there = fabs(bi), share = here + there > 0 ? here / (here + there) : 0;
-        found->largest = fmax(found->largest, -(ar * (1 - share) + br * share));
+    double here = ar * ar + ai * ai, there = br * br + bi * bi;
+    int turns = 0, is_below = ai < 0, may_cross = is_below != (bi < 0) && fmax(here, there) > pow(fmin(found->largest, 1), 2);
+    int is_one = (here - 1) * (there - 1) <= 0;
+    if (ai == 0)
+        found->largest = fmax(found->largest, -ar);
+    if (bi == 0)
+        found->largest = fmax(found->largest, -br);
+    if (here == 0 || there == 0 || !(may_cross || is_one))
+        return 0;
+    double angle = atan2(bi * ar - br * ai, ar * br + ai * bi), from = atan2(-ai, -ar), rise = log(there / here);
+    if (may_cross && (angle > 0) == !is_below) {
+        double gain = sqrt(here) * exp(-from / angle * rise / 2);
+        found->largest = fmax(found->largest, gain);
+        turns = gain > 1 ? (is_below ? -1 : 1) : 0;
     }
-    double here = hypot(ar, ai), there = hypot(br, bi);
-    if ((here - 1) * (there - 1) <= 0) {
-        double share = there != here ? (1 - here) / (there - here) : 0;
-        double angle = atan2(-(ai + share * (bi - ai)), -(ar + share * (br - ar)));
-        found->phase_margin = fmin(found->phase_margin, fabs(angle));
+    if (is_one) {
+        double at = from - (rise != 0 ? log(here) / rise : 0) * angle;
+        found->phase_margin = fmin(found->phase_margin, fabs(remainder(at, 2 * M_PI)));
     }
     return turns;
 }

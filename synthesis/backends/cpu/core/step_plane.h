@@ -61,7 +61,7 @@ static void lowest_in_plane(const refinement_profile *profile, int n_bins, const
     *x = 1, *y = 0;
     for (int i = 0; i < constant.plane_iterations; i++) {
         double a = penalty[0], b = penalty[1], c = penalty[2], p = penalty[3], q = penalty[4];
-        objective_of(profile, s, *x, *y, 0, slope);
+        value_at(profile, s, *x, *y, 0, slope);
         for (int t = 0; t < s->n_conditions; t++)
             for (int n = 0; n < profile->n_bands; n++) {
                 const condition_space *condition = &s->conditions[t];

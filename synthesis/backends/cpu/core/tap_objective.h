@@ -1,18 +1,17 @@
-/* J of one filter's taps and its normal equations (synthesis/tap_objective.py, synthesis/objective.py): theory (12)
-   to (16). */
+/* J of one filter's taps and its normal equations (synthesis/tap_objective.py): theory (12) to (16). */
 #ifndef PRIME_TAP_OBJECTIVE_H
 #define PRIME_TAP_OBJECTIVE_H
 
-#include "bands.h"
 #include "levinson.h"
+#include "objective.h"
 #include "toeplitz.h"
 
 enum { DIAGONAL, GOHBERG_SEMENCUL, EXACT }; /* preconditioners */
 
 typedef struct {
     int n_fft, first_band, n_bands, preconditioner, n_iterations, settles;
-    double risk_weight, damping, step_cap /* 0: none */, ceiling_weight, tolerance;
-    double band_weights[N_BANDS]; /* in J's mean, of mean one over its bands; 0: in no other */
+    double damping, step_cap /* 0: none */, ceiling_weight, tolerance;
+    objective_weights weights;
 } refinement_profile;
 
 /* One condition on the profile's grid; arrays are [bins]. */
@@ -65,23 +64,6 @@ static void residual_power(const refinement_profile *profile, const band_edges *
     }
 }
 
-static inline double mean_weight(const refinement_profile *profile, int band)
-{
-    return profile->band_weights[profile->first_band + band];
-}
-
-/* What is known of a band: UNKNOWN ones count only by what makes them louder, ABSENT ones, in which no
-   filter changes anything, have E = D. */
-enum { KNOWN, UNKNOWN, ABSENT };
-
-static inline int knowledge_of(const refinement_profile *profile, const condition_space *c, int band)
-{
-    return c->unknown ? c->unknown[profile->first_band + band] : KNOWN;
-}
-
-/* dJ/dl per condition and band. */
-typedef double slopes[MAX_CONDITIONS][N_BANDS];
-
 /* Band power at (x, y) in the plane of the last two steps: W + x D + y D'. */
 static double power_at(const refinement_space *s, const condition_space *c, int b, double x, double y)
 {
@@ -93,47 +75,19 @@ static double power_at(const refinement_space *s, const condition_space *c, int 
     return power > constant.silence ? power : constant.silence;
 }
 
-/* Computes J at (x, y), given the penalty on |W| there, and the slopes: theory (13), (14). With E / D for exp(l), it needs
-   no exponential. */
-static double objective_of(const refinement_profile *profile, const refinement_space *s, double x, double y,
-                           double penalty, slopes slope)
+/* Computes J at (x, y), given the penalty on |W| there, and the slopes dJ/dl. */
+static double value_at(const refinement_profile *profile, const refinement_space *s, double x, double y, double penalty,
+                       slopes slope)
 {
-    double largest = 0, mean = 0, sum = 0, louder = 0, amplitude[N_BANDS] = {0};
+    double share[MAX_CONDITIONS];
+    const unsigned char *unknown[MAX_CONDITIONS];
     for (int t = 0; t < s->n_conditions; t++) {
         const condition_space *c = &s->conditions[t];
-        for (int b = 0; b < profile->n_bands; b++) {
-            int known = knowledge_of(profile, c, b);
-            double ratio = slope[t][b] = known == ABSENT ? 1 : power_at(s, c, b, x, y) / c->disturbance[b];
-            if (known == UNKNOWN) {
-                louder += constant.unknown_weight * c->share * fmax(log(ratio), 0);
-                continue;
-            }
-            amplitude[b] += c->share * sqrt(ratio);
-            if (!(ratio <= largest))
-                largest = ratio;
-        }
-    }
-    for (int b = 0; b < profile->n_bands; b++)
-        if (mean_weight(profile, b) != 0 && amplitude[b] != 0)
-            mean += mean_weight(profile, b) * (2 * log(amplitude[b]) / NR_COUNT);
-    for (int t = 0; t < s->n_conditions; t++)
+        share[t] = c->share, unknown[t] = c->unknown;
         for (int b = 0; b < profile->n_bands; b++)
-            if (knowledge_of(profile, &s->conditions[t], b) != UNKNOWN)
-                sum += s->conditions[t].share * (slope[t][b] / largest);
-    for (int t = 0; t < s->n_conditions; t++)
-        for (int b = 0; b < profile->n_bands; b++) {
-            double share = s->conditions[t].share, ratio = slope[t][b];
-            int known = knowledge_of(profile, &s->conditions[t], b);
-            if (known != KNOWN) {
-                slope[t][b] = known == UNKNOWN && ratio > 1 ? constant.unknown_weight * share : 0;
-                continue;
-            }
-            double weight = mean_weight(profile, b);
-            double of_mean = weight != 0 ? weight * (share * sqrt(ratio) / amplitude[b] / NR_COUNT) : 0;
-            slope[t][b] = of_mean + profile->risk_weight * share * (ratio / largest) / sum;
-        }
-    double soft_maximum = sum == 0 ? 0 : log(largest) + log(sum / profile->n_bands);
-    return mean + profile->risk_weight * soft_maximum + louder + penalty;
+            slope[t][b] = power_at(s, c, b, x, y) / c->disturbance[b];
+    }
+    return penalty + objective(&profile->weights, profile->first_band, profile->n_bands, s->n_conditions, share, unknown, slope);
 }
 
 /* Largest ln(E / D) of the unknown bands; minus infinity: there are none. */
@@ -142,7 +96,7 @@ static double loudest_unknown(const refinement_profile *profile, const refinemen
     double loudest = -INFINITY;
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++)
-            if (knowledge_of(profile, &s->conditions[t], b) == UNKNOWN)
+            if (knowledge_of(s->conditions[t].unknown, profile->first_band + b) == UNKNOWN)
                 loudest = fmax(loudest, log(s->conditions[t].band_power[b] / s->conditions[t].disturbance[b]));
     return loudest;
 }
@@ -180,7 +134,7 @@ static void normal_equations(const refinement_profile *profile, const band_edges
         const condition_space *c = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
             float per_power = (float)(slope[t][b] / c->band_power[b]), held = per_power;
-            if (knowledge_of(profile, c, b) == UNKNOWN) /* so that no step makes it louder unseen */
+            if (knowledge_of(c->unknown, profile->first_band + b) == UNKNOWN) /* so that no step makes it louder unseen */
                 held = (float)(c->share / fmax(c->band_power[b], c->disturbance[b]));
             const float *RESTRICT weight = c->weight, *RESTRICT power = c->secondary_power;
             const float *RESTRICT sr = c->sr, *RESTRICT si = c->si, *RESTRICT er = c->er, *RESTRICT ei = c->ei;

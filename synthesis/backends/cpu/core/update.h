@@ -145,12 +145,12 @@ static int take_step(const refinement_profile *profile, const band_edges *bands,
     for (int t = 0; t < N_STEP_SCALES; t++, scale /= 2) {
         double x = scale, y = 0;
         double penalty = penalty_of(profile, n_bins, s, (float)x, 0);
-        double found = objective_of(profile, s, x, y, penalty, trial);
+        double found = value_at(profile, s, x, y, penalty, trial);
         if (t == 0 && profile->settles) {
             double a, b;
             lowest_in_plane(profile, n_bins, s, &a, &b);
             double other = penalty_of(profile, n_bins, s, (float)a, (float)b);
-            double lower = objective_of(profile, s, a, b, other, trial);
+            double lower = value_at(profile, s, a, b, other, trial);
             if (lower <= found)
                 x = a, y = b, found = lower, penalty = other;
         }
@@ -161,7 +161,7 @@ static int take_step(const refinement_profile *profile, const band_edges *bands,
         if (gained >= enough) {
             double before = now->value;
             move_to(profile, bands, s, x, y, taps);
-            now->value = objective_of(profile, s, 0, 0, penalty, now->slope);
+            now->value = value_at(profile, s, 0, 0, penalty, now->slope);
             double previous = now->decrease;
             now->decrease = before - now->value, now->scale = (float)scale;
             now->is_far = settles && shows_far(now->decrease, previous);
@@ -176,7 +176,7 @@ static progress begin_progress(const refinement_profile *profile, const band_edg
 {
     progress now = {.decrease = INFINITY};
     s->has_last = 0;
-    now.value = objective_of(profile, s, 0, 0, penalty_of(profile, bands->n_bins, s, 0, 0), now.slope);
+    now.value = value_at(profile, s, 0, 0, penalty_of(profile, bands->n_bins, s, 0, 0), now.slope);
     return now;
 }
 

@@ -118,23 +118,6 @@ def test_every_method_and_profile_is_references(
         assert_predictions_agree(found.prediction, expected.prediction, 0.1 if is_paper else 0.02)
 
 
-@pytest.mark.parametrize("n_updates", [0, 3])
-def test_every_measured_ear_has_references_filter(n_updates: int, measured_case: Case, bundled: Pair) -> None:
-    core, twin = bundled
-    ears, options = inputs_of(measured_case, with_coherence=False), DesignOptions("prime", n_updates)
-    taps, expected = ([draft.taps for draft in drafts(backend.draft(ears, options, False))] for backend in bundled)
-    # Measured: 3.9e-3, where torch's own single precision has 3.9e-3, and 0.004 dB.
-    assert relative_error(np.stack(taps), np.stack(expected)) < 8e-3
-    for found, wanted in zip(twin.predict(ears, taps, False), twin.predict(ears, expected, False), strict=True):
-        assert isinstance(found, Prediction)
-        assert isinstance(wanted, Prediction)
-        assert found.mean_noise_reduction_db == pytest.approx(wanted.mean_noise_reduction_db, abs=0.01)
-    for found, wanted in zip(core.predict(ears, taps, False), twin.predict(ears, taps, False), strict=True):
-        assert isinstance(found, Prediction)
-        assert isinstance(wanted, Prediction)
-        assert_predictions_agree(found, wanted)
-
-
 @pytest.mark.parametrize("n_updates", [0, 2])
 @pytest.mark.parametrize("n_conditions", [1, 2])
 def test_unknown_bands_are_treated_as_by_reference(
@@ -274,17 +257,9 @@ def test_fault_is_one_ears_own(simulated: Case, bundled: Pair) -> None:
     short, long = changed(good, primary=paths.primary[:100]), changed(good, secondary=np.ones(40_000, np.float32))
     not_finite = changed(good, primary=np.full_like(paths.primary, np.nan))
     silent = changed(good, secondary=np.zeros(100, np.float32))
-    first, second, third, fourth, last = bundled[0].draft(
-        [short, long, not_finite, silent, good], DesignOptions(), False
-    )
-    assert isinstance(first, InvalidPaths)
-    assert first.field == "primary"
-    assert isinstance(second, InvalidPaths)
-    assert second.field == "secondary"
-    assert isinstance(third, InvalidPaths)
-    assert third.field == "primary"
-    assert isinstance(fourth, InvalidPaths)
-    assert fourth.field == "secondary"
+    *faulty, last = bundled[0].draft([short, long, not_finite, silent, good], DesignOptions(), False)
+    assert all(isinstance(item, InvalidPaths) for item in faulty)
+    assert [item.field for item in faulty] == ["primary", "secondary", "primary", "secondary"]
     assert isinstance(last, Draft)
 
 

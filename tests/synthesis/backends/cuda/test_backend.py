@@ -11,14 +11,15 @@ from synthesis.design import design_all
 from synthesis.errors import DeviceLost, InvalidPaths, NonFiniteFilter
 from synthesis.start.features import GeneratorConfig
 from synthesis.types import DesignOptions, Draft, Model, ModelParameters, Paths, Prediction, Problem
+from tests.model_store import cases
 from tests.problems import changed
 from tests.synthesis.backends.cuda.taped import capture_on_tape
-from tests.synthesis.cases import example_parameters, random_case, relative_error
+from tests.synthesis.cases import random_case, relative_error
 
 
 @pytest.fixture(scope="module")
 def parameters() -> ModelParameters:
-    return example_parameters(GeneratorConfig.prime_log())
+    return cases.parameters(0, GeneratorConfig.prime_log())
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def ears() -> list[Problem]:
 def designs(model: Model, inputs: list[Problem], options: DesignOptions) -> list[Draft]:
     answers = model.backend.draft(inputs, options, False)
     assert all(isinstance(answer, Draft) for answer in answers)
-    return answers  # type: ignore[return-value]
+    return answers
 
 
 def assert_same_prediction(found: Prediction, expected: Prediction) -> None:
@@ -90,7 +91,7 @@ def test_drafts_equal_reference(options: DesignOptions, model: Model, reference:
 
 
 def test_prime_drafts_equal_reference() -> None:
-    parameters = example_parameters(GeneratorConfig.prime(n_fft=4096))
+    parameters = cases.parameters(0, GeneratorConfig.prime(n_fft=4096))
     both = on_gpu(parameters), Model.on("reference", parameters)
     for found, expected in zip(*(designs(item, ears()[:1], DesignOptions()) for item in both), strict=True):
         assert relative_error(found.taps[None], expected.taps[None]) < 1e-3

@@ -25,7 +25,7 @@ from synthesis.paths import AcousticPaths
 from synthesis.predict import N_SUMS
 from synthesis.profiles import MAX_UPDATES, PROFILES
 from synthesis.start.features import GeneratorConfig
-from tests.synthesis.cases import example_parameters
+from tests.model_store import cases
 
 CONFIGS = {"prime-log": GeneratorConfig.prime_log(), "prime": GeneratorConfig.prime(n_fft=4096)}
 
@@ -109,7 +109,7 @@ def nothing_from_the_host() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_no_stage_takes_anything_from_host(name: str) -> None:
-    stages = Stages(example_parameters(CONFIGS[name]), torch.device("meta"))
+    stages = Stages(cases.parameters(0, CONFIGS[name]), torch.device("meta"))
     run_every_stage(stages)  # what is computed once and kept has been
     with nothing_from_the_host():
         assert run_every_stage(stages).device.type == "meta"

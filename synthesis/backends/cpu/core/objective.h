@@ -1,0 +1,65 @@
+/* The objective J from band powers (synthesis/objective.py): theory (13), (14). */
+#ifndef PRIME_OBJECTIVE_H
+#define PRIME_OBJECTIVE_H
+
+#include "bands.h"
+
+/* Weights of ObjectiveProfile, in its order. */
+typedef struct {
+    double risk_weight;
+    double band_weights[N_BANDS]; /* in J's mean, of mean one over its bands; 0: in no other */
+} objective_weights;
+
+/* What is known of a band: UNKNOWN ones count only by what makes them louder, ABSENT ones, in which no
+   filter changes anything, have E = D. */
+enum { KNOWN, UNKNOWN, ABSENT };
+
+/* unknown: [31]; NULL: all are known */
+static inline int knowledge_of(const unsigned char *unknown, int band) { return unknown ? unknown[band] : KNOWN; }
+
+/* A number per condition and band. */
+typedef double slopes[MAX_CONDITIONS][N_BANDS];
+
+/* Computes J without the penalty on |W| in n_bands bands from the first one on, and replaces the ratios E / D by dJ/dl.
+   With E / D for exp(l), it needs no exponential. share: weights of the conditions, of sum one. */
+static double objective(const objective_weights *weights, int first_band, int n_bands, int n_conditions,
+                        const double *share, const unsigned char *const *unknown, slopes ratio)
+{
+    const double *in_mean = weights->band_weights + first_band;
+    double largest = 0, mean = 0, sum = 0, louder = 0, amplitude[N_BANDS] = {0};
+    for (int t = 0; t < n_conditions; t++)
+        for (int b = 0; b < n_bands; b++) {
+            int known = knowledge_of(unknown[t], first_band + b);
+            if (known == ABSENT)
+                ratio[t][b] = 1;
+            if (known == UNKNOWN) {
+                louder += constant.unknown_weight * share[t] * fmax(log(ratio[t][b]), 0);
+                continue;
+            }
+            amplitude[b] += share[t] * sqrt(ratio[t][b]);
+            if (!(ratio[t][b] <= largest))
+                largest = ratio[t][b];
+        }
+    for (int b = 0; b < n_bands; b++)
+        if (in_mean[b] != 0 && amplitude[b] != 0)
+            mean += in_mean[b] * (2 * log(amplitude[b]) / NR_COUNT);
+    for (int t = 0; t < n_conditions; t++)
+        for (int b = 0; b < n_bands; b++)
+            if (knowledge_of(unknown[t], first_band + b) != UNKNOWN)
+                sum += share[t] * (ratio[t][b] / largest);
+    for (int t = 0; t < n_conditions; t++)
+        for (int b = 0; b < n_bands; b++) {
+            double found = ratio[t][b];
+            int known = knowledge_of(unknown[t], first_band + b);
+            if (known != KNOWN) {
+                ratio[t][b] = known == UNKNOWN && found > 1 ? constant.unknown_weight * share[t] : 0;
+                continue;
+            }
+            double of_mean = in_mean[b] != 0 ? in_mean[b] * (share[t] * sqrt(found) / amplitude[b] / NR_COUNT) : 0;
+            ratio[t][b] = of_mean + weights->risk_weight * share[t] * (found / largest) / sum;
+        }
+    double soft_maximum = sum == 0 ? 0 : log(largest) + log(sum / n_bands);
+    return mean + weights->risk_weight * soft_maximum + louder;
+}
+
+#endif
