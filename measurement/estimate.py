@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from measurement.prior import (
     TAIL_SHARE,
@@ -307,6 +308,12 @@ def first_silent_bin(reference_power: Real) -> int:
     return int(np.ceil(edges_hz(WIDE_BANDS[n])[0] / (SAMPLE_RATE_HZ / 2) * (N_BINS - 1)))
 
 
+def is_silent(reference_power: Real) -> NDArray[np.bool_]:
+    """Return the bins above what the probe excites, [window // 2 + 1]."""
+    n_bins = reference_power.shape[-1]
+    return np.arange(n_bins) >= first_silent_bin(reference_power) * (n_bins - 1) / (N_BINS - 1)
+
+
 def onto_design_grid(spectrum: Real) -> Real:
     """Interpolate real [..., bins] linearly over frequency onto the design grid's 16385 bins."""
     position = np.arange(N_BINS) * ((spectrum.shape[-1] - 1) / (N_BINS - 1))
@@ -447,6 +454,12 @@ def response_of_blocks(blocks: Iterable[tuple[Real, Real]], *, n_taps: int) -> R
     n = min(n_taps, window // 2)  # what is later is mostly noise
     response[:n] /= lag_weight(window)[:n]
     return response
+
+
+def convolved(x: Real, response: Real) -> Real:
+    """Convolve, and keep as many samples as x has."""
+    n = 1 << int(len(x) + len(response) - 1).bit_length()
+    return np.fft.irfft(np.fft.rfft(x, n) * np.fft.rfft(response, n), n)[: len(x)]
 
 
 def unexplained_power(state: ProbeState) -> Real:
