@@ -178,7 +178,7 @@ FAULTS = [
     ),
     *_of(
         "measurement/", "tail_power.py",
-        [("(e_0 - h_0 * x_0).conj()", "(e_0 - h_0 * x_0)")],
+        [("(silent.conj() * playing)", "(silent * silent)")],
         "tests/measurement/test_tail_power.py", "tests/measurement",
     ),
     *_of(

@@ -34,7 +34,10 @@ addresses = Addresses()
 
 @addresses.post("/calibrate")
 async def calibrate(request: Request, body: CalibrationBody) -> Response:
-    """Estimate paths from recordings and judge them. The answer, in either form, is a valid body for `/refine`."""
+    """Estimate paths from recordings and judge them. The answer, in either form, is a valid body for `/refine`.
+
+    If the service learns a device, it stores paths that passed, if no `model` was named, under the `X-Request-Id`.
+    """
     visit: Visit = request.state.visit
     service = visit.service
     media_type = accepted(visit.accept, (JSON, TENSORS))
