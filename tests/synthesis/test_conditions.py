@@ -13,7 +13,6 @@ from synthesis.design import design_all, predict_all
 from synthesis.errors import InvalidOption, InvalidPaths, SynthesisError
 from synthesis.loop import judge_loop, loop_gain, with_margins
 from synthesis.methods import METHODS
-from synthesis.profiles import FAST
 from synthesis.start.generator import Generator, model_parameters
 from synthesis.types import Design, DesignOptions, Model, Paths, Prediction, Problem
 from tests.model_store import cases
@@ -87,23 +86,6 @@ def test_weighted_risk_gives_references_filter(backend: str, n_conditions: int) 
     # As without a weight.
     assert relative_error(found.taps, expected.taps) < 1e-2 < relative_error(usual.taps, expected.taps)
     np.testing.assert_allclose(found.refinement.objective, expected.refinement.objective, rtol=2e-3)
-
-
-def test_weight_of_profile_changes_nothing(model: Model) -> None:
-    for n_conditions in (1, 2):
-        ears = [several(n_conditions, risk_weight=weight) for weight in (None, FAST.risk_weight)]
-        found, expected = (designed(design_all([ear], K3, model)[0]).taps for ear in ears)
-        np.testing.assert_array_equal(found, expected)
-
-
-# Under a ceiling, one condition's worst band depends on rounding: it lies where J hardly sees it.
-@pytest.mark.parametrize(("n_conditions", "max_gain_db"), [(1, 300.0), (3, 300.0), (3, 0.0)])
-def test_larger_risk_weight_lowers_worst_band(model: Model, n_conditions: int, max_gain_db: float) -> None:
-    ears = [several(n_conditions, max_gain_db=max_gain_db, risk_weight=weight) for weight in (None, 10.0)]
-    made = [designed(answer).prediction for answer in design_all(ears, K3, model)]
-    parts = [[item.prediction for item in whole.conditions] or [whole] for whole in made]
-    usual_db, weighted_db = (min(item.band_reduction_db.min() for item in part) for part in parts)
-    assert weighted_db > usual_db + 0.1
 
 
 def test_prediction_per_condition(model: Model) -> None:
