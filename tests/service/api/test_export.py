@@ -63,8 +63,7 @@ async def test_file_is_attachment(client, body, kind):
     ],
 )
 async def test_mistake_is_named(client, body, change, field):
-    content = orjson.dumps(body | change)
-    answer = await client.post("/export", content=content, headers={"Content-Type": "application/json"})
+    answer = await client.post("/export", json=body | change)
     assert 400 <= answer.status_code < 500, answer.text
     assert answer.json()["field"] == field
     assert len(answer.json()["detail"]) > 20
