@@ -235,6 +235,7 @@ def test_model_expects_more_of_response_that_is_cut() -> None:
 def test_interval_is_wider_where_less_is_known(ear: OneEar) -> None:
     measured = ear.predicted(uncertainty=np.zeros((2, 31))).interval_db
     assert 0 < measured < ear.predicted().interval_db < ear.predicted(with_coherence=False).interval_db
+    assert ear.predicted(0 * LEARNED).interval_db > ear.predicted().interval_db  # of a model that knows no device
 
 
 def test_what_is_not_finite_is_rejected(ear: OneEar) -> None:

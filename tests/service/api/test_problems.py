@@ -110,11 +110,12 @@ GZIP = JSON_BODY | {"Content-Encoding": "gzip"}
         (b'{"coherence": [' + b"[]," * 600_000 + b"[]]}", JSON_BODY, "invalid-field", "more than"),
         (b"{" + b",".join(b'"%d":1' % n for n in range(300)) + b"}", JSON_BODY, "invalid-field", "more than"),
         (gzip.compress(b" " * (MAX_JSON_BYTES + 1), mtime=0), GZIP, "too-large", "more than"),
+        (b"{}", GZIP, "malformed-json", "not gzip"),
         (gzip.compress(b"{}", mtime=0)[:-4], GZIP, "malformed-json", ""),
         (gzip.compress(b"{}", mtime=0) * 2, GZIP, "malformed-json", ""),
         (gzip.compress(b"{}", mtime=0), BINARY_BODY | {"Content-Encoding": "gzip"}, "unsupported-encoding", ""),
     ],
-    ids=["cut", "NaN", "list", "elements", "members", "bomb", "stub", "two", "binary"],
+    ids=["cut", "NaN", "list", "elements", "members", "bomb", "plain", "stub", "two", "binary"],
 )
 async def test_unreadable_body_is_rejected(
     client: httpx.AsyncClient, content: bytes, headers: dict[str, str], code: str, said: str
