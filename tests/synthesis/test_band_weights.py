@@ -42,7 +42,6 @@ def objective_of(ear: Problem, made: Design) -> float:
 
 def test_weights_are_read_at_centres_over_their_mean() -> None:
     relative = TILTED.relative()
-    assert relative is not None
     given = np.array(relative)[columns(NR_BANDS)]
     assert given.mean() == pytest.approx(1)
     assert np.count_nonzero(relative) == len(NR_BANDS) - 1  # all but 5 kHz

@@ -58,9 +58,7 @@ class OneEar:
         uncertainty: np.ndarray | None = None,
     ) -> Prediction:
         sums = self.sums(with_coherence=with_coherence, is_true=is_true)
-        found = predict(sums, learned, has_coherence=with_coherence, is_true=is_true, uncertainty=uncertainty)
-        assert isinstance(found, Prediction)
-        return found
+        return predict(sums, learned, has_coherence=with_coherence, is_true=is_true, uncertainty=uncertainty)
 
     def mean_db(self, secondary: np.ndarray) -> float:
         return oracle.predict(
