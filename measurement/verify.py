@@ -75,6 +75,10 @@ N_VARIANCES = 5.0
 # Coherence of x and e without the filter, median over the bands, below which no diagnosis is possible; noise of two
 # sources reaches 0.15.
 UNRELATED = 0.3
+# Mean cosine of the sum of the phases of H_off and of the given primary path, above which H_off is its inverse, so that
+# x is the error microphone; that of their difference is below it. On 15 measured ears, with any of their paths given,
+# these are 0.5 to 1 and below -0.1; with the right channels the other way round.
+INVERSE_COSINE = 0.3
 # Noise reduction below the prediction by more than this and the interval is reported.
 WORSE_DB = 2.0
 # Noise reduction above what the paths allow by more than this and the interval is implausible: noise in the estimated
@@ -104,7 +108,8 @@ FOREIGN_BANDS_DB = 7.0
 
 # Codes that a trim cannot correct: measure again.
 BEYOND_A_TRIM = {
-    *("howling", "not_running", "leak", "refit", "other_filter", "unrelated", "clipping", "implausible_reduction")
+    *("howling", "not_running", "leak", "refit", "other_filter", "unrelated", "clipping", "implausible_reduction"),
+    "exchanged_channels",
 }
 
 # Codes of a diagnosis and their meanings.
@@ -124,6 +129,7 @@ CODES = {
     "controller_inverted": "The controller's polarity is reversed.",
     "controller_level_off": "The controller is louder or quieter than designed.",
     "near_howling": "The controller's loop has nearly no margin left.",
+    "exchanged_channels": "What was sent as x is the error microphone, and as e the outer one.",
     "unrelated": "Without the filter the error microphone hears little of what the outer one hears.",
     "clipping": "Too many samples of x, or of e without the filter, stand at their largest or smallest value.",
     "implausible_reduction": "Far more is measured than these paths allow: something changed between the takes.",
@@ -170,8 +176,8 @@ class Verification:
     mean_noise_reduction_db: float
     # As in a prediction.
     amplification_db: float
-    # Half-width of the 80 % interval of the mean.
-    interval_db: float
+    # Half-width of the 80 % interval of the mean; None if a state has one block.
+    interval_db: float | None
     # Gain of the secondary path over the designed one.
     gain_db: float
     # Delay of the secondary path after the designed one.
@@ -195,6 +201,8 @@ class Verification:
     error_gain_db: float
     # Coherence of x and e without the filter, median of the bands.
     coherence: float
+    # Whether x and e are exchanged.
+    is_exchanged: bool
     # As in a calibration, without e with the filter on, which uses few values of 16 bits.
     clipped_share: float
     # Blocks of the state with fewer.
@@ -271,6 +279,7 @@ def verify(
         primary_rest=primary_rest / level,
         error_gain_db=_error_gain_db(transfer_off, left, transfer_on),
         coherence=float(np.median(_coherence(transfer_off, noise_off))),
+        is_exchanged=_is_exchanged(transfer_off, expected_off),
         clipped_share=_clipped_share(recordings),
         n_blocks=min(len(blocks_off), len(blocks_on)),
         **_howl(blocks_off, blocks_on, reduction),
@@ -396,7 +405,7 @@ def diagnose(
     if (fault := _fault(found)) is not None:
         return [fault]
     behind_db = found.mean_noise_reduction_db - predicted_mean_db
-    is_behind = behind_db < -(WORSE_DB + found.interval_db)
+    is_behind = behind_db < -(WORSE_DB + (found.interval_db or 0))
     trimmed_db = found.gain_db - 10 * np.log10(np.maximum(found.played_rest, 1e-9))
     other = _other(found, bands_db - found.heard_reduction_db, is_behind)
     # Smooth filters of two people differ by little more than a gain and a delay.
@@ -421,6 +430,9 @@ def _fault(found: Verification) -> Deviation | None:
         text = f"with the filter off x and e have a coherence of {found.coherence:.2f}: look for a dead microphone "
         text += "or a wrong channel, play noise, no sweep, and louder, and record again"
         return Deviation("unrelated", text + _exchanged(found))
+    if found.is_exchanged:
+        text = "x lags e by the primary path: send the outer microphone as x and the error microphone as e"
+        return Deviation("exchanged_channels", text)
     if found.howl_db > HOWL_DB:
         return _howling(found)
     if not found.is_running and np.median(found.played_rest) < SILENT_SHARE:
@@ -520,7 +532,7 @@ def _changes(found: Verification, behind_db: float, is_trimmed: bool) -> list[De
 
 def is_better(found: Verification, possible_db: float) -> bool:
     """Return whether more noise reduction is measured than a filter that reaches possible_db can bring."""
-    return found.mean_noise_reduction_db > possible_db + found.interval_db + BETTER_DB
+    return found.mean_noise_reduction_db > possible_db + (found.interval_db or 0) + BETTER_DB
 
 
 def _too_good(found: Verification, possible_db: float, best_db: float, *, is_changed: bool) -> Deviation | None:
@@ -640,7 +652,9 @@ def _block(x: Complex, e: Complex, y: Complex) -> _Block:
     return _Block(transfer, designed, _smoothed(unexplained), (power / len(x), error_power / len(x)))
 
 
-def _reduction(off: Sequence[_Block], on: Sequence[_Block], loop: Complex) -> tuple[NDArray[np.float64], float]:
+def _reduction(
+    off: Sequence[_Block], on: Sequence[_Block], loop: Complex
+) -> tuple[NDArray[np.float64], float | None]:
     """Compute the noise reduction per band, and the half-width of the interval of its mean.
 
     Outside sound is x without what returns from the loudspeaker through the loop W F.
@@ -758,6 +772,14 @@ def _coherence(transfer: Complex, noise: Real, n_variances: float = 0.0) -> Real
     return found
 
 
+def _is_exchanged(off: Complex, expected: Complex) -> bool:
+    """Return whether H_off is the inverse of the expected transfer, by its phases, and not that transfer."""
+    hz = np.arange(len(off)) * (SAMPLE_RATE_HZ / WINDOW)
+    fitted = (hz >= FIT_HZ[0]) & (hz <= FIT_HZ[1])
+    found, given = (np.angle(item[fitted]) for item in (off, expected))
+    return bool(np.cos(found + given).mean() > INVERSE_COSINE > np.cos(found - given).mean())
+
+
 def _turned(designed: Complex, delay: float) -> Complex:
     return np.exp(-2j * np.pi / WINDOW * delay * np.arange(len(designed)))
 
@@ -770,8 +792,13 @@ def _median(values: Sequence[Any]) -> Any:
     return np.median(stacked, 0)
 
 
-def interval_of_medians(off: Real, on: Real) -> float:
-    """Return the half-width of the eight-in-ten interval of the difference between two samples' medians."""
+def interval_of_medians(off: Real, on: Real) -> float | None:
+    """Return the half-width of the eight-in-ten interval of the difference between two samples' medians.
+
+    One value says nothing of its spread: None.
+    """
+    if min(len(off), len(on)) < 2:
+        return None
     return 1.2816 * float(np.hypot(_median_error(off), _median_error(on)))
 
 

@@ -34,11 +34,13 @@ from prime_anc_client.answers import (
     LoopResult,
     PredictionResult,
     Realisation,
+    WarningCode,
 )
 from prime_anc_client.calibration import Bands, CalibrationResult, DriveTake, FindingResult, Take, VerdictResult
 from prime_anc_client.client import Client, Condition, Item
 from prime_anc_client.errors import (
     ClientError,
+    InvalidRequest,
     NotReached,
     OverQuota,
     Refused,
@@ -62,6 +64,7 @@ __all__ = [
     "DriveTake",
     "EvaluationResult",
     "FindingResult",
+    "InvalidRequest",
     "Item",
     "LoopResult",
     "NotReached",
@@ -80,4 +83,5 @@ __all__ = [
     "UnusablePaths",
     "VerdictResult",
     "VerificationResult",
+    "WarningCode",
 ]

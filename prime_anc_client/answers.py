@@ -25,6 +25,12 @@ Json = Mapping[str, Any]
 Running = Mapping[str, Any] | str
 
 
+class WarningCode(str):
+    """A stable code, such as `ceiling_binds`, with its fault and remedy in `detail`."""
+
+    detail: str
+
+
 @dataclass(frozen=True, eq=False)
 class PredictionResult:
     """Predicted effect of a filter; fields that may be None are those the service may omit."""
@@ -100,8 +106,7 @@ class DesignResult:
     n_applied: int
     # Prediction; weighted means over the conditions, if several.
     prediction: PredictionResult
-    # Codes of the warnings.
-    warnings: tuple[str, ...]
+    warnings: tuple[WarningCode, ...]
     # Time per stage.
     timings_ms: dict[str, float]
     # Effect per condition, from `Client.refine_conditions`.
@@ -129,8 +134,7 @@ class EvaluationResult:
     """Predicted effect of a given filter."""
 
     prediction: PredictionResult
-    # Codes of the warnings.
-    warnings: tuple[str, ...]
+    warnings: tuple[WarningCode, ...]
     # As in a design.
     loop: LoopResult | None = None
 
@@ -145,8 +149,7 @@ class Realisation:
     prediction: PredictionResult
     # Mean noise reduction that it loses.
     loss_db: float
-    # Codes of the warnings.
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[WarningCode, ...] = ()
     # Loop of this filter.
     loop: LoopResult | None = None
     # Sign of the signal chain.
@@ -232,8 +235,11 @@ def _read_problem(found: Json) -> Refused:
     return problem
 
 
-def _codes(warnings: Sequence[Json]) -> tuple[str, ...]:
-    return tuple(warning["code"] for warning in warnings)
+def _codes(warnings: Sequence[Json]) -> tuple[WarningCode, ...]:
+    codes = tuple(WarningCode(warning["code"]) for warning in warnings)
+    for code, warning in zip(codes, warnings, strict=True):
+        code.detail = warning["detail"]
+    return codes
 
 
 def _taps(values: object) -> NDArray[np.float32]:

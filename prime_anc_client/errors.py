@@ -40,8 +40,12 @@ class UnknownModel(Refused):
     """404: no such model or version is published."""
 
 
+class InvalidRequest(Refused):
+    """422: an argument is out of range, unknown or without effect."""
+
+
 class UnusablePaths(Refused):
-    """422: paths or options that no filter can be designed for."""
+    """422: paths that no filter can be designed for."""
 
 
 class OverQuota(Refused):
@@ -59,13 +63,14 @@ class Unavailable(Refused):
 _BY_STATUS: dict[int, type[Refused]] = {
     401: Unauthorised,
     404: UnknownModel,
-    422: UnusablePaths,
+    422: InvalidRequest,
     429: OverQuota,
     500: ServiceFault,
     502: Unavailable,
     503: Unavailable,
     504: Unavailable,
 }
+_ABOUT_PATHS = {"unusable-paths", "unequal-grids", "no-finite-filter"}
 
 
 def from_answer(status: int, body: bytes) -> Refused:
@@ -79,5 +84,6 @@ def from_answer(status: int, body: bytes) -> Refused:
 
 def from_document(status: int, document: dict[str, Any]) -> Refused:
     """Make the exception for a problem document; TypeError or KeyError for anything else."""
-    code, detail, field = document["type"], document["detail"], document.get("field")
-    return _BY_STATUS.get(status, Refused)(status, str(code).rsplit(":", 1)[-1], str(detail), field)
+    code, detail, field = str(document["type"]).rsplit(":", 1)[-1], document["detail"], document.get("field")
+    kind = UnusablePaths if code in _ABOUT_PATHS else _BY_STATUS.get(status, Refused)
+    return kind(status, code, str(detail), field)

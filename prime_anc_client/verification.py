@@ -26,7 +26,8 @@ class Trim:
     delay_samples: float
     is_inverted: bool
     noise_reduction_db: float
-    taps: NDArray[np.float32]
+    # None for sections and taps of a chip: change their gain and delay.
+    taps: NDArray[np.float32] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +38,8 @@ class VerificationResult:
     noise_reduction_db: float
     # Per band, float32 [23].
     band_noise_reduction_db: NDArray[np.float32]
-    # Half-width of the 80 % interval of the mean.
-    interval_db: float
+    # Half-width of the 80 % interval of the mean; None if a state has one block of 0.8 s.
+    interval_db: float | None
     # Measured less predicted mean.
     deviation_db: float
     # `as_predicted`, or the deviations.
@@ -63,6 +64,6 @@ def read_verification(found: dict[str, Any]) -> VerificationResult:
             trim["delay_samples"],
             trim["invert"],
             trim["predicted_noise_reduction_db"],
-            np.array(trim["fir"], np.float32),
+            None if trim["fir"] is None else np.array(trim["fir"], np.float32),
         ),
     )

@@ -12,14 +12,13 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
 from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.admission import DEADLINE_HEADER, Admission, Gate
 from service.api import calibrate, design, export, hybrid, models, open_inference, verify
-from service.api.front import Front, Service
+from service.api.front import Compression, Front, Service
 from service.api.openapi import add_document
 from service.api.workbench import add_workbench
 from service.engine.engine import Engine, check_device
@@ -70,7 +69,7 @@ def create_app(settings: Settings) -> Starlette:
     app.state.service = service
     add_workbench(app)
     add_document(app, settings)
-    app.add_middleware(GZipMiddleware, minimum_size=MIN_GZIP_BYTES, compresslevel=1)
+    app.add_middleware(Compression, minimum_size=MIN_GZIP_BYTES, compresslevel=1)
     app.add_middleware(Front, service=service)
     if settings.cors_origins:
         app.add_middleware(

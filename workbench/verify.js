@@ -1,7 +1,7 @@
 // Step 5: what the filter does on the ear, from recordings with it off and on.
 
 import { $, changed, currentEar, element, on, state } from "./state.js";
-import { fixed } from "./dsp.js";
+import { fixed, withInterval } from "./dsp.js";
 import { note, say } from "./messages.js";
 import { beside, downloadTaps, formOf } from "./load.js";
 import { inWords, optionsFor } from "./options.js";
@@ -85,7 +85,7 @@ function showVerification() {
   if (!found) return;
   const { answer: { measured, predicted_noise_reduction_db: predicted, band_deviation_db: deviations, deviation_db, diagnosis, trim }, filter, isTaps } = found;
   const isGood = isAsPredicted(found.answer);
-  const head = `${measured.mean_noise_reduction_db.toFixed(1)} ± ${measured.interval_db.toFixed(1)} dB measured, ${predicted.toFixed(1)} dB predicted (${deviation_db >= 0 ? "+" : ""}${deviation_db.toFixed(1)} dB); filter ${filter}.`;
+  const head = `${withInterval(measured)} measured, ${predicted.toFixed(1)} dB predicted (${deviation_db >= 0 ? "+" : ""}${deviation_db.toFixed(1)} dB); filter ${filter}.`;
   const findings = diagnosis.map(({ code, detail }) => element("p", { className: isGood ? "good" : "warning", textContent: `${code.replaceAll("_", " ")}: ${inWords(detail)}` }));
   const parts = [element("p", { textContent: head }), ...findings];
   if (trim) {

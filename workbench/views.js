@@ -1,7 +1,7 @@
 // What the page draws: the figures and the noise reduction, always in view, and one further plot.
 
 import { $, changed, chosenEars, currentEar, element, hasFailed, on, stableEars, state } from "./state.js";
-import { N_FFT, curve, decibel, fixed, groupDelay, powers, responseOf, rfft, smoother, unwrappedPhase } from "./dsp.js";
+import { N_FFT, curve, decibel, fixed, groupDelay, powers, responseOf, rfft, smoother, unwrappedPhase, withInterval } from "./dsp.js";
 import { loopOf, onePlus, sensitivityBound } from "./hybrid.js";
 import { formOf } from "./load.js";
 import { ceilingPoints, inWords } from "./options.js";
@@ -72,8 +72,8 @@ function showFigures() {
   const counted = found.counted_bands_hz, range = counted ? `${counted[0]} Hz to ${counted.at(-1)} Hz` : "50 Hz to 5 kHz";
   const level = found.level_reduction_db, loss = found.sensitivity_db, db = (value, digits) => `${fixed(value, digits)} dB`;
   const figures = [
-    ["Noise reduction", `${fixed(found.mean_noise_reduction_db)}${found.interval_db ? ` ± ${found.interval_db.toFixed(1)}` : ""} dB`, `predicted mean, ${range}`],
-    ...(seen ? [[`Measured, ${verified().filter}`, `${fixed(seen.mean_noise_reduction_db)} ± ${seen.interval_db.toFixed(1)} dB`, "from the last verification"]] : []),
+    ["Noise reduction", withInterval(found), `predicted mean, ${range}`],
+    ...(seen ? [[`Measured, ${verified().filter}`, withInterval(seen), "from the last verification"]] : []),
     ...(rival ? [[wienerName(state.design), db(rival.prediction.mean_noise_reduction_db), "a design without training"]] : []),
     ["Amplification", db(found.amplification_db, 2), "mean over bands that become louder"],
     ["Largest |W|", db(found.max_gain_db), ""],

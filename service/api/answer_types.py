@@ -226,7 +226,7 @@ class DesignedFilter(TypedDict, total=False):
     refinement: RefinementAnswer
     prediction: PredictionAnswer
     latency_samples: NotRequired[Number]
-    """As requested; requests about this filter need it too."""
+    """As requested, if not 0; requests about this filter need it too."""
     max_gain_db: NotRequired[Number]
     """As requested, if a number other than the default; exports need it too."""
     loop: NotRequired[LoopAnswer]
@@ -324,8 +324,9 @@ class MeasuredAnswer(TypedDict):
     noise_reduction_db: Annotated[PerBand, Example([17.1] * N_BANDS)]
     mean_noise_reduction_db: Annotated[Number, Example(17.1)]
     amplification_db: Annotated[Number, Example(0.0)]
-    interval_db: Annotated[Number, Example(0.2)]
-    """Half-width of the 80 % interval of the mean, from the scatter between blocks."""
+    interval_db: Annotated[Number | None, Example(0.2)]
+    """Half-width of the 80 % interval of the mean, from the scatter between blocks; null: of one block nothing is
+    known."""
     n_blocks: Annotated[int, Field(ge=1), Example(8)]
     """Number of blocks in the state that has fewer."""
 
@@ -658,3 +659,6 @@ for _kind in [item for item in vars().values() if is_typeddict(item)]:
     _kind.__pydantic_config__ = (
         ConfigDict(extra="allow") if _kind in _OPEN else ConfigDict(use_attribute_docstrings=True)
     )
+# Its types are those of a design, which items replace or a problem: this one has neither.
+_ALWAYS = sorted(HybridAnswer.__annotations__.keys() - {"latency_samples", "max_gain_db"})
+HybridAnswer.__pydantic_config__["json_schema_extra"] = {"required": _ALWAYS}  # type: ignore[attr-defined]

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match
@@ -31,6 +32,7 @@ from service.observability.metrics import Metrics
 from service.observability.tracing import Tracing
 from service.settings import Settings
 from synthesis.conventions import CORE_STAGES, STAGES
+from synthesis.errors import Interrupted
 from synthesis.types import Design
 
 logger = logging.getLogger(__name__)
@@ -58,6 +60,7 @@ _BODY_GATES = {
 _MANAGING = re.compile(r"/models/(reload|[^/]+/(load|unload))")
 _ON_MANAGEMENT = re.compile(r"/metrics|/models(/.*)?|/health/.*")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_NO_GZIP = re.compile(r"gzip\s*;\s*q=0(\.0*)?\s*(,|$)", re.IGNORECASE)
 
 Times = dict[str, float | None]
 
@@ -264,7 +267,7 @@ class Front:
                 "internal-error",
                 f"the service failed unexpectedly; ask its operator, whose log has the cause under {request_id}",
             )
-        if problem.status >= 500 and not isinstance(error, HttpProblem | RefusedJob):
+        if problem.status >= 500 and not isinstance(error, HttpProblem | RefusedJob | Interrupted):
             logger.error("%s %s: %s (%s)", scope["method"], scope["path"], problem.code, request_id, exc_info=error)
         return problem
 
@@ -284,6 +287,15 @@ def _routing_problem(error: Exception, scope: Scope) -> HttpProblem | None:
         detail = f"this address does not answer {scope['method']}; use {allowed}"
         return HttpProblem("method-not-allowed", detail, headers={"Allow": allowed})
     return None
+
+
+class Compression(GZipMiddleware):
+    """Compresses for clients that accept gzip; Starlette's does it for `gzip;q=0` too, which refuses it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, compressed or not."""
+        is_refused = scope["type"] == "http" and _NO_GZIP.search(Headers(scope=scope).get("accept-encoding", ""))
+        await (self.app if is_refused else super().__call__)(scope, receive, send)
 
 
 def unknown_address() -> HttpProblem:

@@ -39,7 +39,7 @@ from synthesis.profiles import FAST
 from synthesis.types import Complex64, Design, DesignOptions, Float32, Problem
 
 # Findings that leave nothing to say about a controller.
-UNJUDGED = {"unrelated", "clipping", "howling"}
+UNJUDGED = {"unrelated", "exchanged_channels", "clipping", "howling"}
 
 # Figures of a verification in the answer.
 MEASURED = ("noise_reduction_db", "mean_noise_reduction_db", "amplification_db", "interval_db", "n_blocks")

@@ -20,8 +20,8 @@ WARNINGS = {
     "generator_replaced": "The generator's filter was not finite, or its noise reduction was clearly lower than "
     "that of the Wiener filter for the same paths, which is the answer (method `wmmse`, or `fir_wiener` with a "
     "latency).",
-    "prediction_from_model": "No coherence was sent: paths like those of the model's support listeners are "
-    "predicted with their average uncertainty, all others with what the ends of their responses show.",
+    "prediction_from_model": "No coherence was sent, nor `exact` or `snr_db`: paths like those of the model's support "
+    "listeners are predicted with their average uncertainty, all others with what the ends of their responses show.",
     "low_coherence": "What this measurement leaves uncertain takes more than 1 dB from the predicted mean noise "
     "reduction (1.5 dB where a coherence alone says so), which is below 20 dB; or the mean coherence is below 0.5.",
     "implausible_coherence": "The coherence is 1 at nearly all frequencies, as that of a single window is, or the "
@@ -187,6 +187,8 @@ def _of_conditions(prediction: Prediction, find: Callable[..., str | None], *arg
 
 
 def _no_coherence(used: Problem) -> str | None:
+    if used.exact or used.snr_db:
+        return None
     without = [
         n
         for n, condition in enumerate(used.conditions)

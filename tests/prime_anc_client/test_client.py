@@ -13,6 +13,7 @@ from prime_anc_client import (
     Client,
     Condition,
     DesignResult,
+    InvalidRequest,
     Item,
     NotReached,
     Recording,
@@ -83,6 +84,8 @@ def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
     with pytest.raises(UnusablePaths) as refused:
         client.refine_conditions([*pair, Condition(ear.primary, 0 * ear.secondary, label="dead")])
     assert refused.value.field == "conditions.2.secondary"
+    with pytest.raises(InvalidRequest):
+        client.refine(ear.primary, ear.secondary, k=9)
 
 
 def test_filter_is_verified_on_ear(client: Client, ear: Paths) -> None:
@@ -119,6 +122,7 @@ def test_design_is_evaluated_and_exported_in_sign(client: Client, ear: Paths, si
         client.export(design, target, *paths, feedback=feedback),
     )
     assert all(item.loop and not item.loop.stable and "unstable_loop" in item.warnings for item in howling)
+    assert all(warning.detail for item in howling for warning in item.warnings)
     weighted, usual = (
         client.export(design, {"n_sections": 2}, *paths, risk_weight=weight).prediction for weight in (10.0, None)
     )

@@ -63,7 +63,7 @@ def test_arrays_of_wrong_shape(arrays: tuple[Any, ...], text: str) -> None:
         (400, Refused),
         (401, errors.Unauthorised),
         (404, errors.UnknownModel),
-        (422, errors.UnusablePaths),
+        (422, errors.InvalidRequest),
         (429, errors.OverQuota),
         (500, errors.ServiceFault),
         (502, errors.Unavailable),
