@@ -70,7 +70,7 @@ FAULTS = [
     ),
     *_of(
         "synthesis/", "loop.py",
-        [("here, there = 1 + loop[passing]", "here, there = 1 - loop[passing]"),
+        [("np.where(is_upward, -1, 1)", "np.where(is_upward, 1, 1)"),
          ("-20 * math.log10(max(gain", "-10 * math.log10(max(gain"),
          ("secondary) / (1 + spectrum", "secondary) / (1 - spectrum")],
         "tests/synthesis/test_loop.py", SYNTHESIS,
@@ -124,8 +124,12 @@ FAULTS = [
     ),
     *_of(
         CORE, "tap_objective.h",
-        [("(x * c->square[0][b] - 2 * c->cross[0][b])", "(x * c->square[0][b] - c->cross[0][b])"),
-         ("share * sqrt(ratio) / amplitude[b]", "share * ratio / amplitude[b]")],
+        [("(x * c->square[0][b] - 2 * c->cross[0][b])", "(x * c->square[0][b] - c->cross[0][b])")],
+        *TESTS_OF_CORE,
+    ),
+    *_of(
+        CORE, "objective.h",
+        [("share[t] * sqrt(found) / amplitude[b]", "share[t] * found / amplitude[b]")],
         *TESTS_OF_CORE,
     ),
     *_of(
