@@ -5,7 +5,7 @@ WORKERS ?= 3
 HOST    ?= 127.0.0.1
 PORT    ?= 8000
 DEVICE  ?= cpu
-STORE   ?= model_store/checkpoints
+STORE   ?=
 
 BIN       := $(VENV)/bin
 SERVING   := $(VENV)/.serving
@@ -31,7 +31,7 @@ help:
 	@echo "make clean     remove the environment and the tools' caches"
 
 serve: $(SERVING)
-	@$(BIN)/python scripts/serve.py --host $(HOST) --port $(PORT) --device $(DEVICE) --store $(STORE)
+	@$(BIN)/python scripts/serve.py --host $(HOST) --port $(PORT) --device $(DEVICE) $(if $(STORE),--store $(STORE))
 
 test: $(DEVELOPING)
 	@$(MAKE) -j2 lint unit

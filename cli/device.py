@@ -74,9 +74,14 @@ def list_(store: str) -> None:
 @click.option("--listener", help="Remove this listener alone.")
 @STORE
 def remove(name: str, listener: str | None, store: str) -> None:
-    """Delete device NAME, its listeners' paths and its models."""
-    Devices(existing_store(store)).remove(name, listener)
-    tables.notes([f"removed: {name}{f', {listener}' if listener else ''}"], "")
+    """Delete device NAME, its listeners' paths and its models.
+
+    Of a listener also the models made with their paths, and generators trained on them: aliases then stand for a model
+    made without.
+    """
+    heir = Devices(existing_store(store)).remove(name, listener)
+    said = [f"removed: {name}{f', {listener}' if listener else ''}"]
+    tables.notes(said + ([f"its model is now {heir}"] if heir else []), "")
 
 
 @device.command()
@@ -84,7 +89,10 @@ def remove(name: str, listener: str | None, store: str) -> None:
 @STORE
 def train(name: str, store: str) -> None:
     """Train a generator on the listeners of device NAME, some minutes on two cores."""
-    from training.train_device import train_device
+    try:
+        from training.train_device import train_device
+    except ImportError as error:
+        raise click.UsageError(f"{error}; pip install 'prime-anc[training]'") from error
 
     devices = Devices(existing_store(store))
     n_listeners = len(devices.device(name).listeners)

@@ -24,7 +24,7 @@ from measurement.estimate import (
     PlayedTake,
     ProbeState,
     feedback_response,
-    first_silent_bin,
+    is_silent,
     n_excited_bands,
     noise_lags,
     onto_design_grid,
@@ -37,10 +37,10 @@ from measurement.estimate import (
 )
 from measurement.hum import find_hum
 from measurement.prior import PathPrior, held_power, lag_weight
-from measurement.tail_power import band_powers, late_power, missing_power, tail_power
+from measurement.tail_power import RAMP, Tail, band_powers, late_power, late_secondary, missing_power, tail_power
 from synthesis.arrays import SMALLEST, Complex, Real, squared_magnitude
 from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
-from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.design import level_db
 from synthesis.errors import InvalidPaths
 from synthesis.plausibility import SupportPrior
@@ -74,8 +74,7 @@ UNKNOWN_UNCERTAINTY, MOSTLY_UNKNOWN = 2.0, 0.5
 
 PRIMARY_TAPS, SECONDARY_TAPS = 8192, 2048
 # Lags of the tail, which a response of SECONDARY_TAPS lacks but for a ramp; later ones are mostly noise.
-_RAMP = 128
-_TAIL = slice(SECONDARY_TAPS - _RAMP, WINDOW * 7 // 16)
+_TAIL = slice(SECONDARY_TAPS - RAMP, WINDOW * 7 // 16)
 NO_TAIL_DB = -120.0
 # Bands from 400 Hz: below, ears themselves ring as long.
 TAIL_BANDS = tuple(n for n in AMP_BANDS if n >= 26)
@@ -173,6 +172,9 @@ class Calibration:
     # Power that x does not explain beyond that of the silent state, over the loudspeaker's: median less two standard
     # errors.
     distortion_db: float
+    # What the transfers of single takes explain of e, and that of all takes of a gain does not, over the power of e:
+    # median over the bands, of the gain with the most; -120 of single takes, or below the noise.
+    disagreement_db: float
     # Tones that do not follow the paths (`hum`).
     hum_hz: list[float]
     # Samples per window.
@@ -266,10 +268,15 @@ def calibrate(
     excited = WIDE_BANDS[: n_excited_bands(states[0].reference_power)]
     powers = primary_power, secondary_power = band_powers(estimate.primary), band_powers(secondary)
     unexplained = _unexplained_share(states, measured)[scored]
-    tail = _tail_power(exact, states, cut, shortest)
-    tail_share = (unexplained if tail is None else (tail / primary_power)[scored]).clip(0, 1)
+    starts = window_starts(cut.length, cut.n, cut.first, shortest)
+    tail = tail_power(exact, states, window=cut.length, first_samples=starts)
+    tail_share = (unexplained if tail is None else (tail.power / primary_power)[scored]).clip(0, 1)
     primary_noise = unexplained if tail is None else np.maximum(unexplained - tail_share, 0)
     secondary_noise = (noise_left @ band_membership(WIDE_BANDS, DESIGN_N_FFT) / secondary_power)[scored]
+
+    late: Real = np.zeros(len(WIDE_BANDS))
+    if tail is not None and prior is None and not drives:
+        late = late_secondary(exact, estimate.primary, secondary, **placed)
 
     # Figures for the verdict.
     calibration = Calibration(
@@ -291,11 +298,14 @@ def calibrate(
         acausal_shares=max(map(_acausal_shares, of_takes)),
         early_db=_early_db(of_takes),
         distortion_db=_distortion_db(states, excited),
+        disagreement_db=max(_disagreement_db(state, excited) for state in of_takes),
         hum_hz=find_hum(exact),
         window=cut.length,
         n_frames=min(state.n_frames for state in states),
         is_excited=np.isin(AMP_BANDS, excited),
-        uncertainty=None if tail is None else _uncertainty(estimate, tail, powers, prior, cut.length, len(excited)),
+        uncertainty=None
+        if tail is None
+        else _uncertainty(estimate, secondary, states[1].gain, tail, late, powers, prior, cut.length, len(excited)),
         feedback=of_speaker[1][:SECONDARY_TAPS] if drives else None,
     )
     return _checked(calibration)
@@ -349,7 +359,10 @@ def _under_prior(
 
 def _uncertainty(
     estimate: PathEstimate,
-    tail: Real,
+    secondary: Real,
+    gain: float,
+    tail: Tail,
+    late: Real,
     powers: tuple[Real, Real],
     prior: PathPrior | None,
     window: int,
@@ -359,23 +372,27 @@ def _uncertainty(
 
     Parameters
     ----------
-    tail
-        From `_tail_power`.
+    secondary, gain
+        Secondary path, and gain of the driven state of `tail`.
+    late
+        From `late_secondary`.
     powers
         Power of the primary and the secondary path per band.
     n_excited
         Bands, from 20 Hz on, that the probe excites.
     """
-    membership, (primary, secondary) = band_membership(WIDE_BANDS, DESIGN_N_FFT), powers
-    missing: Real
-    if prior is None:
-        missing = np.asarray(estimate.primary_variance) @ membership + late_power(estimate.primary, tail, window)
+    variances = np.array([estimate.primary_variance, estimate.secondary_variance])
+    unknown = variances @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    driven = estimate.primary - gain * np.pad(secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
+    if prior is None:  # both know late lags
+        unknown = np.maximum(unknown, np.stack((late_power(estimate.primary, driven, tail, window), late)))
     elif prior.knows_tails:
-        missing = _missing_share(prior) * tail
+        unknown[0] = _missing_share(prior) * tail.power
     else:
-        missing = missing_power(estimate.primary, tail, window)
-    unknown = np.asarray(estimate.secondary_variance) @ membership * (1 if prior is None else SECONDARY_SHARE)
-    uncertainty = np.stack((missing / primary, unknown / secondary)).clip(0, MAX_UNCERTAINTY)
+        unknown[0] = missing_power(estimate.primary, driven, tail, window)
+    if prior is not None:
+        unknown[1] *= SECONDARY_SHARE
+    uncertainty = (unknown / np.stack(powers)).clip(0, MAX_UNCERTAINTY)
     if prior is None:
         uncertainty[:, n_excited:] = UNKNOWN_UNCERTAINTY
         uncertainty[:, (uncertainty >= MOSTLY_UNKNOWN).any(0)] = UNKNOWN_UNCERTAINTY
@@ -437,9 +454,9 @@ def _tail_db(whole: Real, excited: tuple[int, ...]) -> float:
     if len(whole) < WINDOW:
         return NO_TAIL_DB
     membership = band_membership(tuple(n for n in TAIL_BANDS if n in excited), DESIGN_N_FFT)
-    noise, ramp = noise_lags(whole), np.hanning(2 * _RAMP)
+    noise, ramp = noise_lags(whole), np.hanning(2 * RAMP)
     # Tapered, or low frequencies, where ears ring, leak into the other bands.
-    taper = np.concatenate((ramp[:_RAMP], np.ones(_TAIL.stop - _TAIL.start - 2 * _RAMP), ramp[_RAMP:]))
+    taper = np.concatenate((ramp[:RAMP], np.ones(_TAIL.stop - _TAIL.start - 2 * RAMP), ramp[RAMP:]))
     of_late, of_noise = taper / lag_weight(WINDOW)[_TAIL], np.hanning(len(noise))
     tail, floor, power = (
         squared_magnitude(np.fft.rfft(item, n=DESIGN_N_FFT)) @ membership
@@ -509,6 +526,13 @@ def _distortion_db(states: Sequence[ProbeState], excited: tuple[int, ...]) -> fl
     return max(levels)
 
 
+def _disagreement_db(state: ProbeState, excited: tuple[int, ...]) -> float:
+    """Compute `Calibration.disagreement_db` for one state."""
+    membership = band_membership(tuple(n for n in AMP_BANDS if n in excited), 2 * (state.transfer.shape[-1] - 1))
+    share = state.disagreement @ membership / np.maximum(state.error_power @ membership, SMALLEST)
+    return float(_level_db(np.median(share).clip(1e-12)))
+
+
 def _have_opposite_signs(states: Sequence[ProbeState]) -> bool:
     """Return whether secondary paths of two states have opposite signs."""
     found = [secondary_transfer((states[0], state)) for state in states[1:]]
@@ -572,12 +596,11 @@ def _restored(measured: PathEstimate, states: Sequence[ProbeState]) -> tuple[Pat
 
     What lies above the probe's edge is kept as it is: beside its noise a band would lose what is below.
     """
-    n_bins = states[0].transfer.shape[-1]
-    is_silent = np.arange(n_bins) >= first_silent_bin(states[0].reference_power) * (n_bins - 1) / (N_BINS - 1)
+    silent = is_silent(states[0].reference_power)
 
     def path(transfer: Complex, half_difference: Complex, n_taps: int) -> Restored:
-        found = restore(np.where(is_silent, 0, transfer), np.where(is_silent, 0, half_difference), n_taps)
-        kept = np.fft.irfft(np.where(is_silent, transfer, 0))[:n_taps]
+        found = restore(np.where(silent, 0, transfer), np.where(silent, 0, half_difference), n_taps)
+        kept = np.fft.irfft(np.where(silent, transfer, 0))[:n_taps]
         return found._replace(response=found.response + np.pad(kept, (0, n_taps - len(kept))))
 
     primary = path(states[0].transfer, states[0].half_difference, PRIMARY_TAPS)
@@ -599,15 +622,6 @@ def _denoised(estimate: PathEstimate, window: int) -> tuple[PathEstimate, Real, 
     clean = denoise(estimate.secondary, estimate.secondary_noise)
     variance = clean.kept_share * variance
     return replace(estimate, secondary_variance=variance), clean.response, variance
-
-
-def _tail_power(
-    takes: Sequence[GainTake], states: Sequence[ProbeState], cut: Windows, last_sample: int
-) -> Real | None:
-    """Compute the primary path's power beyond the windows, per band [31]; None if the probe does not repeat."""
-    starts = window_starts(cut.length, cut.n, cut.first, last_sample)
-    tail = tail_power(takes, states, window=cut.length, first_samples=starts)
-    return None if tail is None else onto_design_grid(tail) @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
 
 
 def _missing_share(prior: PathPrior) -> Real:

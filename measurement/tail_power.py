@@ -6,22 +6,32 @@ silent to a driven state, the sound beyond the windows repeats with it, and the 
 
     Re sum r_0* r_g / sum |X_0|^2.
 
-A window of autocorrelation rho leaves (1 - rho(l)^2) |h(l)|^2 of the path's response h unexplained. Where the tail is
-more than that of the estimated lags, the rest comes from later ones.
+A window of autocorrelation rho leaves (1 - rho(l)^2) h_0(l) h_g(l) of the responses of both states, p and p - g s,
+unexplained. What exceeds that of the estimated lags comes from later ones. Of the secondary path (`late_secondary`)
+no such product is free from noise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from measurement.estimate import GainTake, ProbeState
+from measurement.estimate import (
+    GainTake,
+    ProbeState,
+    convolved,
+    is_silent,
+    onto_design_grid,
+    probe_states,
+    secondary_half_difference,
+    secondary_transfer,
+)
 from measurement.prior import lag_weight
-from synthesis.arrays import SMALLEST, Real, squared_magnitude
+from synthesis.arrays import SMALLEST, Complex, Real, squared_magnitude
 from synthesis.bands import WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.unknown import smoothed
 
 # Least squared coherence of two states' references, median over frequency, for one to repeat the other.
 REPEATS = 0.8
@@ -32,14 +42,23 @@ MAX_FRAMES = 256
 # Least weight of the lags that `missing_power` takes for the response: with their noise, later ones would count as it.
 LEAST_WEIGHT = 0.25
 
-# Tail over that of the estimated lags, geometric mean over five bands, above which later lags hold the rest.
-CLEARLY_MORE = 1.5
+# Lags over which a response is faded in and out.
+RAMP = 128
+
+
+class Tail(NamedTuple):
+    """Power of the primary path beyond the windows, in the unit of |P|^2, per band from 20 Hz to 20 kHz."""
+
+    # Noise makes it negative in some, [31].
+    power: Real
+    # Its standard error, [31].
+    error: Real
 
 
 def tail_power(
     takes: Sequence[GainTake], states: Sequence[ProbeState], *, window: int, first_samples: Sequence[int]
-) -> Real | None:
-    """Compute the primary path's power beyond the windows, in the unit of |P|^2, per bin [window // 2 + 1].
+) -> Tail | None:
+    """Compute the primary path's power beyond the windows.
 
     Parameters
     ----------
@@ -54,8 +73,8 @@ def tail_power(
 
     Returns
     -------
-    Real | None
-        Power per bin, negative in some: sum over bands. None if the references do not repeat.
+    Tail | None
+        None if the references do not repeat.
     """
     silent, driven = states[0], states[1]
     pairs = list(
@@ -67,8 +86,8 @@ def tail_power(
     )
     stride = max(1, -(-len(pairs) * len(first_samples) // MAX_FRAMES))
     hann = np.hanning(window + 1)[:-1]
-    power_0, power_g = (np.zeros(window // 2 + 1) for _ in range(2))
-    cross, common = (np.zeros(window // 2 + 1, complex) for _ in range(2))
+    power_0, power_g, common, square = (np.zeros(window // 2 + 1) for _ in range(4))
+    cross = np.zeros(window // 2 + 1, complex)
     # Without the states' regularisation, which would leave power unexplained.
     h_0, h_g = (item.cross / np.maximum(item.reference_power, SMALLEST) for item in (silent, driven))
     n_frames = 0
@@ -79,42 +98,98 @@ def tail_power(
             power_0 += squared_magnitude(x_0)
             power_g += squared_magnitude(x_g)
             cross += x_0.conj() * x_g
-            common += (e_0 - h_0 * x_0).conj() * (e_g - h_g * x_g)
+            product = ((e_0 - h_0 * x_0).conj() * (e_g - h_g * x_g)).real
+            common += product
+            square += product**2
             n_frames += 1
     coherence = squared_magnitude(cross) / np.maximum(power_0 * power_g, SMALLEST)
     if n_frames < 2 or np.median(coherence) < REPEATS:
         return None
     # The transfers were fitted to the frames, which takes one degree of freedom.
     n_fitted = min(silent.n_frames, driven.n_frames)
-    tail: Real = common.real / np.maximum(power_0, SMALLEST) * (n_fitted / max(n_fitted - 1, 1))
-    return tail
+    scale = n_fitted / max(n_fitted - 1, 1) / np.maximum(power_0, SMALLEST)
+    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    power, variance = (onto_design_grid(item) @ membership for item in (scale * common, scale**2 * square))
+    # The finer grid repeats each bin, and adjacent bins of a Hann window correlate.
+    return Tail(power, np.sqrt(2 * DESIGN_N_FFT / window * variance))
 
 
-def late_power(primary: Real, tail: Real, window: int) -> Real:
+def late_power(primary: Real, driven: Real, tail: Tail, window: int) -> Real:
     """Compute the power of lags that no window holds, per band from 20 Hz to 20 kHz [31].
 
     Parameters
     ----------
-    primary
-        Response of the lags that windows hold, without their weight, [n].
+    primary, driven
+        Responses of the silent and the driven state in the lags that windows hold, without their weight, [n].
     tail
-        Power of the tail (`tail_power`), [31].
+        Power beyond the windows.
     window
         Samples per window.
     """
     weight = np.pad(lag_weight(window), (0, max(len(primary) - window, 0)))[: len(primary)]
-    held = band_powers(np.sqrt(1 - weight**2) * primary)
-    over = smoothed(np.maximum(tail / held, SMALLEST))
-    late: Real = np.where(over > CLEARLY_MORE, (over - 1) * held, 0)
+    silent, playing = np.fft.rfft(np.sqrt(1 - weight**2) * np.stack((primary, driven)), DESIGN_N_FFT)
+    held = (silent.conj() * playing).real @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    late: Real = np.maximum(tail.power - held - tail.error, 0)
     return late
 
 
-def missing_power(primary: Real, tail: Real, window: int) -> Real:
-    """Compute the power that an estimate with the weight of its windows lacks; arguments as for `late_power`."""
+def late_secondary(
+    takes: Sequence[GainTake],
+    primary: Real,
+    secondary: Real,
+    *,
+    window: int,
+    n_offsets: int,
+    first_sample: int,
+    last_sample: int,
+) -> Real:
+    """Compute the secondary path's power after its estimate, per band from 20 Hz to 20 kHz [31], less its error.
+
+    A reference that is half a window late gives these lags the windows' weight, once the sound of the earlier ones is
+    subtracted. The product of what earlier and later windows show is free from noise, which may differ between states.
+
+    Parameters
+    ----------
+    takes
+        Recordings, signals [n].
+    primary, secondary
+        Estimated responses, [n].
+    window, n_offsets, first_sample, last_sample
+        As for `probe_states`.
+    """
+    delay, n_taps = window // 2, len(secondary)
+    if window <= n_taps:
+        return np.zeros(len(WIDE_BANDS))
+    longer = np.pad(secondary, (0, len(primary) - n_taps))
+    delayed = []
+    for take in takes:
+        left = take.error - convolved(take.reference, primary - take.gain * longer)
+        delayed.append(GainTake(take.gain, take.reference[: len(left) - delay], left[delay:]))
+    states = probe_states(
+        delayed, window=window, n_offsets=n_offsets, first_sample=first_sample, last_sample=last_sample - delay
+    )
+    lags, silent = np.arange(n_taps - RAMP, window), is_silent(states[0].reference_power)
+    taper = (
+        np.minimum(1, np.minimum(lags - lags[0], window - lags) / RAMP) / lag_weight(window)[np.abs(lags - delay)]
+    )
+
+    def power(transfer: Complex) -> Real:
+        response = np.roll(np.fft.irfft(np.where(silent, 0, transfer)), delay)[lags]
+        return squared_magnitude(np.fft.rfft(taper * response, DESIGN_N_FFT))
+
+    product = power(secondary_transfer(states)) - power(secondary_half_difference(states))
+    found, square = np.stack((product, product**2)) @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    # The grid is finer than the lags resolve.
+    late: Real = np.maximum(found - np.sqrt(DESIGN_N_FFT / len(lags) * square), 0)
+    return late
+
+
+def missing_power(primary: Real, driven: Real, tail: Tail, window: int) -> Real:
+    """Compute what an estimate with the weight of its windows lacks of the primary path, [31]; as `late_power`."""
     weight = lag_weight(window)[: len(primary)]
     n = int(np.argmax(weight < LEAST_WEIGHT))
     early = primary[:n] / weight[:n]
-    lacked: Real = band_powers(early - primary[:n]) + late_power(early, tail, window)
+    lacked: Real = band_powers(early - primary[:n]) + late_power(early, driven[:n] / weight[:n], tail, window)
     return lacked
 
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from measurement.calibration import clipped_share, with_error_db
 from measurement.checks import MAX_CLIPPED_SHARE
+from measurement.estimate import convolved
 from synthesis.arrays import Complex, Real
 from synthesis.bands import AMP_BANDS, NR_BANDS, band_membership, nominal_hz
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
@@ -813,9 +814,3 @@ def _smoothed(power: Real, n_bins: int = 19) -> Real:
     padded = np.pad(power, n_bins // 2, mode="edge")
     smooth: Real = np.convolve(padded, np.full(n_bins, 1 / n_bins), "valid")
     return smooth
-
-
-def convolved(x: Real, response: Real) -> Real:
-    """Convolve, and keep as many samples as x has."""
-    n = 1 << int(len(x) + len(response) - 1).bit_length()
-    return np.fft.irfft(np.fft.rfft(x, n) * np.fft.rfft(response, n), n)[: len(x)]

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from measurement.device import MIN_LISTENERS, ListenerEar, learn_device
 from model_store.checkpoint import Checkpoint, sha256
 from model_store.errors import CorruptCheckpoint, InvalidName, ModelNotFound
-from model_store.manifest import Manifest, check_name
+from model_store.manifest import Manifest, check_name, parse_reference
 from model_store.storage import Storage
 from model_store.store import ModelStore, ModelVersion
 from synthesis.conventions import N_BINS
@@ -30,8 +30,6 @@ MAX_EARS = 64
 # Largest relative distance of both paths between two measurements of one ear as it is worn: with white noise at 20 to
 # 45 dB SNR up to 0.17, between 15 persons at least 0.54.
 SAME_EAR = 0.3
-# Versions kept of a device: a service may still load the one before the latest.
-KEPT_VERSIONS = 2
 BASE = "generic"
 LICENCE = "not for distribution: measurements of the operator's own listeners"
 
@@ -63,7 +61,7 @@ class Devices:
         Parameters
         ----------
         name
-            Name of the device, no bundled model's.
+            Name of the device.
         ears
             Estimates of calibrations that passed.
 
@@ -75,13 +73,11 @@ class Devices:
         Raises
         ------
         InvalidName
-            The name is malformed or that of a bundled model.
+            As `check_free`.
         CorruptCheckpoint
             The device's file is damaged.
         """
-        check_name(name)
-        if any(item.name == name and item.is_bundled for item in self.store.list()):
-            raise InvalidName(f"device: {name!r} is a model of the package; choose a name that is free")
+        self.check_free(name)
         with self._root.locked():
             known = self.ears(name)
             kept = list(known)
@@ -93,6 +89,12 @@ class Devices:
         if len(kept) > len(known) and len(_listeners(kept)) >= MIN_LISTENERS:
             self.publish(name)
         return self.device(name)
+
+    def check_free(self, name: str) -> None:
+        """Raise InvalidName for a malformed name, that of a bundled model or an alias."""
+        check_name(name)
+        if self.store.is_bundled(name) or name in self.store.aliases():
+            raise InvalidName(f"device: {name!r} is an alias or a model of the package; choose a name that is free")
 
     def publish(self, name: str, trained: Checkpoint | None = None) -> ModelVersion:
         """Publish a device's model with the statistics of its listeners.
@@ -107,7 +109,7 @@ class Devices:
         Returns
         -------
         ModelVersion
-            The version. Older ones than the latest KEPT_VERSIONS are deleted, but those that aliases stand for.
+            The version.
 
         Raises
         ------
@@ -131,12 +133,7 @@ class Devices:
             attribution=f"{len(ears)} ears of {len(_listeners(ears))} listeners with {name}",
         )
         # Generator and reference noise are the base's, and with them its golden case.
-        made = self.store.publish(name, Checkpoint(manifest, parameters, base.golden))
-        in_use = set(self.store.aliases().values())
-        for old in self._versions(name)[:-KEPT_VERSIONS]:
-            if old.reference not in in_use:
-                self._root.remove(old.file)
-        return made
+        return self.store.publish(name, Checkpoint(manifest, parameters, base.golden))
 
     def device(self, name: str) -> Device:
         """Return a device; ModelNotFound if there is none."""
@@ -159,23 +156,49 @@ class Devices:
         data = self._root.read(f"{name}/{FILE}")
         return [] if data is None else _from_bytes(data, f"{name}/{FILE}")
 
-    def remove(self, name: str, listener: str | None = None) -> None:
-        """Delete a device with its models, or one of its listeners; ModelNotFound if there is none."""
-        device = self.device(name)
-        rest = [ear for ear in self.ears(name) if listener is not None and ear.listener != listener]
-        if listener is not None and listener not in device.listeners:
-            raise ModelNotFound(f"device: {name} has no listener {listener!r}")
+    def remove(self, name: str, listener: str | None = None) -> ModelVersion | None:
+        """Delete a device with its models, or one of its listeners with all that was made of their ears.
+
+        A listener's versions give way to a new one, which aliases of theirs then stand for. Its generator is that of
+        the newest version without the listener, else of `generic`.
+
+        Returns
+        -------
+        ModelVersion | None
+            The new version, if enough listeners are left.
+
+        Raises
+        ------
+        ModelNotFound
+            There is no such device or listener.
+        InvalidName
+            No version would be left for an alias. Nothing is deleted.
+        CorruptCheckpoint
+            A version is damaged, so that its listeners are unknown. Nothing is deleted.
+        """
+        known, old = self.ears(name), self._versions_of(name, listener)
+        rest = _without(listener, known)
+        if len(rest) == len(known) and not old:  # some are left if an earlier removal was interrupted
+            raise ModelNotFound(
+                f"device: there is no {name!r}"
+                if listener is None
+                else f"device: {name} has no listener {listener!r}"
+            )
+        has_heir = len(_listeners(rest)) >= MIN_LISTENERS
+        for alias, target in {} if has_heir else self.store.aliases().items():
+            if parse_reference(target).name == name:
+                raise InvalidName(f"alias {alias}: it stands for {target}; let it stand for another model first")
         with self._root.locked():
-            if rest:
+            if rest := _without(listener, self.ears(name)):
                 self._root.write(f"{name}/{FILE}", _to_bytes(rest))
-            else:
+            elif known:
                 self._root.remove(f"{name}/{FILE}")
-            # Their statistics hold the listener's paths.
-            base = self._base(name)
-            for version in self._versions(name):
-                self._root.remove(version.file)
-        if len(_listeners(rest)) >= MIN_LISTENERS:
-            self.publish(name, base)
+        sound = [version for version in self._versions(name) if version not in old]
+        base = self.store.load(sound[-1].reference if sound else BASE)
+        heir = self.publish(name, base) if has_heir else None
+        for version in self._versions_of(name, listener):
+            self.store.remove(version, heir)
+        return heir
 
     @property
     def _root(self) -> Storage:
@@ -184,6 +207,14 @@ class Devices:
     def _versions(self, name: str) -> list[ModelVersion]:
         return self.store.versions(name)
 
+    def _versions_of(self, name: str, listener: str | None) -> list[ModelVersion]:
+        """Return the versions made of a listener's ears; without a listener, all."""
+        return [
+            version
+            for version in self._versions(name)
+            if listener is None or listener in self.store.manifest(version.reference).support
+        ]
+
     def _base(self, name: str) -> Checkpoint:
         """Return the model whose generator a device has: its latest, else `generic`."""
         return self.model_of(name) or self.store.load(BASE)
@@ -191,6 +222,11 @@ class Devices:
 
 def _listeners(ears: Sequence[ListenerEar]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ear.listener for ear in ears))
+
+
+def _without(listener: str | None, ears: Sequence[ListenerEar]) -> list[ListenerEar]:
+    """Return the ears of others; None is everybody."""
+    return [ear for ear in ears if listener is not None and ear.listener != listener]
 
 
 def _is_same(ear: ListenerEar, other: ListenerEar) -> bool:

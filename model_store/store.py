@@ -9,9 +9,8 @@ The digest in a file's name is that of its content, so that a listing identifies
 Below the root is a read-only layer of models that come with the package. A name is a model's or a controller's, and
 means its newest version in the root, if there is one; else an alias of that name; else the package's newest. A
 reference with a number means that version of that name and never an alias. Publishing continues the numbers of both
-layers, so that a reference always means the same version.
-
-To delete a version, remove its file; the number of a deleted newest version may be used again.
+layers, so that a reference always means the same version: the empty file VERSION.removed keeps the number of a newest
+version that `ModelStore.remove` deleted.
 """
 
 from __future__ import annotations
@@ -54,6 +53,7 @@ KINDS: dict[str, type[Checkpoint] | type[PublishedController]] = {
     kind.SUFFIX: kind for kind in (Checkpoint, PublishedController)
 }
 _FILE = re.compile(rf"([0-9]+)\.([0-9a-f]{{64}})\.({'|'.join(KINDS)})")
+_REMOVED = ".removed"
 
 
 @dataclass(frozen=True)
@@ -157,12 +157,47 @@ class ModelStore:
             reason = error.strerror or type(error).__name__
             raise PublishFailed(f"{name}: not published ({reason}); the store is as it was") from error
 
+    def remove(self, version: ModelVersion, heir: ModelVersion | None = None) -> None:
+        """Delete a version of the root.
+
+        Parameters
+        ----------
+        version
+            What to delete.
+        heir
+            The version that its aliases stand for from now on.
+
+        Raises
+        ------
+        InvalidName
+            An alias stands for it, and there is no heir. Nothing is deleted.
+        """
+        with self._root.locked():
+            aliases = self._read_aliases()
+            standing = [alias for alias, target in aliases.items() if self._stands_for(target, version)]
+            if standing and heir is None:
+                raise InvalidName(
+                    f"alias {standing[0]}: it stands for {version}; let it stand for another model first"
+                )
+            if standing:
+                self._write_aliases(aliases | dict.fromkeys(standing, str(heir)))
+            if version == self._versions(version.name)[-1]:
+                self._root.write(f"{version.name}/{version.version}{_REMOVED}", b"")
+            self._root.remove(version.file)
+
+    def _stands_for(self, target: str, version: ModelVersion) -> bool:
+        try:
+            return self._find(parse_reference(target)) == version
+        except ModelNotFound:
+            return False
+
     def _all_versions(self, name: str) -> builtins.list[ModelVersion]:
         """List a name's versions in both layers."""
         return [item for bundled in (False, True) for item in self._versions(name, bundled)]
 
     def _next_version(self, name: str) -> int:
-        version = max((item.version for item in self._all_versions(name)), default=0) + 1
+        removed = (version_of(file.removesuffix(_REMOVED)) for file in self._root.files(name) if _REMOVED in file)
+        version = max([0, *filter(None, removed), *(item.version for item in self._all_versions(name))]) + 1
         if version > MAX_VERSION:
             raise PublishFailed(
                 f"{name}: version {MAX_VERSION} is published, the last there can be; use another name"
@@ -213,9 +248,14 @@ class ModelStore:
     def manifest(self, reference: str) -> Published:
         """Read the manifest of a reference, its digest checked; errors as `load`."""
         version = self.resolve(reference, None)
-        if version.digest not in self._manifests:
-            self._manifests[version.digest] = self._content(version).manifest
-        return self._manifests[version.digest]
+        found = self._manifests.get(version.digest)
+        if found is None:
+            found = self._manifests[version.digest] = self._content(version).manifest
+        return found
+
+    def forget(self) -> None:
+        """Read all manifests again when they are needed: a file may have been damaged since."""
+        self._manifests.clear()
 
     def load(self, reference: str) -> Checkpoint:
         """Read a version and check everything that can be checked without running it.
@@ -252,6 +292,10 @@ class ModelStore:
     def list(self, suffix: str = Checkpoint.SUFFIX) -> list[ModelVersion]:
         """List the sound versions of models, or of another kind, by name, ascending; `broken` has the others."""
         return [item for item in self._all_layers() if item.suffix == suffix and self._fault(item) is None]
+
+    def is_bundled(self, name: str) -> bool:
+        """Return whether the package has a model of this name."""
+        return bool(self._versions(name, bundled=True))
 
     def versions(self, name: str) -> builtins.list[ModelVersion]:
         """List the root's versions of a name, ascending, sound or not."""
@@ -403,9 +447,12 @@ class ModelStore:
             with self._root.locked():
                 aliases = self._read_aliases()
                 yield aliases
-                self._root.write(ALIASES_FILE, (json.dumps(aliases, indent=2, sort_keys=True) + "\n").encode())
+                self._write_aliases(aliases)
         except OSError as error:
             raise PublishFailed(f"alias {alias}: not changed ({error.strerror})") from error
+
+    def _write_aliases(self, aliases: dict[str, str]) -> None:
+        self._root.write(ALIASES_FILE, (json.dumps(aliases, indent=2, sort_keys=True) + "\n").encode())
 
 
 def existing_store(root: Path | str) -> ModelStore:

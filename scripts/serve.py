@@ -31,7 +31,7 @@ def main() -> int:
     options = parse_options()
     refuse_a_taken_port(options.host, options.port)
     command = [sys.executable, "-m", "service", "--host", options.host, "--port", str(options.port)]
-    command += ["--device", options.device, "--store", options.store]
+    command += ["--device", options.device, *(["--store", options.store] if options.store else [])]
     # A separate session: Ctrl-C reaches only this program, which then stops the service once.
     service = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
     stop_signals = forward_stop_signals(service)
@@ -61,7 +61,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--store", default="model_store/checkpoints", help="folder of published models")
+    parser.add_argument("--store", help="folder or URL of published models; default: PRIME_STORE, or the package's")
     return parser.parse_args()
 
 

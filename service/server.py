@@ -11,6 +11,7 @@ import socket
 import sys
 from contextlib import suppress
 from copy import copy
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,6 +19,8 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from uvicorn.config import STARTUP_FAILURE
+from uvicorn.protocols.http.flow_control import service_unavailable
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.admission.admission import MANAGEMENT
 from service.api.front import Service
@@ -27,6 +30,51 @@ logger = logging.getLogger(__name__)
 
 # File descriptors for models, processes and logs, in addition to connections.
 SPARE_FILES = 256
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's connection, which also ends if a head is not complete in time, and counts refusals at the limit."""
+
+    def __init__(self, service: Service, **parts: Any) -> None:
+        """Take the time limit from the service; `parts` are uvicorn's."""
+        super().__init__(**parts)
+        self._service = service
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first head: uvicorn sets a timer only after an answer."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def on_message_begin(self) -> None:
+        """Wait for the end of a head: uvicorn stops its timer at the first byte."""
+        super().on_message_begin()
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        """Wait no more."""
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        if app is service_unavailable:
+            self._service.metrics.count("", "", 503, "overloaded")
+        super()._start_asgi_task(cycle, app)
+
+    def _await_head(self) -> None:
+        self._stop_waiting()
+        within_s = self._service.settings.receive_timeout_s
+        self._head_timer = self.loop.call_later(within_s, self.shutdown)  # after an answer that is still due
+
+    def _stop_waiting(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
 
 class OperatedServer(uvicorn.Server):
@@ -142,7 +190,7 @@ def server(app: Starlette, settings: Settings) -> uvicorn.Server:
             host=settings.host,
             port=settings.port,
             uds=None if settings.uds is None else str(settings.uds),
-            http="httptools",
+            http=partial(Connection, service),  # type: ignore[arg-type]  # uvicorn only calls it
             loop="uvloop",
             ws="none",
             lifespan="on",

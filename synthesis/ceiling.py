@@ -7,33 +7,20 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.arrays import SMALLEST
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import UNKNOWN
 from synthesis.controller import loops_of
-from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import check_interruption
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.joint_prediction import predict_joint
 from synthesis.loop import for_design, with_margins, worst_loop
 from synthesis.methods import spectrum
-from synthesis.types import Backend, Float32, Loop, Paths, Problem
-from synthesis.unknown import BAND_BINS, sum_over_bands
-
-# Rounds that put a ceiling on unknown bands made louder by the last filter, and the most by which one lowers them: the
-# search finds no good filter far below its start.
-QUIET_ROUNDS, QUIET_STEP_DB = 6, 6.0
-
-# Most halvings of the whole filter if no ceiling keeps unknown bands quiet.
-QUIET_HALVINGS = 24
+from synthesis.types import Backend, Float32, Loop, Problem
+from synthesis.unknown import sum_over_bands
 
 # Allowed increase of an unknown band's level (dB).
 LOUDEST_DB = 0.9
-
-# Loudspeaker's share of |P| in an unknown band without another limit: added in phase 0.8 dB.
-MOST_PLAYED = 0.1
-
-LEAST_GAIN_DB = -60.0
 
 
 def keep_margins(problem: Problem, taps: Float32, backend: Backend) -> tuple[Float32, Loop | None]:
@@ -56,7 +43,7 @@ def loop_of_all(problem: Problem, taps: Float32, loss_db: float = 0.0) -> Loop |
     return worst_loop(found, loss_db) if found else None
 
 
-def limit(posed: Problem, taps: Float32, core: CpuBackend, *, exceeds: bool) -> Float32:
+def limit(posed: Problem, taps: Float32, core: CpuBackend) -> Float32:
     """Find the best filter below the ceiling that keeps unknown bands quiet, theory (18), and the loop's margins.
 
     Parameters
@@ -66,9 +53,7 @@ def limit(posed: Problem, taps: Float32, core: CpuBackend, *, exceeds: bool) -> 
     taps
         Filter designed under a loose ceiling, with the margins of the loop.
     core
-        Finds the filters.
-    exceeds
-        Whether the filter exceeds the ceiling; else only unknown bands are too loud.
+        Finds the filter.
 
     Returns
     -------
@@ -76,21 +61,9 @@ def limit(posed: Problem, taps: Float32, core: CpuBackend, *, exceeds: bool) -> 
         Taps, [2048].
     """
     feedbacks, limit_db = posed.feedbacks, ceiling_db(posed.max_gain_db, DESIGN_N_FFT)
-    aim = for_design(posed) if feedbacks else posed
-    if exceeds:
-        taps = core.limit_gain(aim, taps, limit_db)
-    for _ in range(QUIET_ROUNDS):
-        check_interruption()
-        if (louder_db := lowest_quiet_db(posed, taps)) is None:
-            break
-        gain_db = 20 * np.log10(np.maximum(np.abs(np.fft.rfft(taps, DESIGN_N_FFT)), SMALLEST))
-        lowered_db = gain_db[np.isfinite(louder_db)].max() - QUIET_STEP_DB
-        limit_db = np.minimum(limit_db, np.maximum(louder_db, lowered_db))
-        taps = core.limit_gain(aim, taps, limit_db)
-    for _ in range(QUIET_HALVINGS):
-        if lowest_quiet_db(posed, taps) is None:
-            break
-        taps = taps * np.float32(0.5)
+    check_interruption()
+    taps = core.limit_gain(for_design(posed) if feedbacks else posed, taps, limit_db)
+    taps = taps * np.float32(quiet_gain(posed, taps))
     if feedbacks:
         taps = with_margins(taps, feedbacks, posed.min_gain_margin_db, posed.min_phase_margin_deg)
         # Bending the response for the margins may raise it elsewhere by some hundredths of a dB.
@@ -98,44 +71,33 @@ def limit(posed: Problem, taps: Float32, core: CpuBackend, *, exceeds: bool) -> 
     return taps
 
 
-def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
-    """Compute a ceiling on |W| that keeps unknown bands from becoming louder.
+def quiet_gain(problem: Problem, taps: NDArray[np.floating]) -> float:
+    """Compute the largest factor of a filter, up to one, that makes no unknown band louder by more than LOUDEST_DB.
+
+    In a band, sum |P - g S W|^2 is quadratic in g; the noise's spectrum is left out, which may be another one.
 
     Parameters
     ----------
-    condition
+    problem
         Paths of usable shapes, with their unknown bands.
     taps
-        The filter that may make some of them louder, [2048].
-
-    Returns
-    -------
-    NDArray[np.float64] or None
-        Per bin of the design grid, dB, [16385]: in unknown bands in which sum |P - S W|^2 is more than
-        `LOUDEST_DB` above sum |P|^2, that of `MOST_PLAYED` sqrt(sum |P|^2 / sum |S|^2); infinite elsewhere. None if
-        there is no such band.
+        Filter, [2048].
     """
-    if condition.unknown is None:
-        return None
-    unknown = condition.unknown == UNKNOWN
-    primary, secondary = spectrum(condition.primary), spectrum(condition.secondary)
-    left = primary - secondary * np.fft.rfft(taps, DESIGN_N_FFT)
-    disturbance, control, residual = (sum_over_bands(np.abs(item) ** 2) for item in (primary, secondary, left))
-    louder = unknown & (residual > 10 ** (LOUDEST_DB / 10) * disturbance)
-    if not louder.any():
-        return None
-    ratio = MOST_PLAYED**2 * disturbance[louder] / control[louder]
-    band_db = np.full(len(louder), np.inf)
-    band_db[louder] = np.maximum(10 * np.log10(np.maximum(ratio, 1e-30)), LEAST_GAIN_DB)
-    limit_db = np.full(N_BINS, np.inf)
-    limit_db[BAND_BINS[0] : BAND_BINS[-1]] = np.repeat(band_db, np.diff(BAND_BINS))
-    return limit_db
-
-
-def lowest_quiet_db(problem: Problem, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
-    """Return the lowest `quiet_db` of all conditions; None if there is none."""
-    found = [limit_db for paths in problem.conditions if (limit_db := quiet_db(paths, taps)) is not None]
-    return np.min(found, axis=0) if found else None
+    gain = 1.0
+    for paths in problem.conditions:
+        if paths.unknown is None:
+            continue
+        primary, played = spectrum(paths.primary), spectrum(paths.secondary) * np.fft.rfft(taps, DESIGN_N_FFT)
+        unknown = paths.unknown == UNKNOWN
+        before, added, shared = (
+            sum_over_bands(item)[unknown]
+            for item in (np.abs(primary) ** 2, np.abs(played) ** 2, (primary.conj() * played).real)
+        )
+        allowed = (10 ** (LOUDEST_DB / 10) - 1) * before
+        loud = added - 2 * shared > allowed
+        largest = (shared + np.sqrt(shared**2 + allowed * added))[loud] / added[loud]
+        gain = min(gain, float(largest.min(initial=1.0)))
+    return gain
 
 
 def ceiling_db(max_gain_db: float | GainCurve, n_fft: int) -> NDArray[np.float64]:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import ABSENT, UNKNOWN, WIDE_BANDS
 from synthesis.candidates import Contest, replace_doubtful
-from synthesis.ceiling import LOUDEST_DB, ceiling_db, excess_db, keep_margins, limit, loop_of_all, lowest_quiet_db
+from synthesis.ceiling import LOUDEST_DB, ceiling_db, excess_db, keep_margins, limit, loop_of_all, quiet_gain
 from synthesis.controller import controlled, in_closed_loop, with_spectra
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, NonFiniteFilter, SynthesisError, answer_or_raise, check_interruption
@@ -517,7 +517,7 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     may_be_loud = prediction.unknown_bands and draft.loudest_unknown_db > LOUDEST_DB - TOLERANCE_DB
     if exceeds or may_be_loud:
         closed = posed if posed.controller is None else in_closed_loop(posed)  # most have none
-        if exceeds or lowest_quiet_db(closed, taps) is not None:
+        if exceeds or quiet_gain(closed, taps) < 1:
             return _limited(closed, made, model, exceeds)
     return made
 
@@ -572,7 +572,7 @@ def _limited(posed: Problem, loose: Design, model: Model, exceeds: bool) -> Desi
     exceeds: whether the design, made under the loose ceiling, is above the requested one, whose cost is then stated.
     """
     began = perf_counter()
-    taps, loop = limit(posed, loose.taps, model.core, exceeds=exceeds), loose.loop
+    taps, loop = limit(posed, loose.taps, model.core), loose.loop
     if loop is not None:
         loop = loop_of_all(posed, taps, loop.loss_db)
     prediction = predict_joint(posed, taps, model.backend)

@@ -33,8 +33,8 @@ class Keys:
     """Keys of one kind of client.
 
     A line of the file is `name:sha256`, the digest in hexadecimal; empty lines and lines that start with `#` are
-    skipped. Names appear in metrics and the access log. While the file cannot be read, or is empty without a comment,
-    the keys read last remain valid.
+    skipped, later also malformed ones, so that none of these keeps a removed key valid. Names appear in metrics and the
+    access log. While the file cannot be read, or is empty without a comment, the keys read last remain valid.
     """
 
     def __init__(self, digests: Iterable[str], file: Path | None, clock: Callable[[], float] = monotonic) -> None:
@@ -82,8 +82,7 @@ class Keys:
             return
         self._stamp = stamp
         try:
-            # A file that is being rewritten is empty for a moment.
-            self._names = dict.fromkeys(self._from_settings, SETTINGS_NAME) | _read(self._file, may_be_empty=False)
+            self._names = dict.fromkeys(self._from_settings, SETTINGS_NAME) | _read(self._file, is_start=False)
         except ValueError as error:
             logger.error("%s; the keys that were read before remain valid", error)
         else:
@@ -98,18 +97,23 @@ class Keys:
         return (status.st_mtime_ns, status.st_size, status.st_ino) if status else None
 
 
-def _read(file: Path, may_be_empty: bool = True) -> dict[str, str]:
-    """Read a file's names by digest; ValueError if it is unreadable, malformed, or empty against `may_be_empty`."""
+def _read(file: Path, is_start: bool = True) -> dict[str, str]:
+    """Read a file's names by digest; ValueError if it is unreadable, at the start also for a malformed line."""
     names = {}
     text = _text(file)
-    if not (may_be_empty or text.strip() or file == Path(os.devnull)):
+    # A file that is being rewritten is empty for a moment.
+    if not (is_start or text.strip() or file == Path(os.devnull)):
         raise ValueError(f"keys: {file} is empty; write a line that starts with # if there are to be no keys")
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
         if not line or line.startswith("#"):
             continue
-        if not (found := _LINE.fullmatch(line)):
-            raise ValueError(f"keys: line {number} of {file} is malformed; write name:sha256")
-        names[found.group(2)] = found.group(1).strip()
+        if found := _LINE.fullmatch(line):
+            names[found.group(2)] = found.group(1).strip()
+            continue
+        fault = f"keys: line {number} of {file} is malformed; write name:sha256"
+        if is_start:
+            raise ValueError(fault)
+        logger.error("%s; it is ignored, and the other lines count", fault)
     return names
 
 

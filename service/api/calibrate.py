@@ -6,7 +6,6 @@ import logging
 from functools import partial
 from itertools import pairwise
 from time import perf_counter
-from uuid import uuid4
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -35,7 +34,10 @@ addresses = Addresses()
 
 @addresses.post("/calibrate")
 async def calibrate(request: Request, body: CalibrationBody) -> Response:
-    """Estimate paths from recordings and judge them. The answer, in either form, is a valid body for `/refine`."""
+    """Estimate paths from recordings and judge them. The answer, in either form, is a valid body for `/refine`.
+
+    If the service learns a device, it stores paths that passed, if no `model` was named, under the `X-Request-Id`.
+    """
     visit: Visit = request.state.visit
     service = visit.service
     media_type = accepted(visit.accept, (JSON, TENSORS))
@@ -47,7 +49,7 @@ async def calibrate(request: Request, body: CalibrationBody) -> Response:
         marks.append(perf_counter())
         judged = calibrate_recordings(body, partial(_model, service))
         if service.settings.device_name is not None and body.model is None and judged.verdict.passed:
-            learn(service, judged)
+            learn(service, judged, visit.request_id)
         marks.append(perf_counter())
         answer = as_tensors(judged, body) if media_type == TENSORS else (as_json(judged, body), {})
         marks.append(perf_counter())
@@ -64,15 +66,21 @@ async def calibrate(request: Request, body: CalibrationBody) -> Response:
     return visit.response(content, times, media_type, headers)
 
 
-def learn(service: Service, judged: JudgedCalibration) -> None:
-    """Add a calibration that passed to the device of the service; a full or broken store spoils no answer."""
-    assert service.settings.device_name is not None
-    paths = {name: judged.arrays[name] for name in ("primary", "secondary", "coherence")}
-    ear = ListenerEar(f"calibration-{uuid4().hex[:12]}", **paths)
+def learn(service: Service, judged: JudgedCalibration, listener: str) -> None:
+    """Add a calibration that passed to the device of the service; a full or broken store spoils no answer.
+
+    The listener's name is the request's X-Request-Id, by which whoever sent it can have the paths deleted.
+    """
+    name = service.settings.device_name
+    assert name is not None
+    paths = {item: judged.arrays[item] for item in ("primary", "secondary", "coherence")}
     try:
-        Devices(service.store).add(service.settings.device_name, [ear])
+        device = Devices(service.store).add(name, [ListenerEar(listener, **paths)])
     except (ModelStoreError, SynthesisError, OSError) as error:
-        logger.warning("device %s learnt nothing: %s", service.settings.device_name, error)
+        logger.warning("device %s learnt nothing: %s", name, error)
+    else:
+        if listener in device.listeners:
+            logger.info("device %s knows listener %s", name, listener)
 
 
 def _model(service: Service, reference: str | None) -> Judge:

@@ -85,6 +85,8 @@ class Visit:
     service: Service
     # Start of its handling (`perf_counter`, s).
     began: float
+    # Its `X-Request-Id`.
+    request_id: str
     # Value of `Accept`.
     accept: str = ""
     # Deadline (`perf_counter`, s).
@@ -191,13 +193,13 @@ class Front:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        visit = Visit(self._service, perf_counter(), ",".join(headers.getlist("accept")))
-        scope.setdefault("state", {})["visit"] = visit
-        if scope["path"].startswith(PREFIX + "/"):
-            scope["path"] = scope["path"][len(PREFIX) :]
         request_id = headers.get("x-request-id", "")
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = uuid4().hex
+        visit = Visit(self._service, perf_counter(), request_id, ",".join(headers.getlist("accept")))
+        scope.setdefault("state", {})["visit"] = visit
+        if scope["path"].startswith(PREFIX + "/"):
+            scope["path"] = scope["path"][len(PREFIX) :]
         status, code = CLIENT_CLOSED_REQUEST, "ok"
 
         async def sending(message: Message) -> None:

@@ -29,7 +29,8 @@ addresses = Addresses()
 @addresses.post("/hybrid")
 async def hybrid(request: Request, body: HybridBody) -> Response:
     """Design a controller on the error microphone, y = W x + K e, and the filter in the loop that it closes. The loop
-    is stable, with all margins, in all conditions, as the earphone is worn otherwise, and at -3 to 3 dB."""
+    is stable, with all margins, in all conditions, as the earphone is worn otherwise, and at -3 to 3 dB (-6 to 6
+    with the warning `plant_unknown`)."""
     visit: Visit = request.state.visit
     visit.design_method = body.method
     accepted(visit.accept)

@@ -158,6 +158,7 @@ class ResidentModels:
         """
         refused, self._refused = self._refused, set()
         self._controllers.clear()
+        self._store.forget()
         failed: list[str] = []
         for reference in dict.fromkeys((self.default_model, *self._versions)):
             before = self._versions.get(reference)

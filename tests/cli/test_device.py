@@ -1,6 +1,7 @@
 """`prime-anc device`, the service that learns a device, and the training of its generator."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,13 @@ def test_device_is_added_listed_and_removed(files: list[Path], tmp_path: Path) -
     assert "mine" not in run("device", "list", *store).output
 
 
+def test_training_names_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "training.train_device", None)  # as without torch
+    found = run("device", "train", "mine")
+    assert found.exit_code == 2
+    assert "prime-anc[training]" in found.output
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_service_learns_from_calibrations_that_passed(tmp_path: Path) -> None:
@@ -59,13 +67,14 @@ async def test_service_learns_from_calibrations_that_passed(tmp_path: Path) -> N
         started(Settings(store=store, device="cpu", threads=1, device_name="mine")) as app,
         connected(app) as client,
     ):
-        for ear in (*ears()[:3], ears()[4]):
+        for n, ear in enumerate((*ears()[:3], ears()[4])):
             body = encoded(recordings([noise], ear.primary.astype(float), ear.secondary.astype(float), snr_db=50.0))
-            answer = await client.post("/calibrate", content=body, headers={"Content-Type": wire.MEDIA_TYPE})
+            headers = {"Content-Type": wire.MEDIA_TYPE, "X-Request-Id": f"person-{n}"}
+            answer = await client.post("/calibrate", content=body, headers=headers)
             assert answer.status_code == 200
         assert answer.json()["verdict"]["model"]["name"] == "mine"
     device = Devices(ModelStore(store)).device("mine")
-    assert device.n_ears == len(device.listeners) == 4
+    assert device.listeners == ("person-0", "person-1", "person-2", "person-3")
 
 
 def test_listeners_become_training_data(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ import pytest
 from benchmarks.reliability.service_process import ServiceProcess, started_service
 from model_store.store import ModelStore
 from prime_anc_client import wire
+from service.admission.admission import MAX_JSON_BYTES
+from service.api.front import unknown_address
 from service.errors import HttpProblem
 from service.settings import Settings
 from tests.service import models
@@ -148,6 +150,12 @@ def test_shed_request_does_not_block_next(port: int) -> None:
     assert ask("60000").status_code == 200
 
 
+def test_clients_are_logged(port: int, tmp_path: Path) -> None:
+    post(port, "/refine?k=1", BODY, **{"X-Request-Id": "ticket-7"})
+    log = tmp_path / "nginx" / "access.log"
+    wait_for(lambda: bool(re.search(r' 127\.0\.0\.1 "POST /refine" 200 [\d.]+ s ticket-7\n', log.read_text())))
+
+
 def test_quota_is_counted_by_key(replicas: list[ServiceProcess], tmp_path: Path) -> None:
     def change(text: str) -> str:
         text = re.sub(r"# (limit_req_zone \$http_auth.*|limit_req zone=keys .*)", r"\1", text)
@@ -231,7 +239,14 @@ def test_too_large_body_gets_service_problem(port: int) -> None:
         assert b"Content-Type: application/problem+json" in head
         found, expected = json.loads(body), HttpProblem("too-large", "").document()
         assert {name: found[name] for name in expected} == expected | {"detail": found["detail"]}
-        assert all(str(limit) in found["detail"] for limit in limits.values())
+        assert all(str(limit) in found["detail"] for limit in (*limits.values(), MAX_JSON_BYTES))
+
+
+def test_too_large_json_gets_its_limit(port: int) -> None:
+    """nginx cannot pass on the replica's answer, so its own text has to be right."""
+    answer = post(port, "/refine", b" " * (MAX_JSON_BYTES + 1), **{"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["title"]) == (413, "The body is too large")
+    assert f"{MAX_JSON_BYTES} bytes of JSON" in answer.json()["detail"]
 
 
 def test_heads_are_limited(port: int, replicas: list[ServiceProcess]) -> None:
@@ -241,8 +256,7 @@ def test_heads_are_limited(port: int, replicas: list[ServiceProcess]) -> None:
     assert exchange(port, head + b"X: " + b"y" * 17_000 + b"\r\n\r\n").startswith(b"HTTP/1.1 400 ")
     many = b"".join(b"X-%d: %s\r\n" % (number, b"y" * 1000) for number in range(70))
     assert exchange(port, head + many + b"\r\n").startswith(b"HTTP/1.1 400 ")
-    slow = exchange(port, head)
-    assert not slow or slow.startswith(b"HTTP/1.1 408 ")
+    assert exchange(port, head) == b""  # slow
     assert sum(n_counted(item, b'endpoint="/refine"') for item in replicas) == before
 
 
@@ -271,6 +285,7 @@ def test_operator_endpoints_are_not_passed_on(port: int) -> None:
     ):
         answer = httpx.request(method, f"http://127.0.0.1:{port}{path}", timeout=120)
         assert answer.status_code == status, path
+        assert status == 200 or answer.json() == unknown_address().document(), path
 
 
 def test_replica_killed_under_load_costs_no_answer(replicas: list[ServiceProcess], port: int) -> None:

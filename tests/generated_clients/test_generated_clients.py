@@ -50,7 +50,7 @@ export default {{ service: {{ input: "openapi.json", output }} }};
 
 def run(*command: str | Path, folder: Path) -> str:
     """Output of a command, which must succeed."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -12,6 +12,7 @@ from model_store.store import ModelStore
 from synthesis.conventions import N_BINS
 from synthesis.plausibility import find_implausible
 from tests.data.six_ears import FILE as SIX_EARS
+from tests.model_store import cases
 
 
 def ears() -> list[ListenerEar]:
@@ -64,28 +65,46 @@ def test_five_listeners_have_a_prior(devices: Devices) -> None:
     assert all(map(np.array_equal, *(item.values() for item in weights)))
 
 
-def test_version_of_an_alias_is_kept(devices: Devices) -> None:
-    """A service that runs with the alias could not start again without it."""
+def test_learning_keeps_all_versions(devices: Devices) -> None:
+    """A service that runs with one could not start again without it."""
+    for n in range(2, 7):
+        devices.add("mine", ears()[:n])
+    assert [item.version for item in devices.store.versions("mine")] == [1, 2, 3, 4]
+
+
+def test_removed_listener_leaves_nothing(devices: Devices) -> None:
     devices.add("mine", ears()[:4])
-    devices.store.set_alias("live", "mine@1")
-    for _ in range(3):
-        devices.publish("mine")
-    assert [item.version for item in devices.store.versions("mine")] == [1, 3, 4]
-    assert devices.store.load("live").manifest.device == "mine"
-
-
-def test_removed_listener_leaves_nothing(devices: Devices, tmp_path: Path) -> None:
     devices.add("mine", ears())
-    devices.remove("mine", "023")
+    devices.publish("mine", cases.checkpoint())  # as if trained on all
+    devices.store.set_alias("live", "mine@3")
+    assert str(devices.remove("mine", "023")) == "mine@4"
     assert devices.device("mine").listeners == ("001", "013")
-    assert devices.store.manifest("mine").support == ("001", "013")
-    assert len(devices.store.versions("mine")) == 1
+    assert [item.version for item in devices.store.versions("mine")] == [1, 4]
+    assert devices.store.aliases() == {"live": "mine@4"}
+    weights = (devices.store.load(name).parameters.weights for name in ("live", "generic"))
+    assert all(map(np.array_equal, *(item.values() for item in weights)))
+
+
+def test_removal_leaves_no_alias_and_number_behind(devices: Devices, tmp_path: Path) -> None:
+    devices.add("mine", ears()[:4])
+    devices.publish("mine")
+    for target in ("mine", "mine@1"):
+        devices.store.set_alias("live", target)
+        for listener in ("001", None):  # one listener is too few for a model
+            with pytest.raises(InvalidName, match=f"live: it stands for {target}"):
+                devices.remove("mine", listener)
+        assert devices.store.load("live").manifest.support == ("001", "013")
+    devices.store.remove_alias("live")
     devices.remove("mine")
     assert not (tmp_path / "mine" / FILE).exists()
+    assert not devices.store.versions("mine")
     with pytest.raises(ModelNotFound):
         devices.device("mine")
+    assert str(devices.add("mine", ears()).model) == "mine@3"
 
 
-def test_device_takes_no_bundled_name(devices: Devices) -> None:
-    with pytest.raises(InvalidName, match="of the package"):
-        devices.add("generic", ears()[:2])
+def test_device_takes_no_other_name(devices: Devices) -> None:
+    devices.store.set_alias("live", "generic")
+    for name in ("generic", "live", "Bad Name"):
+        with pytest.raises(InvalidName):
+            devices.add(name, ears()[:2])

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -74,6 +75,25 @@ def test_too_many_connections_leave_management_reachable(program: Program, manag
         for open_one in open_ones:
             open_one.close()
     wait_for(lambda: b"200 OK" in exchange(program.port, live))
+
+
+def test_silent_connections_are_closed(store_folder: Path) -> None:
+    """They would otherwise hold all places; refusals meanwhile are counted."""
+    live = b"GET /health/live HTTP/1.1\r\n"
+    limits = ["--receive-timeout-s", "5", "--max-connections", "3", "--management-port", "0"]
+    with started(store_folder, *limits) as program, ExitStack() as stack:
+        port, management = program.port, program.logged(r"Management on (http://127\.0\.0\.1:\d+)")
+        silent, slow, answered = (
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in range(3)
+        )
+        slow.sendall(HEAD)
+        answered.sendall(live + b"\r\n")
+        assert answered.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        answered.sendall(live)
+        assert b" 503 " in exchange(port, live + b"\r\n")
+        assert 'code="overloaded",endpoint=""' in httpx.get(f"{management}/metrics", timeout=60).text
+        assert [held.recv(65_536) for held in (silent, slow, answered)] == [b""] * 3
+        assert b" 200 OK" in exchange(port, live + b"Connection: close\r\n\r\n")
 
 
 def test_management_has_separate_listener(program: Program, management: str) -> None:

@@ -192,7 +192,8 @@ class CpuBackend:
         n_conditions = len(problem.conditions)
         max_excess = 10 ** (TOLERANCE_DB / 2 / 20)
         with self._workspace(n_conditions) as workspace:
-            chosen = _core_profile(weighted(FINE, weights_of(problem)))
+            profile = weighted(FINE, weights_of(problem))
+            chosen = _core_profile(on_design_grid(profile) if given.has_unknown else profile)
             arguments = byref(chosen), _address(inverse), max_excess, byref(result)
             fault = self._core.prime_limit_gain(self._model, workspace, given.inputs, n_conditions, *arguments)
             _raise_if_unusable(fault, problem)

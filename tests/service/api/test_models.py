@@ -89,6 +89,16 @@ async def test_new_version_takes_over_on_request(
         assert await serving() == after
 
 
+async def test_reload_finds_damaged_file(client: httpx.AsyncClient, store: ModelStore) -> None:
+    headers = {"Authorization": "Bearer client"}
+    damaged = Path(store.root) / store.publish("other", models.checkpoint(3)).file
+    assert (await client.get("/models", headers=headers)).json()["broken"] == {}
+    damaged.chmod(0o644)
+    damaged.write_bytes(damaged.read_bytes()[:1000])
+    await client.post("/models/reload", headers=KEY)
+    assert list((await client.get("/models", headers=headers)).json()["broken"]) == ["other@1"]
+
+
 async def test_unloading_over_http(client: httpx.AsyncClient, store: ModelStore) -> None:
     other = store.publish("other", models.checkpoint(3))
     assert (await client.post("/models/other@1/load", headers=KEY)).json()["digest"] == other.digest

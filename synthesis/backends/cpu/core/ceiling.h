@@ -1,16 +1,18 @@
-/* The filter with the lowest log residual among those that keep a ceiling on their gain at every frequency: theory (18).
+/* The filter with the lowest log residual among those that keep a ceiling on their gain at every frequency, and bands of
+   which nothing is known as quiet as they were: theory (18).
 
-       minimise J(w) subject to |W(f)| <= c(f),    W = DFT of 2048 real taps,
+       minimise J(w) subject to |W(f)| <= c(f) and, in unknown bands, E_b <= D_b,    W = DFT of 2048 real taps,
 
-   J as the updates have it (update.h), without their penalty. With a multiplier lambda_k >= 0 for each bin, a filter
-   is optimal if it minimises
+   J as the updates have it (update.h), without their penalty. With a multiplier lambda_k >= 0 for each bin and mu_b >= 0
+   for each unknown band, a filter is optimal if it minimises
 
-       sum_k v_k |P_k - S_k W_k|^2 + lambda_k |W_k|^2,    v_k = psd_k (dJ / dl_b) / E_b,
+       sum_k v_k |P_k - S_k W_k|^2 + lambda_k |W_k|^2,    v_k = psd_k (dJ / dl_b) / E_b, in unknown bands mu_b / D_b,
 
-   keeps the ceiling, and lambda_k vanishes wherever |W_k| < c_k. A round reweights v, which majorises the logarithm,
-   scales the symbol v |S|^2 + lambda by (|W| / c)^2 (by |W| / c an isolated bin would end at its ceiling; the square
-   needs fewer rounds), and improves the filter by a few conjugate gradients on that Toeplitz system. The rounds may
-   swing, where an unknown band weighs by turns, so that the best is kept. What it leaves above the ceiling is taken off by minimum-phase filters, and the last hundredths by a factor. */
+   and multipliers vanish where nothing is at its limit. A round reweights v, which majorises the logarithm, scales the
+   symbol v |S|^2 + lambda by (|W| / c)^2 (by |W| / c an isolated bin would end at its ceiling; the square needs fewer
+   rounds) and mu by E / D, and improves the filter by a few conjugate gradients on that Toeplitz system. The rounds may
+   swing, so that the best is kept. What it leaves above the ceiling is taken off by minimum-phase filters, and the last
+   hundredths by a factor. */
 #ifndef PRIME_CEILING_H
 #define PRIME_CEILING_H
 
@@ -18,10 +20,15 @@
 
 #define CEILING_ROUNDS 24      /* at least; the rounds end where no more than SMALL_EXCESS is left above the ceiling */
 #define MAX_CEILING_ROUNDS 64
+#define SMALL_FALL 3e-4        /* of J in a round */
 #define SMALL_EXCESS 1.0115795f /* 0.1 dB */
 #define CEILING_ITERATIONS 6   /* of the conjugate gradients in a round */
 #define CEILING_DAMPING 3e-4f  /* of the mean symbol; with 1e-3 deep systems end 2 dB lower, with less rounding shows */
 #define CEILING_BENDS 4
+#define FIRST_HOLD 0.5         /* of an unknown band's multiplier; those of known bands are about 0.05 */
+#define LEAST_HOLD 1e-4
+#define MOST_HOLD 1e3
+#define MOST_RISE 1.2          /* of an unknown band's power: 0.8 dB */
 #define MOST_GROWTH 100        /* of a symbol in a round: 3 iterations do not follow more, and multipliers would overflow */
 #define MOST_MULTIPLIER 1e20f
 
@@ -31,8 +38,9 @@ typedef struct {
     float *requested;      /* the same on the rounds' grid, without that of the loudspeaker */
     float *multiplier; /* [bins] of the rounds' grid */
     float *wanted;
-    float best[N_TAPS]; /* taps of the round with the least J that all but keeps the ceiling */
+    float best[N_TAPS]; /* taps of the round with the least J that all but keeps all limits */
     double gradient[MAX_CONDITIONS][N_BANDS]; /* (dJ / dl_b) / E_b, averaged over the rounds */
+    double hold[MAX_CONDITIONS][N_BANDS];     /* multipliers of the unknown bands' powers over D_b */
 } ceiling_space;
 
 /* A coarse bin stands for the fine ones around it. */
@@ -61,6 +69,28 @@ static float excess_of(const refinement_space *s, const ceiling_space *c, int n_
     return sqrtf(most);
 }
 
+/* Power that a condition's residual has in a band over that of P, whatever the noise. */
+static double rise_of(const band_edges *bands, const condition_space *condition, int band)
+{
+    double before = 0, after = 0;
+    for (int k = bands->edge[band]; k < bands->edge[band + 1]; k++) {
+        before += condition->pr[k] * condition->pr[k] + condition->pi[k] * condition->pi[k];
+        after += condition->er[k] * condition->er[k] + condition->ei[k] * condition->ei[k];
+    }
+    return after / fmax(before, TINY);
+}
+
+/* The most of all unknown bands. */
+static double largest_rise(const refinement_profile *profile, const band_edges *bands, const refinement_space *s)
+{
+    double most = 0;
+    for (int t = 0; t < s->n_conditions; t++)
+        for (int b = profile->first_band; b < profile->first_band + profile->n_bands; b++)
+            if (knowledge_of(s->conditions[t].unknown, b) == UNKNOWN)
+                most = fmax(most, rise_of(bands, &s->conditions[t], b));
+    return most;
+}
+
 /* One round: better multipliers, better taps [2048]; s holds the response and the residuals of the taps, slope that of
    their J. */
 static void ceiling_round(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
@@ -75,9 +105,15 @@ static void ceiling_round(const refinement_profile *profile, const band_edges *b
         const condition_space *condition = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
             double now = slope[t][b] / condition->band_power[b];
-            /* Or rounds that move much would swing between two weightings. */
-            int is_free = knowledge_of(condition->unknown, profile->first_band + b) != KNOWN; /* it weighs nothing, or much, from one round to the next */
-            now = c->gradient[t][b] = is_first || is_free ? now : sqrt(now * c->gradient[t][b]);
+            if (knowledge_of(condition->unknown, profile->first_band + b) == UNKNOWN) {
+                double rise = rise_of(bands, condition, profile->first_band + b) / exp(constant.loudest_unknown);
+                double held = is_first ? FIRST_HOLD : c->hold[t][b] * fmin(fmax(rise, 0.5), 4);
+                c->hold[t][b] = fmin(fmax(held, LEAST_HOLD), MOST_HOLD);
+                now = c->hold[t][b] * condition->share / condition->disturbance[b];
+            } else if (!is_first) { /* or rounds that move much would swing between two weightings */
+                now = sqrt(now * c->gradient[t][b]);
+            }
+            c->gradient[t][b] = now;
             for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
                 float v = condition->weight[k] * (float)now;
                 wanted[k] += v * condition->secondary_power[k];

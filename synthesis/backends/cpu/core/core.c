@@ -796,9 +796,9 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     return FAULT_NONE;
 }
 
-/* Replaces the filter in result->made.taps by the best one that keeps a ceiling on |W|. inverse_ceiling: 1 / c, no decibels,
-   [16385]; most: by how much the result may exceed it. profile: of the grid that the rounds work on, at
-   most 16384 points, and of J. Returns as prime_design. */
+/* Replaces the filter in result->made.taps by the best one that keeps a ceiling on |W| and unknown bands quiet.
+   inverse_ceiling: 1 / c, no decibels, [16385]; most: by how much the result may exceed it. profile: of the grid that the
+   rounds work on, and of J. Returns as prime_design. */
 EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
                             const refinement_profile *profile, const float *inverse_ceiling, float most,
                             prime_result *result)
@@ -826,10 +826,11 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
         slopes slope;
         start_from(profile, &edges[i], &plans[i], &ws->phase, s, taps);
         double value = value_at(profile, s, 0, 0, 0, slope);
-        int is_below = excess_of(s, c, n_bins) <= SMALL_EXCESS;
-        if (is_below && value < least)
+        int is_kept = excess_of(s, c, n_bins) <= SMALL_EXCESS && largest_rise(profile, &edges[i], s) <= MOST_RISE;
+        int falls = is_kept && value < least - SMALL_FALL;
+        if (is_kept && value < least)
             least = value, memcpy(c->best, taps, sizeof c->best);
-        if (round == MAX_CEILING_ROUNDS || (round >= CEILING_ROUNDS && is_below))
+        if (round == MAX_CEILING_ROUNDS || (round >= CEILING_ROUNDS && is_kept && !falls))
             break;
         ceiling_round(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, c, slope, round == 0, taps);
     }
