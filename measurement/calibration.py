@@ -172,6 +172,9 @@ class Calibration:
     # Power that x does not explain beyond that of the silent state, over the loudspeaker's: median less two standard
     # errors.
     distortion_db: float
+    # What the transfers of single takes explain of e, and that of all takes of a gain does not, over the power of e:
+    # median over the bands, of the gain with the most; -120 of single takes, or below the noise.
+    disagreement_db: float
     # Tones that do not follow the paths (`hum`).
     hum_hz: list[float]
     # Samples per window.
@@ -295,6 +298,7 @@ def calibrate(
         acausal_shares=max(map(_acausal_shares, of_takes)),
         early_db=_early_db(of_takes),
         distortion_db=_distortion_db(states, excited),
+        disagreement_db=max(_disagreement_db(state, excited) for state in of_takes),
         hum_hz=find_hum(exact),
         window=cut.length,
         n_frames=min(state.n_frames for state in states),
@@ -520,6 +524,13 @@ def _distortion_db(states: Sequence[ProbeState], excited: tuple[int, ...]) -> fl
         error = MEDIAN_ERROR * np.median(np.abs(excess - median)) / np.sqrt(len(excess))
         levels.append(float(_level_db(median - N_ERRORS * error)))
     return max(levels)
+
+
+def _disagreement_db(state: ProbeState, excited: tuple[int, ...]) -> float:
+    """Compute `Calibration.disagreement_db` for one state."""
+    membership = band_membership(tuple(n for n in AMP_BANDS if n in excited), 2 * (state.transfer.shape[-1] - 1))
+    share = state.disagreement @ membership / np.maximum(state.error_power @ membership, SMALLEST)
+    return float(_level_db(np.median(share).clip(1e-12)))
 
 
 def _have_opposite_signs(states: Sequence[ProbeState]) -> bool:

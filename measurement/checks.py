@@ -33,6 +33,7 @@ REASONS = {
     "or whose signs are opposite.",
     "microphone_gain": "The primary path's late sound differs between takes with gain 0 and others by more than "
     "0.7 dB: a microphone's gain was changed.",
+    "takes_differ": "Takes of the same gain show different paths: the earphone or the source of the noise was moved.",
     "hum": "Tones are in both microphones that did not reach the error microphone through the ear.",
     "distortion": "The loudspeaker's sound holds more than a gain of x: it is driven too loud.",
     **PLAUSIBILITY,
@@ -97,7 +98,20 @@ MIN_EARLY_DB = -12.0
 # reaches -23 with noise, at its RMS -22 with a sweep.
 MAX_DISTORTION_DB = -32.0
 
-_OF_RECORDINGS = {"clipping", "silent_take", "low_snr", "few_windows", "microphone_gain", "hum", "distortion"}
+# Two takes in one seating stay below -29 at 10 dB of SNR, below -37 at 20. Two seatings reach -17 to -5, 28 pairs of
+# persons -22 to -8, directions 30 degrees apart -20 to -16; a filter for both leaves at least as much.
+MAX_DISAGREEMENT_DB = -18.0
+
+_OF_RECORDINGS = {
+    "clipping",
+    "takes_differ",
+    "silent_take",
+    "low_snr",
+    "few_windows",
+    "microphone_gain",
+    "hum",
+    "distortion",
+}
 _ROBUST = {"implausible_polarity", "implausible_level", "implausible_paths"}
 
 OTHER_DEVICE = "other_device"
@@ -224,6 +238,12 @@ def _judge_recordings(
         reasons["microphone_gain"] = (
             f"with the loudspeaker playing, e over x is {abs(change_db):.1f} dB {word} after 43 ms, where only the "
             "noise from outside still sounds: record all takes at the same microphone gains, in one seating"
+        )
+    if calibration.disagreement_db > MAX_DISAGREEMENT_DB:
+        reasons["takes_differ"] = (
+            f"takes of the same gain show paths that differ by {calibration.disagreement_db:.0f} dB: the earphone or "
+            "the source of the noise was moved between them; record all takes in one seating, and calibrate each "
+            "seating on its own"
         )
     if calibration.hum_hz:
         tones = ", ".join(f"{hz:.0f}" for hz in calibration.hum_hz[:8])

@@ -117,6 +117,9 @@ class ProbeState:
     error_power: Real
     # Number of windows.
     n_frames: int
+    # Sum of |E|^2 that transfers of single takes explain, and that of all together does not, less what noise adds to
+    # it; zero of a single take.
+    disagreement: Real
 
 
 def estimate_paths(
@@ -358,7 +361,9 @@ def _pooled(takes: Sequence[GainTake], offsets: Sequence[int], window: int, regu
     cross: list[Complex] = [np.zeros((), complex)] * 2
     reference_power: list[Real] = [np.zeros(())] * 2
     error_power: Real = np.zeros(())
+    explained: Real = np.zeros(())
     for take in takes:
+        cross_before, power_before = cross[0] + cross[1], reference_power[0] + reference_power[1]
         for place, offset in enumerate(offsets):
             half = int(2 * place >= len(offsets))
             frame = slice(offset, offset + window)
@@ -367,6 +372,9 @@ def _pooled(takes: Sequence[GainTake], offsets: Sequence[int], window: int, regu
             cross[half] = cross[half] + reference.conj() * error
             reference_power[half] = reference_power[half] + squared_magnitude(reference)
             error_power = error_power + squared_magnitude(error)
+        of_take = squared_magnitude(cross[0] + cross[1] - cross_before)
+        power_of_take = reference_power[0] + reference_power[1] - power_before
+        explained = explained + of_take / np.maximum(power_of_take, SMALLEST)
     whole, power = cross[0] + cross[1], reference_power[0] + reference_power[1]
 
     def transfer(cross: Complex, power: Real) -> Complex:
@@ -374,6 +382,9 @@ def _pooled(takes: Sequence[GainTake], offsets: Sequence[int], window: int, regu
         found: Complex = cross / np.maximum(power + floor, SMALLEST)
         return found
 
+    n_frames, n_takes = len(takes) * len(offsets), len(takes)
+    by_noise = np.maximum(error_power - explained, 0) * ((n_takes - 1) / max(n_frames - n_takes, 1))
+    disagreement = explained - squared_magnitude(whole) / np.maximum(power, SMALLEST) - by_noise
     difference = np.zeros_like(whole)
     if len(offsets) > 1:
         earlier, later = map(transfer, cross, reference_power)
@@ -386,7 +397,8 @@ def _pooled(takes: Sequence[GainTake], offsets: Sequence[int], window: int, regu
         cross=whole,
         reference_power=power,
         error_power=error_power,
-        n_frames=len(takes) * len(offsets),
+        n_frames=n_frames,
+        disagreement=disagreement,
     )
 
 

@@ -166,6 +166,7 @@ def calibration(**changes: object) -> Calibration:
         acausal_shares=(0.0, 1.0),
         early_db=0.0,
         distortion_db=-90.0,
+        disagreement_db=-90.0,
         hum_hz=[],
         window=8192,
         n_frames=48,
@@ -190,6 +191,7 @@ def like_it() -> SupportPrior:
         ("acausal_shares", (0.06, 0.01), (0.06, 0.02), "exchanged_channels"),
         ("early_db", -12.1, -11.9, "exchanged_takes"),
         ("distortion_db", -31.0, -33.0, "distortion"),
+        ("disagreement_db", -17.9, -18.1, "takes_differ"),
         ("hum_hz", [50.0], [], "hum"),
         ("lead_samples", -5.0, -4.0, "late_secondary"),
         ("secondary_peak_samples", 0, 1, "early_secondary"),
@@ -271,6 +273,20 @@ def test_loudspeaker_that_saturates_is_named(ears: list[measured.MeasuredEar], s
         played = fftconvolve(most * np.tanh(0.35 * x / most), ear.secondary)[: x.size]
         on = noisy((fftconvolve(x, ear.primary)[: x.size] - played)[None], 40)[0]
         assert "distortion" in named(judge(calibrate([off, GainTake(0.35, x, on)]), support))
+
+
+def test_takes_of_two_seatings_are_named(ears: list[measured.MeasuredEar], support: SupportPrior) -> None:
+    """Between them the primary path changes by 40 %."""
+    x = 0.05 * np.random.default_rng(4).standard_normal(4 * SAMPLE_RATE_HZ)
+    for ear in ears[::4]:
+        takes = []
+        for seating in (0.0, 0.4):
+            primary = ear.primary + seating * np.pad(ear.primary, (9, 0))[: len(ear.primary)]
+            for gain in (0.0, 0.35):
+                played = primary - gain * np.pad(ear.secondary, (0, len(primary) - len(ear.secondary)))
+                takes.append(GainTake(gain, x, noisy(fftconvolve(x, played)[: x.size][None], 40)[0]))
+        assert "takes_differ" not in named(judge(calibrate([*takes[:2], *takes[:2]]), support))
+        assert "takes_differ" in named(judge(calibrate(takes), support))
 
 
 def test_late_echo_to_outer_microphone_is_named(ears: list[measured.MeasuredEar]) -> None:
