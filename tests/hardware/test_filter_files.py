@@ -48,6 +48,11 @@ def test_minidsp_negates_recursive_coefficients():
     np.testing.assert_array_equal(np.reshape(values, (2, 5)), expected)
 
 
+@pytest.fixture
+def compiler() -> str:
+    return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang") or pytest.skip("no C compiler")
+
+
 PROGRAM = """
 #include <stdio.h>
 #include "control_filter.h"
@@ -63,10 +68,7 @@ int main(void) {
 @pytest.mark.parametrize(
     ("form", "name"), [("fir", "float32"), ("sos", "float64"), ("fir", "q1.15"), ("sos", "q5.27")]
 )
-def test_c_compiler_reads_same_numbers(tmp_path: Path, form: str, name: str):
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler")
+def test_c_compiler_reads_same_numbers(compiler: str, tmp_path: Path, form: str, name: str):
     found = realised(form=form, n_taps=32, n_sections=3, number_format=name)
     (tmp_path / "control_filter.h").write_bytes(write(found, "c")[0])
     if found.quantised is None:
@@ -153,11 +155,8 @@ int main(void) {
 @pytest.mark.parametrize(
     ("form", "name"), [("sos", "float32"), ("sos", "q1.23"), ("sos", "q5.27"), ("fir", "q1.15")]
 )
-def test_compiled_header_runs_both(tmp_path: Path, form: str, name: str):
+def test_compiled_header_runs_both(compiler: str, tmp_path: Path, form: str, name: str):
     """The header's functions are the simulation's, but for a unit where states are narrower."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler")
     control_filter = realised(form=form, n_taps=40, n_sections=3, number_format=name)
     poles = np.array([[0.02, -0.0399, 0.0199, 1, -1.9979, 0.9980], [0.3, -0.2, 0.05, 1, -1.3, 0.5]])
     controller = realised_sections(Sections(poles, 48_000.0), name)

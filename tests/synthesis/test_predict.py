@@ -58,9 +58,7 @@ class OneEar:
         uncertainty: np.ndarray | None = None,
     ) -> Prediction:
         sums = self.sums(with_coherence=with_coherence, is_true=is_true)
-        found = predict(sums, learned, has_coherence=with_coherence, is_true=is_true, uncertainty=uncertainty)
-        assert isinstance(found, Prediction)
-        return found
+        return predict(sums, learned, has_coherence=with_coherence, is_true=is_true, uncertainty=uncertainty)
 
     def mean_db(self, secondary: np.ndarray) -> float:
         return oracle.predict(
@@ -161,6 +159,17 @@ def test_bands_that_the_unknown_may_make_louder_are_named(ear: OneEar) -> None:
     assert found.band_reduction_db[12] > 3
 
 
+def test_amplitude_of_error_counts_in_low_bands() -> None:
+    """With 0.81 left and 0.02 unknown, three times as much stays quieter, sums of amplitudes do not."""
+    known = np.zeros((2, 31))
+    known[0] = 0.02
+    found = flat_ear(0.9).predicted(with_coherence=False, uncertainty=known)
+    assert found.louder_bands == WIDE_BANDS[:4]
+    assert found.least_reduction_db[0] == pytest.approx(
+        10 * np.log10(1.02 / (0.83 + 2 * np.sqrt(0.81 * 0.02))), abs=1e-5
+    )
+
+
 def test_error_of_secondary_path_counts_for_nothing_in_unknown_band(ear: OneEar) -> None:
     known = np.full((2, 31), 1e-6)
     known[:, 12] = 2.0
@@ -235,6 +244,7 @@ def test_model_expects_more_of_response_that_is_cut() -> None:
 def test_interval_is_wider_where_less_is_known(ear: OneEar) -> None:
     measured = ear.predicted(uncertainty=np.zeros((2, 31))).interval_db
     assert 0 < measured < ear.predicted().interval_db < ear.predicted(with_coherence=False).interval_db
+    assert ear.predicted(0 * LEARNED).interval_db > ear.predicted().interval_db  # of a model that knows no device
 
 
 def test_what_is_not_finite_is_rejected(ear: OneEar) -> None:
