@@ -161,6 +161,17 @@ def test_bands_that_the_unknown_may_make_louder_are_named(ear: OneEar) -> None:
     assert found.band_reduction_db[12] > 3
 
 
+def test_amplitude_of_error_counts_in_low_bands() -> None:
+    """With 0.81 left and 0.02 unknown, three times as much stays quieter, sums of amplitudes do not."""
+    known = np.zeros((2, 31))
+    known[0] = 0.02
+    found = flat_ear(0.9).predicted(with_coherence=False, uncertainty=known)
+    assert found.louder_bands == WIDE_BANDS[:4]
+    assert found.least_reduction_db[0] == pytest.approx(
+        10 * np.log10(1.02 / (0.83 + 2 * np.sqrt(0.81 * 0.02))), abs=1e-5
+    )
+
+
 def test_error_of_secondary_path_counts_for_nothing_in_unknown_band(ear: OneEar) -> None:
     known = np.full((2, 31), 1e-6)
     known[:, 12] = 2.0

@@ -161,7 +161,7 @@ static void figures_beside(const beside_sums *sums, const prediction_figures *al
             unknown = fmin(fmax((before - ratio * sums->after[b]) / (ratio - 1), 0), constant.most_unknown * before);
         double of_unknown = unknown / before * sums->passed[b];
         double reduction = both->band_reduction[b] = decibels((before + unknown) / fmax(sums->remaining[b] + of_unknown, DBL_MIN));
-        both->least_reduction[b] = decibels((before + unknown) / fmax(sums->remaining[b] + constant.doubt * of_unknown, DBL_MIN));
+        both->least_reduction[b] = decibels((before + unknown) / fmax(doubtful(b, fmax(sums->remaining[b], 0), of_unknown), DBL_MIN));
         playback_db[b] = decibels(sums->playback[b]);
         both->wide_amplification += fmax(-reduction, 0) / N_BANDS;
         both->amplification += b >= AMP_FIRST && b < AMP_FIRST + AMP_COUNT ? fmax(-reduction, 0) / AMP_COUNT : 0;

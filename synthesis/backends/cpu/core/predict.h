@@ -256,6 +256,12 @@ static void levels_of(const double *before, const double *after, prediction_figu
     found->level = level_change(before[2], after[2]), found->a_weighted = level_change(before[3], after[3]);
 }
 
+/* The power that may be left where `missing` is unknown besides: `predict.DOUBT`. */
+static double doubtful(int b, double left, double missing)
+{
+    return left + missing + (constant.doubt - 1) * fmax(missing, b < AMP_FIRST ? sqrt(left * missing) : 0);
+}
+
 /* Computes all figures of a filter from its sums. */
 static void figures_of(const double *sums, const knowledge *k, prediction_figures *found)
 {
@@ -289,7 +295,7 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
         after[LATER] = residual_where(sums, b, missing_r, missing_i) + left;
         after[EARLIER] = residual_where(sums, b, missing_r, -missing_i) + left;
         double reduction = found->band_reduction[b] = decibels(before / after[AS_PREDICTED]);
-        found->least_reduction[b] = decibels(before / (after[AS_PREDICTED] + (constant.doubt - 1) * missing));
+        found->least_reduction[b] = decibels(before / doubtful(b, residual + silence, missing));
         finite &= isfinite(reduction);
         found->wide_amplification += in_wide[b] * fmax(-reduction, 0);
         found->amplification += in_amp[b] * fmax(-reduction, 0);
