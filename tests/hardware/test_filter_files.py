@@ -128,9 +128,7 @@ int main(void) {
 )
 def test_compiled_header_runs(tmp_path: Path, form: str, name: str, denominator: str, is_both: bool):
     """The header's functions are the simulation's, but for a unit where states are narrower."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler")
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang") or pytest.skip("no C compiler")
     items = [realised(form=form, n_taps=40, n_sections=3, number_format=name, denominator=denominator)]
     poles = np.array([[0.02, -0.0399, 0.0199, 1, -1.9979, 0.9980], [0.3, -0.2, 0.05, 1, -1.3, 0.5]])
     if is_both:

@@ -48,9 +48,7 @@ def run(*arguments: object) -> None:
 
 def page_session(folder: Path, *files: Path) -> dict[str, Any]:
     """The session that the page saves after loading files."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not on PATH")
+    node = shutil.which("node") or pytest.skip("node is not on PATH")
     (folder / "bench_file.mjs").write_text((WORKBENCH / "bench_file.js").read_text())
     (folder / "script.mjs").write_text(SCRIPT)
     done = subprocess.run([node, folder / "script.mjs", *files], capture_output=True, text=True, check=True)
@@ -169,9 +167,7 @@ process.stdout.write(Buffer.from(await new Blob(encoded(request)).arrayBuffer())
 
 
 def test_page_encodes_requests(tmp_path: Path) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not on PATH")
+    node = shutil.which("node") or pytest.skip("node is not on PATH")
     (tmp_path / "tensors.mjs").write_text(TENSORS.read_text())
     script = tmp_path / "script.mjs"
     script.write_text(ENCODE % "./tensors.mjs")
