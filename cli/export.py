@@ -112,16 +112,6 @@ def export(
     if coefficients["form"] == "sos" and loss_db > SECTIONS_LOST_DB:
         tables.notes(["sections hardly hold noise back that arrives late, as here: try --taps 128"])
     tables.loop(answer.get("loop"))
-    if beside := answer.get("controller"):
-        chip = beside | {
-            name: coefficients[name] for name in ("sample_rate", "number_format") if name in coefficients
-        }
-        if chip != beside:
-            text = (
-                f"the controller is at {beside['sample_rate']:g} Hz in {beside['number_format']}: if the same chip "
-            )
-            text += "runs it, design it with --controller-sample-rate and --controller-number-format"
-            tables.notes([text])
     tables.findings(answer["warnings"])
     if scaling := coefficients.get("scaling"):
         wide = ""
