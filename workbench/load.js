@@ -55,7 +55,7 @@ function realise() {
 function showLoss() {
   const { design, realised: { coefficients, prediction, warnings } } = state, scaling = coefficients.scaling;
   const reduction = prediction.mean_noise_reduction_db, loss = design.prediction.mean_noise_reduction_db - reduction;
-  const parts = [`${formOf(state.realised)}: ${fixed(reduction)} dB, ${Math.abs(loss).toFixed(1)} dB ${loss < 0 ? "more" : "less"} than designed`];
+  const parts = [`${formOf(state.realised)}: ${fixed(reduction)} dB, ${Math.abs(loss).toFixed(1)} dB ${loss < -0.05 ? "more" : "less"} than designed`];
   if (coefficients.sos && loss > 10) parts.push("sections hardly hold noise back that arrives late, as here: try 128 taps");
   if (scaling) parts.push(`headroom ${scaling.headroom_bits} bit${scaling.headroom_bits === 1 ? "" : "s"}, round-off noise ${scaling.noise_db.toFixed(0)} dB (${scaling.wide_noise_db.toFixed(0)} dB with double-precision feedback)`);
   const { controller: K } = design, isAlike = !K || (K.sample_rate === coefficients.sample_rate && K.number_format === $("format").value);
