@@ -206,13 +206,11 @@ def hybrid(
     """
     body = paths | options | {"controller": for_device(target) | wishes, "lend_wearing": lend_wearing}
     given = [
-        tables.noted(inputs.ear(file)) | {"label": file.stem, "stability_only": True} for file in stability_only
+        tables.noted(inputs.ear(file)) | {"label": file.stem[:80], "stability_only": True}
+        for file in stability_only
     ]
-    if added := [*others, *given]:
-        names = ("primary", "secondary", "coherence", "uncertainty", "feedback")
-        conditions = body.pop("conditions", None) or [{name: body.pop(name) for name in names if name in body}]
-        kept = (*names, "label", "stability_only")
-        body["conditions"] = conditions + [{name: item[name] for name in kept if name in item} for item in added]
+    kept = ("primary", "secondary", "coherence", "uncertainty", "feedback", "label", "stability_only")
+    body["conditions"] += [{name: item[name] for name in kept if name in item} for item in (*others, *given)]
     answer = answered(service.ask("/hybrid", body), output, as_json)
     if not as_json:
         tables.prediction(answer["prediction"])

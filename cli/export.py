@@ -84,18 +84,21 @@ def export(
         raise FileError(f"{control_filter}: it was exported already; give the file that `prime-anc design` wrote")
     response = service.ask("/export", body)
     answer = answered(response, None, as_json)
+    contents: list[tuple[Path, bytes]] = []  # saved when no kind of file was refused
     for output in outputs:
         if output.suffix.lower() == ".json":
             # `verify` judges what a trimmed filter does by the loudspeaker for which it was trimmed.
             trim = inputs.trimmed_by(control_filter)
-            save(output, orjson.dumps(answer | {"trim": trim}) if trim else response.content)
+            contents.append((output, orjson.dumps(answer | {"trim": trim}) if trim else response.content))
             continue
         file = kind or (text if output.suffix.lower() == ".txt" else _file_kind(output))
         written = service.ask("/export", body | {"file": file})
         if written.headers["content-type"] == "application/zip":
-            _save_parts(output, written.content)
+            contents += _parts(output, written.content)
         else:
-            save(output, written.content)
+            contents.append((output, written.content))
+    for output, content in contents:
+        save(output, content)
     if as_json:
         return
     coefficients, loss_db = answer["coefficients"], answer["loss_db"]
@@ -109,24 +112,14 @@ def export(
     if coefficients["form"] == "sos" and loss_db > SECTIONS_LOST_DB:
         tables.notes(["sections hardly hold noise back that arrives late, as here: try --taps 128"])
     tables.loop(answer.get("loop"))
-    if beside := answer.get("controller"):
-        chip = beside | {
-            name: coefficients[name] for name in ("sample_rate", "number_format") if name in coefficients
-        }
-        if chip != beside:
-            text = (
-                f"the controller is at {beside['sample_rate']:g} Hz in {beside['number_format']}: if the same chip "
-            )
-            text += "runs it, design it with --controller-sample-rate and --controller-number-format"
-            tables.notes([text])
     tables.findings(answer["warnings"])
     if scaling := coefficients.get("scaling"):
         wide = ""
         if coefficients["form"] == "sos":
             wide = f", {scaling['wide_noise_db']:.0f} dB where sections keep their outputs in double precision"
         click.echo(
-            f"{coefficients['number_format']}: shift the input down by {scaling['headroom_bits']} bits so that "
-            f"nothing overflows; round-off noise at {scaling['noise_db']:.0f} dB re full scale{wide}"
+            f"{coefficients['number_format']}: shift the input down by {scaling['headroom_bits']} bits, as the .h "
+            f"does, so that nothing overflows; round-off noise at {scaling['noise_db']:.0f} dB re full scale{wide}"
         )
 
 
@@ -209,9 +202,8 @@ def _file_kind(output: Path) -> str:
     return kind
 
 
-def _save_parts(output: Path, content: bytes) -> None:
-    """Write filter and controller, which come in a ZIP, to two files."""
+def _parts(output: Path, content: bytes) -> list[tuple[Path, bytes]]:
+    """Return the two files of filter and controller, which come in a ZIP."""
     with zipfile.ZipFile(io.BytesIO(content)) as parts:
-        for name in parts.namelist():
-            stem = output.stem if name.startswith("control_filter") else f"{output.stem}_controller"
-            save(output.with_stem(stem), parts.read(name))
+        files = zip((output, output.with_stem(f"{output.stem}_controller")), parts.namelist(), strict=True)
+        return [(file, parts.read(name)) for file, name in files]

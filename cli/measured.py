@@ -57,8 +57,8 @@ def with_paths(command: Command) -> Command:
     """Add arguments and options for measured paths; the command gets `paths`, fields of a request.
 
     A command that takes a filter's file also gets `file_rate`, one with `files` their names, one with `beside` what a
-    file says of the controller that runs, one with `others` a session's conditions only for stability. All but one that
-    designs a controller take one that runs.
+    file says of the controller that runs, one with `others` a session's conditions only for stability, beside which a
+    single measurement is a condition with its name, too. All but one that designs a controller take one that runs.
     """
     takes_filter = "file_rate" in command.__annotations__
     takes_files = "files" in command.__annotations__
@@ -81,7 +81,7 @@ def with_paths(command: Command) -> Command:
         **given: Any,
     ) -> None:
         measured = {name: given.pop(name) for name in _MEASURED}
-        paths, settings = _paths(**measured)
+        paths, settings = _paths(**measured, is_named=takes_others)
         others = settings.pop("others", [])
         given |= {name: value for name, value in settings.items() if given.get(name, ...) is None}
         about: Json = {}
@@ -135,14 +135,16 @@ def _paths(
     feedback: Path | None,
     side: str,
     file_rate: float | None,
+    is_named: bool,
 ) -> tuple[Json, Json]:
-    """Return fields of a request, and options that a session sets."""
+    """Return fields of a request, for a single measurement as conditions if it `is_named`, and a session's options."""
     if (primary is None) != (secondary is None) or (bool(ears) == (primary is not None)):
         raise click.UsageError("give measurements (EARS), or one file each with --primary and --secondary")
+    measured: list[tuple[str, Json]] = []
     if primary is not None and secondary is not None:
         given = inputs.separate(file_rate, primary=primary, secondary=secondary, feedback=feedback)
-        return tables.noted(given), {}
-    measured: list[tuple[str, Json]] = []
+        measured.append((primary.stem, tables.noted(given)))
+        feedback = None
     settings: Json = {}
     others: list[Json] = []
     for file in ears:
@@ -163,12 +165,15 @@ def _paths(
                 ]
             )
         measured = [(measured[0][0], measured[0][1] | fields)]
-    if len(measured) == 1:
+    if len(measured) == 1 and not is_named:
         return measured[0][1], settings
     signs = {fields.pop("sign", "minus") for _, fields in measured}
     if len(signs) > 1:
         raise click.UsageError("the measurements have different signs; calibrate all with the same --sign")
-    return {"conditions": [fields | {"label": label} for label, fields in measured], "sign": signs.pop()}, settings
+    return {
+        "conditions": [fields | {"label": label[:80]} for label, fields in measured],
+        "sign": signs.pop(),
+    }, settings
 
 
 def by_measurement(paths: Json) -> list[tuple[str, Json]]:

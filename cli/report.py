@@ -138,7 +138,7 @@ def compose(service: ServiceClient, paths: Json, options: Json, about: About) ->
             for item in (*design["warnings"], *about.controller.get("warnings", ()))
         ),
         _figures(design["prediction"], rival["prediction"], rival_name),
-        *_loop(design, paths),
+        *_loop(design, paths, [name for name, _ in about.verdicts]),
         _plants(about.controller.get("plants", ())),
         *_plots({"designed": design, rival_name: rival}, paths, late),
         _bands(design["prediction"], rival["prediction"], rival_name),
@@ -237,7 +237,7 @@ def _hardware(service: ServiceClient, paths: Json, options: Json, design: Json) 
     return table("On hardware", ("form", "noise reduction", "lost"), rows)
 
 
-def _loop(design: Json, paths: Json) -> list[str]:
+def _loop(design: Json, paths: Json, names: Sequence[str]) -> list[str]:
     """Compose margins and the Nyquist plot of the loop through a controller and feedback paths, if there is one."""
     if not (loop := design.get("loop")):
         return []
@@ -246,12 +246,12 @@ def _loop(design: Json, paths: Json) -> list[str]:
     controlled = _controller(running)[_BINS] if running else 0
     filtered = np.fft.rfft(design["fir"], DESIGN_N_FFT)[_BINS]
     loops = {}
-    for n, path in enumerate(paths.get("conditions", [paths])):
+    for name, path in zip(names, paths.get("conditions", [paths]), strict=False):
         secondary, feedback = (
             np.fft.rfft(response_of(path[name]), DESIGN_N_FFT)[_BINS] if path.get(name) is not None else 0
             for name in ("secondary", "feedback")
         )
-        loops[path.get("label") or f"measurement {n + 1}"] = sign * (secondary * controlled + filtered * feedback)
+        loops[path.get("label") or name] = sign * (secondary * controlled + filtered * feedback)
     return [f"<h2>Loop as designed</h2><p>{loop_text(loop)}.</p>", nyquist(loops)]
 
 

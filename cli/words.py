@@ -18,6 +18,7 @@ _OTHERS = {
     "the takes `off` and `on`": "--off and --on",
     "take with drive": "recording with --drive",
     "takes:": "the recordings:",
+    "set target.form to sos": "give --sections",
     "send the factor that stood in place of the control filter": "give with --gain the factor to the loudspeaker",
     "takes with a gain": "recordings with --gain",
     "between the takes": "between the recordings",

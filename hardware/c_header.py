@@ -1,4 +1,4 @@
-"""C99 headers: a filter's coefficients, or those of filter and controller with functions that run both.
+"""C99 headers: coefficients of a filter, or of filter and controller, and functions that run them.
 
 The functions are `hardware.running` in portable C: direct form I; in fixed point one rounding per section, with
 fed-back outputs of at most 62 bits in two parts, so that no product has more than 64.
@@ -25,20 +25,25 @@ def recursion(realised: Realised) -> str:
 
 def of_filter(realised: Realised, about: str) -> str:
     """Write the header of a filter, whose first comment is `about`."""
-    return _guarded("CONTROL_FILTER_H", f"{about}.", _declarations(realised, "control_filter"))
+    return _guarded("CONTROL_FILTER_H", f"{about}.", _part(realised, "control_filter"))
 
 
 def of_both(control_filter: Realised, controller: Realised, equation: str) -> str:
-    """Write the header of filter and controller, each with a state and a function per sample."""
-    parts = {"control_filter": control_filter, "controller": controller}
-    lines = [*_declarations(control_filter, "control_filter"), "", *_declarations(controller, "controller"), ""]
-    if None in map(_data_type, parts.values()):
-        lines += ["/* No functions: such words do not fit into products of 64 bits. */"]
-    else:
-        for name, item in parts.items():
-            lines += [*_run(item, name), ""]
-        lines += _sum_of_both(control_filter, controller)
+    """Write the header of filter and controller, and of the sum of both."""
+    lines = [*_part(control_filter, "control_filter"), "", *_part(controller, "controller")]
+    if None not in map(_data_type, (control_filter, controller)):
+        lines += ["", *_sum_of_both(control_filter, controller)]
     return _guarded("HYBRID_H", f"Filter and controller for {equation}.", lines)
+
+
+def _part(realised: Realised, name: str) -> list[str]:
+    """Return a filter's coefficients, its state and its function per sample."""
+    if _data_type(realised) is None:
+        run = ["/* No function: such words do not fit into products of 64 bits. */"]
+    else:
+        words = "" if realised.quantised is None else f", a word of {realised.quantised.format.n_bits} bits"
+        run = [f"/* Zero the state at first; then call {name}_step per sample{words}. */", *_run(realised, name)]
+    return [*_declarations(realised, name), "", *run]
 
 
 def _sum_of_both(control_filter: Realised, controller: Realised) -> list[str]:
@@ -61,8 +66,7 @@ def _sum_of_both(control_filter: Realised, controller: Realised) -> list[str]:
             f"    return y > {top} ? {top} : y < -{top} - 1 ? -{top} - 1 : ({kind})y;",
         ]
     return [
-        "/* Zero this state at first; then call hybrid_step per sample with outer microphone x and error microphone e.",
-        "   It returns what the loudspeaker plays. */",
+        "/* Both, from outer microphone x and error microphone e to what the loudspeaker plays. */",
         "typedef struct { control_filter_state control_filter; controller_state controller; } hybrid_state;",
         f"static inline {kind} hybrid_step(hybrid_state *s, {kind} x, {kind} e) {{",
         *body,
@@ -83,7 +87,9 @@ def _declarations(realised: Realised, name: str) -> list[str]:
     lines = [f"#define {upper}_SAMPLE_RATE {realised.sample_rate_hz:.0f}"]
     if realised.scaling is not None:
         n_bits = realised.scaling.headroom_bits
-        lines += [f"#define {upper}_HEADROOM {n_bits} /* divide the input by 2^{n_bits}, or it may overflow */"]
+        lines += [
+            f"#define {upper}_HEADROOM {n_bits} /* bits by which the input is shifted down, or it may overflow */"
+        ]
     if realised.taps is not None:
         lines += [f"#define {upper}_TAPS {n}", f"/* {unit} */"]
         if quantised is not None:
@@ -102,9 +108,8 @@ def _declarations(realised: Realised, name: str) -> list[str]:
         if realised.scaling is not None:
             noise_db, wide_noise_db = realised.scaling.noise_db, realised.scaling.wide_noise_db
             lines += [
-                "/* Keep y' and y'' as wide as the sum, or round-off adds noise at the output: "
-                f"{noise_db:.0f} dB re full",
-                f"   scale in place of {wide_noise_db:.0f} dB. */",
+                f"/* Round-off noise at the output: {wide_noise_db:.0f} dB re full scale with y' and y'' as wide as",
+                f"   the sum, {noise_db:.0f} dB if they are rounded to words. */",
             ]
     rows = [f"    {{{', '.join(_c_number(item) for item in row)}}}," for row in values]
     return [*lines, f"static const {kind} {name}[{n}][5] = {{", *rows, "};"]

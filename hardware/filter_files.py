@@ -2,7 +2,7 @@
 
 wav      taps, or the impulse response of sections, 32-bit float, at the filter's rate
 csv      one row per tap or section, with a header
-c        C99 header: float or integer arrays, shifts, rate
+c        C99 header: coefficients, and a function that runs them
 mat      MATLAB 5: `taps` or `sos`, `sample_rate`
 minidsp  text of custom biquads; a1 and a2 with the opposite sign (miniDSP, Advanced Biquad Programming)
 apo      lines of Equalizer APO: Filter: ON IIR Order 2 Coefficients b0 b1 b2 a0 a1 a2

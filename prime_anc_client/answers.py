@@ -43,7 +43,7 @@ class PredictionResult:
     mean_noise_reduction_db: float
     # Mean over the bands of their increase in level.
     amplification_db: float
-    # Half-width of an interval about the mean that holds the true one in at least 80 % of cases.
+    # Half-width of an interval about the mean that holds the true one nine times in ten.
     interval_db: float | None = None
     # Loss of the mean if the secondary path is off by 1 dB.
     gain_sensitivity_db: float | None = None

@@ -236,7 +236,7 @@ class Client:
         Arguments and errors are those of `synthesize`; also ValueError if calibrations differ in sign.
         """
         known = [_paths_of(condition, fields.get("sign")) for condition in conditions]
-        signs = {sign for _, sign in known}
+        signs = {sign for _, sign in known if sign is not None}
         if len(signs) > 1:
             raise ValueError(
                 "conditions: the calibrations have different signs; give `sign`, or calibrate all with the same sign"

@@ -70,7 +70,7 @@ FAULTS = [
     ),
     *_of(
         "synthesis/", "loop.py",
-        [("here, there = 1 + loop[passing]", "here, there = 1 - loop[passing]"),
+        [("np.where(is_upward, -1, 1)", "np.where(is_upward, 1, 1)"),
          ("-20 * math.log10(max(gain", "-10 * math.log10(max(gain"),
          ("secondary) / (1 + spectrum", "secondary) / (1 - spectrum")],
         "tests/synthesis/test_loop.py", SYNTHESIS,

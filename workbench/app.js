@@ -1,8 +1,8 @@
 // The bench: its steps, files that are dropped on it, sessions, and work that stays in this browser.
 
 import { $, changed, chosenEars, currentEar, element, hasFailed, on, state } from "./state.js";
-import { clearMessages, note, say } from "./messages.js";
-import { RATE } from "./dsp.js";
+import { clearMessages, forget, note, say } from "./messages.js";
+import { RATE, fixed } from "./dsp.js";
 import { earFromDocument, fits, readBench, sessionDocument } from "./bench_file.js";
 import { keep, redesign, remember, startDesigning, takeNoise } from "./design.js";
 import { startHybrid, useController } from "./hybrid.js";
@@ -70,6 +70,7 @@ function jsonOf(text) {
 async function takeFiles(files) {
   const separate = {};
   for (const file of files) {
+    forget(file.name);
     try {
       if (/\.json$/i.test(file.name)) takeDocument(file.name, jsonOf(await file.text()));
       else if (/\.(csv|txt|frd)$/i.test(file.name)) {
@@ -193,12 +194,12 @@ function showSteps() {
   const { design, realised, isRealising, ears, takes } = state, ear = currentEar(), seen = verified()?.answer;
   const texts = {
     measure: ears.length ? `${ears.length === 1 ? ear.label : `${ears.length} measurements, ${ear.label}`}` : takes.length ? `${takes.length} recording${takes.length === 1 ? "" : "s"}` : "",
-    design: design ? `${design.method}, ${design.prediction.mean_noise_reduction_db.toFixed(1)} dB` : "",
+    design: design ? `${design.method}, ${fixed(design.prediction.mean_noise_reduction_db)} dB` : "",
     look: design?.warnings.length ? `${design.warnings.length} warning${design.warnings.length > 1 ? "s" : ""}` : "",
-    load: realised && !isRealising ? `${realised.prediction.mean_noise_reduction_db.toFixed(1)} dB on hardware` : "",
-    verify: seen ? `${seen.measured.mean_noise_reduction_db.toFixed(1)} dB measured${isAsPredicted(seen) ? "" : `, ${seen.diagnosis[0].code.replaceAll("_", " ")}`}` : "",
+    load: realised && !isRealising ? `${fixed(realised.prediction.mean_noise_reduction_db)} dB on hardware` : "",
+    verify: seen ? `${fixed(seen.measured.mean_noise_reduction_db)} dB measured${isAsPredicted(seen) ? "" : `, ${seen.diagnosis[0].code.replaceAll("_", " ")}`}` : "",
   };
-  const failed = chosenEars().some(hasFailed) ? ["measure", "design"].filter((step) => texts[step]) : [];
+  const failed = chosenEars().some(hasFailed) ? ["measure", "design", "load"].filter((step) => texts[step]) : [];
   const marked = [...failed, ...(texts.look ? ["look"] : []), ...(seen && !isAsPredicted(seen) ? ["verify"] : [])];
   for (const step of failed) texts[step] += step === "measure" ? ": did not pass" : "; calibration did not pass";
   for (const [step, text] of Object.entries(texts)) Object.assign(document.querySelector(`#step-${step} .state`), { textContent: text, className: marked.includes(step) ? "state failed" : "state" });

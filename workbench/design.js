@@ -2,7 +2,7 @@
 
 import { $, changed, changedSoon, chosenEars, element, isJoint, newest, on, refill, state } from "./state.js";
 import { fixed } from "./dsp.js";
-import { note, say } from "./messages.js";
+import { forget, note, say } from "./messages.js";
 import { designed, useController } from "./hybrid.js";
 import { optionsFor, restoreSettings, settings } from "./options.js";
 import { removeItem } from "./recordings.js";
@@ -135,7 +135,7 @@ export function startDesigning() {
   on(["kept"], showKept);
   $("keep").onclick = () => { if (state.design) keep(state.design.name, state.design); };
   $("latency-curve").onclick = computeLatencies;
-  $("noise-remove").onclick = () => { state.noise = null; changed("noise"); };
+  $("noise-remove").onclick = () => { forget(state.noise.name); state.noise = null; changed("noise"); };
   $("noise-file").onchange = () => { const [file] = $("noise-file").files; if (file) takeNoise(file); $("noise-file").value = ""; };
   $("undo").onclick = () => travel(past, future);
   $("redo").onclick = () => travel(future, past);

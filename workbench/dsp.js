@@ -5,6 +5,9 @@ export const RATE = 48000, N_FFT = 32768;
 // A number as text; what rounds to zero has no sign.
 export const fixed = (value, digits = 1) => value.toFixed(digits).replace(/^-(?=[0.]+$)/, "");
 
+// The same with either sign.
+export const signed = (value) => fixed(value).replace(/^(?!-)/, "+");
+
 // A mean, with its interval if that is known.
 export const withInterval = ({ mean_noise_reduction_db: mean, interval_db: interval }) => `${fixed(mean)}${interval ? ` ± ${fixed(interval)}` : ""} dB`;
 

@@ -1,7 +1,7 @@
 // A feedback controller K beside the filter, y = W x + K e: its switch, what it has to be, the loop that it closes.
 
 import { $, changed, chosenEars, element, on, stableEars, state } from "./state.js";
-import { N_FFT, RATE, delayed, minus, over, plus, rfft, scaled, sectionsResponse, times } from "./dsp.js";
+import { N_FFT, RATE, delayed, fixed, minus, over, plus, rfft, scaled, sectionsResponse, times } from "./dsp.js";
 import { aboutOf, controllerFromDocument } from "./bench_file.js";
 import { say } from "./messages.js";
 import { wishes } from "./options.js";
@@ -109,8 +109,8 @@ function showController() {
   $("controller-text").textContent = [`K ${name ? `of ${name}` : "for these measurements"}: ${sos.length} section${sos.length === 1 ? "" : "s"} at ${sample_rate} Hz in ${number_format}`,
     ...(needed_number_format ? [`its bass needs ${needed_number_format}`] : [])].join("; ").concat(".");
   $("plants").replaceChildren(element("caption", { textContent: "Margins of all plants, worst at ±3 dB" }), element("thead", {}, row("th", "plant", "gain margin", "phase margin", "largest 1/|1+L|")),
-    element("tbody", {}, ...plants.map((plant) => row("td", plant.label, `${plant.gain_margin_db.toFixed(1)} dB`,
-      `${plant.phase_margin_deg.toFixed(0)}°`, `${plant.max_sensitivity_db.toFixed(1)} dB, ${plant.nearest_hz.toFixed(0)} Hz`))));
+    element("tbody", {}, ...plants.map((plant) => row("td", plant.label, `${fixed(plant.gain_margin_db)} dB`,
+      `${plant.phase_margin_deg.toFixed(0)}°`, `${fixed(plant.max_sensitivity_db)} dB, ${plant.nearest_hz.toFixed(0)} Hz`))));
 }
 
 export function startHybrid(redesign) {

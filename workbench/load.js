@@ -1,9 +1,9 @@
 // Step 4: the filter as hardware runs it, and its files.
 
 import { $, changed, newest, on, state } from "./state.js";
-import { note, say } from "./messages.js";
-import { RATE } from "./dsp.js";
-import { SUFFIXES, isFileFor, model, optionsFor } from "./options.js";
+import { forget, note, say } from "./messages.js";
+import { RATE, fixed } from "./dsp.js";
+import { SUFFIXES, isFileFor, model, optionsFor, showOutputs } from "./options.js";
 import { redesign } from "./design.js";
 import { ask, requestOf } from "./requests.js";
 import { saveFile, saveJson } from "./save.js";
@@ -55,7 +55,7 @@ function realise() {
 function showLoss() {
   const { design, realised: { coefficients, prediction, warnings } } = state, scaling = coefficients.scaling;
   const reduction = prediction.mean_noise_reduction_db, loss = design.prediction.mean_noise_reduction_db - reduction;
-  const parts = [`${formOf(state.realised)}: ${reduction.toFixed(1)} dB, ${Math.abs(loss).toFixed(1)} dB ${loss < 0 ? "more" : "less"} than designed`];
+  const parts = [`${formOf(state.realised)}: ${fixed(reduction)} dB, ${Math.abs(loss).toFixed(1)} dB ${loss < -0.05 ? "more" : "less"} than designed`];
   if (coefficients.sos && loss > 10) parts.push("sections hardly hold noise back that arrives late, as here: try 128 taps");
   if (scaling) parts.push(`headroom ${scaling.headroom_bits} bit${scaling.headroom_bits === 1 ? "" : "s"}, round-off noise ${scaling.noise_db.toFixed(0)} dB (${scaling.wide_noise_db.toFixed(0)} dB with double-precision feedback)`);
   const { controller: K } = design, isAlike = !K || (K.sample_rate === coefficients.sample_rate && K.number_format === $("format").value);
@@ -64,18 +64,26 @@ function showLoss() {
   $("realised").textContent = `${parts.join("; ")}.`;
 }
 
+const deviceOf = () => model.targets.find(({ name }) => name === $("target").value);
+let before; // the device that was chosen last
+
+// Set a number of sections or taps to what the device holds of its default, or of what was typed.
+function fit(id, most, initial) {
+  const held = (n, device) => Math.min(n, device?.[most] ?? Infinity), now = $(id).value || initial;
+  $(id).value = held(+now === held(initial, before) ? initial : now, deviceOf());
+}
+
 // Fill in what a known device needs; everything may be changed after that.
 function takeTarget() {
-  const device = model.targets.find(({ name }) => name === $("target").value);
+  const device = deviceOf();
   $("target-notes").textContent = "";
+  fit("sections", "max_sections", $("sections").defaultValue);
+  fit("taps", "max_taps", 2048);
+  showOutputs();
   if (device) {
     $("form").value = device.form;
     $("rate").value = device.sample_rate_hz;
     $("format").value = device.number_format;
-    if (device.max_sections) $("sections").value = Math.min($("sections").value, device.max_sections);
-    if (device.max_taps) $("taps").value = Math.min(device.max_taps, $("taps").value);
-    if (!$("taps").value) $("taps").value = device.max_taps;
-    document.querySelector("output[for=sections]").textContent = $("sections").value;
     const most = device.form === "sos" ? device.max_sections && `at most ${device.max_sections} sections` : device.max_taps && `at most ${device.max_taps} taps`;
     const rates = device.other_sample_rates_hz.length ? `also at ${device.other_sample_rates_hz.join(" and ")} Hz: export each` : "";
     $("target-notes").textContent = [most, rates, device.latency && `latency: ${device.latency}`].filter(Boolean).join("; ");
@@ -86,12 +94,11 @@ function takeTarget() {
 }
 
 // A new controller is for the same device, if it is fast enough for one; return whether one is designed.
-function takeControllerChip({ sample_rate_hz: rate, number_format, max_controller_sections: most }) {
-  const sections = $("controller-n_sections");
+function takeControllerChip({ sample_rate_hz: rate, number_format }) {
   if (rate < model.controller.sample_rate.minimum) return false;
   $("controller-sample_rate").value = rate;
   $("controller-number_format").value = number_format;
-  if (most) sections.value = Math.min(sections.value || sections.placeholder, most);
+  fit("controller-n_sections", "max_controller_sections", $("controller-n_sections").placeholder);
   if ($("hybrid").checked) changed("ears");
   return $("hybrid").checked && state.ears.length > 0;
 }
@@ -106,6 +113,7 @@ async function saveExport(request, name) {
 }
 
 async function download() {
+  forget("Export");
   await redesign.done; // what is sent is of one design
   const { design } = state, kind = $("file").value, form = target(), { n_sections, n_taps, sample_rate, number_format } = form;
   const size = n_sections ? sizeOf(n_sections, "section", sample_rate) : sizeOf(n_taps, "tap", sample_rate);
@@ -133,7 +141,7 @@ export async function downloadTaps({ fir, controller }, name) {
 
 // Offer the kinds of files that hold this filter, and the controller beside it.
 function showKinds() {
-  const device = model.targets.find(({ name }) => name === $("target").value), form = $("form").value, format = $("format").value, K = state.design?.controller;
+  const device = deviceOf(), form = $("form").value, format = $("format").value, K = state.design?.controller;
   const denominator = form === "sos" && device ? device.denominator : "subtracted";
   for (const option of $("file").options) {
     const isOffered = isFileFor(option.value, { form, format, denominator }) && (!K || isFileFor(option.value, { form: "sos", format: K.number_format, denominator }));
@@ -145,6 +153,7 @@ function showKinds() {
 // Whether a control has an effect in the chosen form.
 function showForm() {
   showKinds();
+  before = deviceOf();
   const isTaps = $("form").value === "fir";
   for (const [id, isUsed] of [["taps", isTaps], ["sections", !isTaps]]) $(id).disabled = !isUsed;
 }

@@ -1,10 +1,10 @@
 // Step 1: recordings, calibration, measurements.
 
 import { $, changed, changedSoon, currentEar, element, hasFailed, isJoint, newId, on, refill, state, whileDisabled } from "./state.js";
-import { note, say } from "./messages.js";
+import { forget, note, say } from "./messages.js";
 import { earFromDocument, measurementDocument } from "./bench_file.js";
 import { inWords } from "./options.js";
-import { named, removeItem, showRecordings, signalsOf } from "./recordings.js";
+import { named, removeItem, removeRecordings, showRecordings, signalsOf } from "./recordings.js";
 import { ask } from "./requests.js";
 import { saveJson } from "./save.js";
 
@@ -33,6 +33,7 @@ function checkTakes() {
 
 async function calibrate() {
   say("Estimating the paths ...");
+  forget("Calibration");
   $("verdict").hidden = true;
   const files = state.takes.map(({ name }) => name);
   try {
@@ -104,6 +105,6 @@ export function startMeasuring() {
   on(["takes"], () => { $("recordings").hidden = !state.takes.length; showRecordings("takes", "recording-rows"); });
   on(["ears"], showEars);
   $("calibrate").onclick = () => whileDisabled($("calibrate"), calibrate);
-  $("clear-takes").onclick = () => { state.takes = []; changed("takes"); };
+  $("clear-takes").onclick = () => removeRecordings("takes");
   $("joint").onchange = () => changed("ears");
 }

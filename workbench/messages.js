@@ -9,12 +9,12 @@ export function say(text, isBad = false) {
   $("status").className = isBad ? "warning" : "";
 }
 
-// Add a message about a file or a step; `action` is {label, run}. One that is already there moves to the end.
+// Add a message about a file or a step; `action` is {label, run}. What went wrong stands first, the newest above.
 export function note(subject, text, { isBad = true, action = null } = {}) {
   const list = $("messages");
-  for (const item of [...list.children]) if (item.dataset.text === `${subject}: ${text}`) item.remove();
+  for (const item of [...list.children]) if (item.dataset.subject === subject && item.dataset.text === text) item.remove();
   const item = element("li", { className: isBad ? "warning" : "" });
-  item.dataset.text = `${subject}: ${text}`;
+  Object.assign(item.dataset, { subject, text });
   const close = element("button", { type: "button", textContent: "×", className: "plain", ariaLabel: `Dismiss: ${subject}` });
   const drop = () => {
     const beside = item.nextElementSibling ?? item.previousElementSibling;
@@ -30,8 +30,15 @@ export function note(subject, text, { isBad = true, action = null } = {}) {
     item.append(button);
   }
   item.append(close);
-  list.append(item);
-  while (list.children.length > MOST) list.firstChild.remove();
+  list.insertBefore(item, isBad ? list.firstChild : list.querySelector("li:not(.warning)"));
+  while (list.children.length > MOST) list.lastChild.remove();
+  list.scrollTop = 0;
+  showClear();
+}
+
+// Remove the messages about files that are gone, or about a step that is taken again.
+export function forget(...subjects) {
+  for (const item of [...$("messages").children]) if (subjects.includes(item.dataset.subject)) item.remove();
   showClear();
 }
 

@@ -2,7 +2,7 @@
 
 import { $, element, on, state, whileDisabled } from "./state.js";
 import { note, say } from "./messages.js";
-import { RATE, irfft, noise, rfft, times } from "./dsp.js";
+import { RATE, fixed, irfft, noise, rfft, times } from "./dsp.js";
 import { addRecording } from "./recordings.js";
 
 const TAIL_S = 0.7; // recorded after the probe: the computer's latency and the last echo
@@ -113,7 +113,7 @@ function closeMicrophones() {
 function showLevels({ peak, rms, share }) {
   ["x", "e"].forEach((name, i) => {
     $(`level-${name}`).value = dbfs(rms[i]);
-    $(`level-${name}-text`).textContent = `${dbfs(rms[i]).toFixed(0)} dB, peak ${dbfs(peak[i]).toFixed(0)}`;
+    $(`level-${name}-text`).textContent = `${fixed(dbfs(rms[i]), 0)} dB, peak ${fixed(dbfs(peak[i]), 0)}`;
   });
   if (share !== null) $("record-state").textContent = `Recording: ${Math.round(100 * share)} %`;
 }
@@ -135,8 +135,8 @@ async function record() {
   const found = isDriven ? aligned(probe, recorded) : { channels: recorded };
   addRecording(list, name, { channels: found.channels, clippedShares: [], rate: RATE });
   const level = recorded.map((samples) => dbfs(Math.sqrt(samples.reduce((sum, value) => sum + value * value, 0) / samples.length)));
-  const said = [`x ${level[0].toFixed(0)} dB, e ${level[1].toFixed(0)} dB of full scale`];
-  if (isDriven) said.push(`latency ${found.late} samples, taken out`, `clock slip ${found.ppm.toFixed(1)} ppm`);
+  const said = [`x ${fixed(level[0], 0)} dB, e ${fixed(level[1], 0)} dB of full scale`];
+  if (isDriven) said.push(`latency ${found.late} samples, taken out`, `clock slip ${fixed(found.ppm)} ppm`);
   $("record-state").textContent = `${name}: ${said.join("; ")}.`;
   if (clipped) note(name, `${clipped} samples are clipped; turn the microphones or the probe down and record it again.`);
   if (gaps) note(name, `${gaps} blocks of 128 samples are missing; close other programs and record it again.`);

@@ -1,7 +1,7 @@
 // Lists of recordings, for a calibration and for a verification: what the loudspeaker did in each, names, removal.
 
 import { $, changed, changedSoon, element, newId, refill, state } from "./state.js";
-import { note } from "./messages.js";
+import { forget, note } from "./messages.js";
 import { RATE } from "./dsp.js";
 import { MAX_SECONDS, checkNotSilent, resampledFrom } from "./read_files.js";
 
@@ -31,6 +31,7 @@ function startAnew(name, role) {
   if (role === "drive" || !state.takes.length || !state.takes.every((take) => take.isCalibrated)) return;
   const old = state.takes;
   state.takes = [];
+  forget(...old.map((take) => take.name));
   $("ear-name").value = "";
   note(name, `begins another measurement; ${old.map((take) => take.name).join(", ")}, which passed, no longer count.`,
     { isBad: false, action: { label: "Calibrate all together", run: () => { state.takes = [...old, ...state.takes]; changed("takes"); } } });
@@ -41,18 +42,24 @@ export function addRecording(list, name, { channels, clippedShares, rate }) {
   const roles = Object.keys(TEXTS[list]).filter((role) => CHANNELS[role].length <= channels.length);
   const role = roles.find((role) => CLUES[role] && new RegExp(`(^|[^a-z])(${CLUES[role]})([^a-z]|$)`, "i").test(name)) ?? "off";
   checkNotSilent(channels, CHANNELS[role].length);
-  for (const text of changesOf(list, channels.length, CHANNELS[role], rate)) note(name, text, { isBad: false });
   if (channels[0].length < LEAST_SAMPLES[list]) throw new Error(`it lasts only ${(channels[0].length / RATE).toFixed(2)} s; record ${list === "runs" ? 8 : 4} to ${MAX_SECONDS} s`);
-  const seconds = channels[0].length / 48000;
-  if (seconds < 4) note(name, `it lasts only ${seconds.toFixed(1)} s; record 4 to ${MAX_SECONDS} s for low frequencies and less noise.`);
   if (list === "takes") startAnew(name, role);
   const other = state[list].find((take) => take.name !== name && take.rate !== rate);
   if (other) throw new Error(`it is at ${rate} Hz, ${other.name} at ${other.rate} Hz: record all at one rate`);
+  for (const text of changesOf(list, channels.length, CHANNELS[role], rate)) note(name, text, { isBad: false });
+  const seconds = channels[0].length / 48000;
+  if (seconds < 4) note(name, `it lasts only ${seconds.toFixed(1)} s; record 4 to ${MAX_SECONDS} s for low frequencies and less noise.`);
   const take = { id: newId(), name, role, channels: channels.slice(0, 3), clippedShares, rate }, at = state[list].findIndex((other) => other.name === name);
   if (at >= 0) {
     state[list][at] = { ...take, role: state[list][at].role };
     note(name, "it replaces the recording of the same name.", { isBad: false });
   } else state[list].push(take);
+  changed(list);
+}
+
+export function removeRecordings(list) {
+  forget(...state[list].map(({ name }) => name));
+  state[list] = [];
   changed(list);
 }
 
@@ -77,6 +84,7 @@ export function removeItem(list, item, name) {
   const at = state[list].indexOf(item);
   state[list].splice(at, 1);
   changed(list);
+  forget(name);
   note(name, "removed.", { isBad: false, action: { label: "Put back", run: () => { state[list].splice(at, 0, item); changed(list); } } });
 }
 

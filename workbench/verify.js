@@ -1,11 +1,11 @@
 // Step 5: what the filter does on the ear, from recordings with it off and on.
 
 import { $, changed, currentEar, element, on, state } from "./state.js";
-import { fixed, withInterval } from "./dsp.js";
-import { note, say } from "./messages.js";
+import { fixed, signed, withInterval } from "./dsp.js";
+import { forget, note, say } from "./messages.js";
 import { beside, downloadTaps, formOf } from "./load.js";
 import { inWords, optionsFor } from "./options.js";
-import { named, showRecordings, signalsOf } from "./recordings.js";
+import { named, removeRecordings, showRecordings, signalsOf } from "./recordings.js";
 import { ask, fieldsOf } from "./requests.js";
 import { saveJson } from "./save.js";
 
@@ -45,6 +45,7 @@ function requestFor(ear, filter) {
 }
 
 async function verify() {
+  forget("Verification");
   if (!["off", "on"].every((role) => state.runs.some((run) => run.role === role))) {
     note("Verification", "it needs a recording with the filter off, and one with it on: add it, or say in the list which is which");
     return;
@@ -57,7 +58,7 @@ async function verify() {
     const answer = await ask("verify", requestFor(ear, filter));
     state.verification = { answer, earId: ear.id, runs, filter: text, isTaps: !filter.coefficients };
     changed("verification");
-    say(`Verified: ${answer.measured.mean_noise_reduction_db.toFixed(1)} dB measured, ${answer.predicted_noise_reduction_db.toFixed(1)} dB predicted.`);
+    say(`Verified: ${fixed(answer.measured.mean_noise_reduction_db)} dB measured, ${fixed(answer.predicted_noise_reduction_db)} dB predicted.`);
   } catch (error) {
     note("Verification", named(error.message, files));
     say("The verification failed.", true);
@@ -85,13 +86,13 @@ function showVerification() {
   if (!found) return;
   const { answer: { measured, predicted_noise_reduction_db: predicted, band_deviation_db: deviations, deviation_db, diagnosis, trim }, filter, isTaps } = found;
   const isGood = isAsPredicted(found.answer);
-  const head = `${withInterval(measured)} measured, ${predicted.toFixed(1)} dB predicted (${deviation_db >= 0 ? "+" : ""}${deviation_db.toFixed(1)} dB); filter ${filter}.`;
+  const head = `${withInterval(measured)} measured, ${fixed(predicted)} dB predicted (${signed(deviation_db)} dB); filter ${filter}.`;
   const findings = diagnosis.map(({ code, detail }) => element("p", { className: isGood ? "good" : "warning", textContent: `${code.replaceAll("_", " ")}: ${inWords(detail)}` }));
   const parts = [element("p", { textContent: head }), ...findings];
   if (trim) {
-    const delay = `delay ${trim.delay_samples.toFixed(2)} samples at 48 kHz${trim.invert ? ", inverted" : ""}`;
-    const promise = isTaps ? `; ${trim.predicted_noise_reduction_db.toFixed(1)} dB to expect` : "";
-    parts.push(element("p", { textContent: `Trim: gain ${trim.gain_db >= 0 ? "+" : ""}${trim.gain_db.toFixed(1)} dB, ${delay}${promise}.` }));
+    const delay = `delay ${fixed(trim.delay_samples, 2)} samples at 48 kHz${trim.invert ? ", inverted" : ""}`;
+    const promise = isTaps ? `; ${fixed(trim.predicted_noise_reduction_db)} dB to expect` : "";
+    parts.push(element("p", { textContent: `Trim: gain ${signed(trim.gain_db)} dB, ${delay}${promise}.` }));
     if (isTaps) {
       const save = element("button", { type: "button", textContent: "Save trimmed filter" }), chip = element("button", { type: "button", textContent: "Save it for hardware" });
       save.onclick = () => saveJson(found.answer, "trim.json");
@@ -116,5 +117,5 @@ export function startVerifying() {
   on(["verification", "ears", "runs"], showVerification);
   $("verify").onclick = verify;
   $("ran").onchange = () => { $("ran").dataset.chosen = $("ran").value; };
-  $("clear-runs").onclick = () => { state.runs = []; changed("runs"); };
+  $("clear-runs").onclick = () => removeRecordings("runs");
 }

@@ -188,7 +188,7 @@ function nyquistFigure() {
     x: { name: "Re L", unit: "", range: [-3, 3], full: [-most, most] }, y: { name: "Im L", unit: "" }, lines,
     plane: {
       circles: [{ x: -1, y: 0, radius, name: `forbidden: |1+L| < ${radius.toFixed(2)}`, color: "--b" }],
-      textAt: ({ name, points }, i) => `${bins[i][0].toFixed(0)} Hz: ${name} |L| ${(decibel(points[i][0] ** 2 + points[i][1] ** 2)).toFixed(1)} dB, |1+L| ${Math.hypot(1 + points[i][0], points[i][1]).toFixed(2)}`,
+      textAt: ({ name, points }, i) => `${bins[i][0].toFixed(0)} Hz: ${name} |L| ${fixed(decibel(points[i][0] ** 2 + points[i][1] ** 2))} dB, |1+L| ${Math.hypot(1 + points[i][0], points[i][1]).toFixed(2)}`,
     },
   };
 }

@@ -22,7 +22,7 @@ from service.api.json_answers import accepted, loop_document, prediction_documen
 from service.api.problem import check_effect, filter_problem, loop_in, sent_paths
 from service.api.reading import Addresses
 from service.api.request_types import ExportBody
-from service.api.warnings import collect_warnings, unlike_filter
+from service.api.warnings import collect_warnings, unlike_filter, unlike_target
 from service.engine.work import work_of
 from service.errors import HttpProblem
 from synthesis.ceiling import ceiling_db, excess_db
@@ -79,6 +79,10 @@ async def export(request: Request, body: ExportBody) -> Response:
     loop = loop_in(given, realised.response)
     # Longer taps, of a lower rate, may rightly be better.
     is_longer = target.form == "fir" and target.n_taps / target.sample_rate_hz > N_TAPS / SAMPLE_RATE_HZ
+    findings = full.implausible + (() if is_longer else unlike_filter(full.prediction, prediction))
+    if (running := body.controller) is not None:
+        of_controller = running.controller.sections.sample_rate_hz, running.number_format
+        findings += unlike_target(of_controller, (target.sample_rate_hz, target.number_format))
     document = {
         "coefficients": coefficients_document(_signed(realised, body.sign)),
         "prediction": prediction_document(prediction),
@@ -87,13 +91,13 @@ async def export(request: Request, body: ExportBody) -> Response:
             sent_paths(body.all_conditions),
             given,
             prediction,
-            implausible=full.implausible + (() if is_longer else unlike_filter(full.prediction, prediction)),
+            implausible=findings,
             loop=loop,
         ),
         "sign": body.sign,
         "latency_samples": body.latency_samples,
     } | loop_document(loop)
-    if (running := body.controller) is not None:
+    if running is not None:
         controller = in_sign(running.controller, body.sign)
         document["controller"] = controller_document(controller, running.number_format, body.sign)
     content, times = with_times(document, exported.times_ms, visit)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hardware.fixed_point import parse_format
 from hardware.hybrid import HybridDesign
 from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_membership, columns, nominal_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
@@ -45,6 +46,7 @@ WARNINGS = {
     "negated_filter": "The evaluated filter amplifies, and its negative would reduce the noise.",
     "unlike_filter": "The realised filter is predicted to be more than 3 dB better than the one that was exported, "
     "which was not designed for these paths.",
+    "unlike_target": "The controller's rate or number format is not the target's: a chip that runs both needs another.",
     **PLAUSIBILITY,
 }
 
@@ -173,6 +175,18 @@ def unlike_filter(sent: Prediction, realised: Prediction) -> tuple[Finding, ...]
         "check that filter and paths are of the same ear and have the same `sign`, and send its `risk_weight`"
     )
     return (Finding("unlike_filter", detail),)
+
+
+def unlike_target(controller: tuple[float, str], target: tuple[float, str]) -> tuple[Finding, ...]:
+    """Return the finding for a controller of another rate (Hz) or number format than the target's."""
+    (rate_hz, words), (target_hz, target_words) = controller, target
+    if rate_hz == target_hz and parse_format(words) == parse_format(target_words):  # None: a float
+        return ()
+    detail = (
+        f"the controller is at {rate_hz:g} Hz in {words}, the filter at {target_hz:g} Hz in {target_words}: if one chip "
+        "runs both, design the controller with its `sample_rate` and `number_format`"
+    )
+    return (Finding("unlike_target", detail),)
 
 
 def _of_conditions(prediction: Prediction, find: Callable[..., str | None], *arguments: Any) -> str | None:

@@ -17,6 +17,7 @@ from measurement.files.errors import FileError
 from tests.service import models
 
 GAIN = 0.35
+EAR_FILES = "{}/filter.json", "{}/ear.npz"
 
 
 def run(*arguments: object) -> Result:
@@ -91,8 +92,8 @@ def test_export_writes_sections_and_loss(folder: Path):
     assert "control_filter[3][5]" in header
     scaling = json.loads((folder / "b.json").read_text())["coefficients"]["scaling"]
     assert f"#define CONTROL_FILTER_HEADROOM {scaling['headroom_bits']} " in header
-    assert f"noise at the output: {scaling['noise_db']:.0f} dB re full" in header
-    assert f"in place of {scaling['wide_noise_db']:.0f} dB." in header
+    assert f"noise at the output: {scaling['wide_noise_db']:.0f} dB re full" in header
+    assert f"the sum, {scaling['noise_db']:.0f} dB" in header
     text = run("export", folder / "filter.json", folder / "ear.npz", "--target", "minidsp", "-o", folder / "b.txt")
     assert text.exit_code == 0, text.output
     assert (folder / "b.txt").read_text().startswith("biquad1,")
@@ -117,18 +118,21 @@ def test_export_takes_options_of_design(folder: Path):
         (("design", "{}/off.wav", "--primary", "{}/off.wav", "--secondary", "{}/on.wav"), 2, "give measurements"),
         (("calibrate", "{}/off.wav", "{}/on.wav", "--gain", "0"), 2, "--gain: 0"),
         (("calibrate", "{}/off.wav", "{}/on.wav", "--gain", "5000"), 1, "--gain the factor"),
-        (("export", "{}/filter.json", "{}/ear.npz", "--rate", "10"), 2, "--rate: 10 Hz"),
+        (("export", *EAR_FILES, "--rate", "10"), 2, "--rate: 10 Hz"),
         (("design", "{}/ear.npz", "--method", "magic"), 2, "--method"),
-        (("export", "{}/filter.json", "{}/ear.npz", "--target", "none"), 2, "does not exist"),
-        (("export", "{}/filter.json", "{}/ear.npz", "--sections", "2", "-o", "{}/b.pdf"), 2, "not known"),
+        (("export", *EAR_FILES, "--target", "none"), 2, "does not exist"),
+        (("export", *EAR_FILES, "--sections", "2", "-o", "{}/b.pdf"), 2, "not known"),
+        (("export", *EAR_FILES, "--taps", "32", "-o", "{}/first.csv", "-o", "{}/c.txt"), 1, "give --sections"),
         (("models", "--url", "http://127.0.0.1:9"), 3, "no service answers"),
     ],
 )
 def test_mistake_is_named_with_status(folder: Path, arguments: tuple[str, ...], status: int, message: str):
+    """No file is written, even if others could be."""
     result = run(*(argument.format(folder) for argument in arguments))
     assert result.exit_code == status, result.output
     assert message in result.output
     assert "Traceback" not in result.output
+    assert not (folder / "first.csv").exists()
 
 
 def test_doubtful_recordings_are_named(folder: Path, tmp_path: Path):
@@ -171,7 +175,7 @@ def test_hybrid_runs_on_chip_as_predicted(folder: Path, tmp_path: Path):
     page = tmp_path / "both.html"
     assert run("report", ear, "-k", 0, "--controller", both, "-o", page).exit_code == 0
     margin_db = json.loads(both.read_text())["loop"]["conditions"][0]["gain_margin_db"]
-    margins = "Margins of all plants", f"<td>measurement 1</td><td>{margin_db:.1f} dB", "plant_unknown"
+    margins = "Margins of all plants", f"<td>ear</td><td>{margin_db:.1f} dB", "plant_unknown"
     parts = ("feedback share", "Nyquist plot", "2 sections at 48000 Hz", *margins)
     assert [part for part in parts if part not in page.read_text()] == []
     simulated = run("simulate", ear, chip, "--seconds", 2, "-o", quiet, "-o", running)

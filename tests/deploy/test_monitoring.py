@@ -67,9 +67,7 @@ def test_every_metric_of_alerts_is_exported(tmp_path: Path) -> None:
 
 
 def promtool(*arguments: str | Path) -> str:
-    program = shutil.which("promtool")
-    if program is None:
-        pytest.skip("promtool is not on PATH (`make programs` fetches it)")
+    program = shutil.which("promtool") or pytest.skip("promtool is not on PATH (`make programs` fetches it)")
     done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -159,9 +157,7 @@ class Prometheus:
 @pytest.fixture(scope="module")
 def prometheus(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """A server that has scraped the service during designs."""
-    program = shutil.which("prometheus")
-    if program is None:
-        pytest.skip("prometheus is not on PATH (`make programs` fetches it)")
+    program = shutil.which("prometheus") or pytest.skip("prometheus is not on PATH (`make programs` fetches it)")
     server = Prometheus(program, tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{service.port}")
     try:
         given_up = time.monotonic() + 240

@@ -25,7 +25,6 @@ def store(tmp_path: Path, checkpoint: Checkpoint) -> ModelStore:
 @pytest.fixture
 def file(store: ModelStore) -> Path:
     """File of `ears@1`, which may be overwritten."""
-    assert isinstance(store.root, Path)
     file = store.root / store.resolve("ears@1").file
     file.chmod(0o644)
     return file

@@ -8,13 +8,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import httpx
-import orjson
 import pytest
 
 from prime_anc_client import wire
 from service.settings import Settings
 from synthesis.types import Paths
-from tests.service.bodies import BINARY_BODY, JSON_BODY, as_responses
+from tests.service.bodies import BINARY_BODY, as_responses
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("service", "model_store", "synthesis")
@@ -87,9 +86,7 @@ async def test_request_opens_no_file(client: httpx.AsyncClient, ear: Paths, sett
     bodies = (as_responses(ear, model=text), as_responses(ear, sign=text), {"primary": text})
     with watched() as seen:
         open(__file__).close()
-        answers = [
-            await client.post("/synthesize", content=orjson.dumps(body), headers=JSON_BODY) for body in bodies
-        ]
+        answers = [await client.post("/synthesize", json=body) for body in bodies]
         for option in ("model", "method"):
             query = {option: text}
             answers.append(await client.post("/refine", content=binary, headers=BINARY_BODY, params=query))

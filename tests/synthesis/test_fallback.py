@@ -1,7 +1,6 @@
 """The Wiener fallback replaces failed filters, keeps good ones, and hides no damaged model."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -139,21 +138,21 @@ def test_merit_counts_louder_band(model: Model) -> None:
 
 @pytest.mark.measured
 @pytest.mark.parametrize("n_samples", [2.0, 4.0])
-def test_late_measured_ears_have_no_loud_band(measured_data: Path, n_samples: float) -> None:
+def test_late_measured_ears_have_no_loud_band(ears: list[measured.MeasuredEar], n_samples: float) -> None:
     """WMMSE makes single bands of these ears louder by 23 dB at two samples, by 32 dB at four; its updates take most of
     that back."""
     model = Model.on(models.DEVICE, ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
-    ears = [
+    problems = [
         one(
             *(item.astype(np.float32) for item in (case.estimated_primary, case.estimated_secondary)),
             case.coherence.astype(np.float32),
             latency_samples=n_samples,
         )
-        for case in measured.measured_ears(measured_data)
+        for case in ears
     ]
     options = DesignOptions(n_updates=3)
     served, roaring = (
-        np.stack([whole(item).prediction.noise_reduction_db for item in design_all(ears, choice, model, USUAL)])
+        np.stack([whole(item).prediction.noise_reduction_db for item in design_all(problems, choice, model, USUAL)])
         for choice in (options, DesignOptions("wmmse"))
     )
     assert served.min() > -14 > -20 > roaring.min()

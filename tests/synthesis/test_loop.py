@@ -129,3 +129,10 @@ def test_what_is_not_number_is_not_stable() -> None:
     silent = judge_loop(np.zeros(9, complex))
     assert silent.stable
     assert (silent.gain_margin_db, silent.phase_margin_deg) == (120, 180)
+
+
+def test_loop_that_turns_back_is_stable() -> None:
+    """It crosses the real axis below -1 both ways; one that goes on goes around -1."""
+    there = np.linspace(0, 1.2 * np.pi, 50)
+    assert is_stable(2 * np.exp(1j * np.r_[there, there[::-1]]))
+    assert not is_stable(2 * np.exp(1j * np.linspace(0, 2 * np.pi, 100)))

@@ -58,9 +58,7 @@ class OneEar:
         uncertainty: np.ndarray | None = None,
     ) -> Prediction:
         sums = self.sums(with_coherence=with_coherence, is_true=is_true)
-        found = predict(sums, learned, has_coherence=with_coherence, is_true=is_true, uncertainty=uncertainty)
-        assert isinstance(found, Prediction)
-        return found
+        return predict(sums, learned, has_coherence=with_coherence, is_true=is_true, uncertainty=uncertainty)
 
     def mean_db(self, secondary: np.ndarray) -> float:
         return oracle.predict(
@@ -246,6 +244,7 @@ def test_model_expects_more_of_response_that_is_cut() -> None:
 def test_interval_is_wider_where_less_is_known(ear: OneEar) -> None:
     measured = ear.predicted(uncertainty=np.zeros((2, 31))).interval_db
     assert 0 < measured < ear.predicted().interval_db < ear.predicted(with_coherence=False).interval_db
+    assert ear.predicted(0 * LEARNED).interval_db > ear.predicted().interval_db  # of a model that knows no device
 
 
 def test_what_is_not_finite_is_rejected(ear: OneEar) -> None:

@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from synthesis.conventions import DESIGN_N_FFT
+from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.options import DEFAULT_MAX_GAIN_DB
+from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST
 from synthesis.start.features import GeneratorConfig
 from synthesis.start.fir_wiener import drive_ceiling, starting_weight
@@ -163,3 +165,13 @@ def test_ill_conditioned_paths_stay_finite(method: str, profile: str, design_cas
         assert (trace[: int(applied) + 1].diff() < 0).all(), name
     # Predictions are refused where a figure is not finite.
     predictions(paths, found.taps, synthesizer.reference_psd, learned=synthesizer.band_uncertainty)
+
+
+def test_what_is_no_design_is_refused(design_case: Case) -> None:
+    synthesizer, paths = synthesizer_for(design_case), design_case.paths()
+    with pytest.raises(InvalidPaths, match="primary: it has 4097 bins; give 16385"):
+        synthesizer.design(AcousticPaths(paths.primary[:, ::4], paths.secondary[:, ::4]))
+    with torch.no_grad():
+        synthesizer.generator.head[-1].bias.fill_(torch.nan)
+    with pytest.raises(NonFiniteFilter, match="method 'prime' gave NaN or infinite taps"):
+        synthesizer.design(paths)

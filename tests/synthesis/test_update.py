@@ -86,15 +86,6 @@ def value(objective: TapObjective, paths: AcousticPaths, taps: torch.Tensor) -> 
     return objective.value(objective.band_power(paths.primary - paths.secondary * response), response)
 
 
-def test_the_objective_is_the_twins(grid_case: Case, profile: RefinementProfile) -> None:
-    paths = grid_case.paths()
-    objective = TapObjective(paths, grid_case.psd(), profile, None)
-    for taps in (base_taps(paths), torch.randn(3, SMALL_N_TAPS, dtype=torch.float64)):
-        found = value(objective, paths, taps)
-        expected = [oracle.objective(p, w.numpy()) for p, w in zip(problems(grid_case, profile), taps, strict=True)]
-        np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=SILENCE_ATOL)
-
-
 @pytest.mark.parametrize("max_gain_db", [None, 0.0, -6.0])
 def test_autograd_agrees_with_the_right_hand_side_ceiling_included(
     grid_case: Case, profile: RefinementProfile, max_gain_db: float | None

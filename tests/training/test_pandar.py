@@ -48,7 +48,9 @@ def test_both_ears_of_every_person_are_read_whole(database: Path) -> None:
     [
         ({"samplingRate": 44100.0}, r"a sample rate of 44100 Hz, expected 48000 Hz"),
         ({"data": np.ones((4096, 6))}, r"4096 samples in SecondaryL, expected 8192"),
+        ({"samplingRate": "fast"}, r"samplingRate, 'fast', are no numbers"),
         ({"data": np.ones((8192, 5))}, r"5 channels but 6 names"),
+        ({"data": np.zeros((8192, 6))}, r"all samples are zero"),
         ({"data": np.ones((8192, 6)) * 1j}, r"16382 samples in SecondaryL, expected 8192"),
         ({"channelNames": np.array(["a", "b", "c", "d", "e", "f"], dtype=object)}, r"expected PrimaryL as well"),
     ],

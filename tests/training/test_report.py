@@ -11,9 +11,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from training.figures import plot_bands
 from training.methods import METHODS
-from training.report import by_recording, checked, main, write_report
-from training.rows import COLUMNS, DesignRow, RunError, by_split, read_rows, split_means, write_parquet
+from training.report import by_recording, checked, main, sections, write_report
+from training.rows import COLUMNS, PER_NOISE, DesignRow, RunError, by_split, read_rows, split_means, write_parquet
 
 DATA = Path(__file__).parent / "data"
 HALF_DIGIT = 5.1e-4  # a table's numbers have three decimals
@@ -106,6 +107,13 @@ def test_paired_differences_are_those_of_splits(plain):
     assert float(deviation) == pytest.approx(statistics.stdev(gains), abs=HALF_DIGIT)
     assert float(least) == pytest.approx(min(gains), abs=HALF_DIGIT)
     assert won == f"{sum(gain > 0 for gain in gains)} of 2"
+
+
+def test_filters_per_noise_are_drawn_beside(rows):
+    found = list(sections(checked(rows)))
+    per_noise = rows[rows.method == "wmmse"].assign(method=PER_NOISE)
+    names = [text.get_text() for text in plot_bands(found[1:2], per_noise).legends[0].get_texts()]
+    assert f"{PER_NOISE} (true paths)" in names
 
 
 @pytest.mark.parametrize(

@@ -298,12 +298,38 @@ def test_clipping_is_judged_as_recorded(page: Any, tmp_path: Path):
     page.click("#calibrate")
     wait_for(page, "#verdict", "clipping: drive.flac, x")
     wait_for(page, "#condition-list", "did not pass")
-    wait_for(page, "#step-design .state.failed", "calibration did not pass")
+    for step in ("design", "load"):
+        wait_for(page, f"#step-{step} .state.failed", "calibration did not pass")
     wait_for(page, "#warnings", "it did not pass (clipping")
     page.click("[aria-label='Remove off.flac']")
     page.click("#calibrate")
     wait_for(page, "#messages", "it needs a recording with the loudspeaker off")
     assert page.is_hidden("#verdict")
+
+
+def test_new_mistakes_stand_above_notes(page: Any, tmp_path: Path):
+    """Notes on recordings that were removed are gone; a file or a calibration tried again starts anew."""
+    names = [f"{n}.wav" for n in range(6)]
+    for name in (*names, "off.wav", "other.wav"):
+        noise = 0.1 * np.random.default_rng(0).standard_normal((5 * 44_100, 2))
+        soundfile.write(tmp_path / name, noise, 48_000 if name == "other.wav" else 44_100)
+    page.set_input_files("#files", [tmp_path / name for name in names])
+    page.wait_for_selector("#messages li:nth-child(6)")
+    page.click("[aria-label='Remove 0.wav']")
+    wait_for(page, "#messages li:first-child", "Put back")
+    assert "0.wav: resampled" not in page.text_content("#messages")
+    page.click("#clear-takes")
+    page.set_input_files("#files", [tmp_path / name for name in ("off.wav", "other.wav")])
+    wait_for(page, "#messages li:first-child", "other.wav: it is at 48000 Hz, off.wav at 44100 Hz")
+    page.click("#calibrate")
+    wait_for(page, "#messages li:first-child", "Calibration: it needs")
+    assert [text[:5] for text in page.locator("#messages li span").all_text_contents()] == [
+        *("Calib", "other", "off.w", "0.wav")
+    ]
+    page.click("#clear-takes")
+    page.set_input_files("#files", [tmp_path / "other.wav"])
+    page.wait_for_selector("#recording-rows tr")
+    assert "other.wav" not in page.text_content("#messages")
 
 
 def test_unusable_files_are_named(page: Any, tmp_path: Path):
@@ -330,7 +356,7 @@ def test_unusable_files_are_named(page: Any, tmp_path: Path):
     drop(page, [tmp_path / name for name in expected])
     page.wait_for_selector(f"#messages li:nth-child({len(expected)})")
     for text, (name, message) in zip(
-        page.locator("#messages li").all_text_contents(), expected.items(), strict=True
+        page.locator("#messages li").all_text_contents()[::-1], expected.items(), strict=True
     ):
         assert text.startswith(f"{name}: ")
         assert message in text.replace("not a readable audio file", "no readable audio")
@@ -427,6 +453,17 @@ def test_designs_are_kept_exported_and_restored(page: Any, browser: Any, url: st
     other.context.close()
 
 
+def test_device_sets_number_of_sections(page: Any):
+    """But for one that was typed, as far as it holds that."""
+    with_example(page)
+    open_step(page, "load")
+    for device, n, typed in (("openearable-2", 5, None), ("minidsp", 8, 7), ("pinebuds-pro", 6, 3), ("", 3, None)):
+        page.select_option("#target", device)
+        assert page.input_value("#sections") == page.text_content("output[for=sections]") == str(n)
+        if typed:
+            slide(page, "sections", typed)
+
+
 def test_recordings_verify_exported_sections(page: Any, tmp_path: Path):
     with_example(page)
     wait_until_drawn(page)
@@ -449,6 +486,7 @@ def test_recordings_verify_exported_sections(page: Any, tmp_path: Path):
     page.click("#verify")
     text = wait_for(page, "#verification", "measured")
     assert "as exported: 8 sections" in text
+    assert "it needs a recording" not in page.text_content("#messages")
     wait_for(page, "#figures", "Measured, as exported: 8 sections")
     assert "as predicted" in text
     predicted = state(

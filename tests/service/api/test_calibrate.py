@@ -137,15 +137,14 @@ async def test_binary_answer_is_valid_request(client: httpx.AsyncClient, takes: 
     assert np.array_equal(paths["primary"], np.float32(plain["primary"]["impulse_response"]))
     assert len(paths["coherence"]) == N_BINS
     design = await client.post("/refine?k=1", content=answer.content, headers=BINARY_BODY)
-    again = await client.post("/refine?k=1", content=orjson.dumps(plain), headers=JSON_BODY)
+    again = await client.post("/refine?k=1", json=plain)
     assert design.status_code == again.status_code == 200, again.text
     assert design.json()["fir"] == again.json()["fir"]
     assert design.json()["prediction"] == again.json()["prediction"]
     assert again.json()["prediction"]["basis"] == "coherence"
     without = await client.post(
         "/refine?k=1",
-        content=orjson.dumps({name: value for name, value in plain.items() if name != "uncertainty"}),
-        headers=JSON_BODY,
+        json={name: value for name, value in plain.items() if name != "uncertainty"},
     )
     assert without.json()["prediction"]["interval_db"] > again.json()["prediction"]["interval_db"]
 
@@ -156,10 +155,7 @@ async def test_opposite_chain_sign_flips_filter(client: httpx.AsyncClient, takes
     plus, minus = await calibrated(client, turned, "?sign=plus"), await calibrated(client, takes)
     assert plus["secondary"] == minus["secondary"]
     assert plus["verdict"]["passed"]
-    designs = [
-        (await client.post("/refine", content=orjson.dumps(item), headers=JSON_BODY)).json()
-        for item in (plus, minus)
-    ]
+    designs = [(await client.post("/refine", json=item)).json() for item in (plus, minus)]
     assert np.array_equal(-np.array(designs[0]["fir"]), designs[1]["fir"])
     (reason,) = (await calibrated(client, turned))["verdict"]["reasons"]
     assert reason["code"] == "implausible_polarity"

@@ -39,7 +39,7 @@ def assert_same_filter(found: Any, expected: torch.Tensor) -> None:
 
 async def ask(client: httpx.AsyncClient, path: str, body: object) -> dict[str, Any]:
     """POST JSON, expect an answer."""
-    answer = await client.post(path, content=orjson.dumps(body), headers={"Content-Type": "application/json"})
+    answer = await client.post(path, json=body)
     assert answer.status_code == 200, answer.text
     return orjson.loads(answer.content)
 

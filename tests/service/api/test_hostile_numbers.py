@@ -13,7 +13,6 @@ from jsonschema import Draft202012Validator
 from starlette.applications import Starlette
 
 from service.settings import Settings
-from tests.service.bodies import JSON_BODY
 from tests.service.conftest import started
 
 # The service runs with NumPy's warnings as they are: an overflow is no exception.
@@ -105,7 +104,7 @@ async def test_answers_hold_documented_nulls_only(
 ) -> None:
     statuses = []
     for path, body in hostile_bodies():
-        answer = await client.post(path, content=orjson.dumps(body), headers=JSON_BODY)
+        answer = await client.post(path, json=body)
         await assert_documented(answer, path, schema)
         statuses.append((path, answer.status_code))
     for path in ("/refine?k=1", "/evaluate", "/export", "/calibrate"):

@@ -130,7 +130,9 @@ ROW = [0.1, 0.0, 0.0, 1.0, 0.0, 0.0]
     ("change", "field"),
     [
         ({"sample_rate": 44_100.0}, "controller.sample_rate"),
+        ({"sos": [ROW] * 17}, "controller.sos"),
         ({"sos": [[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]]}, "controller.sos"),
+        ({"sos": [["0.1", 0.0, 0.0, 1.0, 0.0, 0.0]]}, "controller.sos"),
         ({"sos": [[0.1, 0.0, 0.0, 1.0, -2.1, 1.0]]}, "controller.sos"),
         ({"number_format": "int"}, "controller.number_format"),
         ({"colour": "red"}, "controller.colour"),

@@ -4,7 +4,6 @@ from typing import Any
 
 import httpx
 import numpy as np
-import orjson
 import pytest
 from starlette.applications import Starlette
 
@@ -13,7 +12,7 @@ from synthesis.types import Paths
 from tests.service import models
 from tests.service.api.test_design import SAME_FLOAT32, ask
 from tests.service.api.test_problems import assert_problem
-from tests.service.bodies import JSON_BODY, as_responses
+from tests.service.bodies import as_responses
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +73,7 @@ async def test_items_succeed_or_fail_independently(client: httpx.AsyncClient, ea
     answers = (await ask(client, "/refine?k=1", {"items": items}))["items"]
     assert len(answers) == len(items)
     for (request, code, field), refused, answer in zip(bad, answers[::2], answers[1::2], strict=True):
-        single = await client.post("/refine?k=1", content=orjson.dumps(request), headers=JSON_BODY)
+        single = await client.post("/refine?k=1", json=request)
         if not (isinstance(request, dict) and "items" in request):
             assert refused == single.json()
         assert refused["type"].endswith(code)
@@ -88,7 +87,7 @@ async def test_items_are_grouped_by_model_and_method(
     changes: list[dict[str, str]] = [{}, {"method": "wmmse"}, {"model": "other"}, {"method": "wmmse"}, {}]
     items = [as_responses(ears[place % 2], **change) for place, change in enumerate(changes)]
     calls = options_of(app.state.service.engine, monkeypatch)
-    answer = await client.post("/synthesize", content=orjson.dumps({"items": items}), headers=JSON_BODY)
+    answer = await client.post("/synthesize", json={"items": items})
     found = answer.json()["items"]
     assert sorted(n for _, n in calls) == [1, 2, 2]
     assert [item["method"] for item in found] == [change.get("method", "prime") for change in changes]
@@ -110,4 +109,4 @@ async def test_items_are_grouped_by_model_and_method(
     ],
 )
 async def test_unusable_list_is_rejected(client: httpx.AsyncClient, body: object, code: str, field: str) -> None:
-    assert_problem(await client.post("/refine", content=orjson.dumps(body), headers=JSON_BODY), code, field)
+    assert_problem(await client.post("/refine", json=body), code, field)

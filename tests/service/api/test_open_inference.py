@@ -35,7 +35,7 @@ def as_json(ear: Paths, n_fft: int = 4096, **parameters: object) -> Json:
 
 async def infer(client: httpx.AsyncClient, request: object, url: str = URL) -> Json:
     """POST JSON, expect an answer."""
-    answer = await client.post(url, content=orjson.dumps(request), headers={"Content-Type": "application/json"})
+    answer = await client.post(url, json=request)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -150,5 +150,4 @@ def changed(request: Json, place: int, **members: object) -> Json:
     ],
 )
 async def test_refusals_take_protocol_form(client: httpx.AsyncClient, ear: Paths, change: Any, code: str) -> None:
-    content = orjson.dumps(change(as_json(ear)))
-    assert_error(await client.post(URL, content=content, headers={"Content-Type": "application/json"}), code)
+    assert_error(await client.post(URL, json=change(as_json(ear))), code)

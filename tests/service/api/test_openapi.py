@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import httpx
-import orjson
 import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
@@ -39,7 +38,7 @@ async def test_example_requests_work(client: httpx.AsyncClient, document: dict[s
     for path in ("/synthesize", "/refine", "/evaluate", "/export"):
         body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
         for example in body["examples"].values():
-            answer = await client.post(path, content=orjson.dumps(example["value"]), headers=JSON_BODY)
+            answer = await client.post(path, json=example["value"])
             assert answer.status_code == 200, answer.text
 
 
@@ -47,7 +46,7 @@ async def test_answers_match_schemas(client: httpx.AsyncClient, document: dict[s
     """Those of other bodies are compared with them in `test_hostile_numbers`."""
     items = [as_responses(ear), as_responses(ear, model="nobody")]
     answers = {
-        "DesignAnswer": await client.post("/refine", content=orjson.dumps({"items": items}), headers=JSON_BODY),
+        "DesignAnswer": await client.post("/refine", json={"items": items}),
         "ModelList": await client.get("/models"),
         "ModelDescription": await client.get("/models/ears"),
         "Live": await client.get("/health/live"),

@@ -58,8 +58,7 @@ def assert_problem(answer: httpx.Response, code: str, field: str | None = None) 
 async def test_unusable_values_are_rejected(
     client: httpx.AsyncClient, ear: Paths, path: str, change: dict[str, Any], code: str, field: str | None
 ) -> None:
-    content = orjson.dumps(as_responses(ear, **change))
-    assert_problem(await client.post(path, content=content, headers=JSON_BODY), code, field)
+    assert_problem(await client.post(path, json=as_responses(ear, **change)), code, field)
 
 
 async def test_bodies_under_way_are_bounded_in_memory(app: Starlette, client: httpx.AsyncClient) -> None:
@@ -111,11 +110,12 @@ GZIP = JSON_BODY | {"Content-Encoding": "gzip"}
         (b'{"coherence": [' + b"[]," * 600_000 + b"[]]}", JSON_BODY, "invalid-field", "more than"),
         (b"{" + b",".join(b'"%d":1' % n for n in range(300)) + b"}", JSON_BODY, "invalid-field", "more than"),
         (gzip.compress(b" " * (MAX_JSON_BYTES + 1), mtime=0), GZIP, "too-large", "more than"),
+        (b"{}", GZIP, "malformed-json", "not gzip"),
         (gzip.compress(b"{}", mtime=0)[:-4], GZIP, "malformed-json", ""),
         (gzip.compress(b"{}", mtime=0) * 2, GZIP, "malformed-json", ""),
         (gzip.compress(b"{}", mtime=0), BINARY_BODY | {"Content-Encoding": "gzip"}, "unsupported-encoding", ""),
     ],
-    ids=["cut", "NaN", "list", "elements", "members", "bomb", "stub", "two", "binary"],
+    ids=["cut", "NaN", "list", "elements", "members", "bomb", "plain", "stub", "two", "binary"],
 )
 async def test_unreadable_body_is_rejected(
     client: httpx.AsyncClient, content: bytes, headers: dict[str, str], code: str, said: str
@@ -244,12 +244,11 @@ async def test_missing_default_model_is_not_ready(
     settings: Settings, ear: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = create_app(settings.model_copy(update={"model": "missing"}))
-    content = orjson.dumps(as_responses(ear))
     async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
         assert (await client.get("/health/live")).status_code == 200
         assert_problem(await client.get("/health/ready"), "model-unavailable")
-        answer = await client.post("/synthesize", content=content, headers=JSON_BODY)
+        answer = await client.post("/synthesize", json=as_responses(ear))
         assert_problem(answer, "model-unavailable")
         assert int(answer.headers["retry-after"]) > 0
         assert (await client.get("/models")).status_code == 200
@@ -260,11 +259,10 @@ async def test_missing_default_model_is_not_ready(
 async def test_loading_default_model_is_not_ready(settings: Settings, ear: Paths) -> None:
     """Without its lifespan the application stays in the state of loading."""
     app = create_app(settings)
-    content = orjson.dumps(as_responses(ear))
     async with connected(app) as client:
         assert (await client.get("/health/live")).status_code == 200
         assert_problem(await client.get("/health/ready"), "not-ready")
-        answer = await client.post("/synthesize", content=content, headers=JSON_BODY)
+        answer = await client.post("/synthesize", json=as_responses(ear))
         assert_problem(answer, "not-ready")
         assert int(answer.headers["retry-after"]) > 0
 

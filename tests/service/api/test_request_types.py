@@ -60,6 +60,7 @@ def test_three_forms_of_path_are_equal(ear: Paths) -> None:
         ({"primary": {"real": [1.0] * 1000, "imag": [0.0] * 1000}}, "unusable-paths", "primary.real"),
         ({"primary": {"complex64": "@@@@"}}, "invalid-field", "primary.complex64"),
         ({"primary": {"complex64": "AAAA"}}, "invalid-field", "primary.complex64"),
+        ({"primary": {"complex64": 7}}, "invalid-field", "primary.complex64"),
         (
             {"primary": SPECTRUM, "secondary": {"real": [1.0] * 4097, "imag": [0] * 4097}},
             "unequal-grids",
@@ -78,6 +79,7 @@ def test_three_forms_of_path_are_equal(ear: Paths) -> None:
             "band_weights.gain_db",
         ),
         ({"band_weights": {"frequency_hz": [100]}}, "missing-field", "band_weights"),
+        ({"band_weights": {"frequency_hz": [200, 100], "weight": [1, 2]}}, "invalid-field", "band_weights"),
         ({"coherence": [0.5] * 2049}, "unequal-grids", "coherence"),
         ({"coherence": {"float32": "AAAA"}}, "invalid-field", "coherence.float32"),
         ({"coherence": {"float32": "AAAAAA==", "wav": ""}}, "invalid-field", "coherence"),

@@ -60,7 +60,6 @@ def no_collection() -> Iterator[None]:
 
 def damage(store: ModelStore, reference: str) -> None:
     """Flip a bit of the weights."""
-    assert isinstance(store.root, Path)
     file = store.root / store.resolve(reference).file
     content = bytearray(file.read_bytes())
     content[-1] ^= 1

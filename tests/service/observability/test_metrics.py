@@ -5,7 +5,6 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.applications import Starlette
@@ -19,7 +18,7 @@ from service.settings import Settings
 from synthesis.conventions import STAGES
 from synthesis.types import Paths
 from tests.service import models
-from tests.service.bodies import JSON_BODY, as_responses
+from tests.service.bodies import as_responses
 from tests.service.conftest import connected
 
 pytestmark = pytest.mark.anyio
@@ -46,8 +45,7 @@ def value(samples: dict[tuple[str, frozenset[tuple[str, str]]], float], name: st
 async def test_metrics_count_design_once(app: Starlette, ear: Paths) -> None:
     before = await scraped(app)
     async with connected(app) as client:
-        content = orjson.dumps(as_responses(ear, method="ratio_base"))
-        answer = await client.post("/refine?k=2", content=content, headers=JSON_BODY)
+        answer = await client.post("/refine?k=2", json=as_responses(ear, method="ratio_base"))
     document = answer.json()
     after = await scraped(app)
 
@@ -73,9 +71,8 @@ async def test_metrics_count_design_once(app: Starlette, ear: Paths) -> None:
 async def test_refusals_are_counted_by_code(app: Starlette, ear: Paths) -> None:
     before = await scraped(app)
     async with connected(app) as client:
-        await client.post("/refine?k=99", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
-        content = orjson.dumps(as_responses(ear, method="wmmse", model="nobody"))
-        await client.post("/synthesize", content=content, headers=JSON_BODY)
+        await client.post("/refine?k=99", json=as_responses(ear))
+        await client.post("/synthesize", json=as_responses(ear, method="wmmse", model="nobody"))
         await client.get("/nowhere")
     after = await scraped(app)
     for labels in (
@@ -112,8 +109,7 @@ async def test_metrics_show_predictions_beside_scores(tmp_path: Path, ear: Paths
         await app.state.service.engine.started()
         predicted = 0.0
         for path, method in (("/synthesize", "prime"), ("/refine?k=1", "prime"), ("/synthesize", "wmmse")):
-            content = orjson.dumps(as_responses(ear, method=method))
-            answer = (await client.post(path, content=content, headers=JSON_BODY)).json()
+            answer = (await client.post(path, json=as_responses(ear, method=method))).json()
             if method == "prime":
                 predicted += answer["prediction"]["mean_noise_reduction_db"]
     samples = await scraped(app)

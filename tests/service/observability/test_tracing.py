@@ -65,9 +65,7 @@ async def test_defect_line_names_trace(settings: Settings, ear: Paths, monkeypat
     async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
         monkeypatch.setattr(app.state.service.engine, "design", None)  # a defect
-        answer = await client.post(
-            "/refine", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY | TRACEPARENT
-        )
+        answer = await client.post("/refine", json=as_responses(ear), headers=TRACEPARENT)
     logging.getLogger("service.api.front").removeHandler(handler)
     assert answer.status_code == 500
     (line,) = [orjson.loads(item) for item in written.getvalue().splitlines()]
