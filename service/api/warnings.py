@@ -183,8 +183,8 @@ def unlike_target(controller: tuple[float, str], target: tuple[float, str]) -> t
     if rate_hz == target_hz and parse_format(words) == parse_format(target_words):  # None: a float
         return ()
     detail = (
-        f"the controller is at {rate_hz:g} Hz in {words}, the filter at {target_hz:g} Hz in {target_words}: if one chip "
-        "runs both, design the controller with its `sample_rate` and `number_format`"
+        f"the controller is at {rate_hz:g} Hz in {words}, the filter at {target_hz:g} Hz in {target_words}: if one "
+        "chip runs both, design the controller with its `sample_rate` and `number_format`"
     )
     return (Finding("unlike_target", detail),)
 

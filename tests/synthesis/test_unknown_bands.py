@@ -27,6 +27,7 @@ def test_gain_keeps_unknown_band_quiet(sign: int) -> None:
     louder_db = 20 * np.log10(abs(0.5 - 2 * gain * taps[0]) / 0.5)
     assert louder_db == pytest.approx(LOUDEST_DB, abs=1e-3)
     assert quiet_gain(Problem(conditions), gain * taps / 2) == 1
+    assert quiet_gain(Problem(conditions), 1.25 * gain * taps) == pytest.approx(0.8, abs=1e-3)
     assert quiet_gain(Problem(conditions[:1]), taps) == 1
 
 
