@@ -209,11 +209,15 @@ class Devices:
 
     def _versions_of(self, name: str, listener: str | None) -> list[ModelVersion]:
         """Return the versions made of a listener's ears; without a listener, all."""
-        return [
-            version
-            for version in self._versions(name)
-            if listener is None or listener in self.store.manifest(version.reference).support
-        ]
+        try:
+            return [
+                version
+                for version in self._versions(name)
+                if listener is None or listener in self.store.manifest(version.reference).support
+            ]
+        except CorruptCheckpoint as error:
+            expected = f"{error.expected}; nothing was erased: delete this file, then repeat"
+            raise CorruptCheckpoint(error.file, error.found, expected) from error
 
     def _base(self, name: str) -> Checkpoint:
         """Return the model whose generator a device has: its latest, else `generic`."""

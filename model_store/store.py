@@ -301,6 +301,10 @@ class ModelStore:
         """List the root's versions of a name, ascending, sound or not."""
         return self._versions(name)
 
+    def is_removed(self, version: ModelVersion) -> bool:
+        """Return whether a version was deleted; a root without folders is taken for a volume that is not mounted."""
+        return version not in self._versions(version.name, version.is_bundled) and bool(self._root.folders())
+
     def broken(self) -> dict[str, str]:
         """List faults by reference; of the aliases' file as ``aliases.json``, of the root as ``store``."""
         faults = {}

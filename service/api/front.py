@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from model_store.errors import ModelStoreError
 from model_store.store import ModelStore, ModelVersion
 from service.admission.admission import KEY_NAME, MANAGEMENT, Admission, Admitted, Gate
 from service.engine.engine import Engine
@@ -270,6 +271,8 @@ class Front:
                 f"the service failed unexpectedly; ask its operator, whose log has the cause under {request_id}",
             )
         if problem.status >= 500 and not isinstance(error, HttpProblem | RefusedJob | Interrupted):
+            if isinstance(error, ModelStoreError):
+                self._service.engine.models.n_loads["failed"] += 1
             logger.error("%s %s: %s (%s)", scope["method"], scope["path"], problem.code, request_id, exc_info=error)
         return problem
 

@@ -56,8 +56,8 @@ async def reload_models(request: Request) -> Response:
     if failed := await models.reload():
         raise HttpProblem(
             "model-unavailable",
-            f"{len(failed)} model references could not be loaded; their previous versions stay in use; see the "
-            "service's log for the reason",
+            f"{len(failed)} model references could not be loaded; their previous versions stay in use, unless "
+            "they were deleted; see the service's log for the reason",
         )
     return json_response({"resident": [model_document(version) for version in models.versions()]})
 

@@ -149,16 +149,18 @@ class ResidentModels:
     async def reload(self) -> list[str]:
         """Resolve all references again, the default one first, and load what changed or could not be loaded.
 
-        A reference without a resident model that is no longer published is forgotten.
+        Versions that were deleted are unloaded, even the default model's: they may be of a listener who is to be
+        forgotten. A reference without a resident model that is no longer published is forgotten.
 
         Returns
         -------
         list[str]
-            References that failed; their previous versions stay in use.
+            References that failed; their previous versions stay in use unless they were deleted.
         """
         refused, self._refused = self._refused, set()
         self._controllers.clear()
         self._store.forget()
+        removed = {version for version in [*self._models] if await self._is_removed(version)}
         failed: list[str] = []
         for reference in dict.fromkeys((self.default_model, *self._versions)):
             before = self._versions.get(reference)
@@ -168,13 +170,19 @@ class ResidentModels:
                 if is_used or version != before or version in refused:
                     await self._assign(reference, version, is_used)
             except (ModelNotFound, InvalidName) as error:
-                if is_used:
+                if reference == self.default_model or (is_used and before not in removed):
                     self._failure(reference, error)
                     failed.append(reference)
                 else:
                     self._versions.pop(reference, None)
             except RefusedJob:
                 failed.append(reference)
+        for version in removed & self._models.keys():
+            if self._models[version] is self.default:
+                logger.error("The default model %s was deleted; start the service with another --model", version)
+            self._versions = {key: item for key, item in self._versions.items() if item != version}
+            self._unload(version)
+        self.default = self.find(self.default_model)
         self.default_failed = self.default is None
         return failed
 
@@ -280,6 +288,13 @@ class ResidentModels:
             raise
         except Exception as error:  # a damaged store
             raise self._failure(reference, error) from error
+
+    async def _is_removed(self, version: ModelVersion) -> bool:
+        """Return whether the store has lost a version; not if it cannot be read."""
+        try:
+            return await asyncio.to_thread(self._store.is_removed, version)
+        except Exception:  # a damaged store, of which `_resolved` has told
+            return False
 
     async def _assign(self, reference: str, version: ModelVersion, is_used: bool = True) -> ResidentModel:
         """Assign a version to `reference`, loading it if it is not in memory or fails its checks.

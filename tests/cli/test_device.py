@@ -73,6 +73,13 @@ async def test_service_learns_from_calibrations_that_passed(tmp_path: Path) -> N
             answer = await client.post("/calibrate", content=body, headers=headers)
             assert answer.status_code == 200
         assert answer.json()["verdict"]["model"]["name"] == "mine"
+        newest = store / app.state.service.store.versions("mine")[-1].file
+        content = newest.read_bytes()
+        newest.chmod(0o644)
+        newest.write_bytes(content[:3000])
+        assert (await client.post("/calibrate", content=body, headers=headers)).status_code == 503
+        assert 'prime_model_loads_total{outcome="failed"} 1.0' in (await client.get("/metrics")).text
+        newest.write_bytes(content)
     device = Devices(ModelStore(store)).device("mine")
     assert device.listeners == ("person-0", "person-1", "person-2", "person-3")
 

@@ -158,7 +158,7 @@ def test_clients_are_logged(port: int, tmp_path: Path) -> None:
 
 def test_quota_is_counted_by_key(replicas: list[ServiceProcess], tmp_path: Path) -> None:
     def change(text: str) -> str:
-        text = re.sub(r"# (limit_req_zone \$http_auth.*|limit_req zone=keys .*)", r"\1", text)
+        text = re.sub(r"# (limit_req_zone \$key .*|limit_req zone=keys .*)", r"\1", text)
         return text.replace("zone=keys:10m rate=50r/s", "zone=keys:10m rate=1r/m").replace("burst=100", "burst=1")
 
     with in_front_of(replicas, tmp_path / "nginx", change) as port:
@@ -170,6 +170,9 @@ def test_quota_is_counted_by_key(replicas: list[ServiceProcess], tmp_path: Path)
         refused = ask(Authorization="Bearer one", **{"X-Request-Id": "mine"})
         assert refused.json()["type"] == "urn:prime-anc:problem:over-quota"
         assert (refused.headers["X-Request-Id"], refused.headers["Access-Control-Allow-Origin"]) == ("mine", "*")
+        for written in ("Bearer  one", f"Bearer{60 * ' '}one", "bearer one", "BEARER \tone\t", "\tBearer one"):
+            sent = f"GET /models HTTP/1.0\r\nAuthorization: {written}\r\n\r\n".encode()
+            assert b" 429 " in exchange(port, sent).partition(b"\r\n")[0], written
         assert ask(Authorization="Bearer two").status_code == 200
         assert [ask().status_code for _ in range(4)] == [200] * 4
 

@@ -13,6 +13,7 @@ from time import perf_counter
 import pytest
 
 from model_store.checkpoint import Checkpoint
+from model_store.errors import ModelNotFound
 from model_store.store import ModelStore
 from service.engine.engine import Engine
 from service.engine.job_queue import RecentTimes
@@ -158,6 +159,28 @@ async def test_failed_load_keeps_old_version(
     assert engine.ready
     assert engine.models.n_loads["failed"] == 1
     assert "stay in use" in caplog.text
+
+
+async def test_reload_unloads_deleted_versions(
+    store: ModelStore, checkpoints: list[Checkpoint], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Even the default one; but none if the whole root is missing, as a volume that is not mounted."""
+    other, newer = store.publish("other", checkpoints[2]), store.publish("ears", checkpoints[1])
+    async with running(store, "ears@1") as engine:
+        await designs_by(engine, "other@1")
+        away = store.root.rename(store.root.with_name("away"))
+        assert await engine.models.reload() == ["ears@1", "other@1"]
+        away.rename(store.root)
+        assert await designs_by(engine, None, "other@1") == [("ears", 1), ("other", 1)]
+        store.remove(other)
+        assert await engine.models.reload() == []
+        with pytest.raises(ModelNotFound):
+            await designs_by(engine, "other@1")
+        store.remove(store.resolve("ears@1"), newer)
+        assert await engine.models.reload() == ["ears@1"]
+        assert engine.models.versions() == []
+        assert not engine.ready
+        assert "start the service with another --model" in caplog.text
 
 
 async def test_damaged_model_is_read_once(engine: Engine, store: ModelStore, checkpoints: list[Checkpoint]) -> None:
