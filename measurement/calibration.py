@@ -384,12 +384,13 @@ def _uncertainty(
     variances = np.array([estimate.primary_variance, estimate.secondary_variance])
     unknown = variances @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
     driven = estimate.primary - gain * np.pad(secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
-    if prior is None:  # both know late lags
-        unknown = np.maximum(unknown, np.stack((late_power(estimate.primary, driven, tail, window), late)))
+    if prior is None:  # both know late lags, which noise must not show where there are none
+        beyond = late_power(estimate.primary, driven, tail.power - tail.error, window)
+        unknown = np.maximum(unknown, np.stack((beyond, late)))
     elif prior.knows_tails:
         unknown[0] = _missing_share(prior) * tail.power
     else:
-        unknown[0] = missing_power(estimate.primary, driven, tail, window)
+        unknown[0] = missing_power(estimate.primary, driven, tail.power, window)
     if prior is not None:
         unknown[1] *= SECONDARY_SHARE
     uncertainty = (unknown / np.stack(powers)).clip(0, MAX_UNCERTAINTY)

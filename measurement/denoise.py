@@ -19,7 +19,7 @@ import numpy as np
 
 from measurement.prior import lag_weight
 from synthesis.arrays import SMALLEST, Complex, Real, squared_magnitude
-from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 
 N_BANDS = 5
 LOWEST_CENTRE_HZ = 62.5
@@ -31,9 +31,9 @@ OVERESTIMATE = 4.0
 # autocorrelation.
 EARLY_NOISE = 2.17
 SMOOTHING = 0.2
-# For `restore`, chosen on 50 simulated ducts, rooms, windows, headrests and headsets: wider means hide the gaps between
-# echoes.
-HALVES_OVERESTIMATE, HALVES_SMOOTHING = 2.5, 0.1
+# For `restore`, chosen on simulated ducts, rooms, windows, headrests and headsets: wider means hide the gaps between
+# echoes. With 2.5 ears and these lose 0.1 dB.
+HALVES_OVERESTIMATE, HALVES_SMOOTHING = 1.5, 0.1
 # Bins of the design grid over which a spectrum of noise is averaged: 110 Hz.
 SPECTRUM_BINS = 75
 # Later lags are mostly noise.
@@ -93,7 +93,7 @@ def restore(transfer: Complex, half_difference: Complex, n_taps: int) -> Restore
         g_b[n] / rho[n],    g_b[n] = max(0, 1 - HALVES_OVERESTIMATE s_b[n] / v_b[n]),
 
     and by zero where rho is below LEAST_WEIGHT. Such an estimate's error is uncorrelated with it, so that both add as
-    powers.
+    powers. No filter cancels lags from N_TAPS on, of which only the power counts: it stays with sqrt(g_b) for g_b.
 
     Parameters
     ----------
@@ -109,6 +109,7 @@ def restore(transfer: Complex, half_difference: Complex, n_taps: int) -> Restore
     gain = np.maximum(1 - HALVES_OVERESTIMATE * noise_power / np.maximum(power, SMALLEST), 0) * (
         weight > LEAST_WEIGHT
     )
+    gain[:, N_TAPS:] **= 0.5
     weight = np.maximum(weight, LEAST_WEIGHT)
     signal = np.where(gain > 0, power - noise_power, 0) / weight**2
     found = gain / weight * bands
@@ -124,8 +125,8 @@ def restore(transfer: Complex, half_difference: Complex, n_taps: int) -> Restore
     response = np.zeros(n_taps)
     response[:window] = whole[:n_taps]
     late = np.concatenate((np.zeros_like(whole[:n_taps]), whole[n_taps:]))
-    lost = share(((1 - gain) ** 2 * signal)[:, :window], kept**2)
-    noise_left = share(((gain / weight) ** 2 * noise_power)[:, :n_taps], noise**2)
+    lost = share(((1 - gain) ** 2 * signal)[:, : min(window, N_TAPS)], kept**2)
+    noise_left = share(((gain / weight) ** 2 * noise_power)[:, :N_TAPS], noise**2)
     return Restored(
         response,
         noise_left * _smooth_spectrum(np.fft.irfft(half_difference)),

@@ -114,7 +114,7 @@ def tail_power(
     return Tail(power, np.sqrt(2 * DESIGN_N_FFT / window * variance))
 
 
-def late_power(primary: Real, driven: Real, tail: Tail, window: int) -> Real:
+def late_power(primary: Real, driven: Real, tail: Real, window: int) -> Real:
     """Compute the power of lags that no window holds, per band from 20 Hz to 20 kHz [31].
 
     Parameters
@@ -122,14 +122,14 @@ def late_power(primary: Real, driven: Real, tail: Tail, window: int) -> Real:
     primary, driven
         Responses of the silent and the driven state in the lags that windows hold, without their weight, [n].
     tail
-        Power beyond the windows.
+        Power beyond the windows, [31].
     window
         Samples per window.
     """
     weight = np.pad(lag_weight(window), (0, max(len(primary) - window, 0)))[: len(primary)]
     silent, playing = np.fft.rfft(np.sqrt(1 - weight**2) * np.stack((primary, driven)), DESIGN_N_FFT)
     held = (silent.conj() * playing).real @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    late: Real = np.maximum(tail.power - held - tail.error, 0)
+    late: Real = np.maximum(tail - held, 0)
     return late
 
 
@@ -184,7 +184,7 @@ def late_secondary(
     return late
 
 
-def missing_power(primary: Real, driven: Real, tail: Tail, window: int) -> Real:
+def missing_power(primary: Real, driven: Real, tail: Real, window: int) -> Real:
     """Compute what an estimate with the weight of its windows lacks of the primary path, [31]; as `late_power`."""
     weight = lag_weight(window)[: len(primary)]
     n = int(np.argmax(weight < LEAST_WEIGHT))

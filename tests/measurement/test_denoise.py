@@ -1,6 +1,7 @@
 """Denoised secondary estimates equal the twin's, lose noise and keep the path."""
 
 import numpy as np
+import pytest
 
 from measurement.denoise import EARLY_NOISE, N_BANDS, denoise, restore, split_into_bands
 from measurement.prior import lag_weight
@@ -85,3 +86,17 @@ def test_restored_response_has_stated_error() -> None:
     for low_hz, high_hz in ((100, 500), (500, 2000), (3000, 8000), (12_000, 20_000)):
         part = slice(*(round(hz * DESIGN_N_FFT / 48_000) for hz in (low_hz, high_hz)))
         assert 0.5 < said[part].sum() / error[part].sum() < 2
+
+
+def test_restored_late_sound_keeps_its_power() -> None:
+    """Lags that no filter cancels are as loud as they are, also where they are hardly above the noise."""
+    window, level = 8192, 0.05
+    lags = np.arange(window)
+    truth = np.exp(-lags / 1000) * white(1.0, 8, window)
+    part = slice(2048, 4000)
+    powers = []
+    for seed in range(6):
+        halves = [np.fft.rfft(lag_weight(window) * truth + white(level, 2 * seed + n, window)) for n in range(2)]
+        found = restore((halves[0] + halves[1]) / 2, (halves[0] - halves[1]) / 2, window).response
+        powers.append(np.sum(found[part] ** 2))
+    assert np.mean(powers) == pytest.approx(np.sum(truth[part] ** 2), rel=0.15)

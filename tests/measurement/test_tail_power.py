@@ -50,7 +50,7 @@ def test_late_lags_are_found(snr_db: float | None) -> None:
     """Neither noise nor what the windows leave of the early lags, which both paths share, counts as late."""
     tail = found_tail(takes(snr_db))
     primary, secondary = paths()
-    late = late_power(primary[:WINDOW], (primary - GAIN * secondary)[:WINDOW], tail, WINDOW)
+    late = late_power(primary[:WINDOW], (primary - GAIN * secondary)[:WINDOW], tail.power - tail.error, WINDOW)
     # One standard error per band is left out.
     assert 0.75 < late.sum() / band_powers(primary[WINDOW:]).sum() < 1.1
 

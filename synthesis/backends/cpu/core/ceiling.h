@@ -12,7 +12,11 @@
    symbol v |S|^2 + lambda by (|W| / c)^2 (by |W| / c an isolated bin would end at its ceiling; the square needs fewer
    rounds) and mu by E / D, and improves the filter by a few conjugate gradients on that Toeplitz system. The rounds may
    swing, so that the best is kept. What it leaves above the ceiling is taken off by minimum-phase filters, and the last
-   hundredths by a factor. */
+   hundredths by a factor.
+
+   Hardly damped systems are then far from the minimum: conjugate gradients and damping hold the rounds up. Direct steps
+   of the updates go on below a penalty whose ceiling sinks wherever the filter exceeds it: bending by tenths of a dB
+   would cost such a system most of what it has gained. */
 #ifndef PRIME_CEILING_H
 #define PRIME_CEILING_H
 
@@ -25,6 +29,9 @@
 #define CEILING_ITERATIONS 6   /* of the conjugate gradients in a round */
 #define CEILING_DAMPING 3e-4f  /* of the mean symbol; with 1e-3 deep systems end 2 dB lower, with less rounding shows */
 #define CEILING_BENDS 4
+#define CEILING_STEPS 16       /* direct ones, at most */
+#define CLEAR_DECREASE 0.03    /* of J by the first of them, without which they end: 0.1 dB */
+#define CEILING_AIM 1.01f      /* 0.1 dB below the ceiling, about which their filters swing by as much */
 #define FIRST_HOLD 0.5         /* of an unknown band's multiplier; those of known bands are about 0.05 */
 #define LEAST_HOLD 1e-4
 #define MOST_HOLD 1e3
@@ -183,6 +190,35 @@ static void take_off_excess(const real_plan_f *fine, const real_plan_f *grid, ph
             s->di[k] = a * phase->response_i[k] + b * phase->response_r[k];
         }
         irfft_f(grid, phase->scratch, s->dr, s->di, taps, N_TAPS);
+    }
+}
+
+/* Lowers the penalty's ceiling where the filter exceeds the aim, by as much. */
+static void lower_where_exceeded(refinement_space *s, const ceiling_space *c, int n_bins)
+{
+    for (int k = 0; k < n_bins; k++) {
+        float over = CEILING_AIM * c->requested[k] * sqrtf(s->wr[k] * s->wr[k] + s->wi[k] * s->wi[k]);
+        s->inverse_ceiling[k] *= over > 1 ? over : 1;
+    }
+}
+
+/* Direct steps from taps [2048] below the ceiling, whose response and residuals are in s, until J hardly falls and no
+   more than `most` is exceeded. They end where they only gain by exceeding it. */
+static void step_below(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
+                       const toeplitz_plan *plan, toeplitz_space *solver, phase_space *phase, refinement_space *s,
+                       const ceiling_space *c, float most, float *taps)
+{
+    progress now = begin_progress(profile, bands, s);
+    double start = now.value;
+    for (int step = 0; step < CEILING_STEPS; step++) {
+        int falls = take_step(profile, bands, grid, plan, solver, phase, s, &now, taps)
+                    && now.decrease > (step ? constant.small_decrease : CLEAR_DECREASE);
+        if (!falls && (step == 0 || excess_of(s, c, bands->n_bins) <= most))
+            return;
+        lower_where_exceeded(s, c, bands->n_bins);
+        now.value = value_at(profile, s, 0, 0, penalty_of(profile, bands->n_bins, s, 0, 0), now.slope);
+        if (step && now.value > start - constant.small_decrease)
+            return;
     }
 }
 

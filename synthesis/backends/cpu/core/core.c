@@ -822,8 +822,8 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
     begin_ceiling(s, c, n_bins);
     float *taps = result->made.taps;
     double least = INFINITY;
+    slopes slope;
     for (int round = 0;; round++) {
-        slopes slope;
         start_from(profile, &edges[i], &plans[i], &ws->phase, s, taps);
         double value = value_at(profile, s, 0, 0, 0, slope);
         int is_kept = excess_of(s, c, n_bins) <= SMALL_EXCESS && largest_rise(profile, &edges[i], s) <= MOST_RISE;
@@ -836,8 +836,21 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
     }
     if (least < INFINITY)
         memcpy(taps, c->best, sizeof c->best);
-    take_off_excess(&plans[N_GRIDS - 1], &plans[i], &ws->phase, s, c, ws->prediction.wr, ws->prediction.wi,
-                    ws->prediction.power, most, taps);
+    refinement_profile exact = *profile;
+    exact.damping = constant.direct_damping, exact.preconditioner = EXACT;
+    s->penalty = per_octave[i];
+    double most_rise = INFINITY;
+    for (int is_last = 0; is_last < 2; is_last++) {
+        take_off_excess(&plans[N_GRIDS - 1], &plans[i], &ws->phase, s, c, ws->prediction.wr, ws->prediction.wi,
+                        ws->prediction.power, most, taps);
+        start_from(profile, &edges[i], &plans[i], &ws->phase, s, taps);
+        double value = value_at(profile, s, 0, 0, 0, slope), rise = largest_rise(profile, &edges[i], s);
+        if (!is_last || (value < least && rise <= most_rise))
+            least = value, most_rise = fmax(rise, MOST_RISE), memcpy(c->best, taps, sizeof c->best);
+        if (!is_last)
+            step_below(&exact, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, c, most, taps);
+    }
+    memcpy(taps, c->best, sizeof c->best);
     return FAULT_NONE;
 }
 

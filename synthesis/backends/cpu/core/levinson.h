@@ -77,17 +77,19 @@ typedef struct {
     scratch_d scratch;
 } direct_space;
 
-/* Solves T x = b; T's first column and b are the first samples of the inverse transforms of symbol and (re, im),
-   [bins]. The solution of a singular system is not finite. */
+/* Solves T x = b; T's first column and b are the first samples of the inverse transforms of symbol and (re, im), on
+   every stride-th bin of the grid: zeros between them repeat the samples beyond the first. The solution of a singular
+   system is not finite. */
 static void solve_directly(const real_plan_d *grid, direct_space *s, const float *symbol, const float *re,
-                           const float *im, float *x)
+                           const float *im, int stride, float *x)
 {
     int n_bins = grid->n / 2 + 1;
-    for (int k = 0; k < n_bins; k++)
-        s->re[k] = symbol[k];
+    memset(s->re, 0, (size_t)n_bins * sizeof(double)), memset(s->im, 0, (size_t)n_bins * sizeof(double));
+    for (int k = 0; k < n_bins; k += stride)
+        s->re[k] = symbol[k / stride];
     irfft_d(grid, s->scratch, s->re, NULL, s->column, N_TAPS);
-    for (int k = 0; k < n_bins; k++)
-        s->re[k] = re[k], s->im[k] = im[k];
+    for (int k = 0; k < n_bins; k += stride)
+        s->re[k] = re[k / stride], s->im[k] = im[k / stride];
     irfft_d(grid, s->scratch, s->re, s->im, s->rhs, N_TAPS);
     levinson(s->column, s->rhs, s->levinson, s->solution);
     for (int k = 0; k < N_TAPS; k++)

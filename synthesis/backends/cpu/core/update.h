@@ -61,7 +61,8 @@ static float solve_step(const refinement_profile *profile, const band_edges *ban
     float residual = 0;
     normal_equations(profile, bands, s, now->slope);
     if (profile->preconditioner == EXACT) {
-        solve_directly(s->direct_grid, &s->direct, s->symbol, s->descent_r, s->descent_i, s->step);
+        int stride = s->direct_grid->n / grid->n;
+        solve_directly(s->direct_grid, &s->direct, s->symbol, s->descent_r, s->descent_i, stride, s->step);
     } else {
         irfft_f(grid, phase->scratch, s->descent_r, s->descent_i, s->gradient, N_TAPS);
         residual = solve_toeplitz(plan, solver, phase, grid, s->symbol, s->gradient, profile->preconditioner,
