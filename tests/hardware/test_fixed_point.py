@@ -66,6 +66,7 @@ def test_formats_by_name():
 def test_words_round_and_saturate():
     words = NumberFormat(1, 15).words(np.array([0.5, -1.0, 1.0, 2.0**-16 * 1.01, -5.0]))
     np.testing.assert_array_equal(words, [16384, -32768, 32767, 1, -32768])
+    assert NumberFormat(1, 15).n_beyond(np.array([-32769.0, -32768.0, 0.0, 32767.0, 32768.0])) == 2
 
 
 FORMATS = [NumberFormat(i, n - i) for n in (8, 16, 24, 28, 32, 53, 64) for i in (1, 5, 16) if n - i >= 1]
@@ -103,6 +104,15 @@ def cascade(condition, pink) -> Sections:
     """Five sections from the public design function."""
     realised = realise([condition], pink, Target(n_sections=5, number_format="float64"), max_gain_db=20)
     return realised.sections
+
+
+def test_scaling_keeps_cascade_and_bounds_nodes(cascade):
+    scaled = scale_sections(cascade, Q1_23)
+    frequency_hz = np.geomspace(5, 23_000, 300)
+    np.testing.assert_allclose(scaled.response(frequency_hz), cascade.response(frequency_hz), rtol=1e-9)
+    peak = max(1.0, np.abs(cascade.response(frequency_hz)).max())
+    for n in range(1, len(scaled.rows)):
+        assert np.abs(Sections(scaled.rows[:n], 48_000).response(frequency_hz)).max() < 1.01 * peak
 
 
 @pytest.mark.parametrize("is_wide", [False, True])

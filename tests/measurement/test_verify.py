@@ -108,6 +108,22 @@ def test_gain_delay_and_polarity(
     assert codes(found) == expected
 
 
+def test_measured_bands_are_those_of_paths() -> None:
+    found = measured(lambda s: s * 10**0.1)
+    n_fft = 32_768
+    response, primary, secondary = (np.fft.rfft(item, n_fft) for item in (TAPS, PRIMARY, SECONDARY * 10**0.1))
+    f = np.arange(n_fft // 2 + 1) * (48_000 / n_fft)
+    expected = []
+    for n in AMP_BANDS:
+        inside = (f >= 10 ** (n / 10 - 0.05)) & (f < 10 ** (n / 10 + 0.05))
+        left = np.sum(np.abs(primary - secondary * response)[inside] ** 2) + 1e-4 * inside.sum()
+        expected.append(10 * np.log10((np.sum(np.abs(primary[inside]) ** 2) + 1e-4 * inside.sum()) / left))
+    # 140 or more independent bins above 200 Hz, few below.
+    np.testing.assert_allclose(found.noise_reduction_db[6:], expected[6:], atol=1.0)
+    assert found.mean_noise_reduction_db == pytest.approx(np.mean(expected[:21]), abs=0.5)
+    assert 0 < found.interval_db < 1
+
+
 def test_feedback_to_outer_microphone_is_allowed_for() -> None:
     """The loudspeaker plays 1 dB too loud and a sample late; the loop gain is up to -3 dB."""
     rng = np.random.default_rng(7)
