@@ -17,10 +17,10 @@ from synthesis.design import is_usable, level_db
 from synthesis.errors import InvalidPaths, check_interruption
 from synthesis.loop import worst_loop
 from synthesis.methods import spectrum
-from synthesis.options import ControllerFields, weighted, weights_of
+from synthesis.options import ControllerFields
 from synthesis.posing import delay_of
 from synthesis.profiles import FAST
-from synthesis.types import Design, Loop, ModelParameters, Paths, Problem
+from synthesis.types import Design, Loop, ModelParameters, Paths, Problem, weighted, weights_of
 from synthesis.unknown import sum_over_bands
 
 # Levels at which every plant has to be stable, and where only one seating is known.

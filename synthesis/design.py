@@ -37,7 +37,7 @@ from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.joint_prediction import joint_objective, predict_batch, predict_joint, with_unknown
 from synthesis.loop import for_design
 from synthesis.methods import STARTS
-from synthesis.options import DEFAULT_MAX_GAIN_DB, weighted, weights_of
+from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, check_levels, with_latency
 from synthesis.predict import MOST_UNCERTAIN
@@ -60,6 +60,8 @@ from synthesis.types import (
     Prediction,
     Problem,
     WmmsePrediction,
+    weighted,
+    weights_of,
 )
 from synthesis.unknown import (
     BAND_BINS,

@@ -13,10 +13,9 @@ from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.loop import closed_loop_secondary
 from synthesis.methods import spectrum
 from synthesis.objective import objective
-from synthesis.options import weighted, weights_of
 from synthesis.predict import band_sums, mean_prediction
 from synthesis.profiles import SILENCE, RefinementProfile
-from synthesis.types import Backend, Complex64, Float32, Paths, Prediction, Problem
+from synthesis.types import Backend, Complex64, Float32, Paths, Prediction, Problem, weighted, weights_of
 
 
 def predict_joint(posed: Problem, taps: Float32, backend: Backend) -> Prediction:

@@ -19,7 +19,7 @@ UNKNOWN_WEIGHT = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveProfile:
-    """Settings of J: theory (13). A design's option replaces the weight of its name (`synthesis.options.weighted`).
+    """Settings of J: theory (13). A design's option replaces the weight of its name (`synthesis.types.weighted`).
 
     The C core has the weights, in this order, in `objective_weights` (core/objective.h).
     """

@@ -7,9 +7,9 @@ request.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
-from functools import cache, lru_cache, reduce
-from operator import attrgetter, or_
+from dataclasses import dataclass, field
+from functools import cache, reduce
+from operator import or_
 from types import NoneType
 from typing import (
     TYPE_CHECKING,
@@ -29,8 +29,7 @@ from synthesis.band_weights import BandWeights
 from synthesis.curve import Curve
 from synthesis.gain_curve import GainCurve
 from synthesis.methods import METHODS
-from synthesis.objective import ObjectiveProfile
-from synthesis.profiles import MAX_UPDATES, PROFILES, RefinementProfile
+from synthesis.profiles import MAX_UPDATES, PROFILES
 
 if TYPE_CHECKING:
     Method: TypeAlias = str
@@ -229,20 +228,6 @@ class DesignFields(SynthesisFields, UpdateFields):
 
 
 DEFAULTS = DesignFields()
-
-_WEIGHTS = sorted(
-    {field.name for field in fields(ObjectiveFields)} & {field.name for field in fields(ObjectiveProfile)}
-)
-# Weights in J of a problem or a request, as `weighted` takes them.
-weights_of = attrgetter(*_WEIGHTS)
-
-
-@lru_cache(256)
-def weighted(profile: RefinementProfile, weights: tuple[Any, ...]) -> RefinementProfile:
-    """Return a profile with the weights in J that were chosen; None: the profile's."""
-    chosen = {name: value for name, value in zip(_WEIGHTS, weights, strict=True) if value is not None}
-    in_bands = {name: value.relative() for name, value in chosen.items() if isinstance(value, BandWeights)}
-    return replace(profile, **(chosen | in_bands)) if chosen else profile
 
 
 @cache

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, lru_cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.band_weights import BandWeights
 from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.methods import METHODS, Path
-from synthesis.options import DEFAULTS, ProblemFields
+from synthesis.objective import ObjectiveProfile
+from synthesis.options import DEFAULTS, ObjectiveFields, ProblemFields
 from synthesis.plausibility import Comparison, Finding, SupportPrior
-from synthesis.profiles import MAX_UPDATES, PROFILES
+from synthesis.profiles import MAX_UPDATES, PROFILES, RefinementProfile
 from synthesis.start.features import GeneratorConfig
 from synthesis.wearing import WearingChange
 
@@ -147,6 +150,19 @@ class Problem(ProblemFields):
             return error
         field = f"conditions.{n}" + (f".{error.field}" if error.field else "")
         return type(error)(f"{self.name_of(n)}: {error}", field)
+
+
+_WEIGHTS = [item.name for item in fields(ObjectiveProfile) if item.name in ObjectiveFields.__dataclass_fields__]
+# Weights in J of a problem or a request, as `weighted` takes them.
+weights_of = attrgetter(*_WEIGHTS)
+
+
+@lru_cache(256)
+def weighted(profile: RefinementProfile, weights: tuple[Any, ...]) -> RefinementProfile:
+    """Return a profile with the weights in J that were chosen; None: the profile's."""
+    chosen = {name: value for name, value in zip(_WEIGHTS, weights, strict=True) if value is not None}
+    in_bands = {name: value.relative() for name, value in chosen.items() if isinstance(value, BandWeights)}
+    return replace(profile, **(chosen | in_bands)) if chosen else profile
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,9 @@ from synthesis.design import with_silence
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.loop import for_design
 from synthesis.methods import spectrum
-from synthesis.options import weighted, weights_of
 from synthesis.posing import with_latency
 from synthesis.profiles import FAST
-from synthesis.types import Float32, Problem
+from synthesis.types import Float32, Problem, weighted, weights_of
 
 # What the margins of a loop may lack: the last tenths of a decibel can cost most of the noise reduction.
 LACK_DB, LACK_DEG = 0.3, 1.0

@@ -15,7 +15,6 @@ from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.methods import STARTS
-from synthesis.options import weighted, weights_of
 from synthesis.paths import AcousticPaths
 from synthesis.predict import band_sums, not_finite, predict
 from synthesis.profiles import PROFILES, RefinementProfile
@@ -30,6 +29,8 @@ from synthesis.types import (
     Prediction,
     Problem,
     RefinementRecord,
+    weighted,
+    weights_of,
 )
 from synthesis.update import Refinement
 

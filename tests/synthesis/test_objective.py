@@ -15,9 +15,8 @@ from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, collected
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.methods import spectrum
 from synthesis.objective import objective
-from synthesis.options import weighted, weights_of
 from synthesis.profiles import FAST, FINE, PROFILES, SILENCE, RefinementProfile
-from synthesis.types import DesignOptions, Paths, Problem
+from synthesis.types import DesignOptions, Paths, Problem, weighted, weights_of
 from tests.model_store import cases
 
 STRIDE = DESIGN_N_FFT // FINE.n_fft

@@ -32,7 +32,6 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.gain_curve import TOLERANCE_DB
 from synthesis.methods import STARTS
-from synthesis.options import weighted, weights_of
 from synthesis.plausibility import MAX_LIKENESS, Comparison
 from synthesis.predict import not_finite
 from synthesis.profiles import FINE, PRECONDITIONERS, PROFILES, STOP_REASONS, RefinementProfile, on_design_grid
@@ -51,6 +50,8 @@ from synthesis.types import (
     Problem,
     RefinementRecord,
     WmmsePrediction,
+    weighted,
+    weights_of,
 )
 
 # The core's numbers for the methods that it computes itself, and for taps of `STARTS`, which it only refines.
