@@ -110,12 +110,16 @@ FOREIGN_BANDS_DB = 7.0
 # Codes that a trim cannot correct: measure again.
 BEYOND_A_TRIM = {
     *("howling", "not_running", "leak", "refit", "other_filter", "unrelated", "clipping", "implausible_reduction"),
-    "exchanged_channels",
+    *("exchanged_channels", "less_than_predicted"),
 }
+# Codes of a filter that does what it should.
+RIGHT = {"as_predicted", "less_than_predicted"}
 
 # Codes of a diagnosis and their meanings.
 CODES = {
     "as_predicted": "The filter does what was predicted.",
+    "less_than_predicted": "Filter and paths are as they were, but sound that the outer microphone does not hear, as "
+    "noise, round-off or clipping, leaves over 2 dB less reduction than predicted.",
     "level_off": "The loudspeaker plays louder or quieter than when it was measured.",
     "delay_off": "The loudspeaker's sound arrives later or earlier than when it was measured.",
     "polarity_off": "The loudspeaker's polarity is reversed.",
@@ -384,7 +388,7 @@ def diagnose(
     best_db: float = -np.inf,
     is_trimmed: bool = True,
 ) -> list[Deviation]:
-    """List the deviations, the gravest first; only `as_predicted` if there are none.
+    """List the deviations, the gravest first; only one of RIGHT if there are none.
 
     Parameters
     ----------
@@ -419,10 +423,13 @@ def diagnose(
     if found.howl_db:
         return [_howling(found)]
     text = f"measured {found.mean_noise_reduction_db:.1f} dB, predicted {predicted_mean_db:.1f} dB"
-    if is_behind:
-        text += ": the paths are as measured, so what remains is noise that the outer microphone does not hear, or "
-        text += "the round-off of a filter in fixed point"
-    return [Deviation("as_predicted", text, behind_db)]
+    if not is_behind:
+        return [Deviation("as_predicted", text, behind_db)]
+    text += (
+        ": filter and paths are as they were, so what remains is sound that the outer microphone does not hear: "
+    )
+    text += "look for noise of the microphones or beside them, round-off of the filter, and an output that clips"
+    return [Deviation("less_than_predicted", text, behind_db)]
 
 
 def _fault(found: Verification) -> Deviation | None:

@@ -173,7 +173,8 @@ class ControllerFields:
         high=CONTROLLER_RATES_HZ[1],
     )
     latency_us: float = option(
-        "Delay in microseconds of the chip's loop, converters and computation, that `secondary` does not contain.",
+        "Delay in microseconds of the chip's loop, converters and computation, that `secondary` does not contain; the "
+        "filter's is `latency_samples`.",
         default=0.0,
         low=0.0,
         high=MAX_CONTROLLER_LATENCY_US,

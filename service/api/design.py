@@ -23,7 +23,7 @@ from service.api.request_types import (
     SynthesisBody,
     SynthesisItem,
 )
-from service.api.warnings import collect_warnings, negated_filter
+from service.api.warnings import collect_warnings, negated_filter, warning_headers
 from service.errors import HttpProblem, to_problem
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.types import (
@@ -108,8 +108,7 @@ def _taps_alone(visit: Visit, made: Answered) -> Response:
         "X-Predicted-NR-dB": f"{prediction.mean_noise_reduction_db:.4f}",
         "X-Predicted-AMP-dB": f"{prediction.amplification_db:.4f}",
     }
-    if made.warnings:
-        headers["X-Warnings"] = ", ".join([warning["code"] for warning in made.warnings])
+    headers |= warning_headers(made.warnings)
     times = visit.spent_ms(design.times_ms, began)
     return visit.response(content, times, TAPS, headers, [(made.model, design)])
 

@@ -94,7 +94,7 @@ OPERATIONS = {
         _BODY,
         answer_types.ExportAnswer,
         examples.EXPORT_BODIES,
-        _TIMED,
+        (*_TIMED, "X-Warnings"),
         (TAPS, "With `file`, that file, in its own media type."),
     ),
     "list_models": Operation(_CLIENT, answer_types.ModelList),

@@ -22,7 +22,7 @@ from service.api.json_answers import accepted, loop_document, prediction_documen
 from service.api.problem import check_effect, filter_problem, loop_in, sent_paths
 from service.api.reading import Addresses
 from service.api.request_types import ExportBody
-from service.api.warnings import collect_warnings, unlike_filter, unlike_target
+from service.api.warnings import collect_warnings, unlike_filter, unlike_target, warning_headers
 from service.engine.work import work_of
 from service.errors import HttpProblem
 from synthesis.ceiling import ceiling_db, excess_db
@@ -71,8 +71,6 @@ async def export(request: Request, body: ExportBody) -> Response:
         raise HttpProblem("invalid-field", found, "fir")
     response = realised.response.astype(np.complex64)
     full, exported = await evaluated(request, body.model, [given, given], [taps, response], is_continued=True)
-    if body.file is not None:
-        return await asyncio.to_thread(_file, body.file, realised, target, body)
     # The largest |W| is that over all frequencies at the hardware's rate, not only the design grid.
     prediction = replace(exported.prediction, max_gain_db=realised.max_gain_db)
     loop = loop_in(given, realised.response)
@@ -82,17 +80,15 @@ async def export(request: Request, body: ExportBody) -> Response:
     if (running := body.controller) is not None:
         of_controller = running.controller.sections.sample_rate_hz, running.number_format
         findings += unlike_target(of_controller, (target.sample_rate_hz, target.number_format))
+    sent = sent_paths(body.all_conditions)
+    warnings = collect_warnings(sent, given, prediction, implausible=findings, loop=loop)
+    if body.file is not None:
+        return await asyncio.to_thread(_file, body.file, realised, target, body, warning_headers(warnings))
     document = {
         "coefficients": coefficients_document(_signed(realised, body.sign)),
         "prediction": prediction_document(prediction),
         "loss_db": full.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db,
-        "warnings": collect_warnings(
-            sent_paths(body.all_conditions),
-            given,
-            prediction,
-            implausible=findings,
-            loop=loop,
-        ),
+        "warnings": warnings,
         "sign": body.sign,
         "latency_samples": body.latency_samples,
     } | loop_document(loop)
@@ -141,7 +137,7 @@ def _realised(given: Problem, psd: Float32, target: Target, taps: Float32, body:
     return made
 
 
-def _file(kind: str, realised: Realised, target: Target, body: ExportBody) -> Response:
+def _file(kind: str, realised: Realised, target: Target, body: ExportBody, headers: dict[str, str]) -> Response:
     """Answer with a file of the filter, and of the controller beside it, if any."""
     signed, running = _signed(realised, body.sign), body.controller
     if running is None:
@@ -149,9 +145,8 @@ def _file(kind: str, realised: Realised, target: Target, body: ExportBody) -> Re
     else:
         beside = realised_sections(running.controller.sections, running.number_format, target.denominator)
         content, media_type, name = filter_files.write_both(signed, beside, kind, body.sign)
-    return Response(
-        content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'}
-    )
+    headers |= {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(content, media_type=media_type, headers=headers)
 
 
 def _signed(realised: Realised, sign: str) -> Realised:

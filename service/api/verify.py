@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from measurement.verify import (
     BEYOND_A_TRIM,
+    RIGHT,
     Deviation,
     Verification,
     diagnose,
@@ -104,7 +105,7 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
         is_trimmed=not np.iscomplexobj(taps),
     )
     if foreign is not None:
-        diagnosis = [foreign, *(item for item in diagnosis if item.code != "as_predicted")]
+        diagnosis = [foreign, *(item for item in diagnosis if item.code not in RIGHT)]
     diagnosis = _with_controller(diagnosis, beside)
     trim = None
     if not BEYOND_A_TRIM & {item.code for item in diagnosis}:
@@ -144,7 +145,7 @@ def _with_controller(diagnosis: list[Deviation], beside: MeasuredController | No
     if beside is None or UNJUDGED & {item.code for item in diagnosis}:
         return diagnosis
     off = diagnose_controller(beside)
-    plain = ("as_predicted", "implausible_reduction") if off and beside.is_known else ()
+    plain = RIGHT | {"implausible_reduction"} if off and beside.is_known else set()
     return [*off, *(item for item in diagnosis if item.code not in plain)]
 
 

@@ -141,6 +141,11 @@ def collect_warnings(
     return warnings
 
 
+def warning_headers(warnings: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return the header of a binary answer with the codes of its warnings, if there are any."""
+    return {"X-Warnings": ", ".join([item["code"] for item in warnings])} if warnings else {}
+
+
 def controller_warnings(made: HybridDesign) -> list[dict[str, str]]:
     """Collect the warnings on a controller."""
     found = {}

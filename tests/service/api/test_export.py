@@ -78,8 +78,13 @@ async def test_mistake_is_named(client, body, change, field):
 @pytest.mark.parametrize(("rate", "words", "is_named"), [(48_000, "float32", False), (96_000, "q5.27", True)])
 async def test_controller_of_other_chip_is_named(client, body, rate, words, is_named):
     controller = {"sos": [[1e-3, 0, 0, 1, -0.5, 0]], "sample_rate": rate, "number_format": words}
-    answer = await ask(client, "/export", body | {"controller": controller, "target": {"n_sections": 2}})
+    asked = body | {"controller": controller, "target": {"n_sections": 2}}
+    answer = await ask(client, "/export", asked)
     assert ("unlike_target" in [item["code"] for item in answer["warnings"]]) is is_named
+    file = await client.post(
+        "/export", json=body | {"controller": controller, "target": {"n_sections": 2}, "file": "c"}
+    )
+    assert ("unlike_target" in file.headers.get("X-Warnings", "")) is is_named
 
 
 BUNDLED = ModelStore("none").load("bose-qc20")
