@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -93,6 +94,8 @@ def _service(settings: Settings) -> Service:
     if settings.store and isinstance(store.root, Path) and not store.root.is_dir():
         logger.warning("store: there is no folder %s; until there is, only bundled models are served", store.root)
     if settings.device_name is not None:
+        if isinstance(store.root, Path) and store.root.is_dir() and not os.access(store.root, os.W_OK):
+            raise ValueError(f"device-name: {store.root} cannot be written to, where what is learnt is kept")
         try:
             Devices(store).check_free(settings.device_name)
         except InvalidName as error:

@@ -88,7 +88,7 @@ class Settings(BaseSettings):
     management_host: str = "127.0.0.1"
     """Address of the management listener."""
     management_port: int | None = Field(None, ge=0, le=65_535)
-    """Port for metrics and models, which the main one then refuses."""
+    """Port for metrics, and for loading models, which the main one then refuses."""
     receive_timeout_s: float = Field(10.0, gt=0, le=3600)
     """Seconds for receiving a head, then a body."""
     max_connections: int = Field(4096, ge=1, le=1_000_000)
