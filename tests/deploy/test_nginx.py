@@ -180,10 +180,10 @@ def test_quota_is_counted_by_key(replicas: list[ServiceProcess], tmp_path: Path)
 def test_computed_request_is_not_repeated(replicas: list[ServiceProcess], port: int) -> None:
     """A request that one replica could not answer by its deadline is not sent to the other."""
     path = {"impulse_response": [1.0] * 2048}
-    conditions = 12 * [{"primary": {"impulse_response": [0.0, 1.0]}, "secondary": path, "feedback": path}]
+    conditions = 16 * [{"primary": {"impulse_response": [0.0, 1.0]}, "secondary": path, "feedback": path}]
     body = json.dumps({"conditions": conditions, "sample_rate": 48_000}).encode()
     n_before = sum(n_counted(item, b'code="deadline-passed"') for item in replicas)
-    headers = {"Content-Type": "application/json", "Accept": "application/json", "X-Deadline-Ms": "1500"}
+    headers = {"Content-Type": "application/json", "Accept": "application/json", "X-Deadline-Ms": "1000"}
     answer = post(port, "/refine?leave_one_out=true", body, **headers)
     assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (503, "deadline-passed")
     assert answer.headers["Retry-After"]
