@@ -28,6 +28,8 @@ class Trim:
     noise_reduction_db: float
     # None for sections and taps of a chip: change their gain and delay.
     taps: NDArray[np.float32] | None
+    # Controller whose loop is as designed, a valid `controller` of requests; None if none runs.
+    controller: dict[str, Any] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,5 +67,6 @@ def read_verification(found: dict[str, Any]) -> VerificationResult:
             trim["invert"],
             trim["predicted_noise_reduction_db"],
             None if trim["fir"] is None else np.array(trim["fir"], np.float32),
+            trim.get("controller"),
         ),
     )
