@@ -77,6 +77,8 @@ def ears(
             del shown["controller_about"]
         said = ", ".join(f"{name} {value}" for name, value in shown.items())
         remarks += (f"options of this session unless you give others: {said}",)
+    if len(document.get("session", ())) > 1 and not document.get("joint"):
+        remarks += (f"only {measured[0][0]}, the measurement chosen on the page; `session --joint` uses all",)
     if others := bench_file.stability_only(file, document):
         settings["others"] = others
         names = ", ".join(str(item["label"]) for item in others)
