@@ -120,7 +120,7 @@ def test_session_of_page_stays_whole(tmp_path: Path) -> None:
     run("session", session, tmp_path / "again.json", "-o", session)
     back = page_session(tmp_path, session)
     assert back | {"kept": back["kept"][:1]} == saved
-    assert "only measurement 1," in " ".join(inputs.ears(session)[1])
+    assert "the measurement chosen on the page" in " ".join(inputs.ears(session)[1])
     saved["session"][0] = saved["session"][0] | {"label": "pressed", "used": False, "stability_only": True}
     session.write_text(json.dumps(saved | {"joint": True}))
     run("hybrid", session, "--controller-n-sections", 2, "-o", tmp_path / "again.json")
