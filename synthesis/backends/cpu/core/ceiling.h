@@ -24,6 +24,7 @@
 
 #define CEILING_ROUNDS 24      /* at least; the rounds end where no more than SMALL_EXCESS is left above the ceiling */
 #define MAX_CEILING_ROUNDS 64
+#define SMALL_FALL 3e-3        /* of J in a round: 0.01 dB */
 #define SMALL_EXCESS 1.0115795f /* 0.1 dB */
 #define CEILING_ITERATIONS 6   /* of the conjugate gradients in a round */
 #define CEILING_DAMPING 3e-4f  /* of the mean symbol; with 1e-3 deep systems end 2 dB lower, with less rounding shows */

@@ -827,9 +827,10 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
         start_from(profile, &edges[i], &plans[i], &ws->phase, s, taps);
         double value = value_at(profile, s, 0, 0, 0, slope);
         int is_kept = excess_of(s, c, n_bins) <= SMALL_EXCESS && largest_rise(profile, &edges[i], s) <= MOST_RISE;
+        int falls = is_kept && value < least - SMALL_FALL;
         if (is_kept && value < least)
             least = value, memcpy(c->best, taps, sizeof c->best);
-        if (round == MAX_CEILING_ROUNDS || (round >= CEILING_ROUNDS && is_kept))
+        if (round == MAX_CEILING_ROUNDS || (round >= CEILING_ROUNDS && is_kept && !falls))
             break;
         ceiling_round(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, c, slope, round == 0, taps);
     }
