@@ -99,7 +99,7 @@ MIN_EARLY_DB = -12.0
 MAX_DISTORTION_DB = -32.0
 
 # Two takes in one seating stay below -29 at 10 dB of SNR, below -37 at 20. Two seatings reach -17 to -5, 28 pairs of
-# persons -22 to -8, directions 30 degrees apart -20 to -16; a filter for both leaves at least as much.
+# persons -22 to -8, directions 15 degrees apart -33 to -21, 90 degrees -20 to -16; a filter for both leaves as much.
 MAX_DISAGREEMENT_DB = -18.0
 
 _OF_RECORDINGS = {

@@ -18,7 +18,7 @@ from synthesis.types import (
     Replaced,
 )
 
-# With a latency, `wmmse` amplifies bands without enough time by up to 36 dB (`studies/wearing`). A Wiener filter's
+# With a latency, `wmmse` amplifies bands without enough time by up to 13 dB (`studies/wearing`). A Wiener filter's
 # loudest band may exceed the generator's by the first; a dB beyond costs the second in noise reduction.
 ALLOWED_LOUDER_DB = 3.0
 LOUDER_COSTS_DB = 0.3

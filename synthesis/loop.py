@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.arrays import SMALLEST
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import check_interruption
 from synthesis.methods import spectrum
@@ -33,8 +34,6 @@ LOWERED_BY = (0.2, 0.2, 0.2, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 N_BISECTIONS = 8
 # Smallest |L| over its maximum when limited: a lower limit would need an infinitely long filter.
 QUIETEST_LOOP = 1e-6
-# Keeps a logarithm finite.
-TINY = 1e-300
 # Margin for rounding to float32.
 PLAIN_GAIN_SPARE = 0.99
 
@@ -275,7 +274,7 @@ def _phase_margin_deg(loop: Complex128, squared: Float64) -> float:
     if not first.size:
         return FULL_CIRCLE_DEG
     here, there = loop[first], loop[first + 1]
-    rise = np.log(np.maximum(np.abs(there), TINY) / np.maximum(np.abs(here), TINY))
-    share = np.divide(-np.log(np.maximum(np.abs(here), TINY)), rise, out=np.zeros_like(rise), where=rise != 0)
+    rise = np.log(np.maximum(np.abs(there), SMALLEST) / np.maximum(np.abs(here), SMALLEST))
+    share = np.divide(-np.log(np.maximum(np.abs(here), SMALLEST)), rise, out=np.zeros_like(rise), where=rise != 0)
     angle = np.angle(-here) + share * _turn(here, there)
     return float(np.abs(np.degrees(np.angle(np.exp(1j * angle)))).min())

@@ -52,21 +52,17 @@ def measured_psd(measured_data: Path) -> np.ndarray:
 @pytest.fixture(scope="session")
 def measured_case(ears: list[measured.MeasuredEar], measured_psd: np.ndarray) -> Case:
     """The estimated paths of every ear on the design grid."""
-    return Case(
-        np.fft.rfft([ear.estimated_primary for ear in ears], measured.N_FFT),
-        np.fft.rfft([ear.estimated_secondary for ear in ears], measured.N_FFT),
-        measured_psd,
-    )
+    return _case([(ear.estimated_primary, ear.estimated_secondary) for ear in ears], measured_psd)
 
 
 @pytest.fixture(scope="session")
 def true_case(ears: list[measured.MeasuredEar], measured_psd: np.ndarray) -> Case:
     """The true paths of every ear on the design grid."""
-    return Case(
-        np.fft.rfft([ear.primary for ear in ears], measured.N_FFT),
-        np.fft.rfft([ear.secondary for ear in ears], measured.N_FFT),
-        measured_psd,
-    )
+    return _case([(ear.primary, ear.secondary) for ear in ears], measured_psd)
+
+
+def _case(pairs: list[tuple[np.ndarray, np.ndarray]], reference_psd: np.ndarray) -> Case:
+    return Case(*(np.fft.rfft(paths, measured.N_FFT) for paths in zip(*pairs, strict=True)), reference_psd)
 
 
 @pytest.fixture(scope="session")

@@ -153,7 +153,8 @@ def test_shed_request_does_not_block_next(port: int) -> None:
 def test_clients_are_logged(port: int, tmp_path: Path) -> None:
     post(port, "/refine?k=1", BODY, **{"X-Request-Id": "ticket-7"})
     log = tmp_path / "nginx" / "access.log"
-    wait_for(lambda: bool(re.search(r' 127\.0\.0\.1 "POST /refine" 200 [\d.]+ s ticket-7\n', log.read_text())))
+    wait_for(lambda: "ticket-7\n" in log.read_text())
+    assert re.search(r' 127\.0\.0\.1 "POST /refine" 200 [\d.]+ s ticket-7\n', log.read_text())
 
 
 def test_quota_is_counted_by_key(replicas: list[ServiceProcess], tmp_path: Path) -> None:

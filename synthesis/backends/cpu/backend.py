@@ -164,9 +164,10 @@ class CpuBackend:
         return Comparison(found.likeness, explained, is_right)
 
     def limit_gain(self, problem: Problem, taps: Float32, limit_db: NDArray[np.float64]) -> Float32:
-        """Find the best filter that keeps a ceiling on |W| (core/ceiling.h).
+        """Find the best filter that keeps a ceiling on |W|, and unknown bands quiet: theory (18), core/ceiling.h.
 
-        The search runs on the grid of `fine`: on that of `fast` the filters of 8192-sample paths lose 1 to 3 dB.
+        The search runs on the grid of `fine`: on that of `fast` the filters of 8192-sample paths lose 1 to 3 dB. With
+        unknown bands it needs the design grid, or low ones could become louder unseen.
 
         Parameters
         ----------
@@ -176,6 +177,7 @@ class CpuBackend:
             What the search starts from.
         limit_db
             The ceiling per bin of the design grid, [16385].
+
         Returns
         -------
         Float32
