@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from array_api_compat import array_namespace
@@ -15,6 +16,10 @@ from synthesis.bands import ABSENT, NR_BANDS, UNKNOWN, columns, mean_weights
 
 # Weight of ln(E / D) of an unknown band that becomes louder.
 UNKNOWN_WEIGHT = 1.0
+# Weight of ln(E / D) of a known band above its limit, and the reciprocal of the range (nepers) in which it sets in.
+LOUDER_WEIGHT, LOUDER_SHARPNESS = 1.0, 8.0
+# Exponent beyond which a band counts for nothing there.
+MOST_BELOW = 40.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +35,8 @@ class ObjectiveProfile:
     risk_weight: float
     # Weights of the 31 bands in J's mean (`BandWeights.relative`); None: all alike.
     band_weights: tuple[float, ...] | None = None
+    # Level by which a band may become louder; infinite: no limit.
+    max_louder_db: float = math.inf
 
 
 def objective(
@@ -87,6 +94,12 @@ def objective(
     risk = largest + xp.log(total / n_bands)
     value = (2 * xp.log(mean_amplitude) @ in_target)[..., 0] + profile.risk_weight * risk[..., 0, 0]
     slope = amplitude / mean_amplitude * in_target + profile.risk_weight * excess / total
+    if profile.max_louder_db < math.inf:
+        above = LOUDER_SHARPNESS * (known - profile.max_louder_db * math.log(10) / 10)
+        above = xp.clip(above, min=-MOST_BELOW)
+        softly = xp.log1p(xp.exp(-xp.abs(above))) + xp.clip(above, min=0.0)
+        value = value + LOUDER_WEIGHT / LOUDER_SHARPNESS * xp.sum(share * softly, axis=(-2, -1))
+        slope = slope + LOUDER_WEIGHT * share / (1 + xp.exp(-above))
     if unknown is not None:
         louder = xp.where(unknown == UNKNOWN, xp.clip(log_ratio, min=0.0), 0.0)
         value = value + UNKNOWN_WEIGHT * xp.sum(share * louder, axis=(-2, -1))

@@ -144,6 +144,13 @@ class ObjectiveFields:
         low=0.0,
         high=10.0,
     )
+    max_louder_db: float | None = option(
+        "By how many dB any band from 20 Hz to 20 kHz may become louder, kept to about half a dB in the same "
+        "objective; default: no limit.",
+        default=None,
+        low=0.0,
+        high=30.0,
+    )
 
 
 @declares

@@ -81,6 +81,8 @@ _DOUBLE = {
     **dict.fromkeys(("sufficient_decrease", "damping_floor", "least_ceiling", "most_ceiling"), profiles),
     "silence": profiles,
     "unknown_weight": objective,
+    "louder_weight": objective,
+    "louder_sharpness": objective,
     **dict.fromkeys(("loudest_unknown", "guard"), profiles),
     **dict.fromkeys(("large_decrease", "slow_decrease", "slow_share"), profiles),
     **dict.fromkeys(("small_decrease", "most_residual", "direct_damping"), profiles),

@@ -8,6 +8,7 @@
 typedef struct {
     double risk_weight;
     double band_weights[N_BANDS]; /* in J's mean, of mean one over its bands; 0: in no other */
+    double max_louder_db; /* level by which a band may become louder; infinite: no limit */
 } objective_weights;
 
 /* What is known of a band: UNKNOWN ones count only by what makes them louder, ABSENT ones, in which no
@@ -27,6 +28,7 @@ static double objective(const objective_weights *weights, int first_band, int n_
 {
     const double *in_mean = weights->band_weights + first_band;
     double largest = 0, mean = 0, sum = 0, louder = 0, amplitude[N_BANDS] = {0};
+    double limit = weights->max_louder_db * log(10) / 10;
     for (int t = 0; t < n_conditions; t++)
         for (int b = 0; b < n_bands; b++) {
             int known = knowledge_of(unknown[t], first_band + b);
@@ -57,6 +59,12 @@ static double objective(const objective_weights *weights, int first_band, int n_
             }
             double of_mean = in_mean[b] != 0 ? in_mean[b] * (share[t] * sqrt(found) / amplitude[b] / NR_COUNT) : 0;
             ratio[t][b] = of_mean + weights->risk_weight * share[t] * (found / largest) / sum;
+            if (weights->max_louder_db < INFINITY && found > 0) {
+                double above = constant.louder_sharpness * (log(found) - limit);
+                louder += constant.louder_weight / constant.louder_sharpness * share[t] *
+                          (log1p(exp(-fabs(above))) + fmax(above, 0));
+                ratio[t][b] += constant.louder_weight * share[t] / (1 + exp(-above));
+            }
         }
     double soft_maximum = sum == 0 ? 0 : log(largest) + log(sum / n_bands);
     return mean + weights->risk_weight * soft_maximum + louder;
