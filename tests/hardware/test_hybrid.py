@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hardware.controller_fit import BARRIER_WEIGHT, ControllerFit, fit_controller
+from hardware.controller_fit import BARRIER_WEIGHT, ControllerFit, fit_controller, start_roots
 from hardware.hybrid import design_hybrid
 from hardware.plants import Ear, keeps, loop_problem, plant_of
 from model_store.store import BUNDLED_ROOT, ModelStore
@@ -42,7 +42,7 @@ def posed(ear, model):
 def test_derivatives_of_loops_match_differences(posed):
     """Also where the loop is nearer to -1, and |K| larger, than they may be."""
     fit = ControllerFit(replace(posed, distance=1.05), 3)
-    unknowns = fit.starts(1)
+    unknowns = fit.starts(start_roots()[:1])[0]
     fit.problem.ceiling[:] = 0.7 * np.abs(fit.response(unknowns)).max()
     response = fit.response(unknowns)
     value, *details = fit.objective(response, 20.0)
