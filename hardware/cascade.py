@@ -108,7 +108,12 @@ class Cascade:
         return slopes
 
     def steps(self, unknowns: Real, n_steps: int, weight: float) -> Real:
-        """Take Levenberg-Marquardt steps on every row, and sort the rows by J.
+        """Take steps on every row as `descend` does, and sort the rows by J."""
+        unknowns, value = self.descend(unknowns, n_steps, weight)
+        return unknowns[np.argsort(value)]
+
+    def descend(self, unknowns: Real, n_steps: int, weight: float) -> tuple[Real, Real]:
+        """Take Levenberg-Marquardt steps on every row, and return the rows and their J.
 
         The weight is that of the penalties in `objective`. A step to an infinite J is refused.
         """
@@ -145,7 +150,7 @@ class Cascade:
                     response[better],
                     *(detail[better] for detail in details),
                 )
-        return unknowns[np.argsort(value)]
+        return unknowns, value
 
     def realise(self, unknowns: Real) -> Sections:
         """Convert one row of unknowns to sections in the order of their poles, behind the quantised ones.

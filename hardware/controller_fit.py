@@ -1,14 +1,17 @@
 """Fit the sections of a feedback controller to its closed loop.
 
 With L = S K + W F, the residual of the filter is left times 1 / (1 + L). J is minimised over the sections' unknowns by
-Levenberg-Marquardt steps from several starts. Penalties keep every plant's L away from the real axis below -1, and |K|
-below its ceiling. A step that takes L across that ray is refused: 1 + L stays in the plane without the negative real
-axis and cannot encircle 0, so that the loop is stable for every gain from 0 to the present one.
+Levenberg-Marquardt steps from several starts, which are answers for other systems. Penalties keep every plant's L away
+from the real axis below -1, and |K| below its ceiling. A step that takes L across that ray is refused: 1 + L stays in
+the plane without the negative real axis and cannot encircle 0, so that the loop is stable for every gain from 0 to the
+present one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,20 +26,21 @@ from synthesis.profiles import FAST, SILENCE, RefinementProfile
 
 # Frequency range of poles and zeros (Hz), and range of their quality.
 LIMITS_HZ, QUALITIES = (15.0, 20_000.0), (0.25, 6.0)
-# Share of the disturbance that no reduction counts below: without it, the fit drives poles to 0 Hz.
-CAP = 1e-4
+# Share of the disturbance that no reduction by both counts below: without it, the fit drives poles to 0 Hz. At 1e-4
+# (40 dB), filter and controller of a measured ear reach it from 63 to 250 Hz: 2 dB less in the mean, and less from 250
+# to 500 Hz as well; at 1e-6, what is gained below 250 Hz is lost above.
+CAP = 1e-5
 # Weight of a squared violation (nepers) at one frequency of one plant.
 BARRIER_WEIGHT = 20.0
-# Starts: poles and zeros (Hz) of an earphone's controller with their qualities, jittered by SPREAD nepers, at a gain
-# with which no |L| exceeds START_GAIN. Controllers of persons' ears converge to such places.
-START_POLES = ((95, 1.2), (488, 0.5), (4750, 0.25), (153, 0.7), (1190, 1.2), (19, 0.8), (315, 0.7), (12_500, 0.7))
-START_ZEROS = ((60, 0.6), (1140, 1.1), (4260, 5.0), (140, 0.8), (2500, 1.4), (72, 0.55), (324, 0.65), (8930, 0.3))
-START_GAIN, SPREAD = 0.4, 0.2
+# Starts have a gain at which no |L| exceeds START_GAIN, times the factor (nepers) that lowers J most.
+START_GAIN, LOUDER = 0.4, np.arange(0, 4.6, 0.25)
+# Most sections of a start.
+N_OF_START = 8
 # Range (Hz) of further sections, which are added to the answer of these eight: from starts of their own, sixteen left
 # measured ears 1 dB more noise than eight, at most 4 dB.
 ADDED_HZ = (60, 8000)
-# Rows and steps: on half of the sub-bands, of the best on these, and of the best on all.
-N_STARTS, N_FIRST, N_TRIED, N_SECOND, N_KEPT, N_LAST = 10, 25, 4, 25, 2, 60
+# Sections of all rows together, and steps: on half of the sub-bands, of the best on these, and of the best on all.
+N_STARTED, N_FIRST, N_TRIED, N_SECOND, N_KEPT, N_LAST = 80, 12, 32, 25, 16, 60
 # Step (nepers) by which a cascade is turned down.
 TURNED_DOWN = 0.1
 _TINY = 1e-30
@@ -55,6 +59,8 @@ class LoopProblem:
     # S and W F of all plants that have to be stable, complex [n_plants, n]; 0 above the measured band.
     plants: Complex
     plants_before: Complex
+    # Least and largest factor on S; the loops keep their distance at all between.
+    levels: tuple[float, float]
     # Power of |P (1 + W F) - S W|^2 per sub-band over the total disturbance, [n_conditions, n_sub_bands].
     residual: Real
     # Power of the disturbance per band over its total, [n_conditions, 31].
@@ -88,6 +94,19 @@ class LoopProblem:
         )
 
 
+@cache
+def start_roots() -> Real:
+    """Read the starts of a fit: ln of poles (Hz), their qualities, zeros (Hz) and theirs, [n_starts, 4, 8].
+
+    They are controllers for measured ears, pairs of them and simulated systems (`studies.controller_starts`), their
+    sections in the order of their effect, so that the first of them start a fit of fewer.
+    """
+    with files(__package__).joinpath("controller_starts.csv").open(encoding="utf-8") as table:
+        rows = np.loadtxt(table, delimiter=",", skiprows=1)
+    roots: Real = np.log(rows[:, 1:]).reshape(-1, N_OF_START, 4).swapaxes(1, 2)
+    return roots
+
+
 def fit_bins(extra: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return the bins of the design grid at which a loop is fitted: the sub-bands' middles, then bins outside."""
     first, _ = sub_bands()
@@ -115,26 +134,39 @@ class ControllerFit(Cascade):
         super().__init__(n_sections, problem.frequency_hz, rate, limits_hz, QUALITIES)
         self.problem, self.n_scored = problem, problem.residual.shape[-1]
         self.ascending = np.argsort(problem.frequency_hz)
+        # Without W F, a loop that does not cross the ray at one level does not at lower ones.
+        self.ends = problem.levels if problem.plants_before.any() else problem.levels[1:]
         self.first_of_band = np.flatnonzero(np.diff(sub_bands(problem.per_band)[1], prepend=-1))
 
-    def starts(self, n_starts: int, random: np.random.Generator) -> Real:
-        """Return quiet cascades, [n_starts, 4 n + 1], and choose the sign of K with which they reduce J."""
-        parts = np.empty((n_starts, 4, self.n))
-        for n, roots in enumerate((START_POLES, START_ZEROS)):
-            chosen = np.log([roots[i % len(roots)] for i in range(self.n)])
-            parts[:, 2 * n : 2 * n + 2] = chosen.T + random.normal(0, SPREAD, (n_starts, 2, self.n))
-        parts[:, 0::2] = np.log(self.warped(np.exp(parts[:, 0::2]).clip(1.0, 0.46 * self.sample_rate_hz)))
-        unknowns = self.within(np.concatenate((parts.reshape(n_starts, -1), np.zeros((n_starts, 1))), 1))
-        size = np.abs(self.response(unknowns))
-        loudest = np.maximum(
-            (size * np.abs(self.problem.plants).max(0)).max(1), (size / self.problem.ceiling).max(1)
-        )
-        unknowns[:, -1] = np.log(START_GAIN / np.maximum(loudest, _TINY))
+    def starts(self, roots: Real) -> tuple[Real, Real]:
+        """Return cascades with given roots at the gain with the least J, and that J, and choose K's sign.
+
+        Both signs of a quiet cascade are compared: the one with which K lowers J also does when it is louder.
+
+        Parameters
+        ----------
+        roots
+            As of `start_roots`, of any number of sections from n.
+
+        Returns
+        -------
+        tuple[Real, Real]
+            Unknowns, [n_starts, 4 n + 1], and J, [n_starts].
+        """
+        parts = roots[:, :, : self.n].copy()
+        parts[:, 0::2] = np.log(self.warped(np.exp(parts[:, 0::2]).clip(max=0.46 * self.sample_rate_hz)))
+        unknowns = self.within(np.concatenate((parts.reshape(len(parts), -1), np.zeros((len(parts), 1))), 1))
         response = self.response(unknowns)
-        louder, quieter = (np.sort(self.objective(sign * response, BARRIER_WEIGHT)[0])[0] for sign in (-1, 1))
-        if louder < quieter:
-            self.sign = -self.sign
-        return unknowns
+        size, loudest_plant = np.abs(response), self.problem.levels[1] * np.abs(self.problem.plants).max(0)
+        loudest = np.maximum((size * loudest_plant).max(1), (size / self.problem.ceiling).max(1))
+        quiet = START_GAIN / np.maximum(loudest, _TINY)
+        response *= quiet[:, None]
+        inverted, upright = (self.objective(sign * response, BARRIER_WEIGHT)[0].min() for sign in (-1, 1))
+        if inverted < upright:
+            self.sign, response = -self.sign, -response
+        tried = np.array([self.objective(np.exp(louder) * response, BARRIER_WEIGHT)[0] for louder in LOUDER])
+        unknowns[:, -1] = np.log(quiet) + LOUDER[tried.argmin(0)]
+        return unknowns, tried.min(0)
 
     def extended(self, unknowns: Real) -> Real:
         """Add sections without effect, their poles on their zeros, to rows of fewer."""
@@ -144,11 +176,6 @@ class ControllerFit(Cascade):
         added[:, 0::2] = np.log(self.warped(np.geomspace(*ADDED_HZ, n_added)))
         rows = np.concatenate((parts, added), -1).reshape(len(unknowns), -1)
         return self.within(np.concatenate((rows, unknowns[:, -1:]), 1))
-
-    def loops(self, response: Complex) -> tuple[Complex, Complex]:
-        """Return S K and L of all plants, complex [n_starts, n_plants, n]."""
-        part = response[:, None] * self.problem.plants
-        return part, part + self.problem.plants_before
 
     def inside(self, unknowns: Real) -> Real:
         """Turn rows down until no loop crosses the ray, as on the plants or frequencies of another fit.
@@ -164,13 +191,29 @@ class ControllerFit(Cascade):
             unknowns[~finite, -1] -= TURNED_DOWN
         return unknowns
 
+    def nearest(self, part: Complex, before: Complex) -> Complex:
+        """Return S K, given it at level 1, at the level between both ends at which L is nearest to -1."""
+        towards = -(part.real * (1 + before.real) + part.imag * before.imag)
+        level = towards / (part.real**2 + part.imag**2 + _TINY)
+        nearest: Complex = level.clip(*self.problem.levels) * part
+        return nearest
+
+    @staticmethod
+    def from_ray(part: Complex, before: Complex) -> Complex:
+        """Return how far L = S K + W F is from the real axis below -1, as a complex number."""
+        away: Complex = 1 + before + part
+        np.maximum(away.real, 0, out=away.real)
+        return away
+
     def objective(self, response: Complex, weight: float) -> tuple[Real, ...]:
         """Compute J with the penalties, infinite where a loop crosses the ray; then band weights and violations."""
         problem = self.problem
-        _, loop = self.loops(response)
-        closed = 1 + loop
-        distance = np.where(closed.real < 0, np.abs(loop.imag), np.abs(closed))
-        near = np.log(problem.distance / np.maximum(distance, _TINY)).clip(0)
+        part = response[:, None] * problem.plants
+        away = self.from_ray(self.nearest(part, problem.plants_before), problem.plants_before)
+        squared = away.real**2 + away.imag**2
+        near = np.zeros_like(squared)
+        too_near = squared < problem.distance**2
+        near[too_near] = np.log(problem.distance / np.sqrt(np.maximum(squared[too_near], _TINY)))
         excess = np.log(np.maximum(np.abs(response), _TINY) / problem.ceiling).clip(0)
         of_scored = response[:, None, : self.n_scored] * problem.scored
         closed = 1 + of_scored + problem.scored_before
@@ -179,7 +222,10 @@ class ControllerFit(Cascade):
         log_ratio = np.log((power + SILENCE) / (problem.disturbance + SILENCE))
         value, slope = objective(log_ratio, problem.share, problem.profile)
         value = value + weight * ((near**2).sum((1, 2)) + (excess**2).sum(1))
-        crossed = crosses_below(loop[..., self.ascending]).any(-1)
+        crossed = np.zeros(len(value), bool)
+        for level in self.ends:
+            loop = level * part + problem.plants_before
+            crossed |= crosses_below(loop[..., self.ascending]).any(-1)
         weights = spread(slope / (power + 1e-12), problem.per_band) * fine
         return np.where(crossed, np.inf, value), weights, near, excess
 
@@ -202,15 +248,14 @@ class ControllerFit(Cascade):
         alike = (weights * (share.real**2 + share.imag**2)).sum(1)
         real_real[:, scored] += alike
         imag_imag[:, scored] += alike
-        if near.any():
-            part, loop = self.loops(response)
-            closed = 1 + loop
-            towards = part / np.where(closed.real < 0, 1j * loop.imag, closed)
-            counted = BARRIER_WEIGHT * (near > 0)
-            gradient -= BARRIER_WEIGHT * (near * towards).sum(1)
-            real_real += (counted * towards.real**2).sum(1)
-            mixed -= (counted * towards.real * towards.imag).sum(1)
-            imag_imag += (counted * towards.imag**2).sum(1)
+        row, plant, place = np.nonzero(near)
+        before = problem.plants_before[plant, place]
+        part = self.nearest(response[row, place] * problem.plants[plant, place], before)
+        towards = part / self.from_ray(part, before)
+        np.add.at(gradient, (row, place), -BARRIER_WEIGHT * near[row, plant, place] * towards)
+        np.add.at(real_real, (row, place), BARRIER_WEIGHT * towards.real**2)
+        np.add.at(mixed, (row, place), -BARRIER_WEIGHT * towards.real * towards.imag)
+        np.add.at(imag_imag, (row, place), BARRIER_WEIGHT * towards.imag**2)
         slopes = self.slopes(polynomials)
         flat = slopes.reshape(*slopes.shape[:2], -1)
         away = np.concatenate((gradient.real, -gradient.imag), -1).astype(np.float32)
@@ -255,12 +300,14 @@ def fit_controller(
         The fit, and its rows of unknowns, the best first.
     """
     fit = ControllerFit(problem, n_sections, lowest_hz)
-    if rows is None and n_sections > len(START_POLES):
-        fewer, rows = fit_controller(problem, len(START_POLES), lowest_hz=lowest_hz, effort=effort)
+    if rows is None and n_sections > N_OF_START:
+        fewer, rows = fit_controller(problem, N_OF_START, lowest_hz=lowest_hz, effort=effort)
         rows, fit.sign = fit.extended(rows), fewer.sign
     elif rows is None:
         coarse = ControllerFit(problem.halved(), n_sections, lowest_hz)
-        rows = coarse.steps(coarse.starts(effort * N_STARTS, np.random.default_rng(0)), N_FIRST, BARRIER_WEIGHT)
-        rows = coarse.steps(rows[: effort * N_TRIED], N_SECOND, BARRIER_WEIGHT)[: effort * N_KEPT]
+        started, tried, kept = (effort * n // n_sections for n in (N_STARTED, N_TRIED, N_KEPT))
+        rows, value = coarse.starts(start_roots())
+        rows = coarse.steps(rows[value.argsort()[:started]], N_FIRST, BARRIER_WEIGHT)
+        rows = coarse.steps(rows[:tried], N_SECOND, BARRIER_WEIGHT)[:kept]
         fit.sign = coarse.sign
     return fit, fit.steps(fit.inside(rows), effort * N_LAST, BARRIER_WEIGHT)

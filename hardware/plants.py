@@ -124,7 +124,7 @@ def loop_problem(
     scored, plants, residual, disturbance, share = [], [], [], [], []
     for ear in ears:
         pairs = [(at_bins(plant.secondary), at_bins(plant.before(ear.made))) for plant in ear.plants]
-        plants += [(10 ** (gain_db / 20) * path, own) for path, own in pairs for gain_db in ear.gains_db]
+        plants += pairs
         scored += pairs[: len(ear.problem.conditions)]
         share += list(ear.problem.shares / len(ears))
         for paths, plant in zip(ear.problem.conditions, ear.plants, strict=False):
@@ -143,10 +143,11 @@ def loop_problem(
         scored_before=own_at,
         plants=of_plants * delay,
         plants_before=of_filters,
+        levels=(10 ** (ears[0].gains_db[0] / 20), 10 ** (ears[0].gains_db[-1] / 20)),
         residual=np.stack(residual) / total,
         disturbance=np.stack(disturbance) / total,
         share=np.array(share),
-        ceiling=_ceiling(ears, wanted, frequency_hz, np.abs(of_plants).max(0)),
+        ceiling=_ceiling(ears, wanted, frequency_hz, 10 ** (ears[0].gains_db[-1] / 20) * np.abs(of_plants).max(0)),
         distance=distance(wanted),
         sample_rate_hz=wanted.sample_rate,
         profile=weighted(FAST, weights_of(ears[0].problem)),

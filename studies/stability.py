@@ -41,9 +41,9 @@ LOUD = 1e9
 ROUNDED = 1e-12
 # Loops at other gains per design.
 N_OTHERS = 12
-# In words: a kick that no stable loop saturates by, the share of its peak that may stay as round-off, and how far in dB
-# the level of a loop that saturates may fall.
-KICK, WORDS_S, LEFT, STEADY_DB = 2.0**-6, 0.6, 1e-3, 1.0
+# In words: a kick that no stable loop saturates by, what may stay as round-off, as a share of the peak and in units of
+# the output, and how far in dB the level of a loop that saturates may fall.
+KICK, WORDS_S, LEFT, LEFT_UNITS, STEADY_DB = 2.0**-6, 0.6, 1e-3, 16, 1.0
 
 
 def simulated(plant: np.ndarray, controller: Controller) -> float:
@@ -104,7 +104,8 @@ def growth_in_words(plant: np.ndarray, found: HybridDesign) -> float:
     kick = np.zeros(int(WORDS_S * rate))
     kick[0] = KICK
     (outputs,) = run_in_loop([Machine(coefficients)], [kick], [[late]])
-    return growth(outputs, LEFT) + STEADY_DB
+    unit = 2.0 ** (found.scaling.headroom_bits + 1 - quantised.format.n_bits)
+    return growth(outputs, max(LEFT, LEFT_UNITS * unit / np.abs(outputs).max())) + STEADY_DB
 
 
 def in_words(seed: int, found: HybridDesign, plants: Sequence[np.ndarray]) -> list[dict[Hashable, Any]]:
