@@ -293,8 +293,8 @@ def filter_fields(file: Path, rate_hz: float | None = None, beside: object = Non
     Returns
     -------
     dict
-        `fir`, taps at 48 kHz or what `export` wrote, and `sign`, `latency_samples`, `max_gain_db` and `controller` if
-        the file states them.
+        `fir`, taps at 48 kHz or what `export` wrote, and `sign`, `latency_samples`, `max_gain_db`, `max_louder_db` and
+        `controller` if the file states them.
 
     Raises
     ------
@@ -309,7 +309,7 @@ def filter_fields(file: Path, rate_hz: float | None = None, beside: object = Non
         if document.get("fir") is None:
             what = "the changes of a chip's filter alone" if "gain_db" in document else "no filter"
             raise FileError(f"{file}: it has {what}; give the file that `prime-anc design` wrote")
-        names = ("fir", "sign", "latency_samples", "max_gain_db", "controller")
+        names = ("fir", "sign", "latency_samples", "max_gain_db", "max_louder_db", "controller")
         return {name: document[name] for name in names if name in document} | running
     taps, _ = measurements.response(file, "taps", "fir", "w", rate_hz=rate_hz)
     return {"fir": _taps_at_48_khz(taps)} | running

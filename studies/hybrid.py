@@ -16,7 +16,7 @@ from functools import cache, partial
 import numpy as np
 import pandas as pd
 
-from hardware.hybrid import design_for_all, design_hybrid
+from hardware.hybrid import design_for_all, design_hybrid, limited
 from model_store.store import BUNDLED_ROOT, ModelStore
 from studies import Row, problem, run
 from synthesis.bands import NR_BANDS, columns
@@ -117,7 +117,7 @@ class Cases:
         rows = []
         for pair, item in posed:
             if pair.listener in left_out:
-                taps = design(replace(item, controller=controller), OPTIONS, model, Fallback()).taps
+                taps = design(replace(limited(item), controller=controller), OPTIONS, model, Fallback()).taps
                 rows.append(scores(item, taps, controller) | {"stable": self.is_stable(controller, pair)})
         return rows
 

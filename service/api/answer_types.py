@@ -229,6 +229,8 @@ class DesignedFilter(TypedDict, total=False):
     """As requested, if not 0; requests about this filter need it too."""
     max_gain_db: NotRequired[Number]
     """As requested, if a number other than the default; exports need it too."""
+    max_louder_db: NotRequired[Number]
+    """As requested, or the default of `/hybrid`; exports need it too."""
     loop: NotRequired[LoopAnswer]
     """With a `feedback`; the prediction is then that of the closed loop."""
     warnings: list[Warning_]
@@ -660,5 +662,5 @@ for _kind in [item for item in vars().values() if is_typeddict(item)]:
         ConfigDict(extra="allow") if _kind in _OPEN else ConfigDict(use_attribute_docstrings=True)
     )
 # Its types are those of a design, which items replace or a problem: this one has neither.
-_ALWAYS = sorted(HybridAnswer.__annotations__.keys() - {"latency_samples", "max_gain_db"})
+_ALWAYS = sorted(HybridAnswer.__annotations__.keys() - {"latency_samples", "max_gain_db", "max_louder_db"})
 HybridAnswer.__pydantic_config__["json_schema_extra"] = {"required": _ALWAYS}  # type: ignore[attr-defined]

@@ -65,7 +65,9 @@ def answered(requested: DesignRequest, model: ModelVersion, design: Design) -> A
     )
     taps = -design.taps if requested.sign == "plus" else design.taps
     posed = requested.problem
-    return Answered(model, design, requested.sign, taps, warnings, posed.latency_samples, posed.max_gain_db)
+    return Answered(
+        model, design, requested.sign, taps, warnings, posed.latency_samples, posed.max_gain_db, posed.max_louder_db
+    )
 
 
 @addresses.post("/synthesize")

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hardware.hybrid import HybridDesign, design_hybrid, playback_sections
+from hardware.hybrid import HybridDesign, design_hybrid, limited, playback_sections
 from service.admission.admission import Gate
 from service.api.controllers import controller_document, wanted
 from service.api.design import answered
@@ -35,6 +35,7 @@ async def hybrid(request: Request, body: HybridBody) -> Response:
     visit.design_method = body.method
     accepted(visit.accept)
     requested = design_request(body)
+    requested = replace(requested, problem=limited(requested.problem))
     wishes = wanted(body.controller)
     others = [joint_problem([item], None, float("inf")).conditions[0] for item in body.stability_only]
     watch = partial(disconnected, request)

@@ -44,9 +44,10 @@ class Answered:
     # Taps with the sign of the request.
     taps: Float32
     warnings: Warnings
-    # Latency and ceiling of the request.
+    # Latency, ceiling and limit of the request.
     latency_samples: float
     max_gain_db: float | GainCurve
+    max_louder_db: float | None
 
 
 @lru_cache(64)  # clients repeat the same values
@@ -117,6 +118,8 @@ def design_document(answered: Answered) -> dict[str, Any]:
         document["latency_samples"] = answered.latency_samples
     if isinstance(answered.max_gain_db, float) and answered.max_gain_db != DEFAULT_MAX_GAIN_DB:
         document["max_gain_db"] = answered.max_gain_db
+    if answered.max_louder_db is not None:
+        document["max_louder_db"] = answered.max_louder_db
     document |= loop_document(design.loop)
     return document
 

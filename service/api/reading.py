@@ -47,7 +47,7 @@ Reader = Callable[[Request, type[BaseModel]], Awaitable[Document]]
 # these on, alone or merged.
 ANSWER_FIELDS = frozenset(
     {"label", "spectra", "bands", "verdict", "method", "refinement", "prediction", "loop", "warnings", "timings_ms"}
-    | {"max_gain_db"}  # of a filter, which only designs and exports need
+    | {"max_gain_db", "max_louder_db"}  # of a filter, which only designs and exports need
 )
 
 # Largest number of members of an object, ten times that of the largest request: every unknown one is an error.
