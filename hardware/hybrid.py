@@ -142,14 +142,21 @@ def design_hybrid(
         plants += lent
         is_unknown = not lent
     silent = Controller(Sections(np.array([[0.0, 0, 0, 1, 0, 0]]), wanted.sample_rate))
-    ear = _settled(Ear(problem, made, plants, WIDE_GAINS_DB if is_unknown else GAINS_DB), silent, wanted, model)
+    ear = Ear(problem, made, plants, WIDE_GAINS_DB if is_unknown else GAINS_DB)
+    ear = _settled(ear, silent, wanted, model) or ear
     rows, extra = None, np.zeros(0, np.intp)
     for n in range(ROUNDS):
         check_interruption()
         controller, rows, extra, exact = _fitted([ear], wanted, model, rows, extra)
         last = n == ROUNDS - 1
         made = design(replace(problem, controller=controller), options, model, fallback if last else None)
-        ear = _settled(replace(ear, made=made), controller, wanted, model)
+        ear = replace(ear, made=made)
+        if (settled := _settled(ear, controller, wanted, model)) is None:
+            # The controller was fitted to another filter: fit it to this one, whose loop keeps its margins by itself.
+            ear = _settled(ear, silent, wanted, model) or ear
+            controller, rows, extra, exact = _fitted([ear], wanted, model, rows, extra)
+            settled = _turned_down(ear, controller, 1.0, model)
+        ear = settled
     made = ear.made
     loops = tuple((plant.label, worst_of(controller, ear, plant)) for plant in plants)
     worst = worst_loop([loop for _, loop in loops], made.loop.loss_db if made.loop else 0.0)
@@ -183,22 +190,28 @@ def playback_sections(problem: Problem, made: HybridDesign) -> Sections:
     return design_sections(power, PLAYBACK_SECTIONS, sample_rate_hz=controller.sections.sample_rate_hz)
 
 
-def _settled(ear: Ear, controller: Controller, wanted: ControllerFields, model: Model) -> Ear:
-    """Turn the filter down until the loops of both keep all margins, where feedback paths join them."""
+def _settled(ear: Ear, controller: Controller, wanted: ControllerFields, model: Model) -> Ear | None:
+    """Turn the filter down until the loops of both keep all margins, where feedback paths join them.
+
+    Without a controller they do at the latest at gain 0; None: with this one, they do at no gain.
+    """
     if all(plant.feedback is None for plant in ear.plants):
         return ear
     for gain in TURNED_DOWN:
-        taps = ear.made.taps * np.float32(gain)
-        turned = replace(ear, made=replace(ear.made, taps=taps))
+        turned = replace(ear, made=replace(ear.made, taps=ear.made.taps * np.float32(gain)))
         if holds(controller, [turned], wanted):
-            break
-    if gain == 1.0:
-        return ear
+            return ear if gain == 1.0 else _turned_down(ear, controller, gain, model)
+    return None
+
+
+def _turned_down(ear: Ear, controller: Controller, gain: float, model: Model) -> Ear:
+    """Turn the filter down, and predict it beside a controller."""
+    taps = ear.made.taps * np.float32(gain)
     (found,) = predict_all([replace(ear.problem, controller=controller)], [taps], model)
     prediction = answer_or_raise(found)
     loss_db = ear.made.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db
     loop = None if ear.made.loop is None else replace(ear.made.loop, loss_db=ear.made.loop.loss_db + loss_db)
-    return replace(turned, made=replace(turned.made, prediction=prediction, loop=loop))
+    return replace(ear, made=replace(ear.made, taps=taps, prediction=prediction, loop=loop))
 
 
 def design_for_all(

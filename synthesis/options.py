@@ -145,8 +145,8 @@ class ObjectiveFields:
         high=10.0,
     )
     max_louder_db: float | None = option(
-        "By how many dB any band from 20 Hz to 20 kHz may become louder, kept to about half a dB in the same "
-        "objective; default: no limit.",
+        "By how many dB any band from 20 Hz to 20 kHz may become louder, kept to about 1 dB in the same objective; "
+        "default: no limit, of `/hybrid` 3.",
         default=None,
         low=0.0,
         high=30.0,

@@ -13,11 +13,13 @@ from synthesis.backends.cpu import CpuBackend
 from synthesis.band_weights import BandWeights
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, collected
 from synthesis.conventions import DESIGN_N_FFT
+from synthesis.design import design, predict_all
 from synthesis.methods import spectrum
 from synthesis.objective import objective
 from synthesis.profiles import FAST, FINE, PROFILES, SILENCE, RefinementProfile
-from synthesis.types import DesignOptions, Paths, Problem, weighted, weights_of
+from synthesis.types import DesignOptions, Model, Paths, Problem, weighted, weights_of
 from tests.model_store import cases
+from tests.oracles.measured import MeasuredEar
 
 STRIDE = DESIGN_N_FFT // FINE.n_fft
 PARAMETERS = ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters
@@ -47,12 +49,20 @@ def log_ratios(ear: Problem, taps: np.ndarray) -> np.ndarray:
     return np.stack(found)
 
 
+def late_ear(seed: int) -> Paths:
+    """An ear whose loudspeaker is six samples late, so that bands become louder."""
+    primary, secondary = cases.ear(seed)[:2]
+    return Paths(primary, np.concatenate((np.zeros(6, np.float32), secondary)), weight=1 + seed % 3)
+
+
 @pytest.mark.parametrize(
-    "weights", [{}, {"risk_weight": 3.0}, {"band_weights": WEIGHTS}], ids=["none", "risk", "bands"]
+    "weights",
+    [{}, {"risk_weight": 3.0}, {"band_weights": WEIGHTS}, {"max_louder_db": 0.0}],
+    ids=["none", "risk", "bands", "limit"],
 )
 @pytest.mark.parametrize("n_conditions", [1, 4])
 def test_objective_equals_core(backend: CpuBackend, n_conditions: int, weights: dict[str, Any]) -> None:
-    conditions = tuple(Paths(*cases.ear(seed)[:2], weight=1 + seed % 3) for seed in range(n_conditions))
+    conditions = tuple(late_ear(seed) for seed in range(n_conditions))
     ear = Problem(conditions, **weights)
     profile = weighted(FINE, weights_of(ear))
     assert (profile != FINE) == bool(weights)
@@ -67,7 +77,7 @@ def test_objective_equals_core(backend: CpuBackend, n_conditions: int, weights: 
         assert abs(objective(levels, ear.shares, FAST)[0] - design.refinement.objective[-1]) > 0.02
 
 
-@pytest.mark.parametrize("profile", [FAST, WEIGHTED])
+@pytest.mark.parametrize("profile", [FAST, WEIGHTED, replace(FAST, max_louder_db=1.0)])
 def test_slopes_are_derivatives(profile: RefinementProfile) -> None:
     random = np.random.default_rng(0)
     levels, share = random.uniform(-4, 1, (2, len(WIDE_BANDS))), np.array([0.7, 0.3])
@@ -93,6 +103,20 @@ def test_band_weights_count_in_mean_alone() -> None:
     assert slope.sum() == pytest.approx(1)
     risk = objective(levels, share, FAST)[1] - objective(levels, share, replace(FAST, risk_weight=0.0))[1]
     np.testing.assert_allclose(objective(levels, share, replace(mean_alone, risk_weight=0.4))[1] - slope, risk)
+
+
+def test_limit_holds_louder_bands(ears: list[MeasuredEar], measured_psd: np.ndarray) -> None:
+    """With a latency, which makes bands above 5 kHz up to 10 dB louder."""
+    model, options = Model.on("cpu", PARAMETERS), DesignOptions("prime", 3, FINE.name)
+    loudest_db = []
+    for item in ears:
+        paths = Paths(item.primary.astype(np.float32), item.secondary.astype(np.float32))
+        posed = Problem((paths,), latency_samples=4.0, exact=True, reference_psd=measured_psd.astype(np.float32))
+        for problem in (posed, replace(posed, max_louder_db=3.0)):
+            (found,) = predict_all([problem], [design(problem, options, model).taps], model, is_true=True)
+            loudest_db.append(-found.band_reduction_db.min())
+    assert max(loudest_db[::2]) > 6
+    assert max(loudest_db[1::2]) < 4
 
 
 def test_unknown_bands_count_if_louder() -> None:

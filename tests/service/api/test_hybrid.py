@@ -69,7 +69,7 @@ async def test_evaluation_equals_prediction(client, running, made):
 
 
 async def test_filter_is_designed_around_controller(client, measured, running, made):
-    body = measured | {"controller": made["controller"], "k": 1}
+    body = measured | {"controller": made["controller"], "k": 1, "max_louder_db": made["max_louder_db"]}
     found = await ask(client, "/refine", body)
     np.testing.assert_allclose(found["fir"], made["fir"], atol=1e-4 * np.abs(made["fir"]).max())
     packed = await post_packed(client, "/refine", body)
