@@ -99,9 +99,19 @@ _LATE = slice(SECONDARY_TAPS, WINDOW * 7 // 8)
 # sound outlasts the noise's, what they share by chance resembles a gain.
 MIN_LATE_COHERENCE = 0.6
 
+# Mean over the bands of that sound's correlation in two states, below which a microphone is inverted. 165 ears, rooms,
+# ducts, headphones and others stay above -0.22 with gains up to 1, above -0.3 with 3. Inverted, at 0.35, 98 % of ears,
+# ducts and rooms fall below, and half of headphones and headsets, in which hardly anything sounds after 43 ms.
+OPPOSITE_LATE = -0.4
+
 # Standard error of a median of n values over their median absolute deviation, times the root of n; and the number of
 # standard errors that are subtracted from `distortion_db`.
 MEDIAN_ERROR, N_ERRORS = 1.2533 * 1.4826, 2.0
+
+# Standard errors that are subtracted from the power beyond the windows, in AMP_BANDS and in the others. One is exceeded
+# by chance in every sixth band, which then costs a deep reduction 10 dB. Below 50 Hz, where few bins show it, systems
+# do ring as long, and no mean counts them.
+TAIL_ERRORS = np.where(np.isin(WIDE_BANDS, AMP_BANDS), 2.0, 1.0)
 
 # `clipped_share`: relative distance from the extreme within which samples are at it; share of a sine's samples there;
 # deviation of the RMS over the peak from a sine's.
@@ -161,6 +171,8 @@ class Calibration:
     has_opposite_signs: bool
     # Least change of the primary path's late lags against the silent state, as from a changed microphone gain.
     gain_change_db: float
+    # Whether those lags have the opposite sign, as from an inverted microphone.
+    is_inverted: bool
     # Largest share of silent windows in a take.
     silent_share: float
     # Name of that signal.
@@ -279,6 +291,7 @@ def calibrate(
         late = late_secondary(exact, estimate.primary, secondary, **placed)
 
     # Figures for the verdict.
+    gain_change_db, is_inverted = _late_change(of_takes, cut.length, excited, repeats=tail is not None)
     calibration = Calibration(
         measured=measured,
         estimate=estimate,
@@ -294,7 +307,8 @@ def calibrate(
         tail_share=tail_share,
         state_levels_db=_state_levels_db(states),
         has_opposite_signs=_have_opposite_signs(states),
-        gain_change_db=_gain_change_db(of_takes, cut.length, excited, repeats=tail is not None),
+        gain_change_db=gain_change_db,
+        is_inverted=is_inverted,
         acausal_shares=max(map(_acausal_shares, of_takes)),
         early_db=_early_db(of_takes),
         distortion_db=_distortion_db(states, excited),
@@ -385,7 +399,7 @@ def _uncertainty(
     unknown = variances @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
     driven = estimate.primary - gain * np.pad(secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
     if prior is None:  # both know late lags, which noise must not show where there are none
-        beyond = late_power(estimate.primary, driven, tail.power - tail.error, window)
+        beyond = late_power(estimate.primary, driven, tail.power - TAIL_ERRORS * tail.error, window)
         unknown = np.maximum(unknown, np.stack((beyond, late)))
     elif prior.knows_tails:
         unknown[0] = _missing_share(prior) * tail.power
@@ -542,15 +556,19 @@ def _have_opposite_signs(states: Sequence[ProbeState]) -> bool:
     return any(np.vdot(first, item).real < -0.5 * size * norm for item, norm in zip(found, norms, strict=True))
 
 
-def _gain_change_db(states: Sequence[ProbeState], window: int, excited: tuple[int, ...], *, repeats: bool) -> float:
-    """Compute `Calibration.gain_change_db`: noise lowers one of two quotients of the late lags and raises the other.
+def _late_change(
+    states: Sequence[ProbeState], window: int, excited: tuple[int, ...], *, repeats: bool
+) -> tuple[float, bool]:
+    """Compute `gain_change_db` and `is_inverted` of a `Calibration`.
+
+    Noise lowers one of two quotients of the late lags and raises the other.
 
     What else differs, such as leaks of probes that do not repeat or a secondary path that rings as long, correlates by
     chance, the more the fewer bands dominate. A gain changes all bands alike, so only what exceeds the standard error
     over the bands counts.
     """
     if window < WINDOW:
-        return 0.0
+        return 0.0, False
     bands, taper, n_errors = excited, np.ones(_LATE.stop - _LATE.start), 1.0
     if repeats:
         # Tapered, or what converters' high-passes leave at the lowest frequencies leaks into all bands. The leaks of
@@ -559,9 +577,13 @@ def _gain_change_db(states: Sequence[ProbeState], window: int, excited: tuple[in
     membership = band_membership(bands, len(taper))
     silent, *played = (np.fft.rfft(taper * np.fft.irfft(state.transfer)[_LATE]) for state in states)
     alone = squared_magnitude(silent) @ membership
-    least = [0.0]
+    least, is_inverted = [0.0], False
     for item in played:
         common, other = (silent.conj() * item).real @ membership, squared_magnitude(item) @ membership
+        correlation = np.mean(
+            common / np.maximum(np.sqrt(alone * other), SMALLEST)
+        )  # of all bands, not the loudest
+        is_inverted |= bool(correlation < OPPOSITE_LATE)
         shared = common.sum()
         if shared > 0 and shared**2 > MIN_LATE_COHERENCE * alone.sum() * other.sum():
             quotients = [with_error_db(common, alone), with_error_db(other, common)]
@@ -569,7 +591,7 @@ def _gain_change_db(states: Sequence[ProbeState], window: int, excited: tuple[in
                 pick(db + way * n_errors * error for db, error in quotients) for pick, way in ((min, -1), (max, 1))
             )
             least.append(float(max(low, 0) + min(high, 0)))
-    return max(least, key=abs)
+    return max(least, key=abs), is_inverted
 
 
 def with_error_db(numerator: Real, denominator: Real) -> tuple[float, float]:

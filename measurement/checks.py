@@ -32,7 +32,7 @@ REASONS = {
     "inconsistent_gains": "Takes with different gains show secondary paths whose levels differ by more than 1 dB, "
     "or whose signs are opposite.",
     "microphone_gain": "The primary path's late sound differs between takes with gain 0 and others by more than "
-    "0.7 dB: a microphone's gain was changed.",
+    "0.7 dB, or in sign: a microphone's gain was changed, or it was inverted.",
     "takes_differ": "Takes of the same gain show different paths: the earphone or the source of the noise was moved.",
     "hum": "Tones are in both microphones that did not reach the error microphone through the ear.",
     "distortion": "The loudspeaker's sound holds more than a gain of x: it is driven too loud.",
@@ -232,12 +232,13 @@ def _judge_recordings(
             f"{calibration.silent_in}: {100 * calibration.silent_share:.0f} % of it are silent beside the rest: "
             "play the probe throughout and cut the recording to it"
         )
-    if abs(calibration.gain_change_db) > MAX_GAIN_CHANGE_DB:
-        change_db = calibration.gain_change_db
-        word = "higher" if change_db > 0 else "lower"
+    change_db = calibration.gain_change_db
+    if calibration.is_inverted or abs(change_db) > MAX_GAIN_CHANGE_DB:
+        found = f"is {abs(change_db):.1f} dB {'higher' if change_db > 0 else 'lower'}"
         reasons["microphone_gain"] = (
-            f"with the loudspeaker playing, e over x is {abs(change_db):.1f} dB {word} after 43 ms, where only the "
-            "noise from outside still sounds: record all takes at the same microphone gains, in one seating"
+            f"with the loudspeaker playing, e over x {'has the opposite sign' if calibration.is_inverted else found} "
+            "after 43 ms, where only the noise from outside still sounds: record all takes with the same signs and "
+            "gains of both microphones, in one seating"
         )
     if calibration.disagreement_db > MAX_DISAGREEMENT_DB:
         reasons["takes_differ"] = (

@@ -193,6 +193,8 @@ class Verification:
     is_running: bool
     # D / Y per band, without the delay, complex [23].
     band_ratio: NDArray[np.complex128]
+    # Whether Y is louder than the noise, per band, [23].
+    is_heard: NDArray[np.bool_]
     # Share of D's power that gain and delay do not explain, mean of the fitted bands.
     unexplained_share: float
     # Likewise, their median, which a leak leaves low.
@@ -261,7 +263,8 @@ def verify(
     gain, delay = (float(np.median(values)) for values in zip(*fits, strict=True))
     band_ratio, played_rest, shares = _by_bands(difference, designed, noise, gain, delay)
     _, primary_rest, primary_shares = _by_bands(transfer_off, expected_off, noise_off, 1.0, 0.0)
-    level = np.abs(transfer_off) ** 2 @ band_membership(AMP_BANDS, WINDOW) + 1e-300
+    membership = band_membership(AMP_BANDS, WINDOW)
+    level = np.abs(transfer_off) ** 2 @ membership + 1e-300
     left = transfer_off - gain * designed * _turned(designed, delay)
     loop = gain * (response * feedback_spectrum)[:: DESIGN_N_FFT // WINDOW] * _turned(difference, delay)
     reduction, interval_db = _reduction(blocks_off, blocks_on, loop)
@@ -277,6 +280,7 @@ def verify(
         is_inverted=gain < 0,
         is_running=abs(gain) >= NOT_RUNNING_GAIN,
         band_ratio=band_ratio,
+        is_heard=np.abs(designed) ** 2 @ membership > noise @ membership,
         unexplained_share=float(np.mean(shares)),
         typical_share=float(np.median(shares)),
         primary_share=float(np.mean(primary_shares)),
@@ -490,12 +494,16 @@ def _another(reason: str) -> Deviation:
 
 
 def _leak_db(found: Verification) -> float:
-    """Return how much quieter low frequencies are than middle ones with a leak, 0 without."""
-    low, middle = (
-        np.median([20 * np.log10(abs(found.band_ratio[n - AMP_BANDS[0]]) + 1e-6) for n in bands])
-        for bands in (LEAK_BANDS, MIDDLE_BANDS)
-    )
-    return float(low - middle) if low - middle < LEAK_DB and found.typical_share <= REFIT_SHARE else 0.0
+    """Return how much quieter low frequencies are than middle ones with a leak, 0 without.
+
+    Bands in which the filter is quieter than the noise, as one of few sections often is, show no level.
+    """
+    bands_db = np.where(found.is_heard, 20 * np.log10(np.abs(found.band_ratio) + 1e-6), np.nan)
+    low, middle = (bands_db[np.array(bands) - AMP_BANDS[0]] for bands in (LEAK_BANDS, MIDDLE_BANDS))
+    if np.isnan(low).all() or np.isnan(middle).all():
+        return 0.0
+    leak_db = float(np.nanmedian(low) - np.nanmedian(middle))
+    return leak_db if leak_db < LEAK_DB and found.typical_share <= REFIT_SHARE else 0.0
 
 
 def _refit(behind_db: float) -> Deviation:

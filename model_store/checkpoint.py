@@ -30,6 +30,7 @@ from synthesis.design import design
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.plausibility import SupportPrior
 from synthesis.start.features import GeneratorConfig
+from synthesis.support_statistics import LARGEST_UNCERTAINTY
 from synthesis.types import DesignOptions, Float32, Model, ModelParameters, Paths, Problem
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -47,7 +48,7 @@ MAX_DIRECTIONS = 64
 # Range of an array, by the last part of its name. Published models have variances of 1e-12 to 10 and uncertainties up
 # to 100; values far beyond would exhaust float32 in later computations.
 RANGES = {
-    "band_uncertainty": (0.0, 1e4),
+    "band_uncertainty": (0.0, LARGEST_UNCERTAINTY),
     "n_ears": (1.0, 1e6),
     "mean": (-1e6, 1e6),
     "directions": (-1e6, 1e6),

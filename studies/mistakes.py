@@ -53,6 +53,7 @@ N_SYSTEMS, SEED, WITH_MISTAKES_EVERY = 100, 41, 5
 # Mistakes in the takes that need no knowledge of a device to be seen.
 PHYSICAL = (
     *(f"microphone turned by {level_db:+d} dB" for level_db in (-3, -1, 1, 3)),
+    "microphone inverted",
     "channels swapped",
     "states swapped",
     "dead outer microphone",

@@ -53,6 +53,10 @@ _MAX_TAPS = 8192
 # -60 dB: a response with a smaller late share was cut, and a smaller uncertainty is not credible.
 SMALLEST_SHARE = 1e-6
 
+# Largest learnt uncertainty, that of a coherence of COHERENCE_FLOOR. Per late share it would have no bound: where
+# responses end before their late part, it is noise, of which a late share tells nothing.
+LARGEST_UNCERTAINTY = 1e4
+
 _SMALLEST = 1e-30
 _SCORED_HZ = (edges_hz(AMP_BANDS[0])[0], edges_hz(AMP_BANDS[-1])[1])
 
@@ -255,12 +259,13 @@ def learn_uncertainty(primary: Array, coherence: Array, reference_psd: Array) ->
     -------
     Array
         [2, 31]: typical uncertainty and typical uncertainty per late share, geometric means over the batch, because
-        the shares of single ears span 10 dB and more.
+        the shares of single ears span 10 dB and more; at most LARGEST_UNCERTAINTY.
     """
     xp = array_namespace(primary, coherence, reference_psd)
     uncertainty = xp.clip(band_uncertainty(primary, coherence, reference_psd), min=SMALLEST_SHARE)
     share = xp.clip(late_share(primary, reference_psd), min=SMALLEST_SHARE)
-    return xp.exp(xp.mean(xp.log(xp.stack((uncertainty, uncertainty / share))), axis=1))
+    means = xp.exp(xp.mean(xp.log(xp.stack((uncertainty, uncertainty / share))), axis=1))
+    return xp.clip(means, max=LARGEST_UNCERTAINTY)
 
 
 def _band_ratio(part: Array, whole: Array) -> Array:

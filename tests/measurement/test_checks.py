@@ -13,6 +13,7 @@ from measurement.calibration import Calibration, calibrate
 from measurement.checks import Verdict, judge
 from measurement.estimate import GainTake, PathEstimate, PlayedTake
 from model_store.store import BUNDLED_ROOT, ModelStore
+from studies import record
 from synthesis.bands import WIDE_BANDS, edges_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.plausibility import SupportPrior
@@ -113,6 +114,17 @@ def test_gain_change_between_noises_is_found(ears: list[measured.MeasuredEar], s
         assert "microphone_gain" in named(verdict), verdict
 
 
+@pytest.mark.parametrize("n", range(4), ids=["duct", "room", "window", "headrest"])
+def test_microphone_inverted_between_takes_is_found(n: int) -> None:
+    """Either one, while the loudspeaker plays."""
+    system = simulate_system(n, seed=41)
+    x = 0.05 * np.random.default_rng(n).standard_normal((1, 192_000))
+    silent, played = record(x, (system.primary, system.secondary), 40.0, [n])
+    assert judge(calibrate([silent, played]), None).passed
+    for inverted in (replace(played, reference=-played.reference), replace(played, error=-played.error)):
+        assert "microphone_gain" in named(judge(calibrate([silent, inverted]), None))
+
+
 @pytest.mark.parametrize(
     ("fault", "code", "beside", "stride"),
     [
@@ -161,6 +173,7 @@ def calibration(**changes: object) -> Calibration:
         state_levels_db=[],
         has_opposite_signs=False,
         gain_change_db=0.0,
+        is_inverted=False,
         silent_share=0.0,
         silent_in="take 0, x",
         acausal_shares=(0.0, 1.0),
@@ -188,6 +201,7 @@ def like_it() -> SupportPrior:
         ("n_frames", 5, 6, "few_windows"),
         ("silent_share", 0.51, 0.49, "silent_take"),
         ("gain_change_db", -0.71, -0.69, "microphone_gain"),
+        ("is_inverted", True, False, "microphone_gain"),
         ("acausal_shares", (0.06, 0.01), (0.06, 0.02), "exchanged_channels"),
         ("early_db", -12.1, -11.9, "exchanged_takes"),
         ("distortion_db", -31.0, -33.0, "distortion"),

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from scipy.signal import butter, lfilter
+from scipy.signal import butter, lfilter, sosfilt
 
 from measurement.verify import (
     CODES,
@@ -168,6 +168,16 @@ def test_leak_another_fit_and_silence() -> None:
     elsewhere = verify(recordings(SECONDARY, primary=np.roll(PRIMARY, 3)), TAPS, *GIVEN)
     assert codes(elsewhere, 25.0) == ["refit"]
     assert {"as_predicted", *codes(elsewhere, 25.0)} <= set(CODES)
+
+
+@pytest.mark.parametrize(
+    ("order", "corner_hz", "change", "expected"),
+    [(6, 150, np.copy, "as_predicted"), (6, 150, leaking, "level_off"), (4, 250, leaking, "leak")],
+)
+def test_bands_below_noise_show_no_leak(order: int, corner_hz: float, change: Change, expected: str) -> None:
+    """With a filter that plays low frequencies alone, as one of few sections does."""
+    taps = sosfilt(butter(order, corner_hz, fs=48_000, output="sos"), TAPS).astype(np.float32)
+    assert codes(verify(recordings(change(SECONDARY), taps=taps), taps, *GIVEN))[0] == expected
 
 
 @pytest.mark.parametrize("person", ["001", "023"])

@@ -1,5 +1,6 @@
 """Devices that learn themselves: what they know at each stage, and that they forget."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from model_store.errors import InvalidName, ModelNotFound
 from model_store.store import ModelStore
 from synthesis.conventions import N_BINS
 from synthesis.plausibility import find_implausible
+from synthesis.support_statistics import LARGEST_UNCERTAINTY
 from tests.data.six_ears import FILE as SIX_EARS
 from tests.model_store import cases
 
@@ -63,6 +65,13 @@ def test_five_listeners_have_a_prior(devices: Devices) -> None:
     # Filters are those of `generic` until a generator is trained.
     weights = (devices.store.load(name).parameters.weights for name in ("mine", "generic"))
     assert all(map(np.array_equal, *(item.values() for item in weights)))
+
+
+def test_responses_without_late_sound_teach(devices: Devices) -> None:
+    """Their uncertainty, which is noise, per late share would have no bound."""
+    noisy = np.full(N_BINS, 0.9, np.float32)
+    devices.add("mine", [replace(ear, primary=ear.primary[:2048], coherence=noisy) for ear in ears()[:4]])
+    assert devices.store.load("mine").parameters.band_uncertainty.max() == np.float32(LARGEST_UNCERTAINTY)
 
 
 def test_learning_keeps_all_versions(devices: Devices) -> None:

@@ -100,6 +100,7 @@ PATH_MISTAKES = {name: REQUEST_MISTAKES[name] for name in (
 TAKE_MISTAKES: dict[str, Callable[[Takes], Takes]] = {
     **{f"declared gain x {factor:g}": _declared(factor) for factor in (0.1, 0.5, 2, 10, 100)},
     **{f"microphone turned by {level_db:+g} dB": _turned(level_db) for level_db in (-3, -1, 1, 3)},
+    "microphone inverted": _edited(lambda g, x, e: (g, x, -e if g else e)),
     "states swapped": _edited(lambda g, x, e: (PROBE_GAIN - g, x, e)),
     "channels swapped": _edited(lambda g, x, e: (g, e, x)),
     "dead outer microphone": _edited(lambda g, x, e: (g, _hiss(x), e)),
