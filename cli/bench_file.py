@@ -122,17 +122,21 @@ def settings(file: Path, document: Json, measured: Sequence[Json]) -> Json:
     if isinstance(noise, dict) and "psd" in noise:
         found["reference_psd"] = series(file, "noise", noise["psd"])
     if document.get("controller") is not None:
-        found |= {"controller": document["controller"], "controller_about": controller_about(document)}
+        about = controller_about(document)
+        limit = {"max_louder_db": about["max_louder_db"]} if "max_louder_db" in about else {}
+        found = limit | found | {"controller": document["controller"], "controller_about": about}
     return found
 
 
 def controller_about(document: Json) -> Json:
-    """Return what a file says of its controller: warnings, and each plant's loop at the level where it is worst."""
+    """Return what a file says of its controller: warnings, each plant's loop at the level where it is worst, and the
+    limit of the filter beside it."""
     if found := document.get("controller_about"):
         return dict(found)
     plants = (document.get("loop") or {}).get("conditions") or []
     warnings = [item for item in document.get("warnings") or () if item["code"] in _OF_CONTROLLER]
-    return {"name": "", "plants": plants, "warnings": warnings} if plants else {}
+    limit = {"max_louder_db": document["max_louder_db"]} if "max_louder_db" in document else {}
+    return {"name": "", "plants": plants, "warnings": warnings} | limit if plants else {}
 
 
 def _has_effect(option: str, measured: Sequence[Json]) -> bool:

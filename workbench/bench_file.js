@@ -58,17 +58,19 @@ export function controllerFromDocument({ sos, sample_rate, latency_us = 0, numbe
 const OF_CONTROLLER = ["controller_amplifies", "plant_unknown"]; // warnings that stay with it
 
 // What an answer of /hybrid says of its controller; `label` is that of a measurement without one.
-export function aboutOf({ controller, loop, warnings }, label) {
-  return controllerAbout({ plants: loop?.conditions, warnings: warnings?.filter(({ code }) => OF_CONTROLLER.includes(code)), needed_number_format: controller.needed_number_format }, label);
+export function aboutOf({ controller, loop, warnings, max_louder_db }, label) {
+  return controllerAbout({ plants: loop?.conditions, warnings: warnings?.filter(({ code }) => OF_CONTROLLER.includes(code)), needed_number_format: controller.needed_number_format, max_louder_db }, label);
 }
 
-// Read what a file says of its controller: `plants`, their loops at the level at which each is worst, and warnings.
-function controllerAbout({ name = "", plants = [], warnings = [], needed_number_format }, label = "measurement 1") {
+// Read what a file says of its controller: `plants`, their loops at the level at which each is worst, warnings, and the
+// limit of the filter beside it.
+function controllerAbout({ name = "", plants = [], warnings = [], needed_number_format, max_louder_db }, label = "measurement 1") {
   const isPlant = (plant) => ["gain_margin_db", "phase_margin_deg", "max_sensitivity_db", "nearest_hz"].every((figure) => Number.isFinite(plant?.[figure]));
   if (![plants, warnings].every(Array.isArray) || !plants.every(isPlant)) throw new Error("what it says of its controller cannot be read");
   return {
     name: String(name), plants: plants.map((plant) => ({ ...plant, label: String(plant.label).replace(/^conditions\.0$/, () => label).replace(/^conditions\.\d+ \((.*)\)$/, "$1") })),
     warnings: warnings.map(({ code, detail }) => ({ code: String(code), detail: String(detail) })), ...(needed_number_format ? { needed_number_format: String(needed_number_format) } : {}),
+    ...(Number.isFinite(max_louder_db) ? { max_louder_db } : {}),
   };
 }
 

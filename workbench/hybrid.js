@@ -18,7 +18,8 @@ export async function designed(options) {
   if (!$("hybrid").checked) return ask("refine", requestOf(options));
   const { controller } = state;
   if (controller && (controller.purpose === null || controller.purpose === purpose())) {
-    const { document, purpose: _, ...about } = controller, found = await ask("refine", { ...requestOf(options), controller: document });
+    const { document, purpose: _, ...about } = controller, { max_louder_db } = about;
+    const found = await ask("refine", { ...(max_louder_db === undefined ? {} : { max_louder_db }), ...requestOf(options), controller: document });
     return { ...found, warnings: [...found.warnings, ...about.warnings], controller: document, controller_about: about };
   }
   const wanted = purpose(), [{ label }] = chosenEars(), others = stableEars(), request = requestOf(options, chosenEars(), others.length > 0);
