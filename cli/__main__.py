@@ -160,7 +160,8 @@ def design(
 
     EARS: files of `prime-anc calibrate`, or files with a primary and a secondary channel (.npz, .mat, .ita, WAV).
     """
-    body = paths | options
+    limit = {"max_louder_db": beside["max_louder_db"]} if "max_louder_db" in beside else {}
+    body = paths | limit | options
     answer = answered(service.ask("/refine", body), None, as_json)
     controller = paths.pop("controller", None)
     if output is not None:

@@ -5,7 +5,7 @@ and the powers E_tb of the last filter, the next one solves
 
     min_w sum_tk (q_tb / E_tb) psd_k |P_tk - S_tk W_k|^2 + l_k |W_k|^2,
 
-a Toeplitz system. ln is concave, so each solution lowers J.
+a Toeplitz system. ln is concave, so each solution lowers J, but for the limit on louder bands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from synthesis.bands import BINS_HZ, WIDE_BANDS, band_membership
 from synthesis.conventions import BIN_HZ, DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import check_interruption
 from synthesis.gain_curve import GainCurve, ceiling_at
-from synthesis.profiles import FAST, SILENCE, RefinementProfile
+from synthesis.profiles import FAST, SILENCE, STEP_SCALES, RefinementProfile
 
 MAX_TAPS = 4096
 MOST_SOLUTIONS = 16
@@ -76,11 +76,17 @@ def design_fir(
     best_value = np.inf
     _, weight = fit.objective(0.0 if start is None else start[: len(ceiling)])
     penalty = np.zeros(len(ceiling))
+    # A limit on louder bands makes J rise where a solution goes beyond it.
+    scales = STEP_SCALES if profile.max_louder_db < np.inf else STEP_SCALES[:1]
     for _ in range(MOST_SOLUTIONS):
         check_interruption()
-        taps = fit.solve(weight, PENALTY + penalty)
-        response = fit.to_bins(taps)
-        value, weight = fit.objective(response)
+        solved = fit.solve(weight, PENALTY + penalty)
+        for scale in scales:
+            taps = best + scale * (solved - best)
+            response = fit.to_bins(taps)
+            value, weight = fit.objective(response)
+            if value < best_value:
+                break
         excess = np.abs(response) / ceiling
         if excess.max() > 1.001:
             raised = np.maximum(penalty * PENALTY_GROWTH, FIRST_PENALTY) * excess.clip(1) ** 2

@@ -15,8 +15,8 @@ from measurement.files.measurements import paths_at_48_khz
 from measurement.files.resampling import Response
 from service.errors import to_problem
 from synthesis.band_weights import BandWeights
-from synthesis.bands import NR_BANDS, band_membership, edges_hz
-from synthesis.conventions import DESIGN_N_FFT
+from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, edges_hz
+from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.design import with_silence
 from synthesis.errors import InvalidPaths
 from synthesis.methods import spectrum
@@ -77,6 +77,18 @@ def test_taps_gain_where_band_weights_are(condition, pink):
     designs = (realise([condition], pink, Target("fir", n_taps=64), profile=item) for item in (weighted, FAST))
     found, plain = (reduction_db(condition, pink, item.taps, bands=tuple(range(17, 24))) for item in designs)
     assert found > plain + 0.4
+
+
+def test_taps_hold_louder_bands(measured):
+    """The loudspeaker is four samples late."""
+    conditions, noise = measured
+    delay = np.exp(-2j * np.pi * 4 * np.arange(N_BINS) / DESIGN_N_FFT)
+    late = PathSpectra(conditions[0].primary, conditions[0].secondary * delay)
+    made = [design_fir([late], noise, 512, profile=item) for item in (FAST, replace(FAST, max_louder_db=3.0))]
+    free_db, held_db = (min(reduction_db(late, noise, taps, bands=(band,)) for band in WIDE_BANDS) for taps in made)
+    assert free_db < -5
+    assert held_db > -4
+    assert reduction_db(late, noise, made[1]) > reduction_db(late, noise, made[0]) - 4
 
 
 def test_condition_without_sound_is_rejected(condition, pink):
