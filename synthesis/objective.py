@@ -98,6 +98,8 @@ def objective(
         above = LOUDER_SHARPNESS * (known - profile.max_louder_db * math.log(10) / 10)
         above = xp.clip(above, min=-MOST_BELOW)
         softly = xp.log1p(xp.exp(-xp.abs(above))) + xp.clip(above, min=0.0)
+        if unknown is not None:
+            softly = xp.where(unknown == 0, softly, 0.0)
         value = value + LOUDER_WEIGHT / LOUDER_SHARPNESS * xp.sum(share * softly, axis=(-2, -1))
         slope = slope + LOUDER_WEIGHT * share / (1 + xp.exp(-above))
     if unknown is not None:
