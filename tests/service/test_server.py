@@ -92,7 +92,9 @@ def test_silent_connections_are_closed(store_folder: Path) -> None:
         answered.sendall(live)
         assert b" 503 " in exchange(port, live + b"\r\n")
         assert 'code="overloaded",endpoint=""' in httpx.get(f"{management}/metrics", timeout=60).text
-        assert [held.recv(65_536) for held in (silent, slow, answered)] == [b""] * 3
+        for held in (silent, slow, answered):
+            while received := held.recv(65_536):  # what is left of the first answer
+                assert held is answered and b"HTTP/1.1" not in received
         assert b" 200 OK" in exchange(port, live + b"Connection: close\r\n\r\n")
 
 
