@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from measurement.calibration import WINDOW, Calibration
 from synthesis.bands import NR_BANDS, nominal_hz
+from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.plausibility import PLAUSIBILITY, Explanation, Finding, SupportPrior, find_implausible
 
 # Codes and their meanings.
@@ -22,7 +23,7 @@ REASONS = {
     "exchanged_takes": "Sound that comes first in takes with gain 0 is missing in others: they look exchanged.",
     "clipping": "Too many samples of a signal stand at its largest or smallest value.",
     "silent_take": "The probe is silent in more than half of a take.",
-    "low_snr": "Noise in the estimated paths costs more than 0.55 dB of noise reduction, or 1.5 dB on a device that "
+    "low_snr": "Noise in the estimated paths costs more than 0.55 dB of noise reduction, or 2.5 dB on a device that "
     "the model does not know.",
     "late_secondary": "The loudspeaker is heard too late for a causal filter to cancel the noise.",
     "early_secondary": "The loudspeaker is heard at once or before it plays: the recordings are not in step.",
@@ -74,7 +75,7 @@ MAX_LOOP_TAIL_DB = -20.0
 # what the windows leave unexplained reaches that of a distortion of -8 dB. Of 650 other devices at 20 dB SNR 248 exceed
 # the limit on noise of ears, eight of which lose less than 0.5 dB; 72 exceed this one, two of which lose less, and half
 # more than 4.3 dB. At 40 dB none does.
-MAX_OTHER_TAIL_DB, MAX_OTHER_DISTORTION_DB, MAX_OTHER_NOISE_COST_DB = -10.0, -5.0, 1.5
+MAX_OTHER_TAIL_DB, MAX_OTHER_DISTORTION_DB, MAX_OTHER_NOISE_COST_DB = -10.0, -5.0, 2.5
 
 # Largest level difference between the secondary paths of different gains.
 MAX_STATE_LEVEL_DB = 1.0
@@ -343,9 +344,10 @@ def _judge_tail(
     elif "clipping" in reasons:  # distortion by clipping follows the signal, unlike noise, and resembles a tail
         not_judged["truncated_tail"] = "clipping cannot be distinguished from a tail"
     elif calibration.tail_db > most_db:
+        late_ms = 1e3 * calibration.tail_samples / SAMPLE_RATE_HZ
         reasons["truncated_tail"] = (
-            f"a path from the loudspeaker holds {calibration.tail_db:.1f} dB of its energy after 43 ms, more "
-            f"than {most_db:g} dB (median of the bands from 400 Hz to 8 kHz): look for reflections and for a "
+            f"a path from the loudspeaker holds {calibration.tail_db:.1f} dB of its energy after {late_ms:.0f} ms, "
+            f"more than {most_db:g} dB (median of the bands from 400 Hz to 8 kHz): look for reflections and for a "
             "loudspeaker that rings, and touch neither the earphone nor a gain between two takes"
         )
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from measurement.prior import lag_weight
 from synthesis.arrays import SMALLEST, Complex, Real, squared_magnitude
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 
 N_BANDS = 5
 LOWEST_CENTRE_HZ = 62.5
@@ -83,7 +83,7 @@ class Restored(NamedTuple):
     missing: Real
 
 
-def restore(transfer: Complex, half_difference: Complex, n_taps: int) -> Restored:
+def restore(transfer: Complex, half_difference: Complex, n_taps: int, n_cancelled: int) -> Restored:
     """Estimate a response from windows whose noise is known from two halves of the recordings.
 
     Hann windows weight lag n by their autocorrelation rho[n], and their estimate has noise. With v_b and s_b the mean
@@ -93,7 +93,7 @@ def restore(transfer: Complex, half_difference: Complex, n_taps: int) -> Restore
         g_b[n] / rho[n],    g_b[n] = max(0, 1 - HALVES_OVERESTIMATE s_b[n] / v_b[n]),
 
     and by zero where rho is below LEAST_WEIGHT. Such an estimate's error is uncorrelated with it, so that both add as
-    powers. No filter cancels lags from N_TAPS on, of which only the power counts: it stays with sqrt(g_b) for g_b.
+    powers. Of lags from n_cancelled on only the power counts: it stays with sqrt(g_b) for g_b.
 
     Parameters
     ----------
@@ -101,6 +101,8 @@ def restore(transfer: Complex, half_difference: Complex, n_taps: int) -> Restore
         Of a `ProbeState` or of a secondary path, complex [window // 2 + 1].
     n_taps
         Length of the response.
+    n_cancelled
+        Number of lags that a filter can cancel, or that add to what it plays.
     """
     window = 2 * (len(transfer) - 1)
     bands, noise = (split_into_bands(np.fft.irfft(item)) for item in (transfer, half_difference))
@@ -109,7 +111,7 @@ def restore(transfer: Complex, half_difference: Complex, n_taps: int) -> Restore
     gain = np.maximum(1 - HALVES_OVERESTIMATE * noise_power / np.maximum(power, SMALLEST), 0) * (
         weight > LEAST_WEIGHT
     )
-    gain[:, N_TAPS:] **= 0.5
+    gain[:, n_cancelled:] **= 0.5
     weight = np.maximum(weight, LEAST_WEIGHT)
     signal = np.where(gain > 0, power - noise_power, 0) / weight**2
     found = gain / weight * bands
@@ -125,8 +127,8 @@ def restore(transfer: Complex, half_difference: Complex, n_taps: int) -> Restore
     response = np.zeros(n_taps)
     response[:window] = whole[:n_taps]
     late = np.concatenate((np.zeros_like(whole[:n_taps]), whole[n_taps:]))
-    lost = share(((1 - gain) ** 2 * signal)[:, : min(window, N_TAPS)], kept**2)
-    noise_left = share(((gain / weight) ** 2 * noise_power)[:, :N_TAPS], noise**2)
+    lost = share(((1 - gain) ** 2 * signal)[:, : min(window, n_cancelled)], kept**2)
+    noise_left = share(((gain / weight) ** 2 * noise_power)[:, :n_cancelled], noise**2)
     return Restored(
         response,
         noise_left * _smooth_spectrum(np.fft.irfft(half_difference)),

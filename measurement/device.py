@@ -31,7 +31,7 @@ class ListenerEar:
 
     # Name of the listener; two ears of a listener count as one.
     listener: str
-    # Impulse responses, float32 [<= 8192] and [<= 2048].
+    # Impulse responses, float32 [<= 8192] and [<= 4096].
     primary: Float32
     secondary: Float32
     # Float32 [16385].

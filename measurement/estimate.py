@@ -186,23 +186,26 @@ def probe_states(
     gains = [0.0, *sorted({take.gain for take in takes} - {0.0})]
     states = [_pooled([t for t in takes if t.gain == gain], offsets, window, regularisation) for gain in gains]
     if drives:
-        returned = _pooled(
-            [GainTake(1.0, item.drive, item.reference) for item in drives], offsets, window, regularisation
-        )
+        placed = {
+            "window": window,
+            "n_offsets": n_offsets,
+            "first_sample": first_sample,
+            "last_sample": last_sample,
+        }
+        returned = feedback_state(drives, **placed)
         states[1:] = [_without_return(state, states[0], returned.transfer) for state in states[1:]]
         states.append(_driven(states[0], drives, offsets, window, regularisation))
     return tuple(states)
 
 
-def feedback_response(
-    drives: Sequence[PlayedTake], *, window: int, n_offsets: int, first_sample: int, last_sample: int, n_taps: int
-) -> Real:
-    """Estimate the feedback path from loudspeaker to outer microphone: causal response [n_taps]."""
+def feedback_state(
+    drives: Sequence[PlayedTake], *, window: int, n_offsets: int, first_sample: int, last_sample: int
+) -> ProbeState:
+    """Pool the spectra of the feedback path, from loudspeaker to outer microphone."""
     offsets = window_starts(window, n_offsets, first_sample, last_sample)
-    pooled = _pooled(
+    return _pooled(
         [GainTake(1.0, drive.drive, drive.reference) for drive in drives], offsets, window, REGULARISATION
     )
-    return _causal_response(pooled.transfer, n_taps)
 
 
 def paths_of_states(

@@ -7,8 +7,7 @@ silent to a driven state, the sound beyond the windows repeats with it, and the 
     Re sum r_0* r_g / sum |X_0|^2.
 
 A window of autocorrelation rho leaves (1 - rho(l)^2) h_0(l) h_g(l) of the responses of both states, p and p - g s,
-unexplained. What exceeds that of the estimated lags comes from later ones. Of the secondary path (`late_secondary`)
-no such product is free from noise.
+unexplained. What exceeds that of the estimated lags comes from later ones.
 """
 
 from __future__ import annotations
@@ -18,18 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from measurement.estimate import (
-    GainTake,
-    ProbeState,
-    convolved,
-    is_silent,
-    onto_design_grid,
-    probe_states,
-    secondary_half_difference,
-    secondary_transfer,
-)
+from measurement.estimate import GainTake, ProbeState, onto_design_grid
 from measurement.prior import lag_weight
-from synthesis.arrays import SMALLEST, Complex, Real, squared_magnitude
+from synthesis.arrays import SMALLEST, Real, squared_magnitude
 from synthesis.bands import WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT
 
@@ -41,9 +31,6 @@ MAX_FRAMES = 256
 
 # Least weight of the lags that `missing_power` takes for the response: with their noise, later ones would count as it.
 LEAST_WEIGHT = 0.25
-
-# Lags over which a response is faded in and out.
-RAMP = 128
 
 
 class Tail(NamedTuple):
@@ -130,57 +117,6 @@ def late_power(primary: Real, driven: Real, tail: Real, window: int) -> Real:
     silent, playing = np.fft.rfft(np.sqrt(1 - weight**2) * np.stack((primary, driven)), DESIGN_N_FFT)
     held = (silent.conj() * playing).real @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
     late: Real = np.maximum(tail - held, 0)
-    return late
-
-
-def late_secondary(
-    takes: Sequence[GainTake],
-    primary: Real,
-    secondary: Real,
-    *,
-    window: int,
-    n_offsets: int,
-    first_sample: int,
-    last_sample: int,
-) -> Real:
-    """Compute the secondary path's power after its estimate, per band from 20 Hz to 20 kHz [31], less its error.
-
-    A reference that is half a window late gives these lags the windows' weight, once the sound of the earlier ones is
-    subtracted. The product of what earlier and later windows show is free from noise, which may differ between states.
-
-    Parameters
-    ----------
-    takes
-        Recordings, signals [n].
-    primary, secondary
-        Estimated responses, [n].
-    window, n_offsets, first_sample, last_sample
-        As for `probe_states`.
-    """
-    delay, n_taps = window // 2, len(secondary)
-    if window <= n_taps:
-        return np.zeros(len(WIDE_BANDS))
-    longer = np.pad(secondary, (0, len(primary) - n_taps))
-    delayed = []
-    for take in takes:
-        left = take.error - convolved(take.reference, primary - take.gain * longer)
-        delayed.append(GainTake(take.gain, take.reference[: len(left) - delay], left[delay:]))
-    states = probe_states(
-        delayed, window=window, n_offsets=n_offsets, first_sample=first_sample, last_sample=last_sample - delay
-    )
-    lags, silent = np.arange(n_taps - RAMP, window), is_silent(states[0].reference_power)
-    taper = (
-        np.minimum(1, np.minimum(lags - lags[0], window - lags) / RAMP) / lag_weight(window)[np.abs(lags - delay)]
-    )
-
-    def power(transfer: Complex) -> Real:
-        response = np.roll(np.fft.irfft(np.where(silent, 0, transfer)), delay)[lags]
-        return squared_magnitude(np.fft.rfft(taper * response, DESIGN_N_FFT))
-
-    product = power(secondary_transfer(states)) - power(secondary_half_difference(states))
-    found, square = np.stack((product, product**2)) @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    # The grid is finer than the lags resolve.
-    late: Real = np.maximum(found - np.sqrt(DESIGN_N_FFT / len(lags) * square), 0)
     return late
 
 

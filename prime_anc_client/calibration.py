@@ -76,7 +76,7 @@ class CalibrationResult:
 
     # Impulse response at 48 kHz, float32 [8192].
     primary: NDArray[np.float32]
-    # Impulse response at 48 kHz, float32 [2048].
+    # Impulse response at 48 kHz, float32 [4096].
     secondary: NDArray[np.float32]
     # Per bin of the design grid, float32 [16385].
     coherence: NDArray[np.float32]
@@ -86,7 +86,7 @@ class CalibrationResult:
     sign: Sign
     bands: Bands
     verdict: VerdictResult
-    # Path from loudspeaker to outer microphone, float32 [2048], from takes with `drive`.
+    # Path from loudspeaker to outer microphone, float32 [4096], from takes with `drive`.
     feedback: NDArray[np.float32] | None = None
 
 

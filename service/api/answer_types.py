@@ -534,7 +534,7 @@ class VerdictFigures(TypedDict):
     distance: Annotated[Number | None, Example(17.0)]
     """Distance of the paths from the support's: 3 to 140 for measured ears."""
     tail_db: Annotated[Number, Example(-58.1)]
-    """Energy of the secondary or feedback path after 43 ms relative to that before, dB."""
+    """Energy of the secondary or feedback path after a quarter of the window relative to that before, dB."""
     window: Annotated[int, Example(8192)]
     """Length of a window, samples."""
     n_frames: Annotated[int, Example(48)]

@@ -217,7 +217,7 @@ class CalibrationOptions(ModelOptions):
     """Options of a calibration."""
 
     n_windows: Absent[Annotated[int, Field(ge=1, le=MAX_N_WINDOWS)]] = None
-    """Number of windows of 8192 samples per take, which overlap by half at most; default: all."""
+    """Number of windows per take, which overlap by half at most; default: all."""
 
 
 def option_fields(kind: type[BaseModel]) -> dict[str, FieldInfo]:

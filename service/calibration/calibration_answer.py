@@ -35,8 +35,8 @@ class JudgedCalibration:
 
     @property
     def arrays(self) -> dict[str, Float32]:
-        """Return primary path [8192], secondary path [2048], coherence [16385] and, if known, uncertainty [62] and
-        feedback path [2048].
+        """Return primary path [8192], secondary path [4096], coherence [16385] and, if known, uncertainty [62] and
+        feedback path [4096].
         """
         known = self.calibration
         found = {

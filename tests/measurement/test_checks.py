@@ -304,12 +304,12 @@ def test_takes_of_two_seatings_are_named(ears: list[measured.MeasuredEar], suppo
 
 
 def test_late_echo_to_outer_microphone_is_named(ears: list[measured.MeasuredEar]) -> None:
-    """At 72 ms, beyond what is kept: the loop's margins would be wrong."""
+    """At 113 ms, beyond what is kept: the loop's margins would be wrong."""
     x, played = 0.05 * np.random.default_rng(4).standard_normal((2, 4 * SAMPLE_RATE_HZ))
     for ear in ears[::4]:
         silent = GainTake(0.0, x, noisy(fftconvolve(x, ear.primary)[: x.size][None], 40)[0])
         for echo, codes in ((0.0, set()), (0.2, {"truncated_tail"})):
-            feedback = 0.1 * (np.pad(ear.secondary, (0, 3442)) + echo * np.pad(ear.secondary, (3442, 0)))
+            feedback = 0.1 * (np.pad(ear.secondary, (0, 5442)) + echo * np.pad(ear.secondary, (5442, 0)))
             heard = [noisy(fftconvolve(played, path)[: x.size][None], 40)[0] for path in (feedback, ear.secondary)]
             assert named(judge(calibrate([silent], drives=[PlayedTake(played, *heard)]), None)) == codes
 

@@ -77,7 +77,7 @@ def test_restored_response_has_stated_error() -> None:
     for seed in range(6):
         halves = [np.fft.rfft(lag_weight(window) * truth + white(level, 2 * seed + n, window)) for n in range(2)]
         whole = (halves[0] + halves[1]) / 2
-        found = restore(whole, (halves[0] - halves[1]) / 2, n_taps)
+        found = restore(whole, (halves[0] - halves[1]) / 2, n_taps, 2048)
         errors.append(np.pad(found.response, (0, window - n_taps)) - truth)
         raw.append(np.fft.irfft(whole)[:n_taps] - truth[:n_taps])
         variances.append(found.noise + found.missing)
@@ -97,6 +97,6 @@ def test_restored_late_sound_keeps_its_power() -> None:
     powers = []
     for seed in range(6):
         halves = [np.fft.rfft(lag_weight(window) * truth + white(level, 2 * seed + n, window)) for n in range(2)]
-        found = restore((halves[0] + halves[1]) / 2, (halves[0] - halves[1]) / 2, window).response
+        found = restore((halves[0] + halves[1]) / 2, (halves[0] - halves[1]) / 2, window, 2048).response
         powers.append(np.sum(found[part] ** 2))
     assert np.mean(powers) == pytest.approx(np.sum(truth[part] ** 2), rel=0.15)

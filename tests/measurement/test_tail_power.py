@@ -5,7 +5,7 @@ import pytest
 from scipy.signal import fftconvolve
 
 from measurement.estimate import GainTake, probe_states, window_starts
-from measurement.tail_power import Tail, band_powers, late_power, late_secondary, tail_power
+from measurement.tail_power import Tail, band_powers, late_power, tail_power
 
 WINDOW, N_WINDOWS, LAST = 1024, 180, 100_000
 # Length of the early responses: the longer, the more leaks out of a window.
@@ -57,21 +57,3 @@ def test_late_lags_are_found(snr_db: float | None) -> None:
 
 def test_nothing_is_reported_where_probe_does_not_repeat() -> None:
     assert found_tail(takes(repeats=False)) is None
-
-
-@pytest.mark.parametrize("level", [0.0, 0.03])
-def test_late_secondary_is_told_from_louder_noise(level: float) -> None:
-    """The driven state has four times the noise of the silent one."""
-    rng = np.random.default_rng(9)
-    n, lags = 4 * 48_000, np.arange(8192)
-    primary = rng.standard_normal(8192) * np.exp(-lags / 100)
-    late = level * np.linalg.norm(primary) / 64 * rng.standard_normal(8192) * (lags >= 2048) * np.exp(-lags / 4000)
-    secondary, x = np.where(lags < 2048, primary, late), rng.standard_normal(n)
-    recorded = [
-        GainTake(gain, x, fftconvolve(x, primary - gain * secondary)[:n] + noise * rng.standard_normal(n))
-        for gain, noise in ((0.0, 0.01), (GAIN, 0.02))
-    ]
-    placed = {"window": 8192, "n_offsets": 40, "first_sample": 8192, "last_sample": n}
-    found = late_secondary(recorded, primary, secondary[:2048], **placed).sum()
-    known, noise = band_powers(late).sum(), band_powers(primary).sum() * 1e-6
-    assert 0.5 * known <= found < 1.1 * known + noise

@@ -43,7 +43,7 @@ def test_calibration_equals_service(client: Client, program: Program, takes: lis
         headers={"Content-Type": "application/x-safetensors"},
         timeout=60,
     ).json()
-    for name, n in (("primary", 8192), ("secondary", 2048)):
+    for name, n in (("primary", 8192), ("secondary", 4096)):
         path = getattr(found, name)
         assert path.dtype == np.float32
         assert path.shape == (n,)
@@ -65,7 +65,7 @@ def test_drive_takes_give_feedback_path(client: Client, takes: list[Take]) -> No
     feedback = 0.02 * np.pad(secondary, (10, 0))[: len(secondary)]
     driven = DriveTake(drive, *(fftconvolve(drive, path)[:N_SAMPLES] for path in (feedback, secondary)))
     calibration = client.calibrate([*takes, driven])
-    error = calibration.feedback - feedback[:2048]
+    error = calibration.feedback - feedback[:4096]
     assert np.sum(error**2) < 1e-3 * np.sum(feedback**2)
     design = client.refine(calibration, k=1, method="wmmse")
     assert client.refine(client.calibrate(takes), k=1, method="wmmse").loop is None
