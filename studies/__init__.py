@@ -15,7 +15,10 @@ from scipy.signal import fftconvolve
 
 from measurement.calibration import Calibration
 from measurement.estimate import GainTake
-from synthesis.types import Paths, Problem
+from service.api.problem import resolved_profile
+from synthesis.options import Method
+from synthesis.profiles import FAST
+from synthesis.types import DesignOptions, Paths, Problem
 from training.data import open_dataset
 from training.datasets.mistakes import Real, Responses, Takes
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
@@ -30,6 +33,12 @@ Study = Callable[[PathDataset, NoiseSet, argparse.Namespace], tuple[pd.DataFrame
 def problem(*paths: NDArray[np.floating], latency_samples: float = 0.0) -> Problem:
     """Pose the design for one condition: its primary path, its secondary path and, if measured, the coherence."""
     return Problem((Paths(*(path.astype(np.float32) for path in paths)),), latency_samples=latency_samples)
+
+
+def served(problem: Problem, k: int, method: Method = "prime") -> DesignOptions:
+    """Return the options with which the service designs for a problem, with k updates."""
+    paths = [path for condition in problem.conditions for path in (condition.primary, condition.secondary)]
+    return DesignOptions(method, k, resolved_profile(FAST.name, paths))
 
 
 def as_sent(found: Calibration) -> Problem:

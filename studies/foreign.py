@@ -25,7 +25,7 @@ from scipy.signal import resample_poly
 from measurement.calibration import Calibration, calibrate
 from measurement.checks import judge
 from model_store.store import BUNDLED_ROOT, ModelStore
-from studies import Row, as_sent, problem, record
+from studies import Row, as_sent, problem, record, served
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.design import design, with_silence
@@ -33,7 +33,7 @@ from synthesis.paths import AcousticPaths
 from synthesis.predict import POWER_FLOOR
 from synthesis.profiles import FAST, MAX_UPDATES, settling
 from synthesis.start.wiener import design_wmmse
-from synthesis.types import Design, DesignOptions, Fallback, Model
+from synthesis.types import Design, Fallback, Model
 from synthesis.update import refine
 from training.datasets.noise import white_noise
 from training.datasets.pandar import read_directions
@@ -74,10 +74,11 @@ def rows_of(kind: str, name: str, primary: Float64, secondary: Float64) -> list[
     """Design for a system as sent and as exact, and compare."""
     p, s = (torch.from_numpy(path.astype(np.float32)).double()[None] for path in (primary, secondary))
     paths = AcousticPaths.from_impulse_responses(p, s)
-    made = {k: design(problem(primary, secondary), options(k), MODEL, Fallback()) for k in UPDATES}
+    sent = problem(primary, secondary)
+    made = {k: design(sent, served(sent, k), MODEL, Fallback()) for k in UPDATES}
     wmmse = design_wmmse(paths, PSD)
     starts = [wmmse, torch.from_numpy(made[MAX_UPDATES].taps)[None].double()]
-    unknown = with_silence(problem(primary, secondary).conditions[0]).unknown
+    unknown = with_silence(sent.conditions[0]).unknown
     compared: Row = {
         "wmmse_db": bands_db(paths, wmmse[0].numpy())[0][SCORED].mean(),
         "converged_db": max(bands_db(paths, converged(paths, taps, unknown))[0][SCORED].mean() for taps in starts),
@@ -85,14 +86,10 @@ def rows_of(kind: str, name: str, primary: Float64, secondary: Float64) -> list[
     case: Row = {"kind": kind, "system": name}
     rows = [case | {"way": "sent", "k": k} | compared | scored(paths, item) for k, item in made.items()]
     found = calibrated(name, primary, secondary)
-    measured = design(as_sent(found), options(3), MODEL, Fallback())
+    estimated = as_sent(found)
+    measured = design(estimated, served(estimated, 3), MODEL, Fallback())
     codes = " ".join(reason.code for reason in judge(found, None).reasons)
     return [*rows, case | {"way": "calibrated", "k": 3, "codes": codes} | scored(paths, measured)]
-
-
-def options(k: int) -> DesignOptions:
-    """Return options of k updates."""
-    return DesignOptions("prime", k, FAST.name)
 
 
 def calibrated(name: str, primary: Float64, secondary: Float64) -> Calibration:

@@ -24,14 +24,14 @@ from joblib import Parallel, delayed
 from measurement.calibration import Calibration, calibrate
 from measurement.checks import OTHER_DEVICE, judge
 from model_store.store import BUNDLED_ROOT, ModelStore
-from studies import Row, problem, record, run
+from studies import Row, problem, record, run, served
 from studies.foreign import systems
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.design import design, predict_all
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.plausibility import Explanation, SupportPrior, find_implausible
 from synthesis.support_statistics import learn_support_statistics
-from synthesis.types import DesignOptions, Model, ModelParameters
+from synthesis.types import Model, ModelParameters
 from training.datasets.mistakes import (
     PATH_MISTAKES,
     REQUEST_MISTAKES,
@@ -118,7 +118,7 @@ def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[
 
     def reached_db(found: Calibration) -> float:
         measured = problem(found.estimate.primary, found.secondary, found.estimate.coherence)
-        taps = design(measured, DesignOptions("prime", 1), model).taps
+        taps = design(measured, served(measured, 1), model).taps
         (true,) = predict_all([problem(*paths)], [taps], model, is_true=True)
         return answer_or_raise(true).mean_noise_reduction_db
 

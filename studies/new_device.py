@@ -21,11 +21,11 @@ from measurement.calibration import calibrate
 from measurement.device import TRAINED_LISTENERS, ListenerEar
 from model_store.devices import Devices
 from model_store.store import ModelStore
-from studies import Row, as_sent, problem, record, run
+from studies import Row, as_sent, problem, record, run, served
 from studies.mistakes import Real, judged, probe_signals
 from synthesis.design import design, predict_all
 from synthesis.errors import answer_or_raise
-from synthesis.types import DesignOptions, Fallback, Model, ModelParameters
+from synthesis.types import Fallback, Model, ModelParameters
 from training.datasets.mistakes import PATH_MISTAKES, TAKE_MISTAKES
 from training.datasets.noise import NoiseSet
 from training.datasets.path_pairs import PathDataset, PathPair
@@ -64,8 +64,9 @@ def rows_of(pair: PathPair, probes: dict[str, Real], parameters: ModelParameters
         verdict, found = judged(takes, parameters)
         row: Row = case | {"probe": probe, "codes": verdict["codes"], "refused": bool(verdict["codes"])}
         if found is not None:
+            estimated = as_sent(found)
             for k in (1, 3):
-                made = design(as_sent(found), DesignOptions("prime", k), model, Fallback())
+                made = design(estimated, served(estimated, k), model, Fallback())
                 true = answer_or_raise(predict_all([problem(*paths)], [made.taps], model, is_true=True)[0])
                 row[f"nr{k}_db"] = true.mean_noise_reduction_db
                 row["error_db"] = made.prediction.mean_noise_reduction_db - true.mean_noise_reduction_db

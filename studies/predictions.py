@@ -19,7 +19,7 @@ from joblib import Parallel, delayed
 
 from measurement.calibration import Calibration, calibrate
 from measurement.prior import PathPrior
-from studies import Row, as_sent, problem, record, run
+from studies import Row, as_sent, problem, record, run, served
 from synthesis.bands import NR_BANDS, columns, nominal_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.design import design, predict_all
@@ -27,7 +27,7 @@ from synthesis.errors import answer_or_raise
 from synthesis.plausibility import SupportPrior
 from synthesis.start.features import GeneratorConfig
 from synthesis.start.generator import Generator
-from synthesis.types import DesignOptions, Model, ModelParameters, Problem
+from synthesis.types import Model, ModelParameters, Problem
 from training.data import SNRS_DB, Split, support_noises, with_recordings
 from training.datasets.noise import NoiseSet, pink_noise, white_noise
 from training.datasets.path_pairs import PathDataset
@@ -105,7 +105,7 @@ def rows_of_fold(split: Split, dataset: PathDataset, noise: NoiseSet, quick: boo
 
 def errors_of(model: Model, requested: Problem, truth: Problem) -> Row:
     """Compute predicted less scored noise reduction, in the mean and per band."""
-    made = design(requested, DesignOptions("fir_wiener", 1, "fast"), model)
+    made = design(requested, served(requested, 1, "fir_wiener"), model)
     score = answer_or_raise(predict_all([truth], [made.taps], model, is_true=True)[0])
     predicted, found = (item.band_reduction_db[columns(NR_BANDS)] for item in (made.prediction, score))
     return {
