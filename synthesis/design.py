@@ -44,7 +44,6 @@ from synthesis.predict import MOST_UNCERTAIN
 from synthesis.profiles import PROFILES
 from synthesis.types import (
     MAX_CONDITIONS,
-    UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
     Complex64,
     Design,
@@ -60,6 +59,7 @@ from synthesis.types import (
     Prediction,
     Problem,
     WmmsePrediction,
+    updates_bring_db,
     weighted,
     weights_of,
 )
@@ -454,7 +454,7 @@ def _with_wmmse(posed: Problem, draft: Draft, *, options: DesignOptions, core: C
             break
         rival = WmmsePrediction(found.prediction.nominal_noise_reduction_db, found.prediction.max_gain_db)
         lead_db = draft.prediction.nominal_noise_reduction_db - rival.nominal_noise_reduction_db
-        if lead_db > UPDATES_BRING_DB + WMMSE_TOLERANCE_DB:
+        if lead_db > updates_bring_db(options.n_updates) + WMMSE_TOLERANCE_DB:
             break
     return draft._replace(wmmse=rival)
 

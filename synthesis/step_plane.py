@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
-from synthesis.profiles import PLANE_ITERATIONS, SILENCE
+from synthesis.profiles import SILENCE
 from synthesis.tap_objective import TapObjective
 
 # Relative regularisation of the 2 x 2 matrices, for parallel steps.
@@ -69,7 +69,7 @@ class StepPlane:
         response = self._response + x * self._steps[0] + y * self._steps[1]
         return self._objective.value(self.power(x, y), response)
 
-    def lowest(self) -> tuple[Tensor, Tensor]:
+    def lowest(self, n_iterations: int) -> tuple[Tensor, Tensor]:
         """Find the point of about the lowest J, two coordinates [batch, 1]: theory (17).
 
         As an update does in all taps, each iteration minimises the weighted band powers and a bound on the penalty.
@@ -77,7 +77,7 @@ class StepPlane:
         x = torch.ones_like(self._response.real[..., :1])
         y = torch.zeros_like(x)
         penalty = self._penalty()
-        for _ in range(PLANE_ITERATIONS):
+        for _ in range(n_iterations):
             weight = self._objective.band_weight(self.power(x, y))
             bands = (*self._square, self._product, *self._cross)
             a, b, c, p, q = (

@@ -19,7 +19,7 @@ from synthesis.methods import METHODS, Path
 from synthesis.objective import ObjectiveProfile
 from synthesis.options import DEFAULTS, ObjectiveFields, ProblemFields
 from synthesis.plausibility import Comparison, Finding, SupportPrior
-from synthesis.profiles import MAX_UPDATES, PROFILES, RefinementProfile
+from synthesis.profiles import FIRST_UPDATES, MAX_UPDATES, PROFILES, RefinementProfile
 from synthesis.start.features import GeneratorConfig
 from synthesis.wearing import WearingChange
 
@@ -46,6 +46,11 @@ NOT_LOUDER_DB = 0.05
 
 Basis = Literal["coherence", "model", "response"]
 Replaced = Literal["not_finite", "predicted_worse"]
+
+
+def updates_bring_db(n_updates: int) -> float:
+    """Return what updates may bring to WMMSE; as many as ask for the minimum may find a lower one than the design's."""
+    return UPDATES_BRING_DB if n_updates <= FIRST_UPDATES else math.inf
 
 
 @dataclass(frozen=True, eq=False)

@@ -353,7 +353,7 @@ def _trials(plane: StepPlane, value: Tensor, profile: RefinementProfile) -> tupl
     y = [none] * len(x)
     values = [plane.value(*item) for item in zip(x, y, strict=True)]
     if profile.settles:
-        lowest = plane.lowest()
+        lowest = plane.lowest(profile.plane_iterations)
         found = plane.value(*lowest)
         is_lower = found <= values[0]
         for item, place in zip((x, y), lowest, strict=True):

@@ -37,7 +37,6 @@ from synthesis.predict import not_finite
 from synthesis.profiles import FINE, PRECONDITIONERS, PROFILES, STOP_REASONS, RefinementProfile, on_design_grid
 from synthesis.types import (
     MAX_CONDITIONS,
-    UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
     Basis,
     Complex64,
@@ -50,6 +49,7 @@ from synthesis.types import (
     Problem,
     RefinementRecord,
     WmmsePrediction,
+    updates_bring_db,
     weighted,
     weights_of,
 )
@@ -111,7 +111,7 @@ class CpuBackend:
         margin_db = math.nan
         if with_wmmse and is_single:
             # In a controller's loop, updates of WMMSE take longer than the design and gain 0.03 dB.
-            brings_db = -math.inf if conditions[0].inner is not None else UPDATES_BRING_DB
+            brings_db = -math.inf if conditions[0].inner is not None else updates_bring_db(options.n_updates)
             margin_db = brings_db + WMMSE_TOLERANCE_DB
         try:
             given = _Given(problem, self._psd)
@@ -362,6 +362,7 @@ def _core_profile(profile: RefinementProfile) -> Profile:
         PRECONDITIONERS.index(profile.preconditioner),
         profile.n_iterations,
         profile.settles,
+        profile.plane_iterations,
         profile.damping,
         profile.step_cap or 0.0,
         profile.ceiling_weight,

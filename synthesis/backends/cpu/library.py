@@ -63,7 +63,7 @@ _WHOLE = {
     "wiener_iterations": fir_wiener.N_ITERATIONS,
     "late_from_samples": arrays,
     "realign_beyond": plausibility,
-    **dict.fromkeys(("plane_iterations", "first_updates", "n_rounds"), profiles),
+    **dict.fromkeys(("direct_plane_iterations", "first_updates", "n_rounds"), profiles),
     **dict.fromkeys(("least_samples", "long_samples"), unknown),
     "rising_first": WIDE_BANDS.index(unknown.RISING_BANDS[0]),
 }
@@ -224,7 +224,15 @@ class Profile(Structure):
     _fields_ = (
         *(
             (name, c_int)
-            for name in ("n_fft", "first_band", "n_bands", "preconditioner", "n_iterations", "settles")
+            for name in (
+                "n_fft",
+                "first_band",
+                "n_bands",
+                "preconditioner",
+                "n_iterations",
+                "settles",
+                "plane_iterations",
+            )
         ),
         *((name, c_double) for name in ("damping", "step_cap", "ceiling_weight", "tolerance")),
         ("weights", Weights),

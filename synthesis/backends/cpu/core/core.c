@@ -677,6 +677,7 @@ static int update_filter(const prime_model *model, prime_workspace *ws, const pr
         return 0;
     refinement_profile exact = *profile;
     exact.n_fft = DESIGN_N_FFT, exact.damping = constant.direct_damping, exact.preconditioner = EXACT;
+    exact.plane_iterations = constant.direct_plane_iterations;
     pose_updates(model, ws, inputs, n_conditions, &exact);
     start_from(&exact, &edges[last], &plans[last], &ws->phase, s, taps);
     settle(&exact, &edges[last], &plans[last], &toeplitz, ws->solver, &ws->phase, s, n_updates, taps, record);

@@ -29,7 +29,7 @@ static const int sizes[N_SIZES] = {SAMPLE_RATE_HZ, N_TAPS,   DESIGN_N_FFT, N_BIN
 /* Constants of the Python modules, under the same names and documented there. */
 typedef struct {
     int sizes[N_SIZES];
-    int wiener_iterations, late_from_samples, realign_beyond, plane_iterations, first_updates, n_rounds;
+    int wiener_iterations, late_from_samples, realign_beyond, direct_plane_iterations, first_updates, n_rounds;
     int least_samples, long_samples, rising_first;
     float ceiling_sharpness, coherence_floor, end_of_response;
     double ratio_regularisation, held_low_hz, held_high_hz, magnitude_floor, phase_floor, audible_hz, neper_per_db;

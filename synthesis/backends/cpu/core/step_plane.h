@@ -59,7 +59,7 @@ static void lowest_in_plane(const refinement_profile *profile, int n_bins, const
     if (profile->ceiling_weight > 0)
         penalty_in_plane(n_bins, s, penalty);
     *x = 1, *y = 0;
-    for (int i = 0; i < constant.plane_iterations; i++) {
+    for (int i = 0; i < profile->plane_iterations; i++) {
         double a = penalty[0], b = penalty[1], c = penalty[2], p = penalty[3], q = penalty[4];
         value_at(profile, s, *x, *y, 0, slope);
         for (int t = 0; t < s->n_conditions; t++)

@@ -9,7 +9,7 @@
 enum { DIAGONAL, GOHBERG_SEMENCUL, EXACT }; /* preconditioners */
 
 typedef struct {
-    int n_fft, first_band, n_bands, preconditioner, n_iterations, settles;
+    int n_fft, first_band, n_bands, preconditioner, n_iterations, settles, plane_iterations;
     double damping, step_cap /* 0: none */, ceiling_weight, tolerance;
     objective_weights weights;
 } refinement_profile;
