@@ -14,7 +14,7 @@ from cli import inputs, tables
 from cli.flags import FILE, output_flag
 from measurement.files import measurements
 from measurement.files.errors import FileError
-from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
+from synthesis.conventions import SAMPLE_RATE_HZ
 
 Json = dict[str, Any]
 Real = NDArray[np.floating]
@@ -25,6 +25,8 @@ EXAMPLE_GAIN = 0.35
 # Loudspeaker to outer microphone of the example listener: as to the error microphone, later and 40 dB quieter.
 FEEDBACK_LEVEL, FEEDBACK_DELAY = 0.01, 4
 SECONDS = click.FloatRange(1, 60)
+# Length of a path within a loop: that of a calibration's.
+LOOP_SAMPLES = 4096
 
 
 def seconds_option(default: float) -> Any:
@@ -229,11 +231,11 @@ def recorded(
 
 
 def _loop_path(response: Real | None, rate_hz: float, delay_s: float) -> Real | None:
-    """Sample a path within a loop at another rate, cut to N_TAPS samples of 48 kHz."""
+    """Sample a path within a loop at another rate, cut to LOOP_SAMPLES samples of 48 kHz."""
     if response is None:
         return None
-    padded = np.zeros(2 * N_TAPS)
-    padded[: min(len(response), N_TAPS)] = response[:N_TAPS]
+    padded = np.zeros(2 * LOOP_SAMPLES)
+    padded[: min(len(response), LOOP_SAMPLES)] = response[:LOOP_SAMPLES]
     late = _at_rate(_late(padded, SAMPLE_RATE_HZ * delay_s), rate_hz) * (SAMPLE_RATE_HZ / rate_hz)
     return late[: len(late) // 2]
 

@@ -99,7 +99,7 @@ SILENT_DB = -30.0
 # first few, what the loudspeaker of an earphone adds may cancel the noise.
 EARLY_SHARE, EARLY_SAMPLES = 0.01, 12
 
-# Lags where the primary path still rings and the secondary does not.
+# Lags where the primary path of earphones still rings and the secondary does not.
 _LATE = slice(WINDOW // 4, WINDOW * 7 // 8)
 
 # Least coherence of that sound in two states: ears with white noise have 0.98 at 30 dB of SNR; where a loudspeaker's
@@ -288,7 +288,8 @@ def calibrate(
         estimate = paths_of_states(states, prior=prior)
         both = (measured, estimate)
         if support is not None and not any(support.is_device(item.primary, item.secondary) for item in both):
-            return calibrate(takes, n_windows, windows, None, None, drives, clipped_shares)
+            del exact, exact_drives  # as large as the recordings
+            return calibrate(takes, n_windows, windows, drives=drives, clipped_shares=clipped_shares)
         _check_estimate(estimate)
     estimate, secondary, noise_left = (
         _restored(measured, states) if prior is None else _denoised(estimate, cut.length)
@@ -298,7 +299,8 @@ def calibrate(
     if drives:
         returned = feedback_state(exact_drives, **placed)
         of_speaker.append(np.fft.irfft(returned.transfer))
-        feedback = restore(returned.transfer, returned.half_difference, SECONDARY_TAPS, SECONDARY_TAPS).response
+        of_feedback = returned.transfer, returned.half_difference, is_silent(returned.reference_power)
+        feedback = _restored_path(*of_feedback, SECONDARY_TAPS, SECONDARY_TAPS).response
 
     # What is unknown of them: noise, and the tail beyond the windows.
     scored = columns(AMP_BANDS)
@@ -623,21 +625,11 @@ def _silent_share(signal: Real) -> float:
 
 
 def _restored(measured: PathEstimate, states: Sequence[ProbeState]) -> tuple[PathEstimate, Real, Real]:
-    """Estimate paths without a prior, with their variances; also the secondary path without noise, and what is left.
-
-    What lies above the probe's edge is kept as it is: beside its noise a band would lose what is below.
-    """
+    """Estimate paths without a prior, with their variances; also the secondary path without noise, and what is left."""
     silent = is_silent(states[0].reference_power)
-
-    def path(transfer: Complex, half_difference: Complex, n_taps: int, n_cancelled: int) -> Restored:
-        heard, difference = (np.where(silent, 0, item) for item in (transfer, half_difference))
-        found = restore(heard, difference, n_taps, n_cancelled)
-        kept = np.fft.irfft(np.where(silent, transfer, 0))[:n_taps]
-        return found._replace(response=found.response + np.pad(kept, (0, n_taps - len(kept))))
-
-    primary = path(states[0].transfer, states[0].half_difference, PRIMARY_TAPS, N_TAPS)
+    primary = _restored_path(states[0].transfer, states[0].half_difference, silent, PRIMARY_TAPS, N_TAPS)
     of_secondary = secondary_transfer(states), secondary_half_difference(states)
-    secondary = path(*of_secondary, SECONDARY_TAPS, SECONDARY_TAPS)
+    secondary = _restored_path(*of_secondary, silent, SECONDARY_TAPS, SECONDARY_TAPS)
     estimate = replace(
         measured,
         primary=primary.response,
@@ -645,6 +637,16 @@ def _restored(measured: PathEstimate, states: Sequence[ProbeState]) -> tuple[Pat
         secondary_variance=secondary.noise + secondary.missing,
     )
     return estimate, secondary.response, secondary.noise
+
+
+def _restored_path(
+    transfer: Complex, half_difference: Complex, silent: NDArray[np.bool_], n_taps: int, n_cancelled: int
+) -> Restored:
+    """Restore a path, but keep silent bins as they are: beside their noise a band would lose what is below."""
+    heard, difference = (np.where(silent, 0, item) for item in (transfer, half_difference))
+    found = restore(heard, difference, n_taps, n_cancelled)
+    kept = np.fft.irfft(np.where(silent, transfer, 0))[:n_taps]
+    return found._replace(response=found.response + np.pad(kept, (0, n_taps - len(kept))))
 
 
 def _denoised(estimate: PathEstimate, window: int) -> tuple[PathEstimate, Real, Real]:

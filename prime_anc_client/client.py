@@ -299,7 +299,7 @@ class Client:
         sign
             Sign of the signal chain that played the gain; default: `minus`.
         n_windows
-            Windows of 8192 samples per take; default: all.
+            Windows per take; default: all.
         deadline_ms
             Time after which the answer is no longer needed.
 
