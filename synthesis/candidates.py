@@ -10,12 +10,12 @@ from functools import partial
 from synthesis.bands import AMP_BANDS, columns
 from synthesis.errors import Interrupted, SynthesisError
 from synthesis.types import (
+    UPDATES_BRING_DB,
     Design,
     DesignOptions,
     Fallback,
     Problem,
     Replaced,
-    updates_bring_db,
 )
 
 # With a latency, `wmmse` amplifies bands without enough time by up to 13 dB (`studies/wearing`). A Wiener filter's
@@ -59,7 +59,7 @@ class Contest:
         reached_db = self.rivals[-1].prediction.nominal_noise_reduction_db
         if self.generated.wmmse is not None:
             reached_db = max(reached_db, self.generated.wmmse.nominal_noise_reduction_db)
-        return self.generated.prediction.nominal_noise_reduction_db - reached_db < updates_bring_db(n_updates)
+        return self.generated.prediction.nominal_noise_reduction_db - reached_db < UPDATES_BRING_DB[n_updates]
 
     def best(self, margin_db: float, merit: Merit) -> Design | SynthesisError:
         """Return the best candidate; margin_db favours the generator's filter."""

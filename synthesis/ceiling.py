@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,32 +10,44 @@ from numpy.typing import NDArray
 
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import UNKNOWN
-from synthesis.controller import loops_of
-from synthesis.conventions import DESIGN_N_FFT
+from synthesis.controller import in_closed_loop, loops_of
+from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import check_interruption
-from synthesis.gain_curve import TOLERANCE_DB, GainCurve
+from synthesis.gain_curve import GainCurve
 from synthesis.joint_prediction import predict_joint
 from synthesis.loop import for_design, with_margins, worst_loop
 from synthesis.methods import spectrum
-from synthesis.types import Backend, Float32, Loop, Problem
+from synthesis.types import Float32, Loop, Problem
 from synthesis.unknown import sum_over_bands
 
 # Allowed increase of an unknown band's level (dB).
 LOUDEST_DB = 0.9
 
 
-def keep_margins(problem: Problem, taps: Float32, backend: Backend) -> tuple[Float32, Loop | None]:
-    """Give the taps the requested margins of the loop; also return the loop, with their cost."""
+def keep_margins(problem: Problem, taps: Float32, most_db: float, core: CpuBackend) -> tuple[Float32, Loop | None]:
+    """Give the taps the requested margins of the loop; also return the loop, with their cost.
+
+    most_db: ceiling on |W| of another filter.
+    """
     if not problem.feedbacks:
         return taps, None
-    kept = with_margins(taps, problem.feedbacks, problem.min_gain_margin_db, problem.min_phase_margin_deg)
+    limit_db = np.full(N_BINS, most_db)
+    aim = for_design(in_closed_loop(problem))
+    kept = _with_margins(
+        problem, taps, lambda margins_db: core.limit_gain(aim, taps, np.minimum(limit_db, margins_db))
+    )
     loss_db = 0.0
     if kept is not taps:
         conditions = tuple(replace(condition, feedback=None) for condition in for_design(problem).conditions)
         open_loop = replace(problem, conditions=conditions)
-        before, after = (predict_joint(open_loop, item, backend) for item in (taps, kept))
-        loss_db = before.mean_noise_reduction_db - after.mean_noise_reduction_db
+        before, after = (predict_joint(open_loop, item, core) for item in (taps, kept))
+        loss_db = max(before.mean_noise_reduction_db - after.mean_noise_reduction_db, 0.0)
     return kept, loop_of_all(problem, kept, loss_db)
+
+
+def _with_margins(problem: Problem, taps: Float32, below: Callable[[NDArray[np.float64]], Float32]) -> Float32:
+    margins = problem.min_gain_margin_db, problem.min_phase_margin_deg
+    return with_margins(taps, problem.feedbacks, *margins, below)
 
 
 def loop_of_all(problem: Problem, taps: Float32, loss_db: float = 0.0) -> Loop | None:
@@ -60,15 +73,16 @@ def limit(posed: Problem, taps: Float32, core: CpuBackend) -> Float32:
     Float32
         Taps, [2048].
     """
-    feedbacks, limit_db = posed.feedbacks, ceiling_db(posed.max_gain_db, DESIGN_N_FFT)
+    limit_db = ceiling_db(posed.max_gain_db, DESIGN_N_FFT)
+    aim = for_design(posed) if posed.feedbacks else posed
+
+    def below(most_db: NDArray[np.float64]) -> Float32:
+        found = core.limit_gain(aim, taps, np.minimum(limit_db, most_db))
+        return found * np.float32(quiet_gain(posed, found))
+
     check_interruption()
-    taps = core.limit_gain(for_design(posed) if feedbacks else posed, taps, limit_db)
-    taps = taps * np.float32(quiet_gain(posed, taps))
-    if feedbacks:
-        taps = with_margins(taps, feedbacks, posed.min_gain_margin_db, posed.min_phase_margin_deg)
-        # Bending the response for the margins may raise it elsewhere by some hundredths of a dB.
-        taps = taps * np.float32(min(1.0, 10 ** ((TOLERANCE_DB - excess_db(taps, limit_db)) / 20)))
-    return taps
+    found = below(limit_db)
+    return _with_margins(posed, found, below) if posed.feedbacks else found
 
 
 def quiet_gain(problem: Problem, taps: NDArray[np.floating]) -> float:

@@ -44,6 +44,7 @@ from synthesis.predict import MOST_UNCERTAIN
 from synthesis.profiles import PROFILES
 from synthesis.types import (
     MAX_CONDITIONS,
+    UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
     Complex64,
     Design,
@@ -51,7 +52,6 @@ from synthesis.types import (
     Draft,
     Fallback,
     Float32,
-    Loop,
     Model,
     ModelParameters,
     Path,
@@ -59,7 +59,6 @@ from synthesis.types import (
     Prediction,
     Problem,
     WmmsePrediction,
-    updates_bring_db,
     weighted,
     weights_of,
 )
@@ -427,11 +426,10 @@ def _drafted(
     options: DesignOptions,
     model: Model,
     with_wmmse: bool = False,
-    aim: Callable[[Problem], Problem] = for_design,
 ) -> list[Draft | SynthesisError]:
     """Make first taps and updates, for all problems at once, under a ceiling that good filters hardly reach."""
     loose = [replace(item, max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)]
-    loose = [aim(item) if has_feedback(item) else item for item in loose]  # most have none
+    loose = [for_design(item) if has_feedback(item) else item for item in loose]  # most have none
     if options.method in STARTS:  # which see the paths of the closed loop
         loose = list(map(in_closed_loop, loose))
     found: list[Draft | SynthesisError] = []
@@ -454,7 +452,7 @@ def _with_wmmse(posed: Problem, draft: Draft, *, options: DesignOptions, core: C
             break
         rival = WmmsePrediction(found.prediction.nominal_noise_reduction_db, found.prediction.max_gain_db)
         lead_db = draft.prediction.nominal_noise_reduction_db - rival.nominal_noise_reduction_db
-        if lead_db > updates_bring_db(options.n_updates) + WMMSE_TOLERANCE_DB:
+        if lead_db > UPDATES_BRING_DB[options.n_updates] + WMMSE_TOLERANCE_DB:
             break
     return draft._replace(wmmse=rival)
 
@@ -483,9 +481,7 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     began = perf_counter()
     loop = None
     if has_feedback(posed):
-        taps, loop = keep_margins(posed, taps, model.backend)
-        if taps is not draft.taps and loop is not None:
-            taps, loop = _bent_less(posed, taps, loop, options, model)
+        taps, loop = keep_margins(posed, taps, loose_db(posed), model.core)
     comparison = draft.comparison if is_plain(problem) else None
     if prediction is None or loop is not None:
         prediction = predict_joint(posed, taps, model.backend)
@@ -524,20 +520,6 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     return made
 
 
-def _bent_less(
-    posed: Problem, taps: Float32, loop: Loop, options: DesignOptions, model: Model
-) -> tuple[Float32, Loop]:
-    """Return the better of a filter that the margins have bent and one designed for S alone, which is quieter."""
-    (plain,) = _drafted([posed], options, model, aim=lambda problem: problem)
-    if not isinstance(plain, Draft):
-        return taps, loop
-    other, other_loop = keep_margins(posed, plain.taps, model.backend)
-    here, there = (predict_joint(posed, item, model.backend).mean_noise_reduction_db for item in (taps, other))
-    if other_loop is None or here >= there:
-        return taps, loop
-    return other, replace(other_loop, loss_db=max(loop.loss_db - (there - here), 0.0))
-
-
 def _completed(posed: Problem, made: Design, *, options: DesignOptions, model: Model) -> Design:
     """Predict a finished filter beside its controller, and per condition one that is designed on the others."""
     left_out = options.leave_one_out and len(posed.conditions) > 1
@@ -562,7 +544,7 @@ def _with_left_out(posed: Problem, whole: Prediction, options: DesignOptions, mo
         check_interruption()
         rest = in_closed_loop(replace(posed, conditions=posed.conditions[:n] + posed.conditions[n + 1 :]))
         draft = answer_or_raise(_drafted([rest], options, model)[0])
-        taps, _ = keep_margins(rest, draft.taps, model.backend)
+        taps, _ = keep_margins(rest, draft.taps, loose_db(rest), model.core)
         left_out = predict_joint(replace(posed, conditions=(paths,)), taps, model.backend)
         conditions[n] = replace(conditions[n], left_out=left_out)
     return replace(whole, conditions=tuple(conditions))

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.arrays import SMALLEST
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.errors import check_interruption
+from synthesis.gain_curve import TOLERANCE_DB
 from synthesis.methods import spectrum
 from synthesis.types import Complex64, Float32, Loop, Paths, Problem
 
@@ -29,11 +30,10 @@ N_FFT = 4 * DESIGN_N_FFT
 LARGEST_MARGIN_DB = 120.0
 FULL_CIRCLE_DEG = 180.0
 
-# Steps (nepers) by which the limit on |L| is lowered until it holds. Measured paths need the first few at most.
-LOWERED_BY = (0.2, 0.2, 0.2, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
-N_BISECTIONS = 8
-# Smallest |L| over its maximum when limited: a lower limit would need an infinitely long filter.
-QUIETEST_LOOP = 1e-6
+# Trials of the limit on |L|, and by how much it may exceed the inverse of the gain margin: 0.3 dB apart at last.
+N_BISECTIONS, LOUDEST_LOOP_DB = 6, 20.0
+# Smallest |F| over its maximum.
+QUIETEST_FEEDBACK = 1e-6
 # Margin for rounding to float32.
 PLAIN_GAIN_SPARE = 0.99
 
@@ -124,14 +124,17 @@ def worst_loop(loops: Sequence[Loop], loss_db: float = 0.0) -> Loop:
 
 
 def with_margins(
-    taps: Float32, feedbacks: Sequence[Float32 | Complex64], min_gain_margin_db: float, min_phase_margin_deg: float
+    taps: Float32,
+    feedbacks: Sequence[Float32 | Complex64],
+    min_gain_margin_db: float,
+    min_phase_margin_deg: float,
+    below: Callable[[Float64], Float32],
 ) -> Float32:
-    """Bend a filter's response so that its loops keep both margins.
+    """Return a filter whose loops keep both margins.
 
-    |W| is brought below c / |F| by a minimum-phase filter, which leaves it as it is elsewhere, with the largest c
-    that keeps both margins. Cut to its length, the bent response may overshoot; if no c keeps the margins, or only
-    one that leaves less of the filter than a plain gain does, the filter is multiplied by that gain, at which |L|
-    is nowhere above the inverse of the gain margin.
+    It is the best one with |W| below c / |F|, with the largest c that keeps both margins. With c the inverse of the
+    gain margin, |L| is below one everywhere. Where no filter of its length follows such a ceiling, the given one is
+    multiplied by the gain that does.
 
     Parameters
     ----------
@@ -141,10 +144,13 @@ def with_margins(
         Feedback paths of all conditions.
     min_gain_margin_db, min_phase_margin_deg
         Margins to keep in every loop.
+    below
+        Finds the best filter below a ceiling per bin of the design grid, dB [16385].
 
     Returns
     -------
-    The taps themselves if they keep the margins, or other taps of the same length.
+    Float32
+        The taps themselves if they keep the margins, or others, [2048].
 
     Raises
     ------
@@ -152,35 +158,31 @@ def with_margins(
         Between two trials, as `check_interruption`.
     """
     spectra = [_fine(feedback) for feedback in feedbacks]
-    response = _response(taps)
 
-    def holds(response: Complex128) -> bool:
+    def holds(taps: Float32) -> bool:
         check_interruption()
+        response = _response(taps)
         return all(_keeps_margins(response * item, min_gain_margin_db, min_phase_margin_deg) for item in spectra)
 
-    if holds(response):
+    if holds(taps):
         return taps
-    loudest = np.abs(response) * np.max(np.abs(spectra), axis=0)
-    largest = float(loudest.max())
-    log_loop = np.log(np.maximum(loudest, QUIETEST_LOOP * largest))
-    plain = taps * np.float32(PLAIN_GAIN_SPARE * 10 ** (-min_gain_margin_db / 20) / max(largest, 1.0))
-    high = np.log(largest)
-    low = min(-min_gain_margin_db * np.log(10) / 20, high) - 0.1
-    for step in LOWERED_BY:
-        best = _limited(response, log_loop, low)
-        if holds(_response(best)):
-            break
-        low -= step
-    else:
-        return plain
+    loudest = np.max(np.abs(spectra), axis=0)
+    largest = float((np.abs(_response(taps)) * loudest).max())
+    on_grid = loudest[:: N_FFT // DESIGN_N_FFT]
+    feedback_db = 20 * np.log10(np.maximum(on_grid, QUIETEST_FEEDBACK * loudest.max()))
+    low_db = -min_gain_margin_db - TOLERANCE_DB
+    high_db = min(20 * math.log10(largest), low_db + LOUDEST_LOOP_DB)
+    best = below(low_db - feedback_db)
+    if not holds(best):
+        return taps * np.float32(PLAIN_GAIN_SPARE * 10 ** (-min_gain_margin_db / 20) / max(largest, 1.0))
     for _ in range(N_BISECTIONS):
-        middle = (low + high) / 2
-        tried = _limited(response, log_loop, middle)
-        if holds(_response(tried)):
-            low, best = middle, tried
+        middle_db = (low_db + high_db) / 2
+        tried = below(middle_db - feedback_db)
+        if holds(tried):
+            low_db, best = middle_db, tried
         else:
-            high = middle
-    return best if np.vdot(best, best) > np.vdot(plain, plain) else plain
+            high_db = middle_db
+    return best
 
 
 def _keeps_margins(loop: Complex128, min_gain_margin_db: float, min_phase_margin_deg: float) -> bool:
@@ -228,16 +230,6 @@ def _squared(values: Complex128) -> Float64:
 def _fine(feedback: Float32 | Complex64) -> Complex128:
     response = np.fft.irfft(spectrum(feedback)) if np.iscomplexobj(feedback) else feedback.astype(np.float64)
     return np.fft.rfft(response, N_FFT)
-
-
-def _limited(response: Complex128, log_loop: Float64, log_limit: float) -> Float32:
-    """Compute taps of a response with |W F|, of logarithm log_loop, bent below exp(log_limit) in minimum phase."""
-    log_gain = -np.logaddexp(0, 10 * (log_loop - log_limit)) / 10
-    cepstrum = np.fft.irfft(log_gain)
-    cepstrum[1 : N_FFT // 2] *= 2
-    cepstrum[N_FFT // 2 + 1 :] = 0
-    bent = np.fft.irfft(response * np.exp(np.fft.rfft(cepstrum)))[:N_TAPS]
-    return bent.astype(np.float32)
 
 
 def _gain_margin_db(loop: Complex128) -> float:

@@ -11,7 +11,7 @@ from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.reference import ReferenceBackend
 from synthesis.design import design, design_all, predict_all
 from synthesis.errors import InvalidOption, InvalidPaths
-from synthesis.loop import judge_loop, loop_gain, with_margins
+from synthesis.loop import judge_loop, loop_gain
 from synthesis.methods import METHODS
 from synthesis.start.generator import Generator, model_parameters
 from synthesis.types import Design, DesignOptions, Model, Paths, Problem
@@ -126,18 +126,6 @@ def test_latency_delays_secondary_path(model: Model) -> None:
     half = design(replace(ear, latency_samples=1.5), K3, model).prediction.mean_noise_reduction_db
     none = design(ear, K3, model).prediction.mean_noise_reduction_db
     assert late.prediction.mean_noise_reduction_db - 0.1 < half < none + 0.1
-
-
-@pytest.mark.parametrize("level", [0.1, 1.0])
-def test_loud_feedback_leaves_the_better_filter(model: Model, level: float) -> None:
-    """Where margins bend a filter much, one designed for S alone, as loud as they allow, may be better."""
-    (first,) = several(1).conditions
-    loud = (level * np.exp(-np.arange(64) / 6) * np.cos(np.arange(64) / 5)).astype(np.float32)
-    ear = Problem((replace(first, feedback=loud),))
-    made, alone = (design(item, K3, model) for item in (ear, several(1)))
-    bent = with_margins(alone.taps, [loud], 6.0, 30.0)
-    (found,) = predict_all([ear], [bent], model)
-    assert made.prediction.mean_noise_reduction_db > found.mean_noise_reduction_db - 0.1
 
 
 def test_margins_hold_in_every_loop(model: Model) -> None:

@@ -1,6 +1,7 @@
 """Long work ends between two steps once its caller wants no more of it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,9 +9,9 @@ import pytest
 from hardware.realise import Target, realise
 from hardware.residual_power import PathSpectra
 from measurement.verify import StateTake, verify
+from synthesis.ceiling import keep_margins
 from synthesis.design import design_all
 from synthesis.errors import Interrupted, check_interruption, interruptible
-from synthesis.loop import with_margins
 from synthesis.methods import spectrum
 from synthesis.types import DesignOptions, Model, Problem
 from tests.service import models
@@ -31,6 +32,11 @@ def verified() -> object:
     return verify(takes, TAPS, PATHS.primary, PATHS.secondary, None)
 
 
+def margins_kept() -> object:
+    core = Model.on("cpu", models.checkpoint(1).parameters).core
+    return keep_margins(Problem((replace(PATHS, feedback=LOUD),)), TAPS, 30.0, core)
+
+
 def each_left_out() -> object:
     """A design for three conditions with `leave_one_out`."""
     problem = Problem(tuple(models.ear(seed) for seed in (1, 2, 3)))
@@ -45,7 +51,7 @@ WORK: dict[str, Callable[[], object]] = {
     "sections": lambda: realised(Target(n_sections=2)),
     "taps": lambda: realised(Target("fir", n_taps=64)),
     "verification": verified,
-    "margins": lambda: with_margins(TAPS, [LOUD], 6, 30),
+    "margins": margins_kept,
     "left out": each_left_out,
 }
 

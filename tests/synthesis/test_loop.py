@@ -1,9 +1,13 @@
 """Stability and margins of the loop, against a simulation of it in time."""
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import pytest
 
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
+from synthesis.design import design
 from synthesis.errors import interruptible
 from synthesis.loop import (
     closed_loop_secondary,
@@ -13,6 +17,11 @@ from synthesis.loop import (
     with_margins,
     worst_loop,
 )
+from synthesis.types import DesignOptions, Model, Problem
+from tests.service import models
+
+# Taps, and the best ones below a ceiling.
+Designed = tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]
 
 
 def feedback_path(level: float) -> np.ndarray:
@@ -78,20 +87,27 @@ def test_closed_loop_is_simulated_one() -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())  # complex64
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.fixture(scope="module")
+def designed() -> Designed:
+    """An ear's filter, and the best one below a ceiling."""
+    problem, model = Problem((models.ear(1),)), Model.on("cpu", models.checkpoint(1).parameters)
+    taps = design(problem, DesignOptions("prime", 1), model).taps
+    return taps, partial(model.core.limit_gain, problem, taps)
+
+
 @pytest.mark.parametrize(("gain_db", "phase_deg"), [(6, 30), (12, 60)])
-def test_margins_are_kept_at_least_cost(seed: int, gain_db: float, phase_deg: float) -> None:
-    taps, feedback = control_filter(seed), feedback_path(0.1)
+def test_margins_are_kept_at_least_cost(designed: Designed, gain_db: float, phase_deg: float) -> None:
+    (taps, best_below), feedback = designed, feedback_path(0.1)
     margin_db = judge_loop(loop_gain(taps, feedback)).gain_margin_db
     loud = feedback * np.float32(10 ** ((margin_db + 4) / 20))
     quiet = loud * np.float32(0.01)
-    kept = with_margins(taps, [quiet, loud], gain_db, phase_deg)
+    kept = with_margins(taps, [quiet, loud], gain_db, phase_deg, best_below)
     found = judge_loop(loop_gain(kept, loud))
     assert found.stable
     assert found.gain_margin_db >= gain_db
     assert found.phase_margin_deg >= phase_deg
-    assert min(found.gain_margin_db - gain_db, (found.phase_margin_deg - phase_deg) / 10) < 1.5
-    assert with_margins(taps, [quiet], gain_db, phase_deg) is taps
+    assert min(found.gain_margin_db - gain_db, (found.phase_margin_deg - phase_deg) / 10) < 2.5
+    assert with_margins(taps, [quiet], gain_db, phase_deg, best_below) is taps
 
 
 PERIODS = {"constant": 1, "nyquist": 2, "comb": 16}
@@ -104,7 +120,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_feedback_takes_few_rounds(name: str) -> None:
+def test_hostile_feedback_takes_few_rounds(designed: Designed, name: str) -> None:
     """Paths with gaps between their peaks, where no filter of this length has the response that was asked for."""
     n_rounds = 0
 
@@ -112,9 +128,9 @@ def test_hostile_feedback_takes_few_rounds(name: str) -> None:
         nonlocal n_rounds
         n_rounds += 1
 
-    taps, feedback = control_filter(1), HOSTILE[name].astype(np.float32)
+    (taps, best_below), feedback = designed, HOSTILE[name].astype(np.float32)
     with interruptible(count):
-        kept = with_margins(taps, [feedback, -feedback], 6, 30)
+        kept = with_margins(taps, [feedback, -feedback], 6, 30, best_below)
     found = worst_loop([judge_loop(loop_gain(kept, item)) for item in (feedback, -feedback)])
     assert found.stable
     assert found.gain_margin_db >= 6

@@ -37,6 +37,7 @@ from synthesis.predict import not_finite
 from synthesis.profiles import FINE, PRECONDITIONERS, PROFILES, STOP_REASONS, RefinementProfile, on_design_grid
 from synthesis.types import (
     MAX_CONDITIONS,
+    UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
     Basis,
     Complex64,
@@ -49,7 +50,6 @@ from synthesis.types import (
     Problem,
     RefinementRecord,
     WmmsePrediction,
-    updates_bring_db,
     weighted,
     weights_of,
 )
@@ -111,7 +111,7 @@ class CpuBackend:
         margin_db = math.nan
         if with_wmmse and is_single:
             # In a controller's loop, updates of WMMSE take longer than the design and gain 0.03 dB.
-            brings_db = -math.inf if conditions[0].inner is not None else updates_bring_db(options.n_updates)
+            brings_db = -math.inf if conditions[0].inner is not None else UPDATES_BRING_DB[options.n_updates]
             margin_db = brings_db + WMMSE_TOLERANCE_DB
         try:
             given = _Given(problem, self._psd)
