@@ -37,8 +37,9 @@ from synthesis.sections import Sections
 
 SAMPLE_RATES_HZ = (8000.0, 768_000.0)
 DEFAULT_SECTIONS = 8
-# Most points of a ceiling that follows a feedback path.
-LOOP_POINTS = 320
+# Points of a ceiling that follows a feedback path, evenly over log frequency and up to EVEN_HZ: ducts resonate every
+# 30 to 100 Hz.
+LOOP_POINTS, EVEN_POINTS, EVEN_HZ = 200, 800, 5000.0
 # Values from -2 to 2 in float32: sections at high rates need coefficients that are rounded jointly.
 FLOAT32_WORDS = NumberFormat(2, 23)
 
@@ -83,6 +84,11 @@ class Target:
     def keeps(self, n_taps: int) -> bool:
         """Return whether n taps at 48 kHz already have this form."""
         return self.form == "fir" and self.n_taps == n_taps and self.sample_rate_hz == SAMPLE_RATE_HZ
+
+    @property
+    def lasts_as_long(self) -> bool:
+        """Return whether the taps span the time of a design's."""
+        return self.form == "fir" and self.n_taps * SAMPLE_RATE_HZ >= N_TAPS * self.sample_rate_hz
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,11 +199,12 @@ def under_loop(max_gain_db: float | GainCurve, feedbacks: Sequence[Complex], lar
     Returns
     -------
     GainCurve
-        Between its points, at most 3 % apart above 50 Hz, it is the lowest value of the neighbourhood.
+        Between its points, at most 6 Hz or 5 % apart, it is the lowest value of the neighbourhood.
     """
     loudest = np.abs(np.stack(feedbacks)).max(0)
     limit = np.minimum(ceiling_at(max_gain_db, BINS_HZ), largest_loop / np.maximum(loudest, 1e-9 * loudest.max()))
-    at = np.unique(np.geomspace(1, len(limit) - 1, LOOP_POINTS).astype(int))
+    even = np.linspace(1, EVEN_HZ / BIN_HZ, EVEN_POINTS)
+    at = np.unique(np.concatenate((np.geomspace(1, len(limit) - 1, LOOP_POINTS), even)).astype(int))
     first, after = np.r_[0, at[:-1]], np.r_[at[1:], at[-1]] + 1
     least = [limit[low:high].min() for low, high in zip(first, after, strict=True)]
     return GainCurve(tuple(BINS_HZ[at]), tuple(20 * np.log10(least)))

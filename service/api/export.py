@@ -119,21 +119,30 @@ def _realised(given: Problem, psd: Float32, target: Target, taps: Float32, body:
         for paths, condition in zip(posed.conditions, sent.conditions, strict=True)
     ]
     profile = weighted(FAST, weights_of(body))
-    made = realise(spectra, psd, target, taps=taps, max_gain_db=body.max_gain_db, profile=profile)
-    # A new design knows nothing of the loop, whose margins the sent filter has.
-    designed, loop = loop_in(given, taps), loop_in(given, made.response)
-    if designed is None or loop is None or not designed.stable or target.keeps(N_TAPS):
+    realised = partial(realise, reference_psd=psd, target=target, taps=taps, profile=profile)
+    made, designed = realised(spectra, max_gain_db=body.max_gain_db), loop_in(given, taps)
+    if designed is None or not designed.stable or target.keeps(N_TAPS):
         return made
+    # The new design knows nothing of the loop, whose margins the sent filter has.
     gain_margin_db = min(given.min_gain_margin_db, designed.gain_margin_db) - LACK_DB
     phase_margin_deg = min(given.min_phase_margin_deg, designed.phase_margin_deg) - LACK_DEG
+
+    def keeps_margins(made: Realised) -> bool:
+        loop = loop_in(given, made.response)
+        assert loop is not None
+        keeps_both = loop.gain_margin_db >= gain_margin_db and loop.phase_margin_deg >= phase_margin_deg
+        return loop.stable and keeps_both
+
+    if not keeps_margins(made) and target.lasts_as_long:
+        # What takes away the filter's own sound is the filter.
+        response = spectrum(taps)
+        itself = [replace(item, primary=item.secondary * response, unknown=None) for item in spectra]
+        made = realised(itself, max_gain_db=body.max_gain_db)
     feedbacks = [spectrum(item) for item in sent.feedbacks]
     for largest_db in np.linspace(max(designed.peak_db, -gain_margin_db), -gain_margin_db, LOOP_ROUNDS):
-        keeps_both = loop.gain_margin_db >= gain_margin_db and loop.phase_margin_deg >= phase_margin_deg
-        if loop.stable and keeps_both:
+        if keeps_margins(made):
             break
-        ceiling = under_loop(body.max_gain_db, feedbacks, 10 ** (largest_db / 20))
-        made = realise(spectra, psd, target, taps=taps, max_gain_db=ceiling, profile=profile)
-        loop = loop_in(given, made.response) or loop
+        made = realised(spectra, max_gain_db=under_loop(body.max_gain_db, feedbacks, 10 ** (largest_db / 20)))
     return made
 
 

@@ -66,7 +66,13 @@ async def test_loop_is_reported(client: httpx.AsyncClient, ear: Paths) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", [{"n_sections": 4}, {"form": "fir", "n_taps": 256}, {"form": "fir", "sample_rate": 16_000}]
+    "target",
+    [
+        {"n_sections": 4},
+        {"form": "fir", "n_taps": 256},
+        {"form": "fir", "sample_rate": 16_000},
+        {"form": "fir", "sample_rate": 44_100},
+    ],
 )
 async def test_exported_loop_keeps_margins(client: httpx.AsyncClient, ear: Paths, target: Json) -> None:
     """What is designed anew would howl without a lower ceiling."""
@@ -74,10 +80,14 @@ async def test_exported_loop_keeps_margins(client: httpx.AsyncClient, ear: Paths
     feedback = {"impulse_response": np.r_[np.zeros(30), np.exp(-late / 6) * np.cos(late / 5)].tolist()}
     body = as_responses(ear, feedback=feedback)
     found = await refined(client, body)
-    loop = (await client.post("/export", json=body | {"fir": found["fir"], "target": target})).json()["loop"]
+    exported = (await client.post("/export", json=body | {"fir": found["fir"], "target": target})).json()
+    loop = exported["loop"]
     assert loop["stable"] is True
     assert loop["gain_margin_db"] > 5.5
     assert loop["phase_margin_deg"] > 28
+    if target.get("sample_rate") == 44_100:  # taps of that length are the filter again
+        kept, whole = (item["prediction"]["mean_noise_reduction_db"] for item in (exported, found))
+        assert kept > whole - 0.1
 
 
 def flat(n_bins: int) -> Json:
