@@ -23,7 +23,7 @@ from measurement.estimate import (
     PathEstimate,
     PlayedTake,
     ProbeState,
-    feedback_state,
+    drive_states,
     is_silent,
     n_excited_bands,
     noise_lags,
@@ -186,6 +186,8 @@ class Calibration:
     silent_in: str
     # Energy before zero: of the path from x to e, and of that from e to x, in the state where the former has most.
     acausal_shares: tuple[float, float]
+    # The same of drive and e; zero without drives.
+    drive_acausal_shares: tuple[float, float]
     # Least energy of a state with a gain over that of the silent one, in the lags in which the latter is early.
     early_db: float
     # Power that x does not explain beyond that of the silent state, over the loudspeaker's: median less two standard
@@ -194,6 +196,8 @@ class Calibration:
     # What the transfers of single takes explain of e, and that of all takes of a gain does not, over the power of e:
     # median over the bands, of the gain with the most; -120 of single takes, or below the noise.
     disagreement_db: float
+    # Change of x with the loudspeaker's sound (`Tail.returned`); -120 if unknown.
+    returned_db: float
     # Tones that do not follow the paths (`hum`).
     hum_hz: list[float]
     # Samples per window.
@@ -295,9 +299,10 @@ def calibrate(
         _restored(measured, states) if prior is None else _denoised(estimate, cut.length)
     )
 
-    of_speaker, feedback = [np.fft.irfft(secondary_transfer(states))], None
+    of_speaker, feedback, drive_acausal_shares = [np.fft.irfft(secondary_transfer(states))], None, (0.0, 0.0)
     if drives:
-        returned = feedback_state(exact_drives, **placed)
+        returned, played = drive_states(exact_drives, **placed)
+        drive_acausal_shares = _acausal_shares(played)
         of_speaker.append(np.fft.irfft(returned.transfer))
         of_feedback = returned.transfer, returned.half_difference, is_silent(returned.reference_power)
         feedback = _restored_path(*of_feedback, SECONDARY_TAPS, SECONDARY_TAPS).response
@@ -335,9 +340,11 @@ def calibrate(
         gain_change_db=gain_change_db,
         is_inverted=is_inverted,
         acausal_shares=max(map(_acausal_shares, of_takes)),
+        drive_acausal_shares=drive_acausal_shares,
         early_db=_early_db(of_takes),
         distortion_db=_distortion_db(states, excited),
         disagreement_db=max(_disagreement_db(state, excited) for state in of_takes),
+        returned_db=NO_TAIL_DB if tail is None else max(float(_level_db(tail.returned)), NO_TAIL_DB),
         hum_hz=find_hum(exact),
         window=cut.length,
         n_frames=min(state.n_frames for state in states),

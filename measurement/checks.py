@@ -19,7 +19,8 @@ from synthesis.plausibility import PLAUSIBILITY, Explanation, Finding, SupportPr
 
 # Codes and their meanings.
 REASONS = {
-    "exchanged_channels": "The error microphone is heard before the outer one: their channels look exchanged.",
+    "exchanged_channels": "The error microphone is heard before the outer one, or before a drive: channels look "
+    "exchanged.",
     "exchanged_takes": "Sound that comes first in takes with gain 0 is missing in others: they look exchanged.",
     "clipping": "Too many samples of a signal stand at its largest or smallest value.",
     "silent_take": "The probe is silent in more than half of a take.",
@@ -37,6 +38,8 @@ REASONS = {
     "takes_differ": "Takes of the same gain show different paths: the earphone or the source of the noise was moved.",
     "hum": "Tones are in both microphones that did not reach the error microphone through the ear.",
     "distortion": "The loudspeaker's sound holds more than a gain of x: it is driven too loud.",
+    "unmeasured_feedback": "The loudspeaker is heard at the outer microphone, and no drive shows how loudly: a "
+    "filter may howl.",
     **PLAUSIBILITY,
 }
 
@@ -61,6 +64,9 @@ LEFT_WITHOUT_NOISE = 0.003
 
 # Median coherence of the bands below which x and e have no common source; at 10 dB of SNR it is above 0.8.
 UNRELATED = 0.5
+
+# Change of x from take to take by the loudspeaker's sound. At -30 dB and a gain of 0.35 the feedback path is at -21 dB.
+MAX_RETURNED_DB = -30.0
 
 # Ears have a lead of -3 to 1 samples. Delaying the loudspeaker by 2, 4, 8 samples costs WMMSE 1.4, 4.6, 9.7 dB.
 MIN_LEAD_SAMPLES = -4.0
@@ -126,6 +132,11 @@ _EXCHANGED = (
     "microphone's as e (first and second channel of a file)"
 )
 
+_EXCHANGED_IN_DRIVE = (
+    "the channels of a drive look exchanged: e is heard before the loudspeaker plays; give what it plays, the outer "
+    "microphone and the error microphone in that order"
+)
+
 _EXCHANGED_TAKES = (
     "sound that comes first in e with gain 0 is missing in takes with a gain, as if the loudspeaker played in the "
     "former alone: exchange both, or give each take the gain with which it was recorded"
@@ -177,10 +188,16 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
     )
     most_cost_db = MAX_NOISE_COST_DB if is_known else MAX_OTHER_NOISE_COST_DB
     _judge_recordings(calibration, cost_db, most_cost_db, reasons)
-    share, other_share = calibration.acausal_shares
-    if share > max(MIN_ACAUSAL_SHARE, ACAUSAL_RATIO * other_share):
-        also = {code: reasons[code] for code in ("clipping", "silent_take") if code in reasons}
-        return _alone({"exchanged_channels": _EXCHANGED} | also, "the channels look exchanged", cost_db)
+    if calibration.feedback is None and calibration.returned_db > MAX_RETURNED_DB:
+        not_judged["unmeasured_feedback"] = (
+            f"x changes by {calibration.returned_db:.0f} dB while the loudspeaker plays: record a drive, too, or a "
+            "filter may howl"
+        )
+    of_channels = (calibration.acausal_shares, _EXCHANGED), (calibration.drive_acausal_shares, _EXCHANGED_IN_DRIVE)
+    for (share, other_share), detail in of_channels:
+        if share > max(MIN_ACAUSAL_SHARE, ACAUSAL_RATIO * other_share):
+            also = {code: reasons[code] for code in ("clipping", "silent_take") if code in reasons}
+            return _alone({"exchanged_channels": detail} | also, "the channels look exchanged", cost_db)
     if calibration.early_db < MIN_EARLY_DB:
         return _alone({"exchanged_takes": _EXCHANGED_TAKES}, "the takes look exchanged", cost_db)
     explanation = None

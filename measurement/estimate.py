@@ -192,20 +192,23 @@ def probe_states(
             "first_sample": first_sample,
             "last_sample": last_sample,
         }
-        returned = feedback_state(drives, **placed)
+        returned, played = drive_states(drives, **placed)
         states[1:] = [_without_return(state, states[0], returned.transfer) for state in states[1:]]
-        states.append(_driven(states[0], drives, offsets, window, regularisation))
+        states.append(_driven(states[0], played))
     return tuple(states)
 
 
-def feedback_state(
+def drive_states(
     drives: Sequence[PlayedTake], *, window: int, n_offsets: int, first_sample: int, last_sample: int
-) -> ProbeState:
-    """Pool the spectra of the feedback path, from loudspeaker to outer microphone."""
+) -> tuple[ProbeState, ProbeState]:
+    """Pool the spectra of the loudspeaker's paths: to the outer and to the error microphone."""
     offsets = window_starts(window, n_offsets, first_sample, last_sample)
-    return _pooled(
-        [GainTake(1.0, drive.drive, drive.reference) for drive in drives], offsets, window, REGULARISATION
-    )
+
+    def pooled(signals: Sequence[Real]) -> ProbeState:
+        takes = [GainTake(1.0, drive.drive, signal) for drive, signal in zip(drives, signals, strict=True)]
+        return _pooled(takes, offsets, window, REGULARISATION)
+
+    return pooled([drive.reference for drive in drives]), pooled([drive.error for drive in drives])
 
 
 def paths_of_states(
@@ -405,11 +408,8 @@ def _pooled(takes: Sequence[GainTake], offsets: Sequence[int], window: int, regu
     )
 
 
-def _driven(
-    silent: ProbeState, drives: Sequence[PlayedTake], offsets: Sequence[int], window: int, regularisation: float
-) -> ProbeState:
-    """Derive the state of a gain of one from takes of the loudspeaker alone."""
-    pooled = _pooled([GainTake(1.0, drive.drive, drive.error) for drive in drives], offsets, window, regularisation)
+def _driven(silent: ProbeState, pooled: ProbeState) -> ProbeState:
+    """Derive the state of a gain of one from the path to the error microphone."""
     cross = silent.cross / np.maximum(silent.reference_power, SMALLEST) * pooled.reference_power - pooled.cross
     explained = squared_magnitude(cross) / np.maximum(pooled.reference_power, SMALLEST)
     return replace(

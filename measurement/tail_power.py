@@ -40,6 +40,8 @@ class Tail(NamedTuple):
     power: Real
     # Its standard error, [31].
     error: Real
+    # Mean power by which the reference changes with the loudspeaker's sound, over its own.
+    returned: float
 
 
 def tail_power(
@@ -97,8 +99,13 @@ def tail_power(
     scale = n_fitted / max(n_fitted - 1, 1) / np.maximum(power_0, SMALLEST)
     membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
     power, variance = (onto_design_grid(item) @ membership for item in (scale * common, scale**2 * square))
+    # A small change by g F adds Re g F to the log of the magnitude, and noise its scatter.
+    heard = coherence > REPEATS
+    level = np.log(np.abs(cross[heard]) / np.maximum(power_0[heard], SMALLEST))
+    by_noise = np.mean(1 / coherence[heard] - 1) / (2 * n_frames)
+    returned = max(2 * (float(np.var(level)) - float(by_noise)), 0.0)
     # The finer grid repeats each bin, and adjacent bins of a Hann window correlate.
-    return Tail(power, np.sqrt(2 * DESIGN_N_FFT / window * variance))
+    return Tail(power, np.sqrt(2 * DESIGN_N_FFT / window * variance), returned)
 
 
 def late_power(primary: Real, driven: Real, tail: Real, window: int) -> Real:

@@ -71,7 +71,7 @@ function showVerdict() {
 }
 
 // Without uncertainty takes do not repeat.
-const UNALIGNED = "The noise is not the same, sample for sample, with and without the gain: predictions are lower and less certain; play one file from its start in both.";
+const UNALIGNED = "No recording with a gain repeats the noise of the silent one, sample for sample: predictions are lower and less certain; play one file from its start in both.";
 const USES = { design: "design", stable: "stable", no: "unused" };
 
 function earRow(ear, i) {

@@ -168,6 +168,7 @@ def calibration(**changes: object) -> Calibration:
         lead_samples=0.0,
         secondary_peak_samples=5,
         tail_db=-80.0,
+        returned_db=-80.0,
         noise_share=np.zeros((2, 23)),
         tail_share=np.zeros(23),
         state_levels_db=[],
@@ -177,6 +178,7 @@ def calibration(**changes: object) -> Calibration:
         silent_share=0.0,
         silent_in="take 0, x",
         acausal_shares=(0.0, 1.0),
+        drive_acausal_shares=(0.0, 0.0),
         early_db=0.0,
         distortion_db=-90.0,
         disagreement_db=-90.0,
@@ -203,6 +205,7 @@ def like_it() -> SupportPrior:
         ("gain_change_db", -0.71, -0.69, "microphone_gain"),
         ("is_inverted", True, False, "microphone_gain"),
         ("acausal_shares", (0.06, 0.01), (0.06, 0.02), "exchanged_channels"),
+        ("drive_acausal_shares", (0.06, 0.01), (0.06, 0.02), "exchanged_channels"),
         ("early_db", -12.1, -11.9, "exchanged_takes"),
         ("distortion_db", -31.0, -33.0, "distortion"),
         ("disagreement_db", -17.9, -18.1, "takes_differ"),
@@ -301,6 +304,21 @@ def test_takes_of_two_seatings_are_named(ears: list[measured.MeasuredEar], suppo
                 takes.append(GainTake(gain, x, noisy(fftconvolve(x, played)[: x.size][None], 40)[0]))
         assert "takes_differ" not in named(judge(calibrate([*takes[:2], *takes[:2]]), support))
         assert "takes_differ" in named(judge(calibrate(takes), support))
+
+
+def test_feedback_without_drive_is_named(ears: list[measured.MeasuredEar]) -> None:
+    """At -15 dB; at -50 dB, or with the outer microphone's noise alone, nothing is said."""
+    x, rng = 0.05 * np.random.default_rng(4).standard_normal(4 * SAMPLE_RATE_HZ), np.random.default_rng(5)
+    for ear in ears[::4]:
+        for level_db, is_named in ((-15, True), (-50, False)):
+            feedback = np.pad(ear.secondary, (9, 0)) * 10 ** (level_db / 20) / np.linalg.norm(ear.secondary)
+            heard = x - 0.35 * fftconvolve(x, feedback)[: x.size]  # once around is enough at these levels
+            takes = []
+            for gain, outer in ((0.0, x), (0.35, heard)):
+                e = fftconvolve(x, ear.primary)[: x.size] - gain * fftconvolve(outer, ear.secondary)[: x.size]
+                takes.append(GainTake(gain, outer + 5e-4 * rng.standard_normal(x.size), noisy(e[None], 40)[0]))
+            found = [finding.code for finding in judge(calibrate(takes), None).not_judged]
+            assert ("unmeasured_feedback" in found) is is_named
 
 
 def test_late_echo_to_outer_microphone_is_named(ears: list[measured.MeasuredEar]) -> None:
