@@ -134,7 +134,9 @@ def calibrate(
         )
         click.echo("passed" if verdict["passed"] else "NOT passed")
         if verdict["passed"] and "uncertainty" not in answer:
-            text = "no recording with a gain repeats the noise of OFF, sample for sample: predictions are lower and "
+            text = (
+                "no recording with a gain repeats the noise of OFF, sample for sample: predictions are lower and "
+            )
             tables.notes([text + "less certain; play one file from its start in both"])
     tables.findings(verdict["reasons"], "found", files)
     tables.not_judged(verdict["not_judged"])
