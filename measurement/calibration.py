@@ -188,6 +188,8 @@ class Calibration:
     acausal_shares: tuple[float, float]
     # The same of drive and e; zero without drives.
     drive_acausal_shares: tuple[float, float]
+    # By how much a feedback path that is louder than the secondary path precedes it (maxima from 200 Hz to 8 kHz).
+    feedback_lead_samples: int
     # Least energy of a state with a gain over that of the silent one, in the lags in which the latter is early.
     early_db: float
     # Power that x does not explain beyond that of the silent state, over the loudspeaker's: median less two standard
@@ -299,17 +301,10 @@ def calibrate(
         _restored(measured, states) if prior is None else _denoised(estimate, cut.length)
     )
 
-    of_speaker, feedback, drive_acausal_shares = [np.fft.irfft(secondary_transfer(states))], None, (0.0, 0.0)
-    if drives:
-        returned, played = drive_states(exact_drives, **placed)
-        drive_acausal_shares = _acausal_shares(played)
-        of_speaker.append(np.fft.irfft(returned.transfer))
-        of_feedback = returned.transfer, returned.half_difference, is_silent(returned.reference_power)
-        feedback = _restored_path(*of_feedback, SECONDARY_TAPS, SECONDARY_TAPS).response
-
     # What is unknown of them: noise, and the tail beyond the windows.
     scored = columns(AMP_BANDS)
     excited = WIDE_BANDS[: n_excited_bands(states[0].reference_power)]
+    of_drives = _of_drives(exact_drives, placed, excited) if drives else _DriveFigures()
     powers = primary_power, secondary_power = band_powers(estimate.primary), band_powers(secondary)
     unexplained = _unexplained_share(states, measured)[scored]
     starts = window_starts(cut.length, cut.n, cut.first, shortest)
@@ -330,7 +325,7 @@ def calibrate(
         **quality._asdict(),
         lead_samples=_lead_samples(measured),
         secondary_peak_samples=_peak_samples(secondary_transfer(states)),
-        tail_db=max(_tail_db(whole, excited) for whole in of_speaker),
+        tail_db=max(_tail_db(np.fft.irfft(secondary_transfer(states)), excited), of_drives.tail_db),
         noise_share=np.stack(
             (primary_noise / states[0].n_frames * min(PRIMARY_TAPS / cut.length, 1), secondary_noise)
         ),
@@ -340,7 +335,8 @@ def calibrate(
         gain_change_db=gain_change_db,
         is_inverted=is_inverted,
         acausal_shares=max(map(_acausal_shares, of_takes)),
-        drive_acausal_shares=drive_acausal_shares,
+        drive_acausal_shares=of_drives.acausal_shares,
+        feedback_lead_samples=of_drives.lead_samples,
         early_db=_early_db(of_takes),
         distortion_db=_distortion_db(states, excited),
         disagreement_db=max(_disagreement_db(state, excited) for state in of_takes),
@@ -352,7 +348,7 @@ def calibrate(
         uncertainty=None
         if tail is None
         else _uncertainty(estimate, secondary, states[1].gain, tail, powers, prior, cut.length, len(excited)),
-        feedback=feedback,
+        feedback=of_drives.feedback,
     )
     return _checked(calibration)
 
@@ -387,6 +383,27 @@ def _signal_quality(
     probes = {name: signal for name, signal in recorded.items() if name.endswith("x")} | played
     silent = max((_silent_share(signal), name) for name, signal in probes.items())
     return _SignalQuality(*clipped, *silent)
+
+
+class _DriveFigures(NamedTuple):
+    """What drives show: the fields of a `Calibration` of these names, and of `drive_` or `feedback_` and these."""
+
+    feedback: Real | None = None
+    tail_db: float = NO_TAIL_DB
+    acausal_shares: tuple[float, float] = (0.0, 0.0)
+    lead_samples: int = 0
+
+
+def _of_drives(drives: Sequence[PlayedTake], placed: Mapping[str, int], excited: tuple[int, ...]) -> _DriveFigures:
+    returned, played = drive_states(drives, **placed)
+    silent, lead_samples = is_silent(returned.reference_power), 0
+    if squared_magnitude(returned.transfer).sum() > squared_magnitude(played.transfer).sum():
+        lead_samples = _peak_samples(played.transfer) - _peak_samples(returned.transfer)
+    feedback = _restored_path(
+        returned.transfer, returned.half_difference, silent, SECONDARY_TAPS, SECONDARY_TAPS
+    ).response
+    tail_db = _tail_db(np.fft.irfft(returned.transfer), excited)
+    return _DriveFigures(feedback, tail_db, _acausal_shares(played), lead_samples)
 
 
 def _uncertainty(

@@ -65,6 +65,9 @@ LEFT_WITHOUT_NOISE = 0.003
 # Median coherence of the bands below which x and e have no common source; at 10 dB of SNR it is above 0.8.
 UNRELATED = 0.5
 
+# Samples by which a louder feedback path may precede the secondary path.
+MAX_FEEDBACK_LEAD = 2
+
 # Change of x from take to take by the loudspeaker's sound. At -30 dB and a gain of 0.35 the feedback path is at -21 dB.
 MAX_RETURNED_DB = -30.0
 
@@ -137,6 +140,11 @@ _EXCHANGED_IN_DRIVE = (
     "microphone and the error microphone in that order"
 )
 
+_FEEDBACK_FIRST = (
+    "the loudspeaker is louder at the outer microphone than at the error microphone, and earlier: the channels of a "
+    "drive look exchanged; give what it plays, the outer microphone and the error microphone in that order"
+)
+
 _EXCHANGED_TAKES = (
     "sound that comes first in e with gain 0 is missing in takes with a gain, as if the loudspeaker played in the "
     "former alone: exchange both, or give each take the gain with which it was recorded"
@@ -193,13 +201,15 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
             f"x changes by {calibration.returned_db:.0f} dB while the loudspeaker plays: record a drive, too, or a "
             "filter may howl"
         )
+    also = {code: reasons[code] for code in ("clipping", "silent_take") if code in reasons}
     of_channels = (calibration.acausal_shares, _EXCHANGED), (calibration.drive_acausal_shares, _EXCHANGED_IN_DRIVE)
     for (share, other_share), detail in of_channels:
         if share > max(MIN_ACAUSAL_SHARE, ACAUSAL_RATIO * other_share):
-            also = {code: reasons[code] for code in ("clipping", "silent_take") if code in reasons}
             return _alone({"exchanged_channels": detail} | also, "the channels look exchanged", cost_db)
+    if calibration.feedback_lead_samples > MAX_FEEDBACK_LEAD:
+        return _alone({"exchanged_channels": _FEEDBACK_FIRST} | also, "the channels look exchanged", cost_db)
     if calibration.early_db < MIN_EARLY_DB:
-        return _alone({"exchanged_takes": _EXCHANGED_TAKES}, "the takes look exchanged", cost_db)
+        return _alone({"exchanged_takes": _EXCHANGED_TAKES} | also, "the takes look exchanged", cost_db)
     explanation = None
     if np.median(calibration.secondary_snr_db[calibration.is_excited]) < MIN_TRAIT_SNR_DB:
         noisy = f"the secondary path must stand {MIN_TRAIT_SNR_DB:g} dB above its noise to be judged"

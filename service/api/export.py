@@ -36,6 +36,8 @@ from synthesis.posing import with_latency
 from synthesis.profiles import FAST
 from synthesis.types import Float32, Problem, weighted, weights_of
 
+# Margins of the sent filter's loop that an export keeps, if it has them.
+KEPT_GAIN_DB, KEPT_PHASE_DEG = 12.0, 60.0
 # What the margins of a loop may lack: the last tenths of a decibel can cost most of the noise reduction.
 LACK_DB, LACK_DEG = 0.3, 1.0
 # Ceilings on |L|, from the peak of the sent filter down to the gain margin, of which the first that keeps both holds.
@@ -124,8 +126,8 @@ def _realised(given: Problem, psd: Float32, target: Target, taps: Float32, body:
     if designed is None or not designed.stable or target.keeps(N_TAPS):
         return made
     # The new design knows nothing of the loop, whose margins the sent filter has.
-    gain_margin_db = min(given.min_gain_margin_db, designed.gain_margin_db) - LACK_DB
-    phase_margin_deg = min(given.min_phase_margin_deg, designed.phase_margin_deg) - LACK_DEG
+    gain_margin_db = min(KEPT_GAIN_DB, designed.gain_margin_db) - LACK_DB
+    phase_margin_deg = min(KEPT_PHASE_DEG, designed.phase_margin_deg) - LACK_DEG
 
     def keeps_margins(made: Realised) -> bool:
         loop = loop_in(given, made.response)
