@@ -90,7 +90,7 @@ class Found(NamedTuple):
         scale = np.abs(other.taps).max()
         return bool(
             np.allclose(self.taps, other.taps, atol=1e-5 * scale)
-            and np.allclose(self.left_out_db, other.left_out_db, atol=1e-3)
+            and np.allclose(self.left_out_db, other.left_out_db, rtol=0, atol=3e-4)
         )
 
 

@@ -35,17 +35,6 @@ one, many = (
 assert many.items[0].fir == one.fir
 print(json.dumps(one.fir))
 """
-IN_TYPESCRIPT = {
-    "hey_api": ["openapi-ts", "-i", "openapi.json", "-o", "hey_api"],
-    "orval": ["orval", "--config", "orval.config.mjs"],
-}
-
-
-ORVAL = """
-const output = {{ target: "orval/client.ts", client: "fetch", baseUrl: "{}" }};
-output.override = {{ contentType: {{ include: ["application/json"] }} }};
-export default {{ service: {{ input: "openapi.json", output }} }};
-"""
 
 
 def run(*command: str | Path, folder: Path) -> str:
@@ -83,23 +72,6 @@ def test_python_client_designs(folder: Path, program: Program, body: str) -> Non
     generator = PYTHON / "openapi-python-client"
     run(generator, "generate", "--path", "openapi.json", "--output-path", "python", folder=folder)
     output = run(PYTHON / "python", "-c", CALL_IN_PYTHON, program.address, body, folder=folder / "python")
-    assert_designed(output, program, body)
-
-
-@pytest.mark.skipif(not NPM.is_dir(), reason="the generators for TypeScript are missing: make generators")
-@pytest.mark.parametrize("name", IN_TYPESCRIPT)
-def test_typescript_client_designs(name: str, folder: Path, program: Program, body: str) -> None:
-    """Types are checked with the strictest settings, then the compiled client runs."""
-    generator, *arguments = IN_TYPESCRIPT[name]
-    (folder / "orval.config.mjs").write_text(ORVAL.format(program.address))
-    run(NPM / generator, *arguments, folder=folder)
-    shutil.copy(HERE / f"{name}.ts", folder)
-    if not (folder / "node_modules").exists():
-        (folder / "node_modules").symlink_to(GENERATORS / "node_modules")
-    options = ["--strict", "--target", "es2022", "--lib", "es2022,dom,dom.iterable", "--skipLibCheck", "--noEmit"]
-    run(NPM / "tsc", *options, "--module", "esnext", "--moduleResolution", "bundler", f"{name}.ts", folder=folder)
-    run(NPM / "esbuild", f"{name}.ts", "--bundle", "--format=esm", f"--outfile={name}.mjs", folder=folder)
-    output = run("node", f"{name}.mjs", program.address, body, folder=folder)
     assert_designed(output, program, body)
 
 
