@@ -703,14 +703,11 @@ static void compare_with_rival(const prime_model *model, prime_workspace *ws, co
     begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, input));
     add_to_wmmse(&ws->wmmse, 1, ws->pr, ws->pi, ws->sr, ws->si);
     /* In a controller's loop WMMSE mostly wins against a filter without updates. */
-    int is_exact = !n_updates && input->loop, is_found = 1;
+    int is_exact = (!n_updates && input->loop) || !approach_wmmse(&plans[N_GRIDS - 1], &plans[1], &toeplitz, ws->solver,
+                                                                  &ws->phase, &ws->wmmse, ws->rival);
     if (is_exact)
         solve_wmmse(&double_plan, &ws->wmmse, ws->rival);
-    else
-        is_found = approach_wmmse(&plans[N_GRIDS - 1], &plans[1], &toeplitz, ws->solver, &ws->phase, &ws->wmmse, ws->rival);
     mark(result, STAGE_GENERATE, since);
-    if (!is_found)
-        return;
     predict_rival(model, ws, input, result);
     mark(result, STAGE_PREDICT, since);
     if (!n_updates && result->made.figures.nominal < result->rival_mean_db) {
