@@ -99,6 +99,8 @@ NEAR_GAIN_DB, NEAR_DELAY_SAMPLES = 0.6, 0.4
 HOWL_DB = 20.0
 # Rise of up to HOWL_BANDS bands, one of which has this share of the power of e; more bands mean a wrong filter.
 HOWL_BAND_DB, HOWL_BANDS, HOWL_SHARE = 10.0, 3, 0.1
+# By how much such a band may be louder than the filter makes it.
+EXPECTED_LOUDER_DB = 3.0
 # Number of neighbouring bins in a median.
 NEIGHBOURS = 65
 # Difference of the largest |W| of a prediction and of the filter: below 1e-3 dB if they belong together.
@@ -424,7 +426,7 @@ def diagnose(
         return [too_good]
     if deviations:
         return deviations
-    if found.howl_db:
+    if found.howl_db and not _is_expected(found, bands_db):
         return [_howling(found)]
     text = f"measured {found.mean_noise_reduction_db:.1f} dB, predicted {predicted_mean_db:.1f} dB"
     if not is_behind:
@@ -458,6 +460,14 @@ def _fault(found: Verification) -> Deviation | None:
 
 def _exchanged(found: Verification) -> str:
     return "; or the takes `off` and `on` are exchanged" if found.mean_noise_reduction_db < 0 else ""
+
+
+def _is_expected(found: Verification, bands_db: Real | float) -> bool:
+    """Return whether the filter itself makes the band louder that might howl."""
+    centres_hz = np.array([nominal_hz(band) for band in AMP_BANDS])
+    band = int(np.argmin(np.abs(np.log(centres_hz / found.howl_hz))))
+    expected_db = np.broadcast_to(bands_db, len(AMP_BANDS))[band]
+    return bool(np.isfinite(expected_db) and found.howl_db < EXPECTED_LOUDER_DB - expected_db)
 
 
 def _howling(found: Verification) -> Deviation:

@@ -1,6 +1,7 @@
 """Verification on simulated recordings with the filter off and on: changes are found with their amounts."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -205,6 +206,15 @@ def test_other_filter_is_named_alone() -> None:
     (only,) = diagnose(found, 20.0)
     assert only.code == "other_filter"
     assert "trim" not in only.detail
+
+
+def test_band_that_filter_makes_louder_is_no_howling() -> None:
+    found = verify(recordings(SECONDARY, taps=TAPS), TAPS, *GIVEN)
+    mean, bands = found.mean_noise_reduction_db, found.noise_reduction_db.copy()
+    loud = replace(found, howl_db=11.0, howl_hz=1250.0)
+    assert [item.code for item in diagnose(loud, mean, bands_db=bands)] == ["howling"]
+    bands[AMP_BANDS.index(31)] = -11.5
+    assert [item.code for item in diagnose(loud, mean, bands_db=bands)] == ["as_predicted"]
 
 
 def test_trim_of_another_filter_is_not_promised() -> None:
