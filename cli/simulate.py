@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cli import inputs, tables
 from cli.flags import FILE, output_flag
+from measurement.calibration import SECONDARY_TAPS
 from measurement.files import measurements
 from measurement.files.errors import FileError
 from synthesis.conventions import SAMPLE_RATE_HZ
@@ -25,8 +26,6 @@ EXAMPLE_GAIN = 0.35
 # Loudspeaker to outer microphone of the example listener: as to the error microphone, later and 40 dB quieter.
 FEEDBACK_LEVEL, FEEDBACK_DELAY = 0.01, 4
 SECONDS = click.FloatRange(1, 60)
-# Length of a path within a loop: that of a calibration's.
-LOOP_SAMPLES = 4096
 
 
 def seconds_option(default: float) -> Any:
@@ -231,11 +230,11 @@ def recorded(
 
 
 def _loop_path(response: Real | None, rate_hz: float, delay_s: float) -> Real | None:
-    """Sample a path within a loop at another rate, cut to LOOP_SAMPLES samples of 48 kHz."""
+    """Sample a path within a loop at another rate, cut to SECONDARY_TAPS samples of 48 kHz."""
     if response is None:
         return None
-    padded = np.zeros(2 * LOOP_SAMPLES)
-    padded[: min(len(response), LOOP_SAMPLES)] = response[:LOOP_SAMPLES]
+    padded = np.zeros(2 * SECONDARY_TAPS)
+    padded[: min(len(response), SECONDARY_TAPS)] = response[:SECONDARY_TAPS]
     late = _at_rate(_late(padded, SAMPLE_RATE_HZ * delay_s), rate_hz) * (SAMPLE_RATE_HZ / rate_hz)
     return late[: len(late) // 2]
 

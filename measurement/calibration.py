@@ -49,7 +49,7 @@ from synthesis.support_statistics import delay_samples
 
 # Samples per window: under a prior, which is learnt for it, and the shortest that the verdict trusts; and without one,
 # in takes that hold enough of them. Ducts ring on for longer than 8192 samples show: with twice as many their filters
-# are 2.7 dB better, those of rooms, windows, headrests and headsets 0.7 to 0.9, of ears 0.1.
+# are 2.7 dB better, those of rooms, windows, headrests and headsets 0.6 to 0.9, of ears 0.1.
 WINDOW, LONG_WINDOW = 8192, 16_384
 LONG_TAKE = 8 * LONG_WINDOW
 
@@ -108,7 +108,7 @@ MIN_LATE_COHERENCE = 0.6
 
 # Mean over the bands of that sound's correlation in two states, below which a microphone is inverted. 165 ears, rooms,
 # ducts, headphones and others stay above -0.22 with gains up to 1, above -0.3 with 3. Inverted, at 0.35, 98 % of ears,
-# ducts and rooms fall below, and half of headphones and headsets, in which hardly anything sounds after 43 ms.
+# ducts and rooms fall below, and two thirds of headsets, in which hardly anything sounds after 43 ms.
 OPPOSITE_LATE = -0.4
 
 # Standard error of a median of n values over their median absolute deviation, times the root of n; and the number of
@@ -304,10 +304,10 @@ def calibrate(
     # What is unknown of them: noise, and the tail beyond the windows.
     scored = columns(AMP_BANDS)
     excited = WIDE_BANDS[: n_excited_bands(states[0].reference_power)]
-    of_drives = _of_drives(exact_drives, placed, excited) if drives else _DriveFigures()
+    starts = window_starts(cut.length, cut.n, cut.first, shortest)
+    of_drives = _of_drives(exact_drives, starts, cut.length, excited) if drives else _DriveFigures()
     powers = primary_power, secondary_power = band_powers(estimate.primary), band_powers(secondary)
     unexplained = _unexplained_share(states, measured)[scored]
-    starts = window_starts(cut.length, cut.n, cut.first, shortest)
     tail = tail_power(exact, states, window=cut.length, first_samples=starts)
     tail_share = (unexplained if tail is None else (tail.power / primary_power)[scored]).clip(0, 1)
     primary_noise = unexplained if tail is None else np.maximum(unexplained - tail_share, 0)
@@ -394,8 +394,11 @@ class _DriveFigures(NamedTuple):
     lead_samples: int = 0
 
 
-def _of_drives(drives: Sequence[PlayedTake], placed: Mapping[str, int], excited: tuple[int, ...]) -> _DriveFigures:
-    returned, played = drive_states(drives, **placed)
+def _of_drives(
+    drives: Sequence[PlayedTake], starts: Sequence[int], window: int, excited: tuple[int, ...]
+) -> _DriveFigures:
+    """Estimate the feedback path, and find what shows exchanged channels."""
+    returned, played = drive_states(drives, starts, window)
     silent, lead_samples = is_silent(returned.reference_power), 0
     if squared_magnitude(returned.transfer).sum() > squared_magnitude(played.transfer).sum():
         lead_samples = _peak_samples(played.transfer) - _peak_samples(returned.transfer)

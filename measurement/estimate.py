@@ -186,27 +186,20 @@ def probe_states(
     gains = [0.0, *sorted({take.gain for take in takes} - {0.0})]
     states = [_pooled([t for t in takes if t.gain == gain], offsets, window, regularisation) for gain in gains]
     if drives:
-        placed = {
-            "window": window,
-            "n_offsets": n_offsets,
-            "first_sample": first_sample,
-            "last_sample": last_sample,
-        }
-        returned, played = drive_states(drives, **placed)
+        returned, played = drive_states(drives, offsets, window, regularisation)
         states[1:] = [_without_return(state, states[0], returned.transfer) for state in states[1:]]
         states.append(_driven(states[0], played))
     return tuple(states)
 
 
 def drive_states(
-    drives: Sequence[PlayedTake], *, window: int, n_offsets: int, first_sample: int, last_sample: int
+    drives: Sequence[PlayedTake], offsets: Sequence[int], window: int, regularisation: float = REGULARISATION
 ) -> tuple[ProbeState, ProbeState]:
     """Pool the spectra of the loudspeaker's paths: to the outer and to the error microphone."""
-    offsets = window_starts(window, n_offsets, first_sample, last_sample)
 
     def pooled(signals: Sequence[Real]) -> ProbeState:
         takes = [GainTake(1.0, drive.drive, signal) for drive, signal in zip(drives, signals, strict=True)]
-        return _pooled(takes, offsets, window, REGULARISATION)
+        return _pooled(takes, offsets, window, regularisation)
 
     return pooled([drive.reference for drive in drives]), pooled([drive.error for drive in drives])
 

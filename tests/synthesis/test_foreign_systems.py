@@ -76,7 +76,7 @@ def test_margins_leave_most_of_deep_filter(model: Model) -> None:
 
 @pytest.mark.parametrize("number", [59, 84])
 def test_eight_updates_reach_another_minimum(number: int, model: Model) -> None:
-    """From the generator's filters J has one 0.7 dB above that from WMMSE, and a saddle 0.5 dB above it."""
+    """The generator's filter leads to a minimum of J with 0.7 dB less than WMMSE's, or to a saddle with 0.5 dB less."""
     system = simulate_system(number, 606)
     problem = one(system.primary.astype(np.float32), system.secondary.astype(np.float32))
     (paths,) = problem.conditions

@@ -222,18 +222,8 @@ class Profile(Structure):
     """refinement_profile of tap_objective.h."""
 
     _fields_ = (
-        *(
-            (name, c_int)
-            for name in (
-                "n_fft",
-                "first_band",
-                "n_bands",
-                "preconditioner",
-                "n_iterations",
-                "settles",
-                "plane_iterations",
-            )
-        ),
+        *((name, c_int) for name in ("n_fft", "first_band", "n_bands", "preconditioner", "n_iterations")),
+        *((name, c_int) for name in ("settles", "plane_iterations")),
         *((name, c_double) for name in ("damping", "step_cap", "ceiling_weight", "tolerance")),
         ("weights", Weights),
     )
