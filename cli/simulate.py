@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from cli import inputs, tables
 from cli.flags import FILE, output_flag
-from measurement.calibration import SECONDARY_TAPS
 from measurement.files import measurements
 from measurement.files.errors import FileError
+from measurement.posterior import SECONDARY_TAPS
 from synthesis.conventions import SAMPLE_RATE_HZ
 
 Json = dict[str, Any]

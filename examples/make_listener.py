@@ -84,10 +84,9 @@ def calibrated(pair: PathPair, random: np.random.Generator) -> dict[str, Any]:
         error += 10 ** (-SNR_DB / 20) * error.std() * random.standard_normal(len(noise))
         takes.append(GainTake(gain, noise, error))
     found = calibrate(takes)
-    assert found.uncertainty is not None
     return {
         "primary": packed(found.estimate.primary),
-        "secondary": packed(found.secondary),
+        "secondary": packed(found.estimate.secondary),
         "coherence": packed(found.estimate.coherence[::COHERENCE_STEP]),
         "uncertainty": packed(found.uncertainty.ravel()),
     }

@@ -39,7 +39,7 @@ from hardware.plants import (
 from hardware.realise import FLOAT32_WORDS
 from hardware.residual_power import PathSpectra, Real, ResidualPower
 from hardware.second_order_sections import design_sections
-from synthesis.bands import NR_BANDS, columns
+from synthesis.bands import BAND_BINS, NR_BANDS, columns
 from synthesis.controller import Controller
 from synthesis.conventions import N_BINS
 from synthesis.design import design, design_all, predict_all
@@ -48,7 +48,6 @@ from synthesis.loop import worst_loop
 from synthesis.options import ControllerFields
 from synthesis.sections import Sections
 from synthesis.types import Design, DesignOptions, Fallback, Loop, Model, Paths, Problem
-from synthesis.unknown import BAND_BINS
 
 NR_COLUMNS = columns(NR_BANDS)
 ROUNDS = 2

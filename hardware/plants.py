@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hardware.cascade import HIGHEST_SHARE
 from hardware.controller_fit import LoopProblem, fit_bins, frequencies_beyond_hz
 from hardware.residual_power import Complex, Real, sub_bands
+from synthesis.bands import sum_over_bands
 from synthesis.controller import HIGHEST_MEASURED_HZ, Controller, is_quiet_beyond, judge
 from synthesis.conventions import BIN_HZ
 from synthesis.design import is_usable, level_db
@@ -22,7 +23,6 @@ from synthesis.options import ControllerFields
 from synthesis.posing import delay_of
 from synthesis.profiles import FAST
 from synthesis.types import Design, Loop, ModelParameters, Paths, Problem, weighted, weights_of
-from synthesis.unknown import sum_over_bands
 
 # Levels at which every plant has to be stable, and where only one seating is known.
 GAINS_DB, WIDE_GAINS_DB = (-3.0, 0.0, 3.0), (-6.0, 0.0, 6.0)

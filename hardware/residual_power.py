@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.conventions import BIN_HZ, DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths
+from synthesis.expected_error import constant_shares, weighed
 from synthesis.objective import objective
 from synthesis.profiles import FAST, SILENCE, RefinementProfile
 
@@ -46,8 +47,8 @@ class PathSpectra:
     secondary: Complex
     # Weight in J, above 0.
     weight: float = 1.0
-    # 0, UNKNOWN or ABSENT per band, uint8 [31]; None: all are known.
-    unknown: NDArray[np.uint8] | None = None
+    # Unknown over known power of both paths per band, [2, 31]; None: zero.
+    uncertainty: NDArray[np.floating] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,14 +62,12 @@ class ResidualPower:
     optimum: Complex
     # Curvature D.
     curvature: Real
-    # Least power A - |C|^2 / D.
+    # Least power A - |C|^2 / D, and what no filter changes.
     least: Real
-    # Power per band with W = 0, [n_conditions, 31].
+    # Expected power per band with W = 0, [n_conditions, 31].
     disturbance: Real
     # Weights of the conditions, with sum one.
     share: Real
-    # 0, UNKNOWN or ABSENT, uint8 [n_conditions, 31]; None: all are known.
-    unknown: NDArray[np.uint8] | None = None
     # Sub-bands per band.
     per_band: int = SUB_BANDS_PER_BAND
     # Profile whose weights J has.
@@ -102,8 +101,8 @@ class ResidualPower:
         if not scale > 0 or not np.abs(secondary).max() > 0:
             raise InvalidPaths("paths: all values are zero; measure them again")
         primary, level = primary / scale, np.abs(secondary).max()
-        secondary = secondary / level
-        first, _ = sub_bands()
+        primary, secondary, (whole, constant) = expected(primary, secondary / level, conditions)
+        first, band = sub_bands()
         power = psd * np.abs(primary) ** 2
 
         def sums(values: NDArray[np.generic]) -> NDArray[np.generic]:
@@ -124,10 +123,9 @@ class ResidualPower:
         return cls(
             optimum=optimum * (scale / level),
             curvature=d * (level / scale) ** 2,
-            least=np.maximum(a - np.abs(optimum) ** 2 * d, 0),
-            disturbance=(power @ band_membership(WIDE_BANDS, DESIGN_N_FFT)) / total,
+            least=np.maximum(a - np.abs(optimum) ** 2 * d, 0) + constant[:, band] * a,
+            disturbance=whole * (power @ band_membership(WIDE_BANDS, DESIGN_N_FFT)) / total,
             share=weights / weights.sum(),
-            unknown=_unknown(conditions),
             profile=profile,
         )
 
@@ -167,7 +165,7 @@ class ResidualPower:
     def objective(self, power: Real) -> tuple[Real, Real]:
         """Compute J of band powers [..., n_conditions, 31], and its slopes dJ / dl."""
         log_ratio = np.log((power + SILENCE) / (self.disturbance + SILENCE))
-        return objective(log_ratio, self.share, self.profile, self.unknown)
+        return objective(log_ratio, self.share, self.profile)
 
     def noise_reduction_db(self, power: Real) -> Real:
         """Average the noise reduction (dB) over the conditions and, by J's weights, from 50 Hz to 5 kHz."""
@@ -177,10 +175,14 @@ class ResidualPower:
         return mean
 
 
-def _unknown(conditions: Sequence[PathSpectra]) -> NDArray[np.uint8] | None:
-    none = np.zeros(len(WIDE_BANDS), np.uint8)
-    unknown = np.stack([none if item.unknown is None else item.unknown for item in conditions])
-    return unknown if unknown.any() else None
+def expected(
+    primary: Complex, secondary: Complex, conditions: Sequence[PathSpectra]
+) -> tuple[Complex, Complex, tuple[Real, Real]]:
+    """Return the conditions' paths `weighed` by their uncertainty, and the `constant_shares` of their error."""
+    none = np.zeros((2, len(WIDE_BANDS)))
+    uncertainty = [none if item.uncertainty is None else item.uncertainty for item in conditions]
+    unknown = np.stack(uncertainty).astype(np.float64)
+    return *weighed(primary, secondary, unknown[:, 1]), constant_shares(unknown[:, 0], unknown[:, 1])
 
 
 @cache

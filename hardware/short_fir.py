@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hardware.residual_power import PathSpectra, ResidualPower, on_bins
+from hardware.residual_power import PathSpectra, ResidualPower, expected, on_bins
 from synthesis.bands import BINS_HZ, WIDE_BANDS, band_membership
 from synthesis.conventions import BIN_HZ, DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import check_interruption
@@ -121,18 +121,22 @@ class _Fit:
         n_used = len(self.frequency_hz)
         self.to_lags = _sums(self.n_bins, n_taps, sample_rate_hz)
         self.to_bins = _sums(n_taps, n_used, sample_rate_hz)
-        self.primary = np.stack([condition.primary for condition in conditions])
-        self.secondary = np.stack([condition.secondary for condition in conditions])[:, :n_used]
+        primary, secondary = (
+            np.stack([getattr(item, name) for item in conditions]) for name in ("primary", "secondary")
+        )
+        self.primary, secondary, (whole, constant) = expected(primary, secondary, conditions)
+        self.secondary = secondary[:, :n_used]
         self.psd = np.asarray(reference_psd, np.float64)
         self.membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
-        self.disturbance = (self.psd * np.abs(self.primary) ** 2) @ self.membership
-        self.floor = SILENCE * self.disturbance.sum(-1, keepdims=True)
+        power = (self.psd * np.abs(self.primary) ** 2) @ self.membership
+        self.disturbance, self.floor = whole * power, SILENCE * power.sum(-1, keepdims=True)
+        self.constant = constant * power + self.floor
 
     def objective(self, response: NDArray[np.complexfloating] | float) -> tuple[float, NDArray[np.float64]]:
         """Compute J of a response at the frequencies, and the weights of the residual there, [n_conditions, n]."""
         residual, n_used = self.primary.astype(np.complex128), len(self.frequency_hz)
         residual[:, :n_used] -= self.secondary * response
-        energy = (self.psd * np.abs(residual) ** 2) @ self.membership + self.floor
+        energy = (self.psd * np.abs(residual) ** 2) @ self.membership + self.constant
         value, slope = self.power.objective(self.power.disturbance * energy / (self.disturbance + self.floor))
         return float(value), (on_bins(slope / energy) * self.psd)[:, :n_used]
 

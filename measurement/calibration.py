@@ -1,9 +1,7 @@
 """Estimate one ear's paths from probe recordings, with the figures by which the calibration is judged.
 
-The noise of an estimate of S is read off the estimate itself: a secondary path is short, so the middle of a long
-window's response is noise, which is spread evenly over all lags. Coherence cannot show it: most of what it leaves
-unexplained on measured ears is the primary path's long tail, which two states with the same probe have in common and
-which cancels in S.
+The paths and their uncertainty are a posterior (`measurement.posterior`). The recordings are judged by plain spectra of
+shorter windows (`measured`), which no prior has smoothed.
 """
 
 from __future__ import annotations
@@ -11,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from measurement.denoise import Restored, denoise, restore
 from measurement.estimate import (
     REGULARISATION,
     GainTake,
@@ -24,34 +21,29 @@ from measurement.estimate import (
     PlayedTake,
     ProbeState,
     drive_states,
-    is_silent,
     n_excited_bands,
     noise_lags,
     onto_design_grid,
     paths_of_states,
     probe_states,
-    secondary_half_difference,
     secondary_transfer,
     unexplained_power,
     window_starts,
 )
 from measurement.hum import find_hum
-from measurement.prior import PathPrior, held_power, lag_weight
-from measurement.tail_power import Tail, band_powers, late_power, missing_power, tail_power
+from measurement.posterior import PRIMARY_TAPS, estimate
+from measurement.prior import PathPrior, lag_weight
 from synthesis.arrays import SMALLEST, Complex, Real, squared_magnitude
 from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
-from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.design import level_db
 from synthesis.errors import InvalidPaths
 from synthesis.plausibility import SupportPrior
 from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB
 from synthesis.support_statistics import delay_samples
 
-# Samples per window: under a prior, which is learnt for it, and the shortest that the verdict trusts; and without one,
-# in takes that hold enough of them. Ducts ring on for longer than 8192 samples show: with twice as many their filters
-# are 2.7 dB better, those of rooms, windows, headrests and headsets 0.6 to 0.9, of ears 0.1.
-WINDOW, LONG_WINDOW = 8192, 16_384
-LONG_TAKE = 8 * LONG_WINDOW
+# Samples per window of the spectra that show faults, and the shortest that the verdict trusts.
+WINDOW = 8192
 
 # Default limit per take.
 MAX_N_WINDOWS = 64
@@ -65,20 +57,7 @@ MIN_SAMPLES = 3072
 # Longest take: a minute is fifteen times what training uses.
 MAX_SAMPLES = 60 * SAMPLE_RATE_HZ
 
-# Share of the secondary path's variance that adds to the residual; right in the mean over 15 persons
-# (`studies/predictions`).
-SECONDARY_SHARE = 0.7
-
-# Limit on unknown over known power of a band: where the probe has no energy, the quotients have no meaning.
-MAX_UNCERTAINTY = 1.0
-
-# Without a prior, uncertainty of bands that the probe does not excite, and of those in which at least MOSTLY_UNKNOWN of
-# a path is unknown: filters that made a band louder by 1 to 3 dB unsaid, on 7 of 160 other devices, did so half of the
-# time in such a band.
-UNKNOWN_UNCERTAINTY, MOSTLY_UNKNOWN = 2.0, 0.5
-
-# Lengths of the responses. Under a prior the secondary path is zero from sample 2048 on.
-PRIMARY_TAPS, SECONDARY_TAPS = 8192, 4096
+# Level of what is not there.
 NO_TAIL_DB = -120.0
 # Bands from 400 Hz: below, ears themselves ring as long.
 TAIL_BANDS = tuple(n for n in AMP_BANDS if n >= 26)
@@ -115,16 +94,18 @@ OPPOSITE_LATE = -0.4
 # standard errors that are subtracted from `distortion_db`.
 MEDIAN_ERROR, N_ERRORS = 1.2533 * 1.4826, 2.0
 
-# Standard errors that are subtracted from the power beyond the windows, in AMP_BANDS and in the others. One is exceeded
-# by chance in every sixth band, which then costs a deep reduction 10 dB. Below 50 Hz, where few bins show it, systems
-# do ring as long, and no mean counts them.
-TAIL_ERRORS = np.where(np.isin(WIDE_BANDS, AMP_BANDS), 2.0, 1.0)
+# Least squared coherence of two states' references, median over frequency, for one to repeat the other; and the windows
+# that are compared at most.
+REPEATS, MAX_REPEATED = 0.8, 256
 
 # `clipped_share`: relative distance from the extreme within which samples are at it; share of a sine's samples there;
 # deviation of the RMS over the peak from a sine's.
 _EQUAL = 1e-6
 _SHARE_OF_SINE = 0.01
 _SINE_TOLERANCE = 0.02
+
+
+Take = TypeVar("Take", GainTake, PlayedTake)
 
 
 class Windows(NamedTuple):
@@ -147,10 +128,8 @@ class Calibration:
 
     # Paths [8192] and [2048] and coherence per bin [16385] from the takes alone, with the weight of the windows.
     measured: PathEstimate
-    # Posterior mean and variance with a prior, else by `restore`.
+    # Posterior means, [8192] and [4096].
     estimate: PathEstimate
-    # Secondary path of `estimate`, without its noise (`denoise`), [4096].
-    secondary: Real
     # Coherence of x and e in the silent state per band, [23].
     coherence: Real
     # -10 log10(1 - coherence) per band, [23].
@@ -168,10 +147,8 @@ class Calibration:
     # Energy of the secondary or feedback path from `tail_samples` on over that before, median from 400 Hz to 8 kHz;
     # -120 if below the noise.
     tail_db: float
-    # Noise over power of the primary and secondary estimate, [2, 23].
+    # Expected squared error over power of both estimates, without what is later than they are, [2, 31].
     noise_share: Real
-    # Power of the primary path beyond the windows, [23]; unexplained power if the probe does not repeat.
-    tail_share: Real
     # Gain (1 for drives) and level of the secondary path over that of all, for several states with a gain.
     state_levels_db: list[tuple[float, float]]
     # Whether two of these secondary paths have opposite signs.
@@ -198,7 +175,7 @@ class Calibration:
     # What the transfers of single takes explain of e, and that of all takes of a gain does not, over the power of e:
     # median over the bands, of the gain with the most; -120 of single takes, or below the noise.
     disagreement_db: float
-    # Change of x with the loudspeaker's sound (`Tail.returned`); -120 if unknown.
+    # Change of x with the loudspeaker's sound; -120 if unknown.
     returned_db: float
     # Tones that do not follow the paths (`hum`).
     hum_hz: list[float]
@@ -208,9 +185,8 @@ class Calibration:
     n_frames: int
     # Whether the probe excites a band, [23]: none above a sharp edge of x. Others say nothing about the measurement.
     is_excited: NDArray[np.bool_]
-    # Unknown over known power of primary and secondary path, [2, 31] from 20 Hz to 20 kHz, UNKNOWN_UNCERTAINTY in bands
-    # of which it says little; None if the probe does not repeat.
-    uncertainty: Real | None
+    # Unknown over known power of primary and secondary path, [2, 31] from 20 Hz to 20 kHz.
+    uncertainty: Real
     # Path from loudspeaker to outer microphone, [4096], if there were drives.
     feedback: Real | None = None
 
@@ -220,13 +196,12 @@ class Calibration:
         return self.window // 4
 
 
-def plan_windows(n_samples: int, n_windows: int = MAX_N_WINDOWS, *, has_prior: bool = True) -> Windows:
+def plan_windows(n_samples: int, n_windows: int = MAX_N_WINDOWS) -> Windows:
     """Place up to n_windows half-overlapping windows in a take, the first after as many samples as a window has.
 
-    They have 8192 samples, without a prior 16384 in takes of at least 2.7 s; in short takes fewer.
+    They have 8192 samples, in short takes fewer.
     """
-    longest = WINDOW if has_prior or n_samples < LONG_TAKE else LONG_WINDOW
-    length = min(longest, 1 << ((n_samples // 3).bit_length() - 1))
+    length = min(WINDOW, 1 << ((n_samples // 3).bit_length() - 1))
     room = n_samples - 2 * length
     return Windows(length, length, min(n_windows, 1 + 2 * room // length))
 
@@ -252,7 +227,7 @@ def calibrate(
     windows
         Windows to use instead.
     prior
-        Prior of the paths; None: what two halves of the recordings have in common (`restore`).
+        Prior of the device's paths; None: a response that decays.
     support
         Support of the prior's device; paths of another device are calibrated without the prior.
     drives
@@ -281,44 +256,32 @@ def calibrate(
     lengths = [len(take.error) for take in exact] + [len(take.error) for take in exact_drives]
     shortest = min(lengths)
     most = n_windows or max(MAX_TOTAL_WINDOWS // len(lengths), 1)
-    cut = windows or plan_windows(shortest, most, has_prior=prior is not None)
+    cut = windows or plan_windows(shortest, most)
     placed = {"window": cut.length, "n_offsets": cut.n, "first_sample": cut.first, "last_sample": shortest}
-
-    # The paths: as measured, then under the prior or by `restore`, without the secondary path's noise.
     states = probe_states(exact, drives=exact_drives, **placed)
     of_takes = states[: -1 if drives else None]
     measured = paths_of_states(states)
     _check_estimate(measured)
-    estimate = measured
-    if prior is not None:
-        estimate = paths_of_states(states, prior=prior)
-        both = (measured, estimate)
-        if support is not None and not any(support.is_device(item.primary, item.secondary) for item in both):
+    used = slice(cut.first + round((cut.n + 1) * cut.length / 2)) if n_windows else slice(None)
+    paths = estimate([_cut(take, used) for take in exact], [_cut(drive, used) for drive in exact_drives], prior)
+    if prior is not None and support is not None:
+        both = (measured.primary, measured.secondary), (paths.primary, paths.secondary)
+        if not any(support.is_device(*pair) for pair in both):
             del exact, exact_drives  # as large as the recordings
             return calibrate(takes, n_windows, windows, drives=drives, clipped_shares=clipped_shares)
-        _check_estimate(estimate)
-    estimate, secondary, noise_left = (
-        _restored(measured, states) if prior is None else _denoised(estimate, cut.length)
-    )
-
-    # What is unknown of them: noise, and the tail beyond the windows.
-    scored = columns(AMP_BANDS)
+    found = replace(measured, primary=paths.primary, secondary=paths.secondary)
+    _check_estimate(found)
     excited = WIDE_BANDS[: n_excited_bands(states[0].reference_power)]
     starts = window_starts(cut.length, cut.n, cut.first, shortest)
     of_drives = _of_drives(exact_drives, starts, cut.length, excited) if drives else _DriveFigures()
-    powers = primary_power, secondary_power = band_powers(estimate.primary), band_powers(secondary)
-    unexplained = _unexplained_share(states, measured)[scored]
-    tail = tail_power(exact, states, window=cut.length, first_samples=starts)
-    tail_share = (unexplained if tail is None else (tail.power / primary_power)[scored]).clip(0, 1)
-    primary_noise = unexplained if tail is None else np.maximum(unexplained - tail_share, 0)
-    secondary_noise = (noise_left @ band_membership(WIDE_BANDS, DESIGN_N_FFT) / secondary_power)[scored]
+    unexplained = _unexplained_share(states, measured)[columns(AMP_BANDS)]
+    repeats, returned = _repetition(exact, states[1].gain, starts[:: -(-len(starts) // MAX_REPEATED)], cut.length)
 
     # Figures for the verdict.
-    gain_change_db, is_inverted = _late_change(of_takes, cut.length, excited, repeats=tail is not None)
+    gain_change_db, is_inverted = _late_change(of_takes, cut.length, excited, repeats=repeats)
     calibration = Calibration(
         measured=measured,
-        estimate=estimate,
-        secondary=secondary,
+        estimate=found,
         coherence=1 / (1 + unexplained),
         noise_reduction_ceiling_db=_level_db(1 + 1 / np.maximum(unexplained, 1e-12)),
         secondary_snr_db=_secondary_snr_db(measured),
@@ -326,10 +289,7 @@ def calibrate(
         lead_samples=_lead_samples(measured),
         secondary_peak_samples=_peak_samples(secondary_transfer(states)),
         tail_db=max(_tail_db(np.fft.irfft(secondary_transfer(states)), excited), of_drives.tail_db),
-        noise_share=np.stack(
-            (primary_noise / states[0].n_frames * min(PRIMARY_TAPS / cut.length, 1), secondary_noise)
-        ),
-        tail_share=tail_share,
+        noise_share=paths.noise_share,
         state_levels_db=_state_levels_db(states),
         has_opposite_signs=_have_opposite_signs(states),
         gain_change_db=gain_change_db,
@@ -340,17 +300,51 @@ def calibrate(
         early_db=_early_db(of_takes),
         distortion_db=_distortion_db(states, excited),
         disagreement_db=max(_disagreement_db(state, excited) for state in of_takes),
-        returned_db=NO_TAIL_DB if tail is None else max(float(_level_db(tail.returned)), NO_TAIL_DB),
+        returned_db=max(float(_level_db(returned)), NO_TAIL_DB) if repeats else NO_TAIL_DB,
         hum_hz=find_hum(exact),
         window=cut.length,
         n_frames=min(state.n_frames for state in states),
         is_excited=np.isin(AMP_BANDS, excited),
-        uncertainty=None
-        if tail is None
-        else _uncertainty(estimate, secondary, states[1].gain, tail, powers, prior, cut.length, len(excited)),
-        feedback=of_drives.feedback,
+        uncertainty=paths.uncertainty,
+        feedback=paths.feedback,
     )
     return _checked(calibration)
+
+
+def _cut(take: Take, used: slice) -> Take:
+    """Return the used part of a take."""
+    signals: dict[str, Any] = {
+        name: item[used] for name, item in vars(take).items() if isinstance(item, np.ndarray)
+    }
+    return replace(take, **signals)
+
+
+def _repetition(takes: Sequence[GainTake], gain: float, starts: Sequence[int], window: int) -> tuple[bool, float]:
+    """Judge whether the references of the takes with a gain repeat those of the silent state.
+
+    Also return the mean power by which they change with the loudspeaker's sound, over their own.
+    """
+    silent, playing = ([take for take in takes if take.gain == item] for item in (0.0, gain))
+    hann = np.hanning(window + 1)[:-1]
+    power, of_playing, cross = (
+        np.zeros(window // 2 + 1),
+        np.zeros(window // 2 + 1),
+        np.zeros(window // 2 + 1, complex),
+    )
+    n = 0
+    for one, other in zip(silent, playing, strict=False):  # what has no counterpart is not compared
+        for first in starts:
+            x, y = (np.fft.rfft(hann * take.reference[first : first + window]) for take in (one, other))
+            power, of_playing = power + squared_magnitude(x), of_playing + squared_magnitude(y)
+            cross, n = cross + x.conj() * y, n + 1
+    coherence = squared_magnitude(cross) / np.maximum(power * of_playing, SMALLEST)
+    if n < 2 or np.median(coherence) < REPEATS:
+        return False, 0.0
+    # A small change by g F adds Re g F to the log of the magnitude, and noise its scatter.
+    heard = coherence > REPEATS
+    level = np.log(np.abs(cross[heard]) / np.maximum(power[heard], SMALLEST))
+    by_noise = np.mean(1 / coherence[heard] - 1) / (2 * n)
+    return True, max(2 * (float(np.var(level)) - float(by_noise)), 0.0)
 
 
 def _doubles(signal: Real) -> NDArray[np.float64]:
@@ -388,7 +382,6 @@ def _signal_quality(
 class _DriveFigures(NamedTuple):
     """What drives show: the fields of a `Calibration` of these names, and of `drive_` or `feedback_` and these."""
 
-    feedback: Real | None = None
     tail_db: float = NO_TAIL_DB
     acausal_shares: tuple[float, float] = (0.0, 0.0)
     lead_samples: int = 0
@@ -397,56 +390,13 @@ class _DriveFigures(NamedTuple):
 def _of_drives(
     drives: Sequence[PlayedTake], starts: Sequence[int], window: int, excited: tuple[int, ...]
 ) -> _DriveFigures:
-    """Estimate the feedback path, and find what shows exchanged channels."""
+    """Find what shows exchanged channels, and how long the feedback path is."""
     returned, played = drive_states(drives, starts, window)
-    silent, lead_samples = is_silent(returned.reference_power), 0
+    lead_samples = 0
     if squared_magnitude(returned.transfer).sum() > squared_magnitude(played.transfer).sum():
         lead_samples = _peak_samples(played.transfer) - _peak_samples(returned.transfer)
-    feedback = _restored_path(
-        returned.transfer, returned.half_difference, silent, SECONDARY_TAPS, SECONDARY_TAPS
-    ).response
     tail_db = _tail_db(np.fft.irfft(returned.transfer), excited)
-    return _DriveFigures(feedback, tail_db, _acausal_shares(played), lead_samples)
-
-
-def _uncertainty(
-    estimate: PathEstimate,
-    secondary: Real,
-    gain: float,
-    tail: Tail,
-    powers: tuple[Real, Real],
-    prior: PathPrior | None,
-    window: int,
-    n_excited: int,
-) -> Real:
-    """Compute `Calibration.uncertainty` of a probe that repeats.
-
-    Parameters
-    ----------
-    secondary, gain
-        Secondary path, and gain of the driven state of `tail`.
-    powers
-        Power of the primary and the secondary path per band.
-    n_excited
-        Bands, from 20 Hz on, that the probe excites.
-    """
-    variances = np.array([estimate.primary_variance, estimate.secondary_variance])
-    unknown = variances @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    driven = estimate.primary - gain * np.pad(secondary, (0, PRIMARY_TAPS - len(secondary)))
-    if prior is None:  # the estimate knows late lags, too, which noise must not show where there are none
-        beyond = late_power(estimate.primary, driven, tail.power - TAIL_ERRORS * tail.error, window)
-        unknown[0] = np.maximum(unknown[0], beyond)
-    elif prior.knows_tails:
-        unknown[0] = _missing_share(prior) * tail.power
-    else:
-        unknown[0] = missing_power(estimate.primary, driven, tail.power, window)
-    if prior is not None:
-        unknown[1] *= SECONDARY_SHARE
-    uncertainty = (unknown / np.stack(powers)).clip(0, MAX_UNCERTAINTY)
-    if prior is None:
-        uncertainty[:, n_excited:] = UNKNOWN_UNCERTAINTY
-        uncertainty[:, (uncertainty >= MOSTLY_UNKNOWN).any(0)] = UNKNOWN_UNCERTAINTY
-    return uncertainty
+    return _DriveFigures(tail_db, _acausal_shares(played), lead_samples)
 
 
 def clipped_share(signal: Real) -> float:
@@ -649,55 +599,6 @@ def _silent_share(signal: Real) -> float:
     n = max(len(signal) // MIN_SAMPLES, 1)
     power = np.mean(np.square(signal[: n * MIN_SAMPLES].reshape(n, -1), dtype=np.float64), -1)
     return float(np.mean(power < 10 ** (SILENT_DB / 10) * power.max()))
-
-
-def _restored(measured: PathEstimate, states: Sequence[ProbeState]) -> tuple[PathEstimate, Real, Real]:
-    """Estimate paths without a prior, with their variances; also the secondary path without noise, and what is left."""
-    silent = is_silent(states[0].reference_power)
-    primary = _restored_path(states[0].transfer, states[0].half_difference, silent, PRIMARY_TAPS, N_TAPS)
-    of_secondary = secondary_transfer(states), secondary_half_difference(states)
-    secondary = _restored_path(*of_secondary, silent, SECONDARY_TAPS, SECONDARY_TAPS)
-    estimate = replace(
-        measured,
-        primary=primary.response,
-        primary_variance=primary.noise + primary.missing,
-        secondary_variance=secondary.noise + secondary.missing,
-    )
-    return estimate, secondary.response, secondary.noise
-
-
-def _restored_path(
-    transfer: Complex, half_difference: Complex, silent: NDArray[np.bool_], n_taps: int, n_cancelled: int
-) -> Restored:
-    """Restore a path, but keep silent bins as they are: beside their noise a band would lose what is below."""
-    heard, difference = (np.where(silent, 0, item) for item in (transfer, half_difference))
-    found = restore(heard, difference, n_taps, n_cancelled)
-    kept = np.fft.irfft(np.where(silent, transfer, 0))[:n_taps]
-    return found._replace(response=found.response + np.pad(kept, (0, n_taps - len(kept))))
-
-
-def _denoised(estimate: PathEstimate, window: int) -> tuple[PathEstimate, Real, Real]:
-    """Denoise the secondary path of an estimate under a prior; results are those of `_restored`."""
-    variance = np.asarray(estimate.secondary_variance)
-    longer = np.zeros(SECONDARY_TAPS - len(estimate.secondary))
-    if window < WINDOW:
-        return estimate, np.concatenate((estimate.secondary, longer)), variance
-    clean = denoise(estimate.secondary, estimate.secondary_noise)
-    variance = clean.kept_share * variance
-    return replace(estimate, secondary_variance=variance), np.concatenate((clean.response, longer)), variance
-
-
-def _missing_share(prior: PathPrior) -> Real:
-    """Compute the share of unexplained power that the estimate lacks, per band [31].
-
-    The rest leaks out of the windows but is in the estimate: the larger part at 250 Hz, where ears have little tail.
-    """
-    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    missing, held = (
-        onto_design_grid(power) @ membership for power in (prior.primary.tail_variance, held_power(prior.primary))
-    )
-    share: Real = missing / np.maximum(missing + held, SMALLEST)
-    return share
 
 
 def _microphones(take: GainTake | PlayedTake) -> tuple[tuple[str, Real], tuple[str, Real]]:

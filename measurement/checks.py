@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measurement.calibration import WINDOW, Calibration
-from synthesis.bands import NR_BANDS, nominal_hz
+from synthesis.bands import NR_BANDS, columns, nominal_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.plausibility import PLAUSIBILITY, Explanation, Finding, SupportPrior, find_implausible
 
@@ -59,7 +59,7 @@ MAX_NOISE_COST_DB = 0.55
 # Above this cost mild mistakes are not checked; a leak, which itself raises the cost, stays below.
 MAX_TRAIT_NOISE_COST_DB = 2.0
 
-# Share of a band's power that remains after a filter without noise, besides the tail: -25 dB.
+# Share of a band's power that remains after a filter without noise: -25 dB.
 LEFT_WITHOUT_NOISE = 0.003
 
 # Median coherence of the bands below which x and e have no common source; at 10 dB of SNR it is above 0.8.
@@ -227,19 +227,18 @@ def _alone(found: dict[str, str], cause: str, cost_db: float) -> Verdict:
 
 
 def noise_cost_db(calibration: Calibration) -> float:
-    """Compute the noise reduction that noise in the paths costs: mean of 10 log10(1 + v / r) over the 21 bands, of
-    which those above the probe's sharp edge are left out, as nothing is known there.
+    """Compute the noise reduction that noise in the paths costs: mean of 10 log10((r + v) / (r + r v)) over the 21
+    bands, of which those above the probe's sharp edge are left out, as nothing is known there.
 
-    v is noise over path power, of both paths together; r the share that remains without noise: the tail beyond the
-    windows and LEFT_WITHOUT_NOISE.
+    v is the expected squared error over path power, of both paths together; r is LEFT_WITHOUT_NOISE.
     """
     return float(_band_cost_db(calibration)[calibration.is_excited[: len(NR_BANDS)]].mean())
 
 
 def _band_cost_db(calibration: Calibration) -> NDArray[np.floating]:
-    left = LEFT_WITHOUT_NOISE + calibration.tail_share
-    cost: NDArray[np.floating] = 10 * np.log10(1 + calibration.noise_share.sum(0) / left)
-    return cost[: len(NR_BANDS)]
+    share = calibration.noise_share[:, columns(NR_BANDS)].sum(0)
+    cost: NDArray[np.floating] = 10 * np.log10((LEFT_WITHOUT_NOISE + share) / (LEFT_WITHOUT_NOISE * (1 + share)))
+    return cost
 
 
 def _in_order(found: dict[str, str]) -> tuple[Finding, ...]:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from measurement.denoise import LEAST_WEIGHT
-from measurement.prior import PRIOR_WINDOW, lag_weight, learn_path_prior
+from measurement.prior import learn_path_prior
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.plausibility import SupportPrior
 from synthesis.support_statistics import SupportStatistics, learn_support_statistics, learn_uncertainty
@@ -60,12 +59,10 @@ def learn_device(ears: Sequence[ListenerEar], base: ModelParameters) -> tuple[Mo
     listeners = [ear.listener for ear in ears]
     statistics = learn_support_statistics(primary, secondary, PRIOR_EARS)
     coherence = np.stack([ear.coherence for ear in ears]).astype(np.float64)
-    prior, shown = None, primary.shape[-1]
+    prior = None
     if len(set(listeners)) >= PRIOR_LISTENERS:
-        prior = learn_path_prior(list(primary), list(secondary), listeners).without_tails()
-        # Its windows are shorter than those without one: later sound is not in its estimates.
-        shown = int(np.argmax(lag_weight(PRIOR_WINDOW) < LEAST_WEIGHT))
-    spectra = np.fft.rfft(primary[:, :shown], DESIGN_N_FFT)
+        prior = learn_path_prior(list(primary), list(secondary), listeners)
+    spectra = np.fft.rfft(primary, DESIGN_N_FFT)
     uncertainty = learn_uncertainty(spectra, coherence, base.reference_psd.astype(float))
     learnt = replace(
         base,

@@ -5,8 +5,8 @@ With the control filter replaced by a known gain g, the error microphone records
     P = H_{e0,x},        S = (H_{e0,x} - H_{eg,x}) / g,
 
 where H_{e,x} is the Hann-windowed cross-spectrum of x and e, pooled over recordings and window positions and divided by
-the equally pooled autospectrum of x. That quotient is regularised, or replaced by the posterior mean under a prior from
-other listeners (`prior`).
+the equally pooled autospectrum of x, regularised. The paper's experiments use these paths; `/calibrate` judges
+recordings by these spectra, and estimates paths by `measurement.posterior`.
 """
 
 from __future__ import annotations
@@ -16,18 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-from measurement.prior import (
-    TAIL_SHARE,
-    PathPrior,
-    kept_noise_share,
-    lag_weight,
-    posterior,
-    primary_noise,
-    secondary_noise,
-    smoothed,
-)
+from measurement.prior import lag_weight
 from synthesis.arrays import SMALLEST, Complex, Real, squared_magnitude
 from synthesis.bands import WIDE_BANDS, edges_hz
 from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
@@ -86,15 +76,11 @@ class PathEstimate:
     primary: Real
     # Causal impulse response, [..., taps].
     secondary: Real
-    # Magnitude-squared coherence of x and e_0, [..., 16385], interpolated linearly onto the design grid; zero without a
-    # prior above the probe's sharp edge (`n_excited_bands`).
+    # Magnitude-squared coherence of x and e_0, [..., 16385], interpolated linearly onto the design grid; zero above the
+    # probe's sharp edge (`n_excited_bands`).
     coherence: Real
-    # The secondary estimate at lags without a response (`denoise`).
+    # The secondary estimate at lags without a response (`noise_lags`).
     secondary_noise: Real
-    # Expected |error|^2 per bin of the design grid, [..., 16385]; None without a prior.
-    primary_variance: Real | None = None
-    # As `primary_variance`.
-    secondary_variance: Real | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +90,6 @@ class ProbeState:
     gain: float
     # H_{e,x}.
     transfer: Complex
-    # Half the difference of H from the earlier and the later windows of each take: an error like that of `transfer`;
-    # zero for a single window.
-    half_difference: Complex
     # Magnitude-squared coherence of x and e; biased upwards for few windows, 1 for a single one.
     coherence: Real
     # Sum of X* E over the windows.
@@ -132,7 +115,6 @@ def estimate_paths(
     first_sample: int = 8192,
     last_sample: int = 4 * SAMPLE_RATE_HZ,
     regularisation: float = REGULARISATION,
-    prior: PathPrior | None = None,
 ) -> PathEstimate:
     """Estimate both paths from takes of at least one state with gain 0 and one without (eqs. 1-2).
 
@@ -145,9 +127,7 @@ def estimate_paths(
     n_offsets
         Number of windows, starting equally spaced in [first_sample, last_sample - window].
     regularisation
-        Regularisation of the pooled autospectrum over its maximum; unused with a prior.
-    prior
-        Prior of the paths.
+        Regularisation of the pooled autospectrum over its maximum.
 
     Raises
     ------
@@ -164,7 +144,7 @@ def estimate_paths(
         last_sample=last_sample,
         regularisation=regularisation,
     )
-    return paths_of_states(states, primary_taps=primary_taps, secondary_taps=secondary_taps, prior=prior)
+    return paths_of_states(states, primary_taps=primary_taps, secondary_taps=secondary_taps)
 
 
 def probe_states(
@@ -205,77 +185,24 @@ def drive_states(
 
 
 def paths_of_states(
-    states: Sequence[ProbeState],
-    *,
-    primary_taps: int = 8192,
-    secondary_taps: int = 2048,
-    prior: PathPrior | None = None,
+    states: Sequence[ProbeState], *, primary_taps: int = 8192, secondary_taps: int = 2048
 ) -> PathEstimate:
-    """Compute causal responses of both paths from `probe_states`; with a prior their posterior means."""
+    """Compute causal responses of both paths from `probe_states`."""
     coherence = onto_design_grid(states[0].coherence)
-    if prior is None:
-        coherence[..., first_silent_bin(states[0].reference_power) :] = 0
-        transfer = secondary_transfer(states)
-        return PathEstimate(
-            primary=_causal_response(states[0].transfer, primary_taps),
-            secondary=_causal_response(transfer, secondary_taps),
-            coherence=coherence,
-            secondary_noise=noise_lags(np.fft.irfft(transfer)),
-        )
-    quotients = [state.cross / np.maximum(state.reference_power, SMALLEST) for state in states]
-    noises = [primary_noise(state.reference_power, unexplained_power(state), state.n_frames) for state in states]
-    gains = [state.gain for state in states[1:]]
-    secondary = np.mean([(quotients[0] - q) / gain for q, gain in zip(quotients[1:], gains, strict=True)], axis=0)
-    bound = _mean_difference_noise(noises, gains)
-    window = 2 * (secondary.shape[-1] - 1)
-    silent = states[0]
-    per_frame = TAIL_SHARE * unexplained_power(silent) / np.maximum(silent.reference_power, SMALLEST)
-    of_primary = posterior(
-        prior.primary,
-        quotients[0],
-        noises[0],
-        kept=kept_noise_share(window, primary_taps),
-        max_tail=smoothed(per_frame),
-    )
-    of_secondary = posterior(
-        prior.secondary,
-        secondary,
-        secondary_noise(secondary, bound),
-        kept=kept_noise_share(window, secondary_taps),
-    )
+    coherence[..., first_silent_bin(states[0].reference_power) :] = 0
+    transfer = secondary_transfer(states)
     return PathEstimate(
-        primary=_causal_response(of_primary.mean, primary_taps),
-        secondary=_causal_response(of_secondary.mean, secondary_taps),
+        primary=_causal_response(states[0].transfer, primary_taps),
+        secondary=_causal_response(transfer, secondary_taps),
         coherence=coherence,
-        secondary_noise=noise_lags(np.fft.irfft(of_secondary.mean)),
-        primary_variance=onto_design_grid(of_primary.variance),
-        secondary_variance=onto_design_grid(of_secondary.variance),
+        secondary_noise=noise_lags(np.fft.irfft(transfer)),
     )
-
-
-def _mean_difference_noise(noises: Sequence[Real], gains: Sequence[float]) -> Real:
-    """Compute the noise of the mean of (Q_0 - Q_g) / g: the silent state is in all differences, any other in one."""
-    bound: Real = np.mean([1 / gain for gain in gains]) ** 2 * noises[0]
-    for gain, noise in zip(gains, noises[1:], strict=True):
-        bound = bound + (1 / (gain * len(gains))) ** 2 * noise
-    return bound
 
 
 def secondary_transfer(states: Sequence[ProbeState]) -> Complex:
     """Average S over the states with a gain, on the window's grid, [..., window // 2 + 1] (eq. 2)."""
-    return _of_secondary(states, [state.transfer for state in states])
-
-
-def secondary_half_difference(states: Sequence[ProbeState]) -> Complex:
-    """Return half the difference of `secondary_transfer` from earlier and later windows, [..., window // 2 + 1]."""
-    return _of_secondary(states, [state.half_difference for state in states])
-
-
-def _of_secondary(states: Sequence[ProbeState], of_state: Sequence[Complex]) -> Complex:
-    silent, *driven = of_state
-    found: Complex = np.mean(
-        [(silent - item) / state.gain for item, state in zip(driven, states[1:], strict=True)], axis=0
-    )
+    silent, *driven = states
+    found: Complex = np.mean([(silent.transfer - state.transfer) / state.gain for state in driven], axis=0)
     return found
 
 
@@ -305,12 +232,6 @@ def first_silent_bin(reference_power: Real) -> int:
     if n == len(WIDE_BANDS):
         return N_BINS
     return int(np.ceil(edges_hz(WIDE_BANDS[n])[0] / (SAMPLE_RATE_HZ / 2) * (N_BINS - 1)))
-
-
-def is_silent(reference_power: Real) -> NDArray[np.bool_]:
-    """Return the bins above what the probe excites, [window // 2 + 1]."""
-    n_bins = reference_power.shape[-1]
-    return np.arange(n_bins) >= first_silent_bin(reference_power) * (n_bins - 1) / (N_BINS - 1)
 
 
 def onto_design_grid(spectrum: Real) -> Real:
@@ -356,44 +277,29 @@ def window_starts(window: int, n_windows: int, first_sample: int, last_sample: i
 def _pooled(takes: Sequence[GainTake], offsets: Sequence[int], window: int, regularisation: float) -> ProbeState:
     """Pool one state's takes, all of the same gain."""
     hann = np.hanning(window + 1)[:-1]
-    # Sums over the earlier and the later windows, scalars that the first window's arrays broadcast.
-    cross: list[Complex] = [np.zeros((), complex)] * 2
-    reference_power: list[Real] = [np.zeros(())] * 2
+    # Sums over the windows, scalars that the first window's arrays broadcast.
+    cross: Complex = np.zeros((), complex)
+    power: Real = np.zeros(())
     error_power: Real = np.zeros(())
     explained: Real = np.zeros(())
     for take in takes:
-        cross_before, power_before = cross[0] + cross[1], reference_power[0] + reference_power[1]
-        for place, offset in enumerate(offsets):
-            half = int(2 * place >= len(offsets))
+        cross_before, power_before = cross, power
+        for offset in offsets:
             frame = slice(offset, offset + window)
             reference = np.fft.rfft(hann * take.reference[..., frame])
             error = np.fft.rfft(hann * take.error[..., frame])
-            cross[half] = cross[half] + reference.conj() * error
-            reference_power[half] = reference_power[half] + squared_magnitude(reference)
+            cross = cross + reference.conj() * error
+            power = power + squared_magnitude(reference)
             error_power = error_power + squared_magnitude(error)
-        of_take = squared_magnitude(cross[0] + cross[1] - cross_before)
-        power_of_take = reference_power[0] + reference_power[1] - power_before
-        explained = explained + of_take / np.maximum(power_of_take, SMALLEST)
-    whole, power = cross[0] + cross[1], reference_power[0] + reference_power[1]
-
-    def transfer(cross: Complex, power: Real) -> Complex:
-        floor = regularisation * power.max(-1, keepdims=True)
-        found: Complex = cross / np.maximum(power + floor, SMALLEST)
-        return found
-
+        explained = explained + squared_magnitude(cross - cross_before) / np.maximum(power - power_before, SMALLEST)
     n_frames, n_takes = len(takes) * len(offsets), len(takes)
     by_noise = np.maximum(error_power - explained, 0) * ((n_takes - 1) / max(n_frames - n_takes, 1))
-    disagreement = explained - squared_magnitude(whole) / np.maximum(power, SMALLEST) - by_noise
-    difference = np.zeros_like(whole)
-    if len(offsets) > 1:
-        earlier, later = map(transfer, cross, reference_power)
-        difference = (earlier - later) / 2
+    disagreement = explained - squared_magnitude(cross) / np.maximum(power, SMALLEST) - by_noise
     return ProbeState(
         gain=takes[0].gain,
-        transfer=transfer(whole, power),
-        half_difference=difference,
-        coherence=(squared_magnitude(whole) / np.maximum(power * error_power, SMALLEST)).clip(0, 1),
-        cross=whole,
+        transfer=cross / np.maximum(power + regularisation * power.max(-1, keepdims=True), SMALLEST),
+        coherence=(squared_magnitude(cross) / np.maximum(power * error_power, SMALLEST)).clip(0, 1),
+        cross=cross,
         reference_power=power,
         error_power=error_power,
         n_frames=n_frames,
@@ -408,7 +314,6 @@ def _driven(silent: ProbeState, pooled: ProbeState) -> ProbeState:
     return replace(
         pooled,
         transfer=silent.transfer - pooled.transfer,
-        half_difference=silent.half_difference - pooled.half_difference,
         cross=cross,
         error_power=explained + unexplained_power(pooled),
     )

@@ -1,30 +1,20 @@
-"""Prior of listeners' paths, and the posterior of a measurement under it, in NumPy.
+"""What the paths of a device's listeners have in common, and what that says of a measurement.
 
-A probe is silent at some frequencies and a microphone is never free of noise, so an estimate by spectra alone is either
-noise or, regularised, zero there. Other listeners' paths show what to expect. Per bin of the window's grid a path H is
-modelled, at the measurement's level a, as
+Per bin of the windows' grid a path H is modelled, at the measurement's level a, as
 
     H = a (m + sum_j b_j D_j + r),    b_j ~ N(0, 1),    r ~ N(0, v),
 
 m the mean over the support's ears, D their principal directions and v the variance that these leave of a person who was
-left out. A measurement T = H + n with noise of variance q, weighted by NOISE_WEIGHT, gives b by least squares over all
-bins, so that excited bins inform the others, and then in each bin
-
-    H = (1 - k) T + k a (m + sum_j b_j D_j),    k = q / (q + v).
-
-Where an ear differs from the support's, as its well measured bins show, v is raised until it explains them.
-
-A response longer than the window is estimated wrongly even without noise: the window weights lag l by its
-autocorrelation rho(l), and the rest, 1 - rho(l) of the response and what is cut off, appears as unexplained power. The
-support's responses give the size of this tail; a measurement that explains more has a smaller one.
+left out. A measurement with noise of variance q gives b by least squares over all bins, so that excited bins inform the
+others. Where an ear differs from the support's, as its well measured bins show, v is raised until it explains them.
+`measurement.posterior` estimates the remainder r.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,14 +25,8 @@ from synthesis.conventions import SAMPLE_RATE_HZ
 
 PRIOR_WINDOW = 8192
 PRIOR_BINS = PRIOR_WINDOW // 2 + 1
-# Taps of primary and secondary estimates.
-PRIOR_TAPS = (8192, 2048)
 
 N_DIRECTIONS = 8
-# Weight of the estimated noise variance in k. Part of the unexplained power is the primary path's tail, which is no
-# noise: a weight of one would smooth away what was measured.
-NOISE_WEIGHT = 0.2
-
 SMOOTHING_BINS = 19
 # Bins closer than the larger of these (the share is of the frequency) are alike in an ear and count as one in fits.
 MIN_CELL_HZ, CELL_SHARE = 117.0, 0.1
@@ -51,13 +35,7 @@ MIN_SPREAD_DB = 0.5
 # Reduction of a band's weight for the level where its noise is as large as the path.
 NOISE_PENALTY = 30.0
 
-# Estimate's error over a frame's unexplained power where that is the tail's: 0.73 on 30 measured ears without noise,
-# whatever the probe and the number of windows.
-TAIL_SHARE = 0.75
-
 _FLOOR = 1e-12
-# Share of the reference autospectrum's maximum below which power is rounding.
-_SILENT = 1e-14
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +50,6 @@ class PathDistribution:
     directions: Complex
     # Mean |.|^2 that mean and directions of the other persons leave of a person, smoothed, [n_bins].
     residual_variance: Real
-    # Mean |.|^2 beyond windows of 8192 samples, smoothed, [n_bins].
-    tail_variance: Real
     # Power of the 23 bands from 50 Hz to 8 kHz, mean over the ears.
     level_db: Real
     # Standard deviation of level_db, for the secondary path after the primary's level is removed.
@@ -96,7 +72,6 @@ class PathDistribution:
             np.interp(wanted, known, self.variance),
             spectrum(self.directions),
             np.interp(wanted, known, self.residual_variance),
-            np.interp(wanted, known, self.tail_variance),
             self.level_db,
             self.level_spread_db,
         )
@@ -109,16 +84,6 @@ class PathPrior:
     n_ears: int
     primary: PathDistribution
     secondary: PathDistribution
-
-    @property
-    def knows_tails(self) -> bool:
-        """Return whether the power beyond windows is known; estimates, from which a device learns, do not hold it."""
-        return bool(self.primary.tail_variance.any())
-
-    def without_tails(self) -> PathPrior:
-        """Return the prior with the power beyond windows unknown."""
-        paths = (replace(path, tail_variance=np.zeros(PRIOR_BINS)) for path in (self.primary, self.secondary))
-        return PathPrior(self.n_ears, *paths)
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """Return float32 arrays by name; complex ones have real and imaginary part in a last axis of two."""
@@ -146,23 +111,11 @@ class PathPrior:
                 real("variance"),
                 complex_("directions"),
                 real("residual_variance"),
-                real("tail_variance"),
                 real("level_db"),
                 real("level_spread_db"),
             )
 
         return cls(int(arrays["n_ears"][0]), path("primary"), path("secondary"))
-
-
-class Posterior(NamedTuple):
-    """Posterior of a path given a measurement."""
-
-    # Spectrum, complex [..., n_bins].
-    mean: Complex
-    # Expected |error|^2 of the mean, [..., n_bins], if `noise` is the noise's variance.
-    variance: Real
-    # Factor a, [...].
-    level: Real
 
 
 def array_shapes(n_directions: int) -> dict[str, tuple[int, ...]]:
@@ -172,7 +125,6 @@ def array_shapes(n_directions: int) -> dict[str, tuple[int, ...]]:
         "variance": (PRIOR_BINS,),
         "directions": (n_directions, PRIOR_BINS, 2),
         "residual_variance": (PRIOR_BINS,),
-        "tail_variance": (PRIOR_BINS,),
         "level_db": (len(AMP_BANDS),),
         "level_spread_db": (len(AMP_BANDS),),
     }
@@ -213,59 +165,45 @@ def learn_path_prior(
     secondary_db = primary_db + _common_level_db(secondary_bands_db)
     primary_bands_db = primary_bands_db - primary_db[:, None]
     learnt = [
-        _learn(paths * 10 ** (-level_db[:, None] / 20), taps, names, n_directions, bands_db)
-        for paths, level_db, taps, bands_db in zip(
-            responses, (primary_db, secondary_db), PRIOR_TAPS, (primary_bands_db, secondary_bands_db), strict=True
+        _learn(paths * 10 ** (-level_db[:, None] / 20), names, n_directions, bands_db)
+        for paths, level_db, bands_db in zip(
+            responses, (primary_db, secondary_db), (primary_bands_db, secondary_bands_db), strict=True
         )
     ]
     return PathPrior(len(names), *learnt)
 
 
-def posterior(
-    distribution: PathDistribution,
-    transfer: Complex,
-    noise: Real,
-    noise_weight: float = NOISE_WEIGHT,
-    kept: float = 1.0,
-    max_tail: Real | float = np.inf,
-) -> Posterior:
-    """Compute the posterior of measured spectra.
+def device_mean(distribution: PathDistribution, transfer: Complex, noise: Real) -> tuple[Complex, Real, Real]:
+    """Fit a device's mean and principal directions to a measurement.
 
     Parameters
     ----------
     distribution
-        Prior of the path.
+        The device's paths.
     transfer
-        Measured spectra, [..., n_bins].
+        Measured spectrum, [n_bins].
     noise
-        Variance of their noise, [..., n_bins]; infinite in bins without probe energy.
-    noise_weight
-        Weight of the noise in the mean.
-    kept
-        For the variance, share of the noise that remains after the response is cut to its taps.
-    max_tail
-        For the variance, bound on the power beyond the window, [..., n_bins].
+        Variance of its error, [n_bins].
+
+    Returns
+    -------
+    mean
+        The fit, complex [n_bins].
+    variance
+        Variance of the fit by its coefficients, [n_bins].
+    remainder
+        Expected power of what the fit leaves of the path, [n_bins]: that of the listeners, raised where well measured
+        bins show that this ear differs more.
     """
-    prior = distribution.on_grid(transfer.shape[-1])
-    noise = np.broadcast_to(noise, transfer.shape)
-    is_excited = np.isfinite(noise)
-    noise = np.where(is_excited, noise, 0.0)
-    measured: Complex = np.where(is_excited, transfer, 0.0)
-    level = measurement_level(prior, measured, noise, is_excited)
-    measured, noise = measured / level[..., None], noise / level[..., None] ** 2
-    weighted = noise_weight * noise
-    cells = _cells(transfer.shape[-1])
-    variance: Real = np.broadcast_to(prior.residual_variance, transfer.shape)
-    fit, _ = _fit_directions(prior.mean, prior.directions, measured, weighted, is_excited, variance * cells)
-    variance = variance * _misfit(measured - fit, weighted, is_excited, variance, cells)[..., None]
-    fit, fit_variance = _fit_directions(
-        prior.mean, prior.directions, measured, weighted, is_excited, variance * cells
-    )
-    share = np.where(is_excited, weighted / (weighted + variance), 1.0)
-    mean: Complex = ((1 - share) * measured + share * fit) * level[..., None]
-    tail = np.minimum(prior.tail_variance, max_tail / level[..., None] ** 2)
-    error = (1 - share) ** 2 * (kept * noise + tail) + share**2 * (variance + fit_variance)
-    return Posterior(mean, error * level[..., None] ** 2, level)
+    prior = distribution.on_grid(len(transfer))
+    is_excited = np.ones(len(noise), bool)
+    level = measurement_level(prior, transfer, noise, is_excited)
+    measured, noise = transfer / level, noise / level**2
+    cells, variance = _cells(len(transfer)), prior.residual_variance
+    fit, _ = _fit_directions(prior.mean, prior.directions, measured, noise, is_excited, variance * cells)
+    variance = variance * _misfit(measured - fit, noise, is_excited, variance, cells)
+    fit, of_fit = _fit_directions(prior.mean, prior.directions, measured, noise, is_excited, variance * cells)
+    return level * fit, level**2 * of_fit, level**2 * variance
 
 
 def measurement_level(
@@ -287,64 +225,6 @@ def measurement_level(
     return level
 
 
-def primary_noise(reference_power: Real, unexplained_power: Real, n_frames: int) -> Real:
-    """Compute the variance of the primary estimate cross / reference_power, [..., n_bins].
-
-    It is infinite in bins without probe energy.
-
-    Parameters
-    ----------
-    unexplained_power
-        Power at the error microphone that x does not explain, summed over n_frames windows as the reference's; a single
-        window leaves none and counts as noise-free.
-    """
-    per_frame = smoothed(unexplained_power) / max(n_frames - 1, 1)
-    is_excited = reference_power > _SILENT * reference_power.max(-1, keepdims=True)
-    noise: Real = np.where(is_excited, per_frame / np.maximum(reference_power, SMALLEST), np.inf)
-    return noise
-
-
-def secondary_noise(transfer: Complex, upper_bound: Real) -> Real:
-    """Compute the variance of the secondary estimate [..., n_bins] from lags where no ear rings any more.
-
-    The noise of two windowed signals at a lag follows the autocorrelation of the squared window.
-
-    Parameters
-    ----------
-    upper_bound
-        Bound from what the states leave unexplained, infinite without probe energy. It includes what the primary's tail
-        adds to both states, which cancels if the probe repeats.
-    """
-    is_excited = np.isfinite(upper_bound)
-    window = 2 * (transfer.shape[-1] - 1)
-    squared = np.hanning(window + 1)[:-1] ** 2
-    over_lags = np.fft.irfft(squared_magnitude(np.fft.rfft(squared)), window)
-    lags = slice(window // 2, window * 7 // 8)
-    taper = np.hanning(window * 3 // 8 + 2)[1:-1]
-    late = np.fft.irfft(np.where(is_excited, transfer, 0.0))[..., lags]
-    scale = over_lags.sum() / np.sum(taper**2 * over_lags[lags])
-    noise = scale * smoothed(squared_magnitude(np.fft.rfft(late * taper, window)))
-    return np.where(is_excited, np.minimum(noise, upper_bound), np.inf)
-
-
-def kept_noise_share(window: int, n_taps: int) -> float:
-    """Return the share of an estimate's noise in its first n_taps lags (`secondary_noise`)."""
-    over_lags = np.fft.irfft(squared_magnitude(np.fft.rfft(np.hanning(window + 1)[:-1] ** 2)), window)
-    return float(over_lags[:n_taps].sum() / over_lags.sum())
-
-
-def held_power(distribution: PathDistribution) -> Real:
-    """Compute the power that windows of 8192 samples leave unexplained although the estimate has it, [4097].
-
-    A window leaves 1 - rho^2 of the power at lag l unexplained, and the estimate lacks (1 - rho)^2 of it. The
-    difference, 2 rho (1 - rho), is largest at a quarter of the window. The response is that of mean and directions.
-    """
-    weight = lag_weight(PRIOR_WINDOW)
-    held = np.sqrt(2 * weight * (1 - weight))
-    responses = np.fft.irfft(np.concatenate((distribution.mean[None], distribution.directions)))
-    return squared_magnitude(np.fft.rfft(held * responses)).sum(0)
-
-
 @cache
 def lag_weight(window: int) -> Real:
     """Return the weight of lags in estimates by Hann windows, the windows' autocorrelation: [window]."""
@@ -353,18 +233,16 @@ def lag_weight(window: int) -> Real:
     return weight
 
 
-def smoothed(power: Real) -> Real:
-    """Average SMOOTHING_BINS neighbouring bins of [..., n_bins], mirrored at the ends."""
-    half = SMOOTHING_BINS // 2
+def smoothed(power: Real, n_bins: int = SMOOTHING_BINS) -> Real:
+    """Average an odd number of neighbouring bins of [..., n_bins], mirrored at the ends."""
+    half = n_bins // 2
     padded = np.pad(power, [(0, 0)] * (power.ndim - 1) + [(half, half)], mode="reflect")
     # Cumulative sums would round away bins that lie 100 dB below others.
-    mean: Real = np.lib.stride_tricks.sliding_window_view(padded, SMOOTHING_BINS, axis=-1).mean(-1)
+    mean: Real = np.lib.stride_tricks.sliding_window_view(padded, n_bins, axis=-1).mean(-1)
     return mean
 
 
-def _learn(
-    responses: Real, n_taps: int, persons: NDArray[np.str_], n_directions: int, bands_db: Real
-) -> PathDistribution:
+def _learn(responses: Real, persons: NDArray[np.str_], n_directions: int, bands_db: Real) -> PathDistribution:
     """Learn one path's distribution from responses [n_ears, 8192] at the common level; bands_db [n_ears, 23]."""
     spectra = np.fft.rfft(responses)
     mean, variance, directions = _principal(spectra, n_directions)
@@ -377,14 +255,11 @@ def _learn(
         fitted, _ = _fit_directions(others[0], others[2], spectra[known], nothing, everything, cells)
         left.append(squared_magnitude(spectra[known] - fitted))
     residual = smoothed(np.concatenate(left).mean(0))
-    weight = np.where(np.arange(PRIOR_WINDOW) < n_taps, lag_weight(PRIOR_WINDOW), 0.0)
-    tail = smoothed(squared_magnitude(np.fft.rfft((1 - weight) * responses)).mean(0))
     return PathDistribution(
         mean,
         variance,
         directions,
         np.maximum(residual, max(_FLOOR * residual.max(), SMALLEST)),
-        tail,
         bands_db.mean(0),
         bands_db.std(0),
     )

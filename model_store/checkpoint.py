@@ -54,7 +54,6 @@ RANGES = {
     "directions": (-1e6, 1e6),
     "variance": (1e-30, 1e12),
     "residual_variance": (1e-30, 1e12),
-    "tail_variance": (0.0, 1e12),
     "level_db": (-200.0, 200.0),
     "level_spread_db": (0.0, 100.0),
 }

@@ -43,8 +43,8 @@ def served(problem: Problem, k: int, method: Method = "prime") -> DesignOptions:
 
 def as_sent(found: Calibration) -> Problem:
     """Pose the design with all of `/calibrate`'s answer."""
-    known = None if found.uncertainty is None else found.uncertainty.astype(np.float32)
-    (paths,) = problem(found.estimate.primary, found.secondary, found.estimate.coherence).conditions
+    known = found.uncertainty.astype(np.float32)
+    (paths,) = problem(found.estimate.primary, found.estimate.secondary, found.estimate.coherence).conditions
     return Problem((replace(paths, uncertainty=known),))
 
 

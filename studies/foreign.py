@@ -28,7 +28,7 @@ from model_store.store import BUNDLED_ROOT, ModelStore
 from studies import Row, as_sent, problem, record, served
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.design import design, with_silence
+from synthesis.design import design, judged
 from synthesis.paths import AcousticPaths
 from synthesis.predict import POWER_FLOOR
 from synthesis.profiles import FAST, MAX_UPDATES, settling
@@ -78,10 +78,13 @@ def rows_of(kind: str, name: str, primary: Float64, secondary: Float64) -> list[
     made = {k: design(sent, served(sent, k), MODEL, Fallback()) for k in UPDATES}
     wmmse = design_wmmse(paths, PSD)
     starts = [wmmse, torch.from_numpy(made[MAX_UPDATES].taps)[None].double()]
-    unknown = with_silence(sent.conditions[0]).unknown
+    known = judged(sent, MODEL).conditions[0].known
+    assert known is not None
     compared: Row = {
         "wmmse_db": bands_db(paths, wmmse[0].numpy())[0][SCORED].mean(),
-        "converged_db": max(bands_db(paths, converged(paths, taps, unknown))[0][SCORED].mean() for taps in starts),
+        "converged_db": max(
+            bands_db(paths, converged(paths, taps, known.uncertainty))[0][SCORED].mean() for taps in starts
+        ),
     }
     case: Row = {"kind": kind, "system": name}
     rows = [case | {"way": "sent", "k": k} | compared | scored(paths, item) for k, item in made.items()]
@@ -99,10 +102,10 @@ def calibrated(name: str, primary: Float64, secondary: Float64) -> Calibration:
     return calibrate(takes)
 
 
-def converged(paths: AcousticPaths, taps: torch.Tensor, unknown: NDArray[np.uint8] | None) -> Float64:
+def converged(paths: AcousticPaths, taps: torch.Tensor, uncertainty: NDArray[np.floating]) -> Float64:
     """Return the filter at which J no longer falls, in float64 from the given one."""
-    of_bands = None if unknown is None else torch.from_numpy(unknown)[None]
-    found = refine(paths, taps, PSD, n_updates=3 * MAX_UPDATES, profile=settling(FAST), unknown=of_bands)
+    unknown = torch.from_numpy(uncertainty).double()[None]
+    found = refine(paths, taps, PSD, n_updates=3 * MAX_UPDATES, profile=settling(FAST), uncertainty=unknown)
     return np.asarray(found.taps[0])
 
 

@@ -117,7 +117,7 @@ def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[
     paths, probes = (pair.primary, pair.secondary), probe_signals(noise)
 
     def reached_db(found: Calibration) -> float:
-        measured = problem(found.estimate.primary, found.secondary, found.estimate.coherence)
+        measured = problem(found.estimate.primary, found.estimate.secondary, found.estimate.coherence)
         taps = design(measured, served(measured, 1), model).taps
         (true,) = predict_all([problem(*paths)], [taps], model, is_true=True)
         return answer_or_raise(true).mean_noise_reduction_db
@@ -143,7 +143,7 @@ def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[
         estimates = [
             calibrate(record(signals, item, snr_db, seed), prior=known.path_prior) for item in (paths, foreign)
         ]
-        right, other = ((estimate.estimate.primary, estimate.secondary) for estimate in estimates)
+        right, other = ((estimate.estimate.primary, estimate.estimate.secondary) for estimate in estimates)
         for name, change in REQUEST_MISTAKES.items():
             rows.append(case | {"endpoint": "refine", "mistake": name} | compared(known, change(right, other)))
     return rows

@@ -40,7 +40,7 @@ def learnt(pair: PathPair, noise: NoiseSet, n: int) -> ListenerEar:
     """Measure an ear from which a device learns."""
     takes = record(probe_signals(noise)["pink"], (pair.primary, pair.secondary), LEARNT_SNR_DB, [7, n])
     found = calibrate(takes)
-    paths = (found.estimate.primary, found.secondary, found.estimate.coherence)
+    paths = (found.estimate.primary, found.estimate.secondary, found.estimate.coherence)
     return ListenerEar(pair.listener, *(item.astype(np.float32) for item in paths))
 
 

@@ -72,7 +72,7 @@ def inputs_of(found: Calibration) -> Iterator[tuple[str, int, Problem]]:
     """Yield requests that a client may derive from a calibration: all of it, without uncertainty, paths of several
     lengths.
     """
-    primary, secondary, coherence = found.estimate.primary, found.secondary, found.estimate.coherence
+    primary, secondary, coherence = found.estimate.primary, found.estimate.secondary, found.estimate.coherence
     if found.uncertainty is not None:
         yield "uncertainty", len(primary), as_sent(found)
     yield "coherence", len(primary), problem(primary, secondary, coherence)

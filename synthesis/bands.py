@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -18,6 +18,7 @@ from synthesis.arrays import Array, shared
 from synthesis.conventions import BIN_HZ, DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 
 Float64 = NDArray[np.float64]
+Kind = TypeVar("Kind", bound=np.floating)
 
 # Frequencies of the design grid.
 BINS_HZ = np.arange(N_BINS) * BIN_HZ
@@ -30,10 +31,6 @@ AMP_BANDS = tuple(range(17, 40))
 
 # The audible range: 20 Hz to 20 kHz, 31 bands.
 WIDE_BANDS = tuple(range(13, 44))
-
-# What is known of a band of a path that is not known: UNKNOWN ones count in J only by what makes them louder; ABSENT
-# ones, in which nothing is heard or played, have E = D whatever the filter.
-UNKNOWN, ABSENT = 1, 2
 
 # IEC 61260-1 labels: the decade of nominal values for the exact frequencies.
 _NOMINAL_DECADE = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
@@ -159,3 +156,13 @@ def log_grid(n_fft: int, n: int, low_hz: float, high_hz: float) -> LogGrid:
     half_width = np.maximum(points * np.expm1(step), frequency[1])
     hats = np.maximum(1 - np.abs(frequency - points[:, None]) / half_width[:, None], 0)
     return LogGrid(points, hats / hats.sum(1, keepdims=True), lower.astype(np.intp), inside - lower)
+
+
+# First bins of the bands from 20 Hz to 20 kHz on the design grid, and the bin after the last.
+BAND_BINS = np.searchsorted(BINS_HZ, [*(edges_hz(n)[0] for n in WIDE_BANDS), edges_hz(WIDE_BANDS[-1])[1]])
+
+
+def sum_over_bands(values: NDArray[Kind]) -> NDArray[Kind]:
+    """Sum over the bins of the bands: [16385] -> [31]."""
+    sums: NDArray[Kind] = np.add.reduceat(values[: BAND_BINS[-1]], BAND_BINS[:-1])
+    return sums

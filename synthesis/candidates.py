@@ -55,20 +55,19 @@ class Contest:
             return isinstance(self.generated, SynthesisError)
         if not n_updates or not self.rivals or isinstance(self.generated, SynthesisError) or self.is_weighted:
             return True
-        # A filter that had to be quietened in unknown bands says little of an updated one.
-        reached_db = self.rivals[-1].prediction.nominal_noise_reduction_db
+        reached_db = self.rivals[-1].prediction.mean_noise_reduction_db
         if self.generated.wmmse is not None:
-            reached_db = max(reached_db, self.generated.wmmse.nominal_noise_reduction_db)
-        return self.generated.prediction.nominal_noise_reduction_db - reached_db < UPDATES_BRING_DB[n_updates]
+            reached_db = max(reached_db, self.generated.wmmse.noise_reduction_db)
+        return self.generated.prediction.mean_noise_reduction_db - reached_db < UPDATES_BRING_DB[n_updates]
 
-    def best(self, margin_db: float, merit: Merit) -> Design | SynthesisError:
+    def best(self, margin_db: float, n_updates: int, merit: Merit) -> Design | SynthesisError:
         """Return the best candidate; margin_db favours the generator's filter."""
         if not self.rivals:
             return self.generated
         candidates = [*([self.generated] if isinstance(self.generated, Design) else []), *self.rivals]
         if self.is_weighted:
             return max(candidates, key=partial(merit, self.problem))
-        return max(candidates, key=partial(merit_db, self.problem, self.generated, margin_db))
+        return max(candidates, key=partial(merit_db, self.problem, self.generated, margin_db, n_updates))
 
 
 def replace_doubtful(
@@ -119,7 +118,7 @@ def replace_doubtful(
             times_ms[stage] = times_ms.get(stage, 0.0) + spent_ms
     found: list[Design | SynthesisError] = []
     for contest in contests:
-        best = contest.best(fallback.margin_db, merit)
+        best = contest.best(fallback.margin_db, options.n_updates, merit)
         if not isinstance(best, Design):
             found.append(best)
             continue
@@ -127,8 +126,10 @@ def replace_doubtful(
             reason: Replaced = "predicted_worse" if isinstance(contest.generated, Design) else "not_finite"
             best = replace(best, n_requested=options.n_updates, replaced_because=reason)
         best.times_ms.update(times_ms)
-        reached_db = max(map(_above_ceiling_db, (contest.generated, *contest.rivals)))
-        cost_db = reached_db - best.prediction.nominal_noise_reduction_db
+        above_db = partial(_above_ceiling_db, options.n_updates)
+        cost_db = max(map(above_db, (contest.generated, *contest.rivals))) - best.prediction.compared_db(
+            options.n_updates
+        )
         # With weights in J, a Wiener filter's higher mean need not come of its gain.
         if not contest.is_weighted and cost_db > (best.ceiling_cost_db or 0.0):
             best = replace(best, ceiling_cost_db=cost_db)
@@ -136,13 +137,15 @@ def replace_doubtful(
     return found
 
 
-def merit_db(problem: Problem, generated: Design | SynthesisError, margin_db: float, made: Design) -> float:
-    """Compute the predicted noise reduction without the model's assumed unknown, which would hide differences.
+def merit_db(
+    problem: Problem, generated: Design | SynthesisError, margin_db: float, n_updates: int, made: Design
+) -> float:
+    """Compute the noise reduction by which the candidates for n_updates are compared.
 
     The generator's filter has the margin in its favour; with a latency or a controller, the others bear the cost of a
     louder loudest band.
     """
-    mean_db = made.prediction.nominal_noise_reduction_db
+    mean_db = made.prediction.compared_db(n_updates)
     if made is generated:
         return mean_db + margin_db
     is_guarded = problem.latency_samples or problem.controller is not None
@@ -152,14 +155,14 @@ def merit_db(problem: Problem, generated: Design | SynthesisError, margin_db: fl
     return mean_db - LOUDER_COSTS_DB * max(beyond_db, 0.0)
 
 
-def _above_ceiling_db(made: Design | SynthesisError) -> float:
+def _above_ceiling_db(n_updates: int, made: Design | SynthesisError) -> float:
     """Return the noise reduction that is predicted for a Wiener filter, if it exceeds the ceiling."""
     if not isinstance(made, Design):
         return -math.inf
     if made.method == "wmmse":
-        return made.prediction.nominal_noise_reduction_db + (made.ceiling_cost_db or 0.0)
+        return made.prediction.compared_db(n_updates) + (made.ceiling_cost_db or 0.0)
     beyond = made.wmmse_above_ceiling
-    return -math.inf if beyond is None else beyond.nominal_noise_reduction_db
+    return -math.inf if beyond is None else beyond.noise_reduction_db
 
 
 def _loudest_db(made: Design) -> float:

@@ -1,4 +1,4 @@
-"""What limits a filter: the margins of its loop, its ceiling on |W|, and unknown bands that it must keep quiet."""
+"""What limits a filter: the margins of its loop and its ceiling on |W|."""
 
 from __future__ import annotations
 
@@ -9,19 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.backends.cpu import CpuBackend
-from synthesis.bands import UNKNOWN
 from synthesis.controller import in_closed_loop, loops_of
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import check_interruption
 from synthesis.gain_curve import GainCurve
 from synthesis.joint_prediction import predict_joint
 from synthesis.loop import for_design, with_margins, worst_loop
-from synthesis.methods import spectrum
 from synthesis.types import Float32, Loop, Problem
-from synthesis.unknown import sum_over_bands
-
-# Allowed increase of an unknown band's level (dB).
-LOUDEST_DB = 0.9
 
 
 def keep_margins(problem: Problem, taps: Float32, most_db: float, core: CpuBackend) -> tuple[Float32, Loop | None]:
@@ -57,7 +51,7 @@ def loop_of_all(problem: Problem, taps: Float32, loss_db: float = 0.0) -> Loop |
 
 
 def limit(posed: Problem, taps: Float32, core: CpuBackend) -> Float32:
-    """Find the best filter below the ceiling that keeps unknown bands quiet, theory (18), and the loop's margins.
+    """Find the best filter below the ceiling, theory (18), that has the loop's margins.
 
     Parameters
     ----------
@@ -77,41 +71,11 @@ def limit(posed: Problem, taps: Float32, core: CpuBackend) -> Float32:
     aim = for_design(posed) if posed.feedbacks else posed
 
     def below(most_db: NDArray[np.float64]) -> Float32:
-        found = core.limit_gain(aim, taps, np.minimum(limit_db, most_db))
-        return found * np.float32(quiet_gain(posed, found))
+        return core.limit_gain(aim, taps, np.minimum(limit_db, most_db))
 
     check_interruption()
     found = below(limit_db)
     return _with_margins(posed, found, below) if posed.feedbacks else found
-
-
-def quiet_gain(problem: Problem, taps: NDArray[np.floating]) -> float:
-    """Compute the largest factor of a filter, up to one, that makes no unknown band louder by more than LOUDEST_DB.
-
-    In a band, sum |P - g S W|^2 is quadratic in g; the noise's spectrum is left out, which may be another one.
-
-    Parameters
-    ----------
-    problem
-        Paths of usable shapes, with their unknown bands.
-    taps
-        Filter, [2048].
-    """
-    gain = 1.0
-    for paths in problem.conditions:
-        if paths.unknown is None:
-            continue
-        primary, played = spectrum(paths.primary), spectrum(paths.secondary) * np.fft.rfft(taps, DESIGN_N_FFT)
-        unknown = paths.unknown == UNKNOWN
-        before, added, shared = (
-            sum_over_bands(item)[unknown]
-            for item in (np.abs(primary) ** 2, np.abs(played) ** 2, (primary.conj() * played).real)
-        )
-        allowed = (10 ** (LOUDEST_DB / 10) - 1) * before
-        loud = added - 2 * shared > allowed
-        largest = (shared + np.sqrt(shared**2 + allowed * added))[loud] / added[loud]
-        gain = min(gain, float(largest.min(initial=1.0)))
-    return gain
 
 
 def ceiling_db(max_gain_db: float | GainCurve, n_fft: int) -> NDArray[np.float64]:

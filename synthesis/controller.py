@@ -278,9 +278,7 @@ def in_closed_loop(problem: Problem) -> Problem:
     return replace(problem, controller=None, conditions=tuple(map(closed, problem.conditions)))
 
 
-def predict_both(
-    found: Prediction, problem: Problem, n: int, taps: Float32 | Complex64, *, is_true: bool
-) -> Prediction:
+def predict_both(found: Prediction, problem: Problem, n: int, taps: Float32 | Complex64) -> Prediction:
     """Add the controller's effect to the prediction of a filter alone: theory (19), (21).
 
     Parameters
@@ -292,8 +290,6 @@ def predict_both(
         controller are taken to be equally late where they drive the loudspeaker together.
     taps
         Filter, taps [2048] or response [16385].
-    is_true
-        Whether nothing is unknown.
 
     Returns
     -------
@@ -314,6 +310,7 @@ def predict_both(
         psd,
         inner.level,
     )
+    is_true = paths.known is None or paths.known.basis == "truth"
     return predicted_beside(found, sums, is_true=is_true)
 
 

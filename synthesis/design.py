@@ -2,11 +2,11 @@
 
 `design` solves one problem and `design_all` a batch, in these steps:
 
-1. `pose`: the controller's loop, paths at unit level, unknown bands, latency in the paths
+1. `pose`: the controller's loop, paths at unit level, what is unknown of them, latency in the paths
 2. `in_closed_loop`: beside a controller, the paths of the loop that it closes, unless the backend closes it
 3. `_drafted`: first taps and Gauss-Newton updates, by the model's backend, under a loose ceiling
-4. `_finished`: margins of the loop and prediction; a filter above the requested ceiling, or one that makes an unknown
-band louder, is replaced by the best one below it (`_limited`)
+4. `_finished`: margins of the loop and prediction; a filter above the requested ceiling is replaced by the best one
+below it (`_limited`)
 5. `replace_doubtful`, called by `_chosen`: the better of the generator's filter and Wiener filters
 6. `_completed`: prediction of filter and controller, and of conditions left out
 
@@ -24,12 +24,10 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from synthesis.backends.cpu import CpuBackend
-from synthesis.bands import ABSENT, UNKNOWN, WIDE_BANDS
 from synthesis.candidates import Contest, replace_doubtful
-from synthesis.ceiling import LOUDEST_DB, ceiling_db, excess_db, keep_margins, limit, loop_of_all, quiet_gain
+from synthesis.ceiling import ceiling_db, excess_db, keep_margins, limit, loop_of_all
 from synthesis.controller import controlled, in_closed_loop, with_spectra
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, NonFiniteFilter, SynthesisError, answer_or_raise, check_interruption
@@ -38,12 +36,12 @@ from synthesis.joint_prediction import joint_objective, predict_batch, predict_j
 from synthesis.loop import for_design
 from synthesis.methods import STARTS
 from synthesis.options import DEFAULT_MAX_GAIN_DB
-from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
+from synthesis.plausibility import Finding, SupportPrior, find_implausible
 from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, check_levels, with_latency
-from synthesis.predict import MOST_UNCERTAIN
 from synthesis.profiles import PROFILES
 from synthesis.types import (
     MAX_CONDITIONS,
+    NOT_JUDGED,
     UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
     Complex64,
@@ -52,6 +50,7 @@ from synthesis.types import (
     Draft,
     Fallback,
     Float32,
+    Known,
     Model,
     ModelParameters,
     Path,
@@ -62,14 +61,7 @@ from synthesis.types import (
     weighted,
     weights_of,
 )
-from synthesis.unknown import (
-    BAND_BINS,
-    LEAST_COHERENCE_SUM,
-    SHORT,
-    SHORT_BINS,
-    SILENT,
-    ends_uncertainty,
-)
+from synthesis.unknown import SILENT_UNCERTAINTY
 
 # Largest level of the primary over the secondary path of an ear: 30 measured ears have -12 to 5 dB.
 LOUDEST_PRIMARY_DB = 12.0
@@ -102,10 +94,9 @@ def design_all(
         Designs in the order of `problems`; InvalidPaths, InvalidOption, NonFiniteFilter or Interrupted replaces a
         failed one.
     """
-    backend_judges = model.backend.judges_paths
-    posed = _map_or_error(partial(pose, parameters=model.parameters, backend_judges=backend_judges), problems)
+    posed = _map_or_error(partial(pose, model=model), problems)
     has_controller = any(problem.controller is not None for problem in problems)
-    closed = _map_or_error(partial(_closed, backend_judges=backend_judges), posed) if has_controller else posed
+    closed = _map_or_error(partial(_closed, model=model), posed) if has_controller else posed
     made = _chosen(problems, options, closed, model, fallback)
     return _map_or_error(partial(_completed, options=options, model=model), posed, made)
 
@@ -125,9 +116,7 @@ def _chosen(
     with_wmmse = fallback.below_db == math.inf and all(map(is_plain, problems)) and not any(is_weighted)
     designs = _designed(problems, options, posed, model, with_wmmse)
     contests = [
-        Contest(
-            problem, made, has_weights, is_doubtful(made, has_weights, fallback, problem.controller is not None)
-        )
+        Contest(problem, made, has_weights, is_doubtful(made, has_weights, fallback))
         for problem, made, has_weights in zip(problems, designs, is_weighted, strict=True)
     ]
     # A Wiener filter above the ceiling shows what the ceiling costs, even if the generator's filter is in no doubt.
@@ -136,7 +125,7 @@ def _chosen(
     posed_of = dict(zip(problems, posed, strict=True))
 
     def merit(problem: Problem, made: Design) -> float:
-        return _weighted_merit(answer_or_raise(posed_of[problem]), made, options.profile, model.parameters)
+        return _weighted_merit(answer_or_raise(posed_of[problem]), made, options, model.parameters)
 
     rivals = {contest.problem: getattr(contest.generated, "rival", None) for contest in contests}
 
@@ -144,8 +133,7 @@ def _chosen(
         chosen_posed, known = [posed_of[problem] for problem in chosen], [rivals[problem] for problem in chosen]
         if options.n_updates or options.method != "wmmse" or None in known:
             return _designed(chosen, options, chosen_posed, model)
-        as_drafted = _map_or_error(_with_silence_of_all, chosen_posed)
-        return _map_or_error(partial(_finished, options=options, model=model), chosen, as_drafted, known)
+        return _map_or_error(partial(_finished, options=options, model=model), chosen, chosen_posed, known)
 
     return replace_doubtful(contests, options, fallback, merit, redesign)
 
@@ -174,41 +162,31 @@ def predict_all(
     """
     # Only the core takes responses.
     backend = model.core if any(np.iscomplexobj(tap) for tap in taps) else model.backend
-    posed = _map_or_error(partial(pose, parameters=model.parameters, backend_judges=backend.judges_paths), problems)
-    posed = _map_or_error(_with_silence_of_all, posed)
-    found = predict_batch(posed, taps, backend, is_true)
-    return found if is_true else _map_or_error(with_unknown, posed, found)
+    posed = _map_or_error(partial(pose, model=model, closes_loops=False, is_true=is_true), problems)
+    return _map_or_error(with_unknown, posed, predict_batch(posed, taps, backend))
 
 
-def implausible(
-    problem: Problem,
-    support: SupportPrior | None,
-    comparison: Comparison | None = None,
-    posed: Problem | None = None,
-) -> tuple[Finding, ...]:
+def implausible(problem: Problem, posed: Problem, support: SupportPrior | None) -> tuple[Finding, ...]:
     """Find faults of the conditions' paths by comparison with the model's support.
 
     Parameters
     ----------
     problem
         Problem as sent.
+    posed
+        The posed problem, whose paths have been compared with the support.
     support
         Prior of the model; without it, only faults that need no comparison.
-    comparison
-        Comparison of the only condition, if known.
-    posed
-        The posed problem, if known, whose paths have been compared with the support.
 
     Returns
     -------
     tuple[Finding, ...]
         Findings, with the condition's name if several.
     """
-    if comparison is not None and comparison.is_right:
-        return ()
     found = []
-    for n, paths in enumerate(problem.conditions):
-        if posed is not None and posed.conditions[n].resembles and paths.feedback is None:
+    for n, (paths, judged) in enumerate(zip(problem.conditions, posed.conditions, strict=True)):
+        comparison = None if judged.known is None else judged.known.comparison
+        if comparison is not None and comparison.is_right and paths.feedback is None:
             continue
         for item in find_implausible(
             support, paths.primary, paths.secondary, paths.feedback, comparison=comparison
@@ -218,12 +196,18 @@ def implausible(
     return tuple(found)
 
 
-def pose(problem: Problem, parameters: ModelParameters, *, backend_judges: bool = False) -> Problem:
+def pose(problem: Problem, model: Model, *, closes_loops: bool | None = None, is_true: bool = False) -> Problem:
     """Prepare a problem for a backend.
 
-    The paths returned are at unit level, with their unknown bands or the uncertainty that the ends of their responses
-    show, and with the latency; with a controller, also their plants. Paths without coherence and uncertainty are
-    compared with the model's support here, or by the backend: if it judges paths, and the problem is plain.
+    The paths returned are at unit level, with what is known of them and with the latency; with a controller, also with
+    their plants.
+
+    Parameters
+    ----------
+    closes_loops
+        Whether a backend closes the loop of a plain problem's controller; None: the model's.
+    is_true
+        Whether the paths are the true ones.
 
     Raises
     ------
@@ -241,22 +225,39 @@ def pose(problem: Problem, parameters: ModelParameters, *, backend_judges: bool 
     if not all(map(is_usable, conditions)):
         return problem  # which the backend refuses
     if problem.controller is not None:
-        psd = parameters.reference_psd if problem.reference_psd is None else problem.reference_psd
+        psd = model.parameters.reference_psd if problem.reference_psd is None else problem.reference_psd
         problem = controlled(replace(problem, reference_psd=psd))
-    problem = at_unit_level(problem)
-    backend_judges = backend_judges and is_plain(problem)
-    found = []
-    for paths in problem.conditions:  # before the latency changes them
-        if paths.coherence is None and paths.uncertainty is None:
-            paths = _with_uncertainty(paths, problem, parameters.support, backend_judges)
-        else:
-            paths = _with_unmeasured(paths)
-        found.append(paths if backend_judges else with_silence(paths))
-    if any(paths is not before for paths, before in zip(found, problem.conditions, strict=True)):
-        problem = replace(problem, conditions=tuple(found))
-    if problem.controller is not None and not backend_judges:
+    problem = judged(problem, model, is_true=is_true)  # before the latency changes the paths
+    if closes_loops is None:
+        closes_loops = model.backend.closes_loops
+    if problem.controller is not None and not (closes_loops and is_plain(problem)):
         problem = with_spectra(problem)
     return with_latency(problem) if problem.latency_samples != 0 else problem
+
+
+def judged(problem: Problem, model: Model, *, is_true: bool = False) -> Problem:
+    """Bring usable paths to unit level, and judge what is known of them; is_true: whether they are the true ones."""
+    problem = at_unit_level(problem)
+    conditions = [replace(paths, known=_known(paths, problem, model.core, is_true)) for paths in problem.conditions]
+    return replace(problem, conditions=tuple(conditions))
+
+
+def _known(paths: Paths, problem: Problem, core: CpuBackend, is_true: bool) -> Known:
+    """Return what is known of a condition's paths: as stated, else as judged."""
+    known = core.judge(paths, problem.reference_psd)
+    if is_true:
+        return known._replace(uncertainty=np.zeros_like(known.uncertainty), basis="truth", ends_interval_db=0.0)
+    stated = paths.uncertainty
+    if problem.exact or problem.snr_db > 0:
+        share = 0.0 if problem.exact else 10 ** (-problem.snr_db / 10)
+        stated = np.full_like(known.uncertainty, share)
+    if stated is None:
+        return known
+    if known.silent is not None:
+        stated = np.where(
+            [np.zeros_like(known.silent), known.silent], np.maximum(stated, SILENT_UNCERTAINTY), stated
+        )
+    return known._replace(uncertainty=stated.astype(np.float32), basis="calibration", is_exact=problem.exact)
 
 
 def has_feedback(problem: Problem) -> bool:
@@ -270,9 +271,9 @@ def is_plain(problem: Problem) -> bool:
     return is_alone and not problem.latency_samples
 
 
-def _closed(posed: Problem, *, backend_judges: bool) -> Problem:
+def _closed(posed: Problem, *, model: Model) -> Problem:
     """Close the loop of a controller, unless the backend does: of a single condition without feedback path."""
-    return posed if backend_judges and is_plain(posed) else in_closed_loop(posed)
+    return posed if model.backend.closes_loops and is_plain(posed) else in_closed_loop(posed)
 
 
 def is_usable(paths: Paths) -> bool:
@@ -344,58 +345,6 @@ def _scaled(path: Path, exponent: int) -> Path:
     return scaled
 
 
-def _with_uncertainty(paths: Paths, problem: Problem, support: SupportPrior | None, backend_judges: bool) -> Paths:
-    """Return paths without coherence with their uncertainty: as sent, of the model's device, or by their ends.
-
-    backend_judges: the backend will compare the paths and judge their ends by itself, which is left to it.
-    """
-    if problem.exact or problem.snr_db > 0:
-        share = 0.0 if problem.exact else 10 ** (-problem.snr_db / 10)
-        return replace(paths, uncertainty=np.full((2, len(WIDE_BANDS)), share, np.float32))
-    if paths.resembles is None:
-        if backend_judges and support is not None:
-            return paths
-        resembles = support is not None and support.resembles(paths.primary, paths.secondary)
-        paths = replace(paths, resembles=resembles)
-    if backend_judges or paths.resembles:
-        return paths
-    return replace(paths, ends=ends_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN))
-
-
-def _with_unmeasured(paths: Paths) -> Paths:
-    """Add the bands that a coherence or an uncertainty shows as not measured, as unknown."""
-    unknown = np.zeros(len(WIDE_BANDS), bool)
-    if paths.coherence is not None:
-        unknown |= np.add.reduceat(paths.coherence[: BAND_BINS[-1]], BAND_BINS[:-1]) < LEAST_COHERENCE_SUM
-    if paths.uncertainty is not None:
-        unknown |= (paths.uncertainty > MOST_UNCERTAIN).any(0)
-    return replace(paths, unknown=unknown.astype(np.uint8)) if unknown.any() else paths
-
-
-def with_silence(paths: Paths) -> Paths:
-    """Add the bands in which the primary path is silent, as unknown, or as absent if the secondary is, too."""
-    silent = silent_bands(paths.primary)
-    if silent is None:
-        return paths
-    unplayed = silent_bands(paths.secondary)
-    known = np.zeros(len(WIDE_BANDS), np.uint8) if paths.unknown is None else paths.unknown.copy()
-    known[silent] = UNKNOWN
-    if unplayed is not None:
-        known[silent & unplayed] = ABSENT
-    return replace(paths, silent=silent, unknown=known)
-
-
-def silent_bands(path: Path) -> NDArray[np.bool_] | None:
-    """Find the bands from 20 Hz to 20 kHz in which nothing passes a usable path, [31]; None if there is none."""
-    is_short = not np.iscomplexobj(path) and len(path) <= SHORT
-    n_fft, bins = (SHORT, SHORT_BINS) if is_short else (DESIGN_N_FFT, BAND_BINS)
-    values = path if np.iscomplexobj(path) else np.fft.rfft(path, n_fft)
-    power = np.add.reduceat(np.square(values.real) + np.square(values.imag), bins)[:-1]
-    power /= np.maximum(np.diff(bins), 1)
-    silent: NDArray[np.bool_] = power < SILENT * power.max()
-    return silent if silent.any() else None
-
-
 def _designed(
     problems: Sequence[Problem],
     options: DesignOptions,
@@ -405,20 +354,7 @@ def _designed(
 ) -> list[Design | SynthesisError]:
     """Design all problems without the fallback."""
     drafts = _drafted(posed, options, model, with_wmmse)
-    for n, (item, draft) in enumerate(zip(posed, drafts, strict=True)):
-        if isinstance(item, Problem) and isinstance(draft, Draft) and draft.is_silent:
-            known = _with_silence_of_all(item)
-            posed = [*posed[:n], known, *posed[n + 1 :]]
-            drafts[n : n + 1] = _drafted([known], options, model, with_wmmse)
     return _map_or_error(partial(_finished, options=options, model=model), problems, posed, drafts)
-
-
-def _with_silence_of_all(posed: Problem) -> Problem:
-    """Add the silent bands, for all conditions, if `pose` has left them to the backend."""
-    is_known = not is_plain(posed) or posed.conditions[0].silent is not None
-    if is_known or not all(map(is_usable, posed.conditions)):
-        return posed
-    return replace(posed, conditions=tuple(map(with_silence, posed.conditions)))
 
 
 def _drafted(
@@ -450,8 +386,8 @@ def _with_wmmse(posed: Problem, draft: Draft, *, options: DesignOptions, core: C
         found = core.draft([posed], replace(options, method="wmmse", n_updates=n_updates), False)[0]
         if isinstance(found, SynthesisError) or found.prediction is None:
             break
-        rival = WmmsePrediction(found.prediction.nominal_noise_reduction_db, found.prediction.max_gain_db)
-        lead_db = draft.prediction.nominal_noise_reduction_db - rival.nominal_noise_reduction_db
+        rival = WmmsePrediction(found.prediction.compared_db(options.n_updates), found.prediction.max_gain_db)
+        lead_db = draft.prediction.compared_db(options.n_updates) - rival.noise_reduction_db
         if lead_db > UPDATES_BRING_DB[options.n_updates] + WMMSE_TOLERANCE_DB:
             break
     return draft._replace(wmmse=rival)
@@ -476,19 +412,17 @@ def _extremes_db(max_gain_db: float | GainCurve) -> tuple[float, float]:
 
 
 def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: DesignOptions, model: Model) -> Design:
-    """Finish a draft: margins, prediction, ceiling and unknown bands."""
+    """Finish a draft: margins, prediction and ceiling."""
     taps, prediction, times_ms = draft.taps, draft.prediction, draft.times_ms
     began = perf_counter()
     loop = None
     if has_feedback(posed):
         taps, loop = keep_margins(posed, taps, loose_db(posed), model.core)
-    comparison = draft.comparison if is_plain(problem) else None
     if prediction is None or loop is not None:
         prediction = predict_joint(posed, taps, model.backend)
     if prediction is not draft.prediction:
         times_ms["predict"] = 1e3 * (perf_counter() - began)
-    if any(paths.unknown is not None for paths in posed.conditions):
-        prediction = with_unknown(posed, prediction)
+    prediction = with_unknown(posed, prediction)
     wmmse = draft.wmmse
     # What keeps the lowest point of the ceiling keeps all of it.
     surely_kept_db = _extremes_db(posed.max_gain_db)[0] + TOLERANCE_DB
@@ -504,19 +438,15 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
         loop=loop,
         wmmse=wmmse if is_below else None,
         wmmse_above_ceiling=None if is_below else wmmse,
-        implausible=implausible(problem, model.parameters.support, comparison, posed),
+        implausible=implausible(problem, posed, model.parameters.support),
         both=draft.both,
         rival=draft.rival,
     )
     exceeds = prediction.max_gain_db > surely_kept_db
     if exceeds and isinstance(posed.max_gain_db, GainCurve):
         exceeds = excess_db(taps, ceiling_db(posed.max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB
-    # The backend's figure is of single precision.
-    may_be_loud = prediction.unknown_bands and draft.loudest_unknown_db > LOUDEST_DB - TOLERANCE_DB
-    if exceeds or may_be_loud:
-        closed = posed if posed.controller is None else in_closed_loop(posed)  # most have none
-        if exceeds or quiet_gain(closed, taps) < 1:
-            return _limited(closed, made, model, exceeds)
+    if exceeds:
+        return _limited(posed if posed.controller is None else in_closed_loop(posed), made, model)
     return made
 
 
@@ -550,11 +480,8 @@ def _with_left_out(posed: Problem, whole: Prediction, options: DesignOptions, mo
     return replace(whole, conditions=tuple(conditions))
 
 
-def _limited(posed: Problem, loose: Design, model: Model, exceeds: bool) -> Design:
-    """Replace a design by the best one that keeps the requested ceiling and unknown bands quiet.
-
-    exceeds: whether the design, made under the loose ceiling, is above the requested one, whose cost is then stated.
-    """
+def _limited(posed: Problem, loose: Design, model: Model) -> Design:
+    """Replace a design by the best one that keeps the requested ceiling."""
     began = perf_counter()
     taps, loop = limit(posed, loose.taps, model.core), loose.loop
     if loop is not None:
@@ -567,8 +494,7 @@ def _limited(posed: Problem, loose: Design, model: Model, exceeds: bool) -> Desi
         basis=loose.prediction.basis,
         interval_db=loose.prediction.interval_db,
     )
-    before_db, after_db = (item.nominal_noise_reduction_db for item in (loose.prediction, prediction))
-    cost_db = before_db - after_db if exceeds else 0.0
+    cost_db = loose.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db
     spent_ms = 1e3 * (perf_counter() - began)
     times_ms = loose.times_ms | {"reconstruct": loose.times_ms.get("reconstruct", 0.0) + spent_ms}
     return replace(
@@ -576,9 +502,7 @@ def _limited(posed: Problem, loose: Design, model: Model, exceeds: bool) -> Desi
     )
 
 
-def is_doubtful(
-    generated: Design | SynthesisError, has_weights: bool, fallback: Fallback, is_controlled: bool = False
-) -> bool:
+def is_doubtful(generated: Design | SynthesisError, has_weights: bool, fallback: Fallback) -> bool:
     """Return whether to design Wiener filters too, and compare.
 
     Not for unusable paths, which have no filter. With weights in J, the mean noise reduction does not say which start
@@ -586,7 +510,7 @@ def is_doubtful(
     """
     if isinstance(generated, SynthesisError):
         return isinstance(generated, NonFiniteFilter)
-    generated_db = generated.prediction.nominal_noise_reduction_db
+    generated_db = generated.prediction.compared_db(generated.n_requested)
     if generated_db >= fallback.below_db:
         return False
     if has_weights:
@@ -595,17 +519,19 @@ def is_doubtful(
         return generated.ceiling_cost_db > fallback.margin_db
     if generated.wmmse is None:
         return True
-    gain_db = generated.wmmse.nominal_noise_reduction_db - generated_db
-    if is_controlled:
-        # Most of what filter and controller leave is unknown, and no other filter takes it away.
-        gain_db *= 10 ** ((generated.prediction.mean_noise_reduction_db - generated_db) / 10)
-    return gain_db > fallback.margin_db - WMMSE_TOLERANCE_DB
+    return generated.wmmse.noise_reduction_db - generated_db > fallback.margin_db - WMMSE_TOLERANCE_DB
 
 
-def _weighted_merit(posed: Problem, made: Design, profile: str, parameters: ModelParameters) -> float:
-    """Compute -J with the problem's weights: unlike the mean noise reduction, it also counts louder bands."""
+def _weighted_merit(posed: Problem, made: Design, options: DesignOptions, parameters: ModelParameters) -> float:
+    """Compute -J with the problem's weights: unlike the mean noise reduction, it also counts louder bands.
+
+    Starts, which know nothing of the uncertainty, are compared without it.
+    """
     reference_psd = parameters.reference_psd if posed.reference_psd is None else posed.reference_psd
-    return -joint_objective(in_closed_loop(posed), made.taps, PROFILES[profile], reference_psd)
+    posed = in_closed_loop(posed)
+    if not options.n_updates:
+        posed = replace(posed, conditions=tuple(replace(item, known=NOT_JUDGED) for item in posed.conditions))
+    return -joint_objective(posed, made.taps, PROFILES[options.profile], reference_psd)
 
 
 def _map_or_error(step: Callable[..., Any], *items: Sequence[Any]) -> list[Any]:

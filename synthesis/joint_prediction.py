@@ -15,7 +15,18 @@ from synthesis.methods import spectrum
 from synthesis.objective import objective
 from synthesis.predict import band_sums, mean_prediction
 from synthesis.profiles import SILENCE, RefinementProfile
-from synthesis.types import Backend, Complex64, Float32, Paths, Prediction, Problem, weighted, weights_of
+from synthesis.types import (
+    NOT_JUDGED,
+    Backend,
+    Complex64,
+    Float32,
+    Paths,
+    Prediction,
+    Problem,
+    weighted,
+    weights_of,
+)
+from synthesis.unknown import MOST_UNCERTAIN
 
 
 def predict_joint(posed: Problem, taps: Float32, backend: Backend) -> Prediction:
@@ -27,7 +38,6 @@ def predict_batch(
     posed: Sequence[Problem | SynthesisError],
     taps: Sequence[Float32 | Complex64],
     backend: Backend,
-    is_true: bool = False,
 ) -> list[Prediction | SynthesisError]:
     """Predict the effect of filters as the paths were sent: with S / (1 + W F) for S, theory (19)."""
     single, filters = [], []
@@ -40,11 +50,11 @@ def predict_batch(
     found: list[Prediction | SynthesisError] = []
     for n in range(0, len(single), backend.max_batch):
         part = slice(n, n + backend.max_batch)
-        found += backend.predict(single[part], filters[part], is_true)
+        found += backend.predict(single[part], filters[part])
     in_order = iter(found)
     parts = [[next(in_order) for _ in item.conditions] if isinstance(item, Problem) else [] for item in posed]
     return [
-        problem if isinstance(problem, SynthesisError) else _joined(problem, of_conditions, control_filter, is_true)
+        problem if isinstance(problem, SynthesisError) else _joined(problem, of_conditions, control_filter)
         for problem, of_conditions, control_filter in zip(posed, parts, taps, strict=True)
     ]
 
@@ -69,26 +79,25 @@ def joint_objective(posed: Problem, taps: Float32, profile: RefinementProfile, r
         for name in ("primary", "secondary")
     )
     filters = np.broadcast_to(taps.astype(np.float64), (len(closed), len(taps)))
-    sums = band_sums(primary, secondary, filters, reference_psd.astype(np.float64), is_true=True)
-    disturbance, residual = sums[:, : len(WIDE_BANDS)], sums[:, len(WIDE_BANDS) : 2 * len(WIDE_BANDS)]
+    sums = band_sums(primary, secondary, filters, reference_psd.astype(np.float64))
+    disturbance, residual, control = np.split(sums[:, : 3 * len(WIDE_BANDS)], 3, -1)
     silence = SILENCE * disturbance.sum(-1, keepdims=True)
-    log_ratio = np.log((residual + silence) / (disturbance + silence))
-    none = np.zeros(len(WIDE_BANDS), np.uint8)
-    unknown = np.stack([none if paths.unknown is None else paths.unknown for paths in closed])
+    uncertainty = np.stack([(paths.known or NOT_JUDGED).uncertainty for paths in closed])
+    unknown = uncertainty[:, 0] * disturbance + silence
+    log_ratio = np.log((residual + uncertainty[:, 1] * control + unknown) / (disturbance + unknown))
     chosen = columns(profile.risk_bands)
-    value, _ = objective(
-        log_ratio[:, chosen], posed.shares, weighted(profile, weights_of(posed)), unknown[:, chosen]
-    )
+    value, _ = objective(log_ratio[:, chosen], posed.shares, weighted(profile, weights_of(posed)))
     return float(value)
 
 
 def with_unknown(posed: Problem, prediction: Prediction) -> Prediction:
-    """Add the unknown bands of all conditions to the prediction, and those that its means count."""
-    unknown = [paths.unknown for paths in posed.conditions if paths.unknown is not None]
-    if not unknown:
+    """Add the bands of which most is unknown in a condition, and those that the prediction's means count."""
+    known = [paths.known for paths in posed.conditions if paths.known is not None]
+    unknown = [(item.uncertainty > MOST_UNCERTAIN).any(0) for item in known]
+    silent = [item.silent for item in known if item.silent is not None]
+    if not np.any(unknown):
         return prediction
     found = replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[np.any(unknown, axis=0)].tolist()))
-    silent = [paths.silent for paths in posed.conditions if paths.silent is not None]
     if len(silent) < len(posed.conditions):
         return found
     is_silent = dict(zip(WIDE_BANDS, np.all(silent, axis=0).tolist(), strict=True))
@@ -107,7 +116,6 @@ def _joined(
     problem: Problem,
     found: Sequence[Prediction | SynthesisError],
     taps: Float32 | Complex64,
-    is_true: bool,
 ) -> Prediction | SynthesisError:
     """Add the controller to the conditions' predictions, and join them; return a condition's error."""
     predictions = []
@@ -116,7 +124,7 @@ def _joined(
             return problem.named(item, n)
         predictions.append(item)
     if problem.controller is not None:
-        predictions = [predict_both(item, problem, n, taps, is_true=is_true) for n, item in enumerate(predictions)]
+        predictions = [predict_both(item, problem, n, taps) for n, item in enumerate(predictions)]
     if len(predictions) == 1:
         return predictions[0]
     return mean_prediction(predictions, problem.shares, [condition.label for condition in problem.conditions])

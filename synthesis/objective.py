@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from array_api_compat import array_namespace
 
 from synthesis.arrays import Array
-from synthesis.bands import ABSENT, NR_BANDS, UNKNOWN, columns, mean_weights
+from synthesis.bands import NR_BANDS, columns, mean_weights
 
-# Weight of ln(E / D) of an unknown band that becomes louder.
-UNKNOWN_WEIGHT = 1.0
 # Weight of ln(E / D) of a known band above its limit, and the reciprocal of the range (nepers) in which it sets in.
 LOUDER_WEIGHT, LOUDER_SHARPNESS = 1.0, 8.0
 # Exponent beyond which a band counts for nothing there.
@@ -39,9 +37,7 @@ class ObjectiveProfile:
     max_louder_db: float = math.inf
 
 
-def objective(
-    log_ratio: Array, shares: Array, profile: ObjectiveProfile, unknown: Array | None = None
-) -> tuple[Array, Array]:
+def objective(log_ratio: Array, shares: Array, profile: ObjectiveProfile) -> tuple[Array, Array]:
     """Evaluate J without a ceiling's penalty, and its slopes: theory (13), (14).
 
     The first term averages amplitudes over the conditions and decibels over the bands: the mean of decibels rewards
@@ -49,7 +45,7 @@ def objective(
     one condition the first term is the mean of l_b (Section 3.2 of the paper).
 
     Both terms are concave in the powers E_tb. Their tangent, which is quadratic in the taps, is never below them, so
-    that a step that lowers it lowers them at least as much: hence the slopes. The term of unknown bands is not concave.
+    that a step that lowers it lowers them at least as much: hence the slopes.
 
     Weights of bands enter the first term alone, over their mean: it stays a mean of decibels, so that the weight of
     the risk, the damping and the thresholds of the updates keep their meaning. The risk has no weights: it keeps a
@@ -63,14 +59,11 @@ def objective(
         v_t, [n_conditions], of sum one.
     profile
         Settings of J.
-    unknown
-        0, UNKNOWN or ABSENT, uint8 [..., n_conditions, n_bands]; None: all bands are known.
 
     Returns
     -------
     value, slope
-        J, [...], and dJ / dl_tb, [..., n_conditions, n_bands]: positive, or zero in unknown bands that are not
-        louder.
+        J, [...], and dJ / dl_tb, [..., n_conditions, n_bands]: positive.
     """
     xp = array_namespace(log_ratio, shares)
     share, in_target = shares[:, None], mean_weights(NR_BANDS, profile.risk_bands, log_ratio)
@@ -78,33 +71,18 @@ def objective(
         weights = profile.band_weights[columns(profile.risk_bands)]
         in_target = in_target * xp.asarray(weights, dtype=in_target.dtype, device=in_target.device)
     n_bands = log_ratio.shape[-1]
-    known = log_ratio
-    if unknown is not None:
-        known = xp.where(unknown == UNKNOWN, -xp.inf, xp.where(unknown == ABSENT, 0.0, log_ratio))
-    amplitude = share * xp.exp(known / 2)
+    amplitude = share * xp.exp(log_ratio / 2)
     mean_amplitude = xp.sum(amplitude, axis=-2, keepdims=True)
-    largest = xp.max(known, axis=(-2, -1), keepdims=True)
-    if unknown is not None:  # if all bands are unknown, both terms are zero
-        mean_amplitude = xp.where(mean_amplitude > 0, mean_amplitude, 1.0)
-        largest = xp.where(largest > -xp.inf, largest, 0.0)
-    excess = share * xp.exp(known - largest)
+    largest = xp.max(log_ratio, axis=(-2, -1), keepdims=True)
+    excess = share * xp.exp(log_ratio - largest)
     total = xp.sum(excess, axis=(-2, -1), keepdims=True)
-    if unknown is not None:
-        total = xp.where(total > 0, total, float(n_bands))
     risk = largest + xp.log(total / n_bands)
     value = (2 * xp.log(mean_amplitude) @ in_target)[..., 0] + profile.risk_weight * risk[..., 0, 0]
     slope = amplitude / mean_amplitude * in_target + profile.risk_weight * excess / total
     if profile.max_louder_db < math.inf:
-        above = LOUDER_SHARPNESS * (known - profile.max_louder_db * math.log(10) / 10)
+        above = LOUDER_SHARPNESS * (log_ratio - profile.max_louder_db * math.log(10) / 10)
         above = xp.clip(above, min=-MOST_BELOW)
         softly = xp.log1p(xp.exp(-xp.abs(above))) + xp.clip(above, min=0.0)
-        if unknown is not None:
-            softly = xp.where(unknown == 0, softly, 0.0)
         value = value + LOUDER_WEIGHT / LOUDER_SHARPNESS * xp.sum(share * softly, axis=(-2, -1))
         slope = slope + LOUDER_WEIGHT * share / (1 + xp.exp(-above))
-    if unknown is not None:
-        louder = xp.where(unknown == UNKNOWN, xp.clip(log_ratio, min=0.0), 0.0)
-        value = value + UNKNOWN_WEIGHT * xp.sum(share * louder, axis=(-2, -1))
-        is_louder = (log_ratio > 0) & (unknown == UNKNOWN)
-        slope = xp.where(unknown != 0, UNKNOWN_WEIGHT * share * is_louder, slope)
     return value, slope

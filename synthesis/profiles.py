@@ -40,9 +40,6 @@ N_ROUNDS, SMALL_DECREASE = 4, 0.02
 # Damping over the diagonal of the normal matrix in direct solutions (float64).
 DIRECT_DAMPING = 1e-9
 
-# Largest ln(E / D) of an unknown band that needs no further update: 0.4 dB.
-LOUDEST_UNKNOWN = 0.1
-
 
 Preconditioner = Literal["diagonal", "gohberg_semencul", "exact"]
 PRECONDITIONERS: tuple[Preconditioner, ...] = get_args(Preconditioner)
@@ -112,15 +109,10 @@ FINE = replace(FAST, name="fine", n_fft=16_384, finer=None)
 PROFILES = {item.name: item for item in (PAPER, FAST, FINE)}
 
 
-def on_design_grid(profile: RefinementProfile) -> RefinementProfile:
-    """Return the profile on the finest grid: on a coarser one, low unknown bands could become louder unseen."""
-    return replace(profile, n_fft=DESIGN_N_FFT)
-
-
 def settling(profile: RefinementProfile) -> RefinementProfile:
     """Return the profile far from the minimum of J: direct solutions with little damping, on the finest grid."""
     direct: dict[str, Any] = {"preconditioner": "exact", "plane_iterations": DIRECT_PLANE_ITERATIONS}
-    return replace(on_design_grid(profile), damping=DIRECT_DAMPING, **direct)
+    return replace(profile, n_fft=DESIGN_N_FFT, damping=DIRECT_DAMPING, **direct)
 
 
 # Why the updates of an item stopped: indices of STOP_REASONS.

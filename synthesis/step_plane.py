@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
-from synthesis.profiles import SILENCE
 from synthesis.tap_objective import TapObjective
 
 # Relative regularisation of the 2 x 2 matrices, for parallel steps.
@@ -62,7 +61,8 @@ class StepPlane:
         """Compute the residual's band powers at (x, y), [batch or conditions, n_bands]."""
         first = x * (x * self._square[0] - 2 * self._cross[0])
         second = y * (y * self._square[1] - 2 * self._cross[1])
-        return (self._power + first + second + 2 * x * y * self._product).clamp_min(SILENCE)
+        power = self._power + first + second + 2 * x * y * self._product
+        return torch.maximum(power, self._objective.constant)
 
     def value(self, x: Tensor, y: Tensor) -> Tensor:
         """Compute J at (x, y), [batch]."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -13,7 +11,7 @@ from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.methods import STARTS
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
-from synthesis.profiles import FAST, MAX_UPDATES, PROFILES, RefinementProfile, on_design_grid
+from synthesis.profiles import FAST, MAX_UPDATES, PROFILES, RefinementProfile
 from synthesis.start.generator import Generator
 from synthesis.start.wiener import design_wmmse
 from synthesis.types import DesignOptions
@@ -49,7 +47,7 @@ class Synthesizer(nn.Module):
         reference_psd: Tensor | None = None,
         most_updates: int = MAX_UPDATES,
         shares: Tensor | None = None,
-        unknown: Tensor | None = None,
+        uncertainty: Tensor | None = None,
     ) -> GaussNewtonState:
         """Return the state before the first of at most `most_updates` Gauss-Newton updates against the estimated paths.
 
@@ -57,18 +55,18 @@ class Synthesizer(nn.Module):
         ----------
         profile
             `fine` for paths that the grid of `fast` does not resolve.
-        unknown
-            Unknown bands, [batch, 31]; the updates are then made on the paths' grid.
+        uncertainty
+            u_p and u_s, [batch, 2, 31]; None: zero.
         """
         return GaussNewtonState(
             paths,
             taps,
             self.reference_psd if reference_psd is None else reference_psd,
-            profile=profile if unknown is None else on_design_grid(profile),
+            profile=profile,
             max_gain_db=max_gain_db,
             most_updates=most_updates,
             shares=shares,
-            unknown=unknown,
+            uncertainty=uncertainty,
         )
 
     def refine(
@@ -80,37 +78,19 @@ class Synthesizer(nn.Module):
         max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
         reference_psd: Tensor | None = None,
         shares: Tensor | None = None,
-        unknown: Tensor | None = None,
+        uncertainty: Tensor | None = None,
     ) -> Refinement:
-        """Make up to `n_updates` Gauss-Newton updates of `taps`.
-
-        Parameters
-        ----------
-        unknown
-            As for `refining`, with paths of one filter. Further, unrecorded updates then reduce unknown bands that
-            became louder.
-        """
-        found = refine(
+        """Make up to `n_updates` Gauss-Newton updates of `taps`; uncertainty as for `refining`."""
+        return refine(
             paths,
             taps,
             self.reference_psd if reference_psd is None else reference_psd,
             n_updates=n_updates,
-            profile=profile if unknown is None else on_design_grid(profile),
+            profile=profile,
             max_gain_db=max_gain_db,
             shares=shares,
-            unknown=unknown,
+            uncertainty=uncertainty,
         )
-        if unknown is None:
-            return found
-        for _ in range(MAX_UPDATES):
-            state = self.refining(paths, found.taps, profile, max_gain_db, reference_psd, 1, shares, unknown)
-            if not state.is_loud_unseen():
-                break
-            state.update()
-            if not bool(state.result().n_applied.any()):
-                break
-            found = replace(found, taps=state.result().taps)
-        return found
 
     def initial_filter(
         self,

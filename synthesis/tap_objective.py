@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
-from synthesis.bands import UNKNOWN, band_matrix, columns
+from synthesis.bands import band_matrix, columns
+from synthesis.expected_error import constant_shares
 from synthesis.objective import objective
 from synthesis.paths import AcousticPaths
 from synthesis.predict import HIGH_BANDS
@@ -29,14 +30,14 @@ class TapObjective:
         profile: RefinementProfile,
         max_gain_db: Tensor | float | None,
         shares: Tensor | None = None,
-        unknown: Tensor | None = None,
+        uncertainty: Tensor | None = None,
     ) -> None:
         """Compute what does not depend on the filter.
 
         Parameters
         ----------
         paths
-            Paths of the items or, with `shares`, of the conditions.
+            Paths of the items or, with `shares`, of the conditions, `weighed` by their uncertainty.
         reference_psd
             Mean square per bin, [n_bins] or [batch, n_bins].
         profile
@@ -45,12 +46,11 @@ class TapObjective:
             Ceiling on |W|, a number or [batch, 1]; None: no ceiling.
         shares
             Weights of the conditions, of sum one, [n_conditions]; responses and J then have a batch of one.
-        unknown
-            0, UNKNOWN or ABSENT per band, uint8 [batch or conditions, 31]; None: all are known.
+        uncertainty
+            u_p and u_s, [batch or conditions, 2, 31]; None: zero.
         """
         self.shares = shares
         bands = profile.risk_bands
-        self.unknown = None if unknown is None else unknown[:, columns(bands)]
         self._profile, self._alone = profile, reference_psd.new_ones(1)
         self.membership = band_matrix(bands, paths.n_fft, reference_psd)
         primary_power, secondary_power = squared_magnitude(paths.primary), squared_magnitude(paths.secondary)
@@ -60,7 +60,11 @@ class TapObjective:
         tiny = torch.finfo(power.dtype).tiny
         total = torch.maximum((power @ self.membership).sum(-1, keepdim=True), SILENCE * loudest).clamp_min(tiny)
         self.weight = torch.where(total > tiny, reference_psd / total, 0.0)
-        self.disturbance = (power / total) @ self.membership + SILENCE
+        in_bands: Tensor = (power / total) @ self.membership
+        self.disturbance, self.constant = in_bands + SILENCE, torch.full_like(in_bands, SILENCE)
+        if uncertainty is not None:
+            whole, constant = constant_shares(*uncertainty[..., columns(bands)].unbind(-2))
+            self.disturbance, self.constant = whole * in_bands + SILENCE, constant * in_bands + SILENCE
         per_octave = _per_octave(paths.n_bins, power.dtype, str(power.device))
 
         self.ceiling: Tensor | None = None
@@ -74,8 +78,8 @@ class TapObjective:
             self.ceiling_weight = profile.ceiling_weight * per_octave
 
     def band_power(self, residual: Tensor) -> Tensor:
-        """Compute E_b of a residual, [..., n_bins] -> [..., n_bands]."""
-        return (self.weight * squared_magnitude(residual)) @ self.membership + SILENCE
+        """Compute E_b of a residual of the weighed paths, [..., n_bins] -> [..., n_bands]."""
+        return (self.weight * squared_magnitude(residual)) @ self.membership + self.constant
 
     def overshoot(self, response: Tensor) -> Tensor:
         """Compute [|W| / ceiling - 1]_+ per bin."""
@@ -93,7 +97,7 @@ class TapObjective:
         return value
 
     def band_weight(self, band_power: Tensor) -> Tensor:
-        """Compute c_b = (dJ/dl_b) / E_b, [batch, n_bands]: positive, but zero in unknown bands that are not louder."""
+        """Compute c_b = (dJ/dl_b) / E_b, [batch, n_bands]: positive."""
         _, slope = self._without_penalty(band_power)
         return slope / band_power
 
@@ -101,15 +105,10 @@ class TapObjective:
         """Compute J and its slopes dJ/dl_b, without the penalty on |W|."""
         log_ratio = torch.log(band_power / self.disturbance)
         if self.shares is not None:
-            value, slope = objective(log_ratio, self.shares, self._profile, self.unknown)
+            value, slope = objective(log_ratio, self.shares, self._profile)
             return value.unsqueeze(-1), slope
-        unknown = None if self.unknown is None else self.unknown.unsqueeze(-2)
-        value, slope = objective(log_ratio.unsqueeze(-2), self._alone, self._profile, unknown)
+        value, slope = objective(log_ratio.unsqueeze(-2), self._alone, self._profile)
         return value, slope.squeeze(-2)
-
-    def _share(self) -> Tensor | float:
-        """Return the weights of the conditions, [n_conditions, 1], or 1."""
-        return 1.0 if self.shares is None else self.shares.unsqueeze(-1)
 
     def normal_equations(
         self, paths: AcousticPaths, residual: Tensor, response: Tensor, band_power: Tensor
@@ -125,12 +124,8 @@ class TapObjective:
             Spectra, [batch, n_bins], whose inverse transforms start with the matrix' first column (real) and the
             negative gradient (complex).
         """
-        per_band = self.band_weight(band_power)
-        weight = held = self.weight * (per_band @ self.membership.T)
-        if self.unknown is not None:
-            still = self._share() / torch.maximum(band_power, self.disturbance)
-            held = self.weight * (torch.where(self.unknown == UNKNOWN, still, per_band) @ self.membership.T)
-        symbol = held * squared_magnitude(paths.secondary)
+        weight = self.weight * (self.band_weight(band_power) @ self.membership.T)
+        symbol = weight * squared_magnitude(paths.secondary)
         descent = weight * paths.secondary.conj() * residual
         if self.shares is not None:
             symbol, descent = symbol.sum(0, keepdim=True), descent.sum(0, keepdim=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,11 @@ WMMSE_TOLERANCE_DB = 0.1
 # Increase of a band's level (dB) below which it does not become louder.
 NOT_LOUDER_DB = 0.05
 
-Basis = Literal["coherence", "model", "response"]
+# What the uncertainty of paths is known from, in the core's order (core/predict.h): the paths are the true ones; a
+# calibration or the caller; a coherence; the model's listeners; the ends of the responses.
+KnownFrom = Literal["truth", "calibration", "coherence", "model", "response"]
+BASES: tuple[KnownFrom, ...] = get_args(KnownFrom)
+Basis = Literal["exact", "coherence", "model", "response"]
 Replaced = Literal["not_finite", "predicted_worse"]
 
 
@@ -81,6 +85,34 @@ class InnerLoop(NamedTuple):
     level: float = 1.0
 
 
+class Known(NamedTuple):
+    """What is known of a condition's paths besides themselves."""
+
+    # Per band from 20 Hz to 20 kHz, unknown over known power of the primary (row 0) and the secondary path (row 1),
+    # float32 [2, 31].
+    uncertainty: Float32
+    basis: KnownFrom
+    # Half-width of the interval of a prediction from such responses, for the bases `model` and `response`.
+    ends_interval_db: float = 0.0
+    # Bands in which the system is silent, which no mean counts, bool [31]; None: none.
+    silent: NDArray[np.bool_] | None = None
+    # Comparison with the model's listeners; None: not compared.
+    comparison: Comparison | None = None
+    # Whether the caller has stated that the paths are exact.
+    is_exact: bool = False
+
+    @property
+    def stated_basis(self) -> Basis:
+        """Return the basis as answers state it."""
+        if self.is_exact:
+            return "exact"
+        return self.basis if self.basis == "model" or self.basis == "response" else "coherence"
+
+
+# Of paths that nothing is known to be wrong with.
+NOT_JUDGED = Known(np.zeros((2, len(WIDE_BANDS)), np.float32), "truth")
+
+
 @dataclass(frozen=True, eq=False)
 class Paths:
     """Acoustic paths of one condition (a seating, a direction, a way of wearing), with their uncertainty.
@@ -99,16 +131,8 @@ class Paths:
     uncertainty: Float32 | None = field(default=None, kw_only=True)
     # Loudspeaker to outer microphone; None: the loudspeaker is not audible there.
     feedback: Path | None = field(default=None, kw_only=True)
-    # Whether the model's support has such paths, so that its uncertainty holds for them; None: not judged. Set by a
-    # design.
-    resembles: bool | None = field(default=None, kw_only=True)
-    # Uncertainty that the ends of the responses show, and half-width in dB of the prediction's interval; None where
-    # more is known. Set by a design.
-    ends: tuple[Float32, float] | None = field(default=None, kw_only=True)
-    # 0, UNKNOWN or ABSENT per band, uint8 [31]; None: all are known. Set by a design.
-    unknown: NDArray[np.uint8] | None = field(default=None, kw_only=True)
-    # Bands in which the system is silent, which no mean counts, bool [31]; None: none. Set by a design.
-    silent: NDArray[np.bool_] | None = field(default=None, kw_only=True)
+    # Set by `design.pose`.
+    known: Known | None = field(default=None, kw_only=True)
     # The controller's loop without a filter. Set by a design.
     inner: InnerLoop | None = field(default=None, kw_only=True)
     # Weight above 0, relative to other conditions.
@@ -236,8 +260,8 @@ class WmmsePrediction(NamedTuple):
     The latter is omitted if UPDATES_BRING_DB rules out that they help.
     """
 
-    # As in `Prediction`, the higher of both.
-    nominal_noise_reduction_db: float
+    # As of `Prediction.compared_db`, the higher of both.
+    noise_reduction_db: float
     # Largest |W|, the higher of both.
     max_gain_db: float
 
@@ -279,14 +303,14 @@ class Prediction:
     max_gain_db: float
     # RMS of the loudspeaker signal w * x, in the unit of x.
     control_rms: float
-    # Mean without the model's assumed unknown, for comparing filters on the same paths.
+    # Mean on the paths as they were sent, without anything unknown.
     nominal_noise_reduction_db: float
     # With a controller, per band, float32 [31]: the shares of filter and controller in `band_reduction_db`, and the
     # change of what the loudspeaker plays besides.
     feedforward_noise_reduction_db: Float32 | None = None
     feedback_noise_reduction_db: Float32 | None = None
     playback_change_db: Float32 | None = None
-    # Bands without measured data in a condition.
+    # Bands of which more is unknown than known in a condition.
     unknown_bands: tuple[int, ...] = ()
     # Bands from 50 Hz to 5 kHz that the means count: those in which the system is not silent.
     counted_bands: tuple[int, ...] = NR_BANDS
@@ -298,13 +322,19 @@ class Prediction:
         """Return the bands from 50 Hz to 8 kHz, [23]."""
         return self.band_reduction_db[columns(AMP_BANDS)]
 
+    def compared_db(self, n_updates: int) -> float:
+        """Return the mean noise reduction by which filters for the same problem are compared.
+
+        Updates minimise the expected error; a start knows nothing of what is unknown.
+        """
+        return self.mean_noise_reduction_db if n_updates else self.nominal_noise_reduction_db
+
     @property
     def louder_bands(self) -> tuple[int, ...]:
-        """Return the bands that become louder in a condition, or may: unknown ones are kept quiet."""
+        """Return the bands that become louder in a condition, or may."""
         predictions = [item.prediction for item in self.conditions] or [self]
         least_db = np.min([item.least_reduction_db for item in predictions], axis=0)
-        louder = np.array(WIDE_BANDS)[least_db < -NOT_LOUDER_DB].tolist()
-        return tuple(n for n in louder if n not in self.unknown_bands)
+        return tuple(np.array(WIDE_BANDS)[least_db < -NOT_LOUDER_DB].tolist())
 
 
 @dataclass(frozen=True, eq=False)
@@ -379,16 +409,10 @@ class Draft(NamedTuple):
     times_ms: dict[str, float]
     prediction: Prediction | None = None
     wmmse: WmmsePrediction | None = None
-    # Comparison of the paths with the support's; None if not computed.
-    comparison: Comparison | None = None
-    # Whether the only condition's primary path has bands in which nothing passes; False if not judged.
-    is_silent: bool = False
     # Prediction of filter and controller, if the backend has closed the controller's loop: `prediction` is of that.
     both: Prediction | None = None
     # WMMSE, if a filter without updates is predicted to be worse.
     rival: Draft | None = None
-    # By how much the loudest unknown band is louder than without the filter; infinite if not computed.
-    loudest_unknown_db: float = math.inf
 
 
 class Backend(Protocol):
@@ -400,9 +424,8 @@ class Backend(Protocol):
     max_batch: int
     # Whether several threads may call at the same time.
     is_thread_safe: bool
-    # Whether it finds out by itself whether a single condition's paths resemble the support's, what the ends of their
-    # responses show, and whether a band is silent.
-    judges_paths: bool
+    # Whether it closes the loop of a controller in a single condition without feedback path and latency.
+    closes_loops: bool
     # Whether `draft` can predict WMMSE too.
     predicts_wmmse: bool
 
@@ -420,7 +443,7 @@ class Backend(Protocol):
         ...
 
     def predict(
-        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64], is_true: bool
+        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64]
     ) -> list[Prediction | SynthesisError]:
         """Predict the open-loop effect of existing filters, one for each of several single conditions.
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
-from synthesis.bands import AMP_BANDS, UNKNOWN, band_matrix, collected
+from synthesis.bands import AMP_BANDS, band_matrix, collected
+from synthesis.expected_error import weighed
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import (
     BUDGET,
@@ -25,7 +26,6 @@ from synthesis.profiles import (
     DAMPING_FLOOR,
     FAST,
     FIRST_UPDATES,
-    LOUDEST_UNKNOWN,
     MAX_UPDATES,
     MOST_RESIDUAL,
     N_ROUNDS,
@@ -101,16 +101,18 @@ class GaussNewtonState:
         max_gain_db: Tensor | float | None = 30.0,
         most_updates: int = MAX_UPDATES,
         shares: Tensor | None = None,
-        unknown: Tensor | None = None,
+        uncertainty: Tensor | None = None,
     ) -> None:
         """Evaluate J of the taps.
 
         Parameters as for `refine`; `most_updates` is the largest number of calls of `update`.
         """
         paths, reference_psd = _on_grid(paths, reference_psd, min(profile.n_fft, paths.n_fft))
-        self._paths, self._profile = paths, profile
-        self._objective = TapObjective(paths, reference_psd, profile, max_gain_db, shares, unknown)
         self._cap = _step_cap(paths, profile, shares)
+        if uncertainty is not None:
+            paths = AcousticPaths(*weighed(paths.primary, paths.secondary, uncertainty[..., 1, :]))
+        self._paths, self._profile = paths, profile
+        self._objective = TapObjective(paths, reference_psd, profile, max_gain_db, shares, uncertainty)
         self._taps = taps.clone()
         self._response = torch.fft.rfft(taps, n=paths.n_fft)
         self._residual = paths.primary - paths.secondary * self._response
@@ -193,14 +195,6 @@ class GaussNewtonState:
         )
         return found.value, found.residual
 
-    def is_loud_unseen(self) -> bool:
-        """Return whether an unknown band of any item is louder than LOUDEST_UNKNOWN."""
-        objective = self._objective
-        if objective.unknown is None:
-            return False
-        log_ratio = torch.log(self._band_power / objective.disturbance)
-        return bool((log_ratio[(objective.unknown == UNKNOWN).expand_as(log_ratio)] > LOUDEST_UNKNOWN).any())
-
     def result(self) -> Refinement:
         """Return the updates so far: views that the next update overwrites.
 
@@ -226,7 +220,7 @@ def refine(
     profile: RefinementProfile = FAST,
     max_gain_db: Tensor | float | None = 30.0,
     shares: Tensor | None = None,
-    unknown: Tensor | None = None,
+    uncertainty: Tensor | None = None,
 ) -> Refinement:
     """Update taps by damped Gauss-Newton steps on estimated paths: theory (15) to (17).
 
@@ -245,7 +239,7 @@ def refine(
         direct solutions.
     max_gain_db
         Ceiling on |W|, a number or [batch, 1]; None: no ceiling. Profiles without a penalty ignore it.
-    shares, unknown
+    shares, uncertainty
         As for `TapObjective`.
 
     Returns
@@ -254,7 +248,7 @@ def refine(
         Taps and record.
     """
     n_steps = min(n_updates, FIRST_UPDATES) if profile.settles else n_updates
-    given: dict[str, Any] = {"max_gain_db": max_gain_db, "shares": shares, "unknown": unknown}
+    given: dict[str, Any] = {"max_gain_db": max_gain_db, "shares": shares, "uncertainty": uncertainty}
     state = GaussNewtonState(paths, taps, reference_psd, profile=profile, most_updates=n_steps, **given)
     for _ in range(n_steps):
         state.update()
@@ -269,6 +263,8 @@ def refine(
             system = paths[one], found.taps[one], psd
             if isinstance(max_gain_db, Tensor) and max_gain_db.ndim:
                 given["max_gain_db"] = max_gain_db[one]
+            if uncertainty is not None:
+                given["uncertainty"] = uncertainty[one]
         else:
             system = paths, found.taps, reference_psd
         exact = settling(profile)

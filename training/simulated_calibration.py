@@ -9,16 +9,18 @@ calibration flatters every method.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.signal import fftconvolve
 from torch import Tensor
 
 from measurement.estimate import REGULARISATION, GainTake, PathEstimate, estimate_paths
+from measurement.posterior import Estimate, estimate
 from measurement.prior import PathPrior
 from synthesis.conventions import SAMPLE_RATE_HZ
 from training.datasets.noise import NoiseSet
@@ -38,8 +40,6 @@ class SimulatedEstimate:
     primary: Tensor
     secondary: Tensor
     coherence: Tensor
-    primary_variance: Tensor | None = None
-    secondary_variance: Tensor | None = None
 
     @classmethod
     def of(cls, estimate: PathEstimate) -> SimulatedEstimate:
@@ -103,13 +103,12 @@ def simulate_calibration(
     n_samples
         Samples per take; four seconds have six windows, others in proportion, at least four.
     prior
-        Prior, in place of the regularisation; None for the paper's estimate.
+        Prior of the device, under which paths are estimated as by `/calibrate`; None for the paper's estimate.
 
     Returns
     -------
     SimulatedEstimate
-        Float64: primary [n_pairs, primary_taps], secondary [n_pairs, secondary_taps], coherence [n_pairs, 16385]; with
-        a prior both variances, else None.
+        Float64: primary [n_pairs, primary_taps], secondary [n_pairs, secondary_taps], coherence [n_pairs, 16385].
 
     Raises
     ------
@@ -128,7 +127,7 @@ def simulate_calibration(
     for start in range(0, len(pairs), _PAIRS_AT_ONCE):
         batch = pairs[start : start + _PAIRS_AT_ONCE]
         errors = _recorded(batch, windows, snr_db, seed)
-        estimate = estimate_paths(
+        made = estimate_paths(
             _takes(windows, errors),
             window=window,
             primary_taps=primary_taps,
@@ -137,10 +136,32 @@ def simulate_calibration(
             first_sample=0,  # the takes consist of the windows' samples
             last_sample=len(offsets) * window,
             regularisation=regularisation,
-            prior=prior,
         )
-        parts.append(SimulatedEstimate.of(estimate))
+        if prior is not None:
+            signals = noise_set.signals[list(chosen), :n_samples]
+            posteriors = [_under_prior(pair, signals, prior, snr_db, named_seed(seed, pair.name)) for pair in batch]
+            primary, secondary = (
+                np.stack([getattr(item, name) for item in posteriors]) for name in ("primary", "secondary")
+            )
+            made = replace(made, primary=primary[:, :primary_taps], secondary=secondary[:, :secondary_taps])
+        parts.append(SimulatedEstimate.of(made))
     return SimulatedEstimate.joined(parts)
+
+
+def _under_prior(
+    pair: PathPair, signals: NDArray[np.float64], prior: PathPrior, snr_db: float | None, seed: list[int]
+) -> Estimate:
+    """Record a pair with all probes, and estimate its paths under a prior."""
+    rng, takes = np.random.default_rng(seed), []
+    for signal in signals:
+        disturbance, control = (fftconvolve(signal, path)[: len(signal)] for path in (pair.primary, pair.secondary))
+        for gain in (0.0, PROBE_GAIN):
+            error = disturbance - gain * control
+            if snr_db is not None:
+                level = np.sqrt(np.mean(error**2)) * 10 ** (-snr_db / 20)
+                error = error + level * rng.standard_normal(len(error))
+            takes.append(GainTake(gain, signal, error))
+    return estimate(takes, prior=prior)
 
 
 def _recorded(pairs: Sequence[PathPair], windows: _ProbeWindows, snr_db: float | None, seed: int) -> Tensor:

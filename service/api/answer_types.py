@@ -9,8 +9,8 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 from typing_extensions import TypedDict, is_typeddict
 
 from hardware.short_fir import MAX_TAPS
-from measurement.calibration import PRIMARY_TAPS, SECONDARY_TAPS
 from measurement.checks import REASONS
+from measurement.posterior import PRIMARY_TAPS, SECONDARY_TAPS
 from measurement.verify import CODES
 from service.api.examples import Example
 from service.api.json_answers import BAND_CENTRE_HZ
@@ -141,7 +141,7 @@ class HybridLoop(LoopAnswer):
 class PredictionAnswer(TypedDict):
     """Predicted effect of a filter."""
 
-    basis: Annotated[Literal["coherence", "model", "response"], Example("model")]
+    basis: Annotated[Literal["exact", "coherence", "model", "response"], Example("model")]
     """Source of the paths' uncertainty: the coherence or uncertainty of the request, the model's support listeners, or
     the ends of the responses."""
     band_centre_hz: BandCentres

@@ -26,15 +26,14 @@ from service.api.warnings import collect_warnings, unlike_filter, unlike_target,
 from service.engine.work import work_of
 from service.errors import HttpProblem
 from synthesis.ceiling import ceiling_db, excess_db
-from synthesis.controller import controlled, in_closed_loop
+from synthesis.controller import in_closed_loop
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
-from synthesis.design import with_silence
+from synthesis.design import pose
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.loop import for_design
 from synthesis.methods import spectrum
-from synthesis.posing import with_latency
 from synthesis.profiles import FAST
-from synthesis.types import Float32, Problem, weighted, weights_of
+from synthesis.types import NOT_JUDGED, Float32, Model, Problem, weighted, weights_of
 
 # Margins of the sent filter's loop that an export keeps, if it has them.
 KEPT_GAIN_DB, KEPT_PHASE_DEG = 12.0, 60.0
@@ -64,7 +63,7 @@ async def export(request: Request, body: ExportBody) -> Response:
     if target.keeps(N_TAPS) and "max_gain_db" in body.model_fields_set:
         _check_ceiling(taps, body.max_gain_db)
     visit.decoded()
-    realising = partial(_realised, given, psd, target, taps, body)
+    realising = partial(_realised, given, resident.model, psd, target, taps, body)
     realised = await visit.service.shares[Gate.EXPORT].run(realising, visit.due, watch, work_of(target))
     if taps.any() and not realised.response.any():
         found = (
@@ -110,15 +109,20 @@ def _check_ceiling(taps: Float32, max_gain_db: float | GainCurve) -> None:
         raise HttpProblem("invalid-field", f"{found}; {what}", "max_gain_db")
 
 
-def _realised(given: Problem, psd: Float32, target: Target, taps: Float32, body: ExportBody) -> Realised:
+def _realised(
+    given: Problem, model: Model, psd: Float32, target: Target, taps: Float32, body: ExportBody
+) -> Realised:
     """Realise the filter for the paths as the updates see them."""
-    sent = with_latency(given)
-    posed = for_design(sent if given.controller is None else in_closed_loop(with_latency(controlled(given))))
+    sent = pose(given, model, closes_loops=False)
+    posed = for_design(in_closed_loop(sent))
     spectra = [
         PathSpectra(
-            spectrum(paths.primary), spectrum(paths.secondary), paths.weight, with_silence(condition).unknown
+            spectrum(paths.primary),
+            spectrum(paths.secondary),
+            paths.weight,
+            (paths.known or NOT_JUDGED).uncertainty,
         )
-        for paths, condition in zip(posed.conditions, sent.conditions, strict=True)
+        for paths in posed.conditions
     ]
     profile = weighted(FAST, weights_of(body))
     realised = partial(realise, reference_psd=psd, target=target, taps=taps, profile=profile)
@@ -138,7 +142,7 @@ def _realised(given: Problem, psd: Float32, target: Target, taps: Float32, body:
     if not keeps_margins(made) and target.lasts_as_long:
         # What takes away the filter's own sound is the filter.
         response = spectrum(taps)
-        itself = [replace(item, primary=item.secondary * response, unknown=None) for item in spectra]
+        itself = [replace(item, primary=item.secondary * response, uncertainty=None) for item in spectra]
         made = realised(itself, max_gain_db=body.max_gain_db)
     feedbacks = [spectrum(item) for item in sent.feedbacks]
     for largest_db in np.linspace(max(designed.peak_db, -gain_margin_db), -gain_margin_db, LOOP_ROUNDS):

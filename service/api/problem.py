@@ -22,9 +22,9 @@ from synthesis.loop import loop_gain, loop_of, worst_loop
 from synthesis.methods import spectrum
 from synthesis.options import FilterFields, ProblemFields, Sign
 from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, with_latency
-from synthesis.predict import END_OF_RESPONSE
 from synthesis.profiles import PROFILES
 from synthesis.types import Complex64, DesignOptions, Float32, Loop, Path, Paths, Problem
+from synthesis.unknown import END_OF_RESPONSE
 
 # Largest share of an impulse response's energy that resampling may discard: -40 dB.
 MAX_DISCARDED_ENERGY = 1e-4

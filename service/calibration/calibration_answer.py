@@ -35,15 +35,15 @@ class JudgedCalibration:
 
     @property
     def arrays(self) -> dict[str, Float32]:
-        """Return primary path [8192], secondary path [4096], coherence [16385] and, if known, uncertainty [62] and
+        """Return primary path [8192], secondary path [4096], coherence [16385], uncertainty [62] and, if known,
         feedback path [4096].
         """
         known = self.calibration
         found = {
             "primary": known.estimate.primary,
-            "secondary": known.secondary,
+            "secondary": known.estimate.secondary,
             "coherence": known.estimate.coherence,
-            "uncertainty": None if known.uncertainty is None else known.uncertainty.ravel(),
+            "uncertainty": known.uncertainty.ravel(),
             "feedback": known.feedback,
         }
         return {name: _float32(array) for name, array in found.items() if array is not None}

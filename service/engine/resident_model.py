@@ -9,7 +9,7 @@ from time import perf_counter
 
 from model_store.checkpoint import Checkpoint
 from model_store.store import ModelVersion
-from synthesis.design import design_all, implausible, predict_all
+from synthesis.design import design_all, implausible, judged, predict_all
 from synthesis.errors import DeviceLost, SynthesisError
 from synthesis.profiles import MAX_UPDATES
 from synthesis.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Model, Problem
@@ -103,6 +103,10 @@ class ResidentModel:
         return [
             prediction
             if isinstance(prediction, SynthesisError)
-            else Evaluation(prediction, {"predict": spent_ms}, implausible(problem, self.parameters.support))
+            else Evaluation(
+                prediction,
+                {"predict": spent_ms},
+                implausible(problem, judged(problem, self.model), self.parameters.support),
+            )
             for prediction, (problem, _) in zip(predictions, given, strict=True)
         ]

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from synthesis.backends.stage_clock import StageClock
-from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.methods import STARTS
@@ -21,6 +20,7 @@ from synthesis.profiles import PROFILES, RefinementProfile
 from synthesis.start.generator import Generator
 from synthesis.synthesizer import Synthesizer
 from synthesis.types import (
+    NOT_JUDGED,
     Complex64,
     DesignOptions,
     Draft,
@@ -69,7 +69,7 @@ class ReferenceBackend:
     name = "reference"
     max_batch = 32
     is_thread_safe = True
-    judges_paths = False
+    closes_loops = False
     predicts_wmmse = False
 
     def __init__(
@@ -89,7 +89,7 @@ class ReferenceBackend:
         return draft_all(self.synthesizer, problems, options, lambda simple: self._draft(simple, options))
 
     def predict(
-        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64], is_true: bool
+        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64]
     ) -> list[Prediction | SynthesisError]:
         """Predict as `Backend.predict`."""
         with torch.inference_mode():
@@ -97,7 +97,7 @@ class ReferenceBackend:
             if not given.places:
                 return given.in_order([])
             filters = torch.tensor(np.stack([taps[place] for place in given.places])).to(given.reference_psd)
-            return given.in_order(self._predictions(given, filters, is_true))
+            return given.in_order(self._predictions(given, filters))
 
     def _draft(self, problems: Sequence[Problem], options: DesignOptions) -> list[Draft | SynthesisError]:
         """Draft `is_simple` problems; InvalidPaths replaces one with an invalid, all-zero or too long path."""
@@ -114,6 +114,7 @@ class ReferenceBackend:
                 PROFILES[options.profile],
                 given.max_gain_db,
                 given.reference_psd,
+                uncertainty=given.uncertainty,
             )
             clock.mark("refine")
             predictions = self._predictions(given, refinement.taps)
@@ -127,43 +128,25 @@ class ReferenceBackend:
             ]
             return given.in_order(drafts)
 
-    def _predictions(
-        self, given: _Conditions, taps: Tensor, is_true: bool = False
-    ) -> list[Prediction | SynthesisError]:
+    def _predictions(self, given: _Conditions, taps: Tensor) -> list[Prediction | SynthesisError]:
         """Predict all conditions; NonFiniteFilter replaces one whose taps or figures are not finite."""
         results: list[Prediction | SynthesisError] = []
-        for item, (paths, coherence) in enumerate(zip(given.conditions, given.coherence, strict=True)):
+        for item, paths in enumerate(given.conditions):
             row = slice(item, item + 1)
             sums = band_sums(
-                given.paths.primary[row],
-                given.paths.secondary[row],
-                taps[row],
-                given.reference_psd[row],
-                coherence,
-                is_true=is_true,
+                given.paths.primary[row], given.paths.secondary[row], taps[row], given.reference_psd[row]
             )
             if not bool(torch.isfinite(taps[row]).all()):
                 results.append(not_finite())
                 continue
-            results.append(
-                predict(
-                    sums[0].double().cpu().numpy(),
-                    self._band_uncertainty,
-                    has_coherence=coherence is not None,
-                    uncertainty=paths.uncertainty,
-                    silent=paths.silent,
-                    resembles=paths.resembles is not False,
-                    ends=paths.ends,
-                    is_true=is_true,
-                )
-            )
+            known = paths.known or NOT_JUDGED
+            results.append(predict(sums[0].double().cpu().numpy(), self._band_uncertainty, known))
         return results
 
 
 def is_simple(problem: Problem, profile: RefinementProfile) -> bool:
-    """Return whether a problem is one condition without unknown bands or weights of its own in J: it can be batched."""
-    is_alone = len(problem.conditions) == 1 and problem.conditions[0].unknown is None
-    return is_alone and weighted(profile, weights_of(problem)) == profile
+    """Return whether a problem is one condition without weights of its own in J: it can be batched."""
+    return len(problem.conditions) == 1 and weighted(profile, weights_of(problem)) == profile
 
 
 def draft_all(
@@ -204,10 +187,6 @@ def joint_draft(synthesizer: Synthesizer, problem: Problem, options: DesignOptio
         weights = torch.tensor(problem.shares).to(psd)
         clock = StageClock(psd.device)
         taps = _initial_filter(synthesizer, given, options.method, clock, weights)
-        none = np.zeros(len(WIDE_BANDS), np.uint8)
-        unknown = np.stack(
-            [none if condition.unknown is None else condition.unknown for condition in problem.conditions]
-        )
         refinement = synthesizer.refine(
             given.paths,
             taps,
@@ -216,7 +195,7 @@ def joint_draft(synthesizer: Synthesizer, problem: Problem, options: DesignOptio
             max_gain_db,
             psd,
             weights,
-            torch.from_numpy(unknown).to(psd.device) if unknown.any() else None,
+            given.uncertainty,
         )
         clock.mark("refine")
         if not bool(torch.isfinite(refinement.taps).all()):
@@ -280,11 +259,10 @@ class _Conditions:
         left = [problems[place] for place in self.places]
         self.conditions = [item.conditions[0] for item in left]
         self.paths = AcousticPaths.stack(list(paths.values()))
-        # Float [1, 16385], or None.
-        self.coherence = [
-            None if condition.coherence is None else _tensor(condition.coherence, psd)[None]
-            for condition in self.conditions
-        ]
+        # Float [batch, 2, 31].
+        self.uncertainty = torch.stack(
+            [_tensor((condition.known or NOT_JUDGED).uncertainty, psd) for condition in self.conditions]
+        )
         self.max_gain_db = psd.new_tensor([[item.max_gain_db] for item in left])
         self.reference_psd = torch.stack(
             [psd if item.reference_psd is None else _tensor(item.reference_psd, psd) for item in left]

@@ -17,7 +17,7 @@ from synthesis.bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.predict import band_sums, predict
 from synthesis.start.wiener import design_wmmse
-from synthesis.types import Prediction
+from synthesis.types import NOT_JUDGED, Prediction
 from training.baselines.wmmse import support_estimates
 from training.training_set import TrainingSet
 
@@ -44,8 +44,8 @@ class SelectiveFixedFilter:
         for item in range(paths.batch_size):
             one = paths[item : item + 1]
             # Their uncertainty is the same for every filter and does not affect the order.
-            sums = band_sums(one.primary, one.secondary, library, psd, is_true=True).double().cpu().numpy()
-            figures = [predict(value, unused, has_coherence=False, is_true=True) for value in sums]
+            sums = band_sums(one.primary, one.secondary, library, psd).double().cpu().numpy()
+            figures = [predict(value, unused, NOT_JUDGED) for value in sums]
             usable = [
                 figure.mean_noise_reduction_db if isinstance(figure, Prediction) else -np.inf for figure in figures
             ]

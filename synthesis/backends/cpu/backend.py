@@ -19,8 +19,8 @@ from synthesis.backends.cpu.library import (
     Bands,
     Figures,
     Input,
+    Judgement,
     Made,
-    PathExplanation,
     Profile,
     Result,
     Weights,
@@ -34,16 +34,18 @@ from synthesis.gain_curve import TOLERANCE_DB
 from synthesis.methods import STARTS
 from synthesis.plausibility import MAX_LIKENESS, Comparison
 from synthesis.predict import not_finite
-from synthesis.profiles import FINE, PRECONDITIONERS, PROFILES, STOP_REASONS, RefinementProfile, on_design_grid
+from synthesis.profiles import FINE, PRECONDITIONERS, PROFILES, STOP_REASONS, RefinementProfile
 from synthesis.types import (
+    BASES,
     MAX_CONDITIONS,
+    NOT_JUDGED,
     UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
-    Basis,
     Complex64,
     DesignOptions,
     Draft,
     Float32,
+    Known,
     ModelParameters,
     Paths,
     Prediction,
@@ -70,13 +72,13 @@ class CpuBackend:
     name = "cpu"
     max_batch = 1024
     is_thread_safe = True
-    judges_paths = True
+    closes_loops = True
     predicts_wmmse = True
 
     def __init__(self, parameters: ModelParameters) -> None:
         """Load the core and give it a copy of the model. Raises RuntimeError if the core cannot be loaded."""
         self._core = core()
-        self._support = parameters.support
+        self._has_support = parameters.support is not None
         self._psd = parameters.reference_psd
         given, arrays = core_parameters(parameters)
         self._model = self._core.prime_model_create(byref(given))
@@ -98,13 +100,39 @@ class CpuBackend:
         return [self._draft(problem, options, with_wmmse) for problem in problems]
 
     def predict(
-        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64], is_true: bool
+        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64]
     ) -> list[Prediction | SynthesisError]:
         """As `Backend.predict`; a filter may also be its response on the design grid, complex64 [16385]."""
-        return [self._predict(*item, is_true) for item in zip(problems, taps, strict=True)]
+        return [self._predict(*item) for item in zip(problems, taps, strict=True)]
+
+    def judge(self, paths: Paths, reference_psd: Float32 | None) -> Known:
+        """Judge what is unknown of a condition's paths as sent, and compare them with the support's.
+
+        Raises
+        ------
+        InvalidPaths
+            A path is unusable.
+        """
+        problem, found = Problem((paths,), reference_psd), Judgement()
+        given = _Given(problem, self._psd)
+        with self._workspace() as workspace:
+            fault = self._core.prime_judge_paths(self._model, workspace, given.inputs, byref(found))
+            _raise_if_unusable(fault, problem)
+        compared = found.explanation
+        numbers = compared.distance, compared.score, bool(compared.is_reversed), compared.change, compared.fit
+        explained = *numbers, compared.level, compared.delay, compared.primary_delay
+        is_right = bool(compared.is_right) and compared.likeness <= MAX_LIKENESS**2
+        comparison = Comparison(compared.likeness, explained, is_right)
+        return Known(
+            np.array(found.uncertainty, np.float32).reshape(2, -1),
+            BASES[found.basis],
+            found.ends_interval,
+            np.array(found.silent, bool) if found.n_silent else None,
+            None if self._has_support and math.isnan(compared.distance) else comparison,
+        )
 
     def _draft(self, problem: Problem, options: DesignOptions, with_wmmse: bool) -> Draft | SynthesisError:
-        """The core's result has a prediction, and judges the paths, only of a single condition."""
+        """The core's result has a prediction only of a single condition."""
         conditions, result, start_ms = problem.conditions, Result(), None
         is_single = len(conditions) == 1
         method = _NATIVE.get(options.method, _START_GIVEN)
@@ -116,7 +144,7 @@ class CpuBackend:
         try:
             given = _Given(problem, self._psd)
             profile = weighted(PROFILES[options.profile], weights_of(problem))
-            chosen = _core_profile(on_design_grid(profile) if given.has_unknown else profile)
+            chosen = _core_profile(profile)
             if start := STARTS.get(options.method):
                 began = perf_counter()
                 starts = [start(condition.primary, condition.secondary) for condition in conditions]
@@ -131,14 +159,13 @@ class CpuBackend:
             return error
         if not is_single:
             return draft
-        comparison, rival = self._comparison(result.explanation), None
+        rival = None
         if result.has_rival:
             with suppress(NonFiniteFilter):
-                rival = _read_draft(problem, result.rival, {})._replace(comparison=comparison)
-        wmmse, is_silent = _read_rival(result), bool(result.is_silent)
-        return draft._replace(comparison=comparison, wmmse=wmmse, rival=rival, is_silent=is_silent)
+                rival = _read_draft(problem, result.rival, {})
+        return draft._replace(wmmse=_read_rival(result), rival=rival)
 
-    def _predict(self, problem: Problem, taps: Float32 | Complex64, is_true: bool) -> Prediction | SynthesisError:
+    def _predict(self, problem: Problem, taps: Float32 | Complex64) -> Prediction | SynthesisError:
         result, response = Result(), None
         if np.iscomplexobj(taps):
             response = np.ascontiguousarray(taps, np.complex64)
@@ -148,26 +175,17 @@ class CpuBackend:
             given = _Given(problem, self._psd)
             with self._workspace() as workspace:
                 fault = self._core.prime_predict(
-                    self._model, workspace, given.inputs, is_true, _address(response), byref(result)
+                    self._model, workspace, given.inputs, _address(response), byref(result)
                 )
                 _raise_if_unusable(fault, problem)
-                return _read_prediction(problem.conditions[0], result.figures, is_true)
+                return _read_prediction(problem.conditions[0], result.figures)
         except (InvalidPaths, NonFiniteFilter) as error:
             return error
 
-    def _comparison(self, found: PathExplanation) -> Comparison | None:
-        if self._support is not None and math.isnan(found.distance):
-            return None
-        numbers = found.distance, found.score, bool(found.is_reversed), found.change, found.fit
-        explained = *numbers, found.level, found.delay, found.primary_delay
-        is_right = bool(found.is_right) and found.likeness <= MAX_LIKENESS**2
-        return Comparison(found.likeness, explained, is_right)
-
     def limit_gain(self, problem: Problem, taps: Float32, limit_db: NDArray[np.float64]) -> Float32:
-        """Find the best filter that keeps a ceiling on |W|, and unknown bands quiet: theory (18), core/ceiling.h.
+        """Find the best filter that keeps a ceiling on |W|: theory (18), core/ceiling.h.
 
-        The search runs on the grid of `fine`: on that of `fast` the filters of 8192-sample paths lose 1 to 3 dB. With
-        unknown bands it needs the design grid, or low ones could become louder unseen.
+        The search runs on the grid of `fine`: on that of `fast` the filters of 8192-sample paths lose 1 to 3 dB.
 
         Parameters
         ----------
@@ -195,8 +213,7 @@ class CpuBackend:
         n_conditions = len(problem.conditions)
         max_excess = 10 ** (TOLERANCE_DB / 2 / 20)
         with self._workspace(n_conditions) as workspace:
-            profile = weighted(FINE, weights_of(problem))
-            chosen = _core_profile(on_design_grid(profile) if given.has_unknown else profile)
+            chosen = _core_profile(weighted(FINE, weights_of(problem)))
             arguments = byref(chosen), _address(inverse), max_excess, byref(result)
             fault = self._core.prime_limit_gain(self._model, workspace, given.inputs, n_conditions, *arguments)
             _raise_if_unusable(fault, problem)
@@ -236,8 +253,6 @@ class _Given:
         shares = problem.shares.tolist() if n_conditions > 1 else [1.0]
         # What `inputs` points into.
         self._arrays: list[NDArray[np.generic] | None] = []
-        # Whether a condition has bands of which nothing is known.
-        self.has_unknown = False
         self.inputs = (Input * n_conditions)()
         psd = problem.reference_psd
         psd = None if psd is None or psd is known_psd else _float32(psd, N_BINS)
@@ -248,18 +263,16 @@ class _Given:
             except InvalidPaths as error:
                 raise problem.named(error, n) from None
             coherence = None if paths.coherence is None else _float32(paths.coherence, N_BINS)
-            uncertainty = None if paths.uncertainty is None else _float32(paths.uncertainty, 2, len(WIDE_BANDS))
-            ends = None if paths.ends is None else _float32(np.append(*paths.ends), 2 * len(WIDE_BANDS) + 1)
-            self.has_unknown |= paths.unknown is not None
+            known = paths.known or NOT_JUDGED
+            uncertainty = _float32(known.uncertainty, 2, len(WIDE_BANDS))
+            silent = None if known.silent is None else known.silent.astype(np.uint8)
             loop, controller, level = None, None, 1.0
             if problem.controller is not None and paths.inner is not None:
                 loop, controller, level = paths.inner.gain, problem.controller.in_single, paths.inner.level
-            known = paths.unknown, paths.silent
-            arrays = primary, secondary, coherence, psd, uncertainty, ends, loop, controller, *known
+            arrays = primary, secondary, coherence, psd, uncertainty, loop, controller, silent
             self._arrays += arrays
-            resembles = -1 if paths.resembles is None else paths.resembles
-            numbers = n_primary, n_secondary, resembles, problem.max_gain_db, level, shares[n]
-            self.inputs[n] = Input(*map(_address, arrays), *numbers)
+            numbers = n_primary, n_secondary, BASES.index(known.basis), problem.max_gain_db, level
+            self.inputs[n] = Input(*map(_address, arrays), *numbers, known.ends_interval_db, shares[n])
 
 
 def _address(values: NDArray[np.generic] | None) -> int | None:
@@ -288,14 +301,12 @@ def _read_taps(made: Made | Result) -> Float32:
     return taps
 
 
-def _read_prediction(paths: Paths, figures: Figures, is_true: bool) -> Prediction:
+def _read_prediction(paths: Paths, figures: Figures) -> Prediction:
     """Raises NonFiniteFilter."""
     if not figures.is_finite:
         raise not_finite()
-    is_known = is_true or paths.coherence is not None or paths.uncertainty is not None
     bands, least = (np.array(item, np.float32) for item in (figures.bands, figures.least_bands))
-    basis: Basis = "response" if figures.is_by_ends else "coherence" if is_known else "model"
-    return Prediction(basis, bands, least, *figures.others)
+    return Prediction((paths.known or NOT_JUDGED).stated_basis, bands, least, *figures.others)
 
 
 def _read_rival(result: Result) -> WmmsePrediction | None:
@@ -317,9 +328,8 @@ def _read_draft(problem: Problem, made: Made, times_ms: dict[str, float]) -> Dra
         return draft
     paths, both = problem.conditions[0], None
     if problem.controller is not None:
-        both = of_both(_read_prediction(paths, made.alone, False), made.both, made.playback_db)
-    prediction = _read_prediction(paths, made.figures, False)
-    return draft._replace(prediction=prediction, both=both, loudest_unknown_db=made.loudest_unknown_db)
+        both = of_both(_read_prediction(paths, made.alone), made.both, made.playback_db)
+    return draft._replace(prediction=_read_prediction(paths, made.figures), both=both)
 
 
 def _read_times(result: Result, start_ms: float | None) -> dict[str, float]:

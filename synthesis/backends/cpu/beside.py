@@ -136,8 +136,7 @@ def predicted_beside(found: Prediction, sums: BesideSums, *, is_true: bool) -> P
     alone, both, playback_db = Figures(), Figures(), Bands()
     alone.bands[:] = found.band_reduction_db.tolist()
     alone.others[:] = [getattr(found, name) for name in _NUMBERS]
-    is_measured = found.basis != "model"
-    core().prime_both(byref(sums), byref(alone), is_true, is_measured, byref(both), byref(playback_db))
+    core().prime_both(byref(sums), byref(alone), is_true, byref(both), byref(playback_db))
     return of_both(found, both, playback_db)
 
 

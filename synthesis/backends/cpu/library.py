@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Mapping
-from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_int32, c_void_p, sizeof
+from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_int32, c_ubyte, c_void_p, sizeof
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -56,7 +56,7 @@ SIZES = (
     *(columns(NR_BANDS).start, len(NR_BANDS), columns(AMP_BANDS).start, len(AMP_BANDS)),
     *(len(profiles.STEP_SCALES), MAX_UPDATES, MAX_CONDITIONS),
 )
-_N_LENGTHS = len(predict.RESPONSE_LENGTHS)
+_N_LENGTHS = len(unknown.RESPONSE_LENGTHS)
 
 # Constants for the core, in the order of prime_constants: the module that defines the name, or a value.
 _WHOLE = {
@@ -67,7 +67,7 @@ _WHOLE = {
     **dict.fromkeys(("least_samples", "long_samples"), unknown),
     "rising_first": WIDE_BANDS.index(unknown.RISING_BANDS[0]),
 }
-_SINGLE = {"ceiling_sharpness": fir_wiener, "coherence_floor": conventions, "end_of_response": predict}
+_SINGLE = {"ceiling_sharpness": fir_wiener, "coherence_floor": conventions, "end_of_response": unknown}
 _DOUBLE = {
     "ratio_regularisation": features.REGULARISATION,
     **dict.fromkeys(("held_low_hz", "held_high_hz"), features),
@@ -80,20 +80,21 @@ _DOUBLE = {
     "wmmse_regularisation": methods,
     **dict.fromkeys(("sufficient_decrease", "damping_floor", "least_ceiling", "most_ceiling"), profiles),
     "silence": profiles,
-    "unknown_weight": objective,
     "louder_weight": objective,
     "louder_sharpness": objective,
-    **dict.fromkeys(("loudest_unknown", "guard"), profiles),
+    "guard": profiles,
     **dict.fromkeys(("large_decrease", "slow_decrease", "slow_share"), profiles),
     **dict.fromkeys(("small_decrease", "most_residual", "direct_damping"), profiles),
-    **dict.fromkeys(
-        ("coherence_share", "model_bound", "natural_spread", "most_uncertain", "doubt", "plausible_range"), predict
-    ),
+    **dict.fromkeys(("coherence_share", "model_bound"), unknown),
+    "natural_spread": predict,
+    **dict.fromkeys(("most_uncertain", "silent_uncertainty"), unknown),
+    **dict.fromkeys(("doubt", "aligned"), predict),
+    "plausible_range": unknown,
     **{f"interval_{name}_db": predict.INTERVAL_DB[name] for name in ("uncertainty", "coherence")},
     **{f"widest_{name}_db": predict.WIDEST_DB[name] for name in ("uncertainty", "coherence")},
     **dict.fromkeys(("cost_share", "believed_db", "most_unknown"), predict),
-    "cut_db": predict.CUT_DB,
-    "model_interval_db": predict.MODEL_INTERVAL_DB,
+    "cut_db": unknown,
+    "model_interval_db": unknown,
     **dict.fromkeys(("surprise", "convincing", "max_distance"), plausibility),
     **dict.fromkeys(("silent", "stationary", "rising_db", "lacked", "rising_interval_db"), unknown),
     "response_interval_db": unknown.INTERVAL_DB,
@@ -159,15 +160,13 @@ class Input(Structure):
     """prime_input of core.h."""
 
     _fields_ = (
-        *((name, _FloatPointer) for name in ("primary", "secondary", "coherence", "psd", "uncertainty", "ends")),
+        *((name, _FloatPointer) for name in ("primary", "secondary", "coherence", "psd", "uncertainty")),
         *((name, _FloatPointer) for name in ("loop", "controller")),
-        ("unknown", c_void_p),
         ("silent", c_void_p),
-        ("n_primary", c_int32),
-        ("n_secondary", c_int32),
-        ("resembles", c_int32),
+        *((name, c_int32) for name in ("n_primary", "n_secondary", "basis")),
         ("max_gain_db", c_float),
         ("level", c_float),
+        ("ends_interval", c_double),
         ("share", c_double),
     )
 
@@ -249,7 +248,6 @@ class Figures(Structure):
         ("least_bands", Bands),
         ("others", c_double * N_FIGURES),
         ("is_finite", c_int),
-        ("is_by_ends", c_int),
     )
 
 
@@ -265,6 +263,19 @@ class PathExplanation(Structure):
     )
 
 
+class Judgement(Structure):
+    """prime_judgement of core.h."""
+
+    _fields_ = (
+        ("uncertainty", c_float * (2 * len(WIDE_BANDS))),
+        ("silent", c_ubyte * len(WIDE_BANDS)),
+        ("n_silent", c_int32),
+        ("basis", c_int32),
+        ("ends_interval", c_double),
+        ("explanation", PathExplanation),
+    )
+
+
 class Made(Structure):
     """prime_made of core.h."""
 
@@ -275,7 +286,6 @@ class Made(Structure):
         ("alone", Figures),
         ("both", Figures),
         ("playback_db", Bands),
-        ("loudest_unknown_db", c_double),
     )
 
 
@@ -290,15 +300,13 @@ class Result(Structure):
         ("times_ms", c_double * N_STAGES),
         ("rival_mean_db", c_double),
         ("rival_max_gain_db", c_double),
-        ("explanation", PathExplanation),
         ("has_rival", c_int),
-        ("is_silent", c_int),
     )
 
 
 # Compared in size with the core's.
 STRUCTURES = (
-    *(Constants, Parameters, Input, Profile, Result),
+    *(Constants, Parameters, Input, Judgement, Profile, Result),
     *(BesideInput, BesideSums, InnerController, LoopExtremes),
 )
 _DESIGN = (c_int, c_void_p, c_void_p, POINTER(Input), c_int)
@@ -311,7 +319,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "prime_workspace_reserve": (c_int, c_void_p, c_int),
     "prime_workspace_free": (None, c_void_p),
     "prime_design": (*_DESIGN, c_int, POINTER(Profile), c_int, c_double, POINTER(Result)),
-    "prime_predict": (*_DESIGN, c_void_p, POINTER(Result)),
+    "prime_judge_paths": (*_DESIGN[:4], POINTER(Judgement)),
+    "prime_predict": (*_DESIGN[:4], c_void_p, POINTER(Result)),
     "prime_limit_gain": (*_DESIGN, POINTER(Profile), c_void_p, c_float, POINTER(Result)),
     "prime_spectrum": (None, c_void_p, c_void_p, c_int, c_void_p),
     "prime_beside_room": (c_int,),
@@ -320,7 +329,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
         *(c_void_p, c_void_p, POINTER(LoopExtremes)),
     ),
     "prime_beside": (None, c_void_p, POINTER(BesideInput), POINTER(BesideSums)),
-    "prime_both": (None, POINTER(BesideSums), POINTER(Figures), c_int, c_int, POINTER(Figures), POINTER(Bands)),
+    "prime_both": (None, POINTER(BesideSums), POINTER(Figures), c_int, POINTER(Figures), POINTER(Bands)),
 }
 
 

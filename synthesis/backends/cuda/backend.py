@@ -8,14 +8,14 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from synthesis.backends.cuda.buffers import BASES
+from synthesis.backends.cpu import CpuBackend
 from synthesis.backends.cuda.graphs import GIVEN, RECORDED_METHODS, BatchGraphs
 from synthesis.backends.cuda.stages import Stages
 from synthesis.backends.reference import draft_all, joint_draft
 from synthesis.backends.stage_clock import StageClock
-from synthesis.errors import DeviceLost, NonFiniteFilter, SynthesisError
+from synthesis.errors import DeviceLost, SynthesisError
 from synthesis.methods import STARTS
-from synthesis.predict import not_finite, predict
+from synthesis.predict import not_finite
 from synthesis.profiles import BUDGET, FIRST_UPDATES, MAX_UPDATES, PROFILES, STOP_REASONS, shows_far
 from synthesis.types import (
     Complex64,
@@ -45,13 +45,13 @@ class CudaBackend:
     name = "cuda"
     max_batch = CAPTURE_SIZES[-1]
     is_thread_safe = False
-    judges_paths = False
+    closes_loops = False
     predicts_wmmse = False
 
     def __init__(self, parameters: ModelParameters, device: str | torch.device = "cuda") -> None:
         """Load the model; on a CPU device the stages are called instead of captured, over the same buffers."""
         self.device = torch.device(device)
-        self._band_uncertainty = parameters.band_uncertainty
+        self._core = CpuBackend(parameters)
         use_full_float32()
         self._on_gpu = self.device.type == "cuda"
         self._stream = torch.cuda.Stream(self.device) if self._on_gpu else None
@@ -69,7 +69,7 @@ class CudaBackend:
     ) -> list[Draft | SynthesisError]:
         """Draft as `Backend.draft`, up to 32 problems, without predicting WMMSE; DeviceLost if the GPU has failed.
 
-        Several conditions, unknown bands and a problem's own weights in J use operators that are not captured.
+        Several conditions and a problem's own weights in J use operators that are not captured.
         """
         with self._on_device():
             return draft_all(
@@ -77,29 +77,16 @@ class CudaBackend:
             )
 
     def predict(
-        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64], is_true: bool
+        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64]
     ) -> list[Prediction | SynthesisError]:
-        """Predict as `Backend.predict`, up to 32 conditions; DeviceLost if the GPU has failed."""
-        bases = ["exact"] * len(problems) if is_true else _bases(problems)
-        filters = [tap.real for tap in taps]
-        with self._on_device():
-            batch = self._batch(len(problems))
-            batch.record(("decode",), *(("predict", basis) for basis in set(bases)))
-            faults = self._load(batch, problems)
-            batch.outputs.write_taps(filters)
-            self._run_predictions(batch, bases)
-            sums = batch.outputs.fetch()[-1]
-        return [
-            faults.get(row) or self._prediction(problems[row], filters[row], sums, row, basis)
-            for row, basis in enumerate(bases)
-        ]
+        """Predict as `Backend.predict`, by the CPU's core."""
+        return self._core.predict(problems, taps)
 
     def _draft(self, problems: Sequence[Problem], options: DesignOptions) -> list[Draft | SynthesisError]:
         method = options.method if options.method in RECORDED_METHODS else GIVEN
         start, update = ((stage, method, options.profile) for stage in ("start", "update"))
-        bases = _bases(problems)
         batch = self._batch(len(problems))
-        batch.record(("decode",), start, update, *(("predict", basis) for basis in set(bases)))
+        batch.record(("decode",), start, update)
         faults = self._load(batch, problems)
         if options.method == "wmmse":
             batch.solve_wmmse(len(problems))
@@ -117,8 +104,7 @@ class CudaBackend:
         for _ in range(n_steps):
             batch.run(*update)
         self._clock.mark("refine")
-        self._run_predictions(batch, bases)
-        taps, history, n_applied, stopped, sums = batch.outputs.fetch()
+        taps, history, n_applied, stopped = batch.outputs.fetch()
         records = {
             row: _record(history[row], int(n_applied[row]), int(stopped[row]), n_steps)
             for row in range(len(problems))
@@ -127,42 +113,26 @@ class CudaBackend:
         if far := [row for row, record in records.items() if _is_far(record, options)]:
             for row in far:
                 draft = joint_draft(self._stages.synthesizer, problems[row], options)
-                records[row] = draft.refinement
-                batch.outputs.taps[row].copy_(torch.from_numpy(draft.taps))
+                records[row], taps[row] = draft.refinement, draft.taps
             self._clock.mark("refine")
-            self._run_predictions(batch, bases)
-            taps, *_, sums = batch.outputs.fetch()
+        filters = [taps[row].copy() for row in records]
+        predictions = dict(
+            zip(records, self._core.predict([problems[row] for row in records], filters), strict=True)
+        )
+        self._clock.mark("predict")
         times_ms = self._clock.times_ms()
-        drafts: list[Draft | SynthesisError] = []
-        for row, basis in enumerate(bases):
-            prediction = faults.get(row) or self._prediction(problems[row], taps[row], sums, row, basis)
-            if isinstance(prediction, SynthesisError):
-                drafts.append(prediction)
-                continue
-            drafts.append(Draft(taps[row].copy(), records[row], dict(times_ms), prediction))
-        return drafts
+        found: dict[int, Draft | SynthesisError] = dict(faults)
+        for (row, prediction), made in zip(predictions.items(), filters, strict=True):
+            if isinstance(prediction, Prediction) and np.isfinite(made).all():
+                found[row] = Draft(made, records[row], dict(times_ms), prediction)
+            else:
+                found[row] = not_finite()
+        return [found[row] for row in range(len(problems))]
 
     @property
     def nbytes(self) -> int:
         """Return the bytes of weights and buffers on the device, without the graphs' memory."""
         return self._stages.nbytes() + sum(batch.nbytes for batch in self._batches.values())
-
-    def _prediction(
-        self, problem: Problem, taps: Float32, sums: Float32, row: int, basis: str
-    ) -> Prediction | NonFiniteFilter:
-        if not np.isfinite(taps).all():
-            return not_finite()
-        (paths,) = problem.conditions
-        return predict(
-            sums[BASES.index(basis), row],
-            self._band_uncertainty,
-            has_coherence=basis == "coherence",
-            uncertainty=paths.uncertainty,
-            silent=paths.silent,
-            resembles=paths.resembles is not False,
-            ends=paths.ends,
-            is_true=basis == "exact",
-        )
 
     def _batch(self, n_ears: int) -> BatchGraphs:
         if not 1 <= n_ears <= self.max_batch:
@@ -177,11 +147,6 @@ class CudaBackend:
             batch.run("decode")
         self._clock.mark("decode")
         return faults
-
-    def _run_predictions(self, batch: BatchGraphs, bases: Sequence[str]) -> None:
-        for basis in sorted(set(bases)):
-            batch.run("predict", basis)
-        self._clock.mark("predict")
 
     @contextmanager
     def _on_device(self) -> Iterator[None]:
@@ -209,7 +174,7 @@ def _all_keys() -> list[tuple[str, ...]]:
         for profile in PROFILES
         for stage in ("start", "update")
     ]
-    return [("decode",), *designs, *(("predict", basis) for basis in BASES)]
+    return [("decode",), *designs]
 
 
 def _is_far(record: RefinementRecord, options: DesignOptions) -> bool:
@@ -218,10 +183,6 @@ def _is_far(record: RefinementRecord, options: DesignOptions) -> bool:
         return False
     decreases = -np.diff(record.objective)
     return record.applied < options.n_updates or bool(shows_far(decreases, np.append(np.nan, decreases[:-1])).any())
-
-
-def _bases(problems: Sequence[Problem]) -> list[str]:
-    return ["model" if problem.conditions[0].coherence is None else "coherence" for problem in problems]
 
 
 def _record(history: Float32, n_applied: int, stopped: int, n_updates: int) -> RefinementRecord:

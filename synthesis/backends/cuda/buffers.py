@@ -8,16 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
-from synthesis.predict import N_SUMS
 from synthesis.profiles import MAX_UPDATES
-from synthesis.types import Complex64, Float32, Problem
-
-# Source of a prediction's uncertainty: the support listeners, a coherence, or none.
-BASES = ("model", "coherence", "exact")
+from synthesis.types import NOT_JUDGED, Complex64, Float32, Problem
 
 
 class BatchInputs:
@@ -27,34 +24,35 @@ class BatchInputs:
     changes, `to_spectra` transforms impulse responses in place on the device. Unwritten rows keep their content. Call
     `write` again only after the previous design has finished.
 
-    Views of the device's block: `primary` and `secondary` complex64 [size, 16385], `reference_psd` and `coherence`
-    float32 [size, 16385], `max_gain_db` float32 [size, 1].
+    Views of the device's block: `primary` and `secondary` complex64 [size, 16385], `max_gain_db` float32 [size, 1],
+    `uncertainty` float32 [size, 2, 31], `reference_psd` float32 [size, 16385].
     """
 
     def __init__(self, size: int, reference_psd: Tensor) -> None:
         """Allocate; reference_psd is the model's, [16385], for problems without one, on the batch's device."""
         device = reference_psd.device
         row = 2 * N_BINS
-        lengths = (2 * size * row, 2 * size, size, size * N_BINS, size * N_BINS)
+        lengths = (2 * size * row, 2 * size, size, size * 2 * len(WIDE_BANDS), size * N_BINS)
         self._ends = np.cumsum(lengths)
         staged = torch.zeros(int(self._ends[-1]), pin_memory=device.type == "cuda")
         self.block = torch.zeros(int(self._ends[-1]), device=device)
         self._staged = staged
-        paths, is_response, max_gain_db, psd, coherence = (part.numpy() for part in staged.split(lengths))
+        paths, is_response, max_gain_db, uncertainty, psd = (part.numpy() for part in staged.split(lengths))
         self._paths, self._is_response = paths.reshape(2, size, row), is_response.reshape(2, size)
         self._max_gain_db = max_gain_db
-        self._psd, self._coherence = psd.reshape(size, N_BINS), coherence.reshape(size, N_BINS)
+        self._psd, self._uncertainty = psd.reshape(size, N_BINS), uncertainty.reshape(size, 2, len(WIDE_BANDS))
         self._model_psd: Float32 = reference_psd.cpu().numpy()
         self._has_model_psd = np.ones(size, bool)
         self._paths[:, :, 0::2] = 1
-        self._psd[:], self._coherence[:], self._max_gain_db[:] = self._model_psd, 1, DEFAULT_MAX_GAIN_DB
+        self._psd[:], self._max_gain_db[:] = self._model_psd, DEFAULT_MAX_GAIN_DB
 
-        paths_there, flags, limits, psd_there, coherence_there = self.block.split(lengths)
+        paths_there, flags, limits, uncertainty_there, psd_there = self.block.split(lengths)
         self._given, self._flags = paths_there.view(2, size, row), flags.view(2, size, 1)
         spectra = torch.view_as_complex(self._given.view(2, size, N_BINS, 2))
         self.primary, self.secondary = spectra[0], spectra[1]
         self.max_gain_db = limits.view(size, 1)
-        self.reference_psd, self.coherence = psd_there.view(size, N_BINS), coherence_there.view(size, N_BINS)
+        self.reference_psd = psd_there.view(size, N_BINS)
+        self.uncertainty = uncertainty_there.view(size, 2, len(WIDE_BANDS))
         self.block.copy_(staged)
 
     @property
@@ -65,7 +63,7 @@ class BatchInputs:
     def write(self, problems: Sequence[Problem]) -> dict[int, InvalidPaths]:
         """Fill the first rows and upload them; return the errors by row for paths that do not fit the grid."""
         faults: dict[int, InvalidPaths] = {}
-        end = self._ends[2]
+        end = self._ends[3]
         for row, problem in enumerate(problems):
             (paths,) = problem.conditions
             try:
@@ -77,11 +75,9 @@ class BatchInputs:
             if problem.reference_psd is not None or not self._has_model_psd[row]:
                 self._psd[row] = self._model_psd if problem.reference_psd is None else problem.reference_psd
                 self._has_model_psd[row] = problem.reference_psd is None
-                end = max(end, self._ends[3])
-            if paths.coherence is not None:
-                self._coherence[row] = paths.coherence
                 end = self._ends[4]
-        # One copy, up to the last changed part: most problems have neither a noise nor a coherence.
+            self._uncertainty[row] = (paths.known or NOT_JUDGED).uncertainty
+        # One copy, up to the last changed part: most problems have no noise of their own.
         self.block[:end].copy_(self._staged[:end], non_blocking=True)
         return faults
 
@@ -117,38 +113,30 @@ class BatchOutputs:
 
     One block on the device and one on the host, which `fetch` updates. Views of the device's block: `taps` float32
     [size, 2048]; `history` float32 [size, 3, 9], J, step scale and the solver's residual, the latest update last, NaN
-    before the first; `n_applied` and `stopped` int32 [size]; `sums` float32 [3, size, 220], inputs of
-    `synthesis.predict.predict` for BASES.
+    before the first; `n_applied` and `stopped` int32 [size].
     """
 
     def __init__(self, size: int, device: torch.device) -> None:
-        lengths = (size * N_TAPS, size * 3 * (MAX_UPDATES + 1), size, size, len(BASES) * size * N_SUMS)
+        lengths = (size * N_TAPS, size * 3 * (MAX_UPDATES + 1), size, size)
         self.block = torch.zeros(sum(lengths), device=device)
         self._staged = torch.zeros(sum(lengths), pin_memory=device.type == "cuda")
-        self.taps, self.history, self.n_applied, self.stopped, self.sums = self._views(self.block, size, lengths)
+        self.taps, self.history, self.n_applied, self.stopped = self._views(self.block, size, lengths)
         self.host = [view.numpy() for view in self._views(self._staged, size, lengths)]
 
     @staticmethod
     def _views(block: Tensor, size: int, lengths: tuple[int, ...]) -> tuple[Tensor, ...]:
-        taps, history, n_applied, stopped, sums = block.split(lengths)
+        taps, history, n_applied, stopped = block.split(lengths)
         return (
             taps.view(size, N_TAPS),
             history.view(size, 3, MAX_UPDATES + 1),
             n_applied.view(torch.int32),
             stopped.view(torch.int32),
-            sums.view(len(BASES), size, N_SUMS),
         )
 
-    def fetch(self) -> tuple[Float32, Float32, np.ndarray, np.ndarray, Float32]:
+    def fetch(self) -> tuple[Float32, Float32, np.ndarray, np.ndarray]:
         """Copy the block to the host and wait for it; the returned views are valid until the next call."""
         self._staged.copy_(self.block, non_blocking=True)
         if self.block.device.type == "cuda":
             torch.cuda.current_stream().synchronize()
-        taps, history, n_applied, stopped, sums = self.host
-        return taps, history, n_applied, stopped, sums
-
-    def write_taps(self, taps: Sequence[Float32]) -> None:
-        """Upload the filters of a request into the first rows."""
-        rows = self.host[0][: len(taps)]
-        np.stack(taps, out=rows)
-        self.taps[: len(taps)].copy_(torch.from_numpy(rows), non_blocking=True)
+        taps, history, n_applied, stopped = self.host
+        return taps, history, n_applied, stopped

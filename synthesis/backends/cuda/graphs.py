@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from synthesis.backends.cuda.buffers import BASES, BatchInputs, BatchOutputs
+from synthesis.backends.cuda.buffers import BatchInputs, BatchOutputs
 from synthesis.backends.cuda.stages import Stages, Update
 from synthesis.conventions import N_TAPS
 
@@ -70,8 +70,8 @@ class BatchGraphs:
         self._addresses = self._buffer_addresses()
 
     def record(self, *keys: tuple[str, ...]) -> None:
-        """Capture what is not captured yet: ("decode",), ("start", method, profile), ("update", method, profile)
-        or ("predict", basis). Capturing an update also makes one, so record before the first `run`."""
+        """Capture what is not captured yet: ("decode",), ("start", method, profile) or ("update", method, profile).
+        Capturing an update also makes one, so record before the first `run`."""
         for key in keys:
             if key not in self._graphs:
                 function = self._function(*key)
@@ -100,9 +100,6 @@ class BatchGraphs:
     def _function(self, stage: str, *key: str) -> Function:
         if stage == "decode":
             return self.inputs.to_spectra
-        if stage == "predict":
-            (basis,) = key
-            return lambda: self._predict(basis)
         method, profile = key
         if stage == "update":
             # Looked up when it runs: without captures, a start makes a new state.
@@ -112,10 +109,6 @@ class BatchGraphs:
     def _begin(self, method: str, profile: str) -> None:
         taps = self.start if method == GIVEN else self._stages.initial_filter(method, self.inputs)
         self._updates[method, profile] = self._stages.begin_updates(profile, self.inputs, taps, self.outputs)
-
-    def _predict(self, basis: str) -> None:
-        found = self._stages.predict(basis, self.inputs, self.outputs.taps)
-        self.outputs.sums[BASES.index(basis)].copy_(found)
 
     def _buffer_addresses(self) -> tuple[int, ...]:
         return tuple(item.data_ptr() for item in (self.inputs.block, self.outputs.block, self.start))

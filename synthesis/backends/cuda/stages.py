@@ -11,7 +11,6 @@ from torch import Tensor
 from synthesis.backends.cuda.buffers import BatchInputs, BatchOutputs
 from synthesis.backends.reference import build_synthesizer
 from synthesis.conventions import N_TAPS
-from synthesis.predict import band_sums
 from synthesis.profiles import MAX_UPDATES, PROFILES
 from synthesis.start.wiener import design_wmmse
 from synthesis.types import ModelParameters
@@ -47,7 +46,13 @@ class Stages:
     def begin_updates(self, profile: str, inputs: BatchInputs, start: Tensor, outputs: BatchOutputs) -> Update:
         """Write `start` and its objective to the outputs; returns the function that makes one update there."""
         updates = self.synthesizer.refining(
-            inputs.paths, start, PROFILES[profile], inputs.max_gain_db, inputs.reference_psd, MAX_UPDATES
+            inputs.paths,
+            start,
+            PROFILES[profile],
+            inputs.max_gain_db,
+            inputs.reference_psd,
+            MAX_UPDATES,
+            uncertainty=inputs.uncertainty,
         )
 
         def publish() -> None:
@@ -65,12 +70,6 @@ class Stages:
 
         publish()
         return update
-
-    def predict(self, basis: str, inputs: BatchInputs, taps: Tensor) -> Tensor:
-        """Return the sums that `synthesis.predict.predict` takes, [size, N_SUMS]. basis: one of BASES."""
-        coherence = inputs.coherence if basis == "coherence" else None
-        is_true = basis == "exact"
-        return band_sums(inputs.primary, inputs.secondary, taps, inputs.reference_psd, coherence, is_true=is_true)
 
     def nbytes(self) -> int:
         """Return the memory of the weights."""

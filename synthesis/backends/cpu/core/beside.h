@@ -146,8 +146,8 @@ static void sum_beside(const band_edges *bands, beside_space *s, int has_feedbac
 }
 
 /* Predicts filter and controller by sums of both and the figures of the filter alone: theory (21). is_true: nothing is
-   unknown; is_measured: what is unknown is not the model's alone. */
-static void figures_beside(const beside_sums *sums, const prediction_figures *alone, int is_true, int is_measured,
+   unknown. */
+static void figures_beside(const beside_sums *sums, const prediction_figures *alone, int is_true,
                            prediction_figures *both, double *playback_db)
 {
     double silence = silence_of(sums->before, (double[N_BANDS]){0}), off[N_ERRORS] = {0}, nominal = 0;
@@ -161,7 +161,7 @@ static void figures_beside(const beside_sums *sums, const prediction_figures *al
             unknown = fmin(fmax((before - ratio * sums->after[b]) / (ratio - 1), 0), constant.most_unknown * before);
         double of_unknown = unknown / before * sums->passed[b];
         double reduction = both->band_reduction[b] = decibels((before + unknown) / fmax(sums->remaining[b] + of_unknown, DBL_MIN));
-        both->least_reduction[b] = decibels((before + unknown) / fmax(doubtful(b, fmax(sums->remaining[b], 0), of_unknown), DBL_MIN));
+        both->least_reduction[b] = decibels((before + constant.doubt * unknown) / fmax(doubtful(b, fmax(sums->remaining[b], 0), of_unknown, 0, sums->passed[b]), DBL_MIN));
         playback_db[b] = decibels(sums->playback[b]);
         both->wide_amplification += fmax(-reduction, 0) / N_BANDS;
         both->amplification += b >= AMP_FIRST && b < AMP_FIRST + AMP_COUNT ? fmax(-reduction, 0) / AMP_COUNT : 0;
@@ -177,7 +177,7 @@ static void figures_beside(const beside_sums *sums, const prediction_figures *al
     both->gain_sensitivity = both->mean - fmin(off[0], off[1]);
     both->delay_sensitivity = both->mean - fmin(off[2], off[3]);
     both->control_rms = sqrt(sums->drive);
-    both->nominal = is_true || is_measured ? both->mean : nominal;
+    both->nominal = nominal;
 }
 
 #endif

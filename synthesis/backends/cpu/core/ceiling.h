@@ -1,16 +1,15 @@
-/* The filter with the lowest log residual among those that keep a ceiling on their gain at every frequency, and bands of
-   which nothing is known as quiet as they were: theory (18).
+/* The filter with the lowest log residual among those that keep a ceiling on their gain at every frequency: theory (18).
 
-       minimise J(w) subject to |W(f)| <= c(f) and, in unknown bands, E_b <= D_b,    W = DFT of 2048 real taps,
+       minimise J(w) subject to |W(f)| <= c(f),    W = DFT of 2048 real taps,
 
-   J as the updates have it (update.h), without their penalty. With a multiplier lambda_k >= 0 for each bin and mu_b >= 0
-   for each unknown band, a filter is optimal if it minimises
+   J as the updates have it (update.h), without their penalty. With a multiplier lambda_k >= 0 for each bin, a
+   filter is optimal if it minimises
 
-       sum_k v_k |P_k - S_k W_k|^2 + lambda_k |W_k|^2,    v_k = psd_k (dJ / dl_b) / E_b, in unknown bands mu_b / D_b,
+       sum_k v_k |P_k - S_k W_k|^2 + lambda_k |W_k|^2,    v_k = psd_k (dJ / dl_b) / E_b,
 
    and multipliers vanish where nothing is at its limit. A round reweights v, which majorises the logarithm, scales the
    symbol v |S|^2 + lambda by (|W| / c)^2 (by |W| / c an isolated bin would end at its ceiling; the square needs fewer
-   rounds) and mu by E / D, and improves the filter by a few conjugate gradients on that Toeplitz system. The rounds may
+   rounds), and improves the filter by a few conjugate gradients on that Toeplitz system. The rounds may
    swing, so that the best is kept. What it leaves above the ceiling is taken off by minimum-phase filters, and the last
    hundredths by a factor.
 
@@ -32,10 +31,6 @@
 #define CEILING_STEPS 16       /* direct ones, at most */
 #define CLEAR_DECREASE 0.03    /* of J by the first of them, without which they end: 0.1 dB */
 #define CEILING_AIM 1.01f      /* 0.1 dB below the ceiling, about which their filters swing by as much */
-#define FIRST_HOLD 0.5         /* of an unknown band's multiplier; those of known bands are about 0.05 */
-#define LEAST_HOLD 1e-4
-#define MOST_HOLD 1e3
-#define MOST_RISE 1.2          /* of an unknown band's power: 0.8 dB */
 #define MOST_GROWTH 100        /* of a symbol in a round: 3 iterations do not follow more, and multipliers would overflow */
 #define MOST_MULTIPLIER 1e20f
 
@@ -47,7 +42,6 @@ typedef struct {
     float *wanted;
     float best[N_TAPS]; /* taps of the round with the least J that all but keeps all limits */
     double gradient[MAX_CONDITIONS][N_BANDS]; /* (dJ / dl_b) / E_b, averaged over the rounds */
-    double hold[MAX_CONDITIONS][N_BANDS];     /* multipliers of the unknown bands' powers over D_b */
 } ceiling_space;
 
 /* A coarse bin stands for the fine ones around it. */
@@ -76,28 +70,6 @@ static float excess_of(const refinement_space *s, const ceiling_space *c, int n_
     return sqrtf(most);
 }
 
-/* Power that a condition's residual has in a band over that of P, whatever the noise. */
-static double rise_of(const band_edges *bands, const condition_space *condition, int band)
-{
-    double before = 0, after = 0;
-    for (int k = bands->edge[band]; k < bands->edge[band + 1]; k++) {
-        before += condition->pr[k] * condition->pr[k] + condition->pi[k] * condition->pi[k];
-        after += condition->er[k] * condition->er[k] + condition->ei[k] * condition->ei[k];
-    }
-    return after / fmax(before, TINY);
-}
-
-/* The most of all unknown bands. */
-static double largest_rise(const refinement_profile *profile, const band_edges *bands, const refinement_space *s)
-{
-    double most = 0;
-    for (int t = 0; t < s->n_conditions; t++)
-        for (int b = profile->first_band; b < profile->first_band + profile->n_bands; b++)
-            if (knowledge_of(s->conditions[t].unknown, b) == UNKNOWN)
-                most = fmax(most, rise_of(bands, &s->conditions[t], b));
-    return most;
-}
-
 /* One round: better multipliers, better taps [2048]; s holds the response and the residuals of the taps, slope that of
    their J. */
 static void ceiling_round(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
@@ -112,14 +84,8 @@ static void ceiling_round(const refinement_profile *profile, const band_edges *b
         const condition_space *condition = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
             double now = slope[t][b] / condition->band_power[b];
-            if (knowledge_of(condition->unknown, profile->first_band + b) == UNKNOWN) {
-                double rise = rise_of(bands, condition, profile->first_band + b) / exp(constant.loudest_unknown);
-                double held = is_first ? FIRST_HOLD : c->hold[t][b] * fmin(fmax(rise, 0.5), 4);
-                c->hold[t][b] = fmin(fmax(held, LEAST_HOLD), MOST_HOLD);
-                now = c->hold[t][b] * condition->share / condition->disturbance[b];
-            } else if (!is_first) { /* or rounds that move much would swing between two weightings */
+            if (!is_first) /* or rounds that move much would swing between two weightings */
                 now = sqrt(now * c->gradient[t][b]);
-            }
             c->gradient[t][b] = now;
             for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
                 float v = condition->weight[k] * (float)now;

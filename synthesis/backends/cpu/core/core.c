@@ -43,7 +43,7 @@ static int grid_of(int n_fft)
 }
 
 /* Sizes of the structures that library.py mirrors, in the order of its STRUCTURES. */
-static const int structures[] = {sizeof(prime_constants), sizeof(prime_parameters), sizeof(prime_input),  sizeof(refinement_profile), sizeof(prime_result),
+static const int structures[] = {sizeof(prime_constants), sizeof(prime_parameters), sizeof(prime_input), sizeof(prime_judgement), sizeof(refinement_profile), sizeof(prime_result),
                                  sizeof(beside_input),    sizeof(beside_sums),      sizeof(inner_controller), sizeof(loop_extremes)};
 
 /* Call once, from one thread, before any other function. Returns whether the structures and sizes are Python's. */
@@ -151,8 +151,7 @@ struct prime_workspace {
     float *rival; /* [2048] */
     beside_space beside; /* with the paths as sent, and S K */
     double *exact, *exact_r, *exact_i; /* a response, [32768], and its spectrum */
-    double sums[N_SUMS];     /* of the paths as sent, without a filter's */
-    float ends[2 * N_BANDS]; /* uncertainty by the ends of the responses */
+    double sums[N_SUMS]; /* of the paths as sent, without a filter's */
 };
 
 static const float *next_tensor(const float **weights, size_t n)
@@ -378,13 +377,20 @@ static void sample(const float *fine, int n_coarse, int stride, float *coarse)
     end_with_zeros(coarse, n_coarse);
 }
 
-/* Keeps the paths that are loaded as condition t's, on a grid coarser by `stride`. */
+/* Keeps the paths that are loaded as condition t's, on a grid coarser by `stride`, weighed by their uncertainty. */
 static const condition_space *load_condition(prime_workspace *ws, int t, const prime_input *input, int n_bins, int stride)
 {
     condition_space *c = &ws->conditions[t];
     sample(ws->pr, n_bins, stride, c->pr), sample(ws->pi, n_bins, stride, c->pi);
     sample(ws->sr, n_bins, stride, c->sr), sample(ws->si, n_bins, stride, c->si);
-    c->share = input->share, c->unknown = input->unknown;
+    c->share = input->share;
+    const band_edges *bands = &edges[grid_of(2 * (n_bins - 1))];
+    for (int b = 0; b < N_BANDS; b++) { /* theory (12) */
+        c->unknown_primary[b] = input->uncertainty[b], c->unknown_secondary[b] = input->uncertainty[N_BANDS + b];
+        float scale = sqrtf(1 + input->uncertainty[N_BANDS + b]);
+        for (int k = bands->edge[b]; scale != 1 && k < bands->edge[b + 1]; k++)
+            c->pr[k] /= scale, c->pi[k] /= scale, c->sr[k] *= scale, c->si[k] *= scale;
+    }
     return c;
 }
 
@@ -410,13 +416,12 @@ static int load(prime_workspace *ws, const prime_input *input)
     return FAULT_NONE;
 }
 
-/* Judges the pair of paths that is loaded; without a support, and if the caller has compared them with its own, only
-   their likeness. */
+/* Compares the pair of paths that is loaded with the support's; without a support, only their likeness. */
 static void explain_paths(const prime_model *model, prime_workspace *ws, const prime_input *input, path_explanation *found)
 {
     found->distance = NAN, found->is_right = 1;
     found->likeness = likeness_of(ws->pr, ws->pi, ws->sr, ws->si, !input->n_primary && !input->n_secondary);
-    if (!model->support.n_changes || input->resembles >= 0)
+    if (!model->support.n_changes)
         return;
     const float *response = input->secondary;
     int n = input->n_secondary, stride = 8;
@@ -507,17 +512,10 @@ static void initial_filter(const prime_model *model, prime_workspace *ws, int me
     }
 }
 
-static knowledge known_of(const prime_model *model, const prime_input *input, int is_true, int resembles)
+static knowledge known_of(const prime_model *model, const prime_input *input)
 {
-    knowledge known = {model->band_uncertainty, input->uncertainty, input->silent,
-                       input->coherence != NULL,  is_true,            resembles, 0};
+    knowledge known = {model->band_uncertainty, input->uncertainty, input->silent, input->basis, input->ends_interval};
     return known;
-}
-
-/* Whether the support has such paths as those that are loaded, of which `found` tells unless the caller knows. */
-static int resembles(const prime_model *model, const prime_input *input, const path_explanation *found)
-{
-    return input->resembles >= 0 ? input->resembles : isnan(found->distance) || found->is_right;
 }
 
 /* Returns an impulse response as sent, or that of a loaded spectrum, in ws->prediction.response. In single precision its
@@ -535,38 +533,74 @@ static const float *response_of(prime_workspace *ws, const float *path, const fl
     return ws->prediction.response;
 }
 
-/* Adds what the ends of the loaded responses show, unless the caller has found that before. */
-static void judge_ends(prime_workspace *ws, const prime_input *input, knowledge *known)
+/* Finds what the ends of the loaded responses show. */
+static void judge_ends(prime_workspace *ws, const prime_input *input, prime_judgement *found)
 {
     const prediction_space *p = &ws->prediction;
     ends_space s = {&plans[1], &coarse_plan, &edges[1], &coarse_edges, p->scratch, p->second, p->wr, p->wi, p->power};
-    if (input->ends) {
-        known->uncertainty = input->ends, known->ends_interval = input->ends[2 * N_BANDS];
-        return;
-    }
     int n_primary = input->n_primary, n_secondary = input->n_secondary;
     const float *primary = response_of(ws, input->primary, ws->pr, ws->pi, &n_primary);
-    known->uncertainty = ws->ends;
-    known->ends_interval = primary_uncertainty(&s, primary, n_primary, ws->ends);
+    found->ends_interval = primary_uncertainty(&s, primary, n_primary, found->uncertainty);
     const float *secondary = response_of(ws, input->secondary, ws->sr, ws->si, &n_secondary);
-    secondary_uncertainty(&s, secondary, n_secondary, ws->ends + N_BANDS);
+    secondary_uncertainty(&s, secondary, n_secondary, found->uncertainty + N_BANDS);
 }
 
-/* Finds what is known of the pair of paths that is loaded, and fills the sums that depend on no filter. */
-static knowledge judge_paths(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
-                             prime_result *result)
+/* Sums the power of bins under the reference per band, times (1 - c) / c of a coherence unless it is NULL. */
+static void sum_under(prime_workspace *ws, const float *re, const float *im, const float *psd, const float *coherence,
+                      double *sums)
 {
-    knowledge known = known_of(model, input, is_true, resembles(model, input, &result->explanation));
-    if (!is_true && !input->coherence && !input->uncertainty && !known.resembles)
-        judge_ends(ws, input, &known);
-    int n_primary = input->n_primary;
-    const float *primary = is_true ? NULL : response_of(ws, input->primary, ws->pr, ws->pi, &n_primary);
-    const band_edges *bands = &edges[N_GRIDS - 1];
-    const float *psd = psd_of(model, input);
-    predict_disturbance(bands, &ws->prediction, ws->pr, ws->pi, psd, is_true ? NULL : input->coherence, ws->sums);
-    if (!is_true)
-        predict_late(bands, &plans[N_GRIDS - 1], &ws->prediction, primary, n_primary, psd, ws->sums);
-    return known;
+    float *power = ws->prediction.power;
+    for (int k = 0; k < N_BINS; k++)
+        power[k] = psd[k] * (re[k] * re[k] + im[k] * im[k]);
+    for (int k = 0; coherence && k < N_BINS; k++) {
+        float known = coherence[k] < constant.coherence_floor ? constant.coherence_floor : coherence[k] > 1 ? 1 : coherence[k];
+        power[k] *= (1 - known) / known;
+    }
+    band_sums(&edges[N_GRIDS - 1], 0, N_BANDS, power, sums);
+}
+
+/* Judges what is unknown of one pair of paths, by its coherence or, without one, by the model's listeners or the ends of
+   the responses; compares them with the support's; finds silent bands. Returns as prime_design. */
+EXPORT int prime_judge_paths(const prime_model *model, prime_workspace *ws, const prime_input *input, prime_judgement *found)
+{
+    int fault = load(ws, input);
+    if (fault)
+        return fault;
+    memset(found->uncertainty, 0, sizeof found->uncertainty);
+    explain_paths(model, ws, input, &found->explanation);
+    found->ends_interval = 0;
+    int resembles = !isnan(found->explanation.distance) && found->explanation.is_right;
+    found->basis = input->coherence ? OF_COHERENCE : resembles ? OF_MODEL : OF_RESPONSE;
+    found->n_silent = silent_bands(&edges[N_GRIDS - 1], ws->pr, ws->pi, ws->prediction.power, found->silent);
+    if (found->basis == OF_RESPONSE) {
+        judge_ends(ws, input, found);
+    } else {
+        const float *psd = input->psd ? input->psd : model->psd[N_GRIDS - 1];
+        prediction_space *p = &ws->prediction;
+        double power[N_BANDS], late[N_BANDS] = {0}, unexplained[N_BANDS], expected[N_BANDS];
+        int n = input->n_primary, early = constant.late_from_samples;
+        const float *response = response_of(ws, input->primary, ws->pr, ws->pi, &n);
+        int length = length_of(response, n);
+        sum_under(ws, ws->pr, ws->pi, psd, NULL, power);
+        if (n > early) {
+            memmove(p->response + early, response + early, (size_t)(n - early) * sizeof(float));
+            memset(p->response, 0, (size_t)early * sizeof(float));
+            rfft_f(&plans[N_GRIDS - 1], p->scratch, p->response, n, p->wr, p->wi);
+            sum_under(ws, p->wr, p->wi, psd, NULL, late);
+        }
+        model_uncertainty(model->band_uncertainty, power, late, length, expected);
+        found->ends_interval = at_length(length, constant.model_interval_db);
+        for (int b = 0; b < N_BANDS; b++)
+            found->uncertainty[b] = (float)expected[b];
+        if (input->coherence) {
+            sum_under(ws, ws->pr, ws->pi, psd, input->coherence, unexplained);
+            coherence_uncertainty(expected, model->band_uncertainty, power, unexplained, found->uncertainty);
+        }
+    }
+    for (int b = 0; b < N_BANDS; b++)
+        if (found->silent[b])
+            found->uncertainty[N_BANDS + b] = (float)constant.silent_uncertainty;
+    return FAULT_NONE;
 }
 
 /* Closes the loop of a controller, for the paths that are loaded; those as sent are kept. */
@@ -585,24 +619,6 @@ static void respond(prime_workspace *ws, const float *taps)
     rfft_f(&plans[N_GRIDS - 1], ws->phase.scratch, taps, N_TAPS, ws->prediction.wr, ws->prediction.wi);
 }
 
-/* The level of the loudest unknown band above that without the filter whose response is in ws->prediction. */
-static double loudest_db(const prime_workspace *ws, const unsigned char *unknown)
-{
-    const band_edges *bands = &edges[N_GRIDS - 1];
-    const float *wr = ws->prediction.wr, *wi = ws->prediction.wi;
-    double loudest = -INFINITY;
-    for (int b = 0; unknown && b < N_BANDS; b++) {
-        double before = 0, after = 0;
-        for (int k = bands->edge[b]; unknown[b] == UNKNOWN && k < bands->edge[b + 1]; k++) {
-            float re = ws->pr[k] - (ws->sr[k] * wr[k] - ws->si[k] * wi[k]), im = ws->pi[k] - (ws->sr[k] * wi[k] + ws->si[k] * wr[k]);
-            before += ws->pr[k] * ws->pr[k] + ws->pi[k] * ws->pi[k], after += re * re + im * im;
-        }
-        if (after > 0)
-            loudest = fmax(loudest, decibels(after / before));
-    }
-    return loudest;
-}
-
 /* Predicts the filter whose response is in ws->prediction. */
 static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input,
                            const knowledge *known, double *sums, prime_made *made)
@@ -610,7 +626,6 @@ static void predict_effect(const prime_model *model, prime_workspace *ws, const 
     memcpy(sums, ws->sums, sizeof ws->sums);
     predict_filter(&edges[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd_of(model, input), sums);
     figures_of(sums, known, &made->figures);
-    made->loudest_unknown_db = loudest_db(ws, input->unknown);
 }
 
 /* The same in the closed loop, and of the filter alone and beside the controller, as the paths were sent. */
@@ -625,27 +640,24 @@ static void predict_closed(const prime_model *model, prime_workspace *ws, const 
     memcpy(sent, ws->sums, sizeof sent);
     predict_filter(bands, &ws->prediction, s->pr, s->pi, s->sr, s->si, psd, sent);
     figures_of(sent, known, &made->alone);
-    predict_disturbance(bands, &ws->prediction, ws->pr, ws->pi, psd, input->coherence, sums);
-    sums[SUM_RESPONSE_LENGTH] = sent[SUM_RESPONSE_LENGTH];
-    for (int b = 0; b < N_BANDS; b++) /* the share that is late is the measurement's */
-        sums[POWER_LATE * N_BANDS + b] = sent[POWER_LATE * N_BANDS + b] * sums[b] / fmax(sent[b], DBL_MIN);
+    predict_disturbance(bands, &ws->prediction, ws->pr, ws->pi, psd, sums);
     predict_filter(bands, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, sums);
     figures_of(sums, known, &made->figures);
-    made->loudest_unknown_db = loudest_db(ws, input->unknown);
     separate(input->controller, s->kr, s->ki);
     sum_beside(bands, s, 0, psd, input->level, &beside);
-    int is_measured = input->coherence || input->uncertainty || made->alone.is_by_ends;
-    figures_beside(&beside, &made->alone, 0, is_measured, &made->both, made->playback_db);
+    figures_beside(&beside, &made->alone, 0, &made->both, made->playback_db);
 }
 
-/* The filter ws->rival for the pair of paths that is loaded, whose sums are in the result. */
-static void predict_rival(const prime_model *model, prime_workspace *ws, const prime_input *input, prime_result *result)
+/* The filter ws->rival for the pair of paths that is loaded, whose sums are in the result. Starts, which know nothing of
+   the uncertainty, are compared without it. */
+static void predict_rival(const prime_model *model, prime_workspace *ws, const prime_input *input, int n_updates,
+                          prime_result *result)
 {
     double residual[N_BANDS], control[N_BANDS], max_gain;
-    knowledge known = known_of(model, input, 0, 0);
+    knowledge known = known_of(model, input);
     predict_residual(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si,
                      psd_of(model, input), ws->rival, residual, control, &max_gain);
-    result->rival_mean_db = fmax(result->rival_mean_db, nominal_reduction(result->sums, &known, residual, control));
+    result->rival_mean_db = fmax(result->rival_mean_db, mean_reduction(result->sums, &known, n_updates ? known.uncertainty : NULL, residual, control));
     result->rival_max_gain_db = fmax(result->rival_max_gain_db, decibels(max_gain));
 }
 
@@ -684,15 +696,6 @@ static int update_filter(const prime_model *model, prime_workspace *ws, const pr
     return 1;
 }
 
-/* Updates that nobody requested, while an unknown band is louder than without the filter. */
-static void quieten_unknown(const refinement_profile *profile, prime_workspace *ws, float *taps)
-{
-    int i = grid_of(profile->n_fft);
-    refinement_record unrequested = {.applied = 1};
-    for (int n = 0; n < MAX_UPDATES && unrequested.applied && loudest_unknown(profile, &ws->refinement) > constant.loudest_unknown; n++)
-        refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, &ws->refinement, 1, taps, &unrequested);
-}
-
 /* About what WMMSE leaves of the pair of paths that is loaded, and, unless the design is better by margin_db, what
    updates make of that. has_left: whether updates have left the profile's grid. */
 static void compare_with_rival(const prime_model *model, prime_workspace *ws, const prime_input *input,
@@ -708,7 +711,7 @@ static void compare_with_rival(const prime_model *model, prime_workspace *ws, co
     if (is_exact)
         solve_wmmse(&double_plan, &ws->wmmse, ws->rival);
     mark(result, STAGE_GENERATE, since);
-    predict_rival(model, ws, input, result);
+    predict_rival(model, ws, input, n_updates, result);
     mark(result, STAGE_PREDICT, since);
     if (!n_updates && result->made.figures.nominal < result->rival_mean_db) {
         double sums[N_SUMS];
@@ -718,25 +721,24 @@ static void compare_with_rival(const prime_model *model, prime_workspace *ws, co
         mark(result, STAGE_GENERATE, since);
         memcpy(result->rival.taps, ws->rival, N_TAPS * sizeof(float));
         update_filter(model, ws, input, 1, profile, 0, result->rival.taps, &result->rival.record);
-        quieten_unknown(profile, ws, result->rival.taps);
         mark(result, STAGE_REFINE, since);
         respond(ws, result->rival.taps);
         (input->loop ? predict_closed : predict_effect)(model, ws, input, known, sums, &result->rival);
         mark(result, STAGE_PREDICT, since);
     }
-    if (!n_updates || !(result->made.figures.nominal - result->rival_mean_db < margin_db))
+    if (!n_updates || !(result->made.figures.mean - result->rival_mean_db < margin_db))
         return;
     refinement_record record;
     if (has_left)
         pose_updates(model, ws, input, 1, profile);
     update_filter(model, ws, input, 1, profile, n_updates, ws->rival, &record);
     mark(result, STAGE_REFINE, since);
-    predict_rival(model, ws, input, result);
+    predict_rival(model, ws, input, n_updates, result);
     mark(result, STAGE_PREDICT, since);
 }
 
 /* Designs one filter for n_conditions pairs of paths, applies up to n_updates updates and, for one pair, predicts its
-   effect and judges the paths; unless rival_margin_db is NAN, about what WMMSE would do, too, and without updates WMMSE itself if that is better. Returns FAULT_NONE,
+   effect; unless rival_margin_db is NAN, about what WMMSE would do, too, and without updates WMMSE itself if that is better. Returns FAULT_NONE,
    or which path is unusable: of condition t, 2 t more. */
 EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
                         int method, const refinement_profile *profile, int n_updates, double rival_margin_db,
@@ -745,25 +747,22 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     double since = now_ms();
     for (int i = 0; i < N_STAGES; i++)
         result->times_ms[i] = NAN;
-    result->rival_mean_db = result->rival_max_gain_db = result->explanation.distance = NAN, result->has_rival = 0;
+    result->rival_mean_db = result->rival_max_gain_db = NAN, result->has_rival = 0;
     int i = grid_of(profile->n_fft), stride = DESIGN_N_FFT / profile->n_fft, n_bins = edges[i].n_bins;
     float max_gain_db = inputs->max_gain_db;
     refinement_space *s = &ws->refinement;
-    knowledge known = {0};
+    knowledge known = known_of(model, inputs);
     s->n_conditions = n_conditions, s->ratio_rms = 0;
     begin_wiener(model->n_fft / 2 + 1, &ws->wiener);
     if (method == METHOD_WMMSE)
         begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, inputs));
     for (int t = 0; t < n_conditions; t++) {
         int fault = load(ws, &inputs[t]);
-        if (!fault && n_conditions == 1)
-            explain_paths(model, ws, inputs, &result->explanation);
         mark(result, STAGE_DECODE, &since);
         if (fault)
             return 2 * t + fault;
         if (n_conditions == 1) {
-            result->is_silent = has_silent_band(&edges[N_GRIDS - 1], ws->pr, ws->pi, ws->prediction.power);
-            known = judge_paths(model, ws, inputs, 0, result);
+            predict_disturbance(&edges[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, psd_of(model, inputs), ws->sums);
             mark(result, STAGE_PREDICT, &since);
         }
         if (inputs[t].loop)
@@ -782,7 +781,6 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     s->penalty = per_octave[i];
     begin_refinement(profile, &edges[i], s, psd, max_gain_db);
     int has_left = update_filter(model, ws, inputs, n_conditions, profile, n_updates, result->made.taps, &result->made.record);
-    quieten_unknown(profile, ws, result->made.taps);
     mark(result, STAGE_REFINE, &since);
     if (n_conditions == 1) {
         respond(ws, result->made.taps);
@@ -794,7 +792,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     return FAULT_NONE;
 }
 
-/* Replaces the filter in result->made.taps by the best one that keeps a ceiling on |W| and unknown bands quiet.
+/* Replaces the filter in result->made.taps by the best one that keeps a ceiling on |W|.
    inverse_ceiling: 1 / c, no decibels, [16385]; most: by how much the result may exceed it. profile: of the grid that the
    rounds work on, and of J. Returns as prime_design. */
 EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
@@ -824,7 +822,7 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
     for (int round = 0;; round++) {
         start_from(profile, &edges[i], &plans[i], &ws->phase, s, taps);
         double value = value_at(profile, s, 0, 0, 0, slope);
-        int is_kept = excess_of(s, c, n_bins) <= SMALL_EXCESS && largest_rise(profile, &edges[i], s) <= MOST_RISE;
+        int is_kept = excess_of(s, c, n_bins) <= SMALL_EXCESS;
         int falls = is_kept && value < least - SMALL_FALL;
         if (is_kept && value < least)
             least = value, memcpy(c->best, taps, sizeof c->best);
@@ -837,14 +835,13 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
     refinement_profile exact = *profile;
     exact.damping = constant.direct_damping, exact.preconditioner = EXACT;
     s->penalty = per_octave[i];
-    double most_rise = INFINITY;
     for (int is_last = 0; is_last < 2; is_last++) {
         take_off_excess(&plans[N_GRIDS - 1], &plans[i], &ws->phase, s, c, ws->prediction.wr, ws->prediction.wi,
                         ws->prediction.power, most, taps);
         start_from(profile, &edges[i], &plans[i], &ws->phase, s, taps);
-        double value = value_at(profile, s, 0, 0, 0, slope), rise = largest_rise(profile, &edges[i], s);
-        if (!is_last || (value < least && rise <= most_rise))
-            least = value, most_rise = fmax(rise, MOST_RISE), memcpy(c->best, taps, sizeof c->best);
+        double value = value_at(profile, s, 0, 0, 0, slope);
+        if (!is_last || value < least)
+            least = value, memcpy(c->best, taps, sizeof c->best);
         if (!is_last)
             step_below(&exact, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, c, most, taps);
     }
@@ -853,9 +850,9 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
 }
 
 /* Predicts the effect of the filter in result->made.taps or, unless it is NULL, of a response on the design grid, interleaved.
-   is_true: the paths are exact and have no uncertainty. Returns as prime_design. */
-EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
-                          const float *response, prime_result *result)
+   Returns as prime_design. */
+EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const prime_input *input, const float *response,
+                         prime_result *result)
 {
     double since = now_ms();
     for (int i = 0; i < N_STAGES; i++)
@@ -864,10 +861,8 @@ EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const pr
     mark(result, STAGE_DECODE, &since);
     if (fault)
         return fault;
-    result->explanation.distance = NAN;
-    if (!is_true && !input->coherence && !input->uncertainty)
-        explain_paths(model, ws, input, &result->explanation);
-    knowledge known = judge_paths(model, ws, input, is_true, result);
+    predict_disturbance(&edges[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, psd_of(model, input), ws->sums);
+    knowledge known = known_of(model, input);
     if (response)
         separate(response, ws->prediction.wr, ws->prediction.wi);
     else
@@ -919,8 +914,8 @@ EXPORT void prime_beside(float *room, const beside_input *given, beside_sums *su
 }
 
 /* As figures_beside. */
-EXPORT void prime_both(const beside_sums *sums, const prediction_figures *alone, int is_true, int is_measured,
-                       prediction_figures *both, double *playback_db)
+EXPORT void prime_both(const beside_sums *sums, const prediction_figures *alone, int is_true, prediction_figures *both,
+                       double *playback_db)
 {
-    figures_beside(sums, alone, is_true, is_measured, both, playback_db);
+    figures_beside(sums, alone, is_true, both, playback_db);
 }

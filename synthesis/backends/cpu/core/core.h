@@ -28,21 +28,29 @@ typedef struct {
     support_prior support; /* n_changes = 0: none */
 } prime_parameters;
 
-/* One pair of paths. n_primary: samples of an impulse response; 0: an interleaved spectrum of 16385 bins. coherence, psd
-   and uncertainty, [2][31], may be NULL; max_gain_db NAN: no ceiling. With several conditions, psd and max_gain_db are
-   those of the first. resembles: the support has such paths, so that the model's uncertainty holds; -1: judge it here.
-   ends: for paths that it does not have, the uncertainty [2][31] that the ends of the responses show and the interval in
-   dB; NULL: judge it here.
+/* One pair of paths. n_primary: samples of an impulse response; 0: an interleaved spectrum of 16385 bins. coherence and psd
+   may be NULL; max_gain_db NAN: no ceiling. With several conditions, psd and max_gain_db are those of the first.
+   What is known, from prime_judge_paths or the caller: uncertainty, [2][31]; basis and ends_interval as in `knowledge`;
+   silent: bands that no mean counts, [31], or NULL.
    loop: S K of a controller (beside.h), whose loop the design closes, or NULL; controller: K without its delay; level: of
-   K, over that of the paths.
-   unknown: knowledge of the bands (tap_objective.h), [31], or NULL; silent: bands that no mean counts, [31], or NULL. */
+   K, over that of the paths. */
 typedef struct {
-    const float *primary, *secondary, *coherence, *psd, *uncertainty, *ends, *loop, *controller;
-    const unsigned char *unknown, *silent;
-    int32_t n_primary, n_secondary, resembles;
+    const float *primary, *secondary, *coherence, *psd, *uncertainty, *loop, *controller;
+    const unsigned char *silent;
+    int32_t n_primary, n_secondary, basis;
     float max_gain_db, level;
-    double share; /* weight of the condition; the shares of one filter add up to one */
+    double ends_interval, share; /* weight of the condition; the shares of one filter add up to one */
 } prime_input;
+
+/* What prime_judge_paths finds: fields of prime_input, the number of silent bands, and how the paths compare with the
+   support's; distance NAN: not compared. */
+typedef struct {
+    float uncertainty[2 * N_BANDS];
+    unsigned char silent[N_BANDS];
+    int32_t n_silent, basis;
+    double ends_interval;
+    path_explanation explanation;
+} prime_judgement;
 
 /* A filter. With a controller, the figures are of the loop that it closes; alone, both, playback_db: of the filter without
    it, of both together and of music, as the paths were sent. */
@@ -51,7 +59,6 @@ typedef struct {
     refinement_record record;
     prediction_figures figures, alone, both;
     double playback_db[N_BANDS];
-    double loudest_unknown_db; /* rise of the loudest unknown band; minus infinity: there is none */
 } prime_made;
 
 typedef struct {
@@ -59,9 +66,7 @@ typedef struct {
     double sums[N_SUMS];
     double times_ms[N_STAGES]; /* NAN: the stage did not run */
     double rival_mean_db, rival_max_gain_db; /* of WMMSE, the higher ones without and with updates; NAN: not found */
-    path_explanation explanation;            /* distance NAN: none */
     int has_rival;
-    int is_silent; /* the primary path has a silent band; for one pair of paths */
 } prime_result;
 
 typedef struct prime_model prime_model;

@@ -34,10 +34,9 @@ typedef struct {
     float ceiling_sharpness, coherence_floor, end_of_response;
     double ratio_regularisation, held_low_hz, held_high_hz, magnitude_floor, phase_floor, audible_hz, neper_per_db;
     double taper, symbol_damping, drive_limit, wmmse_regularisation;
-    double sufficient_decrease, damping_floor, least_ceiling, most_ceiling, silence, unknown_weight, louder_weight, louder_sharpness,
-        loudest_unknown;
+    double sufficient_decrease, damping_floor, least_ceiling, most_ceiling, silence, louder_weight, louder_sharpness;
     double guard, large_decrease, slow_decrease, slow_share, small_decrease, most_residual, direct_damping;
-    double coherence_share, model_bound, natural_spread, most_uncertain, doubt, plausible_range;
+    double coherence_share, model_bound, natural_spread, most_uncertain, silent_uncertainty, doubt, aligned, plausible_range;
     double interval_uncertainty_db, interval_coherence_db, widest_uncertainty_db, widest_coherence_db, cost_share, believed_db, most_unknown, cut_db[N_LENGTHS], model_interval_db[N_LENGTHS];
     double surprise, convincing, max_distance;
     double silent, stationary, rising_db, lacked, rising_interval_db, response_interval_db[N_LENGTHS], smallest_share;

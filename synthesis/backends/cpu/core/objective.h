@@ -11,33 +11,19 @@ typedef struct {
     double max_louder_db; /* level by which a band may become louder; infinite: no limit */
 } objective_weights;
 
-/* What is known of a band: UNKNOWN ones count only by what makes them louder, ABSENT ones, in which no
-   filter changes anything, have E = D. */
-enum { KNOWN, UNKNOWN, ABSENT };
-
-/* unknown: [31]; NULL: all are known */
-static inline int knowledge_of(const unsigned char *unknown, int band) { return unknown ? unknown[band] : KNOWN; }
-
 /* A number per condition and band. */
 typedef double slopes[MAX_CONDITIONS][N_BANDS];
 
 /* Computes J without the penalty on |W| in n_bands bands from the first one on, and replaces the ratios E / D by dJ/dl.
    With E / D for exp(l), it needs no exponential. share: weights of the conditions, of sum one. */
 static double objective(const objective_weights *weights, int first_band, int n_bands, int n_conditions,
-                        const double *share, const unsigned char *const *unknown, slopes ratio)
+                        const double *share, slopes ratio)
 {
     const double *in_mean = weights->band_weights + first_band;
     double largest = 0, mean = 0, sum = 0, louder = 0, amplitude[N_BANDS] = {0};
     double limit = weights->max_louder_db * log(10) / 10;
     for (int t = 0; t < n_conditions; t++)
         for (int b = 0; b < n_bands; b++) {
-            int known = knowledge_of(unknown[t], first_band + b);
-            if (known == ABSENT)
-                ratio[t][b] = 1;
-            if (known == UNKNOWN) {
-                louder += constant.unknown_weight * share[t] * fmax(log(ratio[t][b]), 0);
-                continue;
-            }
             amplitude[b] += share[t] * sqrt(ratio[t][b]);
             if (!(ratio[t][b] <= largest))
                 largest = ratio[t][b];
@@ -47,16 +33,10 @@ static double objective(const objective_weights *weights, int first_band, int n_
             mean += in_mean[b] * (2 * log(amplitude[b]) / NR_COUNT);
     for (int t = 0; t < n_conditions; t++)
         for (int b = 0; b < n_bands; b++)
-            if (knowledge_of(unknown[t], first_band + b) != UNKNOWN)
-                sum += share[t] * (ratio[t][b] / largest);
+            sum += share[t] * (ratio[t][b] / largest);
     for (int t = 0; t < n_conditions; t++)
         for (int b = 0; b < n_bands; b++) {
             double found = ratio[t][b];
-            int known = knowledge_of(unknown[t], first_band + b);
-            if (known != KNOWN) {
-                ratio[t][b] = known == UNKNOWN && found > 1 ? constant.unknown_weight * share[t] : 0;
-                continue;
-            }
             double of_mean = in_mean[b] != 0 ? in_mean[b] * (share[t] * sqrt(found) / amplitude[b] / NR_COUNT) : 0;
             ratio[t][b] = of_mean + weights->risk_weight * share[t] * (found / largest) / sum;
             if (weights->max_louder_db < INFINITY && found > 0) {

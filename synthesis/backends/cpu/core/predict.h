@@ -8,55 +8,22 @@
 #include "bands.h"
 #include "transforms.h"
 
-enum { POWER_DISTURBANCE, POWER_RESIDUAL, POWER_CONTROL, POWER_IN_PHASE, POWER_QUADRATURE, POWER_UNEXPLAINED, POWER_LATE,
-       N_POWERS };
-enum { SUM_MAX_GAIN = N_POWERS * N_BANDS, SUM_CONTROL, SUM_RESPONSE_LENGTH, N_SUMS };
+enum { POWER_DISTURBANCE, POWER_RESIDUAL, POWER_CONTROL, POWER_IN_PHASE, POWER_QUADRATURE, N_POWERS };
+enum { SUM_MAX_GAIN = N_POWERS * N_BANDS, SUM_CONTROL, N_SUMS };
 
 typedef struct {
     float *power, *second, *third, *fourth, *wr, *wi, *response; /* [bins] but for the last, [points] */
     scratch_f scratch;
 } prediction_space;
 
-/* Returns the number of samples up to the last above END_OF_RESPONSE of the largest. */
-static int length_of(const float *response, int n_samples)
-{
-    float end = constant.end_of_response * largest_of(response, n_samples);
-    while (n_samples > 0 && !(fabsf(response[n_samples - 1]) > end))
-        n_samples--;
-    return n_samples;
-}
-
-/* Clears the sums, and fills those of P alone. coherence: NULL: none. */
+/* Clears the sums, and fills those of P alone. */
 static void predict_disturbance(const band_edges *bands, prediction_space *s, const float *pr, const float *pi,
-                                const float *psd, const float *coherence, double *sums)
+                                const float *psd, double *sums)
 {
     memset(sums, 0, N_SUMS * sizeof(double));
     for (int k = 0; k < N_BINS; k++)
         s->power[k] = psd[k] * (pr[k] * pr[k] + pi[k] * pi[k]);
     band_sums(bands, 0, N_BANDS, s->power, sums + POWER_DISTURBANCE * N_BANDS);
-    if (!coherence)
-        return;
-    for (int k = 0; k < N_BINS; k++) {
-        float known = coherence[k] < constant.coherence_floor ? constant.coherence_floor : coherence[k] > 1 ? 1 : coherence[k];
-        s->power[k] *= (1 - known) / known;
-    }
-    band_sums(bands, 0, N_BANDS, s->power, sums + POWER_UNEXPLAINED * N_BANDS);
-}
-
-/* Fills the sums of the end of a response of n_samples, which may be s->response. */
-static void predict_late(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *response,
-                         int n_samples, const float *psd, double *sums)
-{
-    int early = constant.late_from_samples;
-    sums[SUM_RESPONSE_LENGTH] = length_of(response, n_samples);
-    if (n_samples <= early)
-        return;
-    memset(s->response, 0, early * sizeof(float));
-    memmove(s->response + early, response + early, (n_samples - early) * sizeof(float));
-    rfft_f(plan, s->scratch, s->response, n_samples, s->wr, s->wi);
-    for (int k = 0; k < N_BINS; k++)
-        s->power[k] = psd[k] * (s->wr[k] * s->wr[k] + s->wi[k] * s->wi[k]);
-    band_sums(bands, 0, N_BANDS, s->power, sums + POWER_LATE * N_BANDS);
 }
 
 /* Returns the largest |W|^2. */
@@ -111,14 +78,17 @@ static void predict_residual(const band_edges *bands, const real_plan_f *plan, p
     *max_gain = largest_gain(s->wr, s->wi);
 }
 
-/* Uncertainty of an estimate. has_coherence: the sums hold the unexplained power. uncertainty: u_p and u_s, [2][31], or
-   NULL; ends_interval: with those that the ends of the responses show, the half-width of the interval in dB, else 0. is_true: the paths are exact. learned: the model's T and r, [2][31]; resembles: they
-   hold for these paths. silent: bands that no mean counts, [31], or NULL. */
+/* From what the uncertainty of paths is known: BASES of Python. */
+enum { OF_TRUE_PATHS, OF_CALIBRATION, OF_COHERENCE, OF_MODEL, OF_RESPONSE };
+
+/* What is known of the paths. learned: the model's typical uncertainty, [31]; uncertainty: u_p and u_s, [2][31];
+   silent: bands that no mean counts, [31], or NULL; ends_interval: half-width of the interval that the ends of the
+   responses show, dB. */
 typedef struct {
     const double *learned;
     const float *uncertainty;
     const unsigned char *silent;
-    int has_coherence, is_true, resembles;
+    int basis;
     double ends_interval;
 } knowledge;
 
@@ -126,7 +96,7 @@ typedef struct {
 typedef struct {
     double band_reduction[N_BANDS], least_reduction[N_BANDS], mean, interval, amplification, wide_amplification, low, high, level, a_weighted;
     double gain_sensitivity, delay_sensitivity, uncertainty_cost, max_gain, control_rms, nominal;
-    int is_finite, is_by_ends;
+    int is_finite;
 } prediction_figures;
 
 static double one_sample[N_BANDS], a_weights[N_BANDS]; /* at the bands' centres: phase in rad, power gain */
@@ -153,40 +123,6 @@ static double decibels(double ratio) { return 10 * log10(ratio > DBL_MIN || isna
 
 static double level_change(double before, double after) { return after ? decibels(before / after) : NAN; }
 
-/* Interpolates a table over the log of a response's length, from 128 samples to 8192. */
-static double at_length(double n_samples, const double *values)
-{
-    double place = log2(n_samples > 1 ? n_samples : 1) - 7;
-    if (!(place > 0))
-        return values[0];
-    int below = place < N_LENGTHS - 1 ? (int)place : N_LENGTHS - 2;
-    double beyond = place - below;
-    return beyond < 1 ? values[below] + beyond * (values[below + 1] - values[below]) : values[below + 1];
-}
-
-/* Computes the disturbance's power that the estimate misses, per band. */
-static void unknown_power(const double *sums, const knowledge *k, double *unknown)
-{
-    const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS, *late = sums + POWER_LATE * N_BANDS;
-    double octaves = log2(fmax(sums[SUM_RESPONSE_LENGTH], 1) / constant.late_from_samples);
-    double exponent = 0.5 * fmin(fmax(octaves, 0), 1), raised = pow(10, at_length(sums[SUM_RESPONSE_LENGTH], constant.cut_db) / 10);
-    for (int b = 0; b < N_BANDS; b++) {
-        if (k->is_true || !(k->resembles || k->uncertainty || k->has_coherence)) {
-            unknown[b] = 0;
-        } else if (k->uncertainty) {
-            unknown[b] = k->uncertainty[b] * disturbance[b];
-        } else {
-            double typical = k->learned[b], share = late[b] / fmax(disturbance[b], DBL_MIN);
-            double seen = fmin(fmax(k->learned[N_BANDS + b] * share / fmax(typical, DBL_MIN), 1 / constant.plausible_range), constant.plausible_range);
-            unknown[b] = disturbance[b] * raised * typical * pow(seen, exponent);
-            if (k->has_coherence) {
-                double bound = typical > 0 ? constant.model_bound * unknown[b] : INFINITY; /* without a device no bound */
-                unknown[b] = fmin(constant.coherence_share * sums[POWER_UNEXPLAINED * N_BANDS + b], bound);
-            }
-        }
-    }
-}
-
 /* Returns the power that is added to every band. */
 static double silence_of(const double *disturbance, const double *unknown)
 {
@@ -194,13 +130,6 @@ static double silence_of(const double *disturbance, const double *unknown)
     for (int b = 0; b < N_BANDS; b++)
         largest = fmax(largest, disturbance[b] + unknown[b]);
     return fmax(constant.silence * largest, DBL_MIN);
-}
-
-/* Returns the unknown share of what the loudspeaker plays in a band: none where nothing is known. */
-static double control_error(const knowledge *k, int b)
-{
-    float share = k->uncertainty && !k->is_true ? k->uncertainty[N_BANDS + b] : 0;
-    return share > constant.most_uncertain ? 0 : share;
 }
 
 /* Fills the weight of each band in the mean over `count` bands from `first` on: of those that are not silent, if any. */
@@ -214,21 +143,20 @@ static void mean_weights(const unsigned char *silent, int first, int count, doub
         weight[b] = n ? !(silent && silent[b]) / (double)n : 1.0 / count;
 }
 
-/* Returns the mean noise reduction for a filter's residual and control powers, with no uncertainty but a measurement's. */
-static double nominal_reduction(const double *sums, const knowledge *k, const double *residual, const double *control)
+/* Returns the mean noise reduction for a filter's residual and control powers; uncertainty: [2][31], or NULL: none. */
+static double mean_reduction(const double *sums, const knowledge *k, const float *uncertainty, const double *residual,
+                             const double *control)
 {
-    double unknown[N_BANDS], weight[N_BANDS], sum = 0;
+    double unknown[N_BANDS] = {0}, weight[N_BANDS], sum = 0;
     const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS;
-    knowledge measured = *k;
-    measured.resembles = 0;
-    if (k->ends_interval > 0)
-        measured.uncertainty = NULL;
-    unknown_power(sums, &measured, unknown);
+    for (int b = 0; uncertainty && b < N_BANDS; b++)
+        unknown[b] = uncertainty[b] * disturbance[b];
     double silence = silence_of(disturbance, unknown);
     mean_weights(k->silent, NR_FIRST, NR_COUNT, weight);
     for (int b = NR_FIRST; b < NR_FIRST + NR_COUNT; b++) {
+        double of_control = uncertainty ? uncertainty[N_BANDS + b] * control[b] : 0;
         double before = disturbance[b] + unknown[b] + silence;
-        sum += weight[b] * decibels(before / (residual[b] + unknown[b] + control_error(&measured, b) * control[b] + silence));
+        sum += weight[b] * decibels(before / (residual[b] + unknown[b] + of_control + silence));
     }
     return sum;
 }
@@ -256,10 +184,12 @@ static void levels_of(const double *before, const double *after, prediction_figu
     found->level = level_change(before[2], after[2]), found->a_weighted = level_change(before[3], after[3]);
 }
 
-/* The power that may be left where `missing` is unknown besides: `predict.DOUBT`. */
-static double doubtful(int b, double left, double missing)
+/* The power that may be left of a band: of `unknown` and of an error of the secondary path several times the expected,
+   the former in part against what is played (`predict.DOUBT`). */
+static double doubtful(int b, double left, double unknown, double of_control, double played)
 {
-    return left + missing + (constant.doubt - 1) * fmax(missing, b < AMP_FIRST ? sqrt(left * missing) : 0);
+    double aligned = b < AMP_FIRST ? 1 : constant.aligned;
+    return left + constant.doubt * (unknown + of_control) + aligned * sqrt(constant.doubt * unknown * played);
 }
 
 /* Computes all figures of a filter from its sums. */
@@ -268,13 +198,10 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
     enum { AS_PREDICTED, LOUDER, QUIETER, LATER, EARLIER, BETTER_MEASURED, AS_SENT, N_CASES };
     double unknown[N_BANDS], in_mean[N_BANDS], in_amp[N_BANDS], in_wide[N_BANDS], mean[N_CASES] = {0}, before_level[4] = {0}, after_level[4] = {0};
     const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS;
-    unknown_power(sums, k, unknown);
+    for (int b = 0; b < N_BANDS; b++)
+        unknown[b] = k->uncertainty[b] * disturbance[b];
     double silence = silence_of(disturbance, unknown);
-    const double length = sums[SUM_RESPONSE_LENGTH], louder = pow(10, 1.0 / 20);
-    found->interval = k->is_true          ? 0
-                      : k->uncertainty   ? constant.interval_uncertainty_db
-                      : k->has_coherence ? constant.interval_coherence_db
-                                         : at_length(length, constant.model_interval_db);
+    const double louder = pow(10, 1.0 / 20);
     mean_weights(k->silent, NR_FIRST, NR_COUNT, in_mean);
     mean_weights(k->silent, AMP_FIRST, AMP_COUNT, in_amp);
     mean_weights(k->silent, 0, N_BANDS, in_wide);
@@ -284,10 +211,11 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
         finite &= isfinite(sums[n]);
     for (int b = 0; b < N_BANDS; b++) {
         double after[N_CASES], missing_r = 1 - cos(one_sample[b]), missing_i = sin(one_sample[b]);
-        double missing = unknown[b] + control_error(k, b) * sums[POWER_CONTROL * N_BANDS + b], left = missing + silence;
+        double of_control = k->uncertainty[N_BANDS + b] * sums[POWER_CONTROL * N_BANDS + b];
+        double missing = unknown[b] + of_control, left = missing + silence;
         /* For a model that knows no device, any uncertainty may be natural. */
         double typical = k->learned[b] > 0 ? constant.natural_spread * k->learned[b] * disturbance[b] : INFINITY;
-        double natural = k->uncertainty ? unknown[b] : fmin(unknown[b], typical);
+        double natural = k->basis == OF_CALIBRATION ? unknown[b] : fmin(unknown[b], typical);
         double before = disturbance[b] + unknown[b] + silence, residual = sums[POWER_RESIDUAL * N_BANDS + b];
         after[AS_PREDICTED] = residual + left;
         after[LOUDER] = residual_where(sums, b, 1 - louder, 0) + left;
@@ -295,7 +223,8 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
         after[LATER] = residual_where(sums, b, missing_r, missing_i) + left;
         after[EARLIER] = residual_where(sums, b, missing_r, -missing_i) + left;
         double reduction = found->band_reduction[b] = decibels(before / after[AS_PREDICTED]);
-        found->least_reduction[b] = decibels(before / doubtful(b, residual + silence, missing));
+        double played = sums[POWER_CONTROL * N_BANDS + b], doubted = doubtful(b, residual + silence, unknown[b], of_control, played);
+        found->least_reduction[b] = decibels((before + (constant.doubt - 1) * unknown[b]) / doubted);
         finite &= isfinite(reduction);
         found->wide_amplification += in_wide[b] * fmax(-reduction, 0);
         found->amplification += in_amp[b] * fmax(-reduction, 0);
@@ -310,23 +239,24 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
         level_sums(b, before, after[AS_PREDICTED], before_level, after_level);
     }
     found->mean = mean[AS_PREDICTED];
-    if (!k->is_true && !knows_device && (k->uncertainty || k->has_coherence)) {
-        double widest = k->uncertainty ? constant.widest_uncertainty_db : constant.widest_coherence_db;
-        found->interval = fmax(found->interval, fmin(constant.cost_share * (mean[AS_SENT] - found->mean), widest));
+    found->nominal = mean[AS_SENT];
+    found->interval = k->basis == OF_TRUE_PATHS    ? 0
+                      : k->basis == OF_CALIBRATION ? constant.interval_uncertainty_db
+                      : k->basis == OF_COHERENCE   ? constant.interval_coherence_db
+                                                   : k->ends_interval;
+    if (!knows_device && (k->basis == OF_CALIBRATION || k->basis == OF_COHERENCE)) {
+        double widest = k->basis == OF_CALIBRATION ? constant.widest_uncertainty_db : constant.widest_coherence_db;
+        found->interval = fmax(found->interval, fmin(constant.cost_share * (found->nominal - found->mean), widest));
     }
+    if (k->basis == OF_RESPONSE) /* what was sent may as well be exact, or any other estimate */
+        found->interval = fmax(fmax(found->nominal - found->mean, found->mean - constant.believed_db), k->ends_interval);
     levels_of(before_level, after_level, found);
     found->gain_sensitivity = found->mean - fmin(mean[LOUDER], mean[QUIETER]);
     found->delay_sensitivity = found->mean - fmin(mean[LATER], mean[EARLIER]);
     found->uncertainty_cost = fmax(mean[BETTER_MEASURED] - found->mean, 0);
     found->max_gain = decibels(sums[SUM_MAX_GAIN]);
     found->control_rms = sqrt(sums[SUM_CONTROL]);
-    found->nominal = nominal_reduction(sums, k, sums + POWER_RESIDUAL * N_BANDS, sums + POWER_CONTROL * N_BANDS);
     found->is_finite = finite;
-    found->is_by_ends = k->ends_interval > 0;
-    if (found->is_by_ends) { /* what was sent may as well be exact, or any other estimate */
-        double doubtful = fmax(found->nominal - found->mean, found->mean - constant.believed_db);
-        found->interval = fmax(doubtful, k->ends_interval);
-    }
 }
 
 #endif

@@ -16,13 +16,13 @@ typedef struct {
 
 /* One condition on the profile's grid; arrays are [bins]. */
 typedef struct {
-    float *pr, *pi, *sr, *si;       /* the paths */
+    float *pr, *pi, *sr, *si;       /* the paths, P / sqrt(1 + u_s) and S sqrt(1 + u_s) */
     float *secondary_power, *weight;
     float *er, *ei;                 /* residual P - S W */
     float *cr, *ci, *lr, *li;       /* S D of a step, and of the step before */
     double share;                   /* weight in J; all add up to one */
-    const unsigned char *unknown;   /* knowledge of the bands, [31]; NULL: all known */
-    double disturbance[N_BANDS], band_power[N_BANDS];
+    double unknown_primary[N_BANDS], unknown_secondary[N_BANDS]; /* unknown over known power */
+    double disturbance[N_BANDS], constant[N_BANDS], band_power[N_BANDS]; /* expected powers; constant: that no filter changes */
     double cross[2][N_BANDS], square[2][N_BANDS], product[N_BANDS]; /* of both steps, as in step_plane.py */
 } condition_space;
 
@@ -51,7 +51,7 @@ static inline int end_of_bands(const refinement_profile *profile, const band_edg
     return bands->edge[profile->first_band + profile->n_bands];
 }
 
-/* Computes the residual's band powers per condition, relative to its total disturbance. */
+/* Computes the expected band powers of the residual per condition, relative to its total disturbance. */
 static void residual_power(const refinement_profile *profile, const band_edges *bands, refinement_space *s)
 {
     for (int t = 0; t < s->n_conditions; t++) {
@@ -60,7 +60,7 @@ static void residual_power(const refinement_profile *profile, const band_edges *
             store8(s->power + k, load8(c->weight + k) * squared8(load8(c->er + k), load8(c->ei + k)));
         band_sums(bands, profile->first_band, profile->n_bands, s->power, c->band_power);
         for (int b = 0; b < profile->n_bands; b++)
-            c->band_power[b] += constant.silence;
+            c->band_power[b] += c->constant[b];
     }
 }
 
@@ -72,7 +72,7 @@ static double power_at(const refinement_space *s, const condition_space *c, int 
         power += x * (x * c->square[0][b] - 2 * c->cross[0][b]);
     if (s->has_last && y != 0)
         power += y * (y * c->square[1][b] - 2 * c->cross[1][b]) + 2 * x * y * c->product[b];
-    return power > constant.silence ? power : constant.silence;
+    return power > c->constant[b] ? power : c->constant[b];
 }
 
 /* Computes J at (x, y), given the penalty on |W| there, and the slopes dJ/dl. */
@@ -80,25 +80,13 @@ static double value_at(const refinement_profile *profile, const refinement_space
                        slopes slope)
 {
     double share[MAX_CONDITIONS];
-    const unsigned char *unknown[MAX_CONDITIONS];
     for (int t = 0; t < s->n_conditions; t++) {
         const condition_space *c = &s->conditions[t];
-        share[t] = c->share, unknown[t] = c->unknown;
+        share[t] = c->share;
         for (int b = 0; b < profile->n_bands; b++)
             slope[t][b] = power_at(s, c, b, x, y) / c->disturbance[b];
     }
-    return penalty + objective(&profile->weights, profile->first_band, profile->n_bands, s->n_conditions, share, unknown, slope);
-}
-
-/* Largest ln(E / D) of the unknown bands; minus infinity: there are none. */
-static double loudest_unknown(const refinement_profile *profile, const refinement_space *s)
-{
-    double loudest = -INFINITY;
-    for (int t = 0; t < s->n_conditions; t++)
-        for (int b = 0; b < profile->n_bands; b++)
-            if (knowledge_of(s->conditions[t].unknown, profile->first_band + b) == UNKNOWN)
-                loudest = fmax(loudest, log(s->conditions[t].band_power[b] / s->conditions[t].disturbance[b]));
-    return loudest;
+    return penalty + objective(&profile->weights, profile->first_band, profile->n_bands, s->n_conditions, share, slope);
 }
 
 /* sum of c_k [|W + x D + y D'| / ceiling - 1]_+^2 */
@@ -133,15 +121,13 @@ static void normal_equations(const refinement_profile *profile, const band_edges
     for (int t = 0; t < s->n_conditions; t++) {
         const condition_space *c = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
-            float per_power = (float)(slope[t][b] / c->band_power[b]), held = per_power;
-            if (knowledge_of(c->unknown, profile->first_band + b) == UNKNOWN) /* so that no step makes it louder unseen */
-                held = (float)(c->share / fmax(c->band_power[b], c->disturbance[b]));
+            float per_power = (float)(slope[t][b] / c->band_power[b]);
             const float *RESTRICT weight = c->weight, *RESTRICT power = c->secondary_power;
             const float *RESTRICT sr = c->sr, *RESTRICT si = c->si, *RESTRICT er = c->er, *RESTRICT ei = c->ei;
             float *RESTRICT symbol = s->symbol, *RESTRICT descent_r = s->descent_r, *RESTRICT descent_i = s->descent_i;
             for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
                 float w = weight[k] * per_power;
-                symbol[k] += weight[k] * held * power[k];
+                symbol[k] += w * power[k];
                 descent_r[k] += w * (sr[k] * er[k] + si[k] * ei[k]);
                 descent_i[k] += w * (sr[k] * ei[k] - si[k] * er[k]);
             }
@@ -196,8 +182,11 @@ static void begin_condition(const refinement_profile *profile, const band_edges 
     for (int k = 0; k < n_bins; k++)
         c->weight[k] = psd[k] * scale;
     end_with_zeros(c->weight, n_bins);
-    for (int b = 0; b < profile->n_bands; b++)
-        c->disturbance[b] = c->disturbance[b] / total + constant.silence;
+    for (int b = 0; b < profile->n_bands; b++) { /* theory (12); the primary path is divided by sqrt(1 + u_s) */
+        double played = 1 + c->unknown_secondary[profile->first_band + b];
+        double known = c->disturbance[b] * played / total, expected = (1 + c->unknown_primary[profile->first_band + b]) * known;
+        c->disturbance[b] = expected + constant.silence, c->constant[b] = expected - known / played + constant.silence;
+    }
     if (profile->ceiling_weight == 0)
         return;
     /* Above 8.9 kHz the loudspeaker stays below the disturbance. The paths' ratio is that of bands: per bin it would

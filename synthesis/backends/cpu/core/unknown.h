@@ -1,4 +1,4 @@
-/* What the ends of impulse responses do not show, and bands in which nothing passes (synthesis/unknown.py). */
+/* What is unknown of paths, and bands in which nothing passes (synthesis/unknown.py): theory (22). */
 #ifndef PRIME_UNKNOWN_H
 #define PRIME_UNKNOWN_H
 
@@ -13,6 +13,26 @@ typedef struct {
 } ends_space;
 
 enum { COARSE_N_FFT = 1024 };
+
+/* Returns the number of samples up to the last above END_OF_RESPONSE of the largest. */
+static int length_of(const float *response, int n_samples)
+{
+    float end = constant.end_of_response * largest_of(response, n_samples);
+    while (n_samples > 0 && !(fabsf(response[n_samples - 1]) > end))
+        n_samples--;
+    return n_samples;
+}
+
+/* Interpolates a table over the log of a response's length, from 128 samples to 8192. */
+static double at_length(double n_samples, const double *values)
+{
+    double place = log2(n_samples > 1 ? n_samples : 1) - 7;
+    if (!(place > 0))
+        return values[0];
+    int below = place < N_LENGTHS - 1 ? (int)place : N_LENGTHS - 2;
+    double beyond = place - below;
+    return beyond < 1 ? values[below] + beyond * (values[below + 1] - values[below]) : values[below + 1];
+}
 
 /* Copies n samples to s->part, and multiplies them by a Hann window. Its angles stay below a right one, where they are
    more exact. */
@@ -153,19 +173,47 @@ static void secondary_uncertainty(const ends_space *s, const float *response, in
     write_shares(share, uncertainty);
 }
 
-/* Returns whether nothing passes a path in a band, given its spectrum on the grid of `bands`. Overwrites power, [bins]. */
-static int has_silent_band(const band_edges *bands, const float *re, const float *im, float *power)
+/* Finds the bands in which nothing passes a path, given its spectrum on the grid of `bands`; returns their number.
+   Overwrites power, [bins]. */
+static int silent_bands(const band_edges *bands, const float *re, const float *im, float *power, unsigned char *silent)
 {
     double sums[N_BANDS], loudest = 0;
+    int n = 0;
     for (int k = 0; k < bands->edge[N_BANDS]; k += WIDTH)
         store8(power + k, load8(re + k) * load8(re + k) + load8(im + k) * load8(im + k));
     band_sums(bands, 0, N_BANDS, power, sums);
     for (int b = 0; b < N_BANDS; b++)
         sums[b] /= bands->edge[b + 1] - bands->edge[b], loudest = fmax(loudest, sums[b]);
     for (int b = 0; b < N_BANDS; b++)
-        if (sums[b] < constant.silent * loudest)
-            return 1;
-    return 0;
+        n += silent[b] = sums[b] < constant.silent * loudest;
+    return n;
+}
+
+/* Computes the model's expectation of u_p for a primary response of n_samples; power: |P|^2 and that of its samples from
+   late_from_samples on under the reference, per band. */
+static void model_uncertainty(const double *learned, const double *power, const double *late, int n_samples, double *expected)
+{
+    double octaves = log2(fmax(n_samples, 1) / constant.late_from_samples);
+    double exponent = 0.5 * fmin(fmax(octaves, 0), 1), raised = pow(10, at_length(n_samples, constant.cut_db) / 10);
+    for (int b = 0; b < N_BANDS; b++) {
+        double typical = learned[b], share = late[b] / fmax(power[b], DBL_MIN);
+        double seen = learned[N_BANDS + b] * share / fmax(typical, DBL_MIN);
+        seen = fmin(fmax(seen, 1 / constant.plausible_range), constant.plausible_range);
+        expected[b] = raised * typical * pow(seen, exponent);
+    }
+}
+
+/* Computes both uncertainties from the power that a coherence leaves unexplained. Where more is unknown than known, it
+   says nothing of the secondary path either. */
+static void coherence_uncertainty(const double *expected, const double *learned, const double *power,
+                                  const double *unexplained, float *uncertainty)
+{
+    for (int b = 0; b < N_BANDS; b++) {
+        double share = constant.coherence_share * unexplained[b] / fmax(power[b], DBL_MIN);
+        double bound = learned[b] > 0 ? constant.model_bound * expected[b] : INFINITY; /* without a device no bound */
+        uncertainty[b] = (float)(share > 1 ? share : fmin(share, bound));
+        uncertainty[N_BANDS + b] = share > 1 ? (float)share : 0;
+    }
 }
 
 #endif

@@ -1,0 +1,302 @@
+"""Estimate acoustic paths as the posterior mean of their impulse responses, with its uncertainty.
+
+The estimator is kernel-based regularised identification (Pillonetto and De Nicolao 2010; Chen, Ohlsson and Ljung 2012).
+Whitened recordings give a transfer H and the variance v of its error per bin (`measurement.transfers`). With a prior N(0, V) of the taps h, and the lag weight rho of the windows, the estimate minimises
+
+    sum_k |H_k - (F rho h)_k|^2 / v_k + h^T V^-1 h.
+
+V = c (1 + n / tau)^-4 at lag n: c follows from the power that was measured, tau from the marginal likelihood. Low
+frequencies have another kernel that decays slowly. A device's listeners add their mean and principal directions, and
+give the remainder's spectrum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from measurement.estimate import GainTake, PlayedTake, onto_design_grid
+from measurement.prior import PathDistribution, PathPrior, device_mean, lag_weight
+from measurement.transfers import Transfer, band_levels, late_power, level_of, transfers
+from synthesis.arrays import SMALLEST, Complex, Real, minimum_phase_response, squared_magnitude
+from synthesis.bands import WIDE_BANDS, band_membership, centre_hz
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+
+# Lengths of the responses.
+PRIMARY_TAPS, SECONDARY_TAPS = 8192, 4096
+# Limit on unknown over known power of a band.
+MAX_UNCERTAINTY = 1e6
+# Decays tau that are tried (samples), by the response's length.
+PRIMARY_DECAYS, SECONDARY_DECAYS = (512, 2048, 8192), (32, 64, 128, 256)
+DECAY_POWER = 4.0
+# Below this frequency paths ring longer, with this decay (samples).
+LOW_HZ, LOW_DECAY = 60.0, 2048.0
+# Conjugate gradients for each decay, and for the best one.
+N_FIRST, N_LAST, TOLERANCE = 30, 150, 1e-7
+# Ranges of bins over which evidence is averaged: 1, 2, 4, ...
+N_AVERAGES = 11
+# Least weight of a lag in the start of the conjugate gradients.
+LEAST_WEIGHT = 0.1
+
+
+class Posterior(NamedTuple):
+    """Posterior of a path."""
+
+    # Impulse response, [n_taps].
+    response: Real
+    # Expected |error|^2 per bin of the transfer's grid.
+    variance: Real
+
+
+class Estimate(NamedTuple):
+    """Paths, and what is unknown of them."""
+
+    # Impulse responses, [8192], [4096] and, with drives, [4096].
+    primary: Real
+    secondary: Real
+    feedback: Real | None
+    # Expected squared error over power of both estimates per band, [2, 31].
+    noise_share: Real
+    # The same with what is later than the responses: unknown over known power.
+    uncertainty: Real
+
+
+def estimate(
+    takes: Sequence[GainTake], drives: Sequence[PlayedTake] = (), prior: PathPrior | None = None
+) -> Estimate:
+    """Estimate all paths with their uncertainty.
+
+    Parameters
+    ----------
+    takes, drives
+        As of `transfers`.
+    prior
+        Paths of the device's listeners; None: no device.
+    """
+    measured = transfers(takes, drives)
+    of_device = (None, None) if prior is None else (prior.primary, prior.secondary)
+    primary = posterior(measured.primary, PRIMARY_TAPS, PRIMARY_DECAYS, of_device[0])
+    secondary = posterior(measured.secondary, SECONDARY_TAPS, SECONDARY_DECAYS, of_device[1])
+    feedback = measured.feedback and posterior(measured.feedback, SECONDARY_TAPS, SECONDARY_DECAYS).response
+    membership, paths = band_membership(WIDE_BANDS, DESIGN_N_FFT), (primary, secondary)
+    known = np.stack([squared_magnitude(np.fft.rfft(path.response, DESIGN_N_FFT)) for path in paths]) @ membership
+    unknown = np.stack([onto_design_grid(path.variance) for path in paths]) @ membership
+    late = late_power(measured.primary, PRIMARY_TAPS), late_power(measured.secondary, SECONDARY_TAPS)
+    noise_share, uncertainty = (np.stack((unknown, unknown + late)) / np.maximum(known, SMALLEST)).clip(
+        max=MAX_UNCERTAINTY
+    )
+    return Estimate(primary.response, secondary.response, feedback, noise_share, uncertainty)
+
+
+def posterior(
+    measured: Transfer, n_taps: int, decays: Sequence[float], distribution: PathDistribution | None = None
+) -> Posterior:
+    """Compute the posterior of a path.
+
+    Parameters
+    ----------
+    measured
+        Its transfer.
+    n_taps
+        Length of the response; what lies beyond the half of the windows is zero.
+    decays
+        Candidates for tau, samples.
+    distribution
+        Paths of the device's listeners; None: no device.
+    """
+    window = 2 * (len(measured.value) - 1)
+    n = min(n_taps, window // 2)
+    known: Real = np.zeros(n)
+    variance_of_mean: Real
+    remainder: Real
+    value, variance_of_mean = measured.value, np.zeros(len(measured.value))
+    if distribution is not None:
+        mean, variance_of_mean, remainder = device_mean(distribution, *measured)
+        known, value = np.fft.irfft(mean)[:n], value - lagged(mean)
+    else:
+        remainder = _outline(measured)
+    colour = minimum_phase_response(0.5 * np.log(np.maximum(remainder, SMALLEST)))
+    found = _solved(Transfer(value / colour, measured.variance / squared_magnitude(colour)), n, decays)
+    spectrum = np.fft.rfft(found.response, 2 * window) * np.fft.rfft(
+        np.fft.irfft(colour)[: window // 2], 2 * window
+    )
+    response = np.zeros(n_taps)
+    response[:n] = known + np.fft.irfft(spectrum)[:n]
+    return Posterior(response, found.variance * squared_magnitude(colour) + variance_of_mean)
+
+
+def lagged(spectrum: Complex) -> Complex:
+    """Weight a spectrum's lags as windows do."""
+    window = 2 * (len(spectrum) - 1)
+    found: Complex = np.fft.rfft(np.fft.irfft(spectrum) * lag_weight(window))
+    return found
+
+
+def _solved(measured: Transfer, n_taps: int, decays: Sequence[float]) -> Posterior:
+    """Solve for the taps with the most probable decay."""
+    window = 2 * (len(measured.value) - 1)
+    rho, power = lag_weight(window)[:n_taps], level_of(measured)
+    weight, value = power / measured.variance, measured.value / np.sqrt(power)
+    matched = (np.fft.irfft(weight * value) * window)[:n_taps]
+    lags = np.fft.irfft(weight) * window
+    symbol = np.fft.rfft(np.concatenate((lags[:n_taps], [0.0], lags[1 - n_taps :]))).real
+    # The start: a Wiener filter per bin, then per lag.
+    kept = weight / (weight + 1)
+    first = np.fft.irfft(kept * value)[:n_taps] / np.maximum(rho, LEAST_WEIGHT)
+    noise = float(np.mean(kept / (weight + 1))) / window
+    best, averages = None, _averages(weight)
+    for decay in decays:
+        prior = _Prior(n_taps, decay, _low_share(measured), window)
+        system = _NormalEquations(symbol, rho, prior, matched)
+        unknowns = system.solve(prior.whitened(first, noise), N_FIRST)
+        log_determinant, variance = _evidence(averages, rho**2, prior)
+        likelihood = system.gained(unknowns) - log_determinant
+        if best is None or likelihood > best[0]:
+            best = likelihood, system, unknowns, variance
+    assert best is not None
+    _, system, unknowns, variance = best
+    response = system.prior.response(system.solve(unknowns, N_LAST))
+    return Posterior(response * np.sqrt(power), variance * power)
+
+
+class _Prior:
+    """The prior of taps of unit power: independent ones that decay, and below LOW_HZ others that decay slowly.
+
+    A path rings for some of its periods: at low frequencies longer than the whole.
+    """
+
+    def __init__(self, n_taps: int, decay: float, low_share: float, window: int) -> None:
+        """low_share: power at low frequencies over the whole."""
+        self.decay = decay
+        decays = ((1 + np.arange(n_taps) / item) ** -DECAY_POWER for item in (decay, LOW_DECAY))
+        self.variance, self.low_variance = (item / item.sum() for item in decays)
+        self.low_variance *= low_share
+        self._root, self._low_root = np.sqrt(self.variance), np.sqrt(self.low_variance)
+        self.low_power = 1 / (1 + (np.fft.rfftfreq(window, 1 / SAMPLE_RATE_HZ) / LOW_HZ) ** 4)
+        self._low = np.fft.rfft(
+            np.fft.irfft(minimum_phase_response(0.5 * np.log(self.low_power)))[:n_taps], 2 * n_taps
+        )
+
+    def response(self, unknowns: Real) -> Real:
+        """Compute taps [n] from independent unknowns of variance one, [2, n]."""
+        n = len(self._root)
+        found: Real = (
+            self._root * unknowns[0]
+            + np.fft.irfft(self._low * np.fft.rfft(self._low_root * unknowns[1], 2 * n), 2 * n)[:n]
+        )
+        return found
+
+    def transposed(self, taps: Real) -> Real:
+        """Apply the transpose of `response`, [n] -> [2, n]."""
+        n = len(self._root)
+        low = np.fft.irfft(self._low.conj() * np.fft.rfft(taps, 2 * n), 2 * n)[:n]
+        return np.stack((self._root * taps, self._low_root * low))
+
+    def whitened(self, taps: Real, noise: float) -> Real:
+        """Return unknowns of about these taps, whose noise has a variance, [2, n]."""
+        first = self._root * taps / (self.variance + noise)
+        rest = self.transposed(taps - self._root * first)[1] / (self.low_variance + noise)
+        return np.stack((first, rest))
+
+    def at(self, lag: int) -> Real:
+        """Return the power of a tap per bin."""
+        found: Real = self.variance[lag] + self.low_variance[lag] * self.low_power
+        return found
+
+
+@dataclass(eq=False)
+class _NormalEquations:
+    """The equations (I + B' rho T rho B) u = B' rho b of the prior's unknowns u; T is Toeplitz."""
+
+    symbol: Real
+    rho: Real
+    prior: _Prior
+    matched: Real
+
+    def __post_init__(self) -> None:
+        self.right = self.prior.transposed(self.rho * self.matched)
+
+    def product(self, unknowns: Real) -> Real:
+        """Multiply by the matrix, [2, n]."""
+        n = len(self.rho)
+        taps = self.rho * self.prior.response(unknowns)
+        through = np.fft.irfft(self.symbol * np.fft.rfft(taps, 2 * n), 2 * n)[:n]
+        return unknowns + self.prior.transposed(self.rho * through)
+
+    def gained(self, unknowns: Real) -> float:
+        """Return by how much unknowns raise the log likelihood, twice."""
+        return float(2 * np.vdot(unknowns, self.right) - np.vdot(unknowns, self.product(unknowns)))
+
+    def solve(self, unknowns: Real, most: int) -> Real:
+        """Improve unknowns by conjugate gradients."""
+        left = self.right - self.product(unknowns)
+        step, power = left, float(np.vdot(left, left))
+        for _ in range(most):
+            if power <= TOLERANCE**2 * float(np.vdot(self.right, self.right)):
+                break
+            through = self.product(step)
+            size = power / float(np.vdot(step, through))
+            unknowns, left = unknowns + size * step, left - size * through
+            before, power = power, float(np.vdot(left, left))
+            step = left + power / before * step
+        return unknowns
+
+
+def _evidence(averages: Sequence[Real], seen: Real, prior: _Prior) -> tuple[float, Real]:
+    """Compute the log determinant of the normal matrix and the posterior variance per bin.
+
+    The prior of taps about lag n changes over as many lags, or the decay, so that they inform bins within the
+    reciprocal of that, in which the evidence is averaged. seen: squared weight of the lags.
+    """
+    n_taps, n_bins = len(seen), len(averages[0])
+    window = 2 * (n_bins - 1)
+    edges = np.unique(np.concatenate(([0], np.geomspace(1, n_taps, 49).astype(int))))
+    log_determinant, variance = 0.0, np.zeros(n_bins)
+    for first, end in pairwise(edges.tolist()):
+        middle = (first + end) // 2
+        reach = max(window / max(middle, prior.decay), 1.0)
+        expected = prior.at(middle)
+        evidence = window * seen[middle] * expected * averages[min(int(np.log2(reach)), len(averages) - 1)]
+        log_determinant += float((end - first) * np.log1p(evidence[1:-1]).mean())
+        variance += (end - first) * expected / (1 + evidence)
+    return log_determinant, variance
+
+
+def _averages(weight: Real) -> list[Real]:
+    """Return the means of one, two, four, ... neighbouring bins, [n_bins] each."""
+    whole, found = np.concatenate((weight, weight[-2:0:-1])), []
+    for n in range(N_AVERAGES):
+        found.append(whole[: len(weight)])
+        whole = (np.roll(whole, 2**n // 2) + np.roll(whole, -(2**n + 1) // 2)) / 2
+    return found
+
+
+def _low_share(measured: Transfer) -> float:
+    """Compute the mean power of the known bands below LOW_HZ over that of all."""
+    level, is_known = band_levels(measured)
+    low = np.array([centre_hz(n) for n in WIDE_BANDS]) < LOW_HZ
+    low &= is_known
+    return float(level[low].mean() / level[is_known].mean()) if low.any() else 1.0
+
+
+def _outline(measured: Transfer) -> Real:
+    """Compute the power that the prior expects per bin, over the mean of the known bands: one in these.
+
+    In the others it is that of the nearest known band, or what the recordings allow.
+    """
+    level, is_known = band_levels(measured)
+    if not is_known.any():
+        return np.ones(len(measured.value))
+    place = np.arange(len(level))
+    held = np.exp(np.interp(place, place[is_known], np.log(level[is_known])))
+    expected = np.where(is_known, 1.0, np.minimum(np.minimum(held, level) / level[is_known].mean(), 1.0))
+    hz = np.fft.rfftfreq(2 * (len(measured.value) - 1), 1 / SAMPLE_RATE_HZ)
+    logarithm = np.log(np.maximum(expected, SMALLEST))
+    outline: Real = np.exp(
+        np.interp(np.log(np.maximum(hz, 1)), np.log([centre_hz(n) for n in WIDE_BANDS]), logarithm)
+    )
+    return outline
