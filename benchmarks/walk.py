@@ -132,7 +132,7 @@ def _ask(served: uvicorn.Server, tracer: Tracer, walks: list[list[Step]]) -> Non
     """Send requests, untraced ones first, then end the server."""
     try:
         golden = ModelStore().load("bose-qc20").golden
-        content = request(wire.encode(golden.primary, golden.secondary, golden.coherence), BINARY, N_UPDATES)
+        content = request(wire.encode(golden.primary, golden.secondary), BINARY, N_UPDATES)
         connection = Connection(_port(served))
         for number in range(WARM_UP + N_REQUESTS):
             while True:

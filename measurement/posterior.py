@@ -1,7 +1,8 @@
 """Estimate acoustic paths as the posterior mean of their impulse responses, with its uncertainty.
 
 The estimator is kernel-based regularised identification (Pillonetto and De Nicolao 2010; Chen, Ohlsson and Ljung 2012).
-Whitened recordings give a transfer H and the variance v of its error per bin (`measurement.transfers`). With a prior N(0, V) of the taps h, and the lag weight rho of the windows, the estimate minimises
+Whitened recordings give a transfer H and the variance v of its error per bin (`measurement.transfers`). With a prior
+N(0, V) of the taps h, and the lag weight rho of the windows, the estimate minimises
 
     sum_k |H_k - (F rho h)_k|^2 / v_k + h^T V^-1 h.
 
@@ -278,8 +279,7 @@ def _averages(weight: Real) -> list[Real]:
 def _low_share(measured: Transfer) -> float:
     """Compute the mean power of the known bands below LOW_HZ over that of all."""
     level, is_known = band_levels(measured)
-    low = np.array([centre_hz(n) for n in WIDE_BANDS]) < LOW_HZ
-    low &= is_known
+    low = np.logical_and(np.array([centre_hz(n) for n in WIDE_BANDS]) < LOW_HZ, is_known)
     return float(level[low].mean() / level[is_known].mean()) if low.any() else 1.0
 
 

@@ -110,7 +110,7 @@ def transfers(takes: Sequence[GainTake], drives: Sequence[PlayedTake] = ()) -> T
     drives
         Recordings while the loudspeaker alone plays.
     """
-    shortest = min(len(item.error) for item in (*takes, *drives))
+    shortest = min([*(len(take.error) for take in takes), *(len(drive.error) for drive in drives)])
     window = min(MOST_WINDOW, 1 << (max(shortest // 4, 1024).bit_length() - 1))
     order = min(ORDER, window // 4)
     whitener = _predictor([take.error for take in takes], order)

@@ -95,8 +95,6 @@ class GoldenCase:
     primary: Float32
     # Impulse response, [2048].
     secondary: Float32
-    # Coherence of the calibration, 0 to 1, [16385]; it affects predictions, not filters.
-    coherence: Float32
     # Control filter before refinement, [2048], without a ceiling.
     taps: Float32
     # After one update in the `fast` profile, [2048], without a ceiling.
@@ -105,7 +103,6 @@ class GoldenCase:
     SHAPES: ClassVar[dict[str, tuple[int, ...]]] = {
         "primary": (PRIMARY_SAMPLES,),
         "secondary": (SECONDARY_SAMPLES,),
-        "coherence": (N_BINS,),
         "taps": (N_TAPS,),
         "refined_taps": (N_TAPS,),
     }
@@ -115,9 +112,8 @@ class GoldenCase:
         parameters: ModelParameters,
         primary: NDArray[np.floating],
         secondary: NDArray[np.floating],
-        coherence: NDArray[np.floating],
     ) -> GoldenCase:
-        """Design for primary [<= 8192], secondary [<= 2048] and coherence [16385].
+        """Design for primary [<= 8192] and secondary [<= 2048], as if they were exact.
 
         The responses are first rounded to float32, as they will be stored.
 
@@ -131,17 +127,16 @@ class GoldenCase:
         question = (
             _padded("primary", primary, PRIMARY_SAMPLES),
             _padded("secondary", secondary, SECONDARY_SAMPLES),
-            coherence.astype(np.float32),
         )
         return GoldenCase(*question, *_designs(Model.on("cpu", parameters), _problem(*question)))
 
     @property
     def problem(self) -> Problem:
         """Return the design problem."""
-        return _problem(self.primary, self.secondary, self.coherence)
+        return _problem(self.primary, self.secondary)
 
     def arrays(self) -> dict[str, Float32]:
-        """Return the five arrays by name."""
+        """Return the arrays by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def compare(self, taps: Float32, refined_taps: Float32, tolerance: float = GOLDEN_TOLERANCE) -> GoldenErrors:
@@ -240,7 +235,6 @@ class Checkpoint:
         for key, array in checked.items():
             if key == "band_uncertainty" or key.startswith(PRIOR):
                 _check_range(file, key, array, *RANGES[key.rpartition(".")[2]])
-        _check_range(file, GOLDEN + "coherence", checked[GOLDEN + "coherence"], 0, 1)
         prior = _part(checked, PRIOR)
         parameters = ModelParameters(
             config,
@@ -354,5 +348,5 @@ def _relative_error(found: Float32, golden: Float32) -> float:
     return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
 
 
-def _problem(primary: Float32, secondary: Float32, coherence: Float32) -> Problem:
-    return Problem((Paths(primary, secondary, coherence),), max_gain_db=NO_CEILING_DB)
+def _problem(primary: Float32, secondary: Float32) -> Problem:
+    return Problem((Paths(primary, secondary),), max_gain_db=NO_CEILING_DB, exact=True)

@@ -280,7 +280,7 @@ def make_checkpoint(support: SupportSet, method: str, split: int | None, scores:
     parameters = support.parameters(support.generator(method), with_prior=True)
     first = measurements.indices(support.listeners)[0]
     estimates = measurements.estimates
-    question = (estimates.primary[first], estimates.secondary[first], estimates.coherence[first])
+    question = (estimates.primary[first], estimates.secondary[first])
     manifest = Manifest(
         dataset=data.dataset.name,
         split=split,

@@ -121,7 +121,7 @@ def perturbed(checkpoint: Checkpoint) -> Checkpoint:
     weight = parameters.weights[last]
     noise = WEIGHT_NOISE * np.random.default_rng(1).standard_normal(weight.shape)
     changed = replace(parameters, weights=dict(parameters.weights) | {last: (weight + noise).astype(np.float32)})
-    made = GoldenCase.make(changed, golden.primary, golden.secondary, golden.coherence)
+    made = GoldenCase.make(changed, golden.primary, golden.secondary)
     return replace(checkpoint, parameters=changed, golden=made)
 
 
