@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -32,12 +32,12 @@ PRIMARY_TAPS, SECONDARY_TAPS = 8192, 4096
 # Limit on unknown over known power of a band.
 MAX_UNCERTAINTY = 1e6
 # Decays tau that are tried (samples), by the response's length.
-PRIMARY_DECAYS, SECONDARY_DECAYS = (512, 2048, 8192), (32, 64, 128, 256)
+PRIMARY_DECAYS, SECONDARY_DECAYS = (128, 512, 2048, 8192), (32, 128, 512, 2048)
 DECAY_POWER = 4.0
-# Below this frequency paths ring longer, with this decay (samples).
-LOW_HZ, LOW_DECAY = 60.0, 2048.0
+# Frequencies below which paths may ring longer, and that decay (samples): ears ring below 60 Hz, ducts below 250.
+LOW_HZ, LOW_DECAY = (60.0, 250.0), 2048.0
 # Conjugate gradients for each decay, and for the best one.
-N_FIRST, N_LAST, TOLERANCE = 30, 150, 1e-7
+N_FIRST, N_LAST, TOLERANCE = 24, 150, 1e-7
 # Ranges of bins over which evidence is averaged: 1, 2, 4, ...
 N_AVERAGES = 11
 # Least weight of a lag in the start of the conjugate gradients.
@@ -150,8 +150,8 @@ def _solved(measured: Transfer, n_taps: int, decays: Sequence[float]) -> Posteri
     first = np.fft.irfft(kept * value)[:n_taps] / np.maximum(rho, LEAST_WEIGHT)
     noise = float(np.mean(kept / (weight + 1))) / window
     best, averages = None, _averages(weight)
-    for decay in decays:
-        prior = _Prior(n_taps, decay, _low_share(measured), window)
+    for decay, low_hz in product(decays, LOW_HZ):
+        prior = _Prior(n_taps, decay, low_hz, _low_share(measured, low_hz), window)
         system = _NormalEquations(symbol, rho, prior, matched)
         unknowns = system.solve(prior.whitened(first, noise), N_FIRST)
         log_determinant, variance = _evidence(averages, rho**2, prior)
@@ -165,19 +165,19 @@ def _solved(measured: Transfer, n_taps: int, decays: Sequence[float]) -> Posteri
 
 
 class _Prior:
-    """The prior of taps of unit power: independent ones that decay, and below LOW_HZ others that decay slowly.
+    """The prior of taps of unit power: independent ones that decay, and at low frequencies others that decay slowly.
 
     A path rings for some of its periods: at low frequencies longer than the whole.
     """
 
-    def __init__(self, n_taps: int, decay: float, low_share: float, window: int) -> None:
+    def __init__(self, n_taps: int, decay: float, low_hz: float, low_share: float, window: int) -> None:
         """low_share: power at low frequencies over the whole."""
         self.decay = decay
         decays = ((1 + np.arange(n_taps) / item) ** -DECAY_POWER for item in (decay, LOW_DECAY))
         self.variance, self.low_variance = (item / item.sum() for item in decays)
         self.low_variance *= low_share
         self._root, self._low_root = np.sqrt(self.variance), np.sqrt(self.low_variance)
-        self.low_power = 1 / (1 + (np.fft.rfftfreq(window, 1 / SAMPLE_RATE_HZ) / LOW_HZ) ** 4)
+        self.low_power = 1 / (1 + (np.fft.rfftfreq(window, 1 / SAMPLE_RATE_HZ) / low_hz) ** 4)
         self._low = np.fft.rfft(
             np.fft.irfft(minimum_phase_response(0.5 * np.log(self.low_power)))[:n_taps], 2 * n_taps
         )
@@ -276,10 +276,10 @@ def _averages(weight: Real) -> list[Real]:
     return found
 
 
-def _low_share(measured: Transfer) -> float:
-    """Compute the mean power of the known bands below LOW_HZ over that of all."""
+def _low_share(measured: Transfer, low_hz: float) -> float:
+    """Compute the mean power of the known bands below a frequency over that of all."""
     level, is_known = band_levels(measured)
-    low = np.logical_and(np.array([centre_hz(n) for n in WIDE_BANDS]) < LOW_HZ, is_known)
+    low = np.logical_and(np.array([centre_hz(n) for n in WIDE_BANDS]) < low_hz, is_known)
     return float(level[low].mean() / level[is_known].mean()) if low.any() else 1.0
 
 

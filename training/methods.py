@@ -108,7 +108,9 @@ class Served:
         for profile, k in (("", 0), *updates):
             name = resolved_profile(profile or "fast", measurements.window)
             ceiling_db = self.max_gain_db if not k else DEFAULT_MAX_GAIN_DB if profile == "fast" else np.inf
-            problem = Problem((paths,), max_gain_db=ceiling_db, controller=self.controller)
+            # The paper's J takes its estimates for exact.
+            is_exact = profile == "paper"
+            problem = Problem((paths,), max_gain_db=ceiling_db, controller=self.controller, exact=is_exact)
             made, controller = self._designed(problem, DesignOptions(self.method, k, name))
             core_ms = sum(made.times_ms.get(stage, 0.0) for stage in CORE_STAGES)
             yield Filter(torch.from_numpy(made.taps), k, profile, core_ms, controller)

@@ -34,18 +34,14 @@ def predict(
     secondary: np.ndarray,
     taps: np.ndarray,
     reference_psd: np.ndarray,
-    coherence: np.ndarray | None = None,
-    band_uncertainty: np.ndarray | None = None,
+    band_uncertainty: np.ndarray,
 ) -> Prediction:
-    """(1 - c) / c omega |P|^2 per bin joins both energies; without c, a 31-band share of the disturbance."""
+    """A 31-band share of the disturbance joins both energies."""
     w = response(taps, len(primary))
     disturbance = reference_psd * np.abs(primary) ** 2
     residual = reference_psd * np.abs(primary - secondary * w) ** 2
     d, e = band_sums(WIDE_BANDS, disturbance), band_sums(WIDE_BANDS, residual)
-    if coherence is not None:
-        unknown = band_sums(WIDE_BANDS, (1 - coherence) / coherence * disturbance)
-    else:
-        unknown = band_uncertainty * d
+    unknown = band_uncertainty * d
     d, e = d + unknown, e + unknown
     reduction = dict(zip(WIDE_BANDS, 10 * np.log10(d / e), strict=True))
 

@@ -9,7 +9,7 @@ import torch
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.paths import AcousticPaths
 from synthesis.predict import band_sums, predict
-from synthesis.types import Prediction
+from synthesis.types import NOT_JUDGED, Prediction
 
 SMALL_N_FFT = 16_384  # 2.9 Hz apart: the coarsest power of two with a bin in each of the 31 bands
 SMALL_N_TAPS = 48
@@ -37,21 +37,10 @@ class Case:
         return torch.from_numpy(self.reference_psd).to(device, dtype)
 
 
-def predictions(
-    paths: AcousticPaths,
-    taps: torch.Tensor,
-    reference_psd: torch.Tensor,
-    coherence: torch.Tensor | None = None,
-    learned: torch.Tensor | None = None,
-) -> list[Prediction]:
-    """Predictions of each of `taps`, from a coherence or `learn_uncertainty`; with neither, the paths are true."""
-    is_true = coherence is None and learned is None
-    sums = band_sums(paths.primary, paths.secondary, taps, reference_psd, coherence, is_true=is_true)
-    expected = np.zeros((2, 31)) if learned is None else learned.double().numpy()
-    found = [
-        predict(item, expected, has_coherence=coherence is not None, is_true=is_true)
-        for item in sums.double().numpy()
-    ]
+def predictions(paths: AcousticPaths, taps: torch.Tensor, reference_psd: torch.Tensor) -> list[Prediction]:
+    """Predictions of each of `taps` for true paths."""
+    sums = band_sums(paths.primary, paths.secondary, taps, reference_psd).double().numpy()
+    found = [predict(item, np.zeros((2, 31)), NOT_JUDGED) for item in sums]
     assert all(isinstance(item, Prediction) for item in found)
     return found
 

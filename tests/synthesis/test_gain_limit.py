@@ -1,7 +1,5 @@
 """The ceiling is kept between bins, at little cost, and has no effect where it does not bind."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.linalg import solve_toeplitz
@@ -9,12 +7,12 @@ from scipy.linalg import solve_toeplitz
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
-from synthesis.ceiling import LOUDEST_DB, ceiling_db
+from synthesis.ceiling import ceiling_db
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.gain_curve import GainCurve
 from synthesis.methods import fir_wiener, projected_ratio
 from synthesis.profiles import FAST
-from synthesis.types import Paths, Problem
+from synthesis.types import NOT_JUDGED, Paths, Problem
 from tests.oracles import gauss_newton as oracle
 from tests.oracles.spectra import collected
 from tests.synthesis.cases import Case, random_case
@@ -137,22 +135,20 @@ def test_on_measured_ears_it_comes_near_optimum(measured_case: Case) -> None:
 
 @pytest.mark.measured
 def test_unknown_bands_stay_quiet(measured_case: Case) -> None:
-    """At little cost: a factor that keeps them quiet takes 9 to 27 dB from the best filter below the ceiling."""
+    """At little cost in the others: a factor that keeps them quiet takes 9 to 27 dB from the best filter."""
     psd, unknown = measured_case.reference_psd, np.isin(WIDE_BANDS, (13, 14, 34, 35, 36))  # 20, 25, 2500 to 4000 Hz
-    inside = np.stack([band_membership((n,), DESIGN_N_FFT)[:, 0] for n in WIDE_BANDS], -1)
-    counted = np.isin(WIDE_BANDS, NR_BANDS) & ~unknown
+    known = NOT_JUDGED._replace(uncertainty=np.float32(1e6 * unknown * np.ones((2, 1))))
+    inside, counted = band_membership(WIDE_BANDS, DESIGN_N_FFT), np.isin(WIDE_BANDS, NR_BANDS) & ~unknown
     losses = []
     for primary, secondary in pairs_of(measured_case)[::4]:
-        start = 1.4 * fir_wiener(primary, secondary)
-        paths = Paths(*(item.astype(np.complex64) for item in (primary, secondary)))
+        start = np.float32(1.4 * fir_wiener(primary, secondary))
         reduction_db = []
-        for known in (None, unknown.astype(np.uint8)):
-            ear = Problem((replace(paths, unknown=known),), reference_psd=psd.astype(np.float32))
-            found = CORE.limit_gain(ear, start.astype(np.float32), ceiling_db(6.0, DESIGN_N_FFT))
+        for item in (NOT_JUDGED, known):
+            paths = Paths(np.complex64(primary), np.complex64(secondary), known=item)
+            found = CORE.limit_gain(Problem((paths,), np.float32(psd)), start, ceiling_db(6.0, DESIGN_N_FFT))
             left = primary - secondary * np.fft.rfft(found, DESIGN_N_FFT)
             before, after = (psd * np.abs(item) ** 2 @ inside for item in (primary, left))
-            reduction_db.append(10 * np.log10(before / after)[counted].mean())
-        rise = (np.abs(left) ** 2 @ inside) / (np.abs(primary) ** 2 @ inside)
-        assert 10 * np.log10(rise[unknown].max()) < LOUDEST_DB
-        losses.append(reduction_db[0] - reduction_db[1])
+            reduction_db.append(10 * np.log10(before / after))
+        assert -reduction_db[1][unknown].min() < 1
+        losses.append((reduction_db[0] - reduction_db[1])[counted].mean())
     assert max(losses) < 2.5, losses

@@ -122,31 +122,13 @@ def test_limit_holds_louder_bands(ears: list[MeasuredEar], measured_psd: np.ndar
     assert max(loudest_db[1::2]) < 4
 
 
-def test_unknown_bands_count_if_louder() -> None:
-    random = np.random.default_rng(1)
-    levels, share = random.uniform(-4, 2, (2, len(WIDE_BANDS))), np.array([0.7, 0.3])
-    unknown = random.random(levels.shape) < 0.3
-    value, slope = objective(levels, share, FAST, unknown)
-    step = 1e-6
-    for place in np.ndindex(levels.shape):
-        moved = levels.copy()
-        moved[place] += step
-        change = (objective(moved, share, FAST, unknown)[0] - value) / step
-        assert change == pytest.approx(slope[place], rel=1e-4, abs=1e-8)
-    loud = unknown & (levels > 0)
-    np.testing.assert_allclose(slope[unknown], (share[:, None] * loud)[unknown])
-    nothing, _ = objective(np.full((1, 31), -3.0), np.ones(1), FAST, np.ones((1, 31), bool))
-    assert nothing == 0
-
-
 def test_torch_and_numpy_objectives_agree() -> None:
     random = np.random.default_rng(2)
     levels, share = random.uniform(-9, 1, (4, 2, len(WIDE_BANDS))), np.array([0.6, 0.4])
-    unknown = random.random(levels.shape) < 0.2
     for profile in (FAST, WEIGHTED):
         for found, expected in zip(
-            objective(torch.from_numpy(levels), torch.from_numpy(share), profile, torch.from_numpy(unknown)),
-            objective(levels, share, profile, unknown),
+            objective(torch.from_numpy(levels), torch.from_numpy(share), profile),
+            objective(levels, share, profile),
             strict=True,
         ):
             np.testing.assert_allclose(found, expected, rtol=1e-12)

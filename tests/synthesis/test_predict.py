@@ -1,4 +1,4 @@
-"""The figures of a filter from band sums against an evaluation per bin, and what stands for a missing coherence."""
+"""The figures of a filter from band sums against an evaluation per bin, and what is unknown of paths."""
 
 import dataclasses
 
@@ -6,27 +6,18 @@ import numpy as np
 import pytest
 import torch
 
+from model_store.store import ModelStore
+from synthesis.backends.cpu import CpuBackend
 from synthesis.bands import WIDE_BANDS, centre_hz
+from synthesis.design import predict_all
 from synthesis.errors import NonFiniteFilter
-from synthesis.predict import (
-    COHERENCE_SHARE,
-    CUT_DB,
-    MODEL_BOUND,
-    N_SUMS,
-    NATURAL_SPREAD,
-    RESPONSE_LENGTHS,
-    a_weight,
-    band_sums,
-    expected_uncertainty,
-    mean_prediction,
-    predict,
-)
+from synthesis.predict import N_SUMS, NATURAL_SPREAD, a_weight, band_sums, mean_prediction, predict
 from synthesis.start.wiener import design_wmmse
 from synthesis.support_statistics import band_uncertainty, late_share, learn_uncertainty
-from synthesis.types import Prediction
+from synthesis.types import NOT_JUDGED, Known, KnownFrom, Model, Paths, Prediction, Problem
+from synthesis.unknown import COHERENCE_SHARE, CUT_DB, MODEL_BOUND, RESPONSE_LENGTHS
 from tests.oracles import measured
 from tests.oracles import noise_reduction as oracle
-from tests.oracles.octave_bands import band_sums as oracle_band_sums
 from tests.oracles.octave_bands import band_sums as oracle_sums
 from tests.synthesis.cases import SMALL_N_TAPS, Case, mean_reductions_db, predictions
 
@@ -34,35 +25,30 @@ N_FFT = 32_768
 LEARNED = np.stack((np.full(31, 0.01), np.ones(31)))
 
 
+def known_from(basis: KnownFrom, primary: np.ndarray | float, secondary: np.ndarray | float = 0.0) -> Known:
+    """Unknown over known power of both paths, per band or of all."""
+    return Known(np.stack([np.broadcast_to(item, 31) for item in (primary, secondary)]).astype(np.float32), basis)
+
+
 @dataclasses.dataclass(frozen=True)
 class OneEar:
-    """primary, secondary: complex128 [16385]; taps [64]; reference_psd, coherence [16385]."""
+    """primary, secondary: complex128 [16385]; taps [64]; reference_psd [16385]."""
 
     primary: np.ndarray
     secondary: np.ndarray
     taps: np.ndarray
     reference_psd: np.ndarray
-    coherence: np.ndarray
 
-    def sums(self, *, with_coherence: bool = True, is_true: bool = False) -> np.ndarray:
-        coherence = self.coherence[None] if with_coherence else None
-        given = self.primary[None], self.secondary[None], self.taps[None], self.reference_psd, coherence
-        return band_sums(*given, is_true=is_true)[0]
+    @property
+    def sums(self) -> np.ndarray:
+        return band_sums(self.primary[None], self.secondary[None], self.taps[None], self.reference_psd)[0]
 
-    def predicted(
-        self,
-        learned: np.ndarray = LEARNED,
-        *,
-        with_coherence: bool = True,
-        is_true: bool = False,
-        uncertainty: np.ndarray | None = None,
-    ) -> Prediction:
-        sums = self.sums(with_coherence=with_coherence, is_true=is_true)
-        return predict(sums, learned, has_coherence=with_coherence, is_true=is_true, uncertainty=uncertainty)
+    def predicted(self, known: Known = NOT_JUDGED, learned: np.ndarray = LEARNED) -> Prediction:
+        return predict(self.sums, learned, known)
 
     def mean_db(self, secondary: np.ndarray) -> float:
         return oracle.predict(
-            self.primary, secondary, self.taps, self.reference_psd, band_uncertainty=np.zeros(31)
+            self.primary, secondary, self.taps, self.reference_psd, np.zeros(31)
         ).mean_noise_reduction_db
 
 
@@ -74,9 +60,7 @@ def ear() -> OneEar:
     taps = rng.standard_normal(64) * np.exp(-np.arange(64) / 10)
     error = np.fft.rfft(0.01 * rng.standard_normal(4096) * np.exp(-np.arange(4096) / 300), N_FFT)
     primary = secondary * np.fft.rfft(taps, N_FFT) + error
-    return OneEar(
-        primary, secondary, taps, rng.uniform(0.5, 2, N_FFT // 2 + 1), rng.uniform(0.98, 1, N_FFT // 2 + 1)
-    )
+    return OneEar(primary, secondary, taps, rng.uniform(0.5, 2, N_FFT // 2 + 1))
 
 
 def assert_equals_the_twin(found: Prediction, expected: oracle.Prediction, atol: float = 1e-6) -> None:
@@ -87,23 +71,24 @@ def assert_equals_the_twin(found: Prediction, expected: oracle.Prediction, atol:
         )
 
 
-def test_figures_of_true_paths_equal_twin(ear: OneEar) -> None:
-    found = ear.predicted(is_true=True)
+@pytest.mark.parametrize("share", [0.0, 1e-3])
+def test_figures_equal_twin(ear: OneEar, share: float) -> None:
+    known = known_from("calibration", share) if share else NOT_JUDGED
     paths = ear.primary, ear.secondary, ear.taps, ear.reference_psd
-    assert_equals_the_twin(found, oracle.predict(*paths, band_uncertainty=np.zeros(31)))
-    assert found.interval_db == 0
+    assert_equals_the_twin(ear.predicted(known), oracle.predict(*paths, known.uncertainty[0]))
+    assert (ear.predicted(known).interval_db == 0) is (share == 0)
 
 
 def flat_ear(residual: np.ndarray | float) -> OneEar:
     """An ear of flat paths whose filter leaves `residual` of the disturbance."""
     ones = np.ones(N_FFT // 2 + 1)
-    return OneEar(ones + 0j, (1 - residual) * ones + 0j, np.ones(1), 1e-4 * ones, 0.99 * ones)
+    return OneEar(ones + 0j, (1 - residual) * ones + 0j, np.ones(1), 1e-4 * ones)
 
 
 def test_one_loud_band_counts_in_full() -> None:
     frequency = np.linspace(0, 24_000, N_FFT // 2 + 1)
     inside = (frequency > 178) & (frequency < 224)  # in the 200 Hz band
-    found = flat_ear(np.where(inside, 2.0, 0.1)).predicted(is_true=True)
+    found = flat_ear(np.where(inside, 2.0, 0.1)).predicted()
     assert (found.noise_reduction_db < 0).sum() == 1
     worst = -found.noise_reduction_db.min()
     assert 5 < worst < 6.1
@@ -111,70 +96,45 @@ def test_one_loud_band_counts_in_full() -> None:
     assert found.wide_amplification_db == pytest.approx(worst / 31, rel=1e-6)
 
 
-def test_what_is_unknown_limits_claim() -> None:
-    """A perfect filter is limited to 1 + 1 / (0.8 u) by u = (1 - c) / c."""
-    found = flat_ear(0.0).predicted(LEARNED * [[100], [1]])
-    expected_db = 10 * np.log10(1 + 0.99 / (COHERENCE_SHARE * 0.01))
-    np.testing.assert_allclose(found.band_reduction_db, expected_db, atol=1e-5)
-
-
-def test_share_of_what_coherence_leaves_unexplained_is_counted(ear: OneEar) -> None:
-    unexplained = (1 - ear.coherence) / ear.coherence
-    counted = dataclasses.replace(ear, coherence=1 / (1 + COHERENCE_SHARE * unexplained))
-    paths = ear.primary, ear.secondary, ear.taps, ear.reference_psd
-    unbounded = LEARNED * [[100], [1]]
-    assert_equals_the_twin(ear.predicted(unbounded), oracle.predict(*paths, counted.coherence))
-
-
-def test_model_bounds_what_coherence_may_cost(ear: OneEar) -> None:
-    """A microphone's noise lowers the coherence without making the paths less certain."""
-    deaf = dataclasses.replace(ear, coherence=np.full_like(ear.coherence, 0.01)).predicted()
-    sums = ear.sums()
-    share = expected_uncertainty(sums[:31], sums[-34:-3], sums[-1], LEARNED)
-    paths = ear.primary, ear.secondary, ear.taps, ear.reference_psd
-    assert_equals_the_twin(deaf, oracle.predict(*paths, band_uncertainty=MODEL_BOUND * share))
-
-
 def test_secondary_uncertainty_counts_with_filter(ear: OneEar) -> None:
-    of_primary, of_secondary = np.full(31, 1e-3), np.full(31, 4e-3)
-    found = ear.predicted(uncertainty=np.stack((of_primary, of_secondary)))
+    known = known_from("calibration", 1e-3, 4e-3)
+    known.uncertainty[:, 12] = 2.0  # of which most is unknown
+    found = ear.predicted(known)
     played = ear.secondary * np.fft.rfft(ear.taps, N_FFT)
     disturbance, left, control = (
-        oracle_band_sums(WIDE_BANDS, ear.reference_psd * np.abs(item) ** 2)
+        oracle_sums(WIDE_BANDS, ear.reference_psd * np.abs(item) ** 2)
         for item in (ear.primary, ear.primary - played, played)
     )
-    unknown = of_primary * disturbance
-    expected_db = 10 * np.log10((disturbance + unknown) / (left + unknown + of_secondary * control))
+    unknown = known.uncertainty[0] * disturbance
+    expected_db = 10 * np.log10((disturbance + unknown) / (left + unknown + known.uncertainty[1] * control))
     np.testing.assert_allclose(found.band_reduction_db, expected_db, atol=1e-5)
     assert found.basis == "coherence"
+    # On the paths as sent, nothing is unknown, and starts are compared by that.
+    nominal_db = ear.predicted().mean_noise_reduction_db
+    assert (found.compared_db(1), found.compared_db(0)) == (
+        found.mean_noise_reduction_db,
+        pytest.approx(nominal_db, abs=1e-9),
+    )
 
 
 def test_bands_that_the_unknown_may_make_louder_are_named(ear: OneEar) -> None:
     """With 0.4 of the loudspeaker's sound unknown 4 dB are predicted, but three times as much would be louder."""
-    known = np.full((2, 31), 1e-6)
-    assert ear.predicted(with_coherence=False, uncertainty=known).louder_bands == ()
-    known[1, 12], known[1, 20] = 0.4, 0.2
-    found = ear.predicted(with_coherence=False, uncertainty=known)
+    known = known_from("calibration", 1e-6, 1e-6)
+    assert ear.predicted(known).louder_bands == ()
+    known.uncertainty[1, 12], known.uncertainty[1, 20] = 0.4, 0.2
+    found = ear.predicted(known)
     assert found.louder_bands == (WIDE_BANDS[12],)
     assert found.band_reduction_db[12] > 3
+    known.uncertainty[1, 20] = 10.0  # unknown, and louder for sure
+    assert ear.predicted(known).louder_bands == (WIDE_BANDS[12], WIDE_BANDS[20])
 
 
 def test_amplitude_of_error_counts_in_low_bands() -> None:
-    """With 0.81 left and 0.02 unknown, three times as much stays quieter, sums of amplitudes do not."""
-    known = np.zeros((2, 31))
-    known[0] = 0.02
-    found = flat_ear(0.9).predicted(with_coherence=False, uncertainty=known)
+    """Three times 0.8 that is unknown works against what is played: there with all of its amplitude, else with half."""
+    found = flat_ear(0.1).predicted(known_from("calibration", 0.8))
     assert found.louder_bands == WIDE_BANDS[:4]
-    assert found.least_reduction_db[0] == pytest.approx(
-        10 * np.log10(1.02 / (0.83 + 2 * np.sqrt(0.81 * 0.02))), abs=1e-5
-    )
-
-
-def test_error_of_secondary_path_counts_for_nothing_in_unknown_band(ear: OneEar) -> None:
-    known = np.full((2, 31), 1e-6)
-    known[:, 12] = 2.0
-    found = ear.predicted(with_coherence=False, uncertainty=known)
-    assert found.band_reduction_db[12] == pytest.approx(10 * np.log10(3 / 2), abs=0.1)
+    least_db = 10 * np.log10((1 + 2.4) / (0.01 + 2.4 + np.sqrt(2.4) * 0.9))
+    assert found.least_reduction_db[0] == pytest.approx(least_db, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +149,7 @@ def test_error_of_secondary_path_counts_for_nothing_in_unknown_band(ear: OneEar)
 def test_sensitivity_is_loss_with_changed_secondary_path(
     ear: OneEar, name: str, change: object, atol: float
 ) -> None:
-    found = ear.predicted(is_true=True)
+    found = ear.predicted()
     changed = [ear.mean_db(ear.secondary * np.exp(sign * change)) for sign in (1, -1)]
     sensitivity_db = getattr(found, f"{name}_sensitivity_db")
     assert sensitivity_db == pytest.approx(found.mean_noise_reduction_db - min(changed), abs=atol)
@@ -197,10 +157,10 @@ def test_sensitivity_is_loss_with_changed_secondary_path(
 
 
 def test_level_reduction_is_of_sum_over_bands(ear: OneEar) -> None:
-    found = ear.predicted(is_true=True)
-    before = oracle_band_sums(WIDE_BANDS, ear.reference_psd * np.abs(ear.primary) ** 2)
+    found = ear.predicted()
+    before = oracle_sums(WIDE_BANDS, ear.reference_psd * np.abs(ear.primary) ** 2)
     error = ear.primary - ear.secondary * np.fft.rfft(ear.taps, N_FFT)
-    after = oracle_band_sums(WIDE_BANDS, ear.reference_psd * np.abs(error) ** 2)
+    after = oracle_sums(WIDE_BANDS, ear.reference_psd * np.abs(error) ** 2)
     assert found.level_reduction_db == pytest.approx(10 * np.log10(before.sum() / after.sum()), abs=1e-6)
     weight = a_weight(np.array([centre_hz(n) for n in WIDE_BANDS]))
     expected = 10 * np.log10((weight * before).sum() / (weight * after).sum())
@@ -216,44 +176,80 @@ def test_weighting_has_values_of_standard() -> None:
 
 
 def test_uncertainty_beyond_natural_one_costs(ear: OneEar) -> None:
-    natural = 1 / (1 + NATURAL_SPREAD * LEARNED[0, 0] / COHERENCE_SHARE)
-    unbounded = LEARNED * [[1], [1e9]]
-    poor, good, better = (
-        dataclasses.replace(ear, coherence=np.full_like(ear.coherence, item)).predicted(unbounded)
-        for item in (0.8, natural, 0.999)
-    )
-    assert good.uncertainty_cost_db == pytest.approx(0, abs=1e-6)
-    assert better.uncertainty_cost_db == pytest.approx(0, abs=1e-9)  # two sums of the same bands round differently
+    natural = NATURAL_SPREAD * LEARNED[0, 0]
+    poor, good, better = (ear.predicted(known_from("coherence", item)) for item in (0.2, natural, 1e-3))
+    # The uncertainty is rounded to float32.
+    assert [item.uncertainty_cost_db for item in (good, better)] == pytest.approx([0, 0], abs=1e-6)
     missing = good.mean_noise_reduction_db - poor.mean_noise_reduction_db
     assert poor.uncertainty_cost_db == pytest.approx(missing, abs=1e-6)
     assert missing > 3
 
 
-def test_model_expects_more_of_response_that_is_cut() -> None:
-    disturbance, late = np.ones(31), np.full(31, 0.02)
-    typical, per_share = LEARNED
-    expected = [
-        expected_uncertainty(disturbance, late * (n > 2048), n, LEARNED) for n in (8192, 2048, 512, 256, 128)
-    ]
-    assert (np.diff(expected[1:], axis=0) > 0).all()
-    np.testing.assert_allclose(expected[0], 10 ** (CUT_DB[-1] / 10) * np.sqrt(typical * per_share * late))
-    np.testing.assert_allclose(expected[1], 10 ** (CUT_DB[RESPONSE_LENGTHS.index(2048)] / 10) * typical)
-    np.testing.assert_allclose(expected_uncertainty(disturbance, late, 20_000, LEARNED), expected[0])
+def judged(
+    learned: np.ndarray, primary: np.ndarray, psd: np.ndarray, coherence: np.ndarray | None = None
+) -> np.ndarray:
+    """Uncertainty [2, 31] of a primary path, for a model of its device."""
+    parameters = dataclasses.replace(
+        ModelStore().load("bose-qc20").parameters, band_uncertainty=np.float32(learned)
+    )
+    paths = Paths(np.float32(primary), np.float32(primary), coherence=coherence)
+    return CpuBackend(parameters).judge(paths, np.float32(psd)).uncertainty
+
+
+def test_coherence_tells_uncertainty_up_to_models_bound(ears: list[measured.MeasuredEar]) -> None:
+    """A microphone's noise lowers the coherence without making the paths less certain, until it hides them."""
+    primary, hz = ears[0].primary, np.linspace(0, 24_000, N_FFT // 2 + 1)
+    psd = 1 / np.maximum(hz, 20)
+    for value, is_hidden in ((0.999, False), (0.8, False), (0.3, True)):
+        coherence = np.where(hz < 1000, 1, value).astype(np.float32)
+        power = psd * np.abs(np.fft.rfft(primary, N_FFT)) ** 2
+        unexplained, whole, late = (
+            oracle_sums(WIDE_BANDS, item)
+            for item in (
+                (1 / np.float64(coherence) - 1) * power,
+                power,
+                psd * np.abs(np.fft.rfft(np.r_[np.zeros(2048), primary[2048:]], N_FFT)) ** 2,
+            )
+        )
+        share, (typical, per_share) = COHERENCE_SHARE * unexplained / whole, LEARNED
+        expected = 10 ** (CUT_DB[-1] / 10) * np.sqrt(typical * np.clip(per_share * late / whole, 1e-4, 1))
+        wanted = np.where(share > 1, share, np.minimum(share, MODEL_BOUND * expected))
+        found = judged(LEARNED, primary, psd, coherence)
+        np.testing.assert_allclose(found[0], wanted, rtol=1e-4, atol=1e-7)  # of transforms in float32
+        np.testing.assert_allclose(found[1], np.where(share > 1, share, 0), rtol=1e-4)
+        assert (share > 1).any() == is_hidden
+        np.testing.assert_allclose(judged(0 * LEARNED, primary, psd, coherence)[0], share, rtol=1e-4, atol=1e-7)
+
+
+def test_model_expects_more_of_response_that_is_cut(ears: list[measured.MeasuredEar]) -> None:
+    model = ModelStore().load("bose-qc20").parameters
+    psd, found = model.reference_psd, []
+    for n in (2048, 1024, 512):
+        paths = Paths(*(np.float32(item[:n]) for item in (ears[0].primary, ears[0].secondary)))
+        known = CpuBackend(model).judge(paths, psd)
+        assert known.basis == "model"
+        raised = 10 ** (CUT_DB[RESPONSE_LENGTHS.index(n)] / 10)
+        np.testing.assert_allclose(known.uncertainty[0], raised * model.band_uncertainty[0], rtol=1e-3)
+        found.append(known.uncertainty[0])
+    assert (np.diff(found, axis=0) > 0).all()
 
 
 def test_interval_is_wider_where_less_is_known(ear: OneEar) -> None:
-    measured = ear.predicted(uncertainty=np.zeros((2, 31))).interval_db
-    assert 0 < measured < ear.predicted().interval_db < ear.predicted(with_coherence=False).interval_db
-    assert ear.predicted(0 * LEARNED).interval_db > ear.predicted().interval_db  # of a model that knows no device
+    stated, of_coherence = (ear.predicted(known_from(basis, 0.008)) for basis in ("calibration", "coherence"))
+    assert 0 < stated.interval_db < of_coherence.interval_db
+    of_model = known_from("model", 0.008)._replace(ends_interval_db=5.0)
+    assert ear.predicted(of_model).interval_db == 5
+    foreign = ear.predicted(known_from("coherence", 0.008), 0 * LEARNED)  # of a model that knows no device
+    assert foreign.interval_db > of_coherence.interval_db
 
 
 def test_what_is_not_finite_is_rejected(ear: OneEar) -> None:
-    sums = ear.sums()
+    sums = ear.sums
     assert len(sums) == N_SUMS
     for place in (0, 40):
         broken = sums.copy()
         broken[place] = np.nan
-        assert isinstance(predict(broken, LEARNED, has_coherence=True), NonFiniteFilter)
+        assert isinstance(predict(broken, LEARNED, NOT_JUDGED), NonFiniteFilter)
 
 
 def test_joint_prediction_keeps_largest_levels(ear: OneEar) -> None:
@@ -273,14 +269,10 @@ def decaying(n_ears: int) -> np.ndarray:
     return np.fft.rfft(rng.standard_normal((n_ears, 8192)) * np.exp(-np.arange(8192) / 900), 32_768)
 
 
-@pytest.mark.parametrize("is_true", [True, False])
-def test_sums_of_numpy_and_torch_are_equal(small_case: Case, is_true: bool) -> None:
-    rng = np.random.default_rng(2)
-    taps = rng.standard_normal((3, SMALL_N_TAPS))
-    coherence = rng.uniform(0.1, 1, (3, small_case.n_bins))
-    given = small_case.primary, small_case.secondary, taps, small_case.reference_psd, coherence
-    found = band_sums(*given, is_true=is_true)
-    by_torch = band_sums(*map(torch.from_numpy, given), is_true=is_true)
+def test_sums_of_numpy_and_torch_are_equal(small_case: Case) -> None:
+    taps = np.random.default_rng(2).standard_normal((3, SMALL_N_TAPS))
+    given = small_case.primary, small_case.secondary, taps, small_case.reference_psd
+    found, by_torch = band_sums(*given), band_sums(*map(torch.from_numpy, given))
     assert isinstance(found, np.ndarray)
     np.testing.assert_allclose(found, by_torch, rtol=1e-9, atol=1e-12 * found.max())
 
@@ -312,14 +304,29 @@ def test_predictions_meet_truth_on_held_out_ears(
     """Learned on four ears, predicted on two; estimates alone promise decibels that do not come."""
     paths, psd = measured_case.paths(), measured_case.psd()
     coherence = torch.from_numpy(np.stack([ear.coherence for ear in ears]))
-    learned = learn_uncertainty(paths.primary[:4], coherence[:4], psd)
-    query = paths[4:]
-    taps = design_wmmse(query, psd)
+    learned = learn_uncertainty(paths.primary[:4], coherence[:4], psd).float().numpy()
+    taps = design_wmmse(paths[4:], psd)
     truth = mean_reductions_db(predictions(true_case.paths()[4:], taps, psd))
-    believed = mean_reductions_db(predictions(query, taps, psd)) - truth
-    with_coherence = mean_reductions_db(predictions(query, taps, psd, coherence[4:], learned)) - truth
-    without = mean_reductions_db(predictions(query, taps, psd, learned=learned)) - truth
+    believed = mean_reductions_db(predictions(paths[4:], taps, psd)) - truth
     assert believed.mean() > 5
-    assert np.abs(with_coherence).mean() < 1.0
-    assert np.abs(with_coherence).max() < 3
-    assert np.abs(without).mean() < 1.5
+    model = Model.on(
+        "cpu", dataclasses.replace(ModelStore().load("bose-qc20").parameters, band_uncertainty=learned)
+    )
+    for has_coherence, most_db in ((True, 1.0), (False, 1.5)):
+        queries = [
+            Problem(
+                (
+                    Paths(
+                        np.float32(ear.estimated_primary),
+                        np.float32(ear.estimated_secondary),
+                        coherence=np.float32(ear.coherence) if has_coherence else None,
+                    ),
+                ),
+                np.float32(measured_case.reference_psd),
+            )
+            for ear in ears[4:]
+        ]
+        found = predict_all(queries, list(taps.float().numpy()), model)
+        error = mean_reductions_db(found) - truth
+        assert np.abs(error).mean() < most_db
+        assert np.abs(error).max() < 3

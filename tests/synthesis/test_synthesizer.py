@@ -117,9 +117,8 @@ def test_float32_follows_float64_on_measured_ears(measured_case: Case, kind: str
             assert relative_error(found.taps, expected.taps) < tolerance
             assert torch.equal(found.n_applied, expected.n_applied)
             torch.testing.assert_close(found.objective.double(), expected.objective, rtol=0, atol=5e-3)
-            learned = twin.band_uncertainty
-            predicted = predictions(paths.to(torch.float32), found.taps, single.reference_psd, learned=learned)
-            by_twin = predictions(paths, expected.taps, twin.reference_psd, learned=learned)
+            predicted = predictions(paths.to(torch.float32), found.taps, single.reference_psd)
+            by_twin = predictions(paths, expected.taps, twin.reference_psd)
             for name in ("mean_noise_reduction_db", "amplification_db", "wide_amplification_db", "max_gain_db"):
                 levels = ([getattr(item, name) for item in some] for some in (predicted, by_twin))
                 np.testing.assert_allclose(*levels, rtol=0, atol=0.01)  # hundredths of a decibel
@@ -164,7 +163,7 @@ def test_ill_conditioned_paths_stay_finite(method: str, profile: str, design_cas
         assert torch.isfinite(trace[: int(applied) + 1]).all(), name
         assert (trace[: int(applied) + 1].diff() < 0).all(), name
     # Predictions are refused where a figure is not finite.
-    predictions(paths, found.taps, synthesizer.reference_psd, learned=synthesizer.band_uncertainty)
+    predictions(paths, found.taps, synthesizer.reference_psd)
 
 
 def test_what_is_no_design_is_refused(design_case: Case) -> None:
