@@ -13,16 +13,19 @@ from hardware.residual_power import PathSpectra
 from hardware.short_fir import at_design_rate, design_fir
 from measurement.files.measurements import paths_at_48_khz
 from measurement.files.resampling import Response
+from model_store.store import ModelStore
 from service.errors import to_problem
 from synthesis.band_weights import BandWeights
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, edges_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.design import with_silence
+from synthesis.design import judged
 from synthesis.errors import InvalidPaths
 from synthesis.methods import spectrum
 from synthesis.profiles import FAST
-from synthesis.types import Paths
+from synthesis.types import Model, Paths, Problem
 from training.datasets.simulated_systems import simulate_system
+
+MODEL = Model.on("cpu", ModelStore().load("generic").parameters)
 
 
 def reduction_db(
@@ -134,8 +137,9 @@ def test_taps_at_system_rate_are_optimal(number):
         name: Response(name, item, rate) for name, item in zip(("primary", "secondary"), pair, strict=True)
     }
     at_48_khz, _ = paths_at_48_khz(responses)
-    paths = with_silence(Paths(*(item.astype(np.float32) for item in at_48_khz.values())))
-    condition = PathSpectra(spectrum(paths.primary), spectrum(paths.secondary), unknown=paths.unknown)
+    (paths,) = judged(Problem((Paths(*map(np.float32, at_48_khz.values())),), exact=True), MODEL).conditions
+    spectra = spectrum(paths.primary), spectrum(paths.secondary)
+    condition = PathSpectra(*spectra, uncertainty=paths.known.uncertainty)
     noise = 1 / np.maximum(np.fft.rfftfreq(DESIGN_N_FFT, 1 / 48_000), 20)
     found = np.fft.rfft(design_fir([condition], noise, n_taps, sample_rate_hz=rate, max_gain_db=60.0), n_fft)
     assert 10 * np.log10(powers(p) / powers(p - s * found)).mean() > expected - 0.3
