@@ -27,8 +27,9 @@ from synthesis.arrays import SMALLEST, Complex, Real, minimum_phase_response, sq
 from synthesis.bands import WIDE_BANDS, band_membership, centre_hz
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 
-# Lengths of the responses.
-PRIMARY_TAPS, SECONDARY_TAPS = 8192, 4096
+# Taps that are estimated, of which what lies beyond the half of the windows is zero, and lengths of the responses.
+MODEL_TAPS = PRIMARY_TAPS = 8192
+SECONDARY_TAPS = 4096
 # Limit on unknown over known power of a band.
 MAX_UNCERTAINTY = 1e6
 # Decays tau that are tried (samples), by the response's length.
@@ -80,54 +81,54 @@ def estimate(
     """
     measured = transfers(takes, drives)
     of_device = (None, None) if prior is None else (prior.primary, prior.secondary)
-    primary = posterior(measured.primary, PRIMARY_TAPS, PRIMARY_DECAYS, of_device[0])
-    secondary = posterior(measured.secondary, SECONDARY_TAPS, SECONDARY_DECAYS, of_device[1])
-    feedback = measured.feedback and posterior(measured.feedback, SECONDARY_TAPS, SECONDARY_DECAYS).response
-    membership, paths = band_membership(WIDE_BANDS, DESIGN_N_FFT), (primary, secondary)
-    known = np.stack([squared_magnitude(np.fft.rfft(path.response, DESIGN_N_FFT)) for path in paths]) @ membership
-    unknown = np.stack([onto_design_grid(path.variance) for path in paths]) @ membership
-    late = late_power(measured.primary, PRIMARY_TAPS), late_power(measured.secondary, SECONDARY_TAPS)
+    primary = posterior(measured.primary, PRIMARY_DECAYS, of_device[0])
+    secondary = posterior(measured.secondary, SECONDARY_DECAYS, of_device[1])
+    feedback = measured.feedback and posterior(measured.feedback, SECONDARY_DECAYS).response[:SECONDARY_TAPS]
+    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
+
+    def in_bands(response: Real) -> Real:
+        powers: Real = squared_magnitude(np.fft.rfft(response, DESIGN_N_FFT)) @ membership
+        return powers
+
+    known = np.stack((in_bands(primary.response), in_bands(secondary.response[:SECONDARY_TAPS])))
+    unknown = np.stack([onto_design_grid(path.variance) for path in (primary, secondary)]) @ membership
+    late = np.stack([late_power(item, MODEL_TAPS) for item in (measured.primary, measured.secondary)])
+    late[1] += in_bands(secondary.response[SECONDARY_TAPS:])
     noise_share, uncertainty = (np.stack((unknown, unknown + late)) / np.maximum(known, SMALLEST)).clip(
         max=MAX_UNCERTAINTY
     )
-    return Estimate(primary.response, secondary.response, feedback, noise_share, uncertainty)
+    return Estimate(primary.response, secondary.response[:SECONDARY_TAPS], feedback, noise_share, uncertainty)
 
 
 def posterior(
-    measured: Transfer, n_taps: int, decays: Sequence[float], distribution: PathDistribution | None = None
+    measured: Transfer, decays: Sequence[float], distribution: PathDistribution | None = None
 ) -> Posterior:
-    """Compute the posterior of a path.
+    """Compute the posterior of a path, MODEL_TAPS long.
 
     Parameters
     ----------
     measured
         Its transfer.
-    n_taps
-        Length of the response; what lies beyond the half of the windows is zero.
     decays
         Candidates for tau, samples.
     distribution
         Paths of the device's listeners; None: no device.
     """
     window = 2 * (len(measured.value) - 1)
-    n = min(n_taps, window // 2)
+    n = min(MODEL_TAPS, window // 2)
     known: Real = np.zeros(n)
-    variance_of_mean: Real
-    remainder: Real
-    value, variance_of_mean = measured.value, np.zeros(len(measured.value))
+    expected = None
     if distribution is not None:
-        mean, variance_of_mean, remainder = device_mean(distribution, *measured)
-        known, value = np.fft.irfft(mean)[:n], value - lagged(mean)
-    else:
-        remainder = _outline(measured)
-    colour = minimum_phase_response(0.5 * np.log(np.maximum(remainder, SMALLEST)))
-    found = _solved(Transfer(value / colour, measured.variance / squared_magnitude(colour)), n, decays)
+        mean, expected = device_mean(distribution, *measured)
+        known, measured = np.fft.irfft(mean)[:n], measured._replace(value=measured.value - lagged(mean))
+    colour = minimum_phase_response(0.5 * np.log(_outline(measured, expected)))
+    found = _solved(Transfer(measured.value / colour, measured.variance / squared_magnitude(colour)), n, decays)
     spectrum = np.fft.rfft(found.response, 2 * window) * np.fft.rfft(
         np.fft.irfft(colour)[: window // 2], 2 * window
     )
-    response = np.zeros(n_taps)
+    response = np.zeros(MODEL_TAPS)
     response[:n] = known + np.fft.irfft(spectrum)[:n]
-    return Posterior(response, found.variance * squared_magnitude(colour) + variance_of_mean)
+    return Posterior(response, found.variance * squared_magnitude(colour))
 
 
 def lagged(spectrum: Complex) -> Complex:
@@ -283,19 +284,24 @@ def _low_share(measured: Transfer, low_hz: float) -> float:
     return float(level[low].mean() / level[is_known].mean()) if low.any() else 1.0
 
 
-def _outline(measured: Transfer) -> Real:
+def _outline(measured: Transfer, expected: Real | None) -> Real:
     """Compute the power that the prior expects per bin, over the mean of the known bands: one in these.
 
-    In the others it is that of the nearest known band, or what the recordings allow.
+    In the others it is that of the device's listeners, or of the nearest known band, but no more than the recordings
+    allow. A finer outline would ring, and hide what was measured.
     """
     level, is_known = band_levels(measured)
     if not is_known.any():
         return np.ones(len(measured.value))
-    place = np.arange(len(level))
-    held = np.exp(np.interp(place, place[is_known], np.log(level[is_known])))
-    expected = np.where(is_known, 1.0, np.minimum(np.minimum(held, level) / level[is_known].mean(), 1.0))
+    if expected is None:
+        place = np.arange(len(level))
+        of_bands = np.exp(np.interp(place, place[is_known], np.log(level[is_known])))
+    else:
+        membership = band_membership(WIDE_BANDS, 2 * (len(measured.value) - 1))
+        of_bands = expected @ membership / np.maximum(membership.sum(0), 1)
+    ratio = np.minimum(np.minimum(of_bands, level) / level[is_known].mean(), 1.0)
     hz = np.fft.rfftfreq(2 * (len(measured.value) - 1), 1 / SAMPLE_RATE_HZ)
-    logarithm = np.log(np.maximum(expected, SMALLEST))
+    logarithm = np.where(is_known, 0.0, np.log(np.maximum(ratio, SMALLEST)))
     outline: Real = np.exp(
         np.interp(np.log(np.maximum(hz, 1)), np.log([centre_hz(n) for n in WIDE_BANDS]), logarithm)
     )

@@ -173,7 +173,7 @@ def learn_path_prior(
     return PathPrior(len(names), *learnt)
 
 
-def device_mean(distribution: PathDistribution, transfer: Complex, noise: Real) -> tuple[Complex, Real, Real]:
+def device_mean(distribution: PathDistribution, transfer: Complex, noise: Real) -> tuple[Complex, Real]:
     """Fit a device's mean and principal directions to a measurement.
 
     Parameters
@@ -189,8 +189,6 @@ def device_mean(distribution: PathDistribution, transfer: Complex, noise: Real) 
     -------
     mean
         The fit, complex [n_bins].
-    variance
-        Variance of the fit by its coefficients, [n_bins].
     remainder
         Expected power of what the fit leaves of the path, [n_bins]: that of the listeners, raised where well measured
         bins show that this ear differs more.
@@ -203,7 +201,7 @@ def device_mean(distribution: PathDistribution, transfer: Complex, noise: Real) 
     fit, _ = _fit_directions(prior.mean, prior.directions, measured, noise, is_excited, variance * cells)
     variance = variance * _misfit(measured - fit, noise, is_excited, variance, cells)
     fit, of_fit = _fit_directions(prior.mean, prior.directions, measured, noise, is_excited, variance * cells)
-    return level * fit, level**2 * of_fit, level**2 * variance
+    return level * fit, level**2 * (variance + of_fit)
 
 
 def measurement_level(

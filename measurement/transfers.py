@@ -36,6 +36,8 @@ PER_INDEPENDENT = 1.925
 LEAKAGE = 1e-7
 # Share of what two states leave unexplained alike that counts as common to both.
 COMMON = 0.999
+# Lags over which a late response is faded in.
+RAMP = 128
 # Part of a band's power that has to stand above its noise for the band's level to be known.
 KNOWN_SHARE = 0.5
 
@@ -216,11 +218,15 @@ def late_power(measured: Transfer, n_taps: int) -> Real:
     """
     window = 2 * (len(measured.value) - 1)
     lags = slice(n_taps, window * 3 // 8)
-    if lags.stop <= lags.start:
+    if lags.stop <= n_taps + RAMP:
         return np.zeros(len(WIDE_BANDS))
     membership, kept = band_membership(WIDE_BANDS, DESIGN_N_FFT), 1 / (1 + measured.variance / level_of(measured))
     # Bins of which nothing is known, and edges, would leak into the others.
-    taper = np.hanning(lags.stop - lags.start) * np.sqrt(8 / 3) / lag_weight(window)[lags]
+    rising, falling = np.hanning(2 * RAMP)[:RAMP], np.hanning(2 * (lags.stop - max(n_taps, window // 4)))
+    taper = np.ones(lags.stop - lags.start)
+    taper[:RAMP] = rising
+    taper[-len(falling) // 2 :] = falling[len(falling) // 2 :]
+    taper /= lag_weight(window)[lags]
     power, noise = (
         item @ membership
         for item in (

@@ -83,7 +83,7 @@ def rows_of(kind: str, name: str, primary: Float64, secondary: Float64) -> list[
     compared: Row = {
         "wmmse_db": bands_db(paths, wmmse[0].numpy())[0][SCORED].mean(),
         "converged_db": max(
-            bands_db(paths, converged(paths, taps, known.uncertainty))[0][SCORED].mean() for taps in starts
+            bands_db(paths, converged(paths, taps, known.assumed))[0][SCORED].mean() for taps in starts
         ),
     }
     case: Row = {"kind": kind, "system": name}

@@ -82,7 +82,7 @@ def joint_objective(posed: Problem, taps: Float32, profile: RefinementProfile, r
     sums = band_sums(primary, secondary, filters, reference_psd.astype(np.float64))
     disturbance, residual, control = np.split(sums[:, : 3 * len(WIDE_BANDS)], 3, -1)
     silence = SILENCE * disturbance.sum(-1, keepdims=True)
-    uncertainty = np.stack([(paths.known or NOT_JUDGED).uncertainty for paths in closed])
+    uncertainty = np.stack([(paths.known or NOT_JUDGED).assumed for paths in closed])
     unknown = uncertainty[:, 0] * disturbance + silence
     log_ratio = np.log((residual + uncertainty[:, 1] * control + unknown) / (disturbance + unknown))
     chosen = columns(profile.risk_bands)

@@ -102,6 +102,19 @@ class Known(NamedTuple):
     is_exact: bool = False
 
     @property
+    def assumed(self) -> Float32:
+        """Return the uncertainty that a filter is designed for, [2, 31].
+
+        Responses that were sent alone may be exact: what their ends show counts in the prediction alone.
+        """
+        if self.basis != "response":
+            return self.uncertainty
+        found = np.zeros_like(self.uncertainty)
+        if self.silent is not None:
+            found[:, self.silent] = self.uncertainty[:, self.silent]
+        return found
+
+    @property
     def stated_basis(self) -> Basis:
         """Return the basis as answers state it."""
         if self.is_exact:
@@ -325,9 +338,10 @@ class Prediction:
     def compared_db(self, n_updates: int) -> float:
         """Return the mean noise reduction by which filters for the same problem are compared.
 
-        Updates minimise the expected error; a start knows nothing of what is unknown.
+        Updates minimise the expected error (`Known.assumed`); a start knows nothing of what is unknown.
         """
-        return self.mean_noise_reduction_db if n_updates else self.nominal_noise_reduction_db
+        is_expected = n_updates and self.basis != "response"
+        return self.mean_noise_reduction_db if is_expected else self.nominal_noise_reduction_db
 
     @property
     def louder_bands(self) -> tuple[int, ...]:

@@ -120,7 +120,7 @@ def _realised(
             spectrum(paths.primary),
             spectrum(paths.secondary),
             paths.weight,
-            (paths.known or NOT_JUDGED).uncertainty,
+            (paths.known or NOT_JUDGED).assumed,
         )
         for paths in posed.conditions
     ]

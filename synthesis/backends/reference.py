@@ -261,7 +261,7 @@ class _Conditions:
         self.paths = AcousticPaths.stack(list(paths.values()))
         # Float [batch, 2, 31].
         self.uncertainty = torch.stack(
-            [_tensor((condition.known or NOT_JUDGED).uncertainty, psd) for condition in self.conditions]
+            [_tensor((condition.known or NOT_JUDGED).assumed, psd) for condition in self.conditions]
         )
         self.max_gain_db = psd.new_tensor([[item.max_gain_db] for item in left])
         self.reference_psd = torch.stack(

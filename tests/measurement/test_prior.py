@@ -1,23 +1,9 @@
-"""Prior of the paths, and posterior of a measurement under it."""
-
-from functools import partial
-from pathlib import Path
+"""What listeners have in common, and what that says of a measurement."""
 
 import numpy as np
 import pytest
 
-from measurement.estimate import PathEstimate, paths_of_states, probe_states
-from measurement.prior import (
-    PRIOR_BINS,
-    PathPrior,
-    array_shapes,
-    kept_noise_share,
-    learn_path_prior,
-    posterior,
-    primary_noise,
-)
-from tests.measurement.probe_takes import Fault, Probes, noisy, takes_of
-from tests.oracles import measured
+from measurement.prior import PRIOR_BINS, PathPrior, array_shapes, device_mean, learn_path_prior
 from tests.oracles import path_prior as oracle
 
 FACTORS = (1e-30, 1e30)
@@ -53,47 +39,14 @@ def measurement() -> tuple[np.ndarray, np.ndarray]:
     return measured, noise
 
 
-def test_posterior_equals_twin(prior: PathPrior, measurement: tuple[np.ndarray, np.ndarray]) -> None:
+def test_fit_of_device_equals_twin(prior: PathPrior, measurement: tuple[np.ndarray, np.ndarray]) -> None:
     spectra, noise = measurement
-    found = posterior(prior.primary, spectra, noise)
     primary = prior.primary
-    expected = oracle.posterior_mean(
-        primary.mean,
-        primary.directions,
-        primary.residual_variance,
-        spectra / found.level,
-        noise / found.level**2,
-        0.2,
-    )
+    found, _, remainder = device_mean(primary, spectra, noise)
+    level = np.sqrt(np.median(remainder / oracle.raised(primary.residual_variance, primary, spectra, noise)))
+    expected = oracle.device_mean(primary, spectra / level, noise / level**2)
     # Normal equations against a dense least-squares solve, of three well-scaled unknowns.
-    np.testing.assert_allclose(found.mean / found.level, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
-
-
-def test_directions_extrapolate_to_silent_bins(
-    prior: PathPrior, measurement: tuple[np.ndarray, np.ndarray]
-) -> None:
-    truth = np.fft.rfft(listeners()[0][13], 8192)
-    found = posterior(prior.primary, *measurement)
-    silent = slice(-500, None)
-    error, mean_error = (
-        np.mean(np.abs(item[silent] - truth[silent]) ** 2)
-        for item in (found.mean, found.level * prior.primary.mean)
-    )
-    assert error < 0.2 * mean_error
-    # One ear stands for many, and the model has no level differences.
-    assert 0.2 < np.mean(found.variance[silent]) / error < 8
-
-
-@pytest.mark.parametrize("factor", FACTORS)
-def test_scale_does_not_matter(prior: PathPrior, measurement: tuple[np.ndarray, np.ndarray], factor: float) -> None:
-    spectra, noise = measurement
-    unit, scaled = (
-        posterior(prior.primary, spectra, noise),
-        posterior(prior.primary, factor * spectra, factor**2 * noise),
-    )
-    np.testing.assert_allclose(scaled.mean / factor, unit.mean, rtol=1e-9)
-    np.testing.assert_allclose(scaled.variance / factor**2, unit.variance, rtol=1e-9)
-    assert scaled.level / factor == pytest.approx(unit.level)
+    np.testing.assert_allclose(found / level, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
 
 
 def test_other_windows_see_same_responses(prior: PathPrior) -> None:

@@ -265,11 +265,12 @@ class _Given:
             coherence = None if paths.coherence is None else _float32(paths.coherence, N_BINS)
             known = paths.known or NOT_JUDGED
             uncertainty = _float32(known.uncertainty, 2, len(WIDE_BANDS))
+            assumed = _float32(known.assumed, 2, len(WIDE_BANDS))
             silent = None if known.silent is None else known.silent.astype(np.uint8)
             loop, controller, level = None, None, 1.0
             if problem.controller is not None and paths.inner is not None:
                 loop, controller, level = paths.inner.gain, problem.controller.in_single, paths.inner.level
-            arrays = primary, secondary, coherence, psd, uncertainty, loop, controller, silent
+            arrays = primary, secondary, coherence, psd, uncertainty, assumed, loop, controller, silent
             self._arrays += arrays
             numbers = n_primary, n_secondary, BASES.index(known.basis), problem.max_gain_db, level
             self.inputs[n] = Input(*map(_address, arrays), *numbers, known.ends_interval_db, shares[n])

@@ -160,7 +160,7 @@ class Input(Structure):
     """prime_input of core.h."""
 
     _fields_ = (
-        *((name, _FloatPointer) for name in ("primary", "secondary", "coherence", "psd", "uncertainty")),
+        *((name, _FloatPointer) for name in ("primary", "secondary", "coherence", "psd", "uncertainty", "assumed")),
         *((name, _FloatPointer) for name in ("loop", "controller")),
         ("silent", c_void_p),
         *((name, c_int32) for name in ("n_primary", "n_secondary", "basis")),

@@ -76,7 +76,7 @@ class BatchInputs:
                 self._psd[row] = self._model_psd if problem.reference_psd is None else problem.reference_psd
                 self._has_model_psd[row] = problem.reference_psd is None
                 end = self._ends[4]
-            self._uncertainty[row] = (paths.known or NOT_JUDGED).uncertainty
+            self._uncertainty[row] = (paths.known or NOT_JUDGED).assumed
         # One copy, up to the last changed part: most problems have no noise of their own.
         self.block[:end].copy_(self._staged[:end], non_blocking=True)
         return faults

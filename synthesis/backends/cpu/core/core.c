@@ -386,8 +386,8 @@ static const condition_space *load_condition(prime_workspace *ws, int t, const p
     c->share = input->share;
     const band_edges *bands = &edges[grid_of(2 * (n_bins - 1))];
     for (int b = 0; b < N_BANDS; b++) { /* theory (12) */
-        c->unknown_primary[b] = input->uncertainty[b], c->unknown_secondary[b] = input->uncertainty[N_BANDS + b];
-        float scale = sqrtf(1 + input->uncertainty[N_BANDS + b]);
+        c->unknown_primary[b] = input->assumed[b], c->unknown_secondary[b] = input->assumed[N_BANDS + b];
+        float scale = sqrtf(1 + input->assumed[N_BANDS + b]);
         for (int k = bands->edge[b]; scale != 1 && k < bands->edge[b + 1]; k++)
             c->pr[k] /= scale, c->pi[k] /= scale, c->sr[k] *= scale, c->si[k] *= scale;
     }
@@ -657,7 +657,7 @@ static void predict_rival(const prime_model *model, prime_workspace *ws, const p
     knowledge known = known_of(model, input);
     predict_residual(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si,
                      psd_of(model, input), ws->rival, residual, control, &max_gain);
-    result->rival_mean_db = fmax(result->rival_mean_db, mean_reduction(result->sums, &known, n_updates ? known.uncertainty : NULL, residual, control));
+    result->rival_mean_db = fmax(result->rival_mean_db, mean_reduction(result->sums, &known, n_updates ? input->assumed : NULL, residual, control));
     result->rival_max_gain_db = fmax(result->rival_max_gain_db, decibels(max_gain));
 }
 
@@ -726,7 +726,9 @@ static void compare_with_rival(const prime_model *model, prime_workspace *ws, co
         (input->loop ? predict_closed : predict_effect)(model, ws, input, known, sums, &result->rival);
         mark(result, STAGE_PREDICT, since);
     }
-    if (!n_updates || !(result->made.figures.mean - result->rival_mean_db < margin_db))
+    const prediction_figures *made = &result->made.figures;
+    double reached = known->basis == OF_RESPONSE ? made->nominal : made->mean;
+    if (!n_updates || !(reached - result->rival_mean_db < margin_db))
         return;
     refinement_record record;
     if (has_left)

@@ -30,12 +30,12 @@ typedef struct {
 
 /* One pair of paths. n_primary: samples of an impulse response; 0: an interleaved spectrum of 16385 bins. coherence and psd
    may be NULL; max_gain_db NAN: no ceiling. With several conditions, psd and max_gain_db are those of the first.
-   What is known, from prime_judge_paths or the caller: uncertainty, [2][31]; basis and ends_interval as in `knowledge`;
+   What is known, from prime_judge_paths or the caller: uncertainty, [2][31], and `assumed` of it by the design; basis and ends_interval as in `knowledge`;
    silent: bands that no mean counts, [31], or NULL.
    loop: S K of a controller (beside.h), whose loop the design closes, or NULL; controller: K without its delay; level: of
    K, over that of the paths. */
 typedef struct {
-    const float *primary, *secondary, *coherence, *psd, *uncertainty, *loop, *controller;
+    const float *primary, *secondary, *coherence, *psd, *uncertainty, *assumed, *loop, *controller;
     const unsigned char *silent;
     int32_t n_primary, n_secondary, basis;
     float max_gain_db, level;
