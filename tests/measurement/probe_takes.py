@@ -39,9 +39,7 @@ def takes_of(
     """Return takes of both states with each probe."""
     fault, takes = fault or Fault(), []
     for x in probes:
-        disturbance, control = (
-            fftconvolve(x, path)[: len(x)] for path in (primary, fault.secondary(secondary))
-        )
+        disturbance, control = (fftconvolve(x, path)[: len(x)] for path in (primary, fault.secondary(secondary)))
         for state in (0.0, gain):
             takes.append(GainTake(state, x, fault.error(disturbance - state * control)))
     return takes

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scipy.signal import butter, fftconvolve, lfilter, sosfilt
+from scipy.signal import butter, fftconvolve, sosfilt
 
 from measurement.calibration import (
     MAX_SAMPLES,
@@ -24,7 +24,6 @@ from tests.measurement.probe_takes import GAIN, SIX_WINDOWS, Fault, N, noisy, ta
 from tests.oracles import calibration as oracle
 from tests.oracles import path_estimation
 from tests.synthesis.cases import decaying_noise
-from training.datasets.simulated_systems import simulate_system
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +99,6 @@ def test_clipped_samples_are_counted_at_both_ends() -> None:
     assert clipped_share(signal.clip(-2, 2)) == (beyond - 2) / 10_000
     assert clipped_share(signal.clip(max=2)) == (int((signal > 2).sum()) - 1) / 10_000
     assert clipped_share(np.abs(signal)) == 0  # its smallest value is none that a converter ends at
-
 
 
 def refusal(*takes: GainTake) -> tuple[str, str | None]:

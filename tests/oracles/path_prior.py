@@ -1,6 +1,8 @@
-"""Twin of a path's posterior: one measurement, one bin after the other, in complex128."""
+"""Twin of the fit of a device's listeners to a measurement, in complex128."""
 
 import numpy as np
+
+from measurement.prior import PathDistribution
 
 FS, CELL_HZ, CELL_SHARE = 48_000, 117.0, 0.1
 
@@ -23,24 +25,10 @@ def fit(mean: np.ndarray, directions: np.ndarray, measured: np.ndarray, deviatio
     return mean + np.linalg.lstsq(matrix, right, rcond=None)[0] @ directions
 
 
-def posterior_mean(
-    mean: np.ndarray,
-    directions: np.ndarray,
-    variance: np.ndarray,
-    measured: np.ndarray,
-    noise: np.ndarray,
-    noise_weight: float,
-) -> np.ndarray:
-    """At the support's own level: measured and mean [n_bins], directions [r, n_bins], noise may be infinite."""
-    count, noise = cells(len(mean)), noise_weight * noise
-    first = fit(mean, directions, measured, np.sqrt(noise + variance * count))
-    is_excited = np.isfinite(noise)
-    weight = (variance / (noise + variance) / count)[is_excited]
-    excess = (np.abs(measured - first) ** 2 / (noise + variance))[is_excited]
-    variance = variance * max(1.0, np.average(excess, weights=weight))
-    final = fit(mean, directions, measured, np.sqrt(noise + variance * count))
-    found = final.copy()
-    for k in np.flatnonzero(is_excited):
-        precision = np.array([1 / noise[k], 1 / variance[k]])
-        found[k] = precision @ np.array([measured[k], final[k]]) / precision.sum()
-    return found
+def device_mean(prior: PathDistribution, measured: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Mean and directions fitted to a measurement at the support's own level, [n_bins]."""
+    variance, count = prior.residual_variance, cells(len(measured))
+    first = fit(prior.mean, prior.directions, measured, np.sqrt(noise + variance * count))
+    excess = np.abs(measured - first) ** 2 / (noise + variance)
+    raised = variance * max(1.0, np.average(excess, weights=variance / (noise + variance) / count))
+    return fit(prior.mean, prior.directions, measured, np.sqrt(noise + raised * count))
