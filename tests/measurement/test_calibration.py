@@ -185,6 +185,7 @@ def test_window_leakage_is_separated_from_tail() -> None:
     (primary, secondary), x = ear(), rng.standard_normal(10 * 48_000)
     takes = takes_of(x[None], primary, secondary)
     found, unaware = (uncertainty_over_lack_db(calibrate(takes, prior=item), primary) for item in (prior, None))
+    print(found.round(1), unaware.round(1))
     # The bands at 250 Hz have ten bins of 116 overlapping windows: their power scatters by 1 dB.
     assert np.abs(found[[24 - 13, 34 - 13]]).max() < 3
     # Less two standard errors of what is later than all windows.
