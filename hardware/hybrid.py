@@ -270,7 +270,8 @@ def _fitted(
     unrounded = None
     for reserve in RESERVES:
         posed = loop_problem(ears, wanted, model.parameters.reference_psd, extra)
-        posed = replace(posed, distance=min(reserve * posed.distance, MOST_DISTANCE))
+        distance = min(reserve * posed.distance, MOST_DISTANCE)
+        posed = replace(posed, distance=distance, ceiling=posed.ceiling / reserve)
         fit, found = fit_controller(posed, wanted.n_sections, rows, lowest_hz=_lowest_hz(wanted), effort=effort)
         exact = fit.realise(found[0])
         rows = found
