@@ -27,8 +27,6 @@ from synthesis.profiles import FAST, SILENCE, RefinementProfile
 
 # Frequency range of poles and zeros (Hz), and range of their quality.
 LIMITS_HZ, QUALITIES = (15.0, 20_000.0), (0.25, 6.0)
-# Root (Hz) and quality of poles and zeros of the section with a zero at 0 Hz: it starts as a high-pass.
-AT_ZERO = np.array([30.0, 0.7, 15.0, 6.0])
 # Share of the disturbance that no reduction by both counts below: without it, the fit drives poles to 0 Hz. At 1e-4
 # (40 dB), filter and controller of a measured ear reach it from 63 to 250 Hz: 2 dB less in the mean, and less from 250
 # to 500 Hz as well; at 1e-6, what is gained below 250 Hz is lost above.
@@ -104,7 +102,8 @@ def start_roots() -> Real:
     """Read the starts of a fit: ln of poles (Hz), their qualities, zeros (Hz) and theirs, [n_starts, 4, 8].
 
     They are controllers for measured ears, pairs of them and simulated systems (`studies.controller_starts`), their
-    sections in the order of their effect, so that the first of them start a fit of fewer.
+    sections in the order of their effect, so that the first of them start a fit of fewer; last the one that is 0 at
+    0 Hz.
     """
     with files(__package__).joinpath("controller_starts.csv").open(encoding="utf-8") as table:
         rows = np.loadtxt(table, delimiter=",", skiprows=1)
@@ -156,16 +155,14 @@ class ControllerFit(Cascade):
         Parameters
         ----------
         roots
-            As of `start_roots`, of any number of sections from n.
+            As of `start_roots`, of any number of sections from n; the last is used always.
 
         Returns
         -------
         tuple[Real, Real]
             Unknowns, [n_starts, 4 n + 1], and J, [n_starts].
         """
-        parts = roots[:, :, : self.n].copy()
-        if self.n > 1:
-            parts[:, :, -1] = np.log(AT_ZERO)
+        parts = roots[:, :, [*range(self.n - 1), -1]]
         parts[:, 0::2] = np.log(self.warped(np.exp(parts[:, 0::2]).clip(max=0.46 * self.sample_rate_hz)))
         unknowns = self.within(np.concatenate((parts.reshape(len(parts), -1), np.zeros((len(parts), 1))), 1))
         response = self.response(unknowns)
@@ -187,7 +184,7 @@ class ControllerFit(Cascade):
         n_added = self.n - parts.shape[-1]
         added = np.zeros((len(unknowns), 4, n_added))
         added[:, 0::2] = np.log(self.warped(np.geomspace(*ADDED_HZ, n_added)))
-        rows = np.concatenate((parts, added), -1).reshape(len(unknowns), -1)
+        rows = np.concatenate((parts[..., :-1], added, parts[..., -1:]), -1).reshape(len(unknowns), -1)
         return self.within(np.concatenate((rows, unknowns[:, -1:]), 1))
 
     def inside(self, unknowns: Real) -> Real:

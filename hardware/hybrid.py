@@ -38,7 +38,7 @@ from hardware.plants import (
 )
 from hardware.realise import FLOAT32_WORDS
 from hardware.residual_power import PathSpectra, Real, ResidualPower
-from hardware.second_order_sections import design_sections
+from hardware.second_order_sections import design_sections, largest_gain
 from synthesis.bands import NR_BANDS, columns
 from synthesis.controller import Controller
 from synthesis.conventions import N_BINS
@@ -188,6 +188,11 @@ def playback_sections(problem: Problem, made: HybridDesign) -> Sections:
         opened.append(PathSpectra(closed, np.ones_like(closed), paths.weight))
     power = ResidualPower.of(opened, 1 / np.arange(1, N_BINS + 1))  # all octaves alike
     return design_sections(power, PLAYBACK_SECTIONS, sample_rate_hz=controller.sections.sample_rate_hz)
+
+
+def playback_peak_db(playback: Sections) -> float:
+    """Return the headroom that sections for what is played need: their largest gain, at least 0 dB."""
+    return max(0.0, 20 * float(np.log10(largest_gain(playback))))
 
 
 def _settled(ear: Ear, controller: Controller, wanted: ControllerFields, model: Model) -> Ear | None:

@@ -143,7 +143,8 @@ def loop_problem(
             found[: len(bins)] = values[bins]
         return found
 
-    scored, plants, levels, lines, residual, disturbance, share = [], [], [], [], [], [], []
+    scored, levels, lines, residual, disturbance, share = [], [], [], [], [], []
+    plants: list[tuple[Complex, Complex]] = []
     for ear in ears:
         pairs = [(at_bins(plant.secondary), at_bins(plant.before(ear.made))) for plant in ear.plants]
         lines += [(len(plants), len(plants) + n) for n, plant in enumerate(ear.plants) if plant.is_taken_off]

@@ -100,7 +100,7 @@ def path_level_db(secondary: Complex) -> float:
     return float(gain_db[_within(POINTS_HZ, LEVEL_HZ)].mean())
 
 
-def _within(frequency_hz: Real, limits_hz: tuple[float, float]) -> NDArray[np.bool_]:
+def _within(frequency_hz: NDArray[np.floating], limits_hz: tuple[float, float]) -> NDArray[np.bool_]:
     return (limits_hz[0] <= frequency_hz) & (limits_hz[1] > frequency_hz)
 
 

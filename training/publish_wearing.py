@@ -2,7 +2,7 @@
 
     python -m training.publish_wearing NAME --data DIR --store DIR
 
-DIR is the data set of the model's listeners. A model that knows no device gets what earphones have in common: the leaky
+DIR is PANDAR, whose listeners the bundled models know. A model that knows no device gets what earphones have in common: the leaky
 and the open ones.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from model_store.errors import ModelStoreError
 from model_store.store import BUNDLED_ROOT, ModelStore
-from training.data import open_dataset
+from training.datasets.pandar import read_pandar
 from training.datasets.path_pairs import DatasetError
 from training.measurements import LOOSE, OPEN, wearing_of
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         base = ModelStore(BUNDLED_ROOT).load(request.name)
         manifest = base.manifest
-        changes = wearing_of(request.data, open_dataset(manifest.dataset, request.data), manifest.support)
+        changes = wearing_of(request.data, read_pandar(request.data), manifest.support)
         if manifest.device is None:
             changes = tuple(change for change in changes if change.name in (*LOOSE, OPEN))
         renewed = replace(base, manifest=manifest.model_copy(update={"wearing": changes}))
