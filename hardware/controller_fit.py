@@ -21,7 +21,7 @@ from hardware.cascade import HIGHEST_SHARE, Cascade
 from hardware.residual_power import SUB_BANDS_PER_BAND, Complex, Real, spread, sub_bands
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
-from synthesis.loop import crosses_below
+from synthesis.loop import crosses_below, lines_cross_below
 from synthesis.objective import objective
 from synthesis.profiles import FAST, SILENCE, RefinementProfile
 
@@ -41,7 +41,7 @@ N_OF_START = 8
 # measured ears 1 dB more noise than eight, at most 4 dB.
 ADDED_HZ = (60, 8000)
 # Sections of all rows together, and steps: on half of the sub-bands, of the best on these, and of the best on all.
-N_STARTED, N_FIRST, N_TRIED, N_SECOND, N_KEPT, N_LAST = 80, 12, 32, 25, 16, 60
+N_STARTED, N_FIRST, N_TRIED, N_SECOND, N_KEPT, N_LAST = 80, 12, 32, 25, 12, 60
 # Step (nepers) by which a cascade is turned down.
 TURNED_DOWN = 0.1
 _TINY = 1e-30
@@ -224,8 +224,8 @@ class ControllerFit(Cascade):
             if len(self.problem.lines):
                 worn, taken_off = self.problem.lines.T
                 level, before = self.problem.levels[taken_off, end, None], self.problem.plants_before[worn]
-                ends = np.stack([level * part[:, plants] + before for plants in (worn, taken_off)], -1)
-                crossed |= crosses_below(ends).any((1, 2))
+                ends = (level * part[:, plants] + before for plants in (worn, taken_off))
+                crossed |= lines_cross_below(*ends).any((1, 2))
         return crossed
 
     @staticmethod

@@ -17,7 +17,7 @@ from synthesis.controller import HIGHEST_MEASURED_HZ, Controller, is_quiet_beyon
 from synthesis.conventions import BIN_HZ, N_BINS
 from synthesis.design import is_usable, level_db
 from synthesis.errors import InvalidPaths, check_interruption
-from synthesis.loop import crosses_below, worst_loop
+from synthesis.loop import lines_cross_below, worst_loop
 from synthesis.methods import spectrum
 from synthesis.options import ControllerFields
 from synthesis.posing import delay_of
@@ -239,13 +239,12 @@ def is_quiet(controller: Controller, secondary: Complex) -> bool:
 
 def crosses_while_taken_off(controller: Controller, ear: Ear) -> bool:
     """Return whether a loop crosses the real axis below -1 on the way from the first plant to one taken off."""
-    worn = ear.plants[0]
     for plant in ear.plants:
         if plant.is_taken_off:
-            ends = np.stack((worn.secondary, plant.secondary), -1) * controller.on_bins[:, None]
+            ends = [path.secondary * controller.on_bins for path in (ear.plants[0], plant)]
             before = plant.before(ear.made)
             for level in ear.levels(plant)[[0, -1]]:
-                if crosses_below(level * ends + (0 if before is None else before[:, None])).any():
+                if lines_cross_below(*(level * end + (0 if before is None else before) for end in ends)).any():
                     return True
     return False
 
