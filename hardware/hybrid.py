@@ -307,7 +307,7 @@ def _held(sections: Sections, wanted: ControllerFields) -> Sections:
         return sections
     if wanted.number_format == "float32":
         single = sections.in_single_precision()
-        frequency_hz = np.geomspace(1.0, wanted.sample_rate / 2, 512)
+        frequency_hz = np.geomspace(0.01, wanted.sample_rate / 2, 512)  # where a zero at 0 Hz shows if it has moved
         change = single.response(frequency_hz) / sections.response(frequency_hz) - 1
         if single.is_stable and np.abs(change).max() < MOST_CHANGED:
             return single
