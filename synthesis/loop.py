@@ -93,7 +93,7 @@ def crosses_below(loop: Complex128) -> NDArray[np.bool_]:
 
     One that does not is stable for every gain from 0 to one.
     """
-    return lines_cross_below(loop[..., :-1], loop[..., 1:]).any(-1)
+    return np.asarray(lines_cross_below(loop[..., :-1], loop[..., 1:]).any(-1))
 
 
 def lines_cross_below(here: Complex128, there: Complex128) -> NDArray[np.bool_]:

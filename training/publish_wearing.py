@@ -2,8 +2,8 @@
 
     python -m training.publish_wearing NAME --data DIR --store DIR
 
-DIR is PANDAR, whose listeners the bundled models know. A model that knows no device gets what earphones have in common: the leaky
-and the open ones.
+DIR is PANDAR, whose listeners the bundled models know. A model that knows no device gets what earphones have in common:
+the leaky and the open ones.
 """
 
 from __future__ import annotations
