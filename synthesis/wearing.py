@@ -24,8 +24,8 @@ Complex = NDArray[np.complex128]
 # Twelve points per octave from 20 Hz to 20 kHz.
 N_POINTS = 121
 POINTS_HZ = np.geomspace(20.0, 20_000.0, N_POINTS)
-# Bands in which paths of one earphone have alike levels, signs and times, however it is worn. A tight fit is 7 dB louder
-# from 200 Hz to 1 kHz: its path taken off is taken for louder than it is, at 0.5 to 1 dB of reduction.
+# Bands in which an ear's level, sign and time are found. The level varies by 1.6 dB over ears; that of a tight fit is
+# 7 dB higher, so that its path taken off is taken for louder than it is.
 LEVEL_HZ, SIGN_HZ, TIME_HZ = (200.0, 1000.0), (60.0, 300.0), (1500.0, 8000.0)
 # Number of samples at 48 kHz by which the paths of earphones differ at most; those of ducts and rooms are later.
 MOST_LATER = 24

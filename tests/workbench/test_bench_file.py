@@ -123,7 +123,7 @@ def test_session_of_page_stays_whole(tmp_path: Path) -> None:
     assert "the measurement chosen on the page" in " ".join(inputs.ears(session)[1])
     saved["session"][0] = saved["session"][0] | {"label": "pressed", "used": False, "stability_only": True}
     session.write_text(json.dumps(saved | {"joint": True}))
-    run("hybrid", session, "--controller-n-sections", 2, "-o", tmp_path / "again.json")
+    run("hybrid", session, "--no-lend-wearing", "--controller-n-sections", 2, "-o", tmp_path / "again.json")
     plants = json.loads((tmp_path / "again.json").read_text())["loop"]["conditions"]
     assert {item["label"].split(" (")[0] for item in plants} == {"conditions.0", "pressed"}
     again = back["kept"][1]["design"]
