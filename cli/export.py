@@ -203,7 +203,8 @@ def _file_kind(output: Path) -> str:
 
 
 def _parts(output: Path, content: bytes) -> list[tuple[Path, bytes]]:
-    """Return the two files of filter and controller, which come in a ZIP."""
+    """Return the files of filter, controller and playback, which come in a ZIP, the filter first."""
     with zipfile.ZipFile(io.BytesIO(content)) as parts:
-        files = zip((output, output.with_stem(f"{output.stem}_controller")), parts.namelist(), strict=True)
-        return [(file, parts.read(name)) for file, name in files]
+        first, *others = parts.namelist()
+        beside = [(output.with_stem(f"{output.stem}_{Path(name).stem}"), parts.read(name)) for name in others]
+        return [(output, parts.read(first)), *beside]

@@ -28,11 +28,13 @@ def of_filter(realised: Realised, about: str) -> str:
     return _guarded("CONTROL_FILTER_H", f"{about}.", _part(realised, "control_filter"))
 
 
-def of_both(control_filter: Realised, controller: Realised, equation: str) -> str:
-    """Write the header of filter and controller, and of the sum of both."""
+def of_both(control_filter: Realised, controller: Realised, equation: str, playback: Realised | None) -> str:
+    """Write the header of filter and controller, of the sum of both, and of the filter of what is played besides."""
     lines = [*_part(control_filter, "control_filter"), "", *_part(controller, "controller")]
     if None not in map(_data_type, (control_filter, controller)):
         lines += ["", *_sum_of_both(control_filter, controller)]
+    if playback is not None:
+        lines += ["", *_part(playback, "playback")]
     return _guarded("HYBRID_H", f"Filter and controller for {equation}.", lines)
 
 

@@ -27,6 +27,8 @@ class Cascade:
 
     # Largest change of an unknown in one step, in nepers.
     max_step = 1.0
+    # Number of the last sections whose numerator is s^2 + s z / q: they are 0 at 0 Hz.
+    n_at_zero = 0
     # Damping of an unknown that changes nothing, over that of the others.
     least_damping = 1e-3
 
@@ -85,7 +87,9 @@ class Cascade:
         """Evaluate s^2 + s w / q + w^2, poles first: real and imaginary parts [n_starts, 2, n, n_bins], and w^2."""
         parts = unknowns[:, :-1].reshape(-1, 2, 2, self.n, 1)
         root, quality = np.exp(parts[:, :, 0]), np.exp(parts[:, :, 1])
-        return root**2 - self.frequency**2, (root / quality) * self.frequency, root**2
+        square = root**2
+        square[:, 1, self.n - self.n_at_zero :] = 0
+        return square - self.frequency**2, (root / quality) * self.frequency, square
 
     def slopes(self, polynomials: tuple[Real, Real, Real]) -> NDArray[np.float32]:
         """Compute real and imaginary parts of d ln W / d theta, [n_starts, 4 n + 1, 2, n].
@@ -158,18 +162,19 @@ class Cascade:
         The gain is in the first of them.
         """
         pole, pole_quality, zero, zero_quality = np.exp(unknowns[:-1].reshape(4, self.n))
+        middle, last = zero / zero_quality, zero**2
+        last[self.n - self.n_at_zero :] = 0
         # Pair each pole with the nearest zero, which gives the smallest peaks between sections.
-        order, zero_order = np.argsort(pole), np.argsort(zero)
+        order, zero_order = np.argsort(pole), np.argsort(last)
         pole, pole_quality = pole[order], pole_quality[order]
-        zero, zero_quality = zero[zero_order], zero_quality[zero_order]
-        numerator, denominator = _bilinear(zero, zero_quality), _bilinear(pole, pole_quality)
+        numerator = _bilinear(middle[zero_order], last[zero_order])
+        denominator = _bilinear(pole / pole_quality, pole**2)
         rows = np.concatenate((numerator, denominator), 1) / denominator[:, :1]
         rows[0, :3] *= self.sign * np.exp(unknowns[-1])
         return Sections(np.concatenate((self.held.rows, rows)), self.sample_rate_hz)
 
 
-def _bilinear(frequency: Real, quality: Real) -> Real:
-    """Transform s^2 + s w / q + w^2 by s = (1 - z^-1) / (1 + z^-1), times (1 + z^-1)^2: coefficients [n, 3]."""
-    middle, last = frequency / quality, frequency**2
+def _bilinear(middle: Real, last: Real) -> Real:
+    """Transform s^2 + s m + l by s = (1 - z^-1) / (1 + z^-1), times (1 + z^-1)^2: coefficients [n, 3]."""
     coefficients: Real = np.stack((1 + middle + last, 2 * (last - 1), 1 - middle + last), -1)
     return coefficients

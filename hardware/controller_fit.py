@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from hardware.cascade import HIGHEST_SHARE, Cascade
 from hardware.residual_power import SUB_BANDS_PER_BAND, Complex, Real, spread, sub_bands
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
-from synthesis.loop import crosses_below
+from synthesis.loop import crosses_below, lines_cross_below
 from synthesis.objective import objective
 from synthesis.profiles import FAST, SILENCE, RefinementProfile
 
@@ -40,7 +41,7 @@ N_OF_START = 8
 # measured ears 1 dB more noise than eight, at most 4 dB.
 ADDED_HZ = (60, 8000)
 # Sections of all rows together, and steps: on half of the sub-bands, of the best on these, and of the best on all.
-N_STARTED, N_FIRST, N_TRIED, N_SECOND, N_KEPT, N_LAST = 80, 12, 32, 25, 16, 60
+N_STARTED, N_FIRST, N_TRIED, N_SECOND, N_KEPT, N_LAST = 80, 12, 32, 25, 12, 60
 # Step (nepers) by which a cascade is turned down.
 TURNED_DOWN = 0.1
 _TINY = 1e-30
@@ -59,8 +60,10 @@ class LoopProblem:
     # S and W F of all plants that have to be stable, complex [n_plants, n]; 0 above the measured band.
     plants: Complex
     plants_before: Complex
-    # Least and largest factor on S; the loops keep their distance at all between.
-    levels: tuple[float, float]
+    # Least and largest factor on S, [n_plants, 2]; the loops keep their distance at all between.
+    levels: Real
+    # Pairs of plants between which all on a straight line have to be stable as well, [n_lines, 2].
+    lines: NDArray[np.intp]
     # Power of |P (1 + W F) - S W|^2 per sub-band over the total disturbance, [n_conditions, n_sub_bands].
     residual: Real
     # Power of the disturbance per band over its total, [n_conditions, 31].
@@ -99,7 +102,8 @@ def start_roots() -> Real:
     """Read the starts of a fit: ln of poles (Hz), their qualities, zeros (Hz) and theirs, [n_starts, 4, 8].
 
     They are controllers for measured ears, pairs of them and simulated systems (`studies.controller_starts`), their
-    sections in the order of their effect, so that the first of them start a fit of fewer.
+    sections in the order of their effect, so that the first of them start a fit of fewer; last the one that is 0 at
+    0 Hz.
     """
     with files(__package__).joinpath("controller_starts.csv").open(encoding="utf-8") as table:
         rows = np.loadtxt(table, delimiter=",", skiprows=1)
@@ -110,7 +114,7 @@ def start_roots() -> Real:
 def fit_bins(extra: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return the bins of the design grid at which a loop is fitted: the sub-bands' middles, then bins outside."""
     first, _ = sub_bands()
-    outside = [*range(first[0]), *(np.array([22_500, 23_200, 23_900]) * DESIGN_N_FFT // SAMPLE_RATE_HZ)]
+    outside = [*range(1, first[0]), *(np.array([22_500, 23_200, 23_900]) * DESIGN_N_FFT // SAMPLE_RATE_HZ)]
     return np.concatenate(((first[:-1] + first[1:] - 1) // 2, np.setdiff1d(np.append(extra, outside), first)))
 
 
@@ -125,6 +129,7 @@ class ControllerFit(Cascade):
     """Fit of n sections to all plants."""
 
     max_step = 0.7
+    n_at_zero = 1
     # Near K = 0 most unknowns change nothing, and undamped steps in them would hide the others.
     least_damping = 0.3
 
@@ -135,7 +140,11 @@ class ControllerFit(Cascade):
         self.problem, self.n_scored = problem, problem.residual.shape[-1]
         self.ascending = np.argsort(problem.frequency_hz)
         # Without W F, a loop that does not cross the ray at one level does not at lower ones.
-        self.ends = problem.levels if problem.plants_before.any() else problem.levels[1:]
+        self.ends = [0, 1] if problem.plants_before.any() else [1]
+        # W F and levels of all plants, and of the nearest one on every line.
+        worn, taken_off = problem.lines.T
+        self.before_all = np.concatenate((problem.plants_before, problem.plants_before[worn]))
+        self.levels = np.concatenate((problem.levels, problem.levels[taken_off]))
         self.first_of_band = np.flatnonzero(np.diff(sub_bands(problem.per_band)[1], prepend=-1))
 
     def starts(self, roots: Real) -> tuple[Real, Real]:
@@ -146,18 +155,19 @@ class ControllerFit(Cascade):
         Parameters
         ----------
         roots
-            As of `start_roots`, of any number of sections from n.
+            As of `start_roots`, of any number of sections from n; the last is used always.
 
         Returns
         -------
         tuple[Real, Real]
             Unknowns, [n_starts, 4 n + 1], and J, [n_starts].
         """
-        parts = roots[:, :, : self.n].copy()
+        parts = roots[:, :, [*range(self.n - 1), -1]]
         parts[:, 0::2] = np.log(self.warped(np.exp(parts[:, 0::2]).clip(max=0.46 * self.sample_rate_hz)))
         unknowns = self.within(np.concatenate((parts.reshape(len(parts), -1), np.zeros((len(parts), 1))), 1))
         response = self.response(unknowns)
-        size, loudest_plant = np.abs(response), self.problem.levels[1] * np.abs(self.problem.plants).max(0)
+        size = np.abs(response)
+        loudest_plant = (self.problem.levels[:, 1:] * np.abs(self.problem.plants)).max(0)
         loudest = np.maximum((size * loudest_plant).max(1), (size / self.problem.ceiling).max(1))
         quiet = START_GAIN / np.maximum(loudest, _TINY)
         response *= quiet[:, None]
@@ -174,7 +184,7 @@ class ControllerFit(Cascade):
         n_added = self.n - parts.shape[-1]
         added = np.zeros((len(unknowns), 4, n_added))
         added[:, 0::2] = np.log(self.warped(np.geomspace(*ADDED_HZ, n_added)))
-        rows = np.concatenate((parts, added), -1).reshape(len(unknowns), -1)
+        rows = np.concatenate((parts[..., :-1], added, parts[..., -1:]), -1).reshape(len(unknowns), -1)
         return self.within(np.concatenate((rows, unknowns[:, -1:]), 1))
 
     def inside(self, unknowns: Real) -> Real:
@@ -191,12 +201,32 @@ class ControllerFit(Cascade):
             unknowns[~finite, -1] -= TURNED_DOWN
         return unknowns
 
-    def nearest(self, part: Complex, before: Complex) -> Complex:
-        """Return S K, given it at level 1, at the level between both ends at which L is nearest to -1."""
-        towards = -(part.real * (1 + before.real) + part.imag * before.imag)
-        level = towards / (part.real**2 + part.imag**2 + _TINY)
-        nearest: Complex = level.clip(*self.problem.levels) * part
+    def nearest(self, part: Complex) -> Complex:
+        """Return S K of all plants and lines, given that of the plants at level 1, where L is nearest to -1.
+
+        Of a line, it is the place that is nearest at level 1; of each, the level between both ends.
+        """
+        if len(self.problem.lines):
+            worn, taken_off = self.problem.lines.T
+            start, away = part[:, worn], part[:, taken_off] - part[:, worn]
+            along = _projected(-1 - self.problem.plants_before[worn] - start, away).clip(0, 1)
+            part = np.concatenate((part, start + along * away), 1)
+        level = _projected(-1 - self.before_all, part)
+        nearest: Complex = level.clip(self.levels[:, :1], self.levels[:, 1:]) * part
         return nearest
+
+    def crosses(self, part: Complex) -> NDArray[np.bool_]:
+        """Return whether a loop crosses the ray on a plant or on a line between two, [n_starts]."""
+        crossed = np.zeros(len(part), bool)
+        for end in self.ends:
+            loop = self.problem.levels[:, end, None] * part + self.problem.plants_before
+            crossed |= crosses_below(loop[..., self.ascending]).any(-1)
+            if len(self.problem.lines):
+                worn, taken_off = self.problem.lines.T
+                level, before = self.problem.levels[taken_off, end, None], self.problem.plants_before[worn]
+                ends = (level * part[:, plants] + before for plants in (worn, taken_off))
+                crossed |= lines_cross_below(*ends).any((1, 2))
+        return crossed
 
     @staticmethod
     def from_ray(part: Complex, before: Complex) -> Complex:
@@ -205,11 +235,12 @@ class ControllerFit(Cascade):
         np.maximum(away.real, 0, out=away.real)
         return away
 
-    def objective(self, response: Complex, weight: float) -> tuple[Real, ...]:
+    def objective(self, response: Complex, weight: float) -> tuple[Any, ...]:
         """Compute J with the penalties, infinite where a loop crosses the ray; then band weights and violations."""
         problem = self.problem
         part = response[:, None] * problem.plants
-        away = self.from_ray(self.nearest(part, problem.plants_before), problem.plants_before)
+        nearest = self.nearest(part)
+        away = self.from_ray(nearest, self.before_all)
         squared = away.real**2 + away.imag**2
         near = np.zeros_like(squared)
         too_near = squared < problem.distance**2
@@ -222,22 +253,18 @@ class ControllerFit(Cascade):
         log_ratio = np.log((power + SILENCE) / (problem.disturbance + SILENCE))
         value, slope = objective(log_ratio, problem.share, problem.profile)
         value = value + weight * ((near**2).sum((1, 2)) + (excess**2).sum(1))
-        crossed = np.zeros(len(value), bool)
-        for level in self.ends:
-            loop = level * part + problem.plants_before
-            crossed |= crosses_below(loop[..., self.ascending]).any(-1)
         weights = spread(slope / (power + 1e-12), problem.per_band) * fine
-        return np.where(crossed, np.inf, value), weights, near, excess
+        return np.where(self.crosses(part), np.inf, value), weights, near, excess, nearest
 
     def normal_equations(
-        self, polynomials: tuple[Real, Real, Real], response: Complex, *details: Real
+        self, polynomials: tuple[Real, Real, Real], response: Complex, *details: Any
     ) -> tuple[Real, Real]:
         """Compute J^T J and J^T r.
 
         With d ln K / d theta = phi, every residual changes by Re(c phi) or by c phi. At a frequency, conditions and
         plants share phi, so that their sums are one quadratic form in its real and imaginary part.
         """
-        weights, near, excess = details
+        weights, near, excess, nearest = details
         problem, scored = self.problem, slice(self.n_scored)
         of_scored = response[:, None, scored] * problem.scored
         share = of_scored / (1 + of_scored + problem.scored_before)
@@ -249,9 +276,8 @@ class ControllerFit(Cascade):
         real_real[:, scored] += alike
         imag_imag[:, scored] += alike
         row, plant, place = np.nonzero(near)
-        before = problem.plants_before[plant, place]
-        part = self.nearest(response[row, place] * problem.plants[plant, place], before)
-        towards = part / self.from_ray(part, before)
+        part = nearest[row, plant, place]
+        towards = part / self.from_ray(part, self.before_all[plant, place])
         np.add.at(gradient, (row, place), -BARRIER_WEIGHT * near[row, plant, place] * towards)
         np.add.at(real_real, (row, place), BARRIER_WEIGHT * towards.real**2)
         np.add.at(mixed, (row, place), -BARRIER_WEIGHT * towards.real * towards.imag)
@@ -269,6 +295,12 @@ class ControllerFit(Cascade):
         slopes[:, :, 0] += second * slopes[:, :, 1]
         slopes[:, :, 1] *= third
         return (flat @ flat.mT).astype(np.float64), pulled.astype(np.float64)
+
+
+def _projected(values: Complex, onto: Complex) -> Real:
+    """Return the factors on complex numbers with which they come nearest to others."""
+    found: Real = (values.real * onto.real + values.imag * onto.imag) / (onto.real**2 + onto.imag**2 + _TINY)
+    return found
 
 
 def fit_controller(

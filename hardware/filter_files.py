@@ -35,7 +35,7 @@ WAV_S = 32768 / 48000
 # Signal at the error microphone, by the sign of the signal chain.
 EQUATIONS = {"minus": "e = d - s * w * x", "plus": "e = d + s * w * x"}
 # Names of the files of both, and what is in them.
-_PARTS = {"control_filter": "Control filter", "controller": "Feedback controller"}
+_PARTS = {"control_filter": "Control filter", "controller": "Feedback controller", "playback": "Playback"}
 _COLUMNS = ("b0", "b1", "b2", "a0", "a1", "a2")
 
 
@@ -89,32 +89,39 @@ def _check(kind: str) -> None:
 
 
 def write_both(
-    control_filter: Realised, controller: Realised, kind: str, sign: Literal["minus", "plus"] = "minus"
+    control_filter: Realised,
+    controller: Realised,
+    kind: str,
+    sign: Literal["minus", "plus"] = "minus",
+    playback: Realised | None = None,
 ) -> tuple[bytes, str, str]:
-    """Write a filter and the controller beside it: one file for `c` and `apo`, a ZIP of two for others.
+    """Write a filter and the controller beside it: one file for `c` and `apo`, a ZIP for others.
 
     Parameters
     ----------
     control_filter, controller
         Both; parameters, results and errors are otherwise those of `write`.
+    playback
+        Filter of what is played besides, quieter by its headroom; None: none is written.
 
     Returns
     -------
     tuple[bytes, str, str]
-        One file for `c`, with functions that run both, and `apo`; for other kinds a ZIP of two.
+        One file for `c`, with functions that run both, and `apo`; for other kinds a ZIP of all.
     """
     _check(kind)
     equation = EQUATIONS[sign].replace("w * x", "(w * x + k * e)")
     _, media_type, suffix = _KINDS[kind]
     if kind == "c":
-        return c_header.of_both(control_filter, controller, equation).encode(), media_type, "hybrid.h"
-    both = zip(_PARTS, (control_filter, controller), strict=True)
-    parts = {name: _written(realised, kind, name, equation) for name, realised in both}
+        return c_header.of_both(control_filter, controller, equation, playback).encode(), media_type, "hybrid.h"
+    realised = [item for item in (control_filter, controller, playback) if item is not None]
+    parts = {name: _written(item, kind, name, equation) for name, item in zip(_PARTS, realised, strict=False)}
     if kind == "apo":
-        text = b"# x is channel 1, e is channel 2; the loudspeaker plays channel 1\n"
+        text = b"# x is channel 1, e channel 2, what is played channel 3; the loudspeaker plays channel 1\n"
         for n, content in enumerate(parts.values(), 1):
             text += b"Channel: %d\n" % n + content
-        return text + b"Channel: all\nCopy: 1=1+2\n", media_type, "hybrid.txt"
+        total = "+".join(str(n + 1) for n in range(len(parts)))
+        return text + f"Channel: all\nCopy: 1={total}\n".encode(), media_type, "hybrid.txt"
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as folder:
         for name, content in parts.items():

@@ -171,7 +171,9 @@ def quantise_sections(sections: Sections, number_format: NumberFormat) -> tuple[
     for i, row in enumerate(rows):
         units = row.reshape(2, 3) * 2.0 ** (number_format.fraction_bits - shift[i])
         first, difference = np.rint(units[:, 0]), np.rint(units[:, 0] - units[:, 2])
-        total = np.floor(units.sum(-1)) + np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+        # A sum of 0 stays 0, as of zeros at 0 Hz.
+        rounding = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+        total = np.where(rounding, np.ceil(units.sum(-1)), np.floor(units.sum(-1)))
         difference[1], total[:, 1] = max(difference[1], 1), total[:, 1].clip(1)
         choices = np.stack(np.broadcast_arrays(first, total - 2 * first + difference, first - difference), -1)
         responses = before * section_responses(choices.reshape(4, 6), frequency, rate)

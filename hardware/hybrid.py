@@ -38,11 +38,11 @@ from hardware.plants import (
 )
 from hardware.realise import FLOAT32_WORDS
 from hardware.residual_power import PathSpectra, Real, ResidualPower
-from hardware.second_order_sections import design_sections
+from hardware.second_order_sections import design_sections, largest_gain
 from synthesis.bands import BAND_BINS, NR_BANDS, columns
 from synthesis.controller import Controller
 from synthesis.conventions import N_BINS
-from synthesis.design import design, design_all, predict_all
+from synthesis.design import design, design_all, judged, predict_all
 from synthesis.errors import InvalidOption, answer_or_raise, check_interruption
 from synthesis.loop import worst_loop
 from synthesis.options import ControllerFields
@@ -131,6 +131,7 @@ def design_hybrid(
     wanted = ControllerFields() if wanted is None else wanted
     problem = replace(limited(problem), controller=None)
     made = design(problem, options, model)
+    problem = _with_known(problem, model)
     plants = [plant_of(problem, paths, problem.name_of(n)) for n, paths in enumerate(problem.conditions)]
     plants += [
         plant_of(problem, item, item.label or f"stability_only.{n}") for n, item in enumerate(stability_only)
@@ -171,6 +172,13 @@ def design_hybrid(
     )
 
 
+def _with_known(problem: Problem, model: Model) -> Problem:
+    """Add what is known of usable paths, which stay at their level."""
+    known = [paths.known for paths in judged(problem, model).conditions]
+    conditions = zip(problem.conditions, known, strict=True)
+    return replace(problem, conditions=tuple(replace(paths, known=item) for paths, item in conditions))
+
+
 def playback_sections(problem: Problem, made: HybridDesign) -> Sections:
     """Fit sections at the chip's rate that undo what the loop changes of music: 1 + L of all conditions.
 
@@ -187,6 +195,11 @@ def playback_sections(problem: Problem, made: HybridDesign) -> Sections:
         opened.append(PathSpectra(closed, np.ones_like(closed), paths.weight))
     power = ResidualPower.of(opened, 1 / np.arange(1, N_BINS + 1))  # all octaves alike
     return design_sections(power, PLAYBACK_SECTIONS, sample_rate_hz=controller.sections.sample_rate_hz)
+
+
+def playback_peak_db(playback: Sections) -> float:
+    """Return the headroom that sections for what is played need: their largest gain, at least 0 dB."""
+    return max(0.0, 20 * float(np.log10(largest_gain(playback))))
 
 
 def _settled(ear: Ear, controller: Controller, wanted: ControllerFields, model: Model) -> Ear | None:
@@ -241,7 +254,8 @@ def design_for_all(
     wanted = ControllerFields() if wanted is None else wanted
     problems = [replace(limited(problem), controller=None) for problem in problems]
     ears = []
-    for problem, made in zip(problems, design_all(problems, options, model), strict=True):
+    for given, made in zip(problems, design_all(problems, options, model), strict=True):
+        problem = _with_known(given, model)
         plants = [plant_of(problem, paths, problem.name_of(n)) for n, paths in enumerate(problem.conditions)]
         plants += lent_plants(problem, model.parameters)
         ears.append(Ear(problem, answer_or_raise(made), plants))
@@ -269,7 +283,8 @@ def _fitted(
     unrounded = None
     for reserve in RESERVES:
         posed = loop_problem(ears, wanted, model.parameters.reference_psd, extra)
-        posed = replace(posed, distance=min(reserve * posed.distance, MOST_DISTANCE))
+        distance = min(reserve * posed.distance, MOST_DISTANCE)
+        posed = replace(posed, distance=distance, ceiling=posed.ceiling / reserve)
         fit, found = fit_controller(posed, wanted.n_sections, rows, lowest_hz=_lowest_hz(wanted), effort=effort)
         exact = fit.realise(found[0])
         rows = found
@@ -300,7 +315,7 @@ def _held(sections: Sections, wanted: ControllerFields) -> Sections:
         return sections
     if wanted.number_format == "float32":
         single = sections.in_single_precision()
-        frequency_hz = np.geomspace(1.0, wanted.sample_rate / 2, 512)
+        frequency_hz = np.geomspace(0.01, wanted.sample_rate / 2, 512)  # where a zero at 0 Hz shows if it has moved
         change = single.response(frequency_hz) / sections.response(frequency_hz) - 1
         if single.is_stable and np.abs(change).max() < MOST_CHANGED:
             return single

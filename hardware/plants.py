@@ -11,23 +11,23 @@ from numpy.typing import NDArray
 
 from hardware.cascade import HIGHEST_SHARE
 from hardware.controller_fit import LoopProblem, fit_bins, frequencies_beyond_hz
-from hardware.residual_power import Complex, Real, sub_bands
-from synthesis.bands import sum_over_bands
+from hardware.residual_power import Complex, Real, on_bins, sub_bands
+from synthesis.bands import BINS_HZ, sum_over_bands
 from synthesis.controller import HIGHEST_MEASURED_HZ, Controller, is_quiet_beyond, judge
-from synthesis.conventions import BIN_HZ
+from synthesis.conventions import BIN_HZ, N_BINS
 from synthesis.design import is_usable, level_db
 from synthesis.errors import InvalidPaths, check_interruption
-from synthesis.loop import worst_loop
+from synthesis.loop import lines_cross_below, worst_loop
 from synthesis.methods import spectrum
 from synthesis.options import ControllerFields
 from synthesis.posing import delay_of
 from synthesis.profiles import FAST
-from synthesis.types import Design, Loop, ModelParameters, Paths, Problem, weighted, weights_of
+from synthesis.types import NOT_JUDGED, Design, Loop, ModelParameters, Paths, Problem, weighted, weights_of
 
 # Levels at which every plant has to be stable, and where only one seating is known.
 GAINS_DB, WIDE_GAINS_DB = (-3.0, 0.0, 3.0), (-6.0, 0.0, 6.0)
-# Above this frequency |S K| is below the limit on all plants.
-QUIET_FROM_HZ, QUIETEST_LOOP = 6000.0, 0.5
+# Below the lowest band, and from this frequency on, |S K| is below the limit on all plants.
+QUIET_BELOW_HZ, QUIET_FROM_HZ, QUIETEST_LOOP = 10.0, 6000.0, 0.5
 # Default ceiling on |K| over the inverse of the secondary path's level.
 DEFAULT_CEILING_DB = 40.0
 # Largest least distance of L from -1 that a fit is given, since L = 0 has one.
@@ -43,6 +43,10 @@ class Plant:
     secondary: Complex
     # Loudspeaker to outer microphone with the delay of the filter's chain, complex [16385].
     feedback: Complex | None = None
+    # Whether S is that of the earphone taken off, to which the ear's first plant changes along a straight line.
+    is_taken_off: bool = False
+    # By how much more its level varies than that of the ear's others.
+    spread_db: float = 0.0
 
     def before(self, made: Design) -> Complex | None:
         """Compute W F of a filter, complex [16385]; None without a feedback path."""
@@ -61,11 +65,18 @@ class Ear:
     @property
     def loops(self) -> list[tuple[Complex, Complex | None]]:
         """Return S at all levels, and W F, of all plants."""
-        return [
-            (10 ** (gain_db / 20) * plant.secondary, plant.before(self.made))
-            for plant in self.plants
-            for gain_db in self.gains_db
-        ]
+        return [loop for plant in self.plants for loop in self.at_levels(plant)]
+
+    def levels(self, plant: Plant) -> Real:
+        """Return the factors on a plant's S: least, middle, largest."""
+        gains_db = np.array(self.gains_db) + plant.spread_db * np.array([-1, 0, 1])
+        levels: Real = 10 ** (gains_db / 20)
+        return levels
+
+    def at_levels(self, plant: Plant) -> list[tuple[Complex, Complex | None]]:
+        """Return S at all levels, and W F, of a plant."""
+        before = plant.before(self.made)
+        return [(level * plant.secondary, before) for level in self.levels(plant)]
 
 
 def plant_of(problem: Problem, paths: Paths, label: str) -> Plant:
@@ -75,13 +86,22 @@ def plant_of(problem: Problem, paths: Paths, label: str) -> Plant:
 
 
 def lent_plants(problem: Problem, parameters: ModelParameters) -> list[Plant]:
-    """Return the first condition's plant worn otherwise, if its paths are of the model's device."""
+    """Return the first condition's plant worn otherwise, if its paths are of the model's device or any earphone."""
     paths, support = problem.conditions[0], parameters.support
-    if support is None or not is_usable(paths) or not support.resembles(paths.primary, paths.secondary):
+    if not is_usable(paths) or (support and not support.resembles(paths.primary, paths.secondary)):
         return []
     own = plant_of(problem, paths, "")
+    if not all(change.suits(own.secondary) for change in parameters.wearing):
+        return []
     return [
-        replace(own, label=change.name, secondary=change.applied(own.secondary)) for change in parameters.wearing
+        replace(
+            own,
+            label=change.name,
+            secondary=change.applied(own.secondary),
+            is_taken_off=change.level_db is not None,
+            spread_db=change.level_spread_db,
+        )
+        for change in parameters.wearing
     ]
 
 
@@ -122,9 +142,12 @@ def loop_problem(
             found[: len(bins)] = values[bins]
         return found
 
-    scored, plants, residual, disturbance, share = [], [], [], [], []
+    scored, levels, lines, residual, disturbance, share = [], [], [], [], [], []
+    plants: list[tuple[Complex, Complex]] = []
     for ear in ears:
         pairs = [(at_bins(plant.secondary), at_bins(plant.before(ear.made))) for plant in ear.plants]
+        lines += [(len(plants), len(plants) + n) for n, plant in enumerate(ear.plants) if plant.is_taken_off]
+        levels += [ear.levels(plant)[[0, -1]] for plant in ear.plants]
         plants += pairs
         scored += pairs[: len(ear.problem.conditions)]
         share += list(ear.problem.shares / len(ears))
@@ -144,11 +167,12 @@ def loop_problem(
         scored_before=own_at,
         plants=of_plants * delay,
         plants_before=of_filters,
-        levels=(10 ** (ears[0].gains_db[0] / 20), 10 ** (ears[0].gains_db[-1] / 20)),
+        levels=np.array(levels),
+        lines=np.array(lines, np.intp).reshape(-1, 2),
         residual=np.stack(residual) / total,
         disturbance=np.stack(disturbance) / total,
         share=np.array(share),
-        ceiling=_ceiling(ears, wanted, frequency_hz, 10 ** (ears[0].gains_db[-1] / 20) * np.abs(of_plants).max(0)),
+        ceiling=_ceiling(ears, wanted, frequency_hz, np.abs(of_plants), np.array(levels)),
         distance=distance(wanted),
         sample_rate_hz=wanted.sample_rate,
         # A limit on louder bands is left to the filter: most are above 5 kHz, where a controller changes little.
@@ -157,17 +181,21 @@ def loop_problem(
 
 
 def _powers(ear: Ear, paths: Paths, plant: Plant, reference_psd: NDArray[np.floating]) -> tuple[Real, Real]:
-    """Compute the disturbance per band, and the power that the filter leaves per bin."""
+    """Compute the expected disturbance per band, and the expected power that the filter leaves per bin: theory (12)."""
     problem, response, own = ear.problem, spectrum(ear.made.taps), plant.before(ear.made)
     psd = np.asarray(reference_psd if problem.reference_psd is None else problem.reference_psd, np.float64)
     primary = spectrum(paths.primary)
     passed = primary if own is None else primary * (1 + own)
-    left = psd * np.abs(passed - plant.secondary * delay_of(problem) * response) ** 2
-    return sum_over_bands(psd * np.abs(primary) ** 2), left
+    played = plant.secondary * delay_of(problem) * response
+    of_primary, of_secondary = on_bins((paths.known or NOT_JUDGED).assumed.astype(np.float64))
+    unknown = of_primary * np.abs(primary) ** 2
+    left = psd * (np.abs(passed - played) ** 2 + unknown + of_secondary * np.abs(played) ** 2)
+    return sum_over_bands(psd * (np.abs(primary) ** 2 + unknown)), left
 
 
-def _ceiling(ears: Sequence[Ear], wanted: ControllerFields, frequency_hz: Real, loudest: Real) -> Real:
-    """Return the ceiling on |K|, given the largest |S| of all plants."""
+def _ceiling(ears: Sequence[Ear], wanted: ControllerFields, frequency_hz: Real, sizes: Real, levels: Real) -> Real:
+    """Return the ceiling on |K|, given |S| and the levels of all plants; below the lowest band, levels count 0 dB."""
+    loudest = np.where(frequency_hz < QUIET_BELOW_HZ, sizes, levels[:, 1:] * sizes).max(0)
     lowest, highest = HIGHEST_MEASURED_HZ
     measured = (frequency_hz > lowest) & (frequency_hz < highest)
     loudest = np.where(frequency_hz > highest, loudest[measured].max(), loudest)
@@ -176,7 +204,7 @@ def _ceiling(ears: Sequence[Ear], wanted: ControllerFields, frequency_hz: Real, 
         levels_db = [level_db(paths.secondary) for ear in ears for paths in ear.problem.conditions]
         ceiling_db = DEFAULT_CEILING_DB - float(np.mean(levels_db))
     ceiling = np.full(len(frequency_hz), 10 ** (ceiling_db / 20))
-    quiet = frequency_hz > QUIET_FROM_HZ
+    quiet = (frequency_hz > QUIET_FROM_HZ) | (frequency_hz < QUIET_BELOW_HZ)
     ceiling[quiet] = np.minimum(ceiling[quiet], QUIETEST_LOOP / loudest[quiet])
     return ceiling
 
@@ -197,10 +225,30 @@ def holds(controller: Controller, ears: Sequence[Ear], wanted: ControllerFields)
     """Return whether the loops of all plants keep all margins, between the frequencies of a fit as well."""
     check_interruption()
     return all(
-        is_quiet_beyond(controller, plant) and keeps(judge(controller, plant, before), wanted)
+        all(is_quiet(controller, plant.secondary) for plant in ear.plants)
+        and all(keeps(judge(controller, path, before), wanted) for path, before in ear.loops)
+        and not crosses_while_taken_off(controller, ear)
         for ear in ears
-        for plant, before in ear.loops
     )
+
+
+def is_quiet(controller: Controller, secondary: Complex) -> bool:
+    """Return whether |S K| is below its limit outside the measured bands, up to half of the chip's rate."""
+    low, high = np.searchsorted(BINS_HZ, (QUIET_BELOW_HZ, HIGHEST_MEASURED_HZ[1]))
+    outside = np.abs(secondary * controller.on_bins)[np.r_[:low, high:N_BINS]]
+    return bool(outside.max() < QUIETEST_LOOP) and is_quiet_beyond(controller, secondary / QUIETEST_LOOP)
+
+
+def crosses_while_taken_off(controller: Controller, ear: Ear) -> bool:
+    """Return whether a loop crosses the real axis below -1 on the way from the first plant to one taken off."""
+    for plant in ear.plants:
+        if plant.is_taken_off:
+            ends = [path.secondary * controller.on_bins for path in (ear.plants[0], plant)]
+            before = plant.before(ear.made)
+            for level in ear.levels(plant)[[0, -1]]:
+                if lines_cross_below(*(level * end + (0 if before is None else before) for end in ends)).any():
+                    return True
+    return False
 
 
 def keeps(loop: Loop, wanted: ControllerFields) -> bool:
@@ -215,7 +263,4 @@ def keeps(loop: Loop, wanted: ControllerFields) -> bool:
 
 def worst_of(controller: Controller, ear: Ear, plant: Plant) -> Loop:
     """Judge the loop of filter and controller on a plant at all levels."""
-    before = plant.before(ear.made)
-    return worst_loop(
-        [judge(controller, 10 ** (gain_db / 20) * plant.secondary, before) for gain_db in ear.gains_db]
-    )
+    return worst_loop([judge(controller, path, before) for path, before in ear.at_levels(plant)])

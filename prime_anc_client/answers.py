@@ -53,6 +53,8 @@ class PredictionResult:
     max_gain_db: float | None = None
     # RMS of the loudspeaker signal, in the reference's unit.
     control_rms: float | None = None
+    # By how much louder the sent noise may be until the loudspeaker's peaks, 12 dB above its RMS, are full scale.
+    full_scale_db: float | None = None
     # Nominal centres of the bands without measured data.
     unknown_bands_hz: tuple[float, ...] = ()
     # Of those from 20 Hz to 20 kHz that become louder, or may.

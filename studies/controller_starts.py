@@ -88,10 +88,12 @@ def answer(loops: LoopProblem, random: np.random.Generator) -> tuple[Real, float
     rows, value = fit.descend(fit.inside(rows), N_FINE, BARRIER_WEIGHT)
     roots = rows[value.argmin(), :-1].reshape(4, N_OF_START)
     roots[0::2] = np.log(np.arctan(np.exp(roots[0::2])) * fit.sample_rate_hz / np.pi)
+    others = roots[:, :-1]  # the last section is 0 at 0 Hz
     for n in (0, 2):  # each pole beside the nearest zero
-        roots[n : n + 2] = roots[n : n + 2, roots[n].argsort()]
-    effect = np.abs(roots[:2] - roots[2:]).sum(0)
-    return roots[:, (-effect).argsort()], float(value.min())
+        others[n : n + 2] = others[n : n + 2, others[n].argsort()]
+    effect = np.abs(others[:2] - others[2:]).sum(0)
+    roots[:, :-1] = others[:, (-effect).argsort()]
+    return roots, float(value.min())
 
 
 def behind(loops: LoopProblem, roots: Real) -> Real:

@@ -32,7 +32,7 @@ from training.data import open_dataset
 RATES = (1, 1, 1, 2, 4, 8, 16)  # over 48 kHz
 FORMATS = ("float32", "float64", "q1.31", "q5.27")
 N_PLANT = 1024  # samples of a plant at 48 kHz
-DURATION_S = 0.4
+DURATION_S = 0.8
 # A loop this close to the limit grows or decays too slowly to tell.
 CRITICAL_DB, CRITICAL_GAIN_DB = 30.0, 0.01
 N_LOWPASS = 8  # zero crossings of the resampling filter on either side

@@ -93,18 +93,19 @@ def crosses_below(loop: Complex128) -> NDArray[np.bool_]:
 
     One that does not is stable for every gain from 0 to one.
     """
-    imag, real = loop.imag, loop.real
-    here, there = slice(None, -1), slice(1, None)
-    below = imag < 0
-    crosses = below[..., here] != below[..., there]
-    crosses &= (real[..., here] < -1) | (real[..., there] < -1)
-    if not crosses.any():
-        return np.zeros(loop.shape[:-1], bool)
-    # Where the line between both points meets the axis; products avoid a division by 0.
-    at = real[..., here] * imag[..., there] - real[..., there] * imag[..., here]
-    rise = imag[..., there] - imag[..., here]
-    found: NDArray[np.bool_] = (crosses & (at * np.sign(rise) < -np.abs(rise))).any(-1)
-    return found
+    return np.asarray(lines_cross_below(loop[..., :-1], loop[..., 1:]).any(-1))
+
+
+def lines_cross_below(here: Complex128, there: Complex128) -> NDArray[np.bool_]:
+    """Return whether straight lines between points cross the real axis below -1: of the points' shape."""
+    crosses: NDArray[np.bool_] = (here.imag < 0) != (there.imag < 0)
+    crosses &= (here.real < -1) | (there.real < -1)
+    if crosses.any():
+        # Where the line between both points meets the axis; products avoid a division by 0.
+        at = here.real * there.imag - there.real * here.imag
+        rise = there.imag - here.imag
+        crosses &= at * np.sign(rise) < -np.abs(rise)
+    return crosses
 
 
 def worst_loop(loops: Sequence[Loop], loss_db: float = 0.0) -> Loop:

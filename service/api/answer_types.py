@@ -163,6 +163,9 @@ class PredictionAnswer(TypedDict):
     """Largest |W|; -200 for a filter that is zero."""
     control_rms: Annotated[Number, Example(0.071)]
     """RMS of the loudspeaker signal, in the unit of the reference."""
+    full_scale_db: Annotated[Number | None, Example(11.0)]
+    """By how much louder than the sent reference the noise may be until the loudspeaker signal's RMS is 12 dB below
+    full scale, so that its peaks reach 1; null if none was sent, whose unit is full scale."""
     unknown_bands_hz: Annotated[list[Number], Example([])]
     """Nominal centres of the bands from 20 Hz to 20 kHz of which nothing is known: their mean coherence is below 0.06,
     an uncertainty above 1, or the primary path 60 dB below its loudest band. A design ignores them, but keeps them
@@ -271,6 +274,8 @@ class ControllerAnswer(TypedDict):
     """Least format that resolves poles as low as the controller may need, if `number_format` does not."""
     playback_sos: NotRequired[Annotated[list[Any], Example([_ROW] * 6)]]
     """Rows for what is played, of any sound: they undo `playback_change_db`."""
+    playback_peak_db: NotRequired[Annotated[Number, Example(14.0)]]
+    """Headroom that these rows need, their largest gain; an export's file holds them quieter by it."""
 
 
 class HybridAnswer(DesignedFilter, total=False):

@@ -27,7 +27,7 @@ MAX_LATENCY_US = 10_000.0
 # Largest magnitude of a coefficient.
 LARGEST = 1e12
 # Members of an answer's controller that a request ignores: they follow from the others.
-DERIVED = frozenset({"words", "shift", "scaling", "max_gain_db", "needed_number_format", "playback_sos"})
+DERIVED = frozenset({"words", "shift", "scaling", "max_gain_db", "needed_number_format", "playback_peak_db"})
 
 _Row = Annotated[list[Number], Field(min_length=6, max_length=6)]
 
@@ -74,6 +74,8 @@ class RunningController(StrictModel):
     """Delay of the chip's loop, converters and computation, that `secondary` does not contain."""
     number_format: str = "float64"
     """Format in which the chip holds its coefficients: `float32`, `float64` or `qI.F`."""
+    playback_sos: sections_field(MAX_SECTIONS) | None = None  # type: ignore[valid-type]
+    """Rows for what is played, which an export's file holds as well."""
 
     @property
     def controller(self) -> Controller:

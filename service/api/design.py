@@ -66,7 +66,8 @@ def answered(requested: DesignRequest, model: ModelVersion, design: Design) -> A
     taps = -design.taps if requested.sign == "plus" else design.taps
     posed = requested.problem
     return Answered(
-        model, design, requested.sign, taps, warnings, posed.latency_samples, posed.max_gain_db, posed.max_louder_db
+        *(model, design, requested.sign, taps, warnings),
+        *(posed.latency_samples, posed.max_gain_db, posed.max_louder_db, posed.reference_psd is not None),
     )
 
 
@@ -226,7 +227,8 @@ async def evaluate(request: Request, body: EvaluateBody) -> Response:
     warnings = collect_warnings(
         sent_paths(conditions), problem, answer.prediction, implausible=implausible, loop=loop
     )
-    document = {"prediction": answers.prediction_document(answer.prediction), "warnings": warnings}
+    predicted = answers.prediction_document(answer.prediction, problem.reference_psd is not None)
+    document = {"prediction": predicted, "warnings": warnings}
     document |= answers.loop_document(loop)
     content, times = answers.with_times(document, answer.times_ms, visit)
     return visit.response(content, times, designs=[])

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hardware import filter_files
+from hardware.hybrid import playback_peak_db
 from hardware.realise import Realised, Target, realise, realised_sections, under_loop
 from hardware.residual_power import PathSpectra
 from service.admission.admission import Gate
@@ -33,6 +34,7 @@ from synthesis.gain_curve import TOLERANCE_DB, GainCurve
 from synthesis.loop import for_design
 from synthesis.methods import spectrum
 from synthesis.profiles import FAST
+from synthesis.sections import Sections
 from synthesis.types import NOT_JUDGED, Float32, Model, Problem, weighted, weights_of
 
 # Margins of the sent filter's loop that an export keeps, if it has them.
@@ -87,7 +89,7 @@ async def export(request: Request, body: ExportBody) -> Response:
         return await asyncio.to_thread(_file, body.file, realised, target, body, warning_headers(warnings))
     document = {
         "coefficients": coefficients_document(_signed(realised, body.sign)),
-        "prediction": prediction_document(prediction),
+        "prediction": prediction_document(prediction, given.reference_psd is not None),
         "loss_db": full.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db,
         "warnings": warnings,
         "sign": body.sign,
@@ -158,8 +160,12 @@ def _file(kind: str, realised: Realised, target: Target, body: ExportBody, heade
     if running is None:
         content, media_type, name = filter_files.write(signed, kind, body.sign)
     else:
-        beside = realised_sections(running.controller.sections, running.number_format, target.denominator)
-        content, media_type, name = filter_files.write_both(signed, beside, kind, body.sign)
+        beside = partial(realised_sections, number_format=running.number_format, denominator=target.denominator)
+        controller, playback = beside(running.controller.sections), None
+        if running.playback_sos is not None:
+            sections = Sections(running.playback_sos, controller.sample_rate_hz)
+            playback = beside(sections.scaled(10 ** (-playback_peak_db(sections) / 20)))
+        content, media_type, name = filter_files.write_both(signed, controller, kind, body.sign, playback)
     headers |= {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(content, media_type=media_type, headers=headers)
 

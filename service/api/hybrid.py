@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hardware.hybrid import HybridDesign, design_hybrid, limited, playback_sections
+from hardware.hybrid import HybridDesign, design_hybrid, limited, playback_peak_db, playback_sections
 from service.admission.admission import Gate
 from service.api.controllers import controller_document, wanted
 from service.api.design import answered
@@ -77,7 +77,8 @@ def _of_both(
     assert made.design.loop is not None
     loops = [{"label": label, **asdict(loop)} for label, loop in made.loops]
     controller = controller_document(made.controller, number_format, requested.sign, made.needed_format)
+    of_playback = {"playback_sos": playback.rows.tolist(), "playback_peak_db": playback_peak_db(playback)}
     return {
-        "controller": {**controller, "playback_sos": playback.rows.tolist()},
+        "controller": {**controller, **of_playback},
         "loop": asdict(made.design.loop) | {"conditions": loops},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -28,6 +29,8 @@ if TYPE_CHECKING:  # which only the document loads
 BAND_CENTRE_HZ = [nominal_hz(n) for n in AMP_BANDS]
 # Effect per band below which a filter does nothing.
 NO_EFFECT_DB = 0.01
+# Peaks of a loudspeaker signal over its RMS: noise exceeds 12 dB in one of 16000 samples.
+CREST_DB = 12.0
 # Gain of a filter that is zero.
 LOWEST_GAIN_DB = -200.0
 
@@ -48,6 +51,8 @@ class Answered:
     latency_samples: float
     max_gain_db: float | GainCurve
     max_louder_db: float | None
+    # Whether the request says what noise, in units of full scale.
+    has_level: bool
 
 
 @lru_cache(64)  # clients repeat the same values
@@ -111,7 +116,7 @@ def design_document(answered: Answered) -> dict[str, Any]:
         "method": design.method,
         "model": model_document(answered.model),
         "refinement": refinement_document(design),
-        "prediction": prediction_document(design.prediction),
+        "prediction": prediction_document(design.prediction, answered.has_level),
         "warnings": answered.warnings,
     }
     if answered.latency_samples:
@@ -179,8 +184,9 @@ def refinement_document(design: Design) -> answer_types.RefinementAnswer:
     return {"requested": design.n_requested, **asdict(design.refinement)}  # type: ignore[typeddict-item]
 
 
-def prediction_document(prediction: Prediction) -> answer_types.PredictionAnswer:
-    """Return the `prediction` of an answer."""
+def prediction_document(prediction: Prediction, has_level: bool) -> answer_types.PredictionAnswer:
+    """Return the `prediction` of an answer; has_level: whether the reference noise was sent."""
+    drives = has_level and prediction.control_rms > 0
     document: answer_types.PredictionAnswer = {
         "basis": prediction.basis,
         "band_centre_hz": BAND_CENTRE_HZ,
@@ -201,6 +207,7 @@ def prediction_document(prediction: Prediction) -> answer_types.PredictionAnswer
         },
         "max_gain_db": max(prediction.max_gain_db, LOWEST_GAIN_DB),
         "control_rms": prediction.control_rms,
+        "full_scale_db": -CREST_DB - 20 * math.log10(prediction.control_rms) if drives else None,
         "unknown_bands_hz": [nominal_hz(band) for band in prediction.unknown_bands],
         "louder_bands_hz": [nominal_hz(band) for band in prediction.louder_bands],
         "counted_bands_hz": [nominal_hz(band) for band in prediction.counted_bands],

@@ -345,7 +345,7 @@ def _parameters(answered: Answered, times: Times) -> dict[str, Any]:
         "warnings": ", ".join(warning["code"] for warning in answered.warnings),
     }
     found |= _dotted("refinement", refinement_document(design))
-    found |= _dotted("prediction", prediction_document(design.prediction))
+    found |= _dotted("prediction", prediction_document(design.prediction, answered.has_level))
     if design.loop is not None:
         found |= _dotted("loop", asdict(design.loop))
     return found | _dotted("timings_ms", times)

@@ -171,11 +171,13 @@ def test_hybrid_runs_on_chip_as_predicted(folder: Path, tmp_path: Path):
     exported = run("export", both, ear, "--sections", 2, "--format", "q5.27", *files)
     assert exported.exit_code == 0, exported.output
     assert "hybrid_step" in header.read_text()
-    assert (tmp_path / "both_controller.txt").read_text().startswith("biquad1,")
+    assert all(
+        (tmp_path / f"both_{part}.txt").read_text().startswith("biquad1,") for part in ("controller", "playback")
+    )
     page = tmp_path / "both.html"
     assert run("report", ear, "-k", 0, "--controller", both, "-o", page).exit_code == 0
     margin_db = json.loads(both.read_text())["loop"]["conditions"][0]["gain_margin_db"]
-    margins = "Margins of all plants", f"<td>ear</td><td>{margin_db:.1f} dB", "plant_unknown"
+    margins = "Margins of all plants", f"<td>ear</td><td>{margin_db:.1f} dB", "<td>open</td>"
     parts = ("feedback share", "Nyquist plot", "2 sections at 48000 Hz", *margins)
     assert [part for part in parts if part not in page.read_text()] == []
     simulated = run("simulate", ear, chip, "--seconds", 2, "-o", quiet, "-o", running)

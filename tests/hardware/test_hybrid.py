@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from hardware.controller_fit import BARRIER_WEIGHT, ControllerFit, fit_controller, start_roots
-from hardware.hybrid import design_hybrid
-from hardware.plants import Ear, keeps, loop_problem, plant_of
+from hardware.hybrid import design_for_all, design_hybrid
+from hardware.plants import Ear, keeps, lent_plants, loop_problem, plant_of
 from model_store.store import BUNDLED_ROOT, ModelStore
 from studies.stability import growth_in_words, simulated
 from synthesis.band_weights import BandWeights
-from synthesis.bands import WIDE_BANDS
+from synthesis.bands import BINS_HZ, WIDE_BANDS
 from synthesis.controller import judge
+from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.design import design, predict_all
 from synthesis.options import ControllerFields
 from synthesis.types import DesignOptions, Model, Paths, Problem
@@ -99,6 +100,59 @@ def test_margins_hold_on_every_plant(ear, model, rate_hz, latency_us):
         assert loop.max_sensitivity_db <= wanted.max_sensitivity_db
         assert loop.gain_margin_db >= wanted.min_gain_margin_db
         assert loop.phase_margin_deg >= wanted.min_phase_margin_deg
+
+
+@pytest.mark.parametrize("name", ["bose-qc20", "generic"])
+def test_loop_holds_while_taken_off(ear, name):
+    """On the straight line from the ear's path to that of the earphone taken off, at -3 to 6 dB."""
+    model = Model.on("cpu", ModelStore(BUNDLED_ROOT).load(name).parameters)
+    found = design_hybrid(ear, OPTIONS, model)
+    assert not found.is_plant_unknown
+    worn = np.fft.rfft(ear.conditions[0].secondary, DESIGN_N_FFT)
+    (opened,) = (item.secondary for item in lent_plants(ear, model.parameters) if item.is_taken_off)
+    for share in np.linspace(0, 1, 26):
+        for gain_db in (-3, 0, 3, 6):
+            path = 10 ** (gain_db / 20) * (worn + share * (opened - worn))
+            assert judge(found.controller, path).stable, (share, gain_db)
+
+
+@pytest.mark.parametrize("number_format", ["float64", "float32", "q5.27"])
+def test_controller_is_quiet_outside_bands(ear, model, number_format):
+    """It is 0 at 0 Hz, and |S K| below one half where S was not measured."""
+    wanted = ControllerFields(n_sections=4, number_format=number_format)
+    found = design_hybrid(ear, OPTIONS, model, wanted).controller
+    at_zero = found.sections.rows[:, :3].sum(1)
+    assert np.abs(at_zero).min() <= (1e-15 if number_format == "float64" else 0)
+    plants = [plant_of(ear, ear.conditions[0], ""), *lent_plants(ear, model.parameters)]
+    outside = (BINS_HZ < 17.8) | (BINS_HZ > 20_000)
+    for plant in plants:
+        assert np.abs(plant.secondary * found.on_bins)[outside].max() < 0.5
+
+
+def test_path_taken_off_follows_ear(ear, model):
+    """Its level, sign and time are the ear's; what is later than any earphone has none."""
+    worn = np.fft.rfft(ear.conditions[0].secondary, DESIGN_N_FFT)
+    change = model.parameters.wearing[-1]
+    later = np.exp(-2j * np.pi * np.arange(N_BINS) * 3 / DESIGN_N_FFT)
+    np.testing.assert_allclose(change.applied(-2 * later * worn), -2 * later * change.applied(worn), rtol=1e-6)
+    assert change.suits(worn)
+    assert not change.suits(later**20 * worn)
+
+
+def test_controller_for_all_suits_each(measured, model):
+    """Every listener's path at -3 to 3 dB is a plant of it."""
+    conditions, noise = measured
+    paths = [
+        Paths(*(np.fft.irfft(item).astype(np.float32) for item in (ear.primary, ear.secondary)))
+        for ear in conditions
+    ]
+    problems = [Problem((item,), noise.astype(np.float32)) for item in paths]
+    wanted = ControllerFields(n_sections=2)
+    controller, loops = design_for_all(problems, OPTIONS, model, wanted)
+    assert all(keeps(loop, wanted) for loop in loops.values())
+    for item in paths:
+        for gain in (0.71, 1.0, 1.41):
+            assert judge(controller, gain * np.fft.rfft(item.secondary, DESIGN_N_FFT)).stable
 
 
 def test_margins_hold_with_feedback_path(ear, model):

@@ -102,7 +102,7 @@ def test_session_of_page_stays_whole(tmp_path: Path) -> None:
     ear, both, session = (tmp_path / name for name in ("ear.json", "both.json", "session.json"))
     primary, secondary = (response.tolist() for response in models.responses(7))
     ear.write_text(json.dumps({"primary": primary, "secondary": secondary}))
-    run("hybrid", ear, "--controller-n-sections", 2, "-o", both)
+    run("hybrid", ear, "--no-lend-wearing", "--controller-n-sections", 2, "-o", both)
     designed = json.loads(both.read_text())
     saved = page_session(tmp_path, ear, both)
     assert saved["controller"]["sos"] == designed["controller"]["sos"]
@@ -123,7 +123,7 @@ def test_session_of_page_stays_whole(tmp_path: Path) -> None:
     assert "the measurement chosen on the page" in " ".join(inputs.ears(session)[1])
     saved["session"][0] = saved["session"][0] | {"label": "pressed", "used": False, "stability_only": True}
     session.write_text(json.dumps(saved | {"joint": True}))
-    run("hybrid", session, "--controller-n-sections", 2, "-o", tmp_path / "again.json")
+    run("hybrid", session, "--no-lend-wearing", "--controller-n-sections", 2, "-o", tmp_path / "again.json")
     plants = json.loads((tmp_path / "again.json").read_text())["loop"]["conditions"]
     assert {item["label"].split(" (")[0] for item in plants} == {"conditions.0", "pressed"}
     again = back["kept"][1]["design"]
