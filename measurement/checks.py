@@ -24,7 +24,7 @@ REASONS = {
     "exchanged_takes": "Sound that comes first in takes with gain 0 is missing in others: they look exchanged.",
     "clipping": "Too many samples of a signal stand at its largest or smallest value.",
     "silent_take": "The probe is silent in more than half of a take.",
-    "low_snr": "Noise in the estimated paths costs more than 4.5 dB of noise reduction.",
+    "low_snr": "Noise in the estimated paths costs more than 5.5 dB of noise reduction.",
     "late_secondary": "The loudspeaker is heard too late for a causal filter to cancel the noise.",
     "early_secondary": "The loudspeaker is heard at once or before it plays: the recordings are not in step.",
     "truncated_tail": "A path is cut off: the takes are too short for a whole window, or the loudspeaker rings on "
@@ -53,7 +53,7 @@ MAX_GAIN_CHANGE_DB = 0.7
 
 # Of ears, ducts and rooms the estimated cost (`noise_cost_db`) is within 1 dB of what their filters lose: 0.5 to 1.4 dB
 # at 30 dB of SNR, 1.5 to 4.1 at 20, 3.4 to 9 at 10.
-MAX_NOISE_COST_DB = 4.5
+MAX_NOISE_COST_DB = 5.5
 
 # Above this cost mild mistakes are not checked; a leak, which itself raises the cost, stays below.
 MAX_TRAIT_NOISE_COST_DB = 2.5
