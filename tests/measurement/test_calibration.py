@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scipy.signal import butter, fftconvolve, sosfilt
+from scipy.signal import fftconvolve
 
 from measurement.calibration import (
     MAX_SAMPLES,
@@ -16,7 +16,6 @@ from measurement.calibration import (
     plan_windows,
 )
 from measurement.estimate import GainTake, PlayedTake, estimate_paths
-from measurement.prior import learn_path_prior
 from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption, InvalidPaths
@@ -165,28 +164,3 @@ def test_noise_shows_no_tail(paths: Pair) -> None:
         found = calibrate(takes_of(x, *paths, Fault(error=partial(noisy, snr_db=40.0))))
         n_exceeded += int((uncertainty_over_lack_db(found, paths[0])[columns(AMP_BANDS)] > 8).sum())
     assert n_exceeded <= 2
-
-
-def test_window_leakage_is_separated_from_tail() -> None:
-    """A resonance at 250 Hz rings within the windows, a tail above 1 kHz outlasts them; the estimate includes only the
-    former.
-    """
-    rng, lags = np.random.default_rng(9), np.arange(8192)
-    above_1_khz = butter(4, 1000, "highpass", fs=48_000, output="sos")
-
-    def ear() -> tuple[np.ndarray, np.ndarray]:
-        onset = np.exp(-lags / 20) * rng.standard_normal(8192)
-        ring = 0.1 * np.exp(-lags / 700) * np.sin(2 * np.pi * 250 / 48_000 * lags + 0.2 * rng.standard_normal())
-        tail = 0.003 * sosfilt(above_1_khz, rng.standard_normal(8192))
-        return onset + ring + tail, np.exp(-lags[:2048] / 20) * rng.standard_normal(2048)
-
-    primaries, secondaries = zip(*(ear() for _ in range(12)), strict=True)
-    prior = learn_path_prior(primaries, secondaries, [f"person-{n // 2}" for n in range(12)])
-    (primary, secondary), x = ear(), rng.standard_normal(10 * 48_000)
-    takes = takes_of(x[None], primary, secondary)
-    found, unaware = (uncertainty_over_lack_db(calibrate(takes, prior=item), primary) for item in (prior, None))
-    print(found.round(1), unaware.round(1))
-    # The bands at 250 Hz have ten bins of 116 overlapping windows: their power scatters by 1 dB.
-    assert np.abs(found[[24 - 13, 34 - 13]]).max() < 3
-    # Less two standard errors of what is later than all windows.
-    assert -2 < unaware[34 - 13 :].mean() < 1
