@@ -20,7 +20,7 @@ from model_store.devices import Devices
 from model_store.errors import InvalidName
 from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.admission import DEADLINE_HEADER, Admission, Gate
-from service.api import calibrate, design, export, hybrid, models, open_inference, verify
+from service.api import calibrate, design, export, hybrid, models, verify
 from service.api.front import Compression, Front, Service
 from service.api.openapi import add_document
 from service.api.workbench import add_workbench
@@ -65,7 +65,7 @@ def create_app(settings: Settings) -> Starlette:
         if tracing is not None:
             await asyncio.to_thread(tracing.close)  # sends the remaining spans
 
-    parts = (design, hybrid, calibrate, export, verify, models, open_inference)
+    parts = (design, hybrid, calibrate, export, verify, models)
     routes = [address for part in parts for address in part.addresses]
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _pass_on})
     app.router.redirect_slashes = False  # a redirect would follow the host of the request's header

@@ -92,21 +92,12 @@ class HttpProblem(Exception):
             members["field"] = self.field
         return members
 
-    def response(self, *, is_v2: bool = False) -> Response:
-        """Make the response, with `Retry-After` if waiting helps.
-
-        Parameters
-        ----------
-        is_v2
-            Whether to use the form of the Open Inference Protocol: one text that starts with the code.
-        """
+    def response(self) -> Response:
+        """Make the response, with `Retry-After` if waiting helps."""
         headers = dict(self.headers or {})
         if self.code in RETRY_AFTER_S:
             headers.setdefault("Retry-After", str(RETRY_AFTER_S[self.code]))
-        document, media_type = self.document(), PROBLEM_MEDIA_TYPE
-        if is_v2:
-            document, media_type = {"error": f"{self.code}: {self.detail}"}, "application/json"
-        return Response(orjson.dumps(document), self.status, headers=headers, media_type=media_type)
+        return Response(orjson.dumps(self.document()), self.status, headers=headers, media_type=PROBLEM_MEDIA_TYPE)
 
 
 def retry_after(wait_s: float) -> dict[str, str]:

@@ -37,12 +37,6 @@ _BODY = (
 )
 _DESIGN = _BODY + "no-finite-filter "
 _OPERATOR = _ANY + "unauthorised not-acceptable length-required too-large unsupported-encoding "
-_V2_MODEL = _ANY + "unauthorised not-found unknown-model model-unavailable "
-_V2_INFER = (
-    _V2_MODEL + "malformed-json bad-length length-required too-large unsupported-media-type unsupported-encoding "
-    "missing-field unknown-field invalid-field out-of-range unequal-grids unusable-paths no-finite-filter "
-    "not-ready overloaded deadline-passed"
-)
 
 
 @dataclass(frozen=True)
@@ -69,9 +63,6 @@ _FORMS: Json = {
 }
 _DESIGNED = Operation(_DESIGN, answer_types.DesignAnswer, examples.DESIGN_BODIES, **_FORMS)
 _TIMED = ("Server-Timing",)
-_INFER = Operation(_V2_INFER, answer_types.InferenceAnswer, examples.INFERENCE_BODIES, _TIMED)
-_MODEL = Operation(_V2_MODEL, answer_types.InferenceModel)
-_MODEL_READY = Operation(_V2_MODEL + "not-ready", answer_types.InferenceModelReady)
 _MISSING_MODEL = "unknown-model not-found "
 OPERATIONS = {
     "synthesize": _DESIGNED,
@@ -105,15 +96,6 @@ OPERATIONS = {
     "live": Operation(_ANY + "not-ready", answer_types.Live),
     "ready": Operation(_ANY + "not-ready model-unavailable", answer_types.Ready),
     "metrics": Operation(_ANY),
-    "v2_server": Operation(_ANY, answer_types.InferenceServer),
-    "v2_live": Operation(_ANY + "not-ready", answer_types.InferenceLive),
-    "v2_ready": Operation(_ANY + "not-ready model-unavailable", answer_types.InferenceLive),
-    "v2_model": _MODEL,
-    "v2_model_version": _MODEL,
-    "v2_model_ready": _MODEL_READY,
-    "v2_model_ready_version": _MODEL_READY,
-    "v2_infer": _INFER,
-    "v2_infer_version": _INFER,
 }
 
 _DEADLINE: Json = {
@@ -143,8 +125,7 @@ def document(served: Starlette, settings: Settings) -> Json:
             _add(app, address)
     found = app.openapi()
     schemas = found["components"]["schemas"]
-    for kind in (answer_types.ProblemDocument, answer_types.InferenceError):
-        schemas[kind.__name__] = TypeAdapter(kind).json_schema()
+    schemas["ProblemDocument"] = TypeAdapter(answer_types.ProblemDocument).json_schema()
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     _describe_defaults(schemas)
@@ -172,8 +153,7 @@ def _is_managing(address: Address) -> bool:
 
 def _add(app: FastAPI, address: Address) -> None:
     """Add the operation of an address."""
-    is_v2 = address.path.startswith("/v2")
-    operation_id = f"v2_{address.name}" if is_v2 else address.name
+    operation_id = address.name
     operation = OPERATIONS[operation_id]
     summary = " ".join((address.handler.__doc__ or "").split()).partition(". ")[0].rstrip(".")
     content: Json = {}
@@ -200,7 +180,7 @@ def _add(app: FastAPI, address: Address) -> None:
         response_class=PlainTextResponse if operation.answer is None else JSONResponse,
         responses={
             200: {"description": summary, "headers": headers, "content": content},
-            **_problem_responses(operation.codes, is_v2),
+            **_problem_responses(operation.codes),
         },
         openapi_extra=extra,
     )
@@ -228,10 +208,8 @@ def _of_query(name: str, schema: Json) -> Json:
     return {key: value for key, value in schema.items() if key not in ("description", "title", "default")}
 
 
-def _problem_responses(codes: str, is_v2: bool) -> Responses:
-    """Return responses by status, with an example per code, in the Open Inference Protocol's form for `is_v2`."""
-    media_type = JSON if is_v2 else PROBLEM_MEDIA_TYPE
-    kind = "InferenceError" if is_v2 else "ProblemDocument"
+def _problem_responses(codes: str) -> Responses:
+    """Return responses by status, with an example per code."""
     responses: Responses = {}
     for code in dict.fromkeys(codes.split()):
         status, title = PROBLEMS[code]
@@ -240,14 +218,18 @@ def _problem_responses(codes: str, is_v2: bool) -> Responses:
             {
                 "description": title,
                 "headers": {"Server-Timing": {"schema": {"type": "string"}}},
-                "content": {media_type: {"schema": {"$ref": f"#/components/schemas/{kind}"}, "examples": {}}},
+                "content": {
+                    PROBLEM_MEDIA_TYPE: {
+                        "schema": {"$ref": "#/components/schemas/ProblemDocument"},
+                        "examples": {},
+                    }
+                },
             },
         )
         if response["description"] != title:
             response["description"] += "; " + title[0].lower() + title[1:]
         detail = "what is wrong and what to do"
-        example = {"error": f"{code}: {detail}"} if is_v2 else HttpProblem(code, detail).document()
-        response["content"][media_type]["examples"][code] = {"value": example}
+        response["content"][PROBLEM_MEDIA_TYPE]["examples"][code] = {"value": HttpProblem(code, detail).document()}
         if code in RETRY_AFTER_S:
             response["headers"]["Retry-After"] = {"schema": {"type": "integer"}, "description": "Seconds"}
         if status in (401, 405):

@@ -73,16 +73,6 @@ TAKES: Json = {
     ],
     "sample_rate": 48_000,
 }
-_LEAST_BINS = 2049
-INFERENCE_REQUEST: Json = {
-    "id": "left",
-    "parameters": {"k": 1, "sign": "minus"},
-    "inputs": [
-        {"name": name, "shape": [_LEAST_BINS, 2], "datatype": "FP32", "data": [gain, 0.0] * _LEAST_BINS}
-        for name, gain in (("primary", 0.5), ("secondary", 0.9))
-    ],
-    "outputs": [{"name": "fir"}],
-}
 
 
 def _named(**values: Json) -> Json:
@@ -96,4 +86,3 @@ EVALUATE_BODIES = _named(a_filter=EVALUATE_BODY)
 VERIFY_BODIES = _named(two_takes_abridged=VERIFY_BODY)
 EXPORT_BODIES = _named(six_biquads_of_24_bits=EXPORT_BODY)
 CALIBRATION_BODIES = _named(two_takes_abridged=TAKES)
-INFERENCE_BODIES = _named(two_spectra=INFERENCE_REQUEST)

@@ -168,11 +168,9 @@ def gate_of(method: str, path: str) -> Gate:
     if method == "POST":
         if path in _BODY_GATES:
             return _BODY_GATES[path]
-        if path.startswith("/v2/models/") and path.endswith("/infer"):
-            return Gate.DESIGN
         if _MANAGING.fullmatch(path):
             return Gate.OPERATOR
-    elif path == "/models" or path.startswith(("/models/", "/v2/models/")):
+    elif path == "/models" or path.startswith("/models/"):
         return Gate.CLIENT
     return Gate.OPEN
 
@@ -231,7 +229,7 @@ class Front:
             problem = self._problem(error, scope, request_id)
             code = problem.code
             if status == CLIENT_CLOSED_REQUEST:  # no part of an answer was sent
-                response = problem.response(is_v2=f"{scope['path']}/".startswith("/v2/"))
+                response = problem.response()
                 response.headers["Server-Timing"] = _server_timing({"total": 1e3 * (perf_counter() - visit.began)})
                 await response(scope, receive, sending)
         await asyncio.sleep(0)  # the server writes the answer before it is counted

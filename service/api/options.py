@@ -1,6 +1,6 @@
 """Options of requests: pydantic models of the declarations in `synthesis.options`, and their forms in JSON and text.
 
-Bodies in all forms, query strings, the Open Inference parameters, the OpenAPI document and the page take their options
+Bodies in all forms, query strings, the OpenAPI document and the page take their options
 from these models.
 """
 

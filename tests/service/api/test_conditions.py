@@ -131,29 +131,3 @@ async def test_fault_is_named(client: httpx.AsyncClient, change: Json, code: str
     assert answer.status_code == 422, problem
     assert problem["type"].endswith(code), problem
     assert problem["field"] == field
-
-
-async def test_open_inference_takes_conditions(client: httpx.AsyncClient, two: list[Paths]) -> None:
-    spectra = [np.fft.rfft([getattr(item, name) for item in two], 4096) for name in ("primary", "secondary")]
-    inputs = [
-        {
-            "name": name,
-            "shape": [2, 2049, 2],
-            "datatype": "FP32",
-            "data": np.float32(np.stack((item.real, item.imag), -1)).ravel().tolist(),
-        }
-        for name, item in zip(("primary", "secondary"), spectra, strict=True)
-    ]
-    weights = {"name": "weight", "shape": [2], "datatype": "FP32", "data": [2, 1]}
-    body: Json = {"inputs": [*inputs, weights], "parameters": {"k": 2, "latency_samples": 1.5}}
-    answer = await client.post("/v2/models/ears/infer", json=body)
-    assert answer.status_code == 200, answer.text
-    conditions = [condition(item) | {"weight": 2 - n} for n, item in enumerate(two)]
-    for n, item in enumerate(conditions):
-        for name, found in zip(("primary", "secondary"), spectra, strict=True):
-            item[name] = {"real": found[n].real.tolist(), "imag": found[n].imag.tolist()}
-    expected = await refined(client, joint(*conditions, latency_samples=1.5))
-    assert answer.json()["outputs"][0]["data"] == expected["fir"]
-    for change in ({"shape": [3, 1366, 2]}, {"shape": [4098, 2]}):
-        answer = await client.post("/v2/models/ears/infer", json=body | {"inputs": [inputs[0] | change, inputs[1]]})
-        assert answer.status_code == 422

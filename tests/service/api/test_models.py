@@ -54,7 +54,7 @@ async def test_operator_replaces_failed_model(client: httpx.AsyncClient, app: St
     engine = app.state.service.engine
     with models.damaged(engine.models.default, 1.0):
         await engine.readiness.check()
-        for address in ("/health/live", "/v2/health/live", "/health/ready"):
+        for address in ("/health/live", "/health/ready"):
             assert (await client.get(address)).status_code == 503, address
         assert (await client.post("/models/reload", headers=KEY)).status_code == 200
         assert (await client.get("/health/live")).status_code == 200
