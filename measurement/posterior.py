@@ -39,6 +39,8 @@ DECAY_POWER = 4.0
 LOW_HZ, LOW_DECAY = (60.0, 250.0), 2048.0
 # Conjugate gradients for each decay, and for the best one.
 N_FIRST, N_LAST, TOLERANCE = 24, 150, 1e-7
+# Least power that is expected in a band, over the mean of the known ones: -60 dB.
+LEAST_EXPECTED = 1e-6
 # Ranges of bins over which evidence is averaged: 1, 2, 4, ...
 N_AVERAGES = 11
 # Least weight of a lag in the start of the conjugate gradients.
@@ -293,15 +295,16 @@ def _outline(measured: Transfer, expected: Real | None) -> Real:
     level, is_known = band_levels(measured)
     if not is_known.any():
         return np.ones(len(measured.value))
+    membership = band_membership(WIDE_BANDS, 2 * (len(measured.value) - 1))
+    n_bins = membership.sum(0)
     if expected is None:
         place = np.arange(len(level))
         of_bands = np.exp(np.interp(place, place[is_known], np.log(level[is_known])))
     else:
-        membership = band_membership(WIDE_BANDS, 2 * (len(measured.value) - 1))
-        of_bands = expected @ membership / np.maximum(membership.sum(0), 1)
-    ratio = np.minimum(np.minimum(of_bands, level) / level[is_known].mean(), 1.0)
+        of_bands = expected @ membership / np.maximum(n_bins, 1)
+    ratio = (np.minimum(of_bands, level) / level[is_known].mean()).clip(LEAST_EXPECTED, 1)
+    logarithm = np.where(is_known | (n_bins == 0), 0.0, np.log(ratio))
     hz = np.fft.rfftfreq(2 * (len(measured.value) - 1), 1 / SAMPLE_RATE_HZ)
-    logarithm = np.where(is_known, 0.0, np.log(np.maximum(ratio, SMALLEST)))
     outline: Real = np.exp(
         np.interp(np.log(np.maximum(hz, 1)), np.log([centre_hz(n) for n in WIDE_BANDS]), logarithm)
     )

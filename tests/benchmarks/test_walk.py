@@ -18,6 +18,8 @@ def test_walk_stays_in_twelve_files() -> None:
     worker = worker[: worker.index(("service/engine/engine.py", "Engine._work"))]
     assert {file for file, _ in worker if file.startswith("synthesis/")} == {
         "synthesis/design.py",
+        "synthesis/joint_prediction.py",
+        "synthesis/types.py",
         "synthesis/backends/cpu/backend.py",
     }
     n_calls, n_files, n_moves = map(int, re.findall(r"\d+", done.stdout.splitlines()[-1]))

@@ -150,16 +150,6 @@ def test_doubtful_recordings_are_named(folder: Path, tmp_path: Path):
     assert "the states do not differ" in twice.output
 
 
-def test_noise_that_does_not_repeat_is_noted(folder: Path, tmp_path: Path):
-    outer, error = soundfile.read(folder / "off.wav")[0].T
-    played = error - GAIN * lfilter(np.load(folder / "ear.npz")["secondary"], 1, outer)
-    soundfile.write(tmp_path / "on.wav", np.stack([outer, played], 1), 48_000, subtype="FLOAT")
-    for file, is_noted in ((folder / "on.wav", True), (tmp_path / "on.wav", False)):
-        found = run("calibrate", folder / "off.wav", file, "--gain", GAIN)
-        assert found.exit_code == 0, found.output
-        assert ("sample for sample" in found.output) == is_noted
-
-
 def test_hybrid_runs_on_chip_as_predicted(folder: Path, tmp_path: Path):
     both, ear, header = tmp_path / "both.json", folder / "ear.npz", tmp_path / "both.h"
     device = ("--target", "openearable-2", "--controller-sample-rate", 48_000)

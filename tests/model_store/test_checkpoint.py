@@ -115,7 +115,6 @@ nan = float("nan")
         (_set("reference_psd", -1), "reference_psd from -1 to"),
         (_with("reference_psd", np.zeros_like), "a total of 0 in reference_psd"),
         (_set("band_uncertainty", -0.5), "band_uncertainty from -0.5 to"),
-        (_set("golden.coherence", 1.5), "golden.coherence from .* to 1.5, expected values from 0 to 1"),
     ],
 )
 def test_wrong_array_is_named(checkpoint: Checkpoint, edit: Callable[[Arrays], None], found: str) -> None:

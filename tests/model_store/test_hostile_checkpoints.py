@@ -108,7 +108,7 @@ def is_sound(checkpoint: Checkpoint) -> bool:
         measured = calibrate(takes, prior=checkpoint.parameters.path_prior)
     except SynthesisError:
         return True
-    return bool(np.isfinite(measured.secondary).all()) and not any("nan" in item.detail for item in found)
+    return bool(np.isfinite(measured.estimate.secondary).all()) and not any("nan" in item.detail for item in found)
 
 
 def use_all() -> None:

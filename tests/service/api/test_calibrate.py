@@ -111,7 +111,7 @@ async def test_answer_equals_estimate(client: httpx.AsyncClient, takes: list[Tak
     found = await calibrated(client, takes)
     signals = [GainTake(t.gain, t.x.astype(float), t.e.astype(float)) for t in takes]
     expected = calibrate(signals, prior=prior)
-    paths = {"primary": expected.estimate.primary, "secondary": expected.secondary}
+    paths = {"primary": expected.estimate.primary, "secondary": expected.estimate.secondary}
     for name, path in paths.items():
         rounded = path.astype(np.float32)
         assert np.array_equal(np.float32(found[name]["impulse_response"]), rounded)

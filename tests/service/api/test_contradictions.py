@@ -20,6 +20,7 @@ pytestmark = pytest.mark.anyio
 Array = np.ndarray
 
 EAR = ModelStore("none").load("bose-qc20").golden
+COHERENCE = [0.999] * 16_385
 P, S = (np.asarray(path, np.float64) for path in (EAR.primary, EAR.secondary))
 RNG = np.random.default_rng(3)
 START = RNG.bit_generator.state
@@ -144,9 +145,8 @@ async def codes(client: httpx.AsyncClient, address: str, body: Json) -> list[str
 
 
 async def test_valid_ear_has_no_warning(client: httpx.AsyncClient) -> None:
-    coherence = np.asarray(EAR.coherence).tolist()
     for factor in (1.0, -1e-6):
-        body = paths(factor * P, factor * S, coherence=coherence)
+        body = paths(factor * P, factor * S, coherence=COHERENCE)
         assert not {
             code for code in await codes(client, "refine", body) if "paths" in code or "implausible" in code
         }
@@ -218,7 +218,7 @@ async def test_rounded_spectrum_and_kept_ceiling_are_accepted(client: httpx.Asyn
 @pytest.fixture(params=[0.0])
 async def design(client: httpx.AsyncClient, request: pytest.FixtureRequest) -> Json:
     """A design for the ear, with a latency."""
-    body = paths(coherence=np.asarray(EAR.coherence).tolist(), latency_samples=request.param)
+    body = paths(coherence=COHERENCE, latency_samples=request.param)
     return (await client.post("/refine?k=1", json=body)).json()
 
 
@@ -228,7 +228,7 @@ def verifying(design: Json, recorded: Callable[[str, Array], Array] = lambda sta
     late = np.exp(-2j * np.pi * design.get("latency_samples", 0.0) / n_fft * np.arange(n_fft // 2 + 1))
     played = np.fft.irfft(np.fft.rfft(S, n_fft) * np.fft.rfft(design["fir"], n_fft) * late)
     takes = [take | {"e": recorded(take["state"], take["e"])} for take in off_and_on(P, played)]
-    return paths(coherence=np.asarray(EAR.coherence).tolist()) | design | {"takes": takes}
+    return paths(coherence=COHERENCE) | design | {"takes": takes}
 
 
 @pytest.mark.parametrize("design", [2.5], indirect=True)
@@ -238,7 +238,7 @@ async def test_design_with_latency_is_verified_as_predicted(client: httpx.AsyncC
     without = verifying(design)
     del without["latency_samples"]
     assert "delay_off" in await codes(client, "verify", without)
-    evaluated = paths(coherence=np.asarray(EAR.coherence).tolist()) | design
+    evaluated = paths(coherence=COHERENCE) | design
     answer = (await client.post("/evaluate", json=evaluated)).json()
     for figure in ("mean_noise_reduction_db", "amplification_db"):
         assert answer["prediction"][figure] == pytest.approx(design["prediction"][figure], abs=0.01)

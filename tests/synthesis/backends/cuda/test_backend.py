@@ -10,9 +10,9 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.design import design_all
 from synthesis.errors import DeviceLost, InvalidPaths, NonFiniteFilter
 from synthesis.start.features import GeneratorConfig
-from synthesis.types import DesignOptions, Draft, Model, ModelParameters, Paths, Prediction, Problem
+from synthesis.types import DesignOptions, Draft, Known, Model, ModelParameters, Prediction, Problem
 from tests.model_store import cases
-from tests.problems import changed
+from tests.problems import changed, one
 from tests.synthesis.backends.cuda.taped import capture_on_tape
 from tests.synthesis.cases import random_case, relative_error
 
@@ -38,15 +38,16 @@ def on_gpu(parameters: ModelParameters) -> Model:
 
 
 def ears() -> list[Problem]:
-    """Spectra; responses with a coherence and a ceiling; spectra with a noise of their own."""
+    """Spectra; responses with a ceiling; spectra with a noise of their own; known from different sources."""
     case = random_case(n_cases=3, n_fft=DESIGN_N_FFT)
     primary, secondary = case.primary.astype(np.complex64), case.secondary.astype(np.complex64)
     responses = (np.fft.irfft(item[1])[:300].astype(np.float32) for item in (primary, secondary))
-    coherence = np.full(N_BINS, 0.9, np.float32)
+    shares = np.random.default_rng(2).uniform(0.001, 0.1, (2, 31)).astype(np.float32)
+    of_model, of_coherence, stated = (Known(shares, basis) for basis in ("model", "coherence", "calibration"))
     return [
-        Problem((Paths(primary[0], secondary[0]),)),
-        Problem((Paths(*responses, coherence=coherence),), max_gain_db=12.0),
-        Problem((Paths(primary[2], secondary[2]),), reference_psd=np.full(N_BINS, 1e-3, np.float32)),
+        one(primary[0], secondary[0], known=of_model),
+        one(*responses, known=of_coherence, max_gain_db=12.0),
+        one(primary[2], secondary[2], known=stated, reference_psd=np.full(N_BINS, 1e-3, np.float32)),
     ]
 
 
