@@ -52,8 +52,8 @@ HIGH_BANDS = tuple(n for n in WIDE_BANDS if n > AMP_BANDS[-1])
 # Fields of which the largest over conditions is used instead of the mean.
 LARGEST = ("max_gain_db", "control_rms")
 
-# Half-widths that nine in ten predictions keep. Without a model of the device they grow with what the unknown costs,
-# up to WIDEST_DB: over ears, ducts, rooms, windows, headrests and headsets.
+# Half-widths that nine in ten predictions keep; they grow with what the unknown costs, up to WIDEST_DB: over ears,
+# ducts, rooms, windows, headrests and headsets.
 INTERVAL_DB = {"uncertainty": 1.0, "coherence": 3.5}
 WIDEST_DB = {"uncertainty": 4.5, "coherence": 14.0}
 COST_SHARE = 1.5
@@ -160,7 +160,7 @@ def predict(sums: Real, learned: Real, known: Known) -> Prediction | NonFiniteFi
         band_reduction_db=bands.astype(np.float32),
         least_reduction_db=_decibels(*doubted).astype(np.float32),
         mean_noise_reduction_db=mean[0],
-        interval_db=_interval_db(mean[0], as_sent_db, known, learned),
+        interval_db=_interval_db(mean[0], as_sent_db, known),
         amplification_db=float(louder @ means[1]),
         wide_amplification_db=float(louder @ means[2]),
         out_of_band_low_db=-low,
@@ -194,15 +194,13 @@ def _powers(
     return powers
 
 
-def _interval_db(mean_db: float, as_sent_db: float, known: Known, learned: Real) -> float:
+def _interval_db(mean_db: float, as_sent_db: float, known: Known) -> float:
     """Compute the half-width of the interval of the mean."""
     if known.basis == "response":  # what was sent may as well be exact, or any other estimate
         return max(as_sent_db - mean_db, mean_db - BELIEVED_DB, known.ends_interval_db)
     if known.basis in ("truth", "model"):
         return known.ends_interval_db
     source = "uncertainty" if known.basis == "calibration" else "coherence"
-    if np.any(learned[0]):
-        return INTERVAL_DB[source]
     return max(INTERVAL_DB[source], min(COST_SHARE * (as_sent_db - mean_db), WIDEST_DB[source]))
 
 

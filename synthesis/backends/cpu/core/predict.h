@@ -206,7 +206,7 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
     mean_weights(k->silent, AMP_FIRST, AMP_COUNT, in_amp);
     mean_weights(k->silent, 0, N_BANDS, in_wide);
     found->amplification = found->wide_amplification = 0;
-    int finite = 1, knows_device = 0;
+    int finite = 1;
     for (int n = 0; n < N_SUMS; n++)
         finite &= isfinite(sums[n]);
     for (int b = 0; b < N_BANDS; b++) {
@@ -235,7 +235,6 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
             mean[AS_SENT] += in_mean[b] * decibels((disturbance[b] + silence) / (residual + silence));
             mean[BETTER_MEASURED] += in_mean[b] * decibels((disturbance[b] + natural + silence) / (residual + natural + silence));
         }
-        knows_device |= k->learned[b] != 0;
         level_sums(b, before, after[AS_PREDICTED], before_level, after_level);
     }
     found->mean = mean[AS_PREDICTED];
@@ -244,7 +243,7 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
                       : k->basis == OF_CALIBRATION ? constant.interval_uncertainty_db
                       : k->basis == OF_COHERENCE   ? constant.interval_coherence_db
                                                    : k->ends_interval;
-    if (!knows_device && (k->basis == OF_CALIBRATION || k->basis == OF_COHERENCE)) {
+    if (k->basis == OF_CALIBRATION || k->basis == OF_COHERENCE) {
         double widest = k->basis == OF_CALIBRATION ? constant.widest_uncertainty_db : constant.widest_coherence_db;
         found->interval = fmax(found->interval, fmin(constant.cost_share * (found->nominal - found->mean), widest));
     }
