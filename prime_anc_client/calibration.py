@@ -81,7 +81,7 @@ class CalibrationResult:
     # Per bin of the design grid, float32 [16385].
     coherence: NDArray[np.float32]
     # Unknown over known power for predictions, float32 [62]; None if not computable.
-    uncertainty: NDArray[np.float32] | None
+    uncertainty: NDArray[np.float32]
     # Sign of the signal chain, as given.
     sign: Sign
     bands: Bands
@@ -97,7 +97,7 @@ def read_calibration(document: dict[str, Any]) -> CalibrationResult:
         primary=_float32(document["primary"]["impulse_response"]),
         secondary=_float32(document["secondary"]["impulse_response"]),
         coherence=_float32(document["coherence"]),
-        uncertainty=_float32(document["uncertainty"]) if "uncertainty" in document else None,
+        uncertainty=_float32(document["uncertainty"]),
         sign=document["sign"],
         bands=Bands(**{name: _float32(values) for name, values in document["bands"].items()}),
         verdict=VerdictResult(

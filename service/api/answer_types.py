@@ -167,9 +167,8 @@ class PredictionAnswer(TypedDict):
     """By how much louder than the sent reference the noise may be until the loudspeaker signal's RMS is 12 dB below
     full scale, so that its peaks reach 1; null if none was sent, whose unit is full scale."""
     unknown_bands_hz: Annotated[list[Number], Example([])]
-    """Nominal centres of the bands from 20 Hz to 20 kHz of which nothing is known: their mean coherence is below 0.06,
-    an uncertainty above 1, or the primary path 60 dB below its loudest band. A design ignores them, but keeps them
-    from becoming louder."""
+    """Nominal centres of the bands from 20 Hz to 20 kHz of which more is unknown than known of a path, or in which the
+    primary path is 60 dB below its loudest band."""
     louder_bands_hz: Annotated[list[Number], Example([20.0, 25.0])]
     """Nominal centres of the bands from 20 Hz to 20 kHz that become louder, or would with three times what the
     measurement leaves unknown."""
@@ -578,9 +577,8 @@ class CalibrationAnswer(TypedDict):
     sign: Sign
     coherence: Annotated[PerBin, Example([0.99] * N_BINS)]
     """Magnitude-squared coherence of x and e with gain 0, per bin of the design grid."""
-    uncertainty: NotRequired[Annotated[Any, _numbers(N_UNCERTAINTY)]]
-    """Unknown over known power in 31 bands from 20 Hz to 20 kHz of the primary, then of the secondary path, without
-    the error microphone's noise. Only if the takes with another gain repeat the probe of those with gain 0."""
+    uncertainty: Annotated[Any, _numbers(N_UNCERTAINTY)]
+    """Unknown over known power in 31 bands from 20 Hz to 20 kHz of the primary, then of the secondary path."""
     feedback: NotRequired[SecondaryResponse]
     """Path from loudspeaker to outer microphone, if takes have a `drive`."""
     spectra: Spectra

@@ -105,7 +105,7 @@ class Measured(StrictModel):
     """Magnitude-squared coherence of x and e with a silent loudspeaker, per bin of the same grid, 0 to 1."""
     uncertainty: Series = None
     """`uncertainty` of `/calibrate`: unknown over known power in 31 bands from 20 Hz to 20 kHz of the primary, then of
-    the secondary path. Predictions prefer it to the coherence."""
+    the secondary path. Designs and predictions prefer it to the coherence."""
     if TYPE_CHECKING:
         primary: Any
         secondary: Any
