@@ -21,7 +21,7 @@ from tests.service.recordings import encoded, recordings
 
 pytestmark = pytest.mark.anyio
 
-N_SAMPLES = 66_000
+N_SAMPLES = 48_000
 # Longer than any test waits.
 LONG_S = 60.0
 

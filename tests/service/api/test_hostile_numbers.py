@@ -59,7 +59,7 @@ def response(samples: Any) -> dict[str, Any]:
 
 def takes(*rows: tuple[float, float, float], x: Any = None) -> dict[str, Any]:
     """A calibration whose takes have these gains and factors of x and e. x: noise by default."""
-    noise = np.resize(NOISE, 66_000)
+    noise = np.resize(NOISE, 12_000)
     e = np.convolve(noise, DECAY)[: len(noise)]
     x = noise if x is None else x
     sounds = [{"gain": gain, "x": (of_x * x).tolist(), "e": (of_e * e).tolist()} for gain, of_x, of_e in rows]
