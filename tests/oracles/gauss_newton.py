@@ -82,13 +82,18 @@ def _inside(bands: range) -> np.ndarray:
     return np.array([n in bands for n in WIDE_BANDS])
 
 
+def without_penalty(ratios: np.ndarray, risk_bands: range, risk_weight: float) -> float:
+    """J of l_b over the 31 bands, without the penalty on |W|."""
+    risk = ratios[_inside(risk_bands)]
+    worst = np.log(np.sum(np.exp(risk))) - np.log(len(risk))
+    return float(ratios[_inside(NR_BANDS)].mean() + risk_weight * worst)
+
+
 def objective(problem: Problem, taps: np.ndarray) -> float:
     """J(w)."""
     ratios, _ = log_ratios(problem, taps)
-    risk = ratios[_inside(problem.risk_bands)]
-    worst = np.log(np.sum(np.exp(risk))) - np.log(len(risk))
     penalty = np.sum(penalty_weights(problem) * overshoot(problem, taps) ** 2)
-    return float(ratios[_inside(NR_BANDS)].mean() + problem.risk_weight * worst + penalty)
+    return without_penalty(ratios, problem.risk_bands, problem.risk_weight) + float(penalty)
 
 
 def bin_weights(problem: Problem, taps: np.ndarray) -> np.ndarray:
