@@ -75,7 +75,7 @@ class _State:
         left = np.maximum(self.heard - squared_magnitude(self.value) * self.power, 0)
         unexplained = smoothed(left, NOISE_BINS) * independent / (independent - 1)
         found: Real = (unexplained + LEAKAGE * self.heard) / (self.n * self.power)
-        return found
+        return np.maximum(found, SMALLEST)
 
     def covariance(self, silent: _State) -> Real:
         """Compute the real part of the covariance of the error with that of the silent state."""

@@ -1,8 +1,8 @@
 """Measure with everyday recordings as probes: `python -m studies.everyday --data DIR --noise DIR --out FILE`.
 
 Every ear is measured with six seconds of recordings, an airplane-like noise (nothing above 8 kHz) and white noise,
-without and with noise of the error microphone. The model that knows no device designs from all of `/calibrate`'s answer;
-filters are scored on the true paths, beside WMMSE's. FILE has a row per ear, probe, SNR, method and k.
+without and with noise of the error microphone. The model that knows no device designs from all of `/calibrate`'s
+answer; filters are scored on the true paths, beside WMMSE's. FILE has a row per ear, probe, SNR, method and k.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from synthesis.design import design, predict_all
 from synthesis.methods import spectrum
 from synthesis.objective import objective
 from synthesis.profiles import FAST, FINE, PROFILES, SILENCE, RefinementProfile
-from synthesis.types import DesignOptions, Model, Paths, Problem, weighted, weights_of
+from synthesis.types import NOT_JUDGED, DesignOptions, Known, Model, Paths, Problem, weighted, weights_of
 from tests.model_store import cases
 from tests.oracles.measured import MeasuredEar
 
@@ -36,7 +36,7 @@ def backend() -> Iterator[CpuBackend]:
 
 
 def log_ratios(ear: Problem, taps: np.ndarray) -> np.ndarray:
-    """ln(E / D) of each condition and band on the grid of the profile `fine`."""
+    """ln(E / D) of each condition and band on the grid of the profile `fine`, with the expected error for E."""
     membership = band_membership(WIDE_BANDS, FINE.n_fft)
     power = collected(torch.from_numpy(PARAMETERS.reference_psd.astype(np.float64)), STRIDE).numpy()
     found = []
@@ -44,17 +44,28 @@ def log_ratios(ear: Problem, taps: np.ndarray) -> np.ndarray:
         primary, secondary, response = (
             spectrum(path)[::STRIDE] for path in (condition.primary, condition.secondary, taps)
         )
-        before, after = ((power * np.abs(e) ** 2) @ membership for e in (primary, primary - secondary * response))
-        found.append(np.log((after / before.sum() + SILENCE) / (before / before.sum() + SILENCE)))
+        played = secondary * response
+        before, after, control = (
+            (power * np.abs(e) ** 2) @ membership for e in (primary, primary - played, played)
+        )
+        of_primary, of_secondary = (condition.known or NOT_JUDGED).uncertainty
+        expected, whole = after + of_primary * before + of_secondary * control, (1 + of_primary) * before
+        found.append(np.log((expected / before.sum() + SILENCE) / (whole / before.sum() + SILENCE)))
     return np.stack(found)
 
 
 @pytest.mark.parametrize(
     "weights", [{}, {"risk_weight": 3.0}, {"band_weights": WEIGHTS}], ids=["none", "risk", "bands"]
 )
-@pytest.mark.parametrize("n_conditions", [1, 4])
-def test_objective_equals_core(backend: CpuBackend, n_conditions: int, weights: dict[str, Any]) -> None:
-    conditions = tuple(Paths(*cases.ear(seed)[:2], weight=1 + seed % 3) for seed in range(n_conditions))
+@pytest.mark.parametrize(("n_conditions", "unknown"), [(1, 0), (1, 0.1), (4, 0), (4, 0.1)])
+def test_objective_equals_core(
+    backend: CpuBackend, n_conditions: int, unknown: float, weights: dict[str, Any]
+) -> None:
+    shares = unknown * np.random.default_rng(6).random((n_conditions, 2, 31), np.float32)
+    conditions = tuple(
+        Paths(*cases.ear(seed)[:2], weight=1 + seed % 3, known=Known(shares[seed], "calibration"))
+        for seed in range(n_conditions)
+    )
     ear = Problem(conditions, **weights)
     profile = weighted(FINE, weights_of(ear))
     assert (profile != FINE) == bool(weights)
