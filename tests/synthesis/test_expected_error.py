@@ -10,18 +10,16 @@ from model_store.store import ModelStore
 from synthesis.bands import NR_BANDS, WIDE_BANDS, columns
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.design import design
-from synthesis.expected_error import weighed
 from synthesis.methods import METHODS
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST, settling
-from synthesis.tap_objective import TapObjective
 from synthesis.types import DesignOptions, Fallback, Model, Paths, Problem
 from synthesis.update import refine
 from tests.oracles import gauss_newton as oracle
 from tests.oracles.measured import MeasuredEar
 from tests.oracles.octave_bands import band_sums
 from tests.synthesis.cases import Case, relative_error
-from tests.synthesis.test_update import SILENCE_ATOL, base_taps, linearised, on_grid, value
+from tests.synthesis.test_update import SILENCE_ATOL, base_taps, on_grid
 
 PARAMETERS = ModelStore().load("bose-qc20").parameters
 FREE = replace(FAST, ceiling_weight=0.0)
@@ -83,18 +81,6 @@ def test_objective_of_updates_is_of_brute_sums(measured_case: Case) -> None:
         ratios = np.log(np.where(empty, 1.0, e) / np.where(empty, 1.0, d))
         expected = oracle.without_penalty(ratios, range(13, 44), FREE.risk_weight)
         assert found[item].item() == pytest.approx(expected, abs=SILENCE_ATOL)
-
-
-def test_gradient_of_expected_error_is_autograds(measured_case: Case) -> None:
-    coarse = on_grid(measured_case, FAST)
-    paths = coarse.paths()[:2]
-    unknown = uncertainty_of(paths)
-    seen = AcousticPaths(*weighed(paths.primary, paths.secondary, unknown[:, 1]))
-    objective = TapObjective(seen, coarse.psd(), FAST, 12.0, uncertainty=unknown)
-    taps = base_taps(paths, 2048).requires_grad_()
-    (gradient,) = torch.autograd.grad(value(objective, seen, taps).sum(), taps)
-    _, descent = linearised(objective, seen, taps.detach())
-    assert relative_error(descent, -gradient) < 1e-10  # two ways through the same float64 transforms
 
 
 def test_updated_filter_is_minimum(measured_case: Case) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from synthesis import update
 from synthesis.arrays import minimum_phase_fir
+from synthesis.expected_error import weighed
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST, FINE, PAPER, STOP_REASONS, RefinementProfile
 from synthesis.start.features import log_base_magnitude, regularised_ratio
@@ -86,12 +87,14 @@ def value(objective: TapObjective, paths: AcousticPaths, taps: torch.Tensor) -> 
     return objective.value(objective.band_power(paths.primary - paths.secondary * response), response)
 
 
-@pytest.mark.parametrize("max_gain_db", [None, 0.0, -6.0])
+@pytest.mark.parametrize(("max_gain_db", "largest"), [(None, 0.0), (None, 1.0), (0.0, 0.0), (-6.0, 0.1)])
 def test_autograd_agrees_with_the_right_hand_side_ceiling_included(
-    grid_case: Case, profile: RefinementProfile, max_gain_db: float | None
+    grid_case: Case, profile: RefinementProfile, max_gain_db: float | None, largest: float
 ) -> None:
-    paths = grid_case.paths()
-    objective = TapObjective(paths, grid_case.psd(), profile, max_gain_db)
+    """With up to `largest` of the power of both paths unknown."""
+    paths, unknown = grid_case.paths(), largest * torch.rand(3, 2, 31, dtype=torch.float64)
+    paths = AcousticPaths(*weighed(paths.primary, paths.secondary, unknown[:, 1]))
+    objective = TapObjective(paths, grid_case.psd(), profile, max_gain_db, uncertainty=unknown)
     taps = base_taps(paths).requires_grad_()
     if max_gain_db is not None and profile.ceiling_weight > 0:  # the ceiling must bind, or this shows nothing
         assert objective.overshoot(torch.fft.rfft(taps, n=paths.n_fft)).max().item() > 0.1

@@ -40,7 +40,6 @@ from synthesis.types import (
     Prediction,
     Problem,
 )
-from synthesis.unknown import MOST_UNCERTAIN
 from tests.model_store import cases
 from tests.oracles.unknown import ends_uncertainty
 from tests.problems import changed, one
@@ -219,7 +218,7 @@ def test_core_reads_ends_of_responses_as_numpy_does() -> None:
     for primary in (decay[0][:700], decay[0][:50], decay[0] + 1e-3, rising, longest):
         secondary = decay[1][:2048] + 1e-4 * rng.standard_normal(2048)
         responses = [item.astype(np.float32) for item in (primary, secondary)]
-        shown, interval_db = ends_uncertainty(*responses, MOST_UNCERTAIN)
+        shown, interval_db = ends_uncertainty(*responses)
         spectra = [np.fft.rfft(item, DESIGN_N_FFT).astype(np.complex64) for item in responses]
         for paths in (responses, spectra):
             found = core.judge(Paths(*paths), None)
