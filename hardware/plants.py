@@ -27,7 +27,7 @@ from synthesis.types import NOT_JUDGED, Design, Loop, ModelParameters, Paths, Pr
 # Levels at which every plant has to be stable, and where only one seating is known.
 GAINS_DB, WIDE_GAINS_DB = (-3.0, 0.0, 3.0), (-6.0, 0.0, 6.0)
 # Below the lowest band, and from this frequency on, |S K| is below the limit on all plants.
-QUIET_BELOW_HZ, QUIET_FROM_HZ, QUIETEST_LOOP = 10.0, 6000.0, 0.5
+QUIET_BELOW_HZ, QUIET_FROM_HZ, QUIETEST_LOOP = 17.8, 6000.0, 0.5
 # Default ceiling on |K| over the inverse of the secondary path's level.
 DEFAULT_CEILING_DB = 40.0
 # Largest least distance of L from -1 that a fit is given, since L = 0 has one.
