@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_walk_stays_in_twelve_files() -> None:
+def test_walk_stays_in_fourteen_files() -> None:
     command = [sys.executable, "-m", "benchmarks", "walk", "--calls"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
     steps = re.findall(r"^[<>] (\S+) (\S+)$", done.stdout, re.MULTILINE)
@@ -28,5 +28,5 @@ def test_walk_stays_in_twelve_files() -> None:
     files = [
         file for file, name in steps if file != "service/engine/waiting.py" and not name.endswith("disconnected")
     ]
-    assert len(set(files)) <= 12
-    assert sum(before != after for before, after in pairwise(files)) <= 60
+    assert len(set(files)) <= 14
+    assert sum(before != after for before, after in pairwise(files)) <= 70

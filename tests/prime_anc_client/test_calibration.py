@@ -79,7 +79,7 @@ def test_drive_takes_give_feedback_path(client: Client, takes: list[Take]) -> No
 
 
 def test_failed_calibration_has_reasons(client: Client) -> None:
-    noisy = client.calibrate(takes_of(snr_db=10.0)).verdict
+    noisy = client.calibrate(takes_of(snr_db=0.0)).verdict
     assert not noisy.passed
     assert [reason.code for reason in noisy.reasons] == ["low_snr"]
     assert "louder" in noisy.reasons[0].detail
