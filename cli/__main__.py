@@ -133,11 +133,6 @@ def calibrate(
             ("Hz", "coherence", "secondary SNR dB"), [(f"{hz:g}", f"{c:.3f}", snr) for hz, c, snr in rows]
         )
         click.echo("passed" if verdict["passed"] else "NOT passed")
-        if verdict["passed"] and "uncertainty" not in answer:
-            text = (
-                "no recording with a gain repeats the noise of OFF, sample for sample: predictions are lower and "
-            )
-            tables.notes([text + "less certain; play one file from its start in both"])
     tables.findings(verdict["reasons"], "found", files)
     tables.not_judged(verdict["not_judged"])
     if not verdict["passed"]:

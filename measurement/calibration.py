@@ -57,6 +57,8 @@ MIN_SAMPLES = 3072
 # Longest take: a minute is fifteen times what training uses.
 MAX_SAMPLES = 60 * SAMPLE_RATE_HZ
 
+# Windows above which pairs of them are long enough for a tail.
+MIN_LONG_WINDOWS = 4
 # Level of what is not there.
 NO_TAIL_DB = -120.0
 # Bands from 400 Hz: below, ears themselves ring as long.
@@ -395,7 +397,11 @@ def _of_drives(
     lead_samples = 0
     if squared_magnitude(returned.transfer).sum() > squared_magnitude(played.transfer).sum():
         lead_samples = _peak_samples(played.transfer) - _peak_samples(returned.transfer)
-    tail_db = _tail_db(np.fft.irfft(returned.transfer), excited)
+    # Late sound shows in windows that are four times as long as the path that is kept.
+    longer, _ = (
+        drive_states(drives, starts[:-2], 2 * window) if len(starts) > MIN_LONG_WINDOWS else (returned, None)
+    )
+    tail_db = _tail_db(np.fft.irfft(longer.transfer), excited)
     return _DriveFigures(tail_db, _acausal_shares(played), lead_samples)
 
 

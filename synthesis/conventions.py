@@ -14,8 +14,8 @@ N_BINS = DESIGN_N_FFT // 2 + 1
 # Range of a reference spectrum's total: powers beyond leave the range of float32.
 MIN_TOTAL_PSD, MAX_TOTAL_PSD = 1e-30, 1e30
 
-# Coherences below are equivalent: (1 - c) / c is already 40 dB above the path.
-COHERENCE_FLOOR = 1e-4
+# Coherences below are equivalent: the unknown is 20 dB above the path. A bin of none is no band of none.
+COHERENCE_FLOOR = 0.01
 
 # Stages of a request, in order; common names of timings, histograms and benchmark columns.
 STAGES = ("decode", "queue", "path_ratio", "generate", "reconstruct", "refine", "predict", "encode")

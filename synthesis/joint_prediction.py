@@ -92,13 +92,11 @@ def joint_objective(posed: Problem, taps: Float32, profile: RefinementProfile, r
 
 def with_unknown(posed: Problem, prediction: Prediction) -> Prediction:
     """Add the bands of which most is unknown in a condition, and those that the prediction's means count."""
-    known = [paths.known for paths in posed.conditions if paths.known is not None]
-    unknown = [(item.uncertainty > MOST_UNCERTAIN).any(0) for item in known]
+    known = [paths.known or NOT_JUDGED for paths in posed.conditions]
+    is_unknown = np.any([(item.uncertainty > MOST_UNCERTAIN).any(0) for item in known], axis=0)
     silent = [item.silent for item in known if item.silent is not None]
-    if not np.any(unknown):
-        return prediction
-    found = replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[np.any(unknown, axis=0)].tolist()))
-    if len(silent) < len(posed.conditions):
+    found = replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[is_unknown].tolist()))
+    if len(silent) < len(known):
         return found
     is_silent = dict(zip(WIDE_BANDS, np.all(silent, axis=0).tolist(), strict=True))
     return replace(found, counted_bands=tuple(n for n in NR_BANDS if not is_silent[n]) or NR_BANDS)

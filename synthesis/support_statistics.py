@@ -53,7 +53,7 @@ _MAX_TAPS = 8192
 # -60 dB: a response with a smaller late share was cut, and a smaller uncertainty is not credible.
 SMALLEST_SHARE = 1e-6
 
-# Largest learnt uncertainty, that of a coherence of COHERENCE_FLOOR. Per late share it would have no bound: where
+# Largest learnt uncertainty. Per late share it would have no bound: where
 # responses end before their late part, it is noise, of which a late share tells nothing.
 LARGEST_UNCERTAINTY = 1e4
 

@@ -25,7 +25,7 @@ from synthesis.methods import STARTS
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.plausibility import SupportPrior
-from synthesis.profiles import PROFILES
+from synthesis.profiles import PAPER, PROFILES
 from synthesis.start.features import GeneratorConfig, Realisation
 from synthesis.start.generator import Generator, model_parameters
 from synthesis.types import Design, DesignOptions, Model, ModelParameters, Paths, Problem
@@ -145,29 +145,19 @@ class Designed:
 
     @torch.no_grad()
     def filters(self, measurements: Measurements, index: int, updates: Updates) -> Iterator[Filter]:
-        """Yield filters as `Designer.filters`; updates are torch's."""
+        """Yield filters as `Designer.filters`; updates are torch's of the paper, which take estimates for exact."""
         paths = measurements.true_paths([index]) if self.true_paths else measurements.paths([index])
         began = time.perf_counter()
-        start = self.method.design(paths).taps
-        start_ms = 1e3 * (time.perf_counter() - began)
-        yield Filter(start[0], 0, "", start_ms)
-        psd, taps, now = measurements.reference_psd.float(), start, ("", 0)
-        for profile, k in updates:
+        taps = self.method.design(paths).taps
+        spent_ms, done = 1e3 * (time.perf_counter() - began), 0
+        yield Filter(taps[0], 0, "", spent_ms)
+        psd = measurements.reference_psd.float()
+        for k in (k for profile, k in updates if profile == PAPER.name):
             # Updates are made one at a time, because the schedule has no memory.
-            done = now[1] if profile == now[0] else 0
-            taps = taps if profile == now[0] else start
             began = time.perf_counter()
-            taps = refine(
-                paths,
-                taps,
-                psd,
-                n_updates=k - done,
-                profile=PROFILES[resolved_profile(profile, measurements.window)],
-                max_gain_db=DEFAULT_MAX_GAIN_DB if profile == "fast" else None,
-            ).taps
-            update_ms = 1e3 * (time.perf_counter() - began) * k / (k - done)
-            now = profile, k
-            yield Filter(taps[0], k, profile, start_ms + update_ms)
+            taps = refine(paths, taps, psd, n_updates=k - done, profile=PAPER, max_gain_db=None).taps
+            spent_ms, done = spent_ms + 1e3 * (time.perf_counter() - began), k
+            yield Filter(taps[0], k, PAPER.name, spent_ms)
 
 
 @dataclass(frozen=True)

@@ -317,7 +317,6 @@ def test_feedback_without_drive_is_named(ears: list[measured.MeasuredEar]) -> No
             assert ("unmeasured_feedback" in found) is is_named
 
 
-@pytest.mark.xfail(strict=True, reason="spectra of 8192 samples do not show it")
 def test_late_echo_to_outer_microphone_is_named(ears: list[measured.MeasuredEar]) -> None:
     """At 113 ms, beyond what is kept: the loop's margins would be wrong."""
     x, played = 0.05 * np.random.default_rng(4).standard_normal((2, 4 * SAMPLE_RATE_HZ))

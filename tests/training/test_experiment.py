@@ -180,14 +180,7 @@ def test_tasks_of_untrained_methods_are_listeners(tmp_path):
     assert listeners[0] not in support_of(data, tasks[0]).listeners
 
 
-@pytest.mark.parametrize(
-    "updates",
-    [
-        (("paper", 1), ("paper", 3)),
-        pytest.param((("fast", 2),), marks=pytest.mark.xfail(strict=True, reason="torch's know no uncertainty")),
-    ],
-)
-def test_updates_by_torch_are_cores(measurements, tmp_path, updates):
+def test_updates_by_torch_are_cores(measurements, tmp_path):
     """A method outside the service gets the same updates as the service's."""
     data = Data(Configuration.load({"dataset": "simulated", "out": tmp_path, "quick": True}))
     support = support_of(data, Task("fir_wiener", listener=data.dataset.listeners[0]))
@@ -198,6 +191,7 @@ def test_updates_by_torch_are_cores(measurements, tmp_path, updates):
         def design(self, paths):
             return type("Filter", (), {"taps": start.taps[None]})
 
+    updates = (("paper", 1), ("paper", 3))
     chosen, core = (list(item.filters(support.measurements, 0, updates)) for item in (Designed(Given()), served))
     for one, other in zip(chosen, core, strict=True):
         assert (one.k, one.profile) == (other.k, other.profile)
