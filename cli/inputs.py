@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from cli import bench_file
 from cli.bench_file import load as load_json
 from measurement.files import measurements
+from measurement.files.arrays import stated_rate
 from measurement.files.errors import FileError
 from measurement.files.resampling import MAX_CUT, Response, at_48_khz
-from measurement.files.text_tables import read_table
+from measurement.files.text import read_table
 from synthesis.conventions import N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.curve import Curve
 
@@ -139,7 +140,7 @@ def _ear_channels(file: Path, side: str, rate_hz: float | None) -> tuple[Json, t
 def _remarks(file: Path, document: Json) -> tuple[str, ...]:
     """Return warnings about a JSON measurement; raises FileError for a rate other than 48 kHz."""
     for name, value in document.items():
-        rate_hz = measurements.stated_rate(name, value) if isinstance(value, int | float) else None
+        rate_hz = stated_rate(name, value) if isinstance(value, int | float) else None
         if rate_hz not in (None, SAMPLE_RATE_HZ):
             raise FileError(
                 f"{file}: its {name} states {rate_hz:g} Hz; a JSON measurement is at 48000 Hz, so save a WAV"
