@@ -484,12 +484,8 @@ def reference_psd(file: Path, n_bins: int) -> tuple[NDArray[np.float64], tuple[s
         return 10 ** (np.interp(np.log(hz), np.log(table[:, 0]), table[:, 1]) / 10), ()
     from scipy.signal import welch
 
-    found = measurements.read(file)
-    first = next(iter(found.channels))
-    if not found.channels[first].any():
-        raise FileError(f"{file}: {first} is silent; check the microphone and record again")
-    samples = measurements.signals_at_48_khz(found).channels[first]
+    samples, notes = measurements.first_channel(file)
     if len(samples) < n_fft:
         raise FileError(f"{file}: it has {len(samples)} samples; record at least {n_fft}, four seconds at best")
     _, density = welch(samples, SAMPLE_RATE_HZ, "hann", n_fft, detrend=False)
-    return density * (SAMPLE_RATE_HZ / n_fft), tuple(f"{file}: {note}" for note in found.notes)
+    return density * (SAMPLE_RATE_HZ / n_fft), tuple(f"{file}: {note}" for note in notes)

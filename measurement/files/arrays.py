@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from measurement.files.axes import with_frequencies, with_times
+from measurement.files.axes import without_frequencies, without_times
 from measurement.files.channels import Measurement, plain
 from measurement.files.errors import FileError
 from measurement.files.heads import rate_of
@@ -67,10 +67,12 @@ def from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
         name.rpartition(".")[0]: np.asarray(item, float) for name, item in arrays.items() if _DELAY.search(name)
     }
     for name, values in ((name, np.asarray(item)) for name, item in arrays.items() if not _DELAY.search(name)):
-        if values.dtype.kind not in "fiuc":
+        if values.dtype.kind == "c":
+            raise FileError(f"{file}: {name} is complex, as a spectrum; save impulse responses")
+        if values.dtype.kind not in "fiu":
             unused.append(name)
         elif values.size == 1:
-            scalars[name] = float(np.real(values.reshape(())))
+            scalars[name] = float(values.reshape(()))
         elif values.size:
             rows, places = _rows(name, values)
             channels |= rows
@@ -91,14 +93,15 @@ def from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
     notes = [f"not used: {', '.join([*(f'{n} = {v:g}' for n, v in others.items()), *unused])}"]
     notes = (notes if others or unused else []) + (["delayed by its Data_Delay"] if any(delays.values()) else [])
     rate_hz = next(iter(rates.values()), None)
-    return with_frequencies(with_times(Measurement(file, channels, rate_hz, notes=tuple(notes), delays=delays)))
+    return without_frequencies(
+        without_times(Measurement(file, channels, rate_hz, notes=tuple(notes), delays=delays))
+    )
 
 
 def _rows(name: str, values: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], tuple[int, ...]]:
     """Split an array into rows along its longest dimension, the last one of equal length; also the others' shape."""
-    kind = np.complex128 if np.iscomplexobj(values) else np.float64
     along = values.ndim - 1 - int(np.argmax(values.shape[::-1]))
-    rows = np.moveaxis(values, along, -1).astype(kind)
+    rows = np.moveaxis(values, along, -1).astype(np.float64)
     named = {}
     for place in np.ndindex(rows.shape[:-1]):
         index = ",".join(str(n + 1) for n, size in zip(place, rows.shape, strict=False) if size > 1)

@@ -16,6 +16,9 @@ from measurement.files.resampling import Response, check_rate
 from measurement.files.spectra import is_noncausal
 from measurement.files.vocabulary import is_no_response
 
+# Suffixes of sound files, whose samples are clipped at full scale: that of 15 bits and above.
+AUDIO = (".wav", ".flac", ".aif", ".aiff", ".ogg", ".rf64", ".w64", ".caf", ".irs")
+_FULL_SCALE = 1 - 2**-14
 _ALIASES = {
     "primary": ("p", "pz", "pz1", "ptf", "pri", "hp", "primarypath", "pripath"),
     "secondary": ("s", "sz", "sz1", "s1", "sec", "hs", "secondarypath", "secpath"),
@@ -47,10 +50,6 @@ class Measurement:
     def at(self, rate_hz: float | None, start_s: float) -> Measurement:
         """Return the same channels with another rate and start."""
         return replace(self, rate_hz=rate_hz, start_s=start_s)
-
-    def channel(self, *names: str) -> NDArray[Any]:
-        """Return the channel that `name_of` finds."""
-        return self.channels[self.name_of(*names)]
 
     def name_of(self, *names: str) -> str:
         """Find the name of a channel.
@@ -123,6 +122,9 @@ class Measurement:
                     f"{what}: its spectrum is that of a response before time zero; save impulse responses, or spectra "
                     "from 0 Hz on with exp(-j w t0) for a delay t0"
                 )
+        at_full_scale = np.abs(values) >= _FULL_SCALE
+        if self.file.suffix.lower() in AUDIO and at_full_scale.sum() > 1 and np.abs(values).max() <= 1:
+            raise FileError(f"{what}: it is clipped at full scale; export it with less gain, or as floating point")
         if self.rate_hz is None:
             raise FileError(
                 f"{self.file}: it does not say its sample rate; give --rate (of `prime-anc export`: --file-rate), for "

@@ -12,8 +12,8 @@ from measurement.files.errors import FileError
 _NUMBER = r"[^\d\w+-]*(?:\([^)\d]*\)|is|of)?[^\d\w+-]*(?P<value>[+-]?\d*[.,]?\d+(?:[eE][+-]?\d+)?)\s*"
 _UNIT = r"(?P<unit>khz|hz|ms|[uµμ]s|s\b|sec|samples?)?"
 _SAMPLING = re.compile(
-    r"(?P<what>sampl\w*[ _-]?(?:rate|freq\w*|interval|period|time)|\bf_?s|\bsr|\bdt|\bts|control filter at)"
-    r"(?P<before>[^\d+-]{0,12}?)" + _NUMBER + _UNIT,
+    r"(?:sampl\w*[ _-]?(?:rate|freq\w*|interval|period|time)|\bf_?s|\bsr|\bdt|\bts|control filter at)"
+    r"(?P<before>(?:[^\d\w+-]|_)*(?:\([^)\d]*\)|\[[^\]\d]*\]|k?hz)?)" + _NUMBER + _UNIT + r"(?![\d.,]|\s*dB)",
     re.IGNORECASE,
 )
 _START = re.compile(

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -24,12 +23,11 @@ from numpy.typing import NDArray
 from measurement.calibration import clipped_share
 from measurement.files import arrays, audio, columns, matlab, resampling
 from measurement.files.audio import ENOUGH_SECONDS, MAX_SECONDS, MIN_SECONDS
-from measurement.files.channels import Measurement
+from measurement.files.channels import AUDIO, Measurement
 from measurement.files.errors import FileError
 from measurement.files.resampling import Response, check_rate, common_delay
 from synthesis.conventions import SAMPLE_RATE_HZ
 
-AUDIO = (".wav", ".flac", ".aif", ".aiff", ".ogg", ".rf64", ".w64", ".caf", ".irs")
 READERS: dict[str, Callable[[Path], Measurement]] = {
     **dict.fromkeys(AUDIO, audio.read),
     **dict.fromkeys((".csv", ".tsv", ".txt", ".frd", ".dat"), columns.read),
@@ -43,9 +41,6 @@ _ADVICE = {
     "name a response as paths.npz#h[2], of several measurements as paths.npz#h[1,2]",
     ".mdat": "export each impulse response as WAV or text in REW",
 }
-# Magnitude of samples at full scale: that of 15 bits and above.
-_FULL_SCALE = 1 - 2**-14
-_SELECTED = re.compile(r"(?P<file>.+)#(?P<channel>[^#]+)", re.DOTALL)
 
 
 def read(file: Path, rate_hz: float | None = None) -> Measurement:
@@ -76,8 +71,8 @@ def read(file: Path, rate_hz: float | None = None) -> Measurement:
         raise FileError(f"{file}: {kind or 'no extension'} is not known; {advice}")
     contents = READERS[kind](file)
     for name, values in contents.channels.items():
-        if not np.isfinite(values).all():
-            raise FileError(f"{file}: {name} holds NaN or infinity; export it again")
+        if not (values.size and np.isfinite(values).all()):
+            raise FileError(f"{file}: {name} is empty, or holds NaN or infinity; export it again")
     if rate_hz is None or rate_hz == contents.rate_hz:
         return contents
     if contents.rate_hz is not None:
@@ -88,10 +83,8 @@ def read(file: Path, rate_hz: float | None = None) -> Measurement:
 
 def split_channel(file: Path) -> tuple[Path, str | None]:
     """Split `FILE#CHANNEL` into file and channel; an existing file whose name has a `#` is that file."""
-    match = _SELECTED.fullmatch(str(file))
-    if match is None or file.is_file():
-        return file, None
-    return Path(match["file"]), match["channel"]
+    name, _, channel = str(file).rpartition("#")
+    return (Path(name), channel) if name and channel and not file.is_file() else (file, None)
 
 
 def response(file: Path, *names: str, rate_hz: float | None = None) -> tuple[Response, tuple[str, ...]]:
@@ -119,11 +112,8 @@ def response(file: Path, *names: str, rate_hz: float | None = None) -> tuple[Res
     file, channel = split_channel(file)
     contents = read(file, rate_hz)
     name = contents.name_of(*names) if channel is None else contents.select(channel)
-    values = contents.channels[name]
-    if not values.any():
+    if not contents.channels[name].any():
         raise _silent(file, name)
-    if file.suffix.lower() in AUDIO and np.abs(values).max() <= 1 and np.sum(np.abs(values) >= _FULL_SCALE) > 1:
-        raise FileError(f"{file}: it is clipped at full scale; export it with less gain, or as floating point")
     return contents.response(name), contents.notes
 
 
@@ -152,7 +142,7 @@ def paths_at_48_khz(responses: Mapping[str, Response]) -> tuple[dict[str, NDArra
     delays = dict.fromkeys(responses, 0)
     if both := [name for name in responses if name != "feedback"]:
         delays |= dict.fromkeys(both, common_delay([responses[name] for name in both]))
-    found = {name: resampling.at_48_khz(item, delays[name]) for name, item in responses.items()}
+    samples = {name: resampling.at_48_khz(item, delays[name]) for name, item in responses.items()}
     notes = [
         f"{name} path: {_resampled_from(item.rate_hz)}"
         for name, item in responses.items()
@@ -165,7 +155,7 @@ def paths_at_48_khz(responses: Mapping[str, Response]) -> tuple[dict[str, NDArra
             f"primary and secondary path: {-delay} samples before both are left out, which changes no filter; a "
             "controller needs the secondary path with its own delay"
         )
-    return found, tuple(notes)
+    return samples, tuple(notes)
 
 
 def _check_levels(responses: Mapping[str, Response]) -> None:
@@ -222,32 +212,41 @@ def recording(file: Path, meanings: Sequence[str] = MICROPHONES) -> RecordedChan
     FileError
         As for `read`, or too few channels, a silent channel, or a duration out of range.
     """
-    found = read(file)
-    n_found, order = len(found.channels), ", ".join(meanings)
-    if n_found < len(meanings):
-        has = "one channel" if n_found == 1 else f"{n_found} channels"
+    contents = read(file)
+    n_channels, order = len(contents.channels), ", ".join(meanings)
+    if n_channels < len(meanings):
+        has = "one channel" if n_channels == 1 else f"{n_channels} channels"
         raise FileError(f"{file}: it has {has}; record {len(meanings)} in one file, in this order: {order}")
-    used = dict(list(found.channels.items())[: len(meanings)])
-    if any(map(np.iscomplexobj, used.values())):
-        raise FileError(f"{file}: it holds a frequency response; a recording is needed")
+    used = dict(list(contents.channels.items())[: len(meanings)])
     for name, item in used.items():
+        if np.iscomplexobj(item):
+            raise FileError(f"{file}: it holds a frequency response; a recording is needed")
         if not item.any():
             raise _silent(file, name)
     clipped_shares = [clipped_share(item) for item in used.values()]  # clipping is invisible after resampling
-    recorded_hz, found = found.rate_hz, signals_at_48_khz(replace(found, channels=used))
+    recorded_hz, contents = contents.rate_hz, signals_at_48_khz(replace(contents, channels=used))
     assert recorded_hz is not None  # `signals_at_48_khz` refuses it
-    signals, notes = list(found.channels.values()), found.notes
+    signals, notes = list(contents.channels.values()), contents.notes
     seconds = len(signals[0]) / SAMPLE_RATE_HZ
     if not MIN_SECONDS <= seconds <= MAX_SECONDS:
         raise audio.wrong_length(file, seconds)
     if seconds < ENOUGH_SECONDS:
         notes = (*notes, f"it lasts only {audio.lasting(seconds)} for low frequencies and less noise")
-    if n_found > len(meanings):
-        notes = (*notes, f"of {n_found} channels the first are taken for {order}")
+    if n_channels > len(meanings):
+        notes = (*notes, f"of {n_channels} channels the first are taken for {order}")
     return RecordedChannels(signals, recorded_hz, clipped_shares, notes)
 
 
-def signals_at_48_khz(found: Measurement) -> Measurement:
+def first_channel(file: Path) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Read the first channel of a recording at 48 kHz, with notes; raise FileError if it is silent."""
+    contents = signals_at_48_khz(read(file))
+    name, samples = next(iter(contents.channels.items()))
+    if not samples.any():
+        raise _silent(file, name)
+    return samples, contents.notes
+
+
+def signals_at_48_khz(contents: Measurement) -> Measurement:
     """Bring a recording to 48 kHz by a polyphase filter (scipy.signal.resample_poly).
 
     Raises
@@ -255,15 +254,16 @@ def signals_at_48_khz(found: Measurement) -> Measurement:
     FileError
         The sample rate is unknown or not supported.
     """
-    if found.rate_hz is None:
-        raise FileError(f"{found.file}: it does not say its sample rate; store it as sample_rate, or save a WAV")
-    check_rate(found.file, found.rate_hz)
-    if found.rate_hz == SAMPLE_RATE_HZ:
-        return found
+    if contents.rate_hz is None:
+        raise FileError(f"{contents.file}: it does not say its sample rate; store it as sample_rate, or save a WAV")
+    check_rate(contents.file, contents.rate_hz)
+    if contents.rate_hz == SAMPLE_RATE_HZ:
+        return contents
     from scipy.signal import resample_poly
 
-    ratio = Fraction(SAMPLE_RATE_HZ / found.rate_hz).limit_denominator(4096)
+    ratio = Fraction(SAMPLE_RATE_HZ / contents.rate_hz).limit_denominator(4096)
     resampled = {
-        name: resample_poly(values, ratio.numerator, ratio.denominator) for name, values in found.channels.items()
+        name: resample_poly(values, ratio.numerator, ratio.denominator)
+        for name, values in contents.channels.items()
     }
-    return replace(found, channels=resampled, notes=(*found.notes, _resampled_from(found.rate_hz)))
+    return replace(contents, channels=resampled, notes=(*contents.notes, _resampled_from(contents.rate_hz)))

@@ -87,7 +87,7 @@ def common_delay(paths: Sequence[Response]) -> int:
         More of a path than noise lies further than `MAX_DELAY` samples before zero.
     """
     begin = min(_onset(path) for path in paths)
-    if begin > MAX_DELAY:
+    if begin > MAX_DELAY and len(paths) > 1:
         return _BEFORE_ONSET - begin
     needed = max(_needed_delay(path) for path in paths)
     return max(needed, *(_sinc_delay(path, needed) for path in paths))

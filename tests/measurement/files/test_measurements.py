@@ -46,7 +46,7 @@ def test_arrays_keep_names_and_rate(tmp_path: Path):
         assert set(found.channels) == {"primary", "secondary"}
         assert found.rate_hz == 96_000
         with pytest.raises(FileError, match="name one of them feedback"):
-            found.channel("feedback")
+            found.name_of("feedback")
 
 
 def _wav(samples: Any, rate: int = 48_000) -> Any:
@@ -131,9 +131,9 @@ def test_axes_beside_arrays(tmp_path: Path, arrays: dict[str, Any], rate_hz: flo
         ({"primary": SAMPLES, "t": TIMES, "fs": 44_100}, "does not fit the sample rate"),
         ({"primary": SAMPLES, "fs": 48_000, "t0": -0.001}, "what t0 = -0.001"),
         ({"primary": SAMPLES, "fs": 48_000, "scale": 0.5}, "what scale = 0.5"),
-        ({"primary": np.abs(SAMPLES), "freq": np.arange(4800.0)}, "no impulse response"),
+        ({"primary": np.abs(SAMPLES), "freq": np.arange(4800.0)}, "values at frequencies"),
         ({"primary_db": SAMPLES, "fs": 48_000}, "no impulse response"),
-        ({"primary": np.fft.rfft(SAMPLES[:99] * 0.9 ** np.arange(99)).conj(), "fs": 48_000}, "before time zero"),
+        ({"primary": np.fft.rfft(SAMPLES[:99] * 0.9 ** np.arange(99)).conj(), "fs": 48_000}, "is complex"),
     ],
 )
 def test_arrays_in_doubt_are_rejected(tmp_path: Path, arrays: dict[str, Any], message: str):
