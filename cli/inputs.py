@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from cli import bench_file
 from cli.bench_file import load as load_json
 from measurement.files import measurements
+from measurement.files.arrays import stated_rate
 from measurement.files.errors import FileError
 from measurement.files.resampling import MAX_CUT, Response, at_48_khz
-from measurement.files.text_tables import read_table
+from measurement.files.text import read_table
 from synthesis.conventions import N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.curve import Curve
 
@@ -139,7 +140,7 @@ def _ear_channels(file: Path, side: str, rate_hz: float | None) -> tuple[Json, t
 def _remarks(file: Path, document: Json) -> tuple[str, ...]:
     """Return warnings about a JSON measurement; raises FileError for a rate other than 48 kHz."""
     for name, value in document.items():
-        rate_hz = measurements.stated_rate(name, value) if isinstance(value, int | float) else None
+        rate_hz = stated_rate(name, value) if isinstance(value, int | float) else None
         if rate_hz not in (None, SAMPLE_RATE_HZ):
             raise FileError(
                 f"{file}: its {name} states {rate_hz:g} Hz; a JSON measurement is at 48000 Hz, so save a WAV"
@@ -483,12 +484,8 @@ def reference_psd(file: Path, n_bins: int) -> tuple[NDArray[np.float64], tuple[s
         return 10 ** (np.interp(np.log(hz), np.log(table[:, 0]), table[:, 1]) / 10), ()
     from scipy.signal import welch
 
-    found = measurements.read(file)
-    first = next(iter(found.channels))
-    if not found.channels[first].any():
-        raise FileError(f"{file}: {first} is silent; check the microphone and record again")
-    samples = measurements.signals_at_48_khz(found).channels[first]
+    samples, notes = measurements.first_channel(file)
     if len(samples) < n_fft:
         raise FileError(f"{file}: it has {len(samples)} samples; record at least {n_fft}, four seconds at best")
     _, density = welch(samples, SAMPLE_RATE_HZ, "hann", n_fft, detrend=False)
-    return density * (SAMPLE_RATE_HZ / n_fft), tuple(f"{file}: {note}" for note in found.notes)
+    return density * (SAMPLE_RATE_HZ / n_fft), tuple(f"{file}: {note}" for note in notes)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from cli import inputs, tables
 from cli.flags import FILE, output_flag
 from measurement.files import measurements
-from measurement.files.errors import FileError
 from measurement.posterior import SECONDARY_TAPS
 from synthesis.conventions import SAMPLE_RATE_HZ
 
@@ -148,25 +147,18 @@ def simulate(
     document = inputs.running_filter(control_filter)
     random = np.random.default_rng(seed)
     n = round(seconds * SAMPLE_RATE_HZ)
-    outside = [_sound(sound) if sound else SOUND_RMS * random.standard_normal(n) for _ in outputs]
+    outside = [
+        measurements.first_channel(sound)[0] if sound else SOUND_RMS * random.standard_normal(n) for _ in outputs
+    ]
     gain = 10 ** (gain_db / 20)
     takes = [
-        recorded(paths, running, heard, is_wide=not rounded_feedback, gain=gain)
-        for running, heard in zip((None, document), outside, strict=True)
+        recorded(paths, running, item, is_wide=not rounded_feedback, gain=gain)
+        for running, item in zip((None, document), outside, strict=True)
     ]
     for file, (channels, clipped) in zip(outputs, takes, strict=True):
         _write(file, channels, snr_db, random)
         if clipped > 1e-4:
             tables.notes([f"the filter's output clips in {100 * clipped:.2g} % of samples; lower the ceiling"])
-
-
-def _sound(file: Path) -> Real:
-    """Read the first channel of a recording at 48 kHz."""
-    found = measurements.signals_at_48_khz(measurements.read(file))
-    samples = np.asarray(next(iter(found.channels.values())), np.float64)
-    if not samples.any():
-        raise FileError(f"{file}: it is silent; give a recording of the outside sound")
-    return samples
 
 
 def recorded(

@@ -182,8 +182,8 @@ FAULTS = [
         "tests/measurement/test_tail_power.py", "tests/measurement",
     ),
     *_of(
-        "measurement/files/", "table_columns.py",
-        [("return 10 ** (values / 20), True", "return 10 ** (values / 10), True")],
+        "measurement/files/", "columns.py",
+        [("np.asarray(10 ** (values / 20))", "np.asarray(10 ** (values / 10))")],
         "tests/measurement/files",
     ),
     *_of(

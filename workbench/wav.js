@@ -26,7 +26,7 @@ export function rateOf(view) {
   return rate >= 3000 && rate <= 768000 ? rate : RATE;
 }
 
-// Describe a fault of the lengths in a WAV file's header, as `measurement.files.wav_length` does; null if none.
+// Describe a fault of the lengths in a WAV file's header; null if none.
 export function lengthFault(view) {
   if (!isWav(view)) return null;
   const isUnknown = (length) => length >= 0x7ffff000, promised = view.getUint32(4, true);

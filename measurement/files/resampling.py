@@ -38,6 +38,8 @@ DELAYED_BELOW_HZ = 44_000.0
 _KAISER_BETA = 7.0
 # Largest delay (samples) applied to paths measured from before zero.
 MAX_DELAY = 1024
+# A response begins (share of its largest sample) after what noise leaves; what is left before it (samples).
+_ONSET, _BEFORE_ONSET = 0.05, 256
 # Largest share of a response's energy before zero.
 MAX_LOST = 1e-5
 # Largest share of the energy beyond the length of a request.
@@ -57,6 +59,8 @@ class Response:
     rate_hz: float
     # Time of the first sample.
     start_s: float = 0.0
+    # What the file states of the level.
+    level: str = ""
 
 
 def check_rate(file: Path | str, rate_hz: float) -> None:
@@ -68,18 +72,23 @@ def check_rate(file: Path | str, rate_hz: float) -> None:
 def common_delay(paths: Sequence[Response]) -> int:
     """Find the delay of primary and secondary path that preserves samples before time zero.
 
-    It changes no filter, because it only delays e = p * x - s * w * x.
+    It changes no filter, because it only delays e = p * x - s * w * x. Neither does one that both paths have in
+    common: where it is longer than any way from the loudspeaker to the ear, as in files that keep a second before the
+    peak, it is taken off.
 
     Returns
     -------
     int
-        Samples at 48 kHz; 0 if neither path begins before zero.
+        Samples at 48 kHz; 0 if neither path begins before zero, and below 0 if both begin after `MAX_DELAY`.
 
     Raises
     ------
     FileError
         More of a path than noise lies further than `MAX_DELAY` samples before zero.
     """
+    begin = min(_onset(path) for path in paths)
+    if begin > MAX_DELAY and len(paths) > 1:
+        return _BEFORE_ONSET - begin
     needed = max(_needed_delay(path) for path in paths)
     return max(needed, *(_sinc_delay(path, needed) for path in paths))
 
@@ -127,7 +136,7 @@ def at_48_khz(response: Response, delay: int = 0) -> Float64:
     beyond = _lost(samples[MAX_RESPONSE_SAMPLES:], samples)
     if beyond > MAX_CUT:
         raise FileError(
-            f"{response.what}: the response lasts {len(samples)} samples and {100 * beyond:.2g} % of its energy lie "
+            f"{response.what}: the response lasts {len(samples)} samples and {100 * beyond:.3g} % of its energy lie "
             f"beyond {MAX_RESPONSE_SAMPLES}; window it"
         )
     return samples[:MAX_RESPONSE_SAMPLES]
@@ -178,9 +187,16 @@ def _needed_delay(path: Response) -> int:
     return int(np.ceil(-time[near][audible][0])) if audible.any() else 0
 
 
+def _onset(path: Response) -> int:
+    """Return the time, in samples at 48 kHz, at which a response begins."""
+    magnitude = np.abs(path.samples)
+    first = int(np.argmax(magnitude >= _ONSET * magnitude.max()))
+    return int((path.start_s + first / path.rate_hz) * SAMPLE_RATE_HZ)
+
+
 def _before_zero(path: Response, share: float) -> FileError:
     return FileError(
-        f"{path.what}: {100 * share:.2g} % of its energy lies before time zero; cut both paths at the same time, just "
+        f"{path.what}: {100 * share:.3g} % of its energy lies before time zero; cut both paths at the same time, just "
         "before they begin"
     )
 

@@ -7,7 +7,7 @@ import io
 import numpy as np
 import soundfile
 
-from measurement.files.wav_length import what_is_missing
+from measurement.files.audio import is_cut
 from service.api.paths import check_rate
 from service.errors import HttpProblem
 from synthesis.types import Float32
@@ -20,8 +20,8 @@ def read_wav(data: bytes, field: str) -> Float32:
     # Other formats of libsndfile are refused.
     if len(data) < 12 or data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         raise HttpProblem("invalid-field", f"{field}: this is not a WAV file; send one", field)
-    if missing := what_is_missing(io.BytesIO(data), len(data)):
-        raise HttpProblem("invalid-field", f"{field}: the WAV file is cut off: {missing}; send all of it", field)
+    if is_cut(data, len(data)):
+        raise HttpProblem("invalid-field", f"{field}: the WAV file is cut off; send all of it", field)
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             check_rate(file.samplerate, field)

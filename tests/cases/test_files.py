@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
-from click.testing import Result
+import soundfile
+from scipy.io import savemat
 
-Command = Callable[..., Result]
+from tests.cases.conftest import Command
+
 NPZ, TXT = ((f"P.{kind}", f"S.{kind}") for kind in ("npz", "txt"))
 
 
@@ -64,17 +67,100 @@ def test_feedback_keeps_level_at_any_rate(in_case: Callable[[str], Command]) -> 
     assert means[0] == pytest.approx(means[1], abs=0.8)  # above 20 kHz the files differ
 
 
-def test_rew_exports_are_read(in_case: Callable[[str], Command], score: ModuleType) -> None:
-    """With start times of both files, and numbers with decimal commas."""
-    run = in_case("27")
-    found = run("design", *paths(TXT), "-k", 1, "-o", "out.json")
+@pytest.fixture
+def pair() -> list[np.ndarray]:
+    """P and S of the example ear."""
+    with np.load(str(files("cli") / "example_ear.npz")) as ear:
+        return [ear[name].astype(float) for name in ("primary", "secondary")]
+
+
+def reduction_db(run: Command, arguments: tuple[object, ...], truth: tuple[list[np.ndarray], ModuleType]) -> float:
+    """What a design from files reaches on the true paths."""
+    found = run("design", *arguments, "-k", 1, "-o", "out.json")
     assert found.exit_code == 0, found.output
-    responses = []
-    for file in TXT:
-        lines = Path(file).read_text().replace(",", ".").splitlines()
-        begin = lines.index("* Data start") + 1
-        start_s = next(float(line.split("//")[0]) for line in lines if "Start time" in line)
-        samples = np.array([float(line) for line in lines[begin:] if line])
-        responses.append(np.roll(samples, round(start_s * 48_000)))
     taps = np.array(json.loads(Path("out.json").read_text())["fir"])
-    assert np.nanmean(score.Truth(*responses, 48_000).nr(taps, 48_000)[1]) > 19
+    return float(np.nanmean(truth[1].Truth(*truth[0], 48_000).nr(taps, 48_000)[1]))
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        ("14", "csv"),
+        ("16", "csv"),
+        ("17", "csv"),
+        ("20", "csv"),
+        ("24", "txt"),
+        ("27", "txt"),
+        ("43", "txt"),
+        ("45", "txt"),
+    ],
+)
+def test_text_is_read_as_it_is_meant(
+    number: str, kind: str, in_case: Callable[[str], Command], score: ModuleType, pair: list[np.ndarray]
+) -> None:
+    """All are of the example ear."""
+    arguments = (*paths((f"P.{kind}", f"S.{kind}")), "--rate", 48_000)
+    assert reduction_db(in_case(number), arguments, (pair, score)) > 20
+
+
+@pytest.mark.parametrize(("number", "file"), [("28", "ear.wav"), ("29", "paths.mat")])
+def test_file_of_both_paths_is_read(
+    number: str, file: str, in_case: Callable[[str], Command], score: ModuleType, pair: list[np.ndarray]
+) -> None:
+    assert reduction_db(in_case(number), (file,), (pair, score)) > 19
+
+
+@pytest.mark.parametrize(("number", "kind", "message"), [("22", "csv", "of level"), ("47", "txt", "minimum phase")])
+def test_text_is_refused(number: str, kind: str, message: str, in_case: Callable[[str], Command]) -> None:
+    found = in_case(number)("design", *paths((f"P.{kind}", f"S.{kind}")))
+    assert found.exit_code == 2
+    assert message in found.output
+
+
+def two_wavs(pair: list[np.ndarray]) -> tuple[str, str]:
+    for name, samples in zip("PS", pair, strict=True):
+        soundfile.write(f"{name}.wav", np.r_[np.zeros(48_000), samples], 48_000, subtype="FLOAT")
+    return "P.wav", "S.wav"
+
+
+def delayed_rows(pair: list[np.ndarray]) -> tuple[str, str]:
+    rows = np.stack([np.r_[np.zeros(4), pair[0]], np.r_[pair[1], np.zeros(4)]])[None]
+    np.savez("h.npz", h=rows, Data_Delay=[0, 4], sample_rate=48_000)
+    return "h.npz#h[1]", "h.npz#h[2]"
+
+
+def struct(pair: list[np.ndarray]) -> tuple[str, str]:
+    savemat("ir.mat", {"ir": {"P": pair[0], "S": pair[1], "fs": 48_000}})
+    return "ir.mat", "ir.mat"
+
+
+def irs(pair: list[np.ndarray]) -> tuple[str, str]:
+    soundfile.write("a.irs", np.stack(pair, 1), 48_000, format="WAV", subtype="FLOAT")
+    return "a.irs#1", "a.irs#2"
+
+
+@pytest.mark.parametrize(
+    ("number", "written"), [("48", two_wavs), ("49", delayed_rows), ("54", struct), ("57", irs)]
+)
+def test_files_of_programs_are_read(
+    number: str,
+    written: Callable[[list[np.ndarray]], tuple[str, str]],
+    in_case: Callable[[str], Command],
+    score: ModuleType,
+    pair: list[np.ndarray],
+) -> None:
+    run = in_case(number)
+    assert reduction_db(run, paths(written(pair)), (pair, score)) > 20
+
+
+def test_different_offsets_are_refused(in_case: Callable[[str], Command], pair: list[np.ndarray]) -> None:
+    run = in_case("58")
+    hz = np.arange(1, 4097) * 48_000 / 8192
+    for name, samples, offset in zip("PS", pair, (100.0, 80.0), strict=True):
+        spectrum = np.fft.rfft(samples, 8192)[1:]
+        table = np.stack([hz, 20 * np.log10(np.abs(spectrum)) + offset, np.angle(spectrum, deg=True)], 1)
+        head = f"{offset} // Data offset (dB)\n* Freq(Hz) SPL(dB) Phase(degrees)"
+        np.savetxt(f"{name}.txt", table, "%.4f", header=head, comments="")
+    found = run("design", *paths(TXT))
+    assert found.exit_code == 2
+    assert "relative to the same reference" in found.output

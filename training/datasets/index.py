@@ -29,8 +29,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from measurement.files.channels import Measurement
 from measurement.files.errors import FileError
-from measurement.files.measurements import Measurement, paths_at_48_khz, read
+from measurement.files.measurements import paths_at_48_khz, read
 from measurement.files.resampling import Response
 from synthesis.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import (

@@ -22,8 +22,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from measurement.files.channels import Measurement
 from measurement.files.errors import FileError
-from measurement.files.measurements import Measurement, read
+from measurement.files.measurements import read
 from synthesis.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import DatasetError, EarSide, PathDataset, PathPair, fingerprint, read_bytes
 
