@@ -16,7 +16,7 @@ from service.api.examples import Example
 from service.api.json_answers import BAND_CENTRE_HZ
 from service.api.options import Number
 from service.api.paths import N_UNCERTAINTY
-from service.api.request_types import MAX_ITEMS
+from service.api.reading import MAX_ITEMS
 from service.api.warnings import WARNINGS
 from service.errors import PROBLEMS, TYPE_PREFIX
 from synthesis.conventions import N_BINS, N_TAPS, STAGES
@@ -577,7 +577,7 @@ class CalibrationAnswer(TypedDict):
     sign: Sign
     coherence: Annotated[PerBin, Example([0.99] * N_BINS)]
     """Magnitude-squared coherence of x and e with gain 0, per bin of the design grid."""
-    uncertainty: Annotated[Any, _numbers(N_UNCERTAINTY)]
+    uncertainty: Annotated[Any, _numbers(N_UNCERTAINTY), Example([0.01] * N_UNCERTAINTY)]
     """Unknown over known power in 31 bands from 20 Hz to 20 kHz of the primary, then of the secondary path."""
     feedback: NotRequired[SecondaryResponse]
     """Path from loudspeaker to outer microphone, if takes have a `drive`."""

@@ -53,10 +53,10 @@ ANSWER_FIELDS = frozenset(
 # Largest number of members of an object, ten times that of the largest request: every unknown one is an error.
 MAX_MEMBERS = 256
 
-# Limit on braces, brackets and names, counted before parsing: they become objects in the event loop. Two paths of
-# 32,769 bins as rows of [real, imaginary] have 65,538 brackets; sixteen requests have a few thousand names.
-MAX_ELEMENTS = 70_000
-_ELEMENTS = (b"{", b"[", b":")
+# Limits on what JSON becomes in the event loop, counted before it is parsed. Sixteen requests have a few thousand
+# objects, lists and names; two paths and two quantities on the largest grid have 196,614 numbers.
+MAX_ELEMENTS, MAX_NUMBERS = 16_384, 200_000
+_LIMITS = {b"{": MAX_ELEMENTS, b"[": MAX_ELEMENTS, b":": MAX_ELEMENTS, b",": MAX_NUMBERS}
 
 # Values of `charset`, as lists because a parameter without one has none.
 _UTF_8 = (["utf-8"], ['"utf-8"'])
@@ -66,6 +66,12 @@ MAX_HEADER_BYTES = 2**20
 
 # 16 requests of 16 conditions with five tensors each.
 MAX_TENSORS = 2048
+
+# Largest number of requests in one body.
+MAX_ITEMS = 16
+
+# More fields than any query has.
+MAX_QUERY_FIELDS = 64
 
 GZIP = ("gzip",)
 
@@ -126,7 +132,7 @@ async def read_document(request: Request, kind: type[BaseModel]) -> Document:
         content = expanded(content, media_type)
     document = body_fields(parse_json(content) if media_type == JSON else parse_tensors(content), kind)
     items = document.get("items")
-    for item in items if isinstance(items, list) else [document]:
+    for item in items[:MAX_ITEMS] if isinstance(items, list) else [document]:
         if isinstance(item, dict):
             if options:
                 _add(item, options)
@@ -316,7 +322,7 @@ async def _received(request: Request, n_bytes: int) -> bytearray:
             return body
 
 
-def parse_json(body: bytes | bytearray | memoryview) -> object:
+def parse_json(body: bytes | bytearray) -> object:
     """Parse JSON.
 
     Raises
@@ -328,11 +334,8 @@ def parse_json(body: bytes | bytearray | memoryview) -> object:
     """
     if len(body) > MAX_JSON_BYTES:
         raise json_too_large(len(body))
-    text = bytes(body) if isinstance(body, memoryview) else body
-    if any(text.count(element) > MAX_ELEMENTS for element in _ELEMENTS):
-        raise HttpProblem("invalid-field", f"the body has more than {MAX_ELEMENTS} objects, lists or names")
     try:
-        return orjson.loads(text)
+        return _bounded_json(body)
     except orjson.JSONDecodeError as error:
         if "Not enough memory" in str(error):
             raise MemoryError from None
@@ -341,6 +344,17 @@ def parse_json(body: bytes | bytearray | memoryview) -> object:
         raise HttpProblem("malformed-json", f"the body is not JSON: {error}; {remedy}") from None
     except SystemError as error:  # out of memory while parsing
         raise MemoryError from error
+
+
+def _bounded_json(text: bytes | bytearray) -> Any:
+    """Parse JSON of few enough elements for the event loop; HttpProblem, or orjson's errors."""
+    for mark, most in _LIMITS.items():
+        if text.count(mark) > most:
+            found = "numbers" if mark == b"," else "objects, lists or names"
+            raise HttpProblem(
+                "invalid-field", f"the body has more than {most} {found}; send numbers in base64 or as tensors"
+            )
+    return orjson.loads(text)
 
 
 def parse_tensors(body: bytes | bytearray) -> Document:
@@ -388,7 +402,7 @@ def _header(body: bytes | bytearray) -> tuple[dict[str, Any], memoryview]:
     if n_bytes > MAX_HEADER_BYTES:
         raise _malformed(f"its header has {n_bytes} bytes; send at most {MAX_HEADER_BYTES}, and numbers as tensors")
     try:
-        header = orjson.loads(memoryview(body)[_LENGTH_BYTES:end])
+        header = _bounded_json(body[_LENGTH_BYTES:end])
     except orjson.JSONDecodeError as error:
         raise _malformed(f"its header is no JSON ({error})") from None
     if not isinstance(header, dict):
@@ -400,7 +414,7 @@ def _request(metadata: object) -> dict[str, Any]:
     """Return the fields that are not tensors."""
     text = metadata.get("request", "{}") if isinstance(metadata, dict) else None
     try:
-        request = orjson.loads(text) if isinstance(text, str) else None
+        request = _bounded_json(text.encode()) if isinstance(text, str) else None
     except orjson.JSONDecodeError as error:
         raise _malformed(f"`request` of its metadata is no JSON ({error})") from None
     if not isinstance(request, dict):
@@ -412,7 +426,7 @@ def _description(name: str, description: object, n_bytes: int) -> tuple[int, int
     """Return first byte, end (the byte after the last) and shape of a tensor."""
     match description:
         case {"dtype": "F32", "shape": [*shape], "data_offsets": [int(begin), int(end)]}:
-            is_whole = all(type(n) is int and 0 <= n <= n_bytes for n in shape)
+            is_whole = 1 <= len(shape) <= 2 and all(type(n) is int and 0 <= n <= n_bytes for n in shape)
             if is_whole and 0 <= begin <= end <= n_bytes and end - begin == 4 * math.prod(shape):
                 return begin, end, shape
     raise _malformed(
@@ -475,7 +489,11 @@ def query_options(query: bytes, kind: type[BaseModel] | None) -> dict[str, objec
     """
     known = {} if kind is None else option_fields(kind)
     found: dict[str, object] = {}
-    for name, text in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+    try:
+        fields = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
+    except ValueError:
+        raise HttpProblem("invalid-field", f"the query has more than {MAX_QUERY_FIELDS} fields") from None
+    for name, text in fields:
         if name not in known:
             expected = ", ".join(known) or "none"
             raise HttpProblem(

@@ -35,7 +35,7 @@ from service.api.paths import (
     floats,
     is_encoded,
 )
-from service.api.reading import fields_of, validate_object
+from service.api.reading import MAX_ITEMS, fields_of, validate_object
 from service.api.strict import Absent, Number, StrictModel, as_problem, naming, shown
 from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
@@ -46,9 +46,6 @@ from synthesis.types import MAX_CONDITIONS, Complex64, Float32, Paths
 
 # Names of known devices, for `/export`.
 TARGET_NAMES = tuple(targets())
-
-# Largest number of requests in one body.
-MAX_ITEMS = 16
 
 DEFAULT_MARGINS = {name: getattr(DEFAULTS, name) for name in ("min_gain_margin_db", "min_phase_margin_deg")}
 
@@ -376,7 +373,7 @@ def _filter(value: object) -> Float32 | Complex64:
         with naming("fir"):
             used = {name: item for name, item in value.items() if name not in _OF_REALISATION}
             return validate_object(RunningFilter, used).taps_or_response
-    taps = floats(value, "fir")
+    taps = floats(value, "fir", MAX_TAPS)
     if len(taps) != N_TAPS:
         raise HttpProblem("invalid-field", f"fir: {len(taps)} taps; send {N_TAPS}", "fir")
     return taps
