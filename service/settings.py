@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     port: int = Field(8000, ge=0, le=65_535)
     """Port to listen on; 0: a free one."""
     uds: Path | None = None
-    """Unix socket to listen on instead."""
+    """Unix socket to listen on instead, for its owner and group."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Processor; a GPU is faster for batches alone."""
     store: str | Path | None = None
