@@ -7,16 +7,17 @@
 The digest in a file's name is that of its content, so that a listing identifies every version and reading verifies it.
 
 Below the root is a read-only layer of models that come with the package. A name is a model's or a controller's, and
-means its newest version in the root, if there is one; else an alias of that name; else the package's newest. A
+means its newest sound version in the root, if there is one; else an alias of that name; else the package's newest. A
 reference with a number means that version of that name and never an alias. Publishing continues the numbers of both
-layers, so that a reference always means the same version: the empty file VERSION.removed keeps the number of a newest
-version that `ModelStore.remove` deleted.
+layers, so that such a reference always means the same version: the empty file VERSION.removed keeps the number of a
+newest version that `ModelStore.remove` deleted.
 """
 
 from __future__ import annotations
 
 import builtins
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -45,6 +46,8 @@ _OWN_ROOT = Path(__file__).parent / "checkpoints"
 DEFAULT_ROOT: Path | str = os.environ.get("PRIME_STORE") or _OWN_ROOT
 # Models that come with the package; the folder need not exist.
 BUNDLED_ROOT = Path(str(files("model_store"))) / "bundled"
+
+logger = logging.getLogger(__name__)
 
 ALIASES_FILE = "aliases.json"
 Content = Checkpoint | PublishedController
@@ -207,7 +210,7 @@ class ModelStore:
     # ----- finding --------------------------------------------------------------------------------------------
 
     def resolve(self, reference: str, suffix: str | None = Checkpoint.SUFFIX) -> ModelVersion:
-        """Find the version of ``name``, ``name@version`` or an alias; its file is not read.
+        """Find the version of ``name``, the newest that is sound, of ``name@version`` or of an alias.
 
         Parameters
         ----------
@@ -248,6 +251,9 @@ class ModelStore:
     def manifest(self, reference: str) -> Published:
         """Read the manifest of a reference, its digest checked; errors as `load`."""
         version = self.resolve(reference, None)
+        return self._manifest(version)
+
+    def _manifest(self, version: ModelVersion) -> Published:
         found = self._manifests.get(version.digest)
         if found is None:
             found = self._manifests[version.digest] = self._content(version).manifest
@@ -297,6 +303,11 @@ class ModelStore:
         """Return whether the package has a model of this name."""
         return bool(self._versions(name, bundled=True))
 
+    def fault_after(self, version: ModelVersion) -> str | None:
+        """Describe the fault of the newest version of a name, if it is not this one."""
+        newest = self._versions(version.name, version.is_bundled)[-1:]
+        return self._fault(newest[0]) if newest and newest[0] != version else None
+
     def versions(self, name: str) -> builtins.list[ModelVersion]:
         """List the root's versions of a name, ascending, sound or not."""
         return self._versions(name)
@@ -325,7 +336,7 @@ class ModelStore:
     def _fault(self, version: ModelVersion) -> str | None:
         """Describe the fault of a version's file, or return None."""
         try:
-            self.manifest(version.reference)
+            self._manifest(version)
         except CorruptStore as error:
             return str(error)
         return None
@@ -344,8 +355,7 @@ class ModelStore:
     def _versions(self, name: str, bundled: bool = False) -> builtins.list[ModelVersion]:
         """List a name's versions in one layer, ascending, sound or not.
 
-        A damaged newest version is an error, and not silently replaced by the one before it. Of two with one number,
-        the lower digest holds it.
+        Of two with one number, the lower digest holds it.
         """
         storage = self._bundled if bundled else self._root
         if storage is None:
@@ -359,11 +369,18 @@ class ModelStore:
         return sorted(found.values(), key=lambda item: item.version)
 
     def _find(self, wanted: Reference) -> ModelVersion:
-        """Find the version of a model's name, never of an alias."""
+        """Find the version of a model's name, never of an alias; without a number the newest sound one, if any."""
         for bundled in (False, True):
             versions = {version.version: version for version in self._versions(wanted.name, bundled)}
-            if versions and wanted.version in (None, *versions):
-                return versions[wanted.version or max(versions)]
+            if wanted.version in versions:
+                return versions[wanted.version]
+            if versions and wanted.version is None:
+                newest, *older = reversed(versions.values())
+                fault = self._fault(newest)
+                sound = newest if fault is None else next((item for item in older if not self._fault(item)), newest)
+                if sound != newest:
+                    logger.error("%s; %s is used in its place", fault, sound)
+                return sound
         known = ", ".join(sorted({layer.name for layer in self._all_layers()})) or "none"
         raise ModelNotFound(f"model: there is no {str(wanted)!r}; there are versions of: {known}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,8 +15,6 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model_store.devices import Devices
-from model_store.errors import InvalidName
 from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.admission import DEADLINE_HEADER, Admission, Gate
 from service.api import calibrate, design, export, hybrid, models, verify
@@ -51,7 +48,7 @@ def create_app(settings: Settings) -> Starlette:
     Raises
     ------
     ValueError
-        The device is missing, its name is taken, or a file of keys cannot be read.
+        The device is missing, or a file of keys cannot be read.
     """
     service = _service(settings)
     engine, tracing = service.engine, service.tracing
@@ -93,13 +90,6 @@ def _service(settings: Settings) -> Service:
     store = ModelStore(settings.store or DEFAULT_ROOT)
     if settings.store and isinstance(store.root, Path) and not store.root.is_dir():
         logger.warning("store: there is no folder %s; until there is, only bundled models are served", store.root)
-    if settings.device_name is not None:
-        if isinstance(store.root, Path) and store.root.is_dir() and not os.access(store.root, os.W_OK):
-            raise ValueError(f"device-name: {store.root} cannot be written to, where what is learnt is kept")
-        try:
-            Devices(store).check_free(settings.device_name)
-        except InvalidName as error:
-            raise ValueError(f"device-name: {error}") from error
     check_device(settings.device)
     engine = Engine(
         store,

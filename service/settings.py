@@ -59,8 +59,6 @@ class Settings(BaseSettings):
     """Folder or URL (s3://bucket/models) of models; default: `model_store/checkpoints`."""
     model: str = "generic"
     """Default model: name, name@version or alias."""
-    device_name: str | None = None
-    """Device that learns from calibrations that passed: their paths are stored in `store`."""
     threads: int | None = Field(None, ge=1, le=1024)
     """Design threads on a CPU; default: one per physical core."""
     fallback_below_db: float = float("inf")
