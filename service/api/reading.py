@@ -53,9 +53,9 @@ ANSWER_FIELDS = frozenset(
 # Largest number of members of an object, ten times that of the largest request: every unknown one is an error.
 MAX_MEMBERS = 256
 
-# Limits on what JSON becomes in the event loop, counted before it is parsed. Sixteen requests have a few thousand
+# Limits on what JSON becomes in the event loop, counted before it is parsed. Sixteen conditions have a few hundred
 # objects, lists and names; two paths and two quantities on the largest grid have 196,614 numbers.
-MAX_ELEMENTS, MAX_NUMBERS = 16_384, 200_000
+MAX_ELEMENTS, MAX_NUMBERS = 4096, 200_000
 _LIMITS = {b"{": MAX_ELEMENTS, b"[": MAX_ELEMENTS, b":": MAX_ELEMENTS, b",": MAX_NUMBERS}
 
 # Values of `charset`, as lists because a parameter without one has none.
@@ -64,11 +64,8 @@ _UTF_8 = (["utf-8"], ['"utf-8"'])
 # Limit on a safetensors header: more than the JSON of any request with its numbers in tensors.
 MAX_HEADER_BYTES = 2**20
 
-# 16 requests of 16 conditions with five tensors each.
-MAX_TENSORS = 2048
-
-# Largest number of requests in one body.
-MAX_ITEMS = 16
+# More than 64 takes and 16 conditions with a few tensors each.
+MAX_TENSORS = 512
 
 # More fields than any query has.
 MAX_QUERY_FIELDS = 64
@@ -131,25 +128,22 @@ async def read_document(request: Request, kind: type[BaseModel]) -> Document:
     if encoding_of(request.headers) != "identity":
         content = expanded(content, media_type)
     document = body_fields(parse_json(content) if media_type == JSON else parse_tensors(content), kind)
-    items = document.get("items")
-    for item in items[:MAX_ITEMS] if isinstance(items, list) else [document]:
-        if isinstance(item, dict):
-            if options:
-                _add(item, options)
-            if isinstance(item.get("controller"), str) and getattr(kind, "takes_published", False):
-                await _put_published(request, item)
+    if options:
+        _add(document, options)
+    if isinstance(document.get("controller"), str) and getattr(kind, "takes_published", False):
+        await _put_published(request, document)
     return document
 
 
-async def _put_published(request: Request, item: Document) -> None:
+async def _put_published(request: Request, document: Document) -> None:
     """Replace the reference of a published controller by the controller, in the request's sign."""
     visit: Visit = request.state.visit
-    found = await visit.service.engine.models.controller(item["controller"])
+    found = await visit.service.engine.models.controller(document["controller"])
     if found is not None:
         rows = np.array(found.sos)
-        rows[0, :3] *= -1 if item.get("sign") == "plus" else 1
+        rows[0, :3] *= -1 if document.get("sign") == "plus" else 1
         others = found.model_dump(include={"sample_rate", "latency_us", "number_format"})
-        item["controller"] = {"sos": rows} | others
+        document["controller"] = {"sos": rows} | others
 
 
 def fields_of(document: object, kind: type[BaseModel] | None = None) -> dict[str, Any]:
