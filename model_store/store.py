@@ -153,7 +153,7 @@ class ModelStore:
                     made = ModelVersion(name, version, sha256(data), suffix=content.SUFFIX)
                     self._root.write(made.file, data)
                     # Without a lock another publisher may have taken the number: the lower digest keeps it.
-                    if all(item.digest >= made.digest for item in self._versions(name) if item.version == version):
+                    if all(item.digest >= made.digest for item in self.versions(name) if item.version == version):
                         return made
                     self._root.remove(made.file)
         except OSError as error:
@@ -184,7 +184,7 @@ class ModelStore:
                 )
             if standing:
                 self._write_aliases(aliases | dict.fromkeys(standing, str(heir)))
-            if version == self._versions(version.name)[-1]:
+            if version == self.versions(version.name)[-1]:
                 self._root.write(f"{version.name}/{version.version}{_REMOVED}", b"")
             self._root.remove(version.file)
 
@@ -196,7 +196,7 @@ class ModelStore:
 
     def _all_versions(self, name: str) -> builtins.list[ModelVersion]:
         """List a name's versions in both layers."""
-        return [item for bundled in (False, True) for item in self._versions(name, bundled)]
+        return [item for bundled in (False, True) for item in self.versions(name, bundled)]
 
     def _next_version(self, name: str) -> int:
         removed = (version_of(file.removesuffix(_REMOVED)) for file in self._root.files(name) if _REMOVED in file)
@@ -238,7 +238,7 @@ class ModelStore:
 
     def _resolved(self, wanted: Reference) -> ModelVersion:
         # A model of the root is found without reading the aliases, which may be damaged.
-        if wanted.version is not None or self._versions(wanted.name):
+        if wanted.version is not None or self.versions(wanted.name):
             return self._find(wanted)
         target = self._read_aliases().get(wanted.name)
         if target is None:
@@ -301,20 +301,32 @@ class ModelStore:
 
     def is_bundled(self, name: str) -> bool:
         """Return whether the package has a model of this name."""
-        return bool(self._versions(name, bundled=True))
+        return bool(self.versions(name, bundled=True))
 
     def fault_after(self, version: ModelVersion) -> str | None:
         """Describe the fault of the newest version of a name, if it is not this one."""
-        newest = self._versions(version.name, version.is_bundled)[-1:]
+        newest = self.versions(version.name, version.is_bundled)[-1:]
         return self._fault(newest[0]) if newest and newest[0] != version else None
 
-    def versions(self, name: str) -> builtins.list[ModelVersion]:
-        """List the root's versions of a name, ascending, sound or not."""
-        return self._versions(name)
+    def versions(self, name: str, bundled: bool = False) -> builtins.list[ModelVersion]:
+        """List a name's versions in the root, or those of the package, ascending, sound or not.
+
+        Of two with one number, the lower digest holds it.
+        """
+        storage = self._bundled if bundled else self._root
+        if storage is None:
+            return []
+        found: dict[int, ModelVersion] = {}
+        for file in sorted(storage.files(name), reverse=True):
+            matched = _FILE.fullmatch(file)
+            version = version_of(matched[1]) if matched else None
+            if matched and version is not None:
+                found[version] = ModelVersion(name, version, f"sha256:{matched[2]}", bundled, matched[3])
+        return sorted(found.values(), key=lambda item: item.version)
 
     def is_removed(self, version: ModelVersion) -> bool:
         """Return whether a version was deleted; a root without folders is taken for a volume that is not mounted."""
-        return version not in self._versions(version.name, version.is_bundled) and bool(self._root.folders())
+        return version not in self.versions(version.name, version.is_bundled) and bool(self._root.folders())
 
     def broken(self) -> dict[str, str]:
         """List faults by reference; of the aliases' file as ``aliases.json``, of the root as ``store``."""
@@ -347,31 +359,15 @@ class ModelStore:
         for bundled, storage in ((True, self._bundled), (False, self._root)):
             for name in filter(is_name, storage.folders() if storage else []):
                 try:
-                    found |= {version.reference: version for version in self._versions(name, bundled)}
+                    found |= {version.reference: version for version in self.versions(name, bundled)}
                 except CorruptStore:  # reported by `broken`
                     continue
         return sorted(found.values(), key=lambda item: (item.name, item.version))
 
-    def _versions(self, name: str, bundled: bool = False) -> builtins.list[ModelVersion]:
-        """List a name's versions in one layer, ascending, sound or not.
-
-        Of two with one number, the lower digest holds it.
-        """
-        storage = self._bundled if bundled else self._root
-        if storage is None:
-            return []
-        found: dict[int, ModelVersion] = {}
-        for file in sorted(storage.files(name), reverse=True):
-            matched = _FILE.fullmatch(file)
-            version = version_of(matched[1]) if matched else None
-            if matched and version is not None:
-                found[version] = ModelVersion(name, version, f"sha256:{matched[2]}", bundled, matched[3])
-        return sorted(found.values(), key=lambda item: item.version)
-
     def _find(self, wanted: Reference) -> ModelVersion:
         """Find the version of a model's name, never of an alias; without a number the newest sound one, if any."""
         for bundled in (False, True):
-            versions = {version.version: version for version in self._versions(wanted.name, bundled)}
+            versions = {version.version: version for version in self.versions(wanted.name, bundled)}
             if wanted.version in versions:
                 return versions[wanted.version]
             if versions and wanted.version is None:
@@ -444,7 +440,7 @@ class ModelStore:
         check_name(alias)
         target = parse_reference(reference)
         with self._writing_aliases(alias) as aliases:
-            if self._versions(alias):
+            if self.versions(alias):
                 raise InvalidName(f"alias: {alias!r} is a model's name; choose a name that is free")
             if target.version is None and target.name in aliases:
                 raise InvalidName(f"alias target: {reference!r} is itself an alias; give a model or a version")

@@ -24,7 +24,6 @@ from service.api.workbench import add_workbench
 from service.engine.engine import Engine, check_device
 from service.engine.work_share import WorkShare
 from service.observability.metrics import Metrics
-from service.observability.tracing import Tracing
 from service.settings import Settings
 from synthesis.types import Fallback
 
@@ -51,7 +50,7 @@ def create_app(settings: Settings) -> Starlette:
         The device is missing, or a file of keys cannot be read.
     """
     service = _service(settings)
-    engine, tracing = service.engine, service.tracing
+    engine = service.engine
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -59,8 +58,6 @@ def create_app(settings: Settings) -> Starlette:
         yield
         await engine.close()
         await asyncio.gather(*(share.close() for share in service.shares.values()))
-        if tracing is not None:
-            await asyncio.to_thread(tracing.close)  # sends the remaining spans
 
     parts = (design, hybrid, calibrate, export, verify, models)
     routes = [address for part in parts for address in part.addresses]
@@ -76,12 +73,10 @@ def create_app(settings: Settings) -> Starlette:
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Encoding", "Content-Type", DEADLINE_HEADER, "X-Request-Id"],
+            allow_headers=["Authorization", "Content-Type", DEADLINE_HEADER, "X-Request-Id"],
             expose_headers=EXPOSED_HEADERS,
             max_age=86_400,
         )
-    if tracing is not None:
-        tracing.surround(app)
     return app
 
 
@@ -115,21 +110,9 @@ def _service(settings: Settings) -> Service:
 
     rejections = {gate: partial(reject, gate) for gate in shares} | {Gate.DESIGN: engine.reject_if_overloaded}
     admission, metrics = Admission(settings, rejections), Metrics(engine, settings.commit)
-    return Service(settings, store, engine, shares, admission, metrics, _tracing(settings))
+    return Service(settings, store, engine, shares, admission, metrics)
 
 
 async def _pass_on(request: Request, error: Exception) -> Response:
     """Pass Starlette's refusals to `Front`, which answers all errors."""
     raise error
-
-
-def _tracing(settings: Settings) -> Tracing | None:
-    """Set up tracing for a collector, or for a JSON log, which names traces if OpenTelemetry is installed."""
-    if settings.otlp_endpoint is not None:
-        return Tracing(settings.otlp_endpoint)
-    if settings.log_format == "json":
-        try:
-            return Tracing()
-        except ValueError as error:
-            logger.warning("The log names no traces. %s", error)
-    return None

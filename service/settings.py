@@ -102,9 +102,7 @@ class Settings(BaseSettings):
     shutdown_s: int = Field(math.ceil(MAX_DEADLINE_MS / 1e3), ge=0)
     """Seconds for accepted requests at shutdown."""
     log_format: Literal["text", "json"] = "text"
-    """json has trace ids."""
-    otlp_endpoint: str | None = None
-    """OpenTelemetry collector (http://host:4318/v1/traces)."""
+    """json: an object a line."""
     commit: str = ""
     """Commit of this build, for the metrics."""
     access_log: bool = False

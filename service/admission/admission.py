@@ -81,13 +81,11 @@ class Admitted:
     # Declared length, counted in `memory`.
     n_body_bytes: int = 0
     memory: BodyMemoryLimit | None = None
-    # Bytes counted in `memory`: those of a compressed body once it is expanded.
-    n_reserved: int = 0
 
     def release(self) -> None:
         """Release the memory of the body."""
         if self.memory is not None:
-            self.memory.n_bytes -= self.n_reserved
+            self.memory.n_bytes -= self.n_body_bytes
 
 
 @dataclass(frozen=True)
@@ -166,9 +164,8 @@ class Admission:
         if n_bytes > MAX_JSON_BYTES and headers.get("content-type", "").startswith("application/json"):
             raise json_too_large(n_bytes)
         policy.reject_if_overloaded(due)
-        n_reserved = max(n_bytes, MAX_JSON_BYTES) if "content-encoding" in headers else n_bytes
-        policy.memory.reserve(n_reserved)
-        return Admitted(due, n_bytes, policy.memory, n_reserved)
+        policy.memory.reserve(n_bytes)
+        return Admitted(due, n_bytes, policy.memory)
 
     def _require_operator(self, headers: Headers, is_management: bool) -> str:
         """Require the management key, whose name is returned; without one only its listener may manage models."""
@@ -259,11 +256,11 @@ def _is_loopback(address: str) -> bool:
     return _is_address(address) and ip_address(address).is_loopback
 
 
-def json_too_large(n_bytes: int, at_least: str = "") -> HttpProblem:
+def json_too_large(n_bytes: int) -> HttpProblem:
     """Return the problem of JSON that would block the event loop while it is parsed."""
     return HttpProblem(
         "too-large",
-        f"the JSON has {at_least}{n_bytes} bytes; send at most {MAX_JSON_BYTES}, or the same fields as "
+        f"the JSON has {n_bytes} bytes; send at most {MAX_JSON_BYTES}, or the same fields as "
         "application/x-safetensors",
     )
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-import zlib
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from itertools import pairwise
@@ -70,8 +69,6 @@ MAX_TENSORS = 512
 # More fields than any query has.
 MAX_QUERY_FIELDS = 64
 
-GZIP = ("gzip",)
-
 _LENGTH_BYTES = 8
 _PLACE = re.compile(r"[a-z_0-9]{1,40}(\.[a-z_0-9]{1,40}){0,5}")
 
@@ -122,11 +119,9 @@ class Addresses(list[Address]):
 
 async def read_document(request: Request, kind: type[BaseModel]) -> Document:
     """Read a body of JSON or tensors, with the options of the query string."""
-    media_type = media_type_of(request.headers, (JSON, TENSORS), GZIP)
+    media_type = media_type_of(request.headers, (JSON, TENSORS))
     options = query_options(request.scope["query_string"], kind)
     content = await receive_body(request)
-    if encoding_of(request.headers) != "identity":
-        content = expanded(content, media_type)
     document = body_fields(parse_json(content) if media_type == JSON else parse_tensors(content), kind)
     if options:
         _add(document, options)
@@ -195,7 +190,7 @@ def body_fields(document: object, kind: type[BaseModel]) -> Document:
     return fields
 
 
-def media_type_of(headers: Headers, accepted: tuple[str, ...], encodings: tuple[str, ...] = ()) -> str:
+def media_type_of(headers: Headers, accepted: tuple[str, ...]) -> str:
     """Return the media type of a body, or refuse it.
 
     Parameters
@@ -204,8 +199,6 @@ def media_type_of(headers: Headers, accepted: tuple[str, ...], encodings: tuple[
         Headers of the request.
     accepted
         Media types; "" means a body without one.
-    encodings
-        Accepted values of `Content-Encoding`.
 
     Returns
     -------
@@ -215,9 +208,9 @@ def media_type_of(headers: Headers, accepted: tuple[str, ...], encodings: tuple[
     Raises
     ------
     HttpProblem
-        The type or the encoding is not accepted.
+        The type is not accepted, or the body is encoded.
     """
-    refuse_encoding(headers, encodings)
+    refuse_encoding(headers)
     given = headers.get("content-type", "")
     if given in accepted:
         return given
@@ -231,39 +224,12 @@ def media_type_of(headers: Headers, accepted: tuple[str, ...], encodings: tuple[
     return media_type
 
 
-def refuse_encoding(headers: Headers, accepted: tuple[str, ...] = ()) -> None:
-    """Raise HttpProblem for a Content-Encoding that is not accepted."""
-    encoding = encoding_of(headers)
-    if encoding not in ("identity", *accepted):
-        remedy = "send the body uncompressed" + (", or JSON as gzip" if accepted else "")
-        raise HttpProblem("unsupported-encoding", f"Content-Encoding: {encoding[:40]!a} is not supported; {remedy}")
-
-
-def encoding_of(headers: Headers) -> str:
-    """Return the Content-Encoding; `identity` without one."""
-    return headers.get("content-encoding", "identity").strip().lower()
-
-
-def expanded(content: bytearray, media_type: str) -> bytearray:
-    """Expand a gzip body of JSON, up to what plain JSON may have; HttpProblem otherwise."""
-    if media_type != JSON:
-        raise HttpProblem(
-            "unsupported-encoding", f"{media_type} is not read compressed, which saves little; send it plain"
-        )
-    reader = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-    try:
-        found = reader.decompress(content, MAX_JSON_BYTES + 1)
-    except zlib.error as error:
-        raise HttpProblem(
-            "malformed-json", f"the body is not gzip ({error}); send it as Content-Encoding says"
-        ) from None
-    if len(found) > MAX_JSON_BYTES:
-        raise json_too_large(len(found), "more than ")
-    if not reader.eof or reader.unused_data:
-        raise HttpProblem(
-            "malformed-json", "the gzip body is cut short or has more behind it; send one whole member"
-        )
-    return bytearray(found)
+def refuse_encoding(headers: Headers) -> None:
+    """Raise HttpProblem for a Content-Encoding."""
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        detail = f"Content-Encoding: {encoding[:40]!a} is not supported; send the body uncompressed, or as tensors"
+        raise HttpProblem("unsupported-encoding", detail)
 
 
 async def receive_body(request: Request) -> bytearray:
