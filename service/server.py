@@ -121,6 +121,7 @@ class OperatedServer(uvicorn.Server):
             except OSError as error:
                 logger.error("Unix socket %s: %s", self._settings.uds, error.strerror or error)
                 sys.exit(STARTUP_FAILURE)
+            logger.info("Listening on %s", self._settings.uds)
         await super().startup(sockets)
         self._freezing = asyncio.create_task(self.freeze_resident_objects())
         if self._settings.management_port is not None:

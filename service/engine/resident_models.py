@@ -179,7 +179,8 @@ class ResidentModels:
                 else:
                     self._versions.pop(reference, None)
             except RefusedJob:
-                failed.append(reference)
+                if reference not in self._outdated:
+                    failed.append(reference)
         for version in removed & self._models.keys():
             if self._models[version] is self.default:
                 logger.error("The default model %s was deleted; start the service with another --model", version)
