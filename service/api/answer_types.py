@@ -559,7 +559,7 @@ class CalibrationAnswer(TypedDict):
     sign: Sign
     coherence: Annotated[PerBin, Example([0.99] * N_BINS)]
     """Magnitude-squared coherence of x and e with gain 0, per bin of the design grid."""
-    uncertainty: Annotated[Any, _numbers(N_UNCERTAINTY), Example([0.01] * N_UNCERTAINTY)]
+    uncertainty: Annotated[Any, _numbers(N_UNCERTAINTY), Example([0.001] * N_UNCERTAINTY)]
     """Unknown over known power in 31 bands from 20 Hz to 20 kHz of the primary, then of the secondary path."""
     feedback: NotRequired[SecondaryResponse]
     """Path from loudspeaker to outer microphone, if takes have a `drive`."""
