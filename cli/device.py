@@ -18,7 +18,7 @@ from synthesis.plausibility import find_implausible
 
 NAME = click.argument("name")
 STORE = click.option(
-    "--store", default=str(DEFAULT_ROOT), help="Folder or URL of models; default: PRIME_STORE, or the package's."
+    "--store", default=str(DEFAULT_ROOT), help="Folder of models; default: PRIME_STORE, or the package's."
 )
 
 

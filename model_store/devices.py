@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import safetensors.numpy
@@ -17,9 +18,8 @@ from safetensors import SafetensorError
 
 from measurement.device import MIN_LISTENERS, ListenerEar, learn_device
 from model_store.checkpoint import Checkpoint, sha256
-from model_store.errors import CorruptCheckpoint, InvalidName, ModelNotFound
+from model_store.errors import CorruptCheckpoint, InvalidName, ModelNotFound, PublishFailed
 from model_store.manifest import Manifest, check_name, parse_reference
-from model_store.storage import Storage
 from model_store.store import ModelStore, ModelVersion
 from synthesis.conventions import N_BINS
 from synthesis.types import Float32
@@ -43,15 +43,21 @@ class Device:
     # Its listeners, in the order in which they were added.
     listeners: tuple[str, ...]
     n_ears: int
-    # Its latest model; None below MIN_LISTENERS.
+    # Its newest sound model; None below MIN_LISTENERS.
     model: ModelVersion | None
 
 
 class Devices:
-    """The devices of a store."""
+    """The devices of a store in a folder, of which one program at a time changes any."""
 
     def __init__(self, store: ModelStore) -> None:
+        """Open the devices of a store; PublishFailed for object storage, which has no lock."""
+        if not isinstance(store.root, Path):
+            raise PublishFailed(
+                "device: object storage has no lock; keep devices in a folder, and copy their models there"
+            )
         self.store = store
+        self._root = store.storage
 
     def add(self, name: str, ears: Sequence[ListenerEar]) -> Device:
         """Add ears and publish the device's model anew.
@@ -74,12 +80,17 @@ class Devices:
         Raises
         ------
         InvalidName
-            As `check_free`.
+            The name is malformed, that of a bundled model or an alias.
         CorruptCheckpoint
             The device's file is damaged.
+        PublishFailed
+            Another program holds the lock.
         """
-        self.check_free(name)
+        check_name(name)
         with self._root.locked():
+            if self.store.is_bundled(name) or name in self.store.aliases():
+                detail = f"device: {name!r} is an alias or a model of the package; choose a name that is free"
+                raise InvalidName(detail)
             known = self.ears(name)
             kept = list(known)
             for ear in ears:
@@ -87,17 +98,13 @@ class Devices:
                     kept.append(ear)
             if len(kept) > len(known):
                 self._root.write(f"{name}/{FILE}", _to_bytes(kept))
-        if len(kept) > len(known) and len(_listeners(kept)) >= MIN_LISTENERS:
-            self.publish(name)
-        return self.device(name)
+                if len(_listeners(kept)) >= MIN_LISTENERS:
+                    self.publish(name)
+            return self.device(name)
 
-    def check_free(self, name: str) -> None:
-        """Raise InvalidName for a malformed name, that of a bundled model or an alias."""
-        check_name(name)
-        if self.store.is_bundled(name) or name in self.store.aliases():
-            raise InvalidName(f"device: {name!r} is an alias or a model of the package; choose a name that is free")
-
-    def publish(self, name: str, trained: Checkpoint | None = None) -> ModelVersion:
+    def publish(
+        self, name: str, trained: Checkpoint | None = None, trained_on: Sequence[ListenerEar] = ()
+    ) -> ModelVersion:
         """Publish a device's model with the statistics of its listeners.
 
         Parameters
@@ -105,7 +112,10 @@ class Devices:
         name
             Name of the device.
         trained
-            Model with a generator trained on the listeners; None keeps the generator that the device has.
+            Model with a generator trained on listeners; None keeps the generator that the device has, at first that of
+            `generic`.
+        trained_on
+            Ears that it was trained on.
 
         Returns
         -------
@@ -116,37 +126,43 @@ class Devices:
         ------
         ModelNotFound
             There is no such device.
+        PublishFailed
+            A listener was removed since the training began, or another program holds the lock.
         """
-        ears, base = self.ears(name), trained or self._base(name)
-        if not ears:
-            raise ModelNotFound(f"device: there is no {name!r}; add a listener first")
-        parameters, statistics = learn_device(ears, base.parameters)
-        manifest = Manifest(
-            device=name,
-            dataset="device",
-            split=None,
-            seed=base.manifest.seed,
-            support=_listeners(ears),
-            training=base.manifest.training,
-            data_fingerprint=sha256(_to_bytes(ears)),
-            support_traits=statistics,
-            licence=LICENCE,
-            attribution=f"{len(ears)} ears of {len(_listeners(ears))} listeners with {name}",
-        )
-        # Generator and reference noise are the base's, and with them its golden case.
-        return self.store.publish(name, Checkpoint(manifest, parameters, base.golden))
+        with self._root.locked():
+            ears = self.ears(name)
+            if not ears:
+                raise ModelNotFound(f"device: there is no {name!r}; add a listener first")
+            if set(_listeners(trained_on)) - set(_listeners(ears)):
+                raise PublishFailed(f"device: a listener of {name} was removed during the training; train again")
+            base = trained or self.model_of(name) or self.store.load(BASE)
+            parameters, statistics = learn_device(ears, base.parameters)
+            manifest = Manifest(
+                device=name,
+                dataset="device",
+                split=None,
+                seed=base.manifest.seed,
+                support=_listeners(ears),
+                training=base.manifest.training,
+                data_fingerprint=sha256(_to_bytes(ears)),
+                support_traits=statistics,
+                licence=LICENCE,
+                attribution=f"{len(ears)} ears of {len(_listeners(ears))} listeners with {name}",
+            )
+            # Generator and reference noise are the base's, and with them its golden case.
+            return self.store.publish(name, Checkpoint(manifest, parameters, base.golden))
 
     def device(self, name: str) -> Device:
         """Return a device; ModelNotFound if there is none."""
-        ears, versions = self.ears(name), self._versions(name)
+        ears = self.ears(name)
         if not ears:
             raise ModelNotFound(f"device: there is no {name!r}; there are: {', '.join(self.names()) or 'none'}")
-        return Device(name, _listeners(ears), len(ears), versions[-1] if versions else None)
+        model = self.store.resolve(name) if self.store.versions(name) else None
+        return Device(name, _listeners(ears), len(ears), model)
 
     def model_of(self, name: str) -> Checkpoint | None:
-        """Load a device's latest model; None if there is none yet."""
-        versions = self._versions(name)
-        return self.store.load(versions[-1].reference) if versions else None
+        """Load a device's newest sound model; None if there is none yet."""
+        return self.store.load(name) if self.store.versions(name) else None
 
     def names(self) -> list[str]:
         """List the names of the devices."""
@@ -176,62 +192,46 @@ class Devices:
             No version would be left for an alias. Nothing is deleted.
         CorruptCheckpoint
             A version is damaged, so that its listeners are unknown. Nothing is deleted.
+        PublishFailed
+            Another program holds the lock. Nothing is deleted.
         """
-        known, old = self.ears(name), self._versions_of(name, listener)
-        rest = _without(listener, known)
-        if len(rest) == len(known) and not old:  # some are left if an earlier removal was interrupted
-            raise ModelNotFound(
-                f"device: there is no {name!r}"
-                if listener is None
-                else f"device: {name} has no listener {listener!r}"
-            )
-        has_heir = len(_listeners(rest)) >= MIN_LISTENERS
-        for alias, target in {} if has_heir else self.store.aliases().items():
-            if parse_reference(target).name == name:
-                raise InvalidName(f"alias {alias}: it stands for {target}; let it stand for another model first")
         with self._root.locked():
-            if rest := _without(listener, self.ears(name)):
+            known, old = self.ears(name), self._versions_of(name, listener)
+            rest = [ear for ear in known if listener is not None and ear.listener != listener]
+            if len(rest) == len(known) and not old:  # some are left if an earlier removal was interrupted
+                what = f"there is no {name!r}" if listener is None else f"{name} has no listener {listener!r}"
+                raise ModelNotFound(f"device: {what}")
+            has_heir, heir = len(_listeners(rest)) >= MIN_LISTENERS, None
+            for alias, target in {} if has_heir else self.store.aliases().items():
+                if parse_reference(target).name == name:
+                    raise InvalidName(
+                        f"alias {alias}: it stands for {target}; let it stand for another model first"
+                    )
+            if rest:
                 self._root.write(f"{name}/{FILE}", _to_bytes(rest))
             elif known:
                 self._root.remove(f"{name}/{FILE}")
-        sound = [version for version in self._versions(name) if version not in old]
-        base = self.store.load(sound[-1].reference if sound else BASE)
-        heir = self.publish(name, base) if has_heir else None
-        for version in self._versions_of(name, listener):
-            self.store.remove(version, heir)
-        return heir
-
-    @property
-    def _root(self) -> Storage:
-        return self.store.storage
-
-    def _versions(self, name: str) -> list[ModelVersion]:
-        return self.store.versions(name)
+            if has_heir:
+                others = [version for version in self.store.versions(name) if version not in old]
+                heir = self.publish(name, self.store.load(others[-1].reference if others else BASE))
+            for version in old:
+                self.store.remove(version, heir)
+            return heir
 
     def _versions_of(self, name: str, listener: str | None) -> list[ModelVersion]:
         """Return the versions made of a listener's ears; without a listener, all."""
+        versions = self.store.versions(name)
+        if listener is None:
+            return versions
         try:
-            return [
-                version
-                for version in self._versions(name)
-                if listener is None or listener in self.store.manifest(version.reference).support
-            ]
+            return [item for item in versions if listener in self.store.manifest(item.reference).support]
         except CorruptCheckpoint as error:
             expected = f"{error.expected}; nothing was erased: delete this file, then repeat"
             raise CorruptCheckpoint(error.file, error.found, expected) from error
 
-    def _base(self, name: str) -> Checkpoint:
-        """Return the model whose generator a device has: its latest, else `generic`."""
-        return self.model_of(name) or self.store.load(BASE)
-
 
 def _listeners(ears: Sequence[ListenerEar]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ear.listener for ear in ears))
-
-
-def _without(listener: str | None, ears: Sequence[ListenerEar]) -> list[ListenerEar]:
-    """Return the ears of others; None is everybody."""
-    return [ear for ear in ears if listener is not None and ear.listener != listener]
 
 
 def _is_same(ear: ListenerEar, other: ListenerEar) -> bool:

@@ -9,18 +9,21 @@ import fcntl
 import os
 import secrets
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from model_store.errors import CorruptStore, StoreUnreachable
+from model_store.errors import CorruptStore, PublishFailed, StoreUnreachable
 
 # About sixty times the bundled model; bounds memory use.
 MAX_FILE_BYTES = 64 * 1024 * 1024
 
 PARTIAL_PREFIX = ".partial-"
+# Time within which another writer has to end: one that teaches a device takes some seconds.
+LOCK_S = 30.0
 STALE_AFTER_S = 3600.0  # a write takes a second or two, so the process that left such a file has ended
 
 
@@ -39,6 +42,8 @@ class FolderStorage:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._mutex = threading.RLock()
+        self._is_locked = False
 
     def folders(self) -> list[str]:
         """List the folders below the root; empty without a root."""
@@ -117,14 +122,28 @@ class FolderStorage:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Exclude other writers: one process at a time."""
-        self._root.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
+        """Exclude other threads and processes that write; may be nested. PublishFailed if one takes over LOCK_S."""
+        given_up = time.monotonic() + LOCK_S
+        if not self._mutex.acquire(timeout=LOCK_S):
+            raise _occupied()
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
+            if self._is_locked:
+                yield
+                return
+            self._root.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                while not _is_taken(descriptor):
+                    if time.monotonic() > given_up:
+                        raise _occupied()
+                    time.sleep(0.02)
+                self._is_locked = True
+                yield
+            finally:
+                self._is_locked = False
+                os.close(descriptor)  # unlocks
         finally:
-            os.close(descriptor)  # unlocks
+            self._mutex.release()
 
     def _sweep(self) -> None:
         """Remove files left by killed writers."""
@@ -206,6 +225,19 @@ def _reachable() -> Iterator[None]:
         raise StoreUnreachable(
             f"store: object storage does not answer ({type(error).__name__}: {error})"
         ) from error
+
+
+def _is_taken(descriptor: int) -> bool:
+    """Take the lock of a folder, if it is free."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _occupied() -> PublishFailed:
+    return PublishFailed(f"store: another program has held its lock for {LOCK_S:g} s; end it, then repeat")
 
 
 def _last(path: str) -> str:

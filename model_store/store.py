@@ -7,16 +7,17 @@
 The digest in a file's name is that of its content, so that a listing identifies every version and reading verifies it.
 
 Below the root is a read-only layer of models that come with the package. A name is a model's or a controller's, and
-means its newest version in the root, if there is one; else an alias of that name; else the package's newest. A
+means its newest sound version in the root, if there is one; else an alias of that name; else the package's newest. A
 reference with a number means that version of that name and never an alias. Publishing continues the numbers of both
-layers, so that a reference always means the same version: the empty file VERSION.removed keeps the number of a newest
-version that `ModelStore.remove` deleted.
+layers, so that such a reference always means the same version: the empty file VERSION.removed keeps the number of a
+newest version that `ModelStore.remove` deleted.
 """
 
 from __future__ import annotations
 
 import builtins
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -45,6 +46,8 @@ _OWN_ROOT = Path(__file__).parent / "checkpoints"
 DEFAULT_ROOT: Path | str = os.environ.get("PRIME_STORE") or _OWN_ROOT
 # Models that come with the package; the folder need not exist.
 BUNDLED_ROOT = Path(str(files("model_store"))) / "bundled"
+
+logger = logging.getLogger(__name__)
 
 ALIASES_FILE = "aliases.json"
 Content = Checkpoint | PublishedController
@@ -150,7 +153,7 @@ class ModelStore:
                     made = ModelVersion(name, version, sha256(data), suffix=content.SUFFIX)
                     self._root.write(made.file, data)
                     # Without a lock another publisher may have taken the number: the lower digest keeps it.
-                    if all(item.digest >= made.digest for item in self._versions(name) if item.version == version):
+                    if all(item.digest >= made.digest for item in self.versions(name) if item.version == version):
                         return made
                     self._root.remove(made.file)
         except OSError as error:
@@ -181,7 +184,7 @@ class ModelStore:
                 )
             if standing:
                 self._write_aliases(aliases | dict.fromkeys(standing, str(heir)))
-            if version == self._versions(version.name)[-1]:
+            if version == self.versions(version.name)[-1]:
                 self._root.write(f"{version.name}/{version.version}{_REMOVED}", b"")
             self._root.remove(version.file)
 
@@ -193,7 +196,7 @@ class ModelStore:
 
     def _all_versions(self, name: str) -> builtins.list[ModelVersion]:
         """List a name's versions in both layers."""
-        return [item for bundled in (False, True) for item in self._versions(name, bundled)]
+        return [item for bundled in (False, True) for item in self.versions(name, bundled)]
 
     def _next_version(self, name: str) -> int:
         removed = (version_of(file.removesuffix(_REMOVED)) for file in self._root.files(name) if _REMOVED in file)
@@ -207,7 +210,7 @@ class ModelStore:
     # ----- finding --------------------------------------------------------------------------------------------
 
     def resolve(self, reference: str, suffix: str | None = Checkpoint.SUFFIX) -> ModelVersion:
-        """Find the version of ``name``, ``name@version`` or an alias; its file is not read.
+        """Find the version of ``name``, the newest that is sound, of ``name@version`` or of an alias.
 
         Parameters
         ----------
@@ -235,7 +238,7 @@ class ModelStore:
 
     def _resolved(self, wanted: Reference) -> ModelVersion:
         # A model of the root is found without reading the aliases, which may be damaged.
-        if wanted.version is not None or self._versions(wanted.name):
+        if wanted.version is not None or self.versions(wanted.name):
             return self._find(wanted)
         target = self._read_aliases().get(wanted.name)
         if target is None:
@@ -248,6 +251,9 @@ class ModelStore:
     def manifest(self, reference: str) -> Published:
         """Read the manifest of a reference, its digest checked; errors as `load`."""
         version = self.resolve(reference, None)
+        return self._manifest(version)
+
+    def _manifest(self, version: ModelVersion) -> Published:
         found = self._manifests.get(version.digest)
         if found is None:
             found = self._manifests[version.digest] = self._content(version).manifest
@@ -295,15 +301,32 @@ class ModelStore:
 
     def is_bundled(self, name: str) -> bool:
         """Return whether the package has a model of this name."""
-        return bool(self._versions(name, bundled=True))
+        return bool(self.versions(name, bundled=True))
 
-    def versions(self, name: str) -> builtins.list[ModelVersion]:
-        """List the root's versions of a name, ascending, sound or not."""
-        return self._versions(name)
+    def fault_after(self, version: ModelVersion) -> str | None:
+        """Describe the fault of the newest version of a name, if it is not this one."""
+        newest = self.versions(version.name, version.is_bundled)[-1:]
+        return self._fault(newest[0]) if newest and newest[0] != version else None
+
+    def versions(self, name: str, bundled: bool = False) -> builtins.list[ModelVersion]:
+        """List a name's versions in the root, or those of the package, ascending, sound or not.
+
+        Of two with one number, the lower digest holds it.
+        """
+        storage = self._bundled if bundled else self._root
+        if storage is None:
+            return []
+        found: dict[int, ModelVersion] = {}
+        for file in sorted(storage.files(name), reverse=True):
+            matched = _FILE.fullmatch(file)
+            version = version_of(matched[1]) if matched else None
+            if matched and version is not None:
+                found[version] = ModelVersion(name, version, f"sha256:{matched[2]}", bundled, matched[3])
+        return sorted(found.values(), key=lambda item: item.version)
 
     def is_removed(self, version: ModelVersion) -> bool:
         """Return whether a version was deleted; a root without folders is taken for a volume that is not mounted."""
-        return version not in self._versions(version.name, version.is_bundled) and bool(self._root.folders())
+        return version not in self.versions(version.name, version.is_bundled) and bool(self._root.folders())
 
     def broken(self) -> dict[str, str]:
         """List faults by reference; of the aliases' file as ``aliases.json``, of the root as ``store``."""
@@ -325,7 +348,7 @@ class ModelStore:
     def _fault(self, version: ModelVersion) -> str | None:
         """Describe the fault of a version's file, or return None."""
         try:
-            self.manifest(version.reference)
+            self._manifest(version)
         except CorruptStore as error:
             return str(error)
         return None
@@ -336,34 +359,24 @@ class ModelStore:
         for bundled, storage in ((True, self._bundled), (False, self._root)):
             for name in filter(is_name, storage.folders() if storage else []):
                 try:
-                    found |= {version.reference: version for version in self._versions(name, bundled)}
+                    found |= {version.reference: version for version in self.versions(name, bundled)}
                 except CorruptStore:  # reported by `broken`
                     continue
         return sorted(found.values(), key=lambda item: (item.name, item.version))
 
-    def _versions(self, name: str, bundled: bool = False) -> builtins.list[ModelVersion]:
-        """List a name's versions in one layer, ascending, sound or not.
-
-        A damaged newest version is an error, and not silently replaced by the one before it. Of two with one number,
-        the lower digest holds it.
-        """
-        storage = self._bundled if bundled else self._root
-        if storage is None:
-            return []
-        found: dict[int, ModelVersion] = {}
-        for file in sorted(storage.files(name), reverse=True):
-            matched = _FILE.fullmatch(file)
-            version = version_of(matched[1]) if matched else None
-            if matched and version is not None:
-                found[version] = ModelVersion(name, version, f"sha256:{matched[2]}", bundled, matched[3])
-        return sorted(found.values(), key=lambda item: item.version)
-
     def _find(self, wanted: Reference) -> ModelVersion:
-        """Find the version of a model's name, never of an alias."""
+        """Find the version of a model's name, never of an alias; without a number the newest sound one, if any."""
         for bundled in (False, True):
-            versions = {version.version: version for version in self._versions(wanted.name, bundled)}
-            if versions and wanted.version in (None, *versions):
-                return versions[wanted.version or max(versions)]
+            versions = {version.version: version for version in self.versions(wanted.name, bundled)}
+            if wanted.version in versions:
+                return versions[wanted.version]
+            if versions and wanted.version is None:
+                newest, *older = reversed(versions.values())
+                fault = self._fault(newest)
+                sound = newest if fault is None else next((item for item in older if not self._fault(item)), newest)
+                if sound != newest:
+                    logger.error("%s; %s is used in its place", fault, sound)
+                return sound
         known = ", ".join(sorted({layer.name for layer in self._all_layers()})) or "none"
         raise ModelNotFound(f"model: there is no {str(wanted)!r}; there are versions of: {known}")
 
@@ -427,7 +440,7 @@ class ModelStore:
         check_name(alias)
         target = parse_reference(reference)
         with self._writing_aliases(alias) as aliases:
-            if self._versions(alias):
+            if self.versions(alias):
                 raise InvalidName(f"alias: {alias!r} is a model's name; choose a name that is free")
             if target.version is None and target.name in aliases:
                 raise InvalidName(f"alias target: {reference!r} is itself an alias; give a model or a version")

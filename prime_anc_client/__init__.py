@@ -11,10 +11,6 @@ or from recordings of both microphones:
     calibration = client.calibrate([Take(0, x, e), Take(0.35, x_played, e_played)])
     design = client.refine(calibration, k=1)
 
-for both ears at once:
-
-    left, right = client.refine_items([Item(primary, secondary), Item(other_primary, other_secondary)], k=1)
-
 one filter for several ways of wearing:
 
     design = client.refine_conditions([Condition(closed, label="closed"), Condition(pressed, label="pressed")])
@@ -37,7 +33,7 @@ from prime_anc_client.answers import (
     WarningCode,
 )
 from prime_anc_client.calibration import Bands, CalibrationResult, DriveTake, FindingResult, Take, VerdictResult
-from prime_anc_client.client import Client, Condition, Item
+from prime_anc_client.client import Client, Condition
 from prime_anc_client.errors import (
     ClientError,
     InvalidRequest,
@@ -65,7 +61,6 @@ __all__ = [
     "EvaluationResult",
     "FindingResult",
     "InvalidRequest",
-    "Item",
     "LoopResult",
     "NotReached",
     "OverQuota",

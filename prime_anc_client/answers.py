@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prime_anc_client.calibration import Sign
-from prime_anc_client.errors import Refused, from_document
 
 _N_TAPS = 2048
 _PER_BAND = (
@@ -193,11 +192,6 @@ def read_design(found: Json) -> DesignResult:
     )
 
 
-def read_items(found: Json) -> list[DesignResult | Refused]:
-    """Read an answer to several requests, in order."""
-    return [read_design(item) if "fir" in item else _read_problem(item) for item in found["items"]]
-
-
 def read_evaluation(found: Json) -> EvaluationResult:
     """Read an answer of `/evaluate`."""
     return EvaluationResult(read_prediction(found["prediction"]), _codes(found["warnings"]), _read_loop(found))
@@ -228,13 +222,6 @@ def _read_loop(found: Json) -> LoopResult | None:
 
 def _loop_of(found: Json) -> LoopResult:
     return LoopResult(**{name: found[name] for name in LoopResult.__dataclass_fields__})
-
-
-def _read_problem(found: Json) -> Refused:
-    """Read a refused item; `primary.impulse_response` in JSON is the argument `primary`."""
-    problem = from_document(found["status"], dict(found))
-    problem.field = problem.field and problem.field.split(".")[0]
-    return problem
 
 
 def _codes(warnings: Sequence[Json]) -> tuple[WarningCode, ...]:

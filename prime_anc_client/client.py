@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 from prime_anc_client import answers
 from prime_anc_client.answers import DesignResult, EvaluationResult, Realisation
 from prime_anc_client.calibration import CalibrationResult, DriveTake, Sign, Take, read_calibration
-from prime_anc_client.errors import NotReached, Refused, UnknownAnswer, from_answer
-from prime_anc_client.options import EXPORT, FILTER, REFINEMENT, SYNTHESIS, UPDATES, given, takes_options
+from prime_anc_client.errors import NotReached, UnknownAnswer, from_answer
+from prime_anc_client.options import EXPORT, FILTER, REFINEMENT, SYNTHESIS, given, takes_options
 from prime_anc_client.transport import Transport
 from prime_anc_client.verification import Recording, VerificationResult, read_verification
 from prime_anc_client.wire import (
@@ -58,15 +58,6 @@ class Condition:
     # Weight above 0, relative to the others.
     weight: float = 1.0
     label: str = ""
-
-
-class Item:
-    """One of several ears in a request: the arguments of `Client.synthesize` or `refine`, without `k` and `profile`."""
-
-    def __init__(
-        self, primary: ArrayLike | CalibrationResult, secondary: ArrayLike | None = None, **fields: Any
-    ) -> None:
-        self.fields = _about_ear(primary, secondary, fields, SYNTHESIS)
 
 
 class Client:
@@ -250,34 +241,6 @@ class Client:
         }
         return self._design("/refine", given(fields, REFINEMENT) | body, deadline_ms)
 
-    def synthesize_items(
-        self, items: Sequence[Item], *, deadline_ms: float | None = None
-    ) -> list[DesignResult | Refused]:
-        """Design 1 to 16 filters without updates in one request.
-
-        Returns
-        -------
-        list[DesignResult | Refused]
-            Designs in the order of the items; a refused item takes its place instead of being raised.
-
-        Raises
-        ------
-        ValueError
-            An array has a wrong shape; nothing was sent.
-        Unavailable
-            All items were refused for lack of time.
-        ClientError
-            The service does not answer, or refuses.
-        """
-        return self._design_items("/synthesize", items, {}, deadline_ms)
-
-    @takes_options(UPDATES)
-    def refine_items(
-        self, items: Sequence[Item], *, deadline_ms: float | None = None, **fields: Any
-    ) -> list[DesignResult | Refused]:
-        """Design 1 to 16 filters with up to `k` Gauss-Newton updates; otherwise as `synthesize_items`."""
-        return self._design_items("/refine", items, given(fields, UPDATES), deadline_ms)
-
     def calibrate(
         self,
         takes: Sequence[Take | DriveTake],
@@ -441,19 +404,6 @@ class Client:
 
     def _design(self, path: str, body: Mapping[str, Any], deadline_ms: float | None) -> DesignResult:
         return _beside(_parse(answers.read_design, self._post(path, body, deadline_ms)), body)
-
-    def _design_items(
-        self, path: str, items: Sequence[Item], options: Mapping[str, Any], deadline_ms: float | None
-    ) -> list[DesignResult | Refused]:
-        requests = [{"sample_rate": RATE_HZ, **item.fields, **options} for item in items]
-        body = encode_request({"items": requests})
-        found = _parse(answers.read_items, self._send_body(path, body, deadline_ms, _JSON))
-        if len(found) != len(items):
-            raise UnknownAnswer(f"{len(found)} answers came for {len(items)} items")
-        return [
-            item if isinstance(item, Refused) else _beside(item, body)
-            for item, body in zip(found, requests, strict=True)
-        ]
 
     def _post(
         self, path: str, body: Mapping[str, Any], deadline_ms: float | None, accept: str = _JSON

@@ -46,8 +46,8 @@ def main(arguments: list[str]) -> int:
     # Imported late, so that --help and invalid options are immediate.
     from service.app import create_app
     from service.heap import share_one_heap
+    from service.observability.json_log import JsonFormatter
     from service.observability.traceback_limit import TracebackLimit
-    from service.observability.tracing import JsonFormatter
     from service.server import server
 
     handler = logging.StreamHandler(sys.stderr)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,8 +15,6 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model_store.devices import Devices
-from model_store.errors import InvalidName
 from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.admission import DEADLINE_HEADER, Admission, Gate
 from service.api import calibrate, design, export, hybrid, models, verify
@@ -27,7 +24,6 @@ from service.api.workbench import add_workbench
 from service.engine.engine import Engine, check_device
 from service.engine.work_share import WorkShare
 from service.observability.metrics import Metrics
-from service.observability.tracing import Tracing
 from service.settings import Settings
 from synthesis.types import Fallback
 
@@ -51,10 +47,10 @@ def create_app(settings: Settings) -> Starlette:
     Raises
     ------
     ValueError
-        The device is missing, its name is taken, or a file of keys cannot be read.
+        The device is missing, or a file of keys cannot be read.
     """
     service = _service(settings)
-    engine, tracing = service.engine, service.tracing
+    engine = service.engine
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -62,8 +58,6 @@ def create_app(settings: Settings) -> Starlette:
         yield
         await engine.close()
         await asyncio.gather(*(share.close() for share in service.shares.values()))
-        if tracing is not None:
-            await asyncio.to_thread(tracing.close)  # sends the remaining spans
 
     parts = (design, hybrid, calibrate, export, verify, models)
     routes = [address for part in parts for address in part.addresses]
@@ -79,12 +73,10 @@ def create_app(settings: Settings) -> Starlette:
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Encoding", "Content-Type", DEADLINE_HEADER, "X-Request-Id"],
+            allow_headers=["Authorization", "Content-Type", DEADLINE_HEADER, "X-Request-Id"],
             expose_headers=EXPOSED_HEADERS,
             max_age=86_400,
         )
-    if tracing is not None:
-        tracing.surround(app)
     return app
 
 
@@ -93,13 +85,6 @@ def _service(settings: Settings) -> Service:
     store = ModelStore(settings.store or DEFAULT_ROOT)
     if settings.store and isinstance(store.root, Path) and not store.root.is_dir():
         logger.warning("store: there is no folder %s; until there is, only bundled models are served", store.root)
-    if settings.device_name is not None:
-        if isinstance(store.root, Path) and store.root.is_dir() and not os.access(store.root, os.W_OK):
-            raise ValueError(f"device-name: {store.root} cannot be written to, where what is learnt is kept")
-        try:
-            Devices(store).check_free(settings.device_name)
-        except InvalidName as error:
-            raise ValueError(f"device-name: {error}") from error
     check_device(settings.device)
     engine = Engine(
         store,
@@ -125,21 +110,9 @@ def _service(settings: Settings) -> Service:
 
     rejections = {gate: partial(reject, gate) for gate in shares} | {Gate.DESIGN: engine.reject_if_overloaded}
     admission, metrics = Admission(settings, rejections), Metrics(engine, settings.commit)
-    return Service(settings, store, engine, shares, admission, metrics, _tracing(settings))
+    return Service(settings, store, engine, shares, admission, metrics)
 
 
 async def _pass_on(request: Request, error: Exception) -> Response:
     """Pass Starlette's refusals to `Front`, which answers all errors."""
     raise error
-
-
-def _tracing(settings: Settings) -> Tracing | None:
-    """Set up tracing for a collector, or for a JSON log, which names traces if OpenTelemetry is installed."""
-    if settings.otlp_endpoint is not None:
-        return Tracing(settings.otlp_endpoint)
-    if settings.log_format == "json":
-        try:
-            return Tracing()
-        except ValueError as error:
-            logger.warning("The log names no traces. %s", error)
-    return None

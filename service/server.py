@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import resource
 import signal
 import socket
 import sys
-from contextlib import suppress
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -33,18 +33,33 @@ SPARE_FILES = 256
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's connection, which also ends if a head is not complete in time, and counts refusals at the limit."""
+    """uvicorn's connection, which also ends if a head is not complete in time, and counts refusals at the limit.
+
+    A client that closes its half after a whole request gets the answer within the default deadline of designs. It
+    cannot be told from one that has gone, and then counts as gone.
+    """
 
     def __init__(self, service: Service, **parts: Any) -> None:
         """Take the time limit from the service; `parts` are uvicorn's."""
         super().__init__(**parts)
         self._service = service
         self._head_timer: asyncio.TimerHandle | None = None
+        self._half_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first head: uvicorn sets a timer only after an answer."""
         super().connection_made(transport)
         self._await_head()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Close, but after an answer that is due."""
+        if self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
+            return False
+        self.shutdown()
+        if self._half_timer is None:
+            within_s = self._service.settings.deadline_ms / 1e3
+            self._half_timer = self.loop.call_later(within_s, self.transport.close)
+        return True
 
     def on_message_begin(self) -> None:
         """Wait for the end of a head: uvicorn stops its timer at the first byte."""
@@ -59,6 +74,8 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
         self._stop_waiting()
+        if self._half_timer is not None:
+            self._half_timer.cancel()
         super().connection_lost(exc)
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
@@ -98,9 +115,13 @@ class OperatedServer(uvicorn.Server):
         """Install signal handlers first: until then a signal's default action ends the process."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
-        if (path := self._settings.uds) is not None and (reason := _why_not_listen(path)):
-            logger.error("Unix socket %s: %s", path, reason)
-            sys.exit(STARTUP_FAILURE)
+        if self._settings.uds is not None:
+            try:
+                sockets = [_unix_socket(self._settings.uds)]
+            except OSError as error:
+                logger.error("Unix socket %s: %s", self._settings.uds, error.strerror or error)
+                sys.exit(STARTUP_FAILURE)
+            logger.info("Listening on %s", self._settings.uds)
         await super().startup(sockets)
         self._freezing = asyncio.create_task(self.freeze_resident_objects())
         if self._settings.management_port is not None:
@@ -164,17 +185,21 @@ class OperatedServer(uvicorn.Server):
         self._reloading = asyncio.create_task(self._service.engine.models.reload())
 
 
-def _why_not_listen(path: Path) -> str | None:
-    """Return why a Unix socket cannot be created at a path, if so.
-
-    One without a listener is replaced; the event loop would also replace one in use.
-    """
+def _unix_socket(path: Path) -> socket.socket:
+    """Bind a Unix socket for its owner and group, in place of one without a listener; OSError says why not."""
     if not path.parent.is_dir():
-        return "its folder does not exist; create it"
-    with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
-        asking.connect(str(path))
-        return "another service answers there; stop it or choose another path"
-    return None
+        raise OSError("its folder does not exist; create it")
+    with socket.socket(socket.AF_UNIX) as asking:
+        if asking.connect_ex(str(path)) == 0:
+            raise OSError("another service answers there; stop it or choose another path")
+    if path.is_socket():
+        path.unlink()
+    listening, mask = socket.socket(socket.AF_UNIX), os.umask(0o117)
+    try:
+        listening.bind(str(path))
+    finally:
+        os.umask(mask)
+    return listening
 
 
 def server(app: Starlette, settings: Settings) -> uvicorn.Server:
@@ -189,7 +214,6 @@ def server(app: Starlette, settings: Settings) -> uvicorn.Server:
             app,
             host=settings.host,
             port=settings.port,
-            uds=None if settings.uds is None else str(settings.uds),
             http=partial(Connection, service),  # type: ignore[arg-type]  # uvicorn only calls it
             loop="uvloop",
             ws="none",

@@ -52,15 +52,13 @@ class Settings(BaseSettings):
     port: int = Field(8000, ge=0, le=65_535)
     """Port to listen on; 0: a free one."""
     uds: Path | None = None
-    """Unix socket to listen on instead."""
+    """Unix socket to listen on instead, for its owner and group."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Processor; a GPU is faster for batches alone."""
     store: str | Path | None = None
     """Folder or URL (s3://bucket/models) of models; default: `model_store/checkpoints`."""
     model: str = "generic"
     """Default model: name, name@version or alias."""
-    device_name: str | None = None
-    """Device that learns from calibrations that passed: their paths are stored in `store`."""
     threads: int | None = Field(None, ge=1, le=1024)
     """Design threads on a CPU; default: one per physical core."""
     fallback_below_db: float = float("inf")
@@ -104,9 +102,7 @@ class Settings(BaseSettings):
     shutdown_s: int = Field(math.ceil(MAX_DEADLINE_MS / 1e3), ge=0)
     """Seconds for accepted requests at shutdown."""
     log_format: Literal["text", "json"] = "text"
-    """json has trace ids."""
-    otlp_endpoint: str | None = None
-    """OpenTelemetry collector (http://host:4318/v1/traces)."""
+    """json: an object a line."""
     commit: str = ""
     """Commit of this build, for the metrics."""
     access_log: bool = False

@@ -62,10 +62,11 @@ def train_device(devices: Devices, name: str, n_updates: int | None = None) -> M
     Raises
     ------
     DatasetError, ModelStoreError
-        The device has too few listeners, does not exist or is damaged.
+        The device has too few listeners, does not exist, is damaged or lost a listener meanwhile.
     """
+    ears = devices.ears(name)
     with TemporaryDirectory() as folder:
-        write_index(Path(folder) / "data", devices.ears(name))
+        write_index(Path(folder) / "data", ears)
         configuration = Configuration.load(
             {
                 "dataset": "index",
@@ -79,7 +80,7 @@ def train_device(devices: Devices, name: str, n_updates: int | None = None) -> M
         )
         data = Data(configuration)
         support = SupportSet(data, data.everybody.support, data.dataset.listeners, (), 0, 0, f"{name}/seed0")
-        return devices.publish(name, make_checkpoint(support, GENERATOR, None, Scores()))
+        return devices.publish(name, make_checkpoint(support, GENERATOR, None, Scores()), ears)
 
 
 def write_index(folder: Path, ears: Sequence[ListenerEar]) -> None:

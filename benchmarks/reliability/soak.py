@@ -78,7 +78,7 @@ def kinds(golden: GoldenCase) -> dict[str, Kind]:
         "k out of range": design("/refine?k=99", 422, 110),
         "unknown model": design("/synthesize?model=nobody", 404, 60),
         "cut tensors": Kind(request("POST", "/synthesize", design_body(golden)[:-4], tensors_type), 400, 60),
-        "empty items": Kind(request("POST", "/refine", _empty_items(20_000), json_type), 422, 10),
+        "empty conditions": Kind(request("POST", "/refine", _empty_conditions(20_000), json_type), 422, 10),
         "WAV of empty chunks": Kind(request("POST", "/calibrate", _wav_of_empty_chunks(2_000), json_type), 422, 2),
         "odd Accept": Kind(
             request("GET", "/metrics", headers={"Accept": "application/openmetrics-text;version=zz"}), 200, 2
@@ -159,9 +159,9 @@ async def run(target: ServiceTarget, n_requests: int, n_clients: int, outcome: S
     await asyncio.gather(*(client() for _ in range(n_clients)))
 
 
-def _empty_items(n_bytes: int) -> bytes:
+def _empty_conditions(n_bytes: int) -> bytes:
     """Compose a design request of many empty objects."""
-    return b'{"items":[' + b"{}," * (n_bytes // 3) + b"{}]}"
+    return b'{"conditions":[' + b"{}," * (n_bytes // 3) + b"{}]}"
 
 
 def _wav_of_empty_chunks(n_chunks: int) -> bytes:

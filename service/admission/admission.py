@@ -81,13 +81,11 @@ class Admitted:
     # Declared length, counted in `memory`.
     n_body_bytes: int = 0
     memory: BodyMemoryLimit | None = None
-    # Bytes counted in `memory`: those of a compressed body once it is expanded.
-    n_reserved: int = 0
 
     def release(self) -> None:
         """Release the memory of the body."""
         if self.memory is not None:
-            self.memory.n_bytes -= self.n_reserved
+            self.memory.n_bytes -= self.n_body_bytes
 
 
 @dataclass(frozen=True)
@@ -146,8 +144,9 @@ class Admission:
             When its handling started (`perf_counter`, seconds).
         """
         is_management = MANAGEMENT in scope["state"]
+        refuse_foreign_host(scope, headers, self._allowed_hosts)
         if is_management or scope["method"] == "POST":
-            refuse_foreign(scope, headers, self._allowed_hosts, frozenset() if is_management else self._origins)
+            refuse_foreign_page(headers, frozenset() if is_management else self._origins)
         if gate is Gate.OPEN:
             return Admitted()
         if gate is Gate.OPERATOR or (gate is Gate.CLIENT and is_management):
@@ -165,9 +164,8 @@ class Admission:
         if n_bytes > MAX_JSON_BYTES and headers.get("content-type", "").startswith("application/json"):
             raise json_too_large(n_bytes)
         policy.reject_if_overloaded(due)
-        n_reserved = max(n_bytes, MAX_JSON_BYTES) if "content-encoding" in headers else n_bytes
-        policy.memory.reserve(n_reserved)
-        return Admitted(due, n_bytes, policy.memory, n_reserved)
+        policy.memory.reserve(n_bytes)
+        return Admitted(due, n_bytes, policy.memory)
 
     def _require_operator(self, headers: Headers, is_management: bool) -> str:
         """Require the management key, whose name is returned; without one only its listener may manage models."""
@@ -182,29 +180,22 @@ class Admission:
         return ""
 
 
-def refuse_foreign(
-    scope: Scope, headers: Headers, allowed_hosts: Collection[str], origins: Collection[str] = ()
-) -> None:
+def refuse_foreign_page(headers: Headers, origins: Collection[str] = ()) -> None:
     """Refuse a request sent by another site's page.
 
     Parameters
     ----------
-    scope
-        Scope of the request; `server` is the address that received it.
     headers
         Headers of the request. Clients other than browsers send neither `Origin` nor `Sec-Fetch-Site`.
-    allowed_hosts
-        Names, in lower case, that `Host` may have besides addresses and names without a dot: checked if there are any,
-        and always over loopback.
     origins
         Origins of other sites' pages that may send requests.
 
     Raises
     ------
     HttpProblem
-        `cross-site`: a foreign `Origin`, a `Sec-Fetch-Site` of `cross-site` or, over loopback, a foreign `Host`.
+        `cross-site`: a foreign `Origin`, or a `Sec-Fetch-Site` of `cross-site`.
     """
-    hosts = [item.strip().lower() for item in headers.getlist("host")]
+    hosts = _hosts(headers)
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     # If a proxy changes Host, a browser still states "same-origin" for the service's page.
     is_foreign = origin is not None and site != "same-origin" and origin.partition("://")[2].lower() not in hosts
@@ -214,6 +205,27 @@ def refuse_foreign(
             "the page of another site sent this request; send it from the service's page or from a program, "
             "without Origin",
         )
+
+
+def refuse_foreign_host(scope: Scope, headers: Headers, allowed_hosts: Collection[str]) -> None:
+    """Refuse a request to a name that another site's page may have.
+
+    Parameters
+    ----------
+    scope
+        Scope of the request; `server` is the address that received it.
+    headers
+        Headers of the request.
+    allowed_hosts
+        Names, in lower case, that `Host` may have besides addresses and names without a dot: checked if there are any,
+        and always over loopback.
+
+    Raises
+    ------
+    HttpProblem
+        `cross-site`: a foreign `Host`.
+    """
+    hosts = _hosts(headers)
     if not (allowed_hosts or _is_loopback((scope.get("server") or ("",))[0])):
         return
     for host in hosts:
@@ -225,6 +237,10 @@ def refuse_foreign(
                 f"Host: {', '.join(hosts)[:80]!a} is not a name of this service; call it by its address, or ask the "
                 "operator to add the name to allowed-hosts",
             )
+
+
+def _hosts(headers: Headers) -> list[str]:
+    return [item.strip().lower() for item in headers.getlist("host")]
 
 
 def _is_address(name: str) -> bool:
@@ -240,11 +256,11 @@ def _is_loopback(address: str) -> bool:
     return _is_address(address) and ip_address(address).is_loopback
 
 
-def json_too_large(n_bytes: int, at_least: str = "") -> HttpProblem:
+def json_too_large(n_bytes: int) -> HttpProblem:
     """Return the problem of JSON that would block the event loop while it is parsed."""
     return HttpProblem(
         "too-large",
-        f"the JSON has {at_least}{n_bytes} bytes; send at most {MAX_JSON_BYTES}, or the same fields as "
+        f"the JSON has {n_bytes} bytes; send at most {MAX_JSON_BYTES}, or the same fields as "
         "application/x-safetensors",
     )
 

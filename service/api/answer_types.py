@@ -16,7 +16,6 @@ from service.api.examples import Example
 from service.api.json_answers import BAND_CENTRE_HZ
 from service.api.options import Number
 from service.api.paths import N_UNCERTAINTY
-from service.api.request_types import MAX_ITEMS
 from service.api.warnings import WARNINGS
 from service.errors import PROBLEMS, TYPE_PREFIX
 from synthesis.conventions import N_BINS, N_TAPS, STAGES
@@ -216,7 +215,7 @@ TimingsOfEvaluation = Annotated[
 ]
 
 
-class DesignedFilter(TypedDict, total=False):
+class DesignAnswer(TypedDict):
     """A filter with its prediction and the record of its updates."""
 
     fir: Taps
@@ -277,7 +276,7 @@ class ControllerAnswer(TypedDict):
     """Headroom that these rows need, their largest gain; an export's file holds them quieter by it."""
 
 
-class HybridAnswer(DesignedFilter, total=False):
+class HybridAnswer(DesignAnswer):
     """A filter and the controller beside it; prediction and loop are of both."""
 
     controller: ControllerAnswer
@@ -294,23 +293,6 @@ class ProblemDocument(TypedDict):
     """What is wrong and what to do."""
     field: NotRequired[str]
     """Dotted name of the faulty field."""
-
-
-class ItemAnswer(DesignedFilter, total=False):
-    """A design, or the members of the problem document that replaces it."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    field: str
-
-
-class DesignAnswer(DesignedFilter, total=False):
-    """A design or, for a request with `items`, only these."""
-
-    items: NotRequired[Annotated[list[ItemAnswer], Field(min_length=1, max_length=MAX_ITEMS)]]
-    """Answers to the items, in order."""
 
 
 class EvaluationAnswer(TypedDict):
@@ -596,6 +578,3 @@ for _kind in [item for item in vars().values() if is_typeddict(item)]:
     _kind.__pydantic_config__ = (
         ConfigDict(extra="allow") if _kind in _OPEN else ConfigDict(use_attribute_docstrings=True)
     )
-# Its types are those of a design, which items replace or a problem: this one has neither.
-_ALWAYS = sorted(HybridAnswer.__annotations__.keys() - {"latency_samples", "max_gain_db", "max_louder_db"})
-HybridAnswer.__pydantic_config__["json_schema_extra"] = {"required": _ALWAYS}  # type: ignore[attr-defined]

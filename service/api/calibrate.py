@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from itertools import pairwise
 from time import perf_counter
@@ -10,34 +9,25 @@ from time import perf_counter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from measurement.device import ListenerEar
-from model_store.devices import Devices
-from model_store.errors import ModelStoreError
 from service.admission.admission import Gate
 from service.api.front import JSON, TENSORS, Service, Times, Visit, disconnected
 from service.api.json_answers import accepted, joined
 from service.api.reading import Addresses
 from service.calibration.calibration_answer import (
     Judge,
-    JudgedCalibration,
     as_json,
     as_tensors,
     calibrate_recordings,
 )
 from service.calibration.takes import CalibrationBody
 from service.engine.resident_models import refuse_other, split
-from synthesis.errors import SynthesisError
 
-logger = logging.getLogger(__name__)
 addresses = Addresses()
 
 
 @addresses.post("/calibrate")
 async def calibrate(request: Request, body: CalibrationBody) -> Response:
-    """Estimate paths from recordings and judge them. The answer, in either form, is a valid body for `/refine`.
-
-    If the service learns a device, it stores paths that passed, if no `model` was named, under the `X-Request-Id`.
-    """
+    """Estimate paths from recordings and judge them. The answer, in either form, is a valid body for `/refine`."""
     visit: Visit = request.state.visit
     service = visit.service
     media_type = accepted(visit.accept, (JSON, TENSORS))
@@ -48,8 +38,6 @@ async def calibrate(request: Request, body: CalibrationBody) -> Response:
         """Return the answer's body, without its times, and its headers."""
         marks.append(perf_counter())
         judged = calibrate_recordings(body, partial(_model, service))
-        if service.settings.device_name is not None and body.model is None and judged.verdict.passed:
-            learn(service, judged, visit.request_id)
         marks.append(perf_counter())
         answer = as_tensors(judged, body) if media_type == TENSORS else (as_json(judged, body), {})
         marks.append(perf_counter())
@@ -66,31 +54,8 @@ async def calibrate(request: Request, body: CalibrationBody) -> Response:
     return visit.response(content, times, media_type, headers)
 
 
-def learn(service: Service, judged: JudgedCalibration, listener: str) -> None:
-    """Add a calibration that passed to the device of the service; a full or broken store spoils no answer.
-
-    The listener's name is the request's X-Request-Id, by which whoever sent it can have the paths deleted.
-    """
-    name = service.settings.device_name
-    assert name is not None
-    paths = {item: judged.arrays[item] for item in ("primary", "secondary", "coherence")}
-    try:
-        device = Devices(service.store).add(name, [ListenerEar(listener, **paths)])
-    except (ModelStoreError, SynthesisError, OSError) as error:
-        logger.warning("device %s learnt nothing: %s", name, error)
-    else:
-        if listener in device.listeners:
-            logger.info("device %s knows listener %s", name, listener)
-
-
 def _model(service: Service, reference: str | None) -> Judge:
-    """Return the resident model, as for a design, even if the store has a newer version or none; else the store's.
-
-    Without a reference, a device that learns itself is compared with as soon as it has a model.
-    """
-    name = service.settings.device_name
-    if reference is None and name is not None and (versions := service.store.versions(name)):
-        return versions[-1], service.store.load(versions[-1].reference).parameters
+    """Return the resident model, as for a design, even if the store has a newer version or none; else the store's."""
     models = service.engine.models
     reference, digest = (models.default_model, "") if reference is None else split(reference)
     resident = models.find(reference)

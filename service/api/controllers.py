@@ -34,12 +34,12 @@ _Row = Annotated[list[Number], Field(min_length=6, max_length=6)]
 
 def _sos(value: object, most: int) -> NDArray[np.float64]:
     """Read rows b0, b1, b2, 1, a1, a2."""
+    if isinstance(value, list | np.ndarray) and not 1 <= len(value) <= most:
+        raise HttpProblem("out-of-range", f"sos: {len(value)} sections; send 1 to {most}", "sos")
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if not isinstance(value, list) or not all(isinstance(row, list) and len(row) == 6 for row in value):
         raise HttpProblem("invalid-field", "sos: send rows of six numbers, b0, b1, b2, 1, a1, a2", "sos")
-    if not 1 <= len(value) <= most:
-        raise HttpProblem("out-of-range", f"sos: {len(value)} sections; send 1 to {most}", "sos")
     for n, row in enumerate(value):
         for item in row:
             if type(item) not in (int, float) or not abs(item) <= LARGEST:

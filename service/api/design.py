@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
@@ -21,15 +20,12 @@ from service.api.request_types import (
     DesignBody,
     EvaluateBody,
     SynthesisBody,
-    SynthesisItem,
 )
 from service.api.warnings import collect_warnings, negated_filter, warning_headers
-from service.errors import HttpProblem, to_problem
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.types import (
     Complex64,
     Design,
-    DesignOptions,
     Evaluation,
     Float32,
     Problem,
@@ -73,22 +69,18 @@ def answered(requested: DesignRequest, model: ModelVersion, design: Design) -> A
 
 @addresses.post("/synthesize")
 async def synthesize(request: Request, body: SynthesisBody) -> Response:
-    """Design filters without updates (k = 0). Up to 16 requests in `items`, for example both ears, have a filter or a
-    problem each, in order."""
+    """Design a filter without updates (k = 0)."""
     return await _design(request, body)
 
 
 @addresses.post("/refine")
 async def refine(request: Request, body: DesignBody) -> Response:
-    """Design filters with up to k Gauss-Newton updates. Up to 16 requests in `items`, for example both ears, have a
-    filter or a problem each, in order. An answer of `/calibrate` is a valid body."""
+    """Design a filter with up to k Gauss-Newton updates. An answer of `/calibrate` is a valid body."""
     return await _design(request, body)
 
 
 async def _design(request: Request, body: SynthesisBody | DesignBody) -> Response:
     visit: Visit = request.state.visit
-    if body.items is not None:
-        return await _design_items(request, body.items)
     visit.design_method = body.method
     media_type = accepted(visit.accept, _ANSWERS)
     requested = design_request(body)
@@ -114,82 +106,6 @@ def _taps_alone(visit: Visit, made: Answered) -> Response:
     headers |= warning_headers(made.warnings)
     times = visit.spent_ms(design.times_ms, began)
     return visit.response(content, times, TAPS, headers, [(made.model, design)])
-
-
-async def _design_items(request: Request, items: Sequence[SynthesisItem | HttpProblem]) -> Response:
-    """Design several requests in one body, with separate answers or problems.
-
-    If no item has a filter and at least one failed with 503, the whole request is answered with that 503, so that the
-    client sees `Retry-After`.
-    """
-    visit: Visit = request.state.visit
-    accepted(visit.accept)
-    requested = [_item(item) for item in items]
-    methods = [item.options.method if isinstance(item, DesignRequest) else "" for item in requested]
-    visit.design_method = methods[0] if len(set(methods)) == 1 else ""
-    visit.decoded()
-    outcomes = await _all_items(request, requested)
-    refusals = [item for item in outcomes if isinstance(item, HttpProblem) and item.status == 503]
-    if refusals and all(isinstance(item, HttpProblem) for item in outcomes):
-        raise refusals[0]
-    content, times = answers.items_json(outcomes, visit)
-    for method, outcome in zip(methods, outcomes, strict=True):
-        visit.service.metrics.count_item(method, outcome.code if isinstance(outcome, HttpProblem) else "ok")
-    designs = [(item.model, item.design) for item in outcomes if isinstance(item, Answered)]
-    return visit.response(content, times, designs=designs)
-
-
-def _item(item: SynthesisItem | HttpProblem) -> DesignRequest | HttpProblem:
-    if isinstance(item, HttpProblem):
-        return item
-    try:
-        return design_request(item)
-    except Exception as error:
-        return _known_problem(error)
-
-
-async def _all_items(
-    request: Request, requested: list[DesignRequest | HttpProblem]
-) -> list[Answered | HttpProblem]:
-    """Call the engine once per group of items with the same model and options; the calls run concurrently."""
-    visit: Visit = request.state.visit
-    groups: dict[tuple[str | None, DesignOptions], list[int]] = {}
-    for place, item in enumerate(requested):
-        if isinstance(item, DesignRequest):
-            groups.setdefault((item.model, item.options), []).append(place)
-    outcomes: dict[int, Answered | HttpProblem] = {
-        place: item for place, item in enumerate(requested) if isinstance(item, HttpProblem)
-    }
-    # Shared by all groups: only one task may receive from the connection.
-    disconnection = asyncio.ensure_future(disconnected(request))
-
-    async def design(model: str | None, options: DesignOptions, places: list[int]) -> None:
-        group = [item for place in places if isinstance(item := requested[place], DesignRequest)]
-        try:
-            used, found = await visit.service.engine.design(
-                model, options, [item.problem for item in group], visit.due, lambda: asyncio.shield(disconnection)
-            )
-        except Exception as error:
-            outcomes.update(dict.fromkeys(places, _known_problem(error)))
-            return
-        for place, item, answer in zip(places, group, found, strict=True):
-            outcomes[place] = (
-                _known_problem(answer) if isinstance(answer, SynthesisError) else answered(item, used, answer)
-            )
-
-    try:
-        await asyncio.gather(*(design(*group, places) for group, places in groups.items()))
-    finally:
-        disconnection.cancel()
-    return [outcomes[place] for place in range(len(requested))]
-
-
-def _known_problem(error: Exception) -> HttpProblem:
-    """Return the problem of a known error; raise an unexpected one again."""
-    problem = to_problem(error)
-    if problem is None:
-        raise error
-    return problem
 
 
 async def evaluated(

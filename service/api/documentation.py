@@ -238,7 +238,7 @@ def _problem_responses(codes: str) -> Responses:
 
 
 def _describe_defaults(schemas: Json) -> None:
-    """Replace default values by words, in place: generated clients would send them, beside `items` or a query."""
+    """Replace default values by words, in place: generated clients would send them, beside a query."""
     for schema in schemas.values():
         for described in schema.get("properties", {}).values():
             value, text = described.pop("default", ""), described.get("description", "")

@@ -80,7 +80,7 @@ def _named(**values: Json) -> Json:
     return {name.replace("_", " "): {"value": value} for name, value in values.items()}
 
 
-DESIGN_BODIES = _named(impulse_responses=PATHS, both_ears={"items": [PATHS, PATHS]}, two_conditions=CONDITIONS)
+DESIGN_BODIES = _named(impulse_responses=PATHS, two_conditions=CONDITIONS)
 HYBRID_BODIES = _named(both=HYBRID_BODY)
 EVALUATE_BODIES = _named(a_filter=EVALUATE_BODY)
 VERIFY_BODIES = _named(two_takes_abridged=VERIFY_BODY)

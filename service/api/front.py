@@ -30,7 +30,6 @@ from service.engine.types import ClientDisconnected, RefusedJob
 from service.engine.work_share import WorkShare
 from service.errors import HttpProblem, to_problem
 from service.observability.metrics import Metrics
-from service.observability.tracing import Tracing
 from service.settings import Settings
 from synthesis.conventions import CORE_STAGES, STAGES
 from synthesis.errors import Interrupted
@@ -76,7 +75,6 @@ class Service:
     shares: Mapping[Gate, WorkShare]
     admission: Admission
     metrics: Metrics
-    tracing: Tracing | None
 
 
 @dataclass(slots=True)
@@ -106,7 +104,7 @@ class Visit:
         """Note that decoding has ended."""
         self.decode_ms = 1e3 * (perf_counter() - self.received)
 
-    def spent_ms(self, engine_ms: Mapping[str, float], encoding_began: float, ended: float | None = None) -> Times:
+    def spent_ms(self, engine_ms: Mapping[str, float], encoding_began: float) -> Times:
         """Compute all of `timings_ms`.
 
         Parameters
@@ -115,10 +113,8 @@ class Visit:
             Stages timed by the engine.
         encoding_began
             Start of encoding (`perf_counter`, s).
-        ended
-            Its end; None: now.
         """
-        now = perf_counter() if ended is None else ended
+        now = perf_counter()
         times: Times = {stage: engine_ms.get(stage) for stage in STAGES}
         times["decode"] = self.decode_ms + engine_ms.get("decode", 0.0)
         times["encode"] = 1e3 * (now - encoding_began)
@@ -142,12 +138,10 @@ class Visit:
         content, times_ms, media_type, headers
             Parts of the response.
         designs
-            Designs that it answers, if any; None also excludes its times from metrics and trace.
+            Designs that it answers, if any; None also excludes its times from metrics.
         """
         if designs is not None:
             self.times_ms, self.designs = times_ms, designs
-            if self.service.tracing is not None:
-                self.service.tracing.add_stage_spans(times_ms)
         timing = {"Server-Timing": _server_timing(times_ms)}
         return Response(content, headers=timing | dict(headers or {}), media_type=media_type)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from time import perf_counter
@@ -132,46 +132,6 @@ def design_document(answered: Answered) -> dict[str, Any]:
 def loop_document(loop: Loop | None) -> dict[str, Any]:
     """Return the `loop` of an answer, if there is one."""
     return {} if loop is None else {"loop": asdict(loop)}
-
-
-def items_json(outcomes: Sequence[Answered | HttpProblem], visit: Visit) -> tuple[bytes, Times]:
-    """Encode the JSON answer to several requests, with their total times.
-
-    Decode, encode and total are the same for all items. A problem has no times.
-    """
-    began = perf_counter()
-    encoded = [_item_json(outcome) for outcome in outcomes]
-    ended = perf_counter()
-    stages = [None if isinstance(item, HttpProblem) else item.design.times_ms for item, _ in encoded]
-    bodies = [
-        body if item_times is None else joined(body, visit.spent_ms(item_times, began, ended))
-        for (_, body), item_times in zip(encoded, stages, strict=True)
-    ]
-    times = visit.spent_ms(_added([stage for stage in stages if stage is not None]), began, ended)
-    return b'{"items":[' + b",".join(bodies) + b"]}", times
-
-
-def _item_json(outcome: Answered | HttpProblem) -> tuple[Answered | HttpProblem, bytes]:
-    """Encode one item; a problem replaces it if a figure is not finite."""
-    try:
-        return outcome, dumped(outcome.document() if isinstance(outcome, HttpProblem) else design_document(outcome))
-    except InvalidPaths as error:
-        problem = HttpProblem("unusable-paths", str(error))
-        return problem, dumped(problem.document())
-
-
-def _added(designs: Collection[Mapping[str, float]]) -> dict[str, float]:
-    """Sum the engine's times of all items per stage. Items of one batch have equal times and count once.
-
-    `queue` is the shortest.
-    """
-    added: dict[str, float] = {}
-    for batch in {tuple(design.items()) for design in designs}:
-        for stage, spent in batch:
-            added[stage] = added.get(stage, 0.0) + spent
-    if designs:
-        added["queue"] = min(design["queue"] for design in designs)
-    return added
 
 
 def model_document(version: ModelVersion) -> answer_types.ModelReference:

@@ -1,11 +1,10 @@
-"""GET /openapi.json and /docs: the OpenAPI document and its page, made when they are first requested."""
+"""GET /openapi.json and /docs: the OpenAPI document, made once when it is first requested, and its page."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import hashlib
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,7 +21,8 @@ from service.settings import Settings
 def add_document(app: Starlette, settings: Settings) -> None:
     """Serve the document of the application's addresses, and its page."""
 
-    @cache
+    making: asyncio.Task[bytes] | None = None
+
     def encoded() -> bytes:
         # FastAPI, its models and the examples take as long to load as all else: a start does without.
         from service.api.documentation import document
@@ -30,8 +30,10 @@ def add_document(app: Starlette, settings: Settings) -> None:
         return orjson.dumps(document(app, settings))
 
     async def openapi(request: Request) -> Response:
-        # The first request takes a second, which must not delay others.
-        return Response(await asyncio.to_thread(encoded), media_type=JSON)
+        nonlocal making
+        if making is None or (making.done() and (making.cancelled() or making.exception())):
+            making = asyncio.create_task(asyncio.to_thread(encoded))  # takes a second, which must not delay others
+        return Response(await asyncio.shield(making), media_type=JSON)
 
     async def docs(request: Request) -> Response:
         from fastapi.openapi.docs import get_swagger_ui_html

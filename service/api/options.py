@@ -91,7 +91,9 @@ class CurveReader:
             field = f"{name}.{shown_name(unknown[0])}" if unknown else name
             code = "unknown-field" if unknown else "missing-field"
             raise HttpProblem(code, f"{name}: send {expected} and nothing else", field)
-        return self._curve(*(floats(value[part], f"{name}.{part}", np.float64).tolist() for part in parts))
+        return self._curve(
+            *(floats(value[part], f"{name}.{part}", MAX_POINTS, np.float64).tolist() for part in parts)
+        )
 
     def of_text(self, text: str) -> float | Curve:
         """Read `frequency:value` pairs with commas between them, such as `100:12,1000:24`, or a number.
@@ -103,7 +105,7 @@ class CurveReader:
         InvalidOption
             It is no curve.
         """
-        pairs = [pair.split(":") for pair in text.split(",")]
+        pairs = [pair.split(":") for pair in text.split(",", MAX_POINTS)]
         is_number = self.or_number and len(pairs) == len(pairs[0]) == 1
         if all(map(DECIMAL.fullmatch, chain.from_iterable(pairs))):
             if is_number:

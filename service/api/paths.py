@@ -49,7 +49,7 @@ def is_encoded(values: object) -> bool:
     return isinstance(values, dict) and set(values) == {"float32"}
 
 
-def floats(values: object, field: str, dtype: type[np.floating[Any]] = np.float32) -> NDArray[Any]:
+def floats(values: object, field: str, most: int, dtype: type[np.floating[Any]] = np.float32) -> NDArray[Any]:
     """Read a list of JSON numbers, the same in base64, or the array of a tensor.
 
     Parameters
@@ -58,6 +58,8 @@ def floats(values: object, field: str, dtype: type[np.floating[Any]] = np.float3
         Value in the request.
     field
         Its name, for messages.
+    most
+        Largest number of them.
     dtype
         Type of the result.
 
@@ -71,6 +73,8 @@ def floats(values: object, field: str, dtype: type[np.floating[Any]] = np.float3
     HttpProblem
         It is anything else, or not finite in `dtype`; booleans and texts are not numbers.
     """
+    if isinstance(values, list | np.ndarray) and len(values) > most:
+        raise HttpProblem(_code(field), f"{field}: {len(values)} numbers; send at most {most}", field)
     if is_encoded(values):
         array = _from_base64(values["float32"], f"{field}.float32", "<f4")  # type: ignore[index]
     elif isinstance(values, np.ndarray):
@@ -90,12 +94,17 @@ def floats(values: object, field: str, dtype: type[np.floating[Any]] = np.float3
         return finite(array.astype(dtype, copy=False), field)
 
 
+def _code(field: str) -> str:
+    """Return the code of a problem with the numbers of a field."""
+    return "unusable-paths" if field.startswith(("primary", "secondary", "feedback")) else "invalid-field"
+
+
 def finite(values: NDArray[Any], field: str) -> NDArray[Any]:
     """Return the values; HttpProblem if one is NaN or infinite."""
     is_finite = np.isfinite(values)
     if not is_finite.all():
         raise HttpProblem(
-            "unusable-paths" if field.startswith(("primary", "secondary", "feedback")) else "invalid-field",
+            _code(field),
             f"{field}: {int((~is_finite).sum())} values are NaN or infinite in float32, the first at index "
             f"{int(np.argmin(is_finite))}; send finite numbers",
             field,
@@ -132,7 +141,11 @@ def _path(value: object, info: ValidationInfo) -> Path:
     name = info.field_name
     assert name is not None
     if isinstance(value, np.ndarray):
-        return _checked(finite(value, name) if value.dtype.kind == "c" else floats(value, name), name, name)
+        return _checked(
+            finite(value, name) if value.dtype.kind == "c" else floats(value, name, MAX_RESPONSE_SAMPLES),
+            name,
+            name,
+        )
     if not isinstance(value, dict):
         raise HttpProblem("invalid-field", f"{name}: {shown(value)} is not a path; send {_FORMS}", name)
     forms = ({"real", "imag"}, {"complex64"}, {"impulse_response"})
@@ -145,11 +158,11 @@ def _path(value: object, info: ValidationInfo) -> Path:
     part = next(iter(value)) if len(value) == 1 else "real"
     field = f"{name}.{part}"
     if part == "impulse_response":
-        path: Path = floats(value[part], field)
+        path: Path = floats(value[part], field, MAX_RESPONSE_SAMPLES)
     elif part == "complex64":
         path = finite(_from_base64(value[part], field, "<c8"), field)
     else:
-        real, imag = (floats(value[item], f"{name}.{item}") for item in ("real", "imag"))
+        real, imag = (floats(value[item], f"{name}.{item}", _N_BINS[-1]) for item in ("real", "imag"))
         if len(real) != len(imag):
             raise HttpProblem(
                 "unequal-grids",
@@ -211,7 +224,7 @@ def _series(value: object, info: ValidationInfo) -> Float32:
     assert info.field_name is not None
     if isinstance(value, np.ndarray) and value.shape == (2, N_UNCERTAINTY // 2):
         value = value.ravel()
-    return floats(value, info.field_name)
+    return floats(value, info.field_name, _N_BINS[-1])
 
 
 def _rate(value: object) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.api.controllers import RunningController, in_sign
-from service.api.request_types import DesignItem, SynthesisItem
+from service.api.request_types import DesignBody, SynthesisBody
 from service.errors import HttpProblem
 from synthesis.controller import Controller, controlled, loops_of
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
@@ -53,7 +53,7 @@ class DesignRequest:
     problem: Problem
 
 
-def design_request(body: SynthesisItem) -> DesignRequest:
+def design_request(body: SynthesisBody) -> DesignRequest:
     """Convert a request to a design.
 
     Parameters
@@ -70,7 +70,7 @@ def design_request(body: SynthesisItem) -> DesignRequest:
     options = {name: getattr(body, name) for name in _OF_PROBLEM}
     problem = joint_problem(conditions, body.reference_psd, controller=running(body), **options)
     sent, n_feedbacks = sent_paths(conditions), sum([condition.feedback is not None for condition in conditions])
-    k, profile = (body.k, body.profile) if isinstance(body, DesignItem) else (0, "fast")
+    k, profile = (body.k, body.profile) if isinstance(body, DesignBody) else (0, "fast")
     how = _design_options(
         body.method, k, resolved_profile(profile, sent), body.leave_one_out, len(conditions), n_feedbacks
     )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-import zlib
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from itertools import pairwise
@@ -53,10 +52,10 @@ ANSWER_FIELDS = frozenset(
 # Largest number of members of an object, ten times that of the largest request: every unknown one is an error.
 MAX_MEMBERS = 256
 
-# Limit on braces, brackets and names, counted before parsing: they become objects in the event loop. Two paths of
-# 32,769 bins as rows of [real, imaginary] have 65,538 brackets; sixteen requests have a few thousand names.
-MAX_ELEMENTS = 70_000
-_ELEMENTS = (b"{", b"[", b":")
+# Limits on what JSON becomes in the event loop, counted before it is parsed. Sixteen conditions have a few hundred
+# objects, lists and names; two paths and two quantities on the largest grid have 196,614 numbers.
+MAX_ELEMENTS, MAX_NUMBERS = 4096, 200_000
+_LIMITS = {b"{": MAX_ELEMENTS, b"[": MAX_ELEMENTS, b":": MAX_ELEMENTS, b",": MAX_NUMBERS}
 
 # Values of `charset`, as lists because a parameter without one has none.
 _UTF_8 = (["utf-8"], ['"utf-8"'])
@@ -64,10 +63,11 @@ _UTF_8 = (["utf-8"], ['"utf-8"'])
 # Limit on a safetensors header: more than the JSON of any request with its numbers in tensors.
 MAX_HEADER_BYTES = 2**20
 
-# 16 requests of 16 conditions with five tensors each.
-MAX_TENSORS = 2048
+# More than 64 takes and 16 conditions with a few tensors each.
+MAX_TENSORS = 512
 
-GZIP = ("gzip",)
+# More fields than any query has.
+MAX_QUERY_FIELDS = 64
 
 _LENGTH_BYTES = 8
 _PLACE = re.compile(r"[a-z_0-9]{1,40}(\.[a-z_0-9]{1,40}){0,5}")
@@ -119,31 +119,26 @@ class Addresses(list[Address]):
 
 async def read_document(request: Request, kind: type[BaseModel]) -> Document:
     """Read a body of JSON or tensors, with the options of the query string."""
-    media_type = media_type_of(request.headers, (JSON, TENSORS), GZIP)
+    media_type = media_type_of(request.headers, (JSON, TENSORS))
     options = query_options(request.scope["query_string"], kind)
     content = await receive_body(request)
-    if encoding_of(request.headers) != "identity":
-        content = expanded(content, media_type)
     document = body_fields(parse_json(content) if media_type == JSON else parse_tensors(content), kind)
-    items = document.get("items")
-    for item in items if isinstance(items, list) else [document]:
-        if isinstance(item, dict):
-            if options:
-                _add(item, options)
-            if isinstance(item.get("controller"), str) and getattr(kind, "takes_published", False):
-                await _put_published(request, item)
+    if options:
+        _add(document, options)
+    if isinstance(document.get("controller"), str) and getattr(kind, "takes_published", False):
+        await _put_published(request, document)
     return document
 
 
-async def _put_published(request: Request, item: Document) -> None:
+async def _put_published(request: Request, document: Document) -> None:
     """Replace the reference of a published controller by the controller, in the request's sign."""
     visit: Visit = request.state.visit
-    found = await visit.service.engine.models.controller(item["controller"])
+    found = await visit.service.engine.models.controller(document["controller"])
     if found is not None:
         rows = np.array(found.sos)
-        rows[0, :3] *= -1 if item.get("sign") == "plus" else 1
+        rows[0, :3] *= -1 if document.get("sign") == "plus" else 1
         others = found.model_dump(include={"sample_rate", "latency_us", "number_format"})
-        item["controller"] = {"sos": rows} | others
+        document["controller"] = {"sos": rows} | others
 
 
 def fields_of(document: object, kind: type[BaseModel] | None = None) -> dict[str, Any]:
@@ -195,7 +190,7 @@ def body_fields(document: object, kind: type[BaseModel]) -> Document:
     return fields
 
 
-def media_type_of(headers: Headers, accepted: tuple[str, ...], encodings: tuple[str, ...] = ()) -> str:
+def media_type_of(headers: Headers, accepted: tuple[str, ...]) -> str:
     """Return the media type of a body, or refuse it.
 
     Parameters
@@ -204,8 +199,6 @@ def media_type_of(headers: Headers, accepted: tuple[str, ...], encodings: tuple[
         Headers of the request.
     accepted
         Media types; "" means a body without one.
-    encodings
-        Accepted values of `Content-Encoding`.
 
     Returns
     -------
@@ -215,9 +208,9 @@ def media_type_of(headers: Headers, accepted: tuple[str, ...], encodings: tuple[
     Raises
     ------
     HttpProblem
-        The type or the encoding is not accepted.
+        The type is not accepted, or the body is encoded.
     """
-    refuse_encoding(headers, encodings)
+    refuse_encoding(headers)
     given = headers.get("content-type", "")
     if given in accepted:
         return given
@@ -231,39 +224,12 @@ def media_type_of(headers: Headers, accepted: tuple[str, ...], encodings: tuple[
     return media_type
 
 
-def refuse_encoding(headers: Headers, accepted: tuple[str, ...] = ()) -> None:
-    """Raise HttpProblem for a Content-Encoding that is not accepted."""
-    encoding = encoding_of(headers)
-    if encoding not in ("identity", *accepted):
-        remedy = "send the body uncompressed" + (", or JSON as gzip" if accepted else "")
-        raise HttpProblem("unsupported-encoding", f"Content-Encoding: {encoding[:40]!a} is not supported; {remedy}")
-
-
-def encoding_of(headers: Headers) -> str:
-    """Return the Content-Encoding; `identity` without one."""
-    return headers.get("content-encoding", "identity").strip().lower()
-
-
-def expanded(content: bytearray, media_type: str) -> bytearray:
-    """Expand a gzip body of JSON, up to what plain JSON may have; HttpProblem otherwise."""
-    if media_type != JSON:
-        raise HttpProblem(
-            "unsupported-encoding", f"{media_type} is not read compressed, which saves little; send it plain"
-        )
-    reader = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-    try:
-        found = reader.decompress(content, MAX_JSON_BYTES + 1)
-    except zlib.error as error:
-        raise HttpProblem(
-            "malformed-json", f"the body is not gzip ({error}); send it as Content-Encoding says"
-        ) from None
-    if len(found) > MAX_JSON_BYTES:
-        raise json_too_large(len(found), "more than ")
-    if not reader.eof or reader.unused_data:
-        raise HttpProblem(
-            "malformed-json", "the gzip body is cut short or has more behind it; send one whole member"
-        )
-    return bytearray(found)
+def refuse_encoding(headers: Headers) -> None:
+    """Raise HttpProblem for a Content-Encoding."""
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        detail = f"Content-Encoding: {encoding[:40]!a} is not supported; send the body uncompressed, or as tensors"
+        raise HttpProblem("unsupported-encoding", detail)
 
 
 async def receive_body(request: Request) -> bytearray:
@@ -316,7 +282,7 @@ async def _received(request: Request, n_bytes: int) -> bytearray:
             return body
 
 
-def parse_json(body: bytes | bytearray | memoryview) -> object:
+def parse_json(body: bytes | bytearray) -> object:
     """Parse JSON.
 
     Raises
@@ -328,11 +294,8 @@ def parse_json(body: bytes | bytearray | memoryview) -> object:
     """
     if len(body) > MAX_JSON_BYTES:
         raise json_too_large(len(body))
-    text = bytes(body) if isinstance(body, memoryview) else body
-    if any(text.count(element) > MAX_ELEMENTS for element in _ELEMENTS):
-        raise HttpProblem("invalid-field", f"the body has more than {MAX_ELEMENTS} objects, lists or names")
     try:
-        return orjson.loads(text)
+        return _bounded_json(body)
     except orjson.JSONDecodeError as error:
         if "Not enough memory" in str(error):
             raise MemoryError from None
@@ -341,6 +304,17 @@ def parse_json(body: bytes | bytearray | memoryview) -> object:
         raise HttpProblem("malformed-json", f"the body is not JSON: {error}; {remedy}") from None
     except SystemError as error:  # out of memory while parsing
         raise MemoryError from error
+
+
+def _bounded_json(text: bytes | bytearray) -> Any:
+    """Parse JSON of few enough elements for the event loop; HttpProblem, or orjson's errors."""
+    for mark, most in _LIMITS.items():
+        if text.count(mark) > most:
+            found = "numbers" if mark == b"," else "objects, lists or names"
+            raise HttpProblem(
+                "invalid-field", f"the body has more than {most} {found}; send numbers in base64 or as tensors"
+            )
+    return orjson.loads(text)
 
 
 def parse_tensors(body: bytes | bytearray) -> Document:
@@ -388,7 +362,7 @@ def _header(body: bytes | bytearray) -> tuple[dict[str, Any], memoryview]:
     if n_bytes > MAX_HEADER_BYTES:
         raise _malformed(f"its header has {n_bytes} bytes; send at most {MAX_HEADER_BYTES}, and numbers as tensors")
     try:
-        header = orjson.loads(memoryview(body)[_LENGTH_BYTES:end])
+        header = _bounded_json(body[_LENGTH_BYTES:end])
     except orjson.JSONDecodeError as error:
         raise _malformed(f"its header is no JSON ({error})") from None
     if not isinstance(header, dict):
@@ -400,7 +374,7 @@ def _request(metadata: object) -> dict[str, Any]:
     """Return the fields that are not tensors."""
     text = metadata.get("request", "{}") if isinstance(metadata, dict) else None
     try:
-        request = orjson.loads(text) if isinstance(text, str) else None
+        request = _bounded_json(text.encode()) if isinstance(text, str) else None
     except orjson.JSONDecodeError as error:
         raise _malformed(f"`request` of its metadata is no JSON ({error})") from None
     if not isinstance(request, dict):
@@ -412,7 +386,7 @@ def _description(name: str, description: object, n_bytes: int) -> tuple[int, int
     """Return first byte, end (the byte after the last) and shape of a tensor."""
     match description:
         case {"dtype": "F32", "shape": [*shape], "data_offsets": [int(begin), int(end)]}:
-            is_whole = all(type(n) is int and 0 <= n <= n_bytes for n in shape)
+            is_whole = 1 <= len(shape) <= 2 and all(type(n) is int and 0 <= n <= n_bytes for n in shape)
             if is_whole and 0 <= begin <= end <= n_bytes and end - begin == 4 * math.prod(shape):
                 return begin, end, shape
     raise _malformed(
@@ -475,7 +449,11 @@ def query_options(query: bytes, kind: type[BaseModel] | None) -> dict[str, objec
     """
     known = {} if kind is None else option_fields(kind)
     found: dict[str, object] = {}
-    for name, text in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+    try:
+        fields = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
+    except ValueError:
+        raise HttpProblem("invalid-field", f"the query has more than {MAX_QUERY_FIELDS} fields") from None
+    for name, text in fields:
         if name not in known:
             expected = ", ".join(known) or "none"
             raise HttpProblem(

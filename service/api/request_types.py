@@ -14,8 +14,6 @@ import numpy as np
 from pydantic import (
     Field,
     PlainValidator,
-    ValidationError,
-    WrapValidator,
     model_validator,
 )
 
@@ -35,8 +33,8 @@ from service.api.paths import (
     floats,
     is_encoded,
 )
-from service.api.reading import fields_of, validate_object
-from service.api.strict import Absent, Number, StrictModel, as_problem, naming, shown
+from service.api.reading import validate_object
+from service.api.strict import Absent, Number, StrictModel, naming, shown
 from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
@@ -46,9 +44,6 @@ from synthesis.types import MAX_CONDITIONS, Complex64, Float32, Paths
 
 # Names of known devices, for `/export`.
 TARGET_NAMES = tuple(targets())
-
-# Largest number of requests in one body.
-MAX_ITEMS = 16
 
 DEFAULT_MARGINS = {name: getattr(DEFAULTS, name) for name in ("min_gain_margin_db", "min_phase_margin_deg")}
 
@@ -216,8 +211,8 @@ class JointBody(CommonBody, Measured, Controlled):
                 check_condition(condition.as_sent(), self.reference_psd)
 
 
-class SynthesisItem(JointBody, SynthesisOptions):
-    """A request to `/synthesize`, or one of its `items`."""
+class SynthesisBody(JointBody, SynthesisOptions):
+    """Body of `/synthesize`."""
 
     def check(self) -> None:
         """Check conditions between fields, and that every option has an effect."""
@@ -234,8 +229,8 @@ class SynthesisItem(JointBody, SynthesisOptions):
             refuse_unused(self, {"snr_db": 0.0}, "with `exact`: leave one out")
 
 
-class DesignItem(SynthesisItem, RefineOptions):
-    """A request to `/refine`, or one of its `items`."""
+class DesignBody(SynthesisBody, RefineOptions):
+    """Body of `/refine`."""
 
 
 class HybridCondition(ConditionBody):
@@ -248,7 +243,7 @@ class HybridCondition(ConditionBody):
 _HybridConditions = Annotated[list[HybridCondition], Field(min_length=1, max_length=MAX_CONDITIONS)]
 
 
-class HybridBody(DesignItem):
+class HybridBody(DesignBody):
     """Body of `/hybrid`."""
 
     takes_published: ClassVar[bool] = False
@@ -281,57 +276,6 @@ class HybridBody(DesignItem):
             found = "conditions: all of them are stability_only; let at least one count"
             raise HttpProblem("invalid-field", found, "conditions")
         super().check()
-
-
-def _item(value: object, handler: Any) -> Any:
-    """Validate a request; a problem replaces it in the answer."""
-    try:
-        return handler(fields_of(value, DesignItem))
-    except ValidationError as error:
-        return as_problem(error.errors(include_url=False)[0], DesignItem)
-    except HttpProblem as problem:
-        return problem
-
-
-def _items(kind: type[SynthesisItem]) -> Any:
-    """Return the type of `items`."""
-    item = Annotated[kind, WrapValidator(_item)]  # type: ignore[valid-type]
-    text = (
-        "Several requests, for example both ears, in place of all other fields. Each is validated, designed and "
-        "answered independently."
-    )
-    several = Annotated[list[item], Field(min_length=1, max_length=MAX_ITEMS)]
-    return Annotated[Absent[several], Field(description=text)]  # type: ignore[misc]
-
-
-class OneOrItems(CommonBody):
-    """One request, or several in `items`."""
-
-    sample_rate: RateField = 0
-    """Hz. Required but with `items`, each of which has its own."""
-    items: Any = None
-
-    def check(self) -> None:
-        """Check the fields of one request; those of items have been checked item by item."""
-        if self.items is None:
-            if not self.sample_rate:
-                raise HttpProblem("missing-field", "sample_rate: the field is missing; send it", "sample_rate")
-            super().check()
-        elif others := self.model_fields_set - {"items"}:
-            name = min(others)
-            raise HttpProblem("unknown-field", f"{name}: not allowed beside items; put it into every item", name)
-
-
-class SynthesisBody(OneOrItems, SynthesisItem):
-    """Body of `/synthesize`: one request, or several in `items`."""
-
-    items: _items(SynthesisItem) = None  # type: ignore[valid-type]
-
-
-class DesignBody(OneOrItems, DesignItem):
-    """Body of `/refine`: one request, or several in `items`."""
-
-    items: _items(DesignItem) = None  # type: ignore[valid-type]
 
 
 # Other members of `coefficients` in the answer of `/export`, which requests ignore.
@@ -376,7 +320,7 @@ def _filter(value: object) -> Float32 | Complex64:
         with naming("fir"):
             used = {name: item for name, item in value.items() if name not in _OF_REALISATION}
             return validate_object(RunningFilter, used).taps_or_response
-    taps = floats(value, "fir")
+    taps = floats(value, "fir", MAX_TAPS)
     if len(taps) != N_TAPS:
         raise HttpProblem("invalid-field", f"fir: {len(taps)} taps; send {N_TAPS}", "fir")
     return taps

@@ -26,8 +26,8 @@ _RANGE_ERRORS = {"greater_than_equal", "less_than_equal", "greater_than", "less_
 
 def without_absent(schema: dict[str, Any]) -> None:
     """Remove defaults that represent an absent field and are not valid values."""
-    for name, field in schema.get("properties", {}).items():
-        if "default" in field and (field["default"] is None or (name == "sample_rate" and not field["default"])):
+    for field in schema.get("properties", {}).values():
+        if "default" in field and field["default"] is None:
             del field["default"]
 
 

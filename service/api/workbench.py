@@ -17,7 +17,7 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from hardware.filter_files import NEEDS as FILE_NEEDS
 from hardware.targets import targets
 from service.api.options import RefineOptions, option_fields
-from service.api.request_types import DesignItem, ExportBody
+from service.api.request_types import DesignBody, ExportBody
 from service.calibration.verify_body import VerifyBody
 from synthesis.options import controller_schemas
 
@@ -34,7 +34,7 @@ HEADERS = {
 
 def options_document() -> bytes:
     """Return what the page makes its controls from: the options, the kinds of requests, devices and files."""
-    bodies: dict[str, type[BaseModel]] = {"refine": DesignItem, "export": ExportBody, "verify": VerifyBody}
+    bodies: dict[str, type[BaseModel]] = {"refine": DesignBody, "export": ExportBody, "verify": VerifyBody}
     return orjson.dumps(
         {
             "design": RefineOptions.model_json_schema(),

@@ -159,7 +159,7 @@ def read_clipped_share(value: object, signals: Sequence[str], field: str) -> dic
 def read_signal(value: object, field: str) -> Float32:
     """Read a signal in one of its forms; HttpProblem names the field."""
     if isinstance(value, list | np.ndarray) or is_encoded(value):
-        return floats(value, field)
+        return floats(value, field, MAX_SAMPLES)
     if isinstance(value, dict) and set(value) == {"wav"}:
         return finite(read_wav(base64_bytes(value["wav"], f"{field}.wav"), f"{field}.wav"), field)
     expected = 'a tensor, a list of numbers, {"float32"} or {"wav"}'

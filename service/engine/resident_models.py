@@ -68,6 +68,7 @@ class ResidentModels:
         self._loading: dict[ModelVersion, asyncio.Task[ResidentModel]] = {}  # in order; the first one runs
         self._waiting_for: set[asyncio.Task[ResidentModel]] = set()
         self._refused: set[ModelVersion] = set()
+        self._outdated: set[str] = set()  # references whose newest version is damaged
         self._controllers: dict[str, PublishedController] = {}  # by reference
         self._n_waiting = 0
         self._load_s = RecentTimes()
@@ -155,7 +156,7 @@ class ResidentModels:
         Returns
         -------
         list[str]
-            References that failed; their previous versions stay in use unless they were deleted.
+            References that failed; versions before theirs are used, if there are any.
         """
         refused, self._refused = self._refused, set()
         self._controllers.clear()
@@ -167,6 +168,8 @@ class ResidentModels:
             is_used = reference == self.default_model or before in self._models
             try:
                 version = await self._resolved(reference)
+                if reference in self._outdated:
+                    failed.append(reference)
                 if is_used or version != before or version in refused:
                     await self._assign(reference, version, is_used)
             except (ModelNotFound, InvalidName) as error:
@@ -176,7 +179,8 @@ class ResidentModels:
                 else:
                     self._versions.pop(reference, None)
             except RefusedJob:
-                failed.append(reference)
+                if reference not in self._outdated:
+                    failed.append(reference)
         for version in removed & self._models.keys():
             if self._models[version] is self.default:
                 logger.error("The default model %s was deleted; start the service with another --model", version)
@@ -281,13 +285,21 @@ class ResidentModels:
         return n_loads * self._load_s.expected_s
 
     async def _resolved(self, reference: str) -> ModelVersion:
-        """Return the current version of a reference in the store."""
+        """Return the current version of a reference in the store, and count a newer one that is damaged."""
+
+        def find() -> tuple[ModelVersion, bool]:
+            version = self._store.resolve(reference)
+            return version, self._store.fault_after(version) is not None
+
         try:
-            return await asyncio.to_thread(self._store.resolve, reference)
+            version, is_outdated = await asyncio.to_thread(find)
         except (ModelNotFound, InvalidName):
             raise
         except Exception as error:  # a damaged store
             raise self._failure(reference, error) from error
+        self.n_loads["failed"] += is_outdated
+        (self._outdated.add if is_outdated else self._outdated.discard)(reference)
+        return version
 
     async def _is_removed(self, version: ModelVersion) -> bool:
         """Return whether the store has lost a version; not if it cannot be read."""

@@ -82,11 +82,6 @@ class Metrics:
         self._defects = counter(
             "prime_defects_total", "Failures inside the service, answered 500; their causes are in its log."
         )
-        self._items = counter(
-            "prime_items_total",
-            "Items of requests for several designs, by design method and outcome: `ok` or a problem's code.",
-            ["method", "code"],
-        )
         self._noise_reduction = histogram(
             "prime_predicted_noise_reduction_db",
             "Predicted mean noise reduction of the designs, dB.",
@@ -157,10 +152,6 @@ class Metrics:
     def count_defect(self) -> None:
         """Count one failure inside the service."""
         self._defects.inc()
-
-    def count_item(self, method: str, code: str) -> None:
-        """Count one item of a request for several designs; method is empty if the item is unreadable."""
-        self._child(self._items, method, code).inc()
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return the text of a scrape and its media type, preferred by Accept; plain if that header is invalid."""

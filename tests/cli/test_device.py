@@ -1,4 +1,4 @@
-"""`prime-anc device`, the service that learns a device, and the training of its generator."""
+"""`prime-anc device` and the training of its generator."""
 
 import json
 import sys
@@ -9,14 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.__main__ import main
-from model_store.devices import Devices
-from model_store.store import ModelStore
-from prime_anc_client import wire
-from service.settings import Settings
 from synthesis.conventions import N_BINS
 from tests.model_store.test_devices import ears
-from tests.service.conftest import connected, started
-from tests.service.recordings import encoded, recordings
 from training.data import open_dataset
 from training.train_device import write_index
 
@@ -55,33 +49,6 @@ def test_training_names_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     found = run("device", "train", "mine")
     assert found.exit_code == 2
     assert "prime-anc[training]" in found.output
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_service_learns_from_calibrations_that_passed(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    store.mkdir()
-    noise = np.random.default_rng(3).standard_normal(96_000)
-    async with (
-        started(Settings(store=store, device="cpu", threads=1, device_name="mine")) as app,
-        connected(app) as client,
-    ):
-        for n, ear in enumerate((*ears()[:3], ears()[4])):
-            body = encoded(recordings([noise], ear.primary.astype(float), ear.secondary.astype(float), snr_db=50.0))
-            headers = {"Content-Type": wire.MEDIA_TYPE, "X-Request-Id": f"person-{n}"}
-            answer = await client.post("/calibrate", content=body, headers=headers)
-            assert answer.status_code == 200
-        assert answer.json()["verdict"]["model"]["name"] == "mine"
-        newest = store / app.state.service.store.versions("mine")[-1].file
-        content = newest.read_bytes()
-        newest.chmod(0o644)
-        newest.write_bytes(content[:3000])
-        assert (await client.post("/calibrate", content=body, headers=headers)).status_code == 503
-        assert 'prime_model_loads_total{outcome="failed"} 1.0' in (await client.get("/metrics")).text
-        newest.write_bytes(content)
-    device = Devices(ModelStore(store)).device("mine")
-    assert device.listeners == ("person-0", "person-1", "person-2", "person-3")
 
 
 def test_listeners_become_training_data(tmp_path: Path) -> None:

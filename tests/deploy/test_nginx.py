@@ -20,10 +20,12 @@ import pytest
 from benchmarks.reliability.service_process import ServiceProcess, started_service
 from model_store.store import ModelStore
 from prime_anc_client import wire
-from service.admission.admission import MAX_JSON_BYTES
-from service.api.front import unknown_address
+from service.admission.admission import MAX_JSON_BYTES, Admission, Gate
+from service.api import calibrate, design, export, hybrid, verify
+from service.api import models as model_addresses
+from service.api.front import PREFIX, gate_of, is_managing, unknown_address
 from service.errors import HttpProblem
-from service.settings import Settings
+from service.settings import MAX_DEADLINE_MS, Settings
 from tests.service import models
 from tests.service.program import PATIENT, exchange, free_port, wait_for
 
@@ -71,6 +73,39 @@ def test_optional_blocks_are_valid(tmp_path: Path) -> None:
     file.write_text(text.replace("/etc/ssl/anc/fullchain.pem", str(made[1])))
     done = subprocess.run([*command, "-t"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_lists_are_those_of_service() -> None:
+    """Addresses with a long deadline, with recordings, and of the operator, and times that suffice."""
+    text, settings = CONFIGURATION.read_text(), Settings()
+    table = re.search(r'map "\$http_x_deadline_ms\$uri" \$is_long \{(.*?)\n    \}', text, re.DOTALL)
+    assert table is not None
+    rows = re.findall(r'"~(.*)" ([01]);', table[1])
+    (recordings,) = re.findall(r"location ~ (\S*calibrate\S*) \{\n *client_max_body_size 64m;", text)
+    (operators,) = re.findall(r"location ~ (\S*metrics\S*) \{", text)
+    short_s, long_s = (float(re.findall(rf"proxy_read_timeout ({n})s", text)[0]) for n in (5, 70))
+    assert settings.deadline_ms < 1e3 * short_s < settings.calibration_deadline_ms
+    assert 1e3 * long_s > MAX_DEADLINE_MS
+
+    def is_long(deadline: str, path: str) -> bool:
+        return next((value for row, value in rows if re.search(row, deadline + path)), "1") == "1"
+
+    policies = Admission(settings, dict.fromkeys(Gate, lambda due: None)).policies
+    parts = (design, hybrid, calibrate, export, verify, model_addresses)
+    for address in (address for part in parts for address in part.addresses):
+        for path in (address.path.replace("{name}", "generic"), f"{PREFIX}{address.path}".replace("{name}", "x")):
+            method = next(iter(address.methods - {"HEAD"}))
+            gate = gate_of(method, path.removeprefix(PREFIX))
+            assert bool(re.search(operators, path)) == is_managing(gate, path.removeprefix(PREFIX)), path
+            if method == "POST" and gate in policies and gate is not Gate.OPERATOR:
+                policy = policies[gate]
+                assert is_long("", path) == (policy.deadline_ms > 1e3 * short_s), path
+                assert bool(re.search(recordings, path)) == (policy.max_bytes == settings.max_calibration_bytes), (
+                    path
+                )
+                assert [is_long(item, path) for item in ("999", "2000.5", "3000", "60000")] == [False] * 2 + [
+                    True
+                ] * 2
 
 
 @contextmanager

@@ -27,14 +27,9 @@ CALL_IN_PYTHON = """
 import json, sys
 from prime_anc_client import Client
 from prime_anc_client.api.default import refine
-from prime_anc_client.models import DesignBody, DesignItem
-item = DesignItem.from_dict(json.loads(sys.argv[2]))
-paths = {name: getattr(item, name) for name in ("primary", "secondary", "sample_rate")}
-one, many = (
-    refine.sync(client=Client(sys.argv[1]), body=body, k=1) for body in (DesignBody(**paths), DesignBody(items=[item]))
-)
-assert many.items[0].fir == one.fir
-print(json.dumps(one.fir))
+from prime_anc_client.models import DesignBody
+body = DesignBody.from_dict(json.loads(sys.argv[2]))
+print(json.dumps(refine.sync(client=Client(sys.argv[1]), body=body, k=1).fir))
 """
 
 

@@ -1,14 +1,19 @@
 """Devices that learn themselves: what they know at each stage, and that they forget."""
 
+import fcntl
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
 
-from measurement.device import ListenerEar
+from measurement.device import ListenerEar, learn_device
 from model_store.devices import FILE, Devices
-from model_store.errors import InvalidName, ModelNotFound
+from model_store.errors import CorruptCheckpoint, InvalidName, ModelNotFound, PublishFailed
 from model_store.store import ModelStore
 from synthesis.conventions import N_BINS
 from synthesis.plausibility import find_implausible
@@ -117,3 +122,67 @@ def test_device_takes_no_other_name(devices: Devices) -> None:
     for name in ("generic", "live", "Bad Name"):
         with pytest.raises(InvalidName):
             devices.add(name, ears()[:2])
+
+
+def test_removal_waits_for_addition(devices: Devices, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the addition publishes the listener after the removal."""
+    devices.add("mine", ears()[:5])
+    learning, go = Event(), Event()
+
+    def slowly(*arguments: object) -> object:
+        learning.set()
+        go.wait(10)
+        return learn_device(*arguments)
+
+    monkeypatch.setattr("model_store.devices.learn_device", slowly)
+    with ThreadPoolExecutor() as pool:
+        adding = pool.submit(devices.add, "mine", ears())
+        learning.wait(60)
+        removing = pool.submit(Devices(ModelStore(devices.store.root)).remove, "mine", "023")
+        time.sleep(0.2)
+        assert not removing.done()
+        go.set()
+        adding.result(120)
+        removing.result(120)
+    versions = devices.store.versions("mine")
+    assert versions
+    assert not [item for item in versions if "023" in devices.store.manifest(item.reference).support]
+    assert devices.device("mine").listeners == ("001", "013")
+
+
+def test_removed_listener_survives_in_no_training(devices: Devices) -> None:
+    devices.add("mine", ears())
+    trained_on = devices.ears("mine")
+    devices.remove("mine", "023")
+    with pytest.raises(PublishFailed, match="train again"):
+        devices.publish("mine", cases.checkpoint(), trained_on)
+    assert devices.publish("mine", cases.checkpoint(), trained_on[:4]).version == 3
+
+
+def test_held_lock_ends_waiting(devices: Devices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model_store.storage.LOCK_S", 0.1)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    for attempt in (lambda: devices.add("mine", ears()), lambda: devices.remove("mine")):
+        with pytest.raises(PublishFailed, match="another program has held its lock"):
+            attempt()
+    os.close(descriptor)
+    assert devices.add("mine", ears()[:2]).n_ears == 2
+
+
+def test_damaged_model_gives_way_to_one_before(devices: Devices) -> None:
+    devices.add("mine", ears()[:4])
+    devices.publish("mine")
+    newest = devices.store.root / devices.store.versions("mine")[-1].file
+    newest.chmod(0o644)
+    newest.write_bytes(newest.read_bytes()[:3000])
+    again = Devices(ModelStore(devices.store.root))
+    assert str(again.device("mine").model) == "mine@1"
+    with pytest.raises(CorruptCheckpoint, match="nothing was erased"):  # its listeners are unknown
+        again.remove("mine", "001")
+    assert str(again.add("mine", ears()).model) == "mine@3"
+
+
+def test_devices_need_a_lock(tmp_path: Path) -> None:
+    with pytest.raises(PublishFailed, match="keep devices in a folder"):
+        Devices(ModelStore(f"memory://{tmp_path.name}"))

@@ -84,13 +84,17 @@ def test_unknown_model_is_named_beside_known(store: ModelStore, reference: str) 
             ask(reference)
 
 
-def test_damaged_newest_version_hides_no_other(store: ModelStore, checkpoint: Checkpoint, file: Path) -> None:
+def test_damaged_newest_version_hides_no_other(
+    store: ModelStore, checkpoint: Checkpoint, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     newest = store.root / store.publish("ears", checkpoint).file
     newest.chmod(0o644)
     newest.write_bytes(newest.read_bytes()[:-1])
     for ask in (store.load, store.manifest):
         with pytest.raises(CorruptCheckpoint, match=r"ears/2\.[0-9a-f]{64}\.safetensors: found sha256:"):
-            ask("ears")
+            ask("ears@2")
+    assert store.load("ears").manifest == store.manifest("ears") == store.manifest("ears@1")
+    assert "ears@1 is used in its place" in caplog.text
     assert [item.reference for item in store.list()] == ["ears@1"]
     assert list(store.broken()) == ["ears@2"]
     assert store.publish("ears", checkpoint).version == 3

@@ -8,9 +8,7 @@ from scipy.signal import fftconvolve
 from prime_anc_client import (
     Client,
     Condition,
-    DesignResult,
     DriveTake,
-    Item,
     Take,
 )
 from tests.service.program import Program
@@ -70,10 +68,7 @@ def test_drive_takes_give_feedback_path(client: Client, takes: list[Take]) -> No
     design = client.refine(calibration, k=1, method="wmmse")
     assert client.refine(client.calibrate(takes), k=1, method="wmmse").loop is None
     joint = client.refine_conditions([Condition(calibration)], k=1, method="wmmse")
-    (item,) = client.refine_items([Item(calibration, method="wmmse")], k=1)
     assert np.array_equal(design.taps, joint.taps)
-    assert isinstance(item, DesignResult)
-    assert np.array_equal(design.taps, item.taps)
     with pytest.raises(ValueError, match=r"takes\.0: x is .* drive is .*; give real signals of the same length"):
         client.calibrate([driven._replace(drive=drive[1:])])
 

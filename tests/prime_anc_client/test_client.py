@@ -4,7 +4,6 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,56 +11,21 @@ import pytest
 from prime_anc_client import (
     Client,
     Condition,
-    DesignResult,
     InvalidRequest,
-    Item,
     NotReached,
     Recording,
     Take,
     Unauthorised,
     Unavailable,
     UnknownAnswer,
-    UnknownModel,
     UnusablePaths,
 )
 from prime_anc_client.calibration import Sign
-from synthesis.conventions import N_BINS
 from synthesis.types import Paths
 from tests.prime_anc_client.relay import answering, relayed
-from tests.service.bodies import digest, spectra
+from tests.service.bodies import digest
 from tests.service.program import Program, free_port, started
 from tests.service.recordings import off_and_on
-
-
-def test_items_equal_single_designs(client: Client, ear: Paths) -> None:
-    """Filters of a batch differ from those of single designs by rounding."""
-    measured, psd = (ear.primary, ear.secondary), np.geomspace(1e-4, 1e-12, N_BINS)
-    options: dict[str, Any] = {"sign": "plus", "max_gain_db": 10, "model": "ears@1"}
-    options |= {"coherence": ear.coherence, "reference_psd": psd}
-    items = [Item(*measured, **options), Item(np.zeros(8), ear.secondary), Item(*spectra(ear), model="nobody")]
-    for ask, path, more in (
-        (client.synthesize_items, client.synthesize, {}),
-        (client.refine_items, client.refine, {"k": 1, "profile": "paper"}),
-    ):
-        found = ask(items, **more)
-        while any(isinstance(design, Unavailable) for design in found):  # the queue of a busy machine is full
-            found = ask(items, **more)
-        design, silent, unknown = found
-        alone = path(*measured, **options, **more)
-        assert isinstance(design, DesignResult)
-        assert design.taps.dtype == np.float32
-        assert not design.taps.flags.writeable
-        assert np.abs(design.taps - alone.taps).max() < 1e-3 * np.abs(alone.taps).max()
-        for name in ("model_digest", "warnings", "n_applied"):
-            assert getattr(design, name) == getattr(alone, name)
-        assert design.n_applied == more.get("k", 0)
-        # The header has four digits after the point, and the batch's rounding lies above that.
-        assert design.noise_reduction_db == pytest.approx(alone.noise_reduction_db, abs=1e-2)
-        assert design.amplification_db == pytest.approx(alone.amplification_db, abs=1e-2)
-        assert set(design.timings_ms) == set(alone.timings_ms)
-        assert isinstance(silent, UnusablePaths)
-        assert silent.field == "primary"
-        assert isinstance(unknown, UnknownModel)
 
 
 def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
@@ -176,7 +140,6 @@ def test_foreign_success_is_rejected(answer: bytes) -> None:
             for ask in (
                 lambda: client.synthesize([1.0], [1.0]),
                 lambda: client.refine([1.0], [1.0], reference_psd=[1.0]),
-                lambda: client.refine_items([Item([1.0], [1.0])]),
                 lambda: client.calibrate([Take(0, [1.0], [1.0])]),
             ):
                 with pytest.raises(UnknownAnswer, match=r"does not come from the service|Content-Encoding"):

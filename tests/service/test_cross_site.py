@@ -3,7 +3,7 @@
 import pytest
 from starlette.datastructures import Headers
 
-from service.admission.admission import refuse_foreign
+from service.admission.admission import refuse_foreign_host, refuse_foreign_page
 from service.errors import HttpProblem
 
 LOOPBACK = {"type": "http", "server": ("127.0.0.1", 8000)}
@@ -12,7 +12,9 @@ ALLOWED = ("anc.example.org",)
 
 def refusal(headers: dict[str, str], scope: dict = LOOPBACK, allowed: tuple[str, ...] = ALLOWED) -> str | None:
     try:
-        refuse_foreign(scope, Headers({"Host": "127.0.0.1:8000"} | headers), allowed)
+        sent = Headers({"Host": "127.0.0.1:8000"} | headers)
+        refuse_foreign_host(scope, sent, allowed)
+        refuse_foreign_page(sent)
     except HttpProblem as refused:
         return refused.code
     return None

@@ -1,11 +1,12 @@
 """The real program on a GPU is ready and gives the library's filters."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import httpx
 import numpy as np
-import orjson
 import pytest
 import torch
 
@@ -13,7 +14,6 @@ from prime_anc_client import wire
 from synthesis.synthesizer import Synthesizer
 from synthesis.types import Paths
 from tests.service.api.test_design import library_paths
-from tests.service.bodies import as_responses
 from tests.service.program import Program, started
 from tests.service.test_process import scraped
 
@@ -48,9 +48,10 @@ def test_filter_equals_library(program: Program, default_model: Synthesizer, ear
 
 def test_batch_equals_single_designs(program: Program, default_model: Synthesizer, ear: Paths) -> None:
     expected = default_model.design(library_paths(ear), 1).taps[0].numpy()
-    body = orjson.dumps({"items": [as_responses(ear)] * 9})  # one more than the middle batch holds
-    headers = {"Content-Type": "application/json"}
-    answer = httpx.post(f"{program.address}/refine?k=1", content=body, headers=headers, timeout=60)
-    for item in answer.json()["items"]:
-        assert_near(np.array(item["fir"]), expected)
+    body = wire.encode(ear.primary, ear.secondary)
+    with ThreadPoolExecutor(9) as clients:  # one more than the middle batch holds
+        ask = partial(httpx.post, f"{program.address}/refine?k=1", content=body, headers=BINARY, timeout=60)
+        answers = [clients.submit(ask) for _ in range(9)]
+    for answer in answers:
+        assert_near(np.frombuffer(answer.result().content, "<f4"), expected)
     assert scraped(program, "prime_defects_total") == 0

@@ -1,6 +1,7 @@
 """Limits of the server: number of connections, keys, a separate management listener."""
 
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,7 @@ def test_unix_socket_serves_and_is_not_taken(store_folder: Path, ear: Paths) -> 
         with subprocess.Popen([*command, "--uds", str(path)], stderr=subprocess.DEVNULL) as first:
             try:
                 wait_for(path.exists)
+                assert stat.S_IMODE(path.stat().st_mode) == 0o660
                 with Client(uds=path, timeout_s=60) as client:
                     assert client.refine(ear.primary, ear.secondary, k=1).taps.any()
                     second = subprocess.run(
@@ -193,4 +195,16 @@ def test_only_named_origins_may_call(program: Program, management: str) -> None:
         answer = httpx.post(f"{program.address}/refine", content=b"{}", headers=key | foreign, timeout=60)
         assert answer.status_code == status, answer.text
     assert "access-control-allow-origin" not in answer.headers
-    assert httpx.get(f"{management}/metrics", headers={"Host": "evil.example"}, timeout=60).status_code == 403
+    for address in (f"{management}/metrics", f"{program.address}/health/live", f"{program.address}/docs"):
+        assert httpx.get(address, headers={"Host": "evil.example"}, timeout=60).status_code == 403
+
+
+def test_half_closed_client_is_answered(program: Program, ear: Paths) -> None:
+    body = wire.encode(ear.primary, ear.secondary)
+    request = HEAD + FIRST + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    for sent, answers in ((request, 1), (request + request, 2), (request[:-1], 0), (HEAD, 0)):
+        with socket.create_connection(("127.0.0.1", program.port), timeout=60) as connection:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            received = b"".join(iter(lambda: connection.recv(65_536), b""))
+        assert received.count(b"HTTP/1.1 200 OK") == answers

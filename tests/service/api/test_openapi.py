@@ -1,8 +1,10 @@
 """The OpenAPI document is complete and matches the service's answers."""
 
+import asyncio
 import base64
 import hashlib
 import re
+import time
 from typing import Any
 
 import httpx
@@ -10,9 +12,11 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from service.app import EXPOSED_HEADERS
+from service.app import EXPOSED_HEADERS, create_app
+from service.settings import Settings
 from synthesis.types import Paths
 from tests.service.bodies import JSON_BODY, as_responses
+from tests.service.conftest import connected
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +38,22 @@ def test_document_is_valid(document: dict[str, Any]) -> None:
     assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
 
 
+async def test_document_is_made_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while it is asked for by several, and anew after a failure."""
+    made: list[int] = []
+
+    def making(*_: object) -> dict[str, Any]:
+        made.append(0)
+        time.sleep(0.2)
+        return {"n": 1} if len(made) > 1 else 1 / 0
+
+    monkeypatch.setattr("service.api.documentation.document", making)
+    async with connected(create_app(settings)) as client:
+        for status, n in ((500, 1), (200, 2), (200, 2)):
+            answers = await asyncio.gather(*(client.get("/openapi.json") for _ in range(8)))
+            assert ({item.status_code for item in answers}, len(made)) == ({status}, n)
+
+
 async def test_example_requests_work(client: httpx.AsyncClient, document: dict[str, Any]) -> None:
     for path in ("/synthesize", "/refine", "/evaluate", "/export"):
         body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
@@ -44,9 +64,8 @@ async def test_example_requests_work(client: httpx.AsyncClient, document: dict[s
 
 async def test_answers_match_schemas(client: httpx.AsyncClient, document: dict[str, Any], ear: Paths) -> None:
     """Those of other bodies are compared with them in `test_hostile_numbers`."""
-    items = [as_responses(ear), as_responses(ear, model="nobody")]
     answers = {
-        "DesignAnswer": await client.post("/refine", json={"items": items}),
+        "DesignAnswer": await client.post("/refine", json=as_responses(ear)),
         "ModelList": await client.get("/models"),
         "ModelDescription": await client.get("/models/ears"),
         "Live": await client.get("/health/live"),

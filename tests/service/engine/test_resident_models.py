@@ -218,7 +218,9 @@ async def test_least_recently_used_model_is_unloaded(
     assert await designs_by(engine, "one", "two", "one", "two") == [("one", 1), ("two", 1)] * 2
     assert [version.name for version in engine.models.versions()] == ["ears", "two"]  # the default stays
     damage(store, "one@2")
+    n_failed = engine.models.n_loads["failed"]
     assert await engine.models.reload() == ["one"]
+    assert engine.models.n_loads["failed"] == n_failed + 1
     assert await designs_by(engine, "one", "two") == [("one", 1), ("two", 1)]
     damage(store, "one@2")  # flips the bit back
     assert await engine.models.reload() == []
