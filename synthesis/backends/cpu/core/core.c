@@ -740,8 +740,8 @@ static void compare_with_rival(const prime_model *model, prime_workspace *ws, co
 }
 
 /* Designs one filter for n_conditions pairs of paths, applies up to n_updates updates and, for one pair, predicts its
-   effect; unless rival_margin_db is NAN, about what WMMSE would do, too, and without updates WMMSE itself if that is better. Returns FAULT_NONE,
-   or which path is unusable: of condition t, 2 t more. */
+   effect; unless rival_margin_db is NAN, about what WMMSE would do, too, and without updates WMMSE itself if that is
+   better. Returns FAULT_NONE, or which path is unusable: of condition t, 2 t more. */
 EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
                         int method, const refinement_profile *profile, int n_updates, double rival_margin_db,
                         prime_result *result)
