@@ -93,7 +93,7 @@ def joint_objective(posed: Problem, taps: Float32, profile: RefinementProfile, r
 def with_unknown(posed: Problem, prediction: Prediction) -> Prediction:
     """Add the bands that are unknown in a condition, and those that the prediction's means count."""
     known = [paths.known or NOT_JUDGED for paths in posed.conditions]
-    is_unknown = np.any([(item.uncertainty > UNKNOWN).any(0) for item in known], axis=0)
+    is_unknown = np.any([(item.assumed > UNKNOWN).any(0) for item in known], axis=0)
     silent = [item.silent for item in known if item.silent is not None]
     found = replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[is_unknown].tolist()))
     if len(silent) < len(known):

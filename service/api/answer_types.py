@@ -162,9 +162,9 @@ class PredictionAnswer(TypedDict):
     """Largest |W|; -200 for a filter that is zero."""
     control_rms: Annotated[Number, Example(0.071)]
     """RMS of the loudspeaker signal, in the unit of the reference."""
-    full_scale_db: Annotated[Number | None, Example(11.0)]
+    full_scale_db: NotRequired[Annotated[Number, Example(11.0)]]
     """By how much louder than the sent reference the noise may be until the loudspeaker signal's RMS is 12 dB below
-    full scale, so that its peaks reach 1; null if none was sent, whose unit is full scale."""
+    full scale, so that its peaks reach 1; absent if none was sent, whose unit is full scale."""
     unknown_bands_hz: Annotated[list[Number], Example([])]
     """Nominal centres of the bands from 20 Hz to 20 kHz of which 0.4 or more is unknown of a path, or in which the
     primary path is 60 dB below its loudest band."""

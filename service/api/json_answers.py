@@ -146,7 +146,6 @@ def refinement_document(design: Design) -> answer_types.RefinementAnswer:
 
 def prediction_document(prediction: Prediction, has_level: bool) -> answer_types.PredictionAnswer:
     """Return the `prediction` of an answer; has_level: whether the reference noise was sent."""
-    drives = has_level and prediction.control_rms > 0
     document: answer_types.PredictionAnswer = {
         "basis": prediction.basis,
         "band_centre_hz": BAND_CENTRE_HZ,
@@ -167,11 +166,12 @@ def prediction_document(prediction: Prediction, has_level: bool) -> answer_types
         },
         "max_gain_db": max(prediction.max_gain_db, LOWEST_GAIN_DB),
         "control_rms": prediction.control_rms,
-        "full_scale_db": -CREST_DB - 20 * math.log10(prediction.control_rms) if drives else None,
         "unknown_bands_hz": [nominal_hz(band) for band in prediction.unknown_bands],
         "louder_bands_hz": [nominal_hz(band) for band in prediction.louder_bands],
         "counted_bands_hz": [nominal_hz(band) for band in prediction.counted_bands],
     }
+    if has_level and prediction.control_rms > 0:
+        document["full_scale_db"] = -CREST_DB - 20 * math.log10(prediction.control_rms)
     if prediction.feedback_noise_reduction_db is not None:
         for name in ("feedforward_noise_reduction_db", "feedback_noise_reduction_db", "playback_change_db"):
             document[name] = getattr(prediction, name)[columns(AMP_BANDS)]
