@@ -368,7 +368,8 @@ def _judge_tail(
         reasons["truncated_tail"] = (
             f"a path from the loudspeaker holds {calibration.tail_db:.1f} dB of its energy after {late_ms:.0f} ms (a "
             f"feedback path: twice that), more than {most_db:g} dB (median of the bands from 400 Hz to 8 kHz): look "
-            "for reflections and for a loudspeaker that rings, and touch neither the earphone nor a gain between two takes"
+            "for reflections and for a loudspeaker that rings, and touch neither the earphone nor a gain "
+            "between two takes"
         )
 
 
