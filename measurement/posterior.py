@@ -6,16 +6,16 @@ N(0, V) of the taps h, and the lag weight rho of the windows, the estimate minim
 
     sum_k |H_k - (F rho h)_k|^2 / v_k + h^T V^-1 h.
 
-V = c (1 + n / tau)^-4 at lag n: c follows from the power that was measured, tau from the marginal likelihood. Low
-frequencies have another kernel that decays slowly. A device's listeners add their mean and principal directions, and
-give the remainder's spectrum.
+V = C D C' + L D' L': D = diag((1 + n / tau)^-4) at lag n, tau from the marginal likelihood; C is convolution with the
+minimum-phase response of the path's spectrum in one-third octave bands; below 60 Hz (L) taps decay slowly. A device's
+listeners add their mean and principal directions, and give the remainder's spectrum where the recordings do not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -35,8 +35,8 @@ MAX_UNCERTAINTY = 1e6
 # Decays tau that are tried (samples), by the response's length.
 PRIMARY_DECAYS, SECONDARY_DECAYS = (128, 512, 2048, 8192), (32, 128, 512, 2048)
 DECAY_POWER = 4.0
-# Frequencies below which paths may ring longer, and that decay (samples): ears ring below 60 Hz, ducts below 250.
-LOW_HZ, LOW_DECAY = (60.0, 250.0), 2048.0
+# Frequency below which paths may ring longer, and that decay (samples).
+LOW_HZ, LOW_DECAY = 60.0, 2048.0
 # Conjugate gradients for each decay, and for the best one.
 N_FIRST, N_LAST, TOLERANCE = 24, 150, 1e-7
 # Least power that is expected in a band, over the mean of the known ones: -60 dB.
@@ -123,14 +123,10 @@ def posterior(
     if distribution is not None:
         mean, expected = device_mean(distribution, *measured)
         known, measured = np.fft.irfft(mean)[:n], measured._replace(value=measured.value - lagged(mean))
-    colour = minimum_phase_response(0.5 * np.log(_outline(measured, expected)))
-    found = _solved(Transfer(measured.value / colour, measured.variance / squared_magnitude(colour)), n, decays)
-    spectrum = np.fft.rfft(found.response, 2 * window) * np.fft.rfft(
-        np.fft.irfft(colour)[: window // 2], 2 * window
-    )
+    remainder = _solved(measured, np.sqrt(_outline(measured, expected)), n, decays)
     response = np.zeros(MODEL_TAPS)
-    response[:n] = known + np.fft.irfft(spectrum)[:n]
-    return Posterior(response, found.variance * squared_magnitude(colour))
+    response[:n] = known + remainder.response
+    return Posterior(response, remainder.variance)
 
 
 def lagged(spectrum: Complex) -> Complex:
@@ -140,7 +136,7 @@ def lagged(spectrum: Complex) -> Complex:
     return found
 
 
-def _solved(measured: Transfer, n_taps: int, decays: Sequence[float]) -> Posterior:
+def _solved(measured: Transfer, colour: Real, n_taps: int, decays: Sequence[float]) -> Posterior:
     """Solve for the taps with the most probable decay."""
     window = 2 * (len(measured.value) - 1)
     rho, power = lag_weight(window)[:n_taps], level_of(measured)
@@ -148,13 +144,15 @@ def _solved(measured: Transfer, n_taps: int, decays: Sequence[float]) -> Posteri
     matched = (np.fft.irfft(weight * value) * window)[:n_taps]
     lags = np.fft.irfft(weight) * window
     symbol = np.fft.rfft(np.concatenate((lags[:n_taps], [0.0], lags[1 - n_taps :]))).real
+    shape = minimum_phase_response(np.log(colour))
     # The start: a Wiener filter per bin, then per lag.
-    kept = weight / (weight + 1)
-    first = np.fft.irfft(kept * value)[:n_taps] / np.maximum(rho, LEAST_WEIGHT)
-    noise = float(np.mean(kept / (weight + 1))) / window
+    seen = weight * colour**2
+    kept = seen / (seen + 1)
+    first = np.fft.irfft(kept * value / shape)[:n_taps] / np.maximum(rho, LEAST_WEIGHT)
+    noise = float(np.mean(kept / (seen + 1))) / window
     best, averages = None, _averages(weight)
-    for decay, low_hz in product(decays, LOW_HZ):
-        prior = _Prior(n_taps, decay, low_hz, _low_share(measured, low_hz), window)
+    for decay in decays:
+        prior = _Prior(shape, n_taps, decay, _low_share(measured))
         system = _NormalEquations(symbol, rho, prior, matched)
         unknowns = system.solve(prior.whitened(first, noise), N_FIRST)
         log_determinant, variance = _evidence(averages, rho**2, prior)
@@ -168,48 +166,50 @@ def _solved(measured: Transfer, n_taps: int, decays: Sequence[float]) -> Posteri
 
 
 class _Prior:
-    """The prior of taps of unit power: independent ones that decay, and at low frequencies others that decay slowly.
+    """The prior of taps of unit power: coloured ones that decay, and at low frequencies others that decay slowly.
 
     A path rings for some of its periods: at low frequencies longer than the whole.
     """
 
-    def __init__(self, n_taps: int, decay: float, low_hz: float, low_share: float, window: int) -> None:
-        """low_share: power at low frequencies over the whole."""
-        self.decay = decay
+    def __init__(self, shape: Complex, n_taps: int, decay: float, low_share: float) -> None:
+        """Colour taps by shape, a minimum-phase spectrum; low_share is the power of low frequencies over the whole."""
+        self.decay, window = decay, 2 * (len(shape) - 1)
         decays = ((1 + np.arange(n_taps) / item) ** -DECAY_POWER for item in (decay, LOW_DECAY))
-        self.variance, self.low_variance = (item / item.sum() for item in decays)
-        self.low_variance *= low_share
-        self._root, self._low_root = np.sqrt(self.variance), np.sqrt(self.low_variance)
-        self.low_power = 1 / (1 + (np.fft.rfftfreq(window, 1 / SAMPLE_RATE_HZ) / low_hz) ** 4)
-        self._low = np.fft.rfft(
-            np.fft.irfft(minimum_phase_response(0.5 * np.log(self.low_power)))[:n_taps], 2 * n_taps
+        self.variances = np.stack([item / item.sum() for item in decays])
+        self.variances[1] *= low_share
+        low = 1 / (1 + (np.fft.rfftfreq(window, 1 / SAMPLE_RATE_HZ) / LOW_HZ) ** 4)
+        self._powers = np.stack((squared_magnitude(shape), low))
+        shapes = np.stack((shape, minimum_phase_response(0.5 * np.log(low))))
+        self._roots, self._shapes = (
+            np.sqrt(self.variances),
+            np.fft.rfft(np.fft.irfft(shapes)[:, :n_taps], 2 * n_taps),
         )
 
     def response(self, unknowns: Real) -> Real:
         """Compute taps [n] from independent unknowns of variance one, [2, n]."""
-        n = len(self._root)
-        found: Real = (
-            self._root * unknowns[0]
-            + np.fft.irfft(self._low * np.fft.rfft(self._low_root * unknowns[1], 2 * n), 2 * n)[:n]
-        )
-        return found
+        n = unknowns.shape[-1]
+        spectrum = (self._shapes * np.fft.rfft(self._roots * unknowns, 2 * n)).sum(0)
+        taps: Real = np.fft.irfft(spectrum)[:n]
+        return taps
 
     def transposed(self, taps: Real) -> Real:
         """Apply the transpose of `response`, [n] -> [2, n]."""
-        n = len(self._root)
-        low = np.fft.irfft(self._low.conj() * np.fft.rfft(taps, 2 * n), 2 * n)[:n]
-        return np.stack((self._root * taps, self._low_root * low))
+        n = len(taps)
+        unknowns: Real = self._roots * np.fft.irfft(self._shapes.conj() * np.fft.rfft(taps, 2 * n))[:, :n]
+        return unknowns
 
     def whitened(self, taps: Real, noise: float) -> Real:
-        """Return unknowns of about these taps, whose noise has a variance, [2, n]."""
-        first = self._root * taps / (self.variance + noise)
-        rest = self.transposed(taps - self._root * first)[1] / (self.low_variance + noise)
-        return np.stack((first, rest))
+        """Return unknowns of about these taps before their colour, whose noise has a variance, [2, n]."""
+        unknowns: Real = np.zeros((2, len(taps)))
+        unknowns[0] = self._roots[0] * taps / (self.variances[0] + noise)
+        rest = self.response(np.stack((taps / self._roots[0], unknowns[1])) - unknowns)
+        unknowns[1] = self.transposed(rest)[1] / (self.variances[1] + noise)
+        return unknowns
 
     def at(self, lag: int) -> Real:
         """Return the power of a tap per bin."""
-        found: Real = self.variance[lag] + self.low_variance[lag] * self.low_power
-        return found
+        power: Real = self.variances[:, lag] @ self._powers
+        return power
 
 
 @dataclass(eq=False)
@@ -279,18 +279,18 @@ def _averages(weight: Real) -> list[Real]:
     return found
 
 
-def _low_share(measured: Transfer, low_hz: float) -> float:
-    """Compute the mean power of the known bands below a frequency over that of all."""
+def _low_share(measured: Transfer) -> float:
+    """Compute the mean power of the known low bands over that of all."""
     level, is_known = band_levels(measured)
-    low = np.logical_and(np.array([centre_hz(n) for n in WIDE_BANDS]) < low_hz, is_known)
+    low = np.logical_and(np.array([centre_hz(n) for n in WIDE_BANDS]) < LOW_HZ, is_known)
     return float(level[low].mean() / level[is_known].mean()) if low.any() else 1.0
 
 
 def _outline(measured: Transfer, expected: Real | None) -> Real:
-    """Compute the power that the prior expects per bin, over the mean of the known bands: one in these.
+    """Compute the power that the prior expects per bin, over the mean of the known bands.
 
-    In the others it is that of the device's listeners, or of the nearest known band, but no more than the recordings
-    allow. A finer outline would ring, and hide what was measured.
+    In bands that are not known it is that of the device's listeners, or of the nearest known band, but no more than the
+    recordings allow.
     """
     level, is_known = band_levels(measured)
     if not is_known.any():
@@ -302,10 +302,9 @@ def _outline(measured: Transfer, expected: Real | None) -> Real:
         of_bands = np.exp(np.interp(place, place[is_known], np.log(level[is_known])))
     else:
         of_bands = expected @ membership / np.maximum(n_bins, 1)
-    ratio = (np.minimum(of_bands, level) / level[is_known].mean()).clip(LEAST_EXPECTED, 1)
-    logarithm = np.where(is_known | (n_bins == 0), 0.0, np.log(ratio))
+    ratio = np.where(is_known, level, np.minimum(of_bands, level)) / level[is_known].mean()
     hz = np.fft.rfftfreq(2 * (len(measured.value) - 1), 1 / SAMPLE_RATE_HZ)
-    outline: Real = np.exp(
-        np.interp(np.log(np.maximum(hz, 1)), np.log([centre_hz(n) for n in WIDE_BANDS]), logarithm)
-    )
+    centres = np.array([centre_hz(n) for n in WIDE_BANDS])[n_bins > 0]
+    logarithm = np.log(ratio[n_bins > 0].clip(min=LEAST_EXPECTED))
+    outline: Real = np.exp(np.interp(np.log(np.maximum(hz, 1)), np.log(centres), logarithm))
     return outline
