@@ -14,6 +14,7 @@ from cli.__main__ import main
 from cli.inputs import ear
 from cli.words import for_command
 from measurement.files.errors import FileError
+from tests.prime_anc_client.relay import answering
 from tests.service import models
 
 GAIN = 0.35
@@ -123,7 +124,9 @@ def test_export_takes_options_of_design(folder: Path):
         (("export", *EAR_FILES, "--target", "none"), 2, "does not exist"),
         (("export", *EAR_FILES, "--sections", "2", "-o", "{}/b.pdf"), 2, "not known"),
         (("export", *EAR_FILES, "--taps", "32", "-o", "{}/first.csv", "-o", "{}/c.txt"), 1, "give --sections"),
-        (("models", "--url", "http://127.0.0.1:9"), 3, "no service answers"),
+        (("models", "--url", "http://127.0.0.1:9", "--deadline-ms", "100"), 3, "no service answers"),
+        (("models", "--url", "http://127.0.0.1:9", "--key", "a b"), 2, "white space"),
+        (("design", "{}/ear.npz", "--deadline-ms", "0.5"), 1, "--deadline-ms: '0.5' is not a number from"),
     ],
 )
 def test_mistake_is_named_with_status(folder: Path, arguments: tuple[str, ...], status: int, message: str):
@@ -133,6 +136,15 @@ def test_mistake_is_named_with_status(folder: Path, arguments: tuple[str, ...], 
     assert message in result.output
     assert "Traceback" not in result.output
     assert not (folder / "first.csv").exists()
+
+
+def test_busy_service_is_asked_again() -> None:
+    """Once for its readiness, then as long as the next attempt begins within the deadline."""
+    busy = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+    with answering(busy) as (port, accepted):
+        result = run("models", "--url", f"http://127.0.0.1:{port}", "--deadline-ms", 1500)
+        assert len(accepted) == 3
+    assert result.exit_code == 3, result.output
 
 
 def test_doubtful_recordings_are_named(folder: Path, tmp_path: Path):
