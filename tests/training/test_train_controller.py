@@ -43,6 +43,5 @@ def test_published_controller_runs_beside_filter(measured_data: Path, tmp_path: 
 
 
 def test_model_without_listeners_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    chip = ("--n-sections", "2", "--number-format", "q5.27", "--latency-us", "20")
     assert main(["everybody", "--store", str(tmp_path)]) == 2
     assert "generic is no device with listeners" in capsys.readouterr().err
