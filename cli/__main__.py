@@ -242,38 +242,11 @@ def evaluate(
 
 
 @main.command()
-@with_paths
-@options_of(DesignFields, but=("latency_samples", "leave_one_out"))
-@json_flag
-@with_service
-def latency(service: ServiceClient, paths: Json, options: Json, as_json: bool) -> None:
-    """Show what latency costs: filters designed for 0 to 32 samples."""
-    answers = []
-    with click.progressbar(tables.LATENCIES, label="designing", file=sys.stderr) as samples:
-        for sample in samples:
-            found = service.ask("/refine", paths | options | {"latency_samples": sample}).json()["prediction"]
-            answers.append({"latency_samples": sample, "prediction": found})
-    if as_json:
-        print_json(answers)
-        return
-    rows = [
-        (
-            answer["latency_samples"],
-            f"{answer['latency_samples'] / 48:.3f}",
-            answer["prediction"]["mean_noise_reduction_db"],
-            max(0.0, -min(answer["prediction"]["noise_reduction_db"])),
-        )
-        for answer in answers
-    ]
-    tables.columns(("samples", "ms", "noise reduction dB", "loudest band dB"), rows)
-
-
-@main.command()
 @click.argument("control_filter", type=FILE)
 @with_paths
 @click.option("--off", type=FILE, required=True, help="Recording with the filter off.")
 @click.option("--on", type=FILE, required=True, help="Recording with the filter on.")
-@output_flag("File for the answer, with the trimmed filter (JSON).")
+@output_flag("File for the trimmed filter, with the verification (JSON).")
 @json_flag
 @with_service
 def verify(
@@ -297,10 +270,7 @@ def verify(
     document = inputs.filter_document(control_filter) if inputs.is_document(control_filter) else {}
     body = tables.noted(inputs.about_filter(paths, control_filter, file_rate)) | {"takes": takes}
     body |= {"prediction": document["prediction"]} if "prediction" in document else {}
-    earlier = inputs.trimmed_by(control_filter)
-    answer = answered(service.ask("/verify", body, (off, on)), None if earlier else output, as_json)
-    if earlier and output is not None:
-        save(output, orjson.dumps(inputs.since_measured(answer, earlier)))
+    answer = answered(service.ask("/verify", body, (off, on)), None, as_json)
     if not as_json:
         tables.comparison(answer)
         trim = answer.get("trim") or {}
@@ -310,19 +280,35 @@ def verify(
                 f"{', inverted' if trim.get('invert') else ''}; {trim['predicted_noise_reduction_db']:.1f} dB to expect"
             )
     tables.findings(answer["diagnosis"], "found")
-    if any(item["code"] != "as_predicted" for item in answer["diagnosis"]):
+    if output is not None:
+        _save_trim(output, answer, inputs.trimmed_by(control_filter))
+    is_off = any(item["code"] != "as_predicted" for item in answer["diagnosis"])
+    if is_off and not tables.is_within(answer):
         sys.exit(ExitStatus.NOT_PASSED)
+
+
+def _save_trim(output: Path, answer: Json, earlier: Json) -> None:
+    """Write a verification with what it trimmed; raises click.UsageError if that is nothing."""
+    trim = answer["trim"]
+    if trim is None:
+        raise click.UsageError(
+            f"{output}: not written, for no gain and delay correct what was found; see the findings"
+        )
+    if trim["fir"] is None and trim.get("controller") is None:
+        raise click.UsageError(
+            f"{output}: not written, for a chip's filter is not trimmed: change its gain and delay by what is printed, "
+            "or verify the file of `prime-anc design`"
+        )
+    save(output, orjson.dumps(inputs.since_measured(answer, earlier)))
 
 
 @main.command()
 @with_paths
 @options_of(DesignFields, but=("leave_one_out",))
-@output_flag(
-    "File: .html, .pdf (with the extra `pdf`); may be given again.",
-    multiple=True,
-    default=[Path("report.html")],
-    show_default=True,
+@click.option(
+    "--verification", type=FILE, help="What `verify --json` printed, or `verify -o` wrote, to be shown too."
 )
+@output_flag("HTML file, which a browser prints.", default=Path("report.html"), show_default=True)
 @click.option("--listener", default="", help="Name of the listener, for the heading.")
 @click.option("--ear", type=click.Choice(["left", "right"]), help="Which ear it is, for the heading.")
 @with_service
@@ -332,25 +318,24 @@ def report(
     options: Json,
     files: tuple[Path, ...],
     beside: Json,
-    output: Sequence[Path],
+    verification: Path | None,
+    output: Path,
     listener: str,
     ear: str | None,
 ) -> None:
     """Write a page about a design, with tables and plots, to hand over.
 
-    Date, files and their verdicts, model, noise reduction beside the Wiener filter's, |W|, what latency costs, the loop
-    through a controller or a feedback path, the controller's margins, and realisations.
+    Noise reduction beside the Wiener filter's, a verification, date, files and their verdicts, model, |W|, what latency
+    costs, the loop through a controller or a feedback path, the controller's margins, and realisations.
     """
-    from cli.report import About, as_pdf, compose
+    from cli.report import About, compose
 
-    for file in output:
-        if file.suffix.lower() not in (".html", ".htm", ".pdf"):
-            raise click.BadParameter(f"{file}: name it .html or .pdf")
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise click.BadParameter(f"{output}: name it .html; a browser prints it as PDF")
+    verified = None if verification is None else inputs.verification(verification)
     verdicts = [found for file in files for found in inputs.verdicts(file)]
-    about = About(listener, f"{ear} ear" if ear else "", verdicts, beside)
-    page = compose(service, paths, options, about)
-    for file in output:
-        save(file, as_pdf(page) if file.suffix.lower() == ".pdf" else page.encode())
+    about = About(listener, f"{ear} ear" if ear else "", verdicts, beside, verified)
+    save(output, compose(service, paths, options, about).encode())
 
 
 @main.command()

@@ -17,11 +17,12 @@ from cli.flags import FILE, json_flag, options_of, with_service
 from cli.measured import by_measurement, with_paths
 from cli.output import answered, print_json, save
 from cli.service import ServiceClient
-from hardware.filter_files import KINDS
+from hardware.filter_files import KINDS, equation
 from hardware.targets import requested
 from hardware.targets import target as known_target
 from hardware.targets import targets as known_targets
 from measurement.files.errors import FileError
+from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.options import ObjectiveFields, controller_schemas
 
 Json = dict[str, Any]
@@ -99,6 +100,8 @@ def export(
             contents.append((output, written.content))
     for output, content in contents:
         save(output, content)
+    if contents:
+        _state(answer["coefficients"]["sample_rate"], answer["sign"], answer.get("controller"))
     if as_json:
         return
     coefficients, loss_db = answer["coefficients"], answer["loss_db"]
@@ -191,6 +194,14 @@ def write_filter(service: ServiceClient, answer: Json, paths: Json, output: Path
         "file": _file_kind(output),
     }
     save(output, service.ask("/export", body).content)
+    _state(SAMPLE_RATE_HZ, answer["sign"], None)
+
+
+def _state(sample_rate_hz: float, sign: str, controller: Json | None) -> None:
+    """Print rates and the signal at the error microphone, which not every format can hold."""
+    beside = "" if controller is None else f", controller at {controller['sample_rate']:g} Hz"
+    stated = equation(sign, has_controller=controller is not None)
+    tables.notes([f"control filter at {sample_rate_hz:g} Hz{beside}: {stated}"], "")
 
 
 def _file_kind(output: Path) -> str:

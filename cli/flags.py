@@ -29,11 +29,19 @@ def with_service(command: Command) -> Command:
     @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
     @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
     @click.option("--store", help="Folder or URL of further models, without --url.")
+    @click.option(
+        "--deadline-ms",
+        type=float,
+        help="Time within which an answer is needed: of a design that would take longer fewer updates are made, and a "
+        "busy service is asked again until then; default: the service's, and 30 s.",
+    )
     @wraps(command)
-    def run(*, url: str | None, key: str | None, store: str | None, **given: Any) -> None:
+    def run(
+        *, url: str | None, key: str | None, store: str | None, deadline_ms: float | None, **given: Any
+    ) -> None:
         from cli.service import connect
 
-        with connect(url, key, store) as service:
+        with connect(url, key, store, deadline_ms) as service:
             command(service=service, **given)
 
     return run

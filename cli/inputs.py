@@ -267,6 +267,14 @@ def _recorded(file: Path, meanings: Sequence[str], names: Sequence[str]) -> tupl
     return fields, tuple(f"{file}: {note}" for note in found.notes), found.rate_hz
 
 
+def verification(file: Path) -> Json:
+    """Read the answer of `verify`; raises FileError."""
+    document = load_json(file)
+    if "measured" not in document:
+        raise FileError(f"{file}: it is no verification; give what `prime-anc verify --json` printed")
+    return document
+
+
 def is_document(file: Path) -> bool:
     """Return whether a filter's file is JSON: FILE.json, or SESSION.json#NAME."""
     return file.suffix.lower().partition("#")[0] == ".json"
@@ -349,9 +357,9 @@ def _taps_at_48_khz(taps: Response) -> NDArray[np.float32]:
 
 
 def since_measured(answer: Json, earlier: Json) -> Json:
-    """Add to a filter that `verify` trimmed the changes by which it was trimmed before."""
+    """Add to a filter that `verify` trimmed the changes by which it was trimmed before, if any."""
     trim = answer["trim"]
-    if not trim or trim["fir"] is None:
+    if not earlier or trim["fir"] is None:
         return answer
     sums = {name: trim[name] + earlier[name] for name in ("gain_db", "delay_samples")}
     return answer | {"trim": trim | sums | {"invert": trim["invert"] != earlier["invert"]}}

@@ -1,4 +1,4 @@
-"""Compose a report about a design, to be handed over: an HTML page with tables and plots, or that page as PDF."""
+"""Compose a report about a design, to be handed over: an HTML page with tables and plots."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from html import escape
 from importlib.metadata import version
 from typing import Any
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 
 from cli.inputs import response_of
 from cli.service import ServiceClient
-from cli.tables import LATENCIES, loop_text, mean_of, wiener_name
+from cli.tables import loop_text, mean_of, verdict, wiener_name
 from cli.words import for_command
 from synthesis.controller import Controller
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
@@ -30,6 +29,8 @@ Numbers = Sequence[float] | NDArray[np.floating]
 _BINS = np.unique(np.round(np.geomspace(15, 22_000, 500) * DESIGN_N_FFT / SAMPLE_RATE_HZ).astype(int))
 _HZ = _BINS * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
 LOG_TICKS = (20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
+# Samples at 48 kHz for which what latency costs is shown.
+LATENCIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 REALISATIONS: Sequence[Json] = (
     {"form": "sos", "n_sections": 6, "number_format": "q1.31"},
     {"form": "sos", "n_sections": 12, "number_format": "q1.31"},
@@ -66,6 +67,8 @@ class About:
     verdicts: Sequence[tuple[str, Json | None]] = ()
     # Plants and warnings of the controller.
     controller: Mapping[str, Any] = field(default_factory=dict)
+    # Answer of a verification.
+    verification: Json | None = None
     date: str = ""
 
     def rows(self, design: Json, paths: Json, options: Json) -> list[tuple[str, str]]:
@@ -132,16 +135,18 @@ def compose(service: ServiceClient, paths: Json, options: Json, about: About) ->
     taps = base64.b64encode(np.asarray(design["fir"], "<f4").tobytes()).decode()
     parts = [
         f"<h1>{subject}</h1>",
-        table("", (), about.rows(design, paths, options), "about"),
+        _figures(design["prediction"], rival["prediction"], rival_name),
+        _reductions({"designed": design, rival_name: rival}),
+        *_verified(about.verification),
         *(
             f'<p class="warning"><b>{escape(item["code"])}</b>: {escape(for_command(item["detail"]))}</p>'
             for item in (*design["warnings"], *about.controller.get("warnings", ()))
         ),
-        _figures(design["prediction"], rival["prediction"], rival_name),
+        table("Design", (), about.rows(design, paths, options), "about"),
+        _bands(design["prediction"], rival["prediction"], rival_name),
+        *_plots({"designed": design, rival_name: rival}, paths, late),
         *_loop(design, paths, [name for name, _ in about.verdicts]),
         _plants(about.controller.get("plants", ())),
-        *_plots({"designed": design, rival_name: rival}, paths, late),
-        _bands(design["prediction"], rival["prediction"], rival_name),
         _worn(design["prediction"].get("conditions", ())),
         _hardware(service, paths, options, design),
         f'<p class="screen"><a download="control_filter.f32" href="data:application/octet-stream;base64,{taps}">'
@@ -151,23 +156,6 @@ def compose(service: ServiceClient, paths: Json, options: Json, about: About) ->
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>{subject}</title><style>{_STYLE}</style>{''.join(parts)}</html>\n"
     )
-
-
-def as_pdf(page: str) -> bytes:
-    """Render a page as PDF.
-
-    Raises
-    ------
-    click.UsageError
-        The extra `pdf`, or the system's library Pango, is not installed.
-    """
-    try:
-        from weasyprint import HTML
-    except (ImportError, OSError) as error:
-        raise click.UsageError(
-            f"a PDF needs Pango and `pip install 'prime-anc[pdf]'` ({error}); or name the file .html and print it"
-        ) from error
-    return bytes(HTML(string=page).write_pdf())
 
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
@@ -196,6 +184,25 @@ def _figures(found: Json, rival: Json, rival_name: str) -> str:
         rows += [("lost if the loudspeaker is 1 dB off", f"{loss['gain_1_db']:z.1f} dB", "")]
         rows += [("lost if it is a sample at 48 kHz late", f"{loss['delay_1_sample']:z.1f} dB", "")]
     return table("Predicted", ("", "designed", rival_name), rows)
+
+
+def _verified(found: Json | None) -> list[str]:
+    """Compose what a verification measured, beside the prediction, if there is one."""
+    if found is None:
+        return []
+    measured, off = found["measured"], found["deviation_db"]
+    mean = measured["mean_noise_reduction_db"]
+    predicted = f"{mean - off:.1f} ± {found['predicted_interval_db']:.1f} dB; {verdict(found)}"
+    reduction = np.array(measured["noise_reduction_db"])
+    lines = {"predicted": reduction - found["band_deviation_db"], "measured": reduction}
+    return [
+        table("Verified", (), [("measured mean", f"{mean:.1f} dB"), ("predicted mean", predicted)], "about"),
+        *(
+            f"<p><b>{escape(item['code'])}</b>: {escape(for_command(item['detail']))}</p>"
+            for item in found["diagnosis"]
+        ),
+        plot("Measured noise reduction per band, dB over Hz", measured["band_centre_hz"], lines, is_log=True),
+    ]
 
 
 def _bands(found: Json, rival: Json, rival_name: str) -> str:
@@ -275,14 +282,19 @@ def _controller(running: Json) -> NDArray[np.complex128]:
     return Controller(sections, 1e-6 * running.get("latency_us", 0)).on_bins
 
 
-def _plots(both: Mapping[str, Json], paths: Json, late: Sequence[Json]) -> list[str]:
+def _reductions(both: Mapping[str, Json]) -> str:
+    """Draw the predicted noise reduction per band, with a controller its shares."""
     found = both["designed"]["prediction"]
     reduction = {name: item["prediction"]["noise_reduction_db"] for name, item in both.items()}
-    for name in ("feedforward", "feedback"):  # with a controller
+    for name in ("feedforward", "feedback"):
         if share := found.get(f"{name}_noise_reduction_db"):
             reduction[f"{name} share"] = share
     for item in found.get("conditions", ()):
         reduction[item["label"]] = item["noise_reduction_db"]
+    return plot("Predicted noise reduction per band, dB over Hz", found["band_centre_hz"], reduction, is_log=True)
+
+
+def _plots(both: Mapping[str, Json], paths: Json, late: Sequence[Json]) -> list[str]:
     gain = {f"|W| {name}": np.fft.rfft(item["fir"], DESIGN_N_FFT) for name, item in both.items()}
     if running := paths.get("controller"):
         gain["|K|"] = _controller(running)
@@ -292,7 +304,6 @@ def _plots(both: Mapping[str, Json], paths: Json, late: Sequence[Json]) -> list[
         "loudest band, by how much it is louder": [max(0.0, -min(item["noise_reduction_db"])) for item in late],
     }
     return [
-        plot("Predicted noise reduction per band, dB over Hz", found["band_centre_hz"], reduction, is_log=True),
         plot("Gain, dB over Hz", _HZ, levels, is_log=True),
         plot("What latency costs, dB over samples at 48 kHz", LATENCIES, latency),
     ]

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import httpx
 
+from cli import tables
 from cli.exit_status import ExitStatus
 from cli.words import for_command
-from prime_anc_client.wire import MEDIA_TYPE, encode_request
+from prime_anc_client import Client, ClientError, Refused, Unavailable
 
-TIMEOUT_S = 120.0
+# Time for one attempt, and within which a busy service is asked again, unless --deadline-ms says another.
+TIMEOUT_S, RETRY_FOR_S = 120.0, 30.0
 
 
 class Failed(click.ClickException):
@@ -39,8 +42,9 @@ class NoService(Failed):
 class ServiceClient:
     """A service at a URL, or in this process."""
 
-    client: httpx.Client | httpx.AsyncClient
-    send: Callable[[httpx.Request], httpx.Response]
+    client: Client
+    url: str = ""
+    deadline_ms: float | None = None
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None, takes: Sequence[Path] = ()) -> httpx.Response:
         """POST a body, whose arrays become tensors, or GET without one; `takes` are the files of its takes.
@@ -50,17 +54,14 @@ class ServiceClient:
         Failed
             The status is not 200.
         """
-        build = self.client.build_request
-        request = build("GET", path)
-        if body is not None:
-            headers = {"Content-Type": MEDIA_TYPE}
-            request = build("POST", path, content=encode_request(body), headers=headers)
         try:
-            return _checked(self.send(request), takes)
-        except httpx.HTTPError as error:
+            return self.client.ask(path, body, self.deadline_ms)
+        except Refused as error:
+            failed = NoService if isinstance(error, Unavailable) else Failed
+            raise failed(for_command(error.detail, takes)) from error
+        except ClientError as error:
             raise NoService(
-                f"no service answers at {self.client.base_url} ({error}); start one with `prime-anc serve`, "
-                "or leave --url out"
+                f"{self.url}: {error}; start a service with `prime-anc serve`, or leave --url out"
             ) from error
 
     def wiener(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,18 +72,48 @@ class ServiceClient:
 
 
 @contextmanager
-def connect(url: str | None, key: str | None = None, store: str | None = None) -> Iterator[ServiceClient]:
+def connect(
+    url: str | None, key: str | None = None, store: str | None = None, deadline_ms: float | None = None
+) -> Iterator[ServiceClient]:
     """Connect to the service at a URL, or start one in this process with the checkpoints of `store`."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    if url is not None:
-        with httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_S) as client:
-            yield ServiceClient(client, client.send)
+    retry_for_s = RETRY_FOR_S if deadline_ms is None else deadline_ms / 1e3
+    connected = partial(Client, timeout_s=TIMEOUT_S, retry_for_s=retry_for_s)
+    if url is None:
+        with (
+            asyncio.Runner() as runner,
+            _in_this_process(runner, store) as transport,
+            connected(transport=transport) as client,
+        ):
+            yield ServiceClient(client, deadline_ms=deadline_ms)
         return
-    with asyncio.Runner() as runner:
-        yield from _in_this_process(runner, store)
+    try:
+        client = connected(url, api_key=key or None)
+    except (ValueError, httpx.InvalidURL) as error:
+        raise click.UsageError(f"--url, --key: {error}") from error
+    with client:
+        if not client.is_ready():
+            tables.notes([f"{url} is not ready; requests are repeated for {retry_for_s:g} s"])
+        yield ServiceClient(client, url, deadline_ms)
 
 
-def _in_this_process(runner: asyncio.Runner, store: str | None) -> Iterator[ServiceClient]:
+class _Transport(httpx.BaseTransport):
+    """Requests to an application in this process."""
+
+    def __init__(self, runner: asyncio.Runner, app: Any) -> None:
+        self._runner, self._application = runner, httpx.ASGITransport(app)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Wait for the whole answer."""
+        return self._runner.run(self._answer(request))
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        answer = await self._application.handle_async_request(request)
+        content = b"".join([part async for part in answer.aiter_raw()])
+        return httpx.Response(answer.status_code, headers=answer.headers, content=content)
+
+
+@contextmanager
+def _in_this_process(runner: asyncio.Runner, store: str | None) -> Iterator[_Transport]:
     # Late import, so that help and argument errors are immediate.
     from service.app import create_app
     from service.settings import Settings
@@ -93,29 +124,13 @@ def _in_this_process(runner: asyncio.Runner, store: str | None) -> Iterator[Serv
     )
     app = create_app(settings)
     lifespan = app.router.lifespan_context(app)
-    client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service", timeout=TIMEOUT_S)
 
     async def start() -> None:
         await lifespan.__aenter__()
         await app.state.service.engine.started()
 
-    async def stop() -> None:
-        await client.aclose()
-        await lifespan.__aexit__(None, None, None)
-
     runner.run(start())
     try:
-        yield ServiceClient(client, lambda request: runner.run(client.send(request)))
+        yield _Transport(runner, app)
     finally:
-        runner.run(stop())
-
-
-def _checked(answer: httpx.Response, takes: Sequence[Path]) -> httpx.Response:
-    if answer.status_code == 200:
-        return answer
-    try:
-        problem = answer.json()
-        message = problem["detail"]
-    except (ValueError, KeyError, TypeError):
-        message = f"status {answer.status_code}: {answer.text[:200]}"
-    raise (NoService if answer.status_code in (502, 503, 504) else Failed)(for_command(message, takes))
+        runner.run(lifespan.__aexit__(None, None, None))

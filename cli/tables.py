@@ -16,9 +16,6 @@ Read = TypeVar("Read")
 _BAR_DB = 30.0
 _BAR_WIDTH = 30
 
-# Samples at 48 kHz for which `latency` and reports design.
-LATENCIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-
 MEAN_OF = "50 Hz to 5 kHz"
 
 
@@ -93,6 +90,17 @@ def comparison(found: Mapping[str, Any]) -> None:
     )
     if interval is not None:
         click.echo(f"the measured mean varies by +- {interval:.1f} dB over the recording")
+    click.echo(f"predicted mean: {mean - off:.1f} +- {found['predicted_interval_db']:.1f} dB; {verdict(found)}")
+
+
+def is_within(found: Mapping[str, Any]) -> bool:
+    """Return whether a verification's measured mean lies within the predicted interval."""
+    return bool(abs(found["deviation_db"]) <= found["predicted_interval_db"])
+
+
+def verdict(found: Mapping[str, Any]) -> str:
+    """Say whether it does."""
+    return f"the measured one lies {'within' if is_within(found) else 'outside'} this interval"
 
 
 def loop(found: Mapping[str, Any] | None) -> None:

@@ -11,6 +11,7 @@ from cli.flags import flag_of
 from synthesis.options import controller_schemas, option_schemas
 
 _OTHERS = {
+    "X-Deadline-Ms": "--deadline-ms",
     "GET /models": "`prime-anc models`",
     "Authorization: Bearer with a key": "--key with a key",
     "send these as conditions with stability_only": "give these with --stability-only",

@@ -1,4 +1,5 @@
-"""Write a realised filter as a file that other tools read. The head of a file states the units of its numbers.
+"""Write a realised filter as a file that other tools read. Its head, if the format takes remarks, states the sample
+rate, the signal at the error microphone and the units of its numbers.
 
 wav      taps, or the impulse response of sections, 32-bit float, at the filter's rate
 csv      one row per tap or section, with a header
@@ -6,7 +7,8 @@ c        C99 header: coefficients, and a function that runs them
 mat      MATLAB 5: `taps` or `sos`, `sample_rate`
 minidsp  text of custom biquads; a1 and a2 with the opposite sign (miniDSP, Advanced Biquad Programming)
 apo      lines of Equalizer APO: Filter: ON IIR Order 2 Coefficients b0 b1 b2 a0 a1 a2
-camilladsp  YAML of CamillaDSP 3: a Biquad of type Free per section, or a Conv of type Values, and their pipeline
+camilladsp  configuration of CamillaDSP 3, from standard input to standard output: a Biquad of type Free per section,
+         or a Conv of type Values
 bes      C initialisers of a `struct_anc_cfg`, the ANC coefficients of Bestechnic's chips (OpenPineBuds,
          tgt_hardware.c): q5.27, coef_b = {b0, b1, b2}, coef_a = {1, a1, a2}
 sigmadsp  words of SigmaDSP's or FastDSP's parameter memory in hexadecimal, b0, b1, b2, -a1, -a2 per section
@@ -17,10 +19,11 @@ In csv and c, a1 and a2 have the sign that the target's sections use.
 from __future__ import annotations
 
 import io
+import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,14 +32,18 @@ from hardware import c_header
 from hardware.realise import Realised
 from synthesis.errors import InvalidOption
 
+Json = dict[str, Any]
+
 # Duration of the impulse response of sections (s). Poles in the bass take up to 0.07 s to decay by 1/e, whatever the
 # sample rate.
 WAV_S = 32768 / 48000
-# Signal at the error microphone, by the sign of the signal chain.
-EQUATIONS = {"minus": "e = d - s * w * x", "plus": "e = d + s * w * x"}
 # Names of the files of both, and what is in them.
 _PARTS = {"control_filter": "Control filter", "controller": "Feedback controller", "playback": "Playback"}
 _COLUMNS = ("b0", "b1", "b2", "a0", "a1", "a2")
+# What each of them filters.
+_INPUTS = {"control_filter": "x", "controller": "e", "playback": "what is played"}
+# Samples per channel that CamillaDSP waits for.
+_CHUNK = 64
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,11 @@ class Needs:
     formats: tuple[str, ...] = ()
     # Signs of a1 and a2 in the words that it holds.
     denominator: str = ""
+
+
+def equation(sign: str, *, has_controller: bool = False) -> str:
+    """Return the signal at the error microphone, for a sign of the signal chain."""
+    return f"e = d {'-' if sign == 'minus' else '+'} s * {'(w * x + k * e)' if has_controller else 'w * x'}"
 
 
 def write(realised: Realised, kind: str, sign: Literal["minus", "plus"] = "minus") -> tuple[bytes, str, str]:
@@ -75,12 +87,12 @@ def write(realised: Realised, kind: str, sign: Literal["minus", "plus"] = "minus
     """
     _check(kind)
     _, media_type, suffix = _KINDS[kind]
-    return _written(realised, kind, "control_filter", EQUATIONS[sign]), media_type, f"control_filter.{suffix}"
+    return _written(realised, kind, "control_filter", equation(sign)), media_type, f"control_filter.{suffix}"
 
 
-def _written(realised: Realised, kind: str, name: str, equation: str) -> bytes:
+def _written(realised: Realised, kind: str, name: str, stated: str) -> bytes:
     make, _, _ = _KINDS[kind]
-    return make(realised, f"{_PARTS[name]} at {realised.sample_rate_hz:g} Hz, {equation}")
+    return make(realised, f"{_PARTS[name]} at {realised.sample_rate_hz:g} Hz, {stated}")
 
 
 def _check(kind: str) -> None:
@@ -95,7 +107,7 @@ def write_both(
     sign: Literal["minus", "plus"] = "minus",
     playback: Realised | None = None,
 ) -> tuple[bytes, str, str]:
-    """Write a filter and the controller beside it: one file for `c` and `apo`, a ZIP for others.
+    """Write a filter and the controller beside it: one file for `c`, `apo` and `camilladsp`, a ZIP for others.
 
     Parameters
     ----------
@@ -107,26 +119,36 @@ def write_both(
     Returns
     -------
     tuple[bytes, str, str]
-        One file for `c`, with functions that run both, and `apo`; for other kinds a ZIP of all.
+        One file that runs both for `c`, `apo` and `camilladsp`; for other kinds a ZIP of all.
+
+    Raises
+    ------
+    InvalidOption
+        `apo` and `camilladsp` run both at one rate.
     """
     _check(kind)
-    equation = EQUATIONS[sign].replace("w * x", "(w * x + k * e)")
+    stated = equation(sign, has_controller=True)
     _, media_type, suffix = _KINDS[kind]
     if kind == "c":
-        return c_header.of_both(control_filter, controller, equation, playback).encode(), media_type, "hybrid.h"
+        return c_header.of_both(control_filter, controller, stated, playback).encode(), media_type, "hybrid.h"
     realised = [item for item in (control_filter, controller, playback) if item is not None]
-    parts = {name: _written(item, kind, name, equation) for name, item in zip(_PARTS, realised, strict=False)}
-    if kind == "apo":
-        text = b"# x is channel 1, e channel 2, what is played channel 3; the loudspeaker plays channel 1\n"
-        for n, content in enumerate(parts.values(), 1):
-            text += b"Channel: %d\n" % n + content
-        total = "+".join(str(n + 1) for n in range(len(parts)))
-        return text + f"Channel: all\nCopy: 1={total}\n".encode(), media_type, "hybrid.txt"
+    parts = dict(zip(_PARTS, realised, strict=False))
+    if kind in ("apo", "camilladsp"):
+        rates_hz = control_filter.sample_rate_hz, controller.sample_rate_hz
+        if rates_hz[0] != rates_hz[1]:
+            raise InvalidOption(
+                f"file: {kind} runs both at one rate, not the filter at {rates_hz[0]:g} and the controller at "
+                f"{rates_hz[1]:g} Hz; export the filter at the controller's rate",
+                "file",
+            )
+        about = f"Filter and controller at {rates_hz[0]:g} Hz, {stated}"
+        content = _apo_of(parts, about) if kind == "apo" else _camilladsp_of(parts, about)
+        return content, media_type, f"hybrid.{suffix}"
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as folder:
-        for name, content in parts.items():
+        for name, item in parts.items():
             # A fixed date: equal requests have equal answers.
-            folder.writestr(zipfile.ZipInfo(f"{name}.{suffix}"), content)
+            folder.writestr(zipfile.ZipInfo(f"{name}.{suffix}"), _written(item, kind, name, stated))
     return stream.getvalue(), "application/zip", "hybrid.zip"
 
 
@@ -168,7 +190,7 @@ def _mat(realised: Realised, about: str) -> bytes:
 
     stream = io.BytesIO()
     values = {"taps": realised.taps} if realised.taps is not None else {"sos": _rows(realised, "mat")}
-    savemat(stream, values | {"sample_rate": realised.sample_rate_hz})  # type: ignore[arg-type]  # a file will do
+    savemat(stream, values | {"sample_rate": realised.sample_rate_hz, "about": about})  # type: ignore[arg-type]  # a file will do
     return stream.getvalue()
 
 
@@ -180,28 +202,67 @@ def _minidsp(realised: Realised, about: str) -> bytes:
     return (",\n".join(blocks) + "\n").encode()
 
 
+def _channels(parts: Mapping[str, Realised], first: int) -> str:
+    """Say which channel is which signal."""
+    inputs = ", ".join(f"channel {n} is {_INPUTS[name]}" for n, name in enumerate(parts, first))
+    return f"{inputs}; the loudspeaker plays channel {first}"
+
+
 def _apo(realised: Realised, about: str) -> bytes:
     lines = [
-        "Filter: ON IIR Order 2 Coefficients " + " ".join(repr(value) for value in row)
-        for row in _rows(realised, "apo").tolist()
+        f"# {about}",
+        *(
+            "Filter: ON IIR Order 2 Coefficients " + " ".join(repr(value) for value in row)
+            for row in _rows(realised, "apo").tolist()
+        ),
     ]
     return ("\n".join(lines) + "\n").encode()
 
 
+def _apo_of(parts: Mapping[str, Realised], about: str) -> bytes:
+    """Filter each channel by one part, and play the sum."""
+    text = f"# {about}; {_channels(parts, 1)}\n".encode()
+    for n, (name, realised) in enumerate(parts.items(), 1):
+        text += b"Channel: %d\n" % n + _apo(realised, _PARTS[name])
+    total = "+".join(str(n + 1) for n in range(len(parts)))
+    return text + f"Channel: all\nCopy: 1={total}\n".encode()
+
+
 def _camilladsp(realised: Realised, about: str) -> bytes:
-    lines = [f"# {about}", "filters:"]
-    if realised.taps is not None:
-        names = ["control_filter"]
-        lines += ["  control_filter:", "    type: Conv", "    parameters:", "      type: Values"]
-        lines += [f"      values: [{', '.join(repr(tap) for tap in realised.taps.tolist())}]"]
-    else:
-        names = []
-        for number, (b0, b1, b2, _, a1, a2) in enumerate(_rows(realised, "camilladsp").tolist(), 1):
-            names.append(f"control_filter_{number}")
-            lines += [f"  {names[-1]}:", "    type: Biquad", "    parameters:", "      type: Free"]
-            values = {"b0": b0, "b1": b1, "b2": b2, "a1": a1, "a2": a2}
-            lines += [f"      {name}: {value!r}" for name, value in values.items()]
-    lines += ["pipeline:", "  - type: Filter", "    channels: [0]", f"    names: [{', '.join(names)}]"]
+    return _camilladsp_of({"control_filter": realised}, about)
+
+
+def _camilladsp_of(parts: Mapping[str, Realised], about: str) -> bytes:
+    """Filter each channel by one part, and play the sum."""
+    filters: Json = {}
+    pipeline: list[Json] = []
+    for channel, (name, realised) in enumerate(parts.items()):
+        if realised.taps is not None:
+            items: list[tuple[str, Json]] = [("Conv", {"type": "Values", "values": realised.taps.tolist()})]
+        else:
+            rows = np.delete(_rows(realised, "camilladsp"), 3, axis=1).tolist()
+            columns = ("b0", "b1", "b2", "a1", "a2")
+            items = [("Biquad", {"type": "Free"} | dict(zip(columns, row, strict=True))) for row in rows]
+        named = {f"{name}_{n}": {"type": kind, "parameters": item} for n, (kind, item) in enumerate(items, 1)}
+        filters |= named
+        pipeline.append({"type": "Filter", "channels": [channel], "names": list(named)})
+    sources = [{"channel": channel, "gain": 0, "inverted": False} for channel in range(len(parts))]
+    mixer = {"channels": {"in": len(parts), "out": 1}, "mapping": [{"dest": 0, "sources": sources}]}
+    document: dict[str, Json] = {
+        "devices": {
+            "samplerate": round(next(iter(parts.values())).sample_rate_hz),
+            "chunksize": _CHUNK,
+            "capture": {"type": "Stdin", "channels": len(parts), "format": "FLOAT64LE"},
+            "playback": {"type": "Stdout", "channels": 1, "format": "FLOAT64LE"},
+        },
+        "filters": filters,
+        "mixers": {"loudspeaker": mixer},
+    }
+    lines = [f"# {about}; {_channels(parts, 0)}", "# put your interface in place of Stdin and Stdout"]
+    for name, members in document.items():
+        lines += [f"{name}:", *(f"  {key}: {json.dumps(value)}" for key, value in members.items())]
+    pipeline.append({"type": "Mixer", "name": "loudspeaker"})
+    lines += ["pipeline:", *(f"  - {json.dumps(step)}" for step in pipeline)]
     return ("\n".join(lines) + "\n").encode()
 
 

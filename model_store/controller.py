@@ -56,7 +56,7 @@ class PublishedController(Published):
     def _check(self) -> Self:
         try:
             parse_format(self.number_format)
-            _ = self.controller
+            Controller(Sections(np.array(self.sos), self.sample_rate), 1e-6 * self.latency_us)
         except InvalidOption as error:
             raise ValueError(str(error)) from error  # the kind of error that pydantic gathers
         return self
@@ -65,11 +65,6 @@ class PublishedController(Published):
     def manifest(self) -> Self:
         """Return itself, as `Checkpoint.manifest`."""
         return self
-
-    @property
-    def controller(self) -> Controller:
-        """Return the controller as it runs."""
-        return Controller(Sections(np.array(self.sos), self.sample_rate), 1e-6 * self.latency_us)
 
     def to_bytes(self, name: str, version: int, created: datetime) -> bytes:
         """Write the file of a version; the same arguments give the same bytes.

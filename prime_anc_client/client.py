@@ -75,6 +75,7 @@ class Client:
         api_key: str | None = None,
         timeout_s: float = 10.0,
         retry_for_s: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
         """Connect to a service.
 
@@ -95,6 +96,8 @@ class Client:
             a calibration without one).
         retry_for_s
             Time within which attempts are repeated.
+        transport
+            What requests are sent through in place of connections, as to a service in this process.
 
         Raises
         ------
@@ -111,7 +114,7 @@ class Client:
             base_url=url,
             headers=httpx.Headers(headers, encoding="utf-8"),
             timeout=timeout_s,
-            transport=Transport(None if uds is None else fspath(uds)),
+            transport=transport or Transport(None if uds is None else fspath(uds)),
         )
         self._timeout_s = timeout_s
         self._retry_for_s = retry_for_s
@@ -279,7 +282,7 @@ class Client:
             The service does not answer, or refuses.
         """
         body = {"takes": wire_takes(takes), "model": model, "sign": sign, "n_windows": n_windows}
-        return _parse(read_calibration, self._post("/calibrate", body, deadline_ms))
+        return _parse(read_calibration, self.ask("/calibrate", body, deadline_ms, _JSON))
 
     @takes_options(FILTER)
     def evaluate(
@@ -301,7 +304,7 @@ class Client:
             As in `synthesize`; `latency_samples` is that of the filter's design, `controller` by default too.
         """
         body = _about_filter(taps, primary, secondary, fields, FILTER)
-        return _parse(answers.read_evaluation, self._post("/evaluate", body, deadline_ms))
+        return _parse(answers.read_evaluation, self.ask("/evaluate", body, deadline_ms, _JSON))
 
     @takes_options(FILTER)
     def verify(
@@ -345,7 +348,7 @@ class Client:
                 "mean_noise_reduction_db": taps.noise_reduction_db,
                 "max_gain_db": taps.prediction.max_gain_db,
             }
-        return _parse(read_verification, self._post("/verify", body, deadline_ms))
+        return _parse(read_verification, self.ask("/verify", body, deadline_ms, _JSON))
 
     @overload
     def export(
@@ -397,27 +400,52 @@ class Client:
         """
         body = _about_filter(taps, primary, secondary, fields, EXPORT)
         body |= {"target": dict(target), "file": file}
-        answer = self._post("/export", body, deadline_ms, accept="*/*")
+        answer = self.ask("/export", body, deadline_ms)
         if file is not None:
             return answer.content
         return replace(_parse(answers.read_realisation, answer), controller=body.get("controller"))
 
     def _design(self, path: str, body: Mapping[str, Any], deadline_ms: float | None) -> DesignResult:
-        return _beside(_parse(answers.read_design, self._post(path, body, deadline_ms)), body)
+        return _beside(_parse(answers.read_design, self.ask(path, body, deadline_ms, _JSON)), body)
 
-    def _post(
-        self, path: str, body: Mapping[str, Any], deadline_ms: float | None, accept: str = _JSON
+    def ask(
+        self, path: str, body: Fields | None = None, deadline_ms: float | None = None, accept: str = "*/*"
     ) -> httpx.Response:
-        return self._send_body(path, encode_request({"sample_rate": RATE_HZ, **body}), deadline_ms, accept)
+        """POST the fields of a request as they are, or GET without any.
 
-    def _send_body(self, path: str, body: bytes, deadline_ms: float | None, accept: str) -> httpx.Response:
+        Parameters
+        ----------
+        path
+            Such as `/refine`.
+        body
+            Fields as docs/http-api.md describes them; arrays are sent as tensors.
+        deadline_ms
+            Time after which the answer is no longer needed.
+        accept
+            Media type of the answer.
+
+        Returns
+        -------
+        httpx.Response
+            Of status 200.
+
+        Raises
+        ------
+        ClientError
+            The service does not answer, or refuses.
+        """
+        if body is None:
+            return self._send(self._http.build_request("GET", path))
         headers = {"Content-Type": MEDIA_TYPE, "Accept": accept}
         if deadline_ms is not None:  # without an exponent, which the service refuses
             headers["X-Deadline-Ms"] = np.format_float_positional(float(deadline_ms), trim="-")
         if deadline_ms is None:
             deadline_ms = _RECORDINGS_DEADLINE_MS if path in _LONG else 0.0
         timeout_s = self._timeout_s + min(max(0.0, float(deadline_ms)), _MAX_DEADLINE_MS) / 1e3
-        return self._send(self._http.build_request("POST", path, content=body, headers=headers, timeout=timeout_s))
+        content = encode_request({"sample_rate": RATE_HZ, **body})
+        return self._send(
+            self._http.build_request("POST", path, content=content, headers=headers, timeout=timeout_s)
+        )
 
     def _send(self, request: httpx.Request) -> httpx.Response:
         """Return the successful answer, after retries within the time limit."""

@@ -42,6 +42,8 @@ class VerificationResult:
     band_noise_reduction_db: NDArray[np.float32]
     # Half-width of the 80 % interval of the mean; None if a state has one block of 0.8 s.
     interval_db: float | None
+    # Half-width of the interval of the predicted mean.
+    predicted_interval_db: float
     # Measured less predicted mean.
     deviation_db: float
     # `as_predicted`, or the deviations.
@@ -57,6 +59,7 @@ def read_verification(found: dict[str, Any]) -> VerificationResult:
         noise_reduction_db=measured["mean_noise_reduction_db"],
         band_noise_reduction_db=np.array(measured["noise_reduction_db"], np.float32),
         interval_db=measured["interval_db"],
+        predicted_interval_db=found["predicted_interval_db"],
         deviation_db=found["deviation_db"],
         diagnosis=read_findings(found["diagnosis"]),
         trim=None

@@ -43,11 +43,12 @@ from training.baselines.selective import SelectiveFixedFilter
 from training.baselines.wmmse import SupportSharedWmmse, WmmsePcg
 from training.config import Configuration, GeneratorKind, TrainingConfig
 from training.data import Data
+from training.losses import loss_record
 from training.measurements import Measurements, wearing_of
 from training.objective import FrequencyDomainObjective, Objective, TimeDomainObjective
 from training.rows import PER_NOISE, RunFolder
 from training.scoring import START_SAMPLES
-from training.trainer import FilterNetwork, GeneratorNetwork, Network, ReportUpdate, Trainer, save_state
+from training.trainer import FilterNetwork, GeneratorNetwork, Network, Trainer, save_state
 from training.training_set import TrainingSet
 
 # Profiles and numbers of Gauss-Newton updates that get a row beside the filter without updates.
@@ -272,7 +273,7 @@ class SupportSet:
         )
         if trainer.update:
             print(f"{name}: continues from update {trainer.update}", flush=True)
-        return trainer.train(progress_line(name))
+        return trainer.train(loss_record(self.folder, name))
 
 
 def objective(config: TrainingConfig, measurements: Measurements, device: torch.device) -> Objective:
@@ -280,16 +281,6 @@ def objective(config: TrainingConfig, measurements: Measurements, device: torch.
     if config.objective.domain == "time":
         return TimeDomainObjective(config.objective, measurements.noise, device)
     return FrequencyDomainObjective(config.objective, measurements.reference_psd.float().to(device))
-
-
-def progress_line(name: str) -> ReportUpdate:
-    """Print a line every 250 updates and at the last."""
-
-    def show(update: int, n_updates: int, loss: float) -> None:
-        if update % 250 == 0 or update == n_updates:
-            print(f"{name}: {update}/{n_updates} updates, loss {loss:.2f}", flush=True)
-
-    return show
 
 
 def resolved_profile(name: str, window: int) -> str:
@@ -368,14 +359,14 @@ def _fomaml(s: SupportSet) -> Designer:
             seed=s.seed,
             n_pooled_updates=n_updates,
             n_meta_updates=n_updates // 2,
-            progress=progress_line(s.name),
+            progress=loss_record(s.folder, s.name),
         )
     )
 
 
 def _generative(s: SupportSet) -> Designer:
     n_updates = s.data.configuration.updates or N_UPDATES
-    progress = progress_line(s.name)
+    progress = loss_record(s.folder, s.name)
     return Designed(fit_generative(s.standard()[0], s.psd, seed=s.seed, n_updates=n_updates, progress=progress))
 
 

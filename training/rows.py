@@ -157,6 +157,10 @@ class RunFolder:
         """Return the file of a task's training state."""
         return self.folder / "state" / f"{task}.pt"
 
+    def loss_file(self, task: str) -> Path:
+        """Return the table of a training's losses."""
+        return self.folder / "losses" / f"{task}.csv"
+
     def model_file(self, task: str) -> Path:
         """Return the file of a trained generator's weights."""
         return self.folder / "models" / f"{task}.pt"

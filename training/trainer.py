@@ -118,12 +118,12 @@ class Trainer(Generic[Network]):
             self._load(state_file)
 
     def train(self, report: ReportUpdate = lambda *_: None) -> Network:
-        """Make the remaining updates and return the network, in evaluation mode."""
+        """Make the remaining updates, reporting each, and return the network, in evaluation mode."""
         while self.update < self.config.n_updates:
             loss = self.train_step()
             if self.update % STATE_EVERY_UPDATES == 0 or self.update == self.config.n_updates:
                 self._save()
-                report(self.update, self.config.n_updates, loss)
+            report(self.update, self.config.n_updates, loss)
         return self.network.eval()
 
     def train_step(self) -> float:

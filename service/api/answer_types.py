@@ -349,6 +349,8 @@ class VerificationAnswer(TypedDict):
 
     measured: MeasuredAnswer
     predicted_noise_reduction_db: Annotated[Number, Example(21.5)]
+    predicted_interval_db: Annotated[Number, Field(ge=0), Example(1.8)]
+    """Half-width of the interval that holds nine in ten true means."""
     deviation_db: Annotated[Number, Example(-4.4)]
     """Measured less predicted mean noise reduction."""
     band_deviation_db: Annotated[PerBand, Example([-4.4] * N_BANDS)]

@@ -119,6 +119,7 @@ async def verify_filter(request: Request, body: VerifyBody) -> Response:
     document = {
         "measured": {"band_centre_hz": BAND_CENTRE_HZ} | {name: getattr(found, name) for name in MEASURED},
         "predicted_noise_reduction_db": mean,
+        "predicted_interval_db": expected.interval_db,
         "deviation_db": found.mean_noise_reduction_db - mean,
         "band_deviation_db": found.noise_reduction_db - bands,
         "diagnosis": [{k: v for k, v in asdict(item).items() if v is not None} for item in diagnosis],

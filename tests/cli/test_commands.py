@@ -14,6 +14,7 @@ from cli.__main__ import main
 from cli.inputs import ear
 from cli.words import for_command
 from measurement.files.errors import FileError
+from tests.prime_anc_client.relay import answering
 from tests.service import models
 
 GAIN = 0.35
@@ -62,7 +63,8 @@ def test_recording_of_loudspeaker_alone_gives_feedback_path(folder: Path):
 def test_filter_is_same_in_each_file(folder: Path):
     fir = np.float32(json.loads((folder / "filter.json").read_text())["fir"])
     for name in ("filter.wav", "filter.csv", "filter.mat"):
-        assert run("design", folder / "ear.npz", "-k", 1, "-o", folder / name).exit_code == 0
+        written = run("design", folder / "ear.npz", "-k", 1, "-o", folder / name)
+        assert "control filter at 48000 Hz: e = d - s * w * x\n" in written.output
         evaluated = run("evaluate", folder / name, folder / "ear.npz", "--json")
         assert evaluated.exit_code == 0, evaluated.output
         expected = run("evaluate", folder / "filter.json", folder / "ear.npz", "--json")
@@ -97,6 +99,7 @@ def test_export_writes_sections_and_loss(folder: Path):
     text = run("export", folder / "filter.json", folder / "ear.npz", "--target", "minidsp", "-o", folder / "b.txt")
     assert text.exit_code == 0, text.output
     assert (folder / "b.txt").read_text().startswith("biquad1,")
+    assert "control filter at 48000 Hz: e = d - s * w * x\n" in text.output
 
 
 def test_export_takes_options_of_design(folder: Path):
@@ -123,7 +126,10 @@ def test_export_takes_options_of_design(folder: Path):
         (("export", *EAR_FILES, "--target", "none"), 2, "does not exist"),
         (("export", *EAR_FILES, "--sections", "2", "-o", "{}/b.pdf"), 2, "not known"),
         (("export", *EAR_FILES, "--taps", "32", "-o", "{}/first.csv", "-o", "{}/c.txt"), 1, "give --sections"),
-        (("models", "--url", "http://127.0.0.1:9"), 3, "no service answers"),
+        (("models", "--url", "http://127.0.0.1:9", "--deadline-ms", "100"), 3, "no service answers"),
+        (("report", "{}/ear.npz", "-o", "{}/report.pdf"), 2, "a browser prints it as PDF"),
+        (("models", "--url", "http://127.0.0.1:9", "--key", "a b"), 2, "white space"),
+        (("design", "{}/ear.npz", "--deadline-ms", "0.5"), 1, "--deadline-ms: '0.5' is not a number from"),
     ],
 )
 def test_mistake_is_named_with_status(folder: Path, arguments: tuple[str, ...], status: int, message: str):
@@ -133,6 +139,15 @@ def test_mistake_is_named_with_status(folder: Path, arguments: tuple[str, ...], 
     assert message in result.output
     assert "Traceback" not in result.output
     assert not (folder / "first.csv").exists()
+
+
+def test_busy_service_is_asked_again() -> None:
+    """Once for its readiness, then as long as the next attempt begins within the deadline."""
+    busy = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+    with answering(busy) as (port, accepted):
+        result = run("models", "--url", f"http://127.0.0.1:{port}", "--deadline-ms", 1500)
+        assert len(accepted) == 3
+    assert result.exit_code == 3, result.output
 
 
 def test_doubtful_recordings_are_named(folder: Path, tmp_path: Path):
@@ -161,6 +176,7 @@ def test_hybrid_runs_on_chip_as_predicted(folder: Path, tmp_path: Path):
     exported = run("export", both, ear, "--sections", 2, "--format", "q5.27", *files)
     assert exported.exit_code == 0, exported.output
     assert "hybrid_step" in header.read_text()
+    assert "filter at 48000 Hz, controller at 48000 Hz: e = d - s * (w * x + k * e)" in exported.output
     assert all(
         (tmp_path / f"both_{part}.txt").read_text().startswith("biquad1,") for part in ("controller", "playback")
     )
@@ -170,6 +186,7 @@ def test_hybrid_runs_on_chip_as_predicted(folder: Path, tmp_path: Path):
     margins = "Margins of all plants", f"<td>ear</td><td>{margin_db:.1f} dB", "<td>open</td>"
     parts = ("feedback share", "Nyquist plot", "2 sections at 48000 Hz", *margins)
     assert [part for part in parts if part not in page.read_text()] == []
+    assert page.read_text().index("<svg") < page.read_text().index('class="nyquist"')
     simulated = run("simulate", ear, chip, "--seconds", 2, "-o", quiet, "-o", running)
     assert simulated.exit_code == 0, simulated.output
     assert "as_predicted" in run("verify", chip, ear, "--off", quiet, "--on", running).output
@@ -251,13 +268,40 @@ def test_noise_to_expect_is_recording_or_table(folder: Path, tmp_path: Path):
     assert abs(found["bass.csv"] - found["white.txt"]) > 1
 
 
-# WeasyPrint's, about a library of the system that it can do without.
-@pytest.mark.filterwarnings("ignore:HarfBuzz-Subset:DeprecationWarning")
-def test_report_is_page_and_pdf(folder: Path, tmp_path: Path):
-    files = ("-o", tmp_path / "report.html", "-o", tmp_path / "report.pdf")
-    result = run("report", folder / "ear.npz", "-k", 0, "--listener", "<Ann>", "--ear", "left", *files)
+def test_status_of_verification_follows_interval(folder: Path, tmp_path: Path):
+    """A loudspeaker that is 0.5 dB louder is named, but does not matter; 6 dB do. A chip's filter is not trimmed."""
+    ear, chip, trim = folder / "ear.npz", tmp_path / "chip.json", tmp_path / "trim.json"
+    quiet, running = tmp_path / "quiet.wav", tmp_path / "running.wav"
+    assert run("export", folder / "filter.json", ear, "--sections", 3, "-o", chip).exit_code == 0
+    verify = "verify", chip, ear, "--off", quiet
+    for gain_db, status, place in ((0.5, 0, "within"), (6, 4, "outside")):
+        run("simulate", ear, chip, "--gain-db", gain_db, "--seconds", 2, "-o", quiet, "-o", running)
+        found = run(*verify, "--on", running)
+        assert (found.exit_code, f"lies {place} this interval" in found.output) == (status, True), found.output
+        assert "level_off" in found.output
+    for on, reason in ((running, "a chip's filter is not trimmed"), (quiet, "no gain and delay correct")):
+        refused = run(*verify, "--on", on, "-o", trim)
+        assert (refused.exit_code, reason in refused.output, trim.exists()) == (2, True, False), refused.output
+    verified, page = tmp_path / "verified.json", tmp_path / "report.html"
+    verified.write_text(run(*verify, "--on", running, "--json").stdout)
+    assert run("report", ear, "-k", 0, "--verification", verified, "-o", page).exit_code == 0
+    parts = (
+        "Predicted noise reduction per band",
+        "Verified",
+        "level_off",
+        "Measured noise reduction",
+        "Gain, dB over Hz",
+    )
+    places = [page.read_text().index(part) for part in parts]
+    assert places == sorted(places)
+    foreign = run("report", ear, "--verification", chip)
+    assert (foreign.exit_code, "it is no verification" in foreign.output) == (2, True), foreign.output
+
+
+def test_report_is_page(folder: Path, tmp_path: Path):
+    named = "--listener", "<Ann>", "--ear", "left"
+    result = run("report", folder / "ear.npz", "-k", 0, *named, "-o", tmp_path / "report.html")
     assert result.exit_code == 0, result.output
-    assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
     text = (tmp_path / "report.html").read_text()
     assert text.count("<svg") == 3
     for part in ("2048 taps, q1.15", "Control filter, &lt;Ann&gt;, left ear", "ear.npz: ", "<td>50 Hz</td>", "20"):

@@ -1,16 +1,20 @@
 """Files of filters are read back by other programs: SciPy, soundfile, a C compiler."""
 
 import io
+import itertools
 import re
 import shutil
 import subprocess
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 import yaml
+from scipy.io import loadmat
+from scipy.signal import lfilter, sosfilt
 
 from hardware.filter_files import write, write_both
 from hardware.realise import Realised, Target, realise, realised_sections
@@ -87,21 +91,100 @@ def test_sigmadsp_words_are_added_and_unsigned():
         requested("openearable-2", {"n_sections": 6})
 
 
-@pytest.mark.parametrize("form", ["fir", "sos"])
-def test_camilladsp_names_every_filter_in_its_pipeline(form: str):
-    found = realised(form=form, n_taps=32, n_sections=3)
-    document = yaml.safe_load(write(found, "camilladsp")[0])
-    names = document["pipeline"][0]["names"]
-    assert list(document["filters"]) == names
-    parameters = [document["filters"][name]["parameters"] for name in names]
-    if form == "fir":
-        np.testing.assert_array_equal(parameters[0]["values"], found.taps)
-    else:
-        rows = [
-            [1.0 if name == "a0" else item[name] for name in ("b0", "b1", "b2", "a0", "a1", "a2")]
-            for item in parameters
-        ]
-        np.testing.assert_array_equal(rows, found.sections.rows)
+def loudspeaker_of_camilladsp(text: str, inputs: np.ndarray) -> np.ndarray:
+    """Run CamillaDSP's pipeline on signals [channel, n], read from and written to its devices."""
+    document = yaml.safe_load(text)
+    devices, signals = document["devices"], inputs
+    assert (devices["samplerate"], devices["capture"]["channels"]) == (48_000, len(inputs))
+    for step in document["pipeline"]:
+        if step["type"] == "Mixer":
+            mixer = document["mixers"][step["name"]]
+            assert mixer["channels"]["in"] == len(signals)
+            mixed = np.zeros((mixer["channels"]["out"], signals.shape[1]))
+            for output in mixer["mapping"]:
+                for source in output["sources"]:
+                    gain = 10 ** (source["gain"] / 20) * (-1 if source["inverted"] else 1)
+                    mixed[output["dest"]] += gain * signals[source["channel"]]
+            signals = mixed
+            continue
+        for channel, name in itertools.product(step["channels"], step["names"]):
+            item = document["filters"][name]
+            values, signal = item["parameters"], signals[channel]
+            if item["type"] == "Conv":
+                signals[channel] = np.convolve(signal, values["values"])[: len(signal)]
+            else:
+                numerator = [values[key] for key in ("b0", "b1", "b2")]
+                signals[channel] = lfilter(numerator, [1, values["a1"], values["a2"]], signal)
+    (played,) = signals
+    assert devices["playback"]["channels"] == 1
+    return played
+
+
+def loudspeaker_of_apo(text: str, inputs: np.ndarray) -> np.ndarray:
+    """Run Equalizer APO's lines on signals [channel, n]; filters without a channel before them apply to all."""
+    signals, chosen = dict(enumerate(inputs, 1)), range(1, len(inputs) + 1)
+    for line in text.splitlines():
+        name, _, rest = line.partition(": ")
+        if name == "Channel":
+            chosen = signals if rest == "all" else [int(rest)]
+        elif name == "Copy":
+            output, _, terms = rest.partition("=")
+            signals[int(output)] = sum(signals[int(term)] for term in terms.split("+"))
+        elif name == "Filter":
+            values = [float(value) for value in rest.split()[5:]]
+            for channel in chosen:
+                signals[channel] = lfilter(values[:3], values[3:], signals[channel])
+        else:
+            assert line.startswith("# ")
+    return signals[1]
+
+
+@pytest.mark.parametrize("n_parts", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("kind", "form", "run"),
+    [
+        ("camilladsp", "sos", loudspeaker_of_camilladsp),
+        ("camilladsp", "fir", loudspeaker_of_camilladsp),
+        ("apo", "sos", loudspeaker_of_apo),
+    ],
+)
+def test_loudspeaker_plays_sum_of_parts(kind: str, form: str, run: Callable, n_parts: int):
+    parts = [realised(form=form, n_taps=32, n_sections=3, number_format="float64")]
+    rows = np.array([[[0.3, -0.2, 0.05, 1, -1.3, 0.5], [1, 0.5, 0, 1, 0.2, 0]], [[0.7, 0.1, 0, 1, -0.4, 0.1]] * 2])
+    parts += [realised_sections(Sections(item, 48_000.0), "float64") for item in rows]
+    signals = np.random.default_rng(0).standard_normal((n_parts, 300))
+    expected = sum(
+        lfilter(part.taps, 1, signal) if part.sections is None else sosfilt(part.sections.rows, signal)
+        for part, signal in zip(parts[:n_parts], signals, strict=True)
+    )
+    written = (
+        write(parts[0], kind) if n_parts == 1 else write_both(parts[0], parts[1], kind, "minus", *parts[2:n_parts])
+    )
+    np.testing.assert_allclose(run(written[0].decode(), signals.copy()), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["apo", "camilladsp"])
+def test_unequal_rates_are_refused_together(kind: str):
+    controller = realised_sections(Sections(np.array([[0.3, 0, 0, 1, 0, 0]]), 96_000.0), "float64")
+    with pytest.raises(InvalidOption, match="one rate, not the filter at 48000 and the controller at 96000 Hz"):
+        write_both(realised(n_sections=1), controller, kind)
+
+
+@pytest.mark.parametrize("sign", ["minus", "plus"])
+@pytest.mark.parametrize("kind", ["csv", "c", "apo", "camilladsp", "bes", "sigmadsp", "mat"])
+def test_remark_states_rate_and_sign(kind: str, sign: str):
+    name = {"bes": "pinebuds-pro", "sigmadsp": "openearable-2"}.get(kind)
+    found = realise([simulated()], PINK, requested(name, {"n_sections": 1}))
+    content = write(found, kind, sign)[0]
+    head = str(loadmat(io.BytesIO(content))["about"]) if kind == "mat" else content.decode().partition("\n")[0]
+    assert f"{found.sample_rate_hz:g} Hz, e = d {'-' if sign == 'minus' else '+'} s * w * x" in head
+    if kind in ("csv", "c", "apo", "camilladsp"):
+        controller = realised_sections(Sections(np.array([[0.3, 0, 0, 1, 0, 0]]), found.sample_rate_hz), "float64")
+        both = write_both(found, controller, kind, sign)[0]
+        if kind == "csv":
+            both = zipfile.ZipFile(io.BytesIO(both)).read("controller.csv")
+        head = both.decode().partition("\n")[0]
+        assert f"e = d {'-' if sign == 'minus' else '+'} s * (w * x + k * e)" in head
 
 
 RUN = """#include <stdio.h>
@@ -155,16 +238,11 @@ def test_compiled_header_runs(tmp_path: Path, form: str, name: str, denominator:
     assert np.abs(expected).max() > 0.05
 
 
-def test_both_are_in_files_of_all_kinds():
+def test_zip_holds_both_files():
     control_filter = realised(n_sections=2)
     controller = realised_sections(Sections(np.array([[0.3, -0.2, 0.05, 1, -1.3, 0.5]]), 48_000.0), "float32")
-    text = write_both(control_filter, controller, "apo")[0].decode()
-    assert [line for line in text.splitlines() if "Channel" in line] == ["Channel: 1", "Channel: 2", "Channel: all"]
     content, media_type, _ = write_both(control_filter, controller, "minidsp")
     assert media_type == "application/zip"
     with zipfile.ZipFile(io.BytesIO(content)) as folder:
+        assert folder.namelist() == ["control_filter.txt", "controller.txt"]
         assert folder.read("controller.txt") == write(controller, "minidsp")[0]
-    with zipfile.ZipFile(io.BytesIO(write_both(control_filter, controller, "csv")[0])) as folder:
-        assert folder.read("controller.csv").startswith(
-            b"# Feedback controller at 48000 Hz, e = d - s * (w * x + k * e)"
-        )

@@ -176,9 +176,16 @@ def test_name_is_of_model_or_controller(store: ModelStore, checkpoint: Checkpoin
     assert (found.sos, found.latency_us) == (controller.sos, 10)
 
 
-def test_unstable_controller_is_not_published() -> None:
-    with pytest.raises(ValueError, match="not inside the unit circle"):
-        cases.controller(sos=((0.1, 0, 0, 1, -1.1, 0),))
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sos": ((0.1, 0, 0, 1, -1.1, 0),)}, "not inside the unit circle"),
+        ({"latency_us": 1e6}, "its latency is 1e"),
+    ],
+)
+def test_unusable_controller_is_not_published(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        cases.controller(**change)
 
 
 # ----- aliases ----------------------------------------------------------------------------------------------

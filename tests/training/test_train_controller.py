@@ -22,9 +22,11 @@ def run(*arguments: object) -> str:
 def test_published_controller_runs_beside_filter(measured_data: Path, tmp_path: Path) -> None:
     store = ("--store", str(tmp_path / "store"))
     data = ("--dataset", "pandar", "--data", str(measured_data), "--model", "bose-qc20")
-    assert main(["everybody", *data, *store, "--n-sections", "2", "--number-format", "q5.27"]) == 0
+    chip = ("--n-sections", "2", "--number-format", "q5.27", "--latency-us", "20")
+    assert main(["everybody", *data, *store, *chip]) == 0
     published = ModelStore(tmp_path / "store").controller("everybody")
-    assert (len(published.sos), published.number_format, published.device) == (2, "q5.27", "Bose QC20")
+    assert (len(published.sos), published.number_format, published.latency_us) == (2, "q5.27", 20)
+    assert published.device == "Bose QC20"
     assert {"person-13/left", "person-13/left, pressed"} <= published.plants.keys()
     with np.load(FILE) as stored:
         np.savez(

@@ -1,16 +1,21 @@
 """Training: a resumed run equals an unbroken one, the loss falls, only support cases are touched."""
 
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from synthesis.start.features import GeneratorConfig
+from training import losses as losses_module
 from training import trainer as trainer_module
 from training.config import load_config
 from training.data import make_splits
+from training.losses import loss_record
 from training.objective import FrequencyDomainObjective
+from training.rows import RunFolder
 from training.trainer import GeneratorNetwork, Trainer, learning_rate
 
 CPU = torch.device("cpu")
@@ -31,7 +36,7 @@ def trainer_for(measurements, split, state_file=None, seed=1, **changes):
     )
 
 
-def train_until(update, trainer, monkeypatch):
+def train_until(update, trainer, monkeypatch, report):
     """Train as a process that is killed after so many updates."""
     step = trainer.train_step
 
@@ -42,7 +47,7 @@ def train_until(update, trainer, monkeypatch):
 
     monkeypatch.setattr(trainer, "train_step", dying_step)
     with pytest.raises(KeyboardInterrupt):
-        trainer.train()
+        trainer.train(report)
 
 
 def test_loss_that_is_not_finite_stops_training(measurements, split):
@@ -80,15 +85,24 @@ def test_one_cycle_warms_up_and_ends_near_zero():
     assert np.all(np.diff(rates[100:]) <= 0)
 
 
-def test_resumed_training_equals_unbroken_one(measurements, split, tmp_path, monkeypatch):
+def test_resumed_training_equals_unbroken_one(measurements, split, tmp_path, monkeypatch, capsys):
     """Killed after update 5, it goes on from update 4 and ends bit for bit the same; another seed is refused."""
-    monkeypatch.setattr(trainer_module, "STATE_EVERY_UPDATES", 2)
-    state_file = tmp_path / "state.pt"
-    unbroken = trainer_for(measurements, split, n_updates=8).train()
-    train_until(5, trainer_for(measurements, split, state_file, n_updates=8), monkeypatch)
+    for module in (trainer_module, losses_module):
+        monkeypatch.setattr(module, "STATE_EVERY_UPDATES", 2)
+    state_file, whole, parts = tmp_path / "state.pt", RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "parts")
+    unbroken = trainer_for(measurements, split, n_updates=8).train(loss_record(whole, "small/0"))
+    killed = trainer_for(measurements, split, state_file, n_updates=8)
+    train_until(5, killed, monkeypatch, loss_record(parts, "small/0"))
     with pytest.raises(ValueError, match="found the state of small, seed 1, expected small, seed 7"):
         trainer_for(measurements, split, state_file, seed=7)
     resumed = trainer_for(measurements, split, state_file, n_updates=8)
     assert resumed.update == 4
-    found, expected = (item.state_dict() for item in (resumed.train(), unbroken))
+    found, expected = (item.state_dict() for item in (resumed.train(loss_record(parts, "small/0")), unbroken))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
+    losses = pd.read_csv(whole.loss_file("small/0"))
+    assert losses.columns.tolist() == ["update", "loss"]
+    assert losses["update"].tolist() == list(range(1, 9))
+    assert parts.loss_file("small/0").read_text() == whole.loss_file("small/0").read_text()
+    is_missing = find_spec("tensorboard") is None
+    assert ("pip install tensorboard" in capsys.readouterr().out) == is_missing
+    assert any(tmp_path.rglob("events.out.tfevents.*")) != is_missing

@@ -25,6 +25,7 @@ async def test_unchanged_filter_is_as_predicted(client: httpx.AsyncClient, ear: 
     assert [each["code"] for each in found["diagnosis"]] == ["as_predicted"]
     predicted = design["prediction"]["mean_noise_reduction_db"]
     assert found["predicted_noise_reduction_db"] == predicted
+    assert found["predicted_interval_db"] == pytest.approx(design["prediction"]["interval_db"], abs=1e-3)
     measured = found["measured"]["mean_noise_reduction_db"]
     assert found["deviation_db"] == pytest.approx(measured - predicted)
     assert abs(found["trim"]["gain_db"]) < 0.1
