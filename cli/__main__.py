@@ -282,8 +282,8 @@ def verify(
     tables.findings(answer["diagnosis"], "found")
     if output is not None:
         _save_trim(output, answer, inputs.trimmed_by(control_filter))
-    is_off = any(item["code"] != "as_predicted" for item in answer["diagnosis"])
-    if is_off and not tables.is_within(answer):
+    codes = {item["code"] for item in answer["diagnosis"]}
+    if "howling" in codes or ("as_predicted" not in codes and not tables.is_within(answer)):
         sys.exit(ExitStatus.NOT_PASSED)
 
 

@@ -22,7 +22,7 @@ MEANINGS = {
     ExitStatus.REFUSED: "the service refused the request; the message says why",
     ExitStatus.USAGE: "wrong options, or a file that cannot be used",
     ExitStatus.NO_SERVICE: "no service answers at --url, or it is not ready",
-    ExitStatus.NOT_PASSED: "a calibration did not pass, or a verification's mean lies outside the predicted interval",
+    ExitStatus.NOT_PASSED: "a calibration did not pass, or a verification howls or lies outside the predicted interval",
 }
 assert click.UsageError.exit_code == ExitStatus.USAGE
 
