@@ -10,13 +10,8 @@ ARG TORCH_INDEX=
 WORKDIR /build
 COPY pyproject.toml setup.py constraints.txt requirements.txt README.md LICENSE ./
 COPY scripts/install.sh scripts/
-COPY synthesis synthesis/
+COPY prime_anc prime_anc/
 COPY model_store model_store/
-COPY hardware hardware/
-COPY measurement measurement/
-COPY cli cli/
-COPY prime_anc_client prime_anc_client/
-COPY workbench workbench/
 COPY service service/
 # Also compiles the CPU core, for every level of the processor architecture.
 RUN PIP_NO_CACHE_DIR=1 scripts/install.sh /opt/prime-anc \

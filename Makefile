@@ -11,7 +11,7 @@ BIN       := $(VENV)/bin
 SERVING   := $(VENV)/.serving
 DEVELOPING := $(VENV)/.developing
 INSTALL   := PYTHON="$(PYTHON)" scripts/install.sh $(VENV)
-SOURCES   := pyproject.toml constraints.txt requirements.txt $(wildcard setup.py synthesis/backends/cpu/core/*)
+SOURCES   := pyproject.toml constraints.txt requirements.txt $(wildcard setup.py prime_anc/core/c/*)
 
 # Where `make programs` puts nginx and Prometheus for the tests of deploy/, and the sanitizers' libraries for the core's.
 PROGRAMS  := $(abspath $(VENV))/programs

@@ -9,7 +9,7 @@ from setuptools.command.build_py import build_py
 
 # By path: importing the package would need its dependencies, which are not installed here.
 specification = importlib.util.spec_from_file_location(
-    "build_core", Path(__file__).parent / "synthesis" / "backends" / "cpu" / "build.py"
+    "build_core", Path(__file__).parent / "prime_anc" / "core" / "build.py"
 )
 build = importlib.util.module_from_spec(specification)
 specification.loader.exec_module(build)

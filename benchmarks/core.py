@@ -20,8 +20,8 @@ from benchmarks.ears import Ears, taps_of
 from benchmarks.results import Row
 from benchmarks.timing import Turn, summary, take_turns
 from model_store.store import ModelStore
-from synthesis.design import design_all
-from synthesis.types import DesignOptions, Model
+from prime_anc.method.design import design_all
+from prime_anc.method.types import DesignOptions, Model
 
 N_UPDATES = (0, 1, 3)
 SOLVER = "solve_toeplitz"

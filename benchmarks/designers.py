@@ -9,9 +9,9 @@ from scipy.linalg import solve_toeplitz
 
 from benchmarks.ears import Ears, taps_of
 from benchmarks.timing import Times
-from synthesis.conventions import CORE_STAGES
-from synthesis.design import design_all
-from synthesis.types import DesignOptions, Float32, Model, ModelParameters
+from prime_anc.method.conventions import CORE_STAGES
+from prime_anc.method.design import design_all
+from prime_anc.method.types import DesignOptions, Float32, Model, ModelParameters
 
 N_TAPS, N_FFT = 2048, 32_768
 
@@ -72,8 +72,8 @@ def untrained(parameters: ModelParameters, kind: str) -> ModelParameters:
 
     import torch
 
-    from synthesis.start.features import GeneratorConfig
-    from synthesis.start.generator import Generator
+    from prime_anc.method.start.features import GeneratorConfig
+    from prime_anc.method.start.generator import Generator
 
     config = getattr(GeneratorConfig, kind)()
     with torch.random.fork_rng(devices=[]):

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from synthesis.design import predict_all
-from synthesis.errors import SynthesisError, answer_or_raise
-from synthesis.types import Design, Float32, Model, Paths, Problem
+from prime_anc.method.design import predict_all
+from prime_anc.method.errors import SynthesisError, answer_or_raise
+from prime_anc.method.types import Design, Float32, Model, Paths, Problem
 from training.data import open_dataset
 from training.datasets.noise import read_noise, simulated_noise
 from training.measurements import Measurements

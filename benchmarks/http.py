@@ -30,9 +30,9 @@ from benchmarks.ears import Ears
 from benchmarks.reliability.service_process import started_service
 from benchmarks.results import Row
 from benchmarks.timing import summary
-from prime_anc_client import wire
-from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.types import Complex64, Float32
+from prime_anc.client import wire
+from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from prime_anc.method.types import Complex64, Float32
 
 BINARY, JSON = wire.MEDIA_TYPE, "application/json"
 TAPS = "application/octet-stream"

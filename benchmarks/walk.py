@@ -21,13 +21,13 @@ import uvicorn
 
 from benchmarks.http import BINARY, Connection, request
 from model_store.store import ModelStore
-from prime_anc_client import wire
+from prime_anc.client import wire
 from service.app import create_app
 from service.server import server
 from service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("service", "synthesis", "model_store", "measurement", "hardware")
+PACKAGES = ("service", "prime_anc", "model_store")
 N_UPDATES = 3
 WARM_UP, N_REQUESTS = 5, 10
 

@@ -4,8 +4,8 @@
 
 Not a person's measurement: both ears are the mean of the bundled model's prior plus random amounts of its principal
 directions. `listener.json` is the calibration of the left ear, ready to be posted;
-`cli/example_ear.npz` has the true paths, for scoring and for `prime-anc example`;
-`workbench/example.json` holds both ears for the page.
+`prime_anc/cli/example_ear.npz` has the true paths, for scoring and for `prime-anc example`;
+`service/page/example.json` holds both ears for the page.
 
 Needs pip install -e '.[training]'
 """
@@ -18,18 +18,18 @@ from typing import Any
 import numpy as np
 from scipy.signal import fftconvolve
 
-from measurement.calibration import calibrate
-from measurement.estimate import GainTake
-from measurement.prior import PathDistribution
 from model_store.store import BUNDLED_ROOT, ModelStore
-from synthesis.conventions import SAMPLE_RATE_HZ
+from prime_anc.measure.calibration import calibrate
+from prime_anc.measure.estimate import GainTake
+from prime_anc.measure.prior import PathDistribution
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.datasets.noise import simulated_noise
 from training.datasets.path_pairs import EarSide, PathPair
 from training.simulated_calibration import simulate_calibration
 
 FOLDER = Path(__file__).resolve().parent
-PAGE_FILE = FOLDER.parent / "workbench" / "example.json"
-TRUE_PATHS = FOLDER.parent / "cli" / "example_ear.npz"
+PAGE_FILE = FOLDER.parent / "service" / "page" / "example.json"
+TRUE_PATHS = FOLDER.parent / "prime_anc" / "cli" / "example_ear.npz"
 SEED = 3
 AMOUNT = 0.7  # SD of the random amounts; listeners have 1
 SNR_DB = 40.0  # SNR of the probe at the microphone, in a quiet room

@@ -14,7 +14,7 @@ from model_store.controller import PublishedController
 from model_store.errors import InvalidName, ModelStoreError
 from model_store.manifest import Manifest, Table
 from model_store.store import DEFAULT_ROOT, KINDS, ModelStore, ModelVersion, existing_store
-from synthesis.profiles import MAX_UPDATES
+from prime_anc.method.profiles import MAX_UPDATES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

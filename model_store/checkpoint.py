@@ -21,17 +21,17 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from measurement.prior import PathPrior, array_shapes
 from model_store.errors import CorruptCheckpoint, GoldenMismatch, PublishFailed
 from model_store.manifest import Manifest
-from synthesis.bands import WIDE_BANDS
-from synthesis.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_TAPS
-from synthesis.design import design
-from synthesis.errors import InvalidOption, SynthesisError
-from synthesis.plausibility import SupportPrior
-from synthesis.start.features import GeneratorConfig
-from synthesis.support_statistics import LARGEST_UNCERTAINTY
-from synthesis.types import DesignOptions, Float32, Model, ModelParameters, Paths, Problem
+from prime_anc.measure.prior import PathPrior, array_shapes
+from prime_anc.method.bands import WIDE_BANDS
+from prime_anc.method.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_TAPS
+from prime_anc.method.design import design
+from prime_anc.method.errors import InvalidOption, SynthesisError
+from prime_anc.method.plausibility import SupportPrior
+from prime_anc.method.start.features import GeneratorConfig
+from prime_anc.method.support_statistics import LARGEST_UNCERTAINTY
+from prime_anc.method.types import DesignOptions, Float32, Model, ModelParameters, Paths, Problem
 
 Shapes = Mapping[str, tuple[int, ...]]
 

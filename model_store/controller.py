@@ -8,20 +8,20 @@ from typing import Annotated, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from hardware.fixed_point import parse_format
 from model_store.errors import CorruptCheckpoint, PublishFailed
 from model_store.manifest import Frozen, Published, Text
-from synthesis.controller import Controller
-from synthesis.errors import InvalidOption
-from synthesis.options import MAX_CONTROLLER_SECTIONS
-from synthesis.sections import Sections
-from synthesis.types import Loop
+from prime_anc.hardware.fixed_point import parse_format
+from prime_anc.method.controller import Controller
+from prime_anc.method.errors import InvalidOption
+from prime_anc.method.sections import Sections
+from prime_anc.method.types import Loop
+from prime_anc.options import MAX_CONTROLLER_SECTIONS
 
 Row = Annotated[tuple[float, ...], Field(min_length=6, max_length=6)]
 
 
 class Margins(Frozen):
-    """Margins of a loop at the level at which it is worst (`synthesis.types.Loop`)."""
+    """Margins of a loop at the level at which it is worst (`prime_anc.method.types.Loop`)."""
 
     gain_margin_db: float
     phase_margin_deg: float

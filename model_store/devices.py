@@ -16,13 +16,13 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from measurement.device import MIN_LISTENERS, ListenerEar, learn_device
 from model_store.checkpoint import Checkpoint, sha256
 from model_store.errors import CorruptCheckpoint, InvalidName, ModelNotFound, PublishFailed
 from model_store.manifest import Manifest, check_name, parse_reference
 from model_store.store import ModelStore, ModelVersion
-from synthesis.conventions import N_BINS
-from synthesis.types import Float32
+from prime_anc.measure.device import MIN_LISTENERS, ListenerEar, learn_device
+from prime_anc.method.conventions import N_BINS
+from prime_anc.method.types import Float32
 
 FILE = "listeners.safetensors"
 # Ears of a device; further ones change hardly anything.

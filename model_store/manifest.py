@@ -12,8 +12,8 @@ from typing import Annotated, Final, Literal, NamedTuple, Self
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from model_store.errors import InvalidName
-from synthesis.support_statistics import SupportStatistics
-from synthesis.wearing import WearingChange
+from prime_anc.method.support_statistics import SupportStatistics
+from prime_anc.method.wearing import WearingChange
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")

@@ -39,7 +39,7 @@ from model_store.errors import (
 )
 from model_store.manifest import MAX_VERSION, Published, Reference, check_name, is_name, parse_reference, version_of
 from model_store.storage import FolderStorage, Storage, is_url, storage_at
-from synthesis.types import Model
+from prime_anc.method.types import Model
 
 _OWN_ROOT = Path(__file__).parent / "checkpoints"
 # The service's setting is every command's default.

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model_store.store import DEFAULT_ROOT, ModelStore
+from prime_anc.method.types import Fallback
 from service.admission.admission import DEADLINE_HEADER, Admission, Gate
 from service.api import calibrate, design, export, hybrid, models, verify
 from service.api.front import Compression, Front, Service
@@ -25,7 +26,6 @@ from service.engine.engine import Engine, check_device
 from service.engine.work_share import WorkShare
 from service.observability.metrics import Metrics
 from service.settings import Settings
-from synthesis.types import Fallback
 
 logger = logging.getLogger(__name__)
 

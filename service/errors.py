@@ -13,8 +13,8 @@ import orjson
 from starlette.responses import Response
 
 from model_store.errors import InvalidName, ModelNotFound, ModelStoreError
+from prime_anc.method.errors import Interrupted, InvalidOption, InvalidPaths, NonFiniteFilter
 from service.engine.types import RefusedJob
-from synthesis.errors import Interrupted, InvalidOption, InvalidPaths, NonFiniteFilter
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:prime-anc:problem:"
@@ -142,7 +142,7 @@ def to_problem(error: Exception) -> HttpProblem | None:
     return None
 
 
-_NUMERICAL = ("synthesis.", "hardware.", "measurement.")
+_NUMERICAL = ("prime_anc.method.", "prime_anc.core.", "prime_anc.hardware.", "prime_anc.measure.")
 
 
 def _is_numerical(error: Exception) -> bool:

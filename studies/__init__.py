@@ -13,12 +13,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
-from measurement.calibration import Calibration
-from measurement.estimate import GainTake
+from prime_anc.measure.calibration import Calibration
+from prime_anc.measure.estimate import GainTake
+from prime_anc.method.profiles import FAST
+from prime_anc.method.types import DesignOptions, Paths, Problem
+from prime_anc.options import Method
 from service.api.problem import resolved_profile
-from synthesis.options import Method
-from synthesis.profiles import FAST
-from synthesis.types import DesignOptions, Paths, Problem
 from training.data import open_dataset
 from training.datasets.mistakes import Real, Responses, Takes
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise

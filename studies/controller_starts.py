@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hardware.controller_fit import BARRIER_WEIGHT, N_OF_START, ControllerFit, LoopProblem, start_roots
-from hardware.plants import Ear, lent_plants, loop_problem, plant_of
 from model_store.store import BUNDLED_ROOT, ModelStore
+from prime_anc.hardware.controller_fit import BARRIER_WEIGHT, N_OF_START, ControllerFit, LoopProblem, start_roots
+from prime_anc.hardware.plants import Ear, lent_plants, loop_problem, plant_of
+from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from prime_anc.method.design import design
+from prime_anc.method.types import DesignOptions, Model, Paths, Problem
+from prime_anc.options import ControllerFields
 from studies import problem
-from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.design import design
-from synthesis.options import ControllerFields
-from synthesis.types import DesignOptions, Model, Paths, Problem
 from training.datasets.pandar import read_pandar
 from training.datasets.simulated_systems import simulate_system
 

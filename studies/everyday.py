@@ -14,16 +14,16 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 
-from measurement.calibration import calibrate
-from measurement.checks import judge
 from model_store.store import BUNDLED_ROOT, ModelStore
+from prime_anc.measure.calibration import calibrate
+from prime_anc.measure.checks import judge
+from prime_anc.method.bands import WIDE_BANDS
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
+from prime_anc.method.design import design, predict_all
+from prime_anc.method.errors import answer_or_raise
+from prime_anc.method.types import Fallback, Model
+from prime_anc.options import Method
 from studies import Row, as_sent, problem, record, run, served
-from synthesis.bands import WIDE_BANDS
-from synthesis.conventions import SAMPLE_RATE_HZ
-from synthesis.design import design, predict_all
-from synthesis.errors import answer_or_raise
-from synthesis.options import Method
-from synthesis.types import Fallback, Model
 from training.datasets.noise import NoiseSet, white_noise
 from training.datasets.path_pairs import PathDataset, PathPair
 from training.datasets.synthetic_noise import AIRPLANE, airplane_noise

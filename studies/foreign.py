@@ -22,19 +22,19 @@ import torch
 from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
-from measurement.calibration import Calibration, calibrate
-from measurement.checks import judge
 from model_store.store import BUNDLED_ROOT, ModelStore
+from prime_anc.measure.calibration import Calibration, calibrate
+from prime_anc.measure.checks import judge
+from prime_anc.method.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
+from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from prime_anc.method.design import design, judged
+from prime_anc.method.paths import AcousticPaths
+from prime_anc.method.predict import POWER_FLOOR
+from prime_anc.method.profiles import FAST, MAX_UPDATES, settling
+from prime_anc.method.start.wiener import design_wmmse
+from prime_anc.method.types import Design, Fallback, Model
+from prime_anc.method.update import refine
 from studies import Row, as_sent, problem, record, served
-from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
-from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.design import design, judged
-from synthesis.paths import AcousticPaths
-from synthesis.predict import POWER_FLOOR
-from synthesis.profiles import FAST, MAX_UPDATES, settling
-from synthesis.start.wiener import design_wmmse
-from synthesis.types import Design, Fallback, Model
-from synthesis.update import refine
 from training.datasets.noise import white_noise
 from training.datasets.pandar import read_directions
 from training.datasets.simulated_systems import simulate_system

@@ -16,17 +16,17 @@ from functools import cache, partial
 import numpy as np
 import pandas as pd
 
-from hardware.hybrid import design_for_all, design_hybrid, limited
 from model_store.store import BUNDLED_ROOT, ModelStore
+from prime_anc.hardware.hybrid import design_for_all, design_hybrid, limited
+from prime_anc.method.bands import NR_BANDS, columns
+from prime_anc.method.controller import Controller, judge
+from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from prime_anc.method.design import design, predict_all
+from prime_anc.method.errors import answer_or_raise
+from prime_anc.method.types import DesignOptions, Fallback, Float32, Model, Paths, Problem
+from prime_anc.method.wearing import WearingChange
+from prime_anc.options import ControllerFields
 from studies import Row, problem, run
-from synthesis.bands import NR_BANDS, columns
-from synthesis.controller import Controller, judge
-from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.design import design, predict_all
-from synthesis.errors import answer_or_raise
-from synthesis.options import ControllerFields
-from synthesis.types import DesignOptions, Fallback, Float32, Model, Paths, Problem
-from synthesis.wearing import WearingChange
 from training.datasets.noise import NoiseSet
 from training.datasets.pandar import read_directions, read_handling
 from training.datasets.path_pairs import DatasetError, PathDataset, PathPair

@@ -21,17 +21,17 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 
-from measurement.calibration import Calibration, calibrate
-from measurement.checks import OTHER_DEVICE, judge
 from model_store.store import BUNDLED_ROOT, ModelStore
+from prime_anc.measure.calibration import Calibration, calibrate
+from prime_anc.measure.checks import OTHER_DEVICE, judge
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
+from prime_anc.method.design import design, predict_all
+from prime_anc.method.errors import SynthesisError, answer_or_raise
+from prime_anc.method.plausibility import Explanation, SupportPrior, find_implausible
+from prime_anc.method.support_statistics import learn_support_statistics
+from prime_anc.method.types import Model, ModelParameters
 from studies import Row, problem, record, run, served
 from studies.foreign import systems
-from synthesis.conventions import SAMPLE_RATE_HZ
-from synthesis.design import design, predict_all
-from synthesis.errors import SynthesisError, answer_or_raise
-from synthesis.plausibility import Explanation, SupportPrior, find_implausible
-from synthesis.support_statistics import learn_support_statistics
-from synthesis.types import Model, ModelParameters
 from training.datasets.mistakes import (
     PATH_MISTAKES,
     REQUEST_MISTAKES,

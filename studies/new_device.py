@@ -17,15 +17,15 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 
-from measurement.calibration import calibrate
-from measurement.device import TRAINED_LISTENERS, ListenerEar
 from model_store.devices import Devices
 from model_store.store import ModelStore
+from prime_anc.measure.calibration import calibrate
+from prime_anc.measure.device import TRAINED_LISTENERS, ListenerEar
+from prime_anc.method.design import design, predict_all
+from prime_anc.method.errors import answer_or_raise
+from prime_anc.method.types import Fallback, Model, ModelParameters
 from studies import Row, as_sent, problem, record, run, served
 from studies.mistakes import Real, judged, probe_signals
-from synthesis.design import design, predict_all
-from synthesis.errors import answer_or_raise
-from synthesis.types import Fallback, Model, ModelParameters
 from training.datasets.mistakes import PATH_MISTAKES, TAKE_MISTAKES
 from training.datasets.noise import NoiseSet
 from training.datasets.path_pairs import PathDataset, PathPair

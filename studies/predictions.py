@@ -17,17 +17,17 @@ from dataclasses import replace
 import pandas as pd
 from joblib import Parallel, delayed
 
-from measurement.calibration import Calibration, calibrate
-from measurement.prior import PathPrior
+from prime_anc.measure.calibration import Calibration, calibrate
+from prime_anc.measure.prior import PathPrior
+from prime_anc.method.bands import NR_BANDS, columns, nominal_hz
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
+from prime_anc.method.design import design, predict_all
+from prime_anc.method.errors import answer_or_raise
+from prime_anc.method.plausibility import SupportPrior
+from prime_anc.method.start.features import GeneratorConfig
+from prime_anc.method.start.generator import Generator
+from prime_anc.method.types import Model, ModelParameters, Problem
 from studies import Row, as_sent, problem, record, run, served
-from synthesis.bands import NR_BANDS, columns, nominal_hz
-from synthesis.conventions import SAMPLE_RATE_HZ
-from synthesis.design import design, predict_all
-from synthesis.errors import answer_or_raise
-from synthesis.plausibility import SupportPrior
-from synthesis.start.features import GeneratorConfig
-from synthesis.start.generator import Generator
-from synthesis.types import Model, ModelParameters, Problem
 from training.data import SNRS_DB, Split, support_noises, with_recordings
 from training.datasets.noise import NoiseSet, pink_noise, white_noise
 from training.datasets.path_pairs import PathDataset

@@ -19,14 +19,14 @@ import numpy as np
 import pandas as pd
 from scipy.signal import fftconvolve, firwin, lfilter, sosfilt
 
-from hardware.hybrid import HybridDesign, design_hybrid
-from hardware.plants import GAINS_DB
-from hardware.running import ONSET, Machine, run_in_loop
 from model_store.store import BUNDLED_ROOT, ModelStore
-from synthesis.controller import Controller, is_quiet_beyond, judge
-from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
-from synthesis.options import ControllerFields
-from synthesis.types import DesignOptions, Model, Paths, Problem
+from prime_anc.hardware.hybrid import HybridDesign, design_hybrid
+from prime_anc.hardware.plants import GAINS_DB
+from prime_anc.hardware.running import ONSET, Machine, run_in_loop
+from prime_anc.method.controller import Controller, is_quiet_beyond, judge
+from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from prime_anc.method.types import DesignOptions, Model, Paths, Problem
+from prime_anc.options import ControllerFields
 from training.data import open_dataset
 
 RATES = (1, 1, 1, 2, 4, 8, 16)  # over 48 kHz

@@ -16,11 +16,11 @@ import numpy as np
 import pandas as pd
 
 from model_store.store import BUNDLED_ROOT, ModelStore
+from prime_anc.method.design import design, design_all, predict_all
+from prime_anc.method.errors import answer_or_raise
+from prime_anc.method.loop import judge_loop, loop_gain, worst_loop
+from prime_anc.method.types import Design, DesignOptions, Float32, Model, Problem
 from studies import Row, problem, run
-from synthesis.design import design, design_all, predict_all
-from synthesis.errors import answer_or_raise
-from synthesis.loop import judge_loop, loop_gain, worst_loop
-from synthesis.types import Design, DesignOptions, Float32, Model, Problem
 from training.datasets.noise import NoiseSet
 from training.datasets.pandar import read_directions, read_handling
 from training.datasets.path_pairs import DatasetError, PathDataset, PathPair

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from tests.data.six_ears import write_six_ears
+from tests.method.cases import Case, random_case
 from tests.oracles import measured
-from tests.synthesis.cases import Case, random_case
 
 # Files, by how their names begin, that are begun first: one that begins last keeps the other workers idle.
 SLOW = (
     "training/test_experiment.py", "benchmarks/test_commands.py", "reliability/",
-    "synthesis/backends/cuda/",
+    "prime_anc/method/backends/cuda/",
 )  # fmt: skip
 
 

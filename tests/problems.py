@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 from typing import Any
 
-from synthesis.types import Paths, Problem
+from prime_anc.method.types import Paths, Problem
 
 OF_PATHS = {field.name for field in fields(Paths)}
 

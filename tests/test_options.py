@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.__main__ import main
-from hardware.hybrid import design_hybrid
 from model_store.store import ModelStore
-from prime_anc_client import Client, Condition
-from synthesis.design import design
-from synthesis.options import (
+from prime_anc.cli.__main__ import main
+from prime_anc.client import Client, Condition
+from prime_anc.hardware.hybrid import design_hybrid
+from prime_anc.method.design import design
+from prime_anc.method.types import Design, DesignOptions, Model, Paths, Problem
+from prime_anc.options import (
     DEFAULTS,
     ControllerFields,
     DesignFields,
@@ -24,7 +25,6 @@ from synthesis.options import (
     curve_kinds,
     option_schemas,
 )
-from synthesis.types import Design, DesignOptions, Model, Paths, Problem
 from tests.service import models
 from tests.service.conftest import program, store_folder
 from tests.service.program import Program

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from measurement.prior import PathPrior
+from prime_anc.measure.prior import PathPrior
 from training.config import Configuration, TrainingConfig
 from training.datasets.index import read_index
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise

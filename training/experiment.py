@@ -16,16 +16,16 @@ import pandas as pd
 import torch
 from joblib import Parallel, delayed, parallel_config
 
-from hardware.plants import GAINS_DB
 from model_store.checkpoint import Checkpoint, GoldenCase
 from model_store.manifest import Manifest, Scores
 from model_store.store import ModelStore
-from synthesis.bands import nominal_hz
-from synthesis.controller import Controller, judge
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS
-from synthesis.design import predict_all
-from synthesis.errors import SynthesisError
-from synthesis.types import Model, Paths, Problem
+from prime_anc.hardware.plants import GAINS_DB
+from prime_anc.method.bands import nominal_hz
+from prime_anc.method.controller import Controller, judge
+from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS
+from prime_anc.method.design import predict_all
+from prime_anc.method.errors import SynthesisError
+from prime_anc.method.types import Model, Paths, Problem
 from training.config import Configuration
 from training.data import Data, Split, open_data
 from training.datasets.path_pairs import PathPair

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from synthesis.bands import nominal_hz
+from prime_anc.method.bands import nominal_hz
 from training.report import DESIGN, Section, as_design, in_order
 from training.rows import PER_NOISE, DesignRow
 from training.scoring import SCORED_BANDS

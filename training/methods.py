@@ -16,20 +16,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardware.hybrid import design_for_all, design_hybrid
-from hardware.realise import Target
-from synthesis.controller import Controller
-from synthesis.conventions import CORE_STAGES
-from synthesis.design import design
-from synthesis.methods import STARTS
-from synthesis.options import DEFAULT_MAX_GAIN_DB
-from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.plausibility import SupportPrior
-from synthesis.profiles import PAPER, PROFILES
-from synthesis.start.features import GeneratorConfig, Realisation
-from synthesis.start.generator import Generator, model_parameters
-from synthesis.types import Design, DesignOptions, Model, ModelParameters, Paths, Problem
-from synthesis.update import refine
+from prime_anc.hardware.hybrid import design_for_all, design_hybrid
+from prime_anc.hardware.realise import Target
+from prime_anc.method.controller import Controller
+from prime_anc.method.conventions import CORE_STAGES
+from prime_anc.method.design import design
+from prime_anc.method.methods import STARTS
+from prime_anc.method.paths import AcousticPaths, ControlFilter
+from prime_anc.method.plausibility import SupportPrior
+from prime_anc.method.profiles import PAPER, PROFILES
+from prime_anc.method.start.features import GeneratorConfig, Realisation
+from prime_anc.method.start.generator import Generator, model_parameters
+from prime_anc.method.types import Design, DesignOptions, Model, ModelParameters, Paths, Problem
+from prime_anc.method.update import refine
+from prime_anc.options import DEFAULT_MAX_GAIN_DB
 from training.baselines.adaptive import FxLms, FxNlms, WeightedFxLms
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
 from training.baselines.e2e_cfg import LEARNING_RATE, E2eCfgNetwork
@@ -91,7 +91,7 @@ class Served:
 
     # Parameters of the model.
     parameters: ModelParameters
-    # One of `synthesis.methods.METHODS`.
+    # One of `prime_anc.method.methods.METHODS`.
     method: str
     # Ceiling without updates; updates of `fast` have the service's default, those of `paper` none.
     max_gain_db: float = np.inf

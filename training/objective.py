@@ -18,10 +18,10 @@ import torch
 from scipy.fft import next_fast_len
 from torch import Tensor
 
-from synthesis.arrays import level_db, squared_magnitude
-from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
-from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
-from synthesis.paths import AcousticPaths
+from prime_anc.method.arrays import level_db, squared_magnitude
+from prime_anc.method.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
+from prime_anc.method.conventions import N_TAPS, SAMPLE_RATE_HZ
+from prime_anc.method.paths import AcousticPaths
 from training.config import ObjectiveConfig
 from training.datasets.noise import NoiseSet
 from training.datasets.path_pairs import MAX_PATH_SAMPLES

@@ -22,7 +22,7 @@ from typing import Any
 
 import pandas as pd
 
-from measurement.estimate import REGULARISATION
+from prime_anc.measure.estimate import REGULARISATION
 from training.methods import METHODS
 from training.rows import (
     BROAD_BAND,

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from scipy.fft import next_fast_len
 from torch import Tensor
 
-from synthesis.arrays import level_db, squared_magnitude
-from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
-from synthesis.controller import Controller
-from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
-from synthesis.predict import HIGH_BANDS, LOW_BANDS
+from prime_anc.method.arrays import level_db, squared_magnitude
+from prime_anc.method.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
+from prime_anc.method.controller import Controller
+from prime_anc.method.conventions import N_TAPS, SAMPLE_RATE_HZ
+from prime_anc.method.predict import HIGH_BANDS, LOW_BANDS
 from training.datasets.noise import BLOCK_SAMPLES, N_BLOCKS, SCORED_FROM_SAMPLES, NoiseSet
 from training.datasets.path_pairs import MAX_PATH_SAMPLES, PathPair
 

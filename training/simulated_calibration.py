@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 from torch import Tensor
 
-from measurement.estimate import REGULARISATION, GainTake, PathEstimate, estimate_paths
-from measurement.posterior import Estimate, estimate
-from measurement.prior import PathPrior
-from synthesis.conventions import SAMPLE_RATE_HZ
+from prime_anc.measure.estimate import REGULARISATION, GainTake, PathEstimate, estimate_paths
+from prime_anc.measure.posterior import Estimate, estimate
+from prime_anc.measure.prior import PathPrior
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.datasets.noise import NoiseSet
 from training.datasets.path_pairs import MAX_PATH_SAMPLES, DatasetError, PathPair, named_seed
 
@@ -35,7 +35,7 @@ _PAIRS_AT_ONCE = 8  # bounds the memory: about 13 MB a pair at window 8192
 
 @dataclass(frozen=True)
 class SimulatedEstimate:
-    """`measurement.estimate.PathEstimate` in tensors: [n_pairs, taps] twice, then [n_pairs, 16385]."""
+    """`prime_anc.measure.estimate.PathEstimate` in tensors: [n_pairs, taps] twice, then [n_pairs, 16385]."""
 
     primary: Tensor
     secondary: Tensor

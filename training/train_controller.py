@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from hardware.hybrid import design_for_all
 from model_store.controller import Margins, PublishedController
 from model_store.devices import Devices
 from model_store.errors import ModelStoreError
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis.errors import SynthesisError
-from synthesis.options import ControllerFields, controller_schemas
-from synthesis.types import DesignOptions, Model, Paths, Problem
+from prime_anc.hardware.hybrid import design_for_all
+from prime_anc.method.errors import SynthesisError
+from prime_anc.method.types import DesignOptions, Model, Paths, Problem
+from prime_anc.options import ControllerFields, controller_schemas
 from training.data import open_dataset
 from training.datasets.path_pairs import DatasetError, PathDataset
 

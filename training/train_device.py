@@ -16,12 +16,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from measurement.device import ListenerEar
 from model_store.devices import Devices
 from model_store.errors import ModelStoreError
 from model_store.manifest import Scores
 from model_store.store import DEFAULT_ROOT, ModelStore, ModelVersion
-from synthesis.conventions import SAMPLE_RATE_HZ
+from prime_anc.measure.device import ListenerEar
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.config import Configuration
 from training.data import Data
 from training.datasets.index import INDEX_FILE

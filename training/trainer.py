@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from synthesis.conventions import DESIGN_N_FFT
-from synthesis.options import DEFAULT_MAX_GAIN_DB
-from synthesis.paths import AcousticPaths
-from synthesis.start.features import GeneratorConfig
-from synthesis.start.generator import Generator
+from prime_anc.method.conventions import DESIGN_N_FFT
+from prime_anc.method.paths import AcousticPaths
+from prime_anc.method.start.features import GeneratorConfig
+from prime_anc.method.start.generator import Generator
+from prime_anc.options import DEFAULT_MAX_GAIN_DB
 from training.config import TrainingConfig
 from training.objective import Objective
 from training.rows import replacing

@@ -48,7 +48,7 @@ from benchmarks.reliability.traffic import (
 )
 from model_store.checkpoint import GoldenCase
 from model_store.store import ModelStore
-from prime_anc_client import Take, wire
+from prime_anc.client import Take, wire
 
 OVERLOAD = 3.0
 DEADLINE_OVER_P99 = 2.0

@@ -41,8 +41,8 @@ from benchmarks.reliability.traffic import (
 )
 from model_store.checkpoint import GoldenCase
 from model_store.store import ModelStore
-from prime_anc_client import wire
-from synthesis.methods import STARTS
+from prime_anc.client import wire
+from prime_anc.method.methods import STARTS
 
 SAMPLE_EVERY, MIN_SAMPLES = 10_000, 20
 MAX_DRIFT = 0.01

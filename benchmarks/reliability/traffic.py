@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.reliability.command import counted
 from benchmarks.timing import summary
 from model_store.checkpoint import GoldenCase
-from prime_anc_client import wire
+from prime_anc.client import wire
 
 ANSWER_BYTES = 8192
 CORES_FOR_CLIENTS = 4

@@ -8,19 +8,19 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import ConfigDict, Field, WithJsonSchema
 from typing_extensions import TypedDict, is_typeddict
 
-from hardware.short_fir import MAX_TAPS
-from measurement.checks import REASONS
-from measurement.posterior import PRIMARY_TAPS, SECONDARY_TAPS
-from measurement.verify import CODES
+from prime_anc.hardware.short_fir import MAX_TAPS
+from prime_anc.measure.checks import REASONS
+from prime_anc.measure.posterior import PRIMARY_TAPS, SECONDARY_TAPS
+from prime_anc.measure.verify import CODES
+from prime_anc.method.conventions import N_BINS, N_TAPS, STAGES
+from prime_anc.method.profiles import MAX_UPDATES
+from prime_anc.options import NUMBER_FORMAT, Method, Sign
 from service.api.examples import Example
 from service.api.json_answers import BAND_CENTRE_HZ
 from service.api.options import Number
 from service.api.paths import N_UNCERTAINTY
 from service.api.warnings import WARNINGS
 from service.errors import PROBLEMS, TYPE_PREFIX
-from synthesis.conventions import N_BINS, N_TAPS, STAGES
-from synthesis.options import NUMBER_FORMAT, Method, Sign
-from synthesis.profiles import MAX_UPDATES
 
 N_BANDS = len(BAND_CENTRE_HZ)
 _ROW = [0.8, -1.2, 0.5, 1.0, -1.6, 0.7]

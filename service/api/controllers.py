@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PlainValidator
 
-from hardware.fixed_point import parse_format, quantise_sections
-from hardware.realise import realised_sections
+from prime_anc.hardware.fixed_point import parse_format, quantise_sections
+from prime_anc.hardware.realise import realised_sections
+from prime_anc.method.controller import Controller
+from prime_anc.method.errors import InvalidOption
+from prime_anc.method.sections import Sections
+from prime_anc.options import ControllerFields, Sign
 from service.api.reading import validate_object
 from service.api.strict import Number, StrictModel, naming, shown
 from service.errors import HttpProblem
-from synthesis.controller import Controller
-from synthesis.errors import InvalidOption
-from synthesis.options import ControllerFields, Sign
-from synthesis.sections import Sections
 
 MAX_SECTIONS = 16
 RATES_HZ = (48_000.0, 768_000.0)

@@ -11,6 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model_store.store import ModelVersion
+from prime_anc.method.errors import SynthesisError, answer_or_raise
+from prime_anc.method.types import (
+    Complex64,
+    Design,
+    Evaluation,
+    Float32,
+    Problem,
+)
 from service.api import json_answers as answers
 from service.api.front import JSON, TAPS, Visit, disconnected
 from service.api.json_answers import Answered, accepted
@@ -22,14 +30,6 @@ from service.api.request_types import (
     SynthesisBody,
 )
 from service.api.warnings import collect_warnings, negated_filter, warning_headers
-from synthesis.errors import SynthesisError, answer_or_raise
-from synthesis.types import (
-    Complex64,
-    Design,
-    Evaluation,
-    Float32,
-    Problem,
-)
 
 # The JSON answer, or only the taps.
 _ANSWERS = (JSON, TAPS)

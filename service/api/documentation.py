@@ -12,7 +12,8 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, TypeAdapter
 from starlette.applications import Starlette
 
-from measurement.checks import REASONS
+from prime_anc.measure.checks import REASONS
+from prime_anc.options import NUMBER_FORMAT
 from service.admission.admission import DEADLINE_HEADER, MAX_JSON_BYTES, Gate
 from service.api import answer_types, examples, reading
 from service.api.front import JSON, PREFIX, TAPS, TENSORS, gate_of, is_managing
@@ -21,7 +22,6 @@ from service.api.reading import Address, read_document
 from service.api.warnings import WARNINGS
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, HttpProblem
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS, Settings
-from synthesis.options import NUMBER_FORMAT
 
 TITLE = "PRIME-ANC"
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_or
 
 from typing_extensions import is_typeddict
 
-from synthesis.conventions import N_TAPS
+from prime_anc.method.conventions import N_TAPS
 
 Json = dict[str, Any]
 

@@ -11,10 +11,20 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hardware import filter_files
-from hardware.hybrid import playback_peak_db
-from hardware.realise import Realised, Target, realise, realised_sections, under_loop
-from hardware.residual_power import PathSpectra
+from prime_anc.hardware import filter_files
+from prime_anc.hardware.hybrid import playback_peak_db
+from prime_anc.hardware.realise import Realised, Target, realise, realised_sections, under_loop
+from prime_anc.hardware.residual_power import PathSpectra
+from prime_anc.method.ceiling import ceiling_db, excess_db
+from prime_anc.method.controller import in_closed_loop
+from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
+from prime_anc.method.design import pose
+from prime_anc.method.gain_curve import TOLERANCE_DB, GainCurve
+from prime_anc.method.loop import for_design
+from prime_anc.method.methods import spectrum
+from prime_anc.method.profiles import FAST
+from prime_anc.method.sections import Sections
+from prime_anc.method.types import NOT_JUDGED, Float32, Model, Problem, weighted, weights_of
 from service.admission.admission import Gate
 from service.api.controllers import controller_document, in_sign
 from service.api.design import evaluated
@@ -26,16 +36,6 @@ from service.api.request_types import ExportBody
 from service.api.warnings import collect_warnings, unlike_filter, unlike_target, warning_headers
 from service.engine.work import work_of
 from service.errors import HttpProblem
-from synthesis.ceiling import ceiling_db, excess_db
-from synthesis.controller import in_closed_loop
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
-from synthesis.design import pose
-from synthesis.gain_curve import TOLERANCE_DB, GainCurve
-from synthesis.loop import for_design
-from synthesis.methods import spectrum
-from synthesis.profiles import FAST
-from synthesis.sections import Sections
-from synthesis.types import NOT_JUDGED, Float32, Model, Problem, weighted, weights_of
 
 # Margins of the sent filter's loop that an export keeps, if it has them.
 KEPT_GAIN_DB, KEPT_PHASE_DEG = 12.0, 60.0

@@ -24,6 +24,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model_store.errors import ModelStoreError
 from model_store.store import ModelStore, ModelVersion
+from prime_anc.method.conventions import CORE_STAGES, STAGES
+from prime_anc.method.errors import Interrupted
+from prime_anc.method.types import Design
 from service.admission.admission import KEY_NAME, MANAGEMENT, Admission, Admitted, Gate
 from service.engine.engine import Engine
 from service.engine.types import ClientDisconnected, RefusedJob
@@ -31,9 +34,6 @@ from service.engine.work_share import WorkShare
 from service.errors import HttpProblem, to_problem
 from service.observability.metrics import Metrics
 from service.settings import Settings
-from synthesis.conventions import CORE_STAGES, STAGES
-from synthesis.errors import Interrupted
-from synthesis.types import Design
 
 logger = logging.getLogger(__name__)
 access_logger = logging.getLogger("service.access")

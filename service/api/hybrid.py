@@ -9,7 +9,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hardware.hybrid import HybridDesign, design_hybrid, limited, playback_peak_db, playback_sections
+from prime_anc.hardware.hybrid import HybridDesign, design_hybrid, limited, playback_peak_db, playback_sections
+from prime_anc.method.sections import Sections
+from prime_anc.method.types import Model
 from service.admission.admission import Gate
 from service.api.controllers import controller_document, wanted
 from service.api.design import answered
@@ -20,8 +22,6 @@ from service.api.reading import Addresses
 from service.api.request_types import HybridBody
 from service.api.warnings import controller_warnings
 from service.engine.work import HybridWork, work_of
-from synthesis.sections import Sections
-from synthesis.types import Model
 
 addresses = Addresses()
 

@@ -13,14 +13,14 @@ import numpy as np
 import orjson
 
 from model_store.store import ModelVersion
+from prime_anc.method.bands import AMP_BANDS, columns, nominal_hz
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
+from prime_anc.method.errors import InvalidPaths
+from prime_anc.method.gain_curve import GainCurve
+from prime_anc.method.types import ConditionPrediction, Design, Float32, Loop, Prediction
+from prime_anc.options import DEFAULT_MAX_GAIN_DB, Sign
 from service.api.front import JSON, Times, Visit
 from service.errors import HttpProblem
-from synthesis.bands import AMP_BANDS, columns, nominal_hz
-from synthesis.conventions import SAMPLE_RATE_HZ
-from synthesis.errors import InvalidPaths
-from synthesis.gain_curve import GainCurve
-from synthesis.options import DEFAULT_MAX_GAIN_DB, Sign
-from synthesis.types import ConditionPrediction, Design, Float32, Loop, Prediction
 
 if TYPE_CHECKING:  # which only the document loads
     from service.api import answer_types

@@ -1,4 +1,4 @@
-"""Options of requests: pydantic models of the declarations in `synthesis.options`, and their forms in JSON and text.
+"""Options of requests: pydantic models of the declarations in `prime_anc.options`, and their forms in JSON and text.
 
 Bodies in all forms, query strings, the OpenAPI document and the page take their options
 from these models.
@@ -16,14 +16,11 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from pydantic.fields import FieldInfo
 
-from measurement.calibration import MAX_N_WINDOWS
-from service.api.paths import floats
-from service.api.strict import Absent, Number, StrictModel, shown, shown_name
-from service.errors import HttpProblem
-from synthesis.band_weights import BandWeights
-from synthesis.curve import MAX_POINTS, Curve
-from synthesis.gain_curve import GainCurve
-from synthesis.options import (
+from prime_anc.measure.calibration import MAX_N_WINDOWS
+from prime_anc.method.band_weights import BandWeights
+from prime_anc.method.curve import MAX_POINTS, Curve
+from prime_anc.method.gain_curve import GainCurve
+from prime_anc.options import (
     BAND_WEIGHT_RANGE,
     DEFAULT_MAX_GAIN_DB,
     MAX_GAIN_RANGE_DB,
@@ -35,6 +32,9 @@ from synthesis.options import (
     UpdateFields,
     option_schemas,
 )
+from service.api.paths import floats
+from service.api.strict import Absent, Number, StrictModel, shown, shown_name
+from service.errors import HttpProblem
 
 # A curve that ends below this is in kHz.
 MIN_CURVE_END_HZ = 20.0
@@ -159,7 +159,7 @@ def _model(value: object) -> object:
 
 
 def _text(name: str, more: str = "") -> Any:
-    """Return the description of an option whose JSON type differs from that in `synthesis.options`."""
+    """Return the description of an option whose JSON type differs from that in `prime_anc.options`."""
     return Field(description=option_schemas()[name]["description"] + more)
 
 

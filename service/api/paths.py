@@ -11,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, PlainValidator, ValidationInfo
 
+from prime_anc.method.bands import WIDE_BANDS
+from prime_anc.method.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, SAMPLE_RATE_HZ
+from prime_anc.method.types import Float32, Path, Paths
 from service.api.strict import (
     Absent,
     Number,
@@ -21,9 +24,6 @@ from service.api.strict import (
     without_absent,
 )
 from service.errors import HttpProblem
-from synthesis.bands import WIDE_BANDS
-from synthesis.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, SAMPLE_RATE_HZ
-from synthesis.types import Float32, Path, Paths
 
 GRIDS = (4096, 8192, 16_384, 32_768, 65_536)
 """Numbers of points of the Fourier grids that a spectrum may use."""

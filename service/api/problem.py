@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prime_anc.method.controller import Controller, controlled, loops_of
+from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
+from prime_anc.method.design import level_db
+from prime_anc.method.errors import InvalidPaths
+from prime_anc.method.gain_curve import GainCurve
+from prime_anc.method.loop import loop_gain, loop_of, worst_loop
+from prime_anc.method.methods import spectrum
+from prime_anc.method.posing import MAX_LEVEL_DIFFERENCE_DB, with_latency
+from prime_anc.method.profiles import PROFILES
+from prime_anc.method.types import Complex64, DesignOptions, Float32, Loop, Path, Paths, Problem
+from prime_anc.method.unknown import END_OF_RESPONSE
+from prime_anc.options import FilterFields, ProblemFields, Sign
 from service.api.controllers import RunningController, in_sign
 from service.api.request_types import DesignBody, SynthesisBody
 from service.errors import HttpProblem
-from synthesis.controller import Controller, controlled, loops_of
-from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.design import level_db
-from synthesis.errors import InvalidPaths
-from synthesis.gain_curve import GainCurve
-from synthesis.loop import loop_gain, loop_of, worst_loop
-from synthesis.methods import spectrum
-from synthesis.options import FilterFields, ProblemFields, Sign
-from synthesis.posing import MAX_LEVEL_DIFFERENCE_DB, with_latency
-from synthesis.profiles import PROFILES
-from synthesis.types import Complex64, DesignOptions, Float32, Loop, Path, Paths, Problem
-from synthesis.unknown import END_OF_RESPONSE
 
 # Largest share of an impulse response's energy that resampling may discard: -40 dB.
 MAX_DISCARDED_ENERGY = 1e-4

@@ -29,12 +29,12 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
+from prime_anc.method.curve import Curve
 from service.admission.admission import DEADLINE_HEADER, MAX_JSON_BYTES, json_too_large
 from service.api.front import JSON, TENSORS, Visit
 from service.api.options import CURVES, DECIMAL, FromText, option_fields
 from service.api.strict import as_problem, shown
 from service.errors import HttpProblem
-from synthesis.curve import Curve
 
 Document = dict[str, Any]
 Model = TypeVar("Model", bound=BaseModel)

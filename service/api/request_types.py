@@ -17,11 +17,16 @@ from pydantic import (
     model_validator,
 )
 
-from hardware.filter_files import KINDS as FILE_KINDS
-from hardware.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Denominator, Target
-from hardware.second_order_sections import MAX_SECTIONS
-from hardware.short_fir import MAX_TAPS, at_design_rate
-from hardware.targets import requested, target, targets
+from prime_anc.hardware.filter_files import KINDS as FILE_KINDS
+from prime_anc.hardware.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Denominator, Target
+from prime_anc.hardware.second_order_sections import MAX_SECTIONS
+from prime_anc.hardware.short_fir import MAX_TAPS, at_design_rate
+from prime_anc.hardware.targets import requested, target, targets
+from prime_anc.method.conventions import N_TAPS, SAMPLE_RATE_HZ
+from prime_anc.method.errors import InvalidOption
+from prime_anc.method.sections import Sections
+from prime_anc.method.types import MAX_CONDITIONS, Complex64, Float32, Paths
+from prime_anc.options import DEFAULTS
 from service.api.controllers import ControllerField, ControllerWishes, WishesField, sections_field
 from service.api.options import FilterOptions, ModelOptions, ObjectiveOptions, RefineOptions, SynthesisOptions
 from service.api.paths import (
@@ -36,11 +41,6 @@ from service.api.paths import (
 from service.api.reading import validate_object
 from service.api.strict import Absent, Number, StrictModel, naming, shown
 from service.errors import HttpProblem
-from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
-from synthesis.errors import InvalidOption
-from synthesis.options import DEFAULTS
-from synthesis.sections import Sections
-from synthesis.types import MAX_CONDITIONS, Complex64, Float32, Paths
 
 # Names of known devices, for `/export`.
 TARGET_NAMES = tuple(targets())

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, ErrorDetails
 
+from prime_anc.options import NUMBER_FORMAT
 from service.errors import HttpProblem
-from synthesis.options import NUMBER_FORMAT
 
 Number = Annotated[float, Field(json_schema_extra={"format": NUMBER_FORMAT})]
 

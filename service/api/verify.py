@@ -10,7 +10,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from measurement.verify import (
+from prime_anc.measure.verify import (
     BEYOND_A_TRIM,
     RIGHT,
     Deviation,
@@ -23,7 +23,13 @@ from measurement.verify import (
     shifted_filter,
     verify,
 )
-from measurement.verify_controller import OFF_GAIN, MeasuredController, diagnose_controller, verify_both
+from prime_anc.measure.verify_controller import OFF_GAIN, MeasuredController, diagnose_controller, verify_both
+from prime_anc.method.bands import WIDE_BANDS
+from prime_anc.method.errors import answer_or_raise
+from prime_anc.method.methods import spectrum
+from prime_anc.method.posing import with_latency
+from prime_anc.method.profiles import FAST
+from prime_anc.method.types import Complex64, Design, DesignOptions, Float32, Problem
 from service.admission.admission import Gate
 from service.api.controllers import controller_document
 from service.api.design import evaluated
@@ -32,12 +38,6 @@ from service.api.json_answers import BAND_CENTRE_HZ, accepted, with_times
 from service.api.problem import check_effect, filter_problem, resolved_profile
 from service.api.reading import Addresses
 from service.calibration.verify_body import VerifyBody
-from synthesis.bands import WIDE_BANDS
-from synthesis.errors import answer_or_raise
-from synthesis.methods import spectrum
-from synthesis.posing import with_latency
-from synthesis.profiles import FAST
-from synthesis.types import Complex64, Design, DesignOptions, Float32, Problem
 
 # Findings that leave nothing to say about a controller.
 UNJUDGED = {"unrelated", "exchanged_channels", "clipping", "howling"}

@@ -14,14 +14,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 
-from hardware.filter_files import NEEDS as FILE_NEEDS
-from hardware.targets import targets
+from prime_anc.hardware.filter_files import NEEDS as FILE_NEEDS
+from prime_anc.hardware.targets import targets
+from prime_anc.options import controller_schemas
 from service.api.options import RefineOptions, option_fields
 from service.api.request_types import DesignBody, ExportBody
 from service.calibration.verify_body import VerifyBody
-from synthesis.options import controller_schemas
 
-FOLDER = Path(str(files("workbench")))
+FOLDER = Path(str(files("service") / "page"))
 KINDS = (".html", ".js", ".css", ".json")
 
 HEADERS = {

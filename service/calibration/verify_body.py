@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
 
-from measurement.calibration import MAX_SAMPLES
-from measurement.verify import MIN_SAMPLES, StateTake
+from prime_anc.measure.calibration import MAX_SAMPLES
+from prime_anc.measure.verify import MIN_SAMPLES, StateTake
+from prime_anc.method.bands import AMP_BANDS
 from service.api.paths import check_some_taps
 from service.api.request_types import EvaluateBody
 from service.api.strict import Absent, StrictModel
 from service.calibration.takes import MAX_TAKES, ClippedShare, Signal, read_clipped_share, read_signal
 from service.errors import HttpProblem
-from synthesis.bands import AMP_BANDS
 
 _MEMBERS = '{"state", "x", "e"}'
 

@@ -7,10 +7,10 @@ import io
 import numpy as np
 import soundfile
 
-from measurement.files.audio import is_cut
+from prime_anc.measure.files.audio import is_cut
+from prime_anc.method.types import Float32
 from service.api.paths import check_rate
 from service.errors import HttpProblem
-from synthesis.types import Float32
 
 SUBTYPES = ("PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE")
 

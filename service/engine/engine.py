@@ -15,16 +15,25 @@ from time import perf_counter
 from typing import Any
 
 from model_store.store import ModelStore
+from prime_anc.method.errors import DeviceLost, Interrupted, SynthesisError, interruption_check
+from prime_anc.method.methods import METHODS
+from prime_anc.method.profiles import PROFILES
+from prime_anc.method.types import (
+    Complex64,
+    Design,
+    DesignOptions,
+    Evaluation,
+    Fallback,
+    Float32,
+    Problem,
+    backend_class,
+)
 from service.engine.job_queue import Batch, Job, JobQueue, stopping
 from service.engine.readiness import STALLED_AFTER_S, Readiness
 from service.engine.resident_model import ResidentModel
 from service.engine.resident_models import ResidentModels
 from service.engine.types import Designs, Disconnected, RefusedJob
 from service.engine.waiting import GRACE_S, done_in_time
-from synthesis.errors import DeviceLost, Interrupted, SynthesisError, interruption_check
-from synthesis.methods import METHODS
-from synthesis.profiles import PROFILES
-from synthesis.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Problem, backend_class
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from threading import Condition, get_ident
 from time import perf_counter
 from typing import Any
 
+from prime_anc.method.profiles import FAST
+from prime_anc.method.types import DesignOptions
 from service.engine.types import RefusedJob
 from service.engine.waiting import LONGEST_WAIT_S, Awaited, raise_if_unwanted
 from service.engine.work import work_of
-from synthesis.profiles import FAST
-from synthesis.types import DesignOptions
 
 # Share of the time to a deadline that estimated work may fill while a worker is busy: four designs in five meet the
 # estimates.

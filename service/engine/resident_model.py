@@ -9,10 +9,10 @@ from time import perf_counter
 
 from model_store.checkpoint import Checkpoint
 from model_store.store import ModelVersion
-from synthesis.design import design_all, implausible, judged, predict_all
-from synthesis.errors import DeviceLost, SynthesisError
-from synthesis.profiles import MAX_UPDATES
-from synthesis.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Model, Problem
+from prime_anc.method.design import design_all, implausible, judged, predict_all
+from prime_anc.method.errors import DeviceLost, SynthesisError
+from prime_anc.method.profiles import MAX_UPDATES
+from prime_anc.method.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Model, Problem
 
 logger = logging.getLogger(__name__)
 

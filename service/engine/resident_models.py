@@ -19,12 +19,12 @@ from model_store.controller import PublishedController
 from model_store.errors import InvalidName, ModelNotFound
 from model_store.manifest import parse_reference
 from model_store.store import ModelStore, ModelVersion
+from prime_anc.method.errors import DeviceLost
+from prime_anc.method.types import Fallback
 from service.engine.job_queue import RecentTimes
 from service.engine.resident_model import ResidentModel
 from service.engine.types import Disconnected, RefusedJob
 from service.engine.waiting import done_in_time
-from synthesis.errors import DeviceLost
-from synthesis.types import Fallback
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from model_store.store import ModelVersion
-from synthesis.errors import SynthesisError
-from synthesis.types import Design
+from prime_anc.method.errors import SynthesisError
+from prime_anc.method.types import Design
 
 # Awaitable that returns when the client has disconnected.
 Disconnected = Callable[[], Awaitable[object]]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+from prime_anc.method.errors import Interrupted
 from service.engine.types import ClientDisconnected, Disconnected
-from synthesis.errors import Interrupted
 
 # Expected wait (s) above which work is refused, however late its deadline: requests with much time left must not fill
 # the queue for requests whose body took long to read. One piece of work per worker may always wait.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hardware.realise import Target
-from synthesis.types import DesignOptions
+from prime_anc.hardware.realise import Target
+from prime_anc.method.types import DesignOptions
 
 # Work per feedback path of a filter: loops are evaluated on a fine grid, again for every trial of a limit.
 FEEDBACK_WORK = 8

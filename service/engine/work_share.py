@@ -14,10 +14,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
 from typing import Any, TypeVar
 
+from prime_anc.method.errors import Interrupted, interruptible
 from service.engine.job_queue import PLANNED, RecentTimes
 from service.engine.types import Disconnected, RefusedJob
 from service.engine.waiting import GRACE_S, LONGEST_WAIT_S, Awaited, done_in_time, raise_if_unwanted
-from synthesis.errors import Interrupted, interruptible
 
 Result = TypeVar("Result")
 

@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, Info, Proce
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
 
 from model_store.store import ModelVersion
+from prime_anc.method.conventions import STAGES
+from prime_anc.method.profiles import MAX_UPDATES
+from prime_anc.method.types import Design, Replaced
 from service.engine.engine import Engine
 from service.observability.engine_collector import EngineCollector
-from synthesis.conventions import STAGES
-from synthesis.profiles import MAX_UPDATES
-from synthesis.types import Design, Replaced
 
 # 50 us to 6.4 s in steps of 1.5: a design takes from tenths of a millisecond on a GPU to tens of them on a CPU.
 TIME_BUCKETS_S = tuple(50e-6 * 1.5**step for step in range(30))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.__main__ import main
+from prime_anc.cli.__main__ import main
 
 Command = Callable[..., Result]
 

@@ -70,7 +70,7 @@ def test_feedback_keeps_level_at_any_rate(in_case: Callable[[str], Command]) -> 
 @pytest.fixture
 def pair() -> list[np.ndarray]:
     """P and S of the example ear."""
-    with np.load(str(files("cli") / "example_ear.npz")) as ear:
+    with np.load(str(files("prime_anc.cli") / "example_ear.npz")) as ear:
         return [ear[name].astype(float) for name in ("primary", "secondary")]
 
 

@@ -13,11 +13,11 @@ from scipy.io import wavfile
 from scipy.signal import firwin
 
 from model_store.store import ModelStore
+from prime_anc.method.bands import WIDE_BANDS, band_membership
+from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
+from prime_anc.method.types import Design, DesignOptions, Fallback, Model, Paths, Problem
 from service.api.problem import resolved_profile
 from service.engine.resident_model import ResidentModel
-from synthesis.bands import WIDE_BANDS, band_membership
-from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.types import Design, DesignOptions, Fallback, Model, Paths, Problem
 from tests.cases.conftest import Command, read_design
 
 Array = NDArray[np.float64]

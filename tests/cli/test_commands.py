@@ -10,11 +10,11 @@ import soundfile
 from click.testing import CliRunner, Result
 from scipy.signal import lfilter
 
-from cli.__main__ import main
-from cli.inputs import ear
-from cli.words import for_command
-from measurement.files.errors import FileError
-from tests.prime_anc_client.relay import answering
+from prime_anc.cli.__main__ import main
+from prime_anc.cli.inputs import ear
+from prime_anc.cli.words import for_command
+from prime_anc.measure.files.errors import FileError
+from tests.client.relay import answering
 from tests.service import models
 
 GAIN = 0.35

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.__main__ import main
-from synthesis.conventions import N_BINS
+from prime_anc.cli.__main__ import main
+from prime_anc.method.conventions import N_BINS
 from tests.model_store.test_devices import ears
 from training.data import open_dataset
 from training.train_device import write_index

@@ -52,7 +52,13 @@ def test_command_needs_only_what_is_copied(tmp_path: Path) -> None:
             assert f"!{item}" in ignored or f"!{item.partition('/')[0]}" in ignored
             (tmp_path / item).parent.mkdir(exist_ok=True)
             (tmp_path / item).symlink_to(ROOT / item)
-    command = [sys.executable, "-S", "-c", "import service.app, cli.__main__; cli.__main__.main()", "--help"]
+    command = [
+        sys.executable,
+        "-S",
+        "-c",
+        "import service.app, prime_anc.cli.__main__ as cli; cli.main()",
+        "--help",
+    ]
     environment = os.environ | {"PYTHONPATH": sysconfig.get_path("purelib")}  # without this checkout, as `-S` says
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ import yaml
 from benchmarks.reliability.service_process import ServiceProcess, started_service
 from model_store.manifest import Scores
 from model_store.store import ModelStore
-from prime_anc_client import wire
+from prime_anc.client import wire
 from service.engine.engine import Engine
 from service.observability.metrics import Metrics
 from tests.service import models

@@ -19,7 +19,7 @@ import pytest
 
 from benchmarks.reliability.service_process import ServiceProcess, started_service
 from model_store.store import ModelStore
-from prime_anc_client import wire
+from prime_anc.client import wire
 from service.admission.admission import MAX_JSON_BYTES, Admission, Gate
 from service.api import calibrate, design, export, hybrid, verify
 from service.api import models as model_addresses

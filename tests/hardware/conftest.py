@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hardware.residual_power import PathSpectra
-from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from prime_anc.hardware.residual_power import PathSpectra
+from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from tests.oracles.measured import MeasuredEar
 
 

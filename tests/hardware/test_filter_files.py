@@ -16,13 +16,13 @@ import yaml
 from scipy.io import loadmat
 from scipy.signal import lfilter, sosfilt
 
-from hardware.filter_files import write, write_both
-from hardware.realise import Realised, Target, realise, realised_sections
-from hardware.running import Machine
-from hardware.targets import requested, target, targets
+from prime_anc.hardware.filter_files import write, write_both
+from prime_anc.hardware.realise import Realised, Target, realise, realised_sections
+from prime_anc.hardware.running import Machine
+from prime_anc.hardware.targets import requested, target, targets
+from prime_anc.method.errors import InvalidOption
+from prime_anc.method.sections import Sections
 from service.api.export import coefficients_document
-from synthesis.errors import InvalidOption
-from synthesis.sections import Sections
 from tests.hardware.conftest import simulated
 
 PINK = 1 / np.maximum(np.arange(16385), 10.0)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.signal import sosfilt
 
-from hardware.filter_files import write
-from hardware.fixed_point import (
+from prime_anc.hardware.filter_files import write
+from prime_anc.hardware.fixed_point import (
     NumberFormat,
     Quantised,
     parse_format,
@@ -18,13 +18,13 @@ from hardware.fixed_point import (
     sections_scaling,
     taps_scaling,
 )
-from hardware.realise import Realised, Target, realise
-from hardware.running import Machine, run_in_loop
+from prime_anc.hardware.realise import Realised, Target, realise
+from prime_anc.hardware.running import Machine, run_in_loop
+from prime_anc.method.bands import NR_BANDS, band_membership
+from prime_anc.method.conventions import DESIGN_N_FFT
+from prime_anc.method.errors import InvalidOption
+from prime_anc.method.sections import Sections
 from service.api.export import coefficients_document
-from synthesis.bands import NR_BANDS, band_membership
-from synthesis.conventions import DESIGN_N_FFT
-from synthesis.errors import InvalidOption
-from synthesis.sections import Sections
 from tests.hardware.conftest import simulated
 
 Q1_23 = NumberFormat(1, 23)

@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hardware.controller_fit import BARRIER_WEIGHT, ControllerFit, fit_controller, start_roots
-from hardware.hybrid import design_for_all, design_hybrid
-from hardware.plants import Ear, keeps, lent_plants, loop_problem, plant_of
 from model_store.store import BUNDLED_ROOT, ModelStore
+from prime_anc.hardware.controller_fit import BARRIER_WEIGHT, ControllerFit, fit_controller, start_roots
+from prime_anc.hardware.hybrid import design_for_all, design_hybrid
+from prime_anc.hardware.plants import Ear, keeps, lent_plants, loop_problem, plant_of
+from prime_anc.method.band_weights import BandWeights
+from prime_anc.method.bands import BINS_HZ, WIDE_BANDS
+from prime_anc.method.controller import judge
+from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
+from prime_anc.method.design import design, predict_all
+from prime_anc.method.types import DesignOptions, Model, Paths, Problem
+from prime_anc.options import ControllerFields
 from studies.stability import growth_in_words, simulated
-from synthesis.band_weights import BandWeights
-from synthesis.bands import BINS_HZ, WIDE_BANDS
-from synthesis.controller import judge
-from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.design import design, predict_all
-from synthesis.options import ControllerFields
-from synthesis.types import DesignOptions, Model, Paths, Problem
 
 OPTIONS = DesignOptions(n_updates=1)
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hardware.residual_power import PathSpectra, ResidualPower, centres_hz
-from synthesis.bands import WIDE_BANDS, band_membership
-from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from prime_anc.hardware.residual_power import PathSpectra, ResidualPower, centres_hz
+from prime_anc.method.bands import WIDE_BANDS, band_membership
+from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 
 
 def smooth(frequency_hz: np.ndarray) -> np.ndarray:

@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hardware.residual_power import ResidualPower, centres_hz
-from hardware.second_order_sections import (
+from prime_anc.hardware.residual_power import ResidualPower, centres_hz
+from prime_anc.hardware.second_order_sections import (
     _Fit,
     design_sections,
     largest_excess,
     largest_gain,
     objective,
 )
-from synthesis.band_weights import BandWeights
-from synthesis.profiles import FAST
+from prime_anc.method.band_weights import BandWeights
+from prime_anc.method.profiles import FAST
 
 
 def test_derivatives_match_differences(condition, pink):

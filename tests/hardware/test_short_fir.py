@@ -8,21 +8,21 @@ import pytest
 from scipy.linalg import solve_toeplitz
 from scipy.signal import resample_poly
 
-from hardware.realise import Target, realise
-from hardware.residual_power import PathSpectra
-from hardware.short_fir import at_design_rate, design_fir
-from measurement.files.measurements import paths_at_48_khz
-from measurement.files.resampling import Response
 from model_store.store import ModelStore
+from prime_anc.hardware.realise import Target, realise
+from prime_anc.hardware.residual_power import PathSpectra
+from prime_anc.hardware.short_fir import at_design_rate, design_fir
+from prime_anc.measure.files.measurements import paths_at_48_khz
+from prime_anc.measure.files.resampling import Response
+from prime_anc.method.band_weights import BandWeights
+from prime_anc.method.bands import NR_BANDS, WIDE_BANDS, band_membership, edges_hz
+from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
+from prime_anc.method.design import judged
+from prime_anc.method.errors import InvalidPaths
+from prime_anc.method.methods import spectrum
+from prime_anc.method.profiles import FAST
+from prime_anc.method.types import Model, Paths, Problem
 from service.errors import to_problem
-from synthesis.band_weights import BandWeights
-from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, edges_hz
-from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.design import judged
-from synthesis.errors import InvalidPaths
-from synthesis.methods import spectrum
-from synthesis.profiles import FAST
-from synthesis.types import Model, Paths, Problem
 from training.datasets.simulated_systems import simulate_system
 
 MODEL = Model.on("cpu", ModelStore().load("generic").parameters)

@@ -6,10 +6,10 @@ from numpy.typing import NDArray
 
 from model_store import Checkpoint, GoldenCase, Manifest, Scores
 from model_store.controller import PublishedController
-from synthesis.conventions import N_BINS
-from synthesis.start.features import GeneratorConfig
-from synthesis.start.generator import Generator, model_parameters
-from synthesis.types import ModelParameters
+from prime_anc.method.conventions import N_BINS
+from prime_anc.method.start.features import GeneratorConfig
+from prime_anc.method.start.generator import Generator, model_parameters
+from prime_anc.method.types import ModelParameters
 
 Float32 = NDArray[np.float32]
 SMALL = GeneratorConfig.prime_log(n_channels=8, dilations=(1, 2), n_points=32, realisation="minimum_phase")

@@ -11,10 +11,10 @@ import pytest
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from measurement.prior import learn_path_prior
 from model_store import Checkpoint, CorruptCheckpoint, GoldenMismatch
-from synthesis.start.features import GeneratorConfig
-from synthesis.types import Model
+from prime_anc.measure.prior import learn_path_prior
+from prime_anc.method.start.features import GeneratorConfig
+from prime_anc.method.types import Model
 from tests.model_store import cases
 
 Arrays = dict[str, NDArray[np.generic]]

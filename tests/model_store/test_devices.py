@@ -11,13 +11,13 @@ from threading import Event
 import numpy as np
 import pytest
 
-from measurement.device import ListenerEar, learn_device
 from model_store.devices import FILE, Devices
 from model_store.errors import CorruptCheckpoint, InvalidName, ModelNotFound, PublishFailed
 from model_store.store import ModelStore
-from synthesis.conventions import N_BINS
-from synthesis.plausibility import find_implausible
-from synthesis.support_statistics import LARGEST_UNCERTAINTY
+from prime_anc.measure.device import ListenerEar, learn_device
+from prime_anc.method.conventions import N_BINS
+from prime_anc.method.plausibility import find_implausible
+from prime_anc.method.support_statistics import LARGEST_UNCERTAINTY
 from tests.data.six_ears import FILE as SIX_EARS
 from tests.model_store import cases
 

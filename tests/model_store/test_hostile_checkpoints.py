@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from measurement.calibration import calibrate
-from measurement.estimate import GainTake
 from model_store import Checkpoint, CorruptCheckpoint, ModelStore
 from model_store.checkpoint import GENERATOR, GOLDEN, MANIFEST_KEY
 from model_store.store import BUNDLED_ROOT
-from synthesis.design import design_all
-from synthesis.errors import InvalidOption, SynthesisError
-from synthesis.plausibility import find_implausible
-from synthesis.start.features import GeneratorConfig
-from synthesis.support_statistics import SupportStatistics
-from synthesis.types import Design, DesignOptions, Model, Paths, Problem
+from prime_anc.measure.calibration import calibrate
+from prime_anc.measure.estimate import GainTake
+from prime_anc.method.design import design_all
+from prime_anc.method.errors import InvalidOption, SynthesisError
+from prime_anc.method.plausibility import find_implausible
+from prime_anc.method.start.features import GeneratorConfig
+from prime_anc.method.support_statistics import SupportStatistics
+from prime_anc.method.types import Design, DesignOptions, Model, Paths, Problem
 from tests.model_store import cases
 
 VALUES = (0, -1, 1e-320, 3e38, math.nan)

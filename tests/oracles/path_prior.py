@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from measurement.prior import PathDistribution
+from prime_anc.measure.prior import PathDistribution
 
 FS, CELL_HZ, CELL_SHARE = 48_000, 117.0, 0.1
 

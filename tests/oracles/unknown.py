@@ -1,10 +1,10 @@
-"""What the ends of impulse responses do not show, in float64 NumPy: the core's twin for tests (`synthesis.unknown`)."""
+"""What the ends of impulse responses do not show, in float64 NumPy: the core's twin for tests (`method.unknown`)."""
 
 import numpy as np
 
-from synthesis import unknown as constants
-from synthesis.bands import WIDE_BANDS, band_membership, edges_hz
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS
+from prime_anc.method import unknown as constants
+from prime_anc.method.bands import WIDE_BANDS, band_membership, edges_hz
+from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS
 
 TINY = 1e-300
 _N_FFT = 8192

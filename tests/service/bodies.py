@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 import httpx
 import numpy as np
 
-from prime_anc_client import wire
+from prime_anc.client import wire
+from prime_anc.method.conventions import DESIGN_N_FFT
+from prime_anc.method.types import Paths
 from service.api.reading import body_fields, parse_json, validate_object
 from service.api.request_types import CommonBody
-from synthesis.conventions import DESIGN_N_FFT
-from synthesis.types import Paths
 
 Json = dict[str, Any]
 JSON_BODY = {"Content-Type": "application/json"}

@@ -10,10 +10,10 @@ import torch
 from starlette.applications import Starlette
 
 from model_store.store import ModelStore
+from prime_anc.method.backends.reference import build_synthesizer
+from prime_anc.method.types import Paths
 from service.app import create_app
 from service.settings import Settings
-from synthesis.backends.reference import build_synthesizer
-from synthesis.types import Paths
 from tests.service import models
 from tests.service.program import Program
 from tests.service.program import started as program_started

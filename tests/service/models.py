@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from model_store.checkpoint import Checkpoint
+from prime_anc.method.start.features import GeneratorConfig
+from prime_anc.method.types import Fallback, Model, ModelParameters, Paths, Problem
 from service.engine.resident_model import ResidentModel
-from synthesis.start.features import GeneratorConfig
-from synthesis.types import Fallback, Model, ModelParameters, Paths, Problem
 from tests.model_store import cases
 
 # What the tests of the engine run on.

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.signal import fftconvolve
 
-from prime_anc_client import Take, wire
+from prime_anc.client import Take, wire
 
 GAIN = 0.35
 

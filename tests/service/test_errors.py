@@ -5,9 +5,9 @@ import errno
 import pytest
 
 from model_store.errors import InvalidName, ModelNotFound, ModelStoreError
+from prime_anc.method.errors import Interrupted, InvalidOption, InvalidPaths, NonFiniteFilter
 from service.engine.types import RefusedJob
 from service.errors import to_problem
-from synthesis.errors import Interrupted, InvalidOption, InvalidPaths, NonFiniteFilter
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_known_error_becomes_problem(error: Exception, code: str, field: str | N
 
 def test_numerical_error_of_computation_is_fault_of_paths() -> None:
     with pytest.raises(ZeroDivisionError) as raised:
-        exec("1 / 0", {"__name__": "synthesis.update"})
+        exec("1 / 0", {"__name__": "prime_anc.method.update"})
     problem = to_problem(raised.value)
     assert problem.code == "unusable-paths"
 

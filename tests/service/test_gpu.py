@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from prime_anc_client import wire
-from synthesis.synthesizer import Synthesizer
-from synthesis.types import Paths
+from prime_anc.client import wire
+from prime_anc.method.synthesizer import Synthesizer
+from prime_anc.method.types import Paths
 from tests.service.api.test_design import library_paths
 from tests.service.program import Program, started
 from tests.service.test_process import scraped

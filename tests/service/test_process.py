@@ -14,8 +14,8 @@ import orjson
 import pytest
 
 from model_store.store import ModelStore
-from synthesis.methods import METHODS
-from synthesis.types import Paths
+from prime_anc.method.methods import METHODS
+from prime_anc.method.types import Paths
 from tests.service import models
 from tests.service.bodies import JSON_BODY, as_responses
 from tests.service.program import Program, started

@@ -10,9 +10,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from prime_anc_client import wire
+from prime_anc.client import wire
+from prime_anc.method.types import Paths
 from service.settings import Settings
-from synthesis.types import Paths
 from tests.service.bodies import BINARY_BODY, as_responses
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from prime_anc_client import Client, wire
-from synthesis.types import Paths
+from prime_anc.client import Client, wire
+from prime_anc.method.types import Paths
 from tests.service.bodies import digest
 from tests.service.program import Program, exchange, started, wait_for
 

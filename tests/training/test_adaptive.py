@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy.signal import fftconvolve, welch
 
-from synthesis.bands import NR_BANDS, edges_hz
-from synthesis.paths import AcousticPaths
+from prime_anc.method.bands import NR_BANDS, edges_hz
+from prime_anc.method.paths import AcousticPaths
 from training.baselines.adaptive import (
     ADAPTATION_STREAM,
     VALIDATION_SAMPLES,

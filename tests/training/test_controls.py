@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.arrays import minimum_phase_fir
-from synthesis.paths import AcousticPaths
-from synthesis.start.features import CHANNELS, GeneratorConfig
-from synthesis.start.generator import Generator
+from prime_anc.method.arrays import minimum_phase_fir
+from prime_anc.method.paths import AcousticPaths
+from prime_anc.method.start.features import CHANNELS, GeneratorConfig
+from prime_anc.method.start.generator import Generator
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
 from training.baselines.e2e_cfg import E2eCfgNetwork
 from training.baselines.iterative_fir import ratio_base

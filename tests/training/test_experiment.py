@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from model_store.store import ModelStore
-from synthesis.design import design
-from synthesis.types import DesignOptions, Model, Problem
+from prime_anc.method.design import design
+from prime_anc.method.types import DesignOptions, Model, Problem
 from tests.training.conftest import QUICK, command
 from training import data as data_module
 from training import trainer

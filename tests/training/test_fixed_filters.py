@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from hardware.realise import Target
-from synthesis.start.wiener import design_wmmse
-from tests.synthesis.cases import mean_reductions_db, predictions
+from prime_anc.hardware.realise import Target
+from prime_anc.method.start.wiener import design_wmmse
+from tests.method.cases import mean_reductions_db, predictions
 from training.baselines.generative import fit_generative
 from training.baselines.realised import IndividualRealisation, SupportSharedRealisation
 from training.baselines.selective import SelectiveFixedFilter

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from synthesis.paths import AcousticPaths
-from tests.synthesis.cases import decaying_noise, pink_psd
+from prime_anc.method.paths import AcousticPaths
+from tests.method.cases import decaying_noise, pink_psd
 from training.baselines import iterative_fir
 from training.baselines.iterative_fir import PAPER_OBJECTIVE, IterativeFir, TapLoss, ratio_base
 from training.objective import FrequencyDomainObjective, TruePaths

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.signal import ShortTimeFFT, fftconvolve
 
-from synthesis.bands import AMP_BANDS, edges_hz
+from prime_anc.method.bands import AMP_BANDS, edges_hz
 from training.config import load_config
 from training.datasets.noise import reference_psd, simulated_noise
 from training.datasets.simulated import simulate_listeners

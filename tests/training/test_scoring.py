@@ -5,9 +5,9 @@ import pytest
 import torch
 from scipy.signal import fftconvolve
 
-from synthesis.bands import AMP_BANDS, NR_BANDS, edges_hz
-from synthesis.controller import Controller
-from synthesis.sections import Sections
+from prime_anc.method.bands import AMP_BANDS, NR_BANDS, edges_hz
+from prime_anc.method.controller import Controller
+from prime_anc.method.sections import Sections
 from training.datasets.noise import simulated_noise
 from training.datasets.path_pairs import PathPair
 from training.datasets.simulated import simulate_listeners

@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy.signal import fftconvolve
 
-from measurement.estimate import GainTake, estimate_paths
+from prime_anc.measure.estimate import GainTake, estimate_paths
 from training.datasets.noise import NoiseSet, simulated_noise
 from training.datasets.path_pairs import DatasetError, PathPair
 from training.datasets.simulated import simulate_listeners

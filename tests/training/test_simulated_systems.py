@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from synthesis.conventions import SAMPLE_RATE_HZ
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import MAX_PATH_SAMPLES
 from training.datasets.simulated import Earphone, circuit_spectra, simulate_listeners
 from training.datasets.simulated_systems import KINDS, simulate_system

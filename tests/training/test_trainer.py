@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from synthesis.start.features import GeneratorConfig
+from prime_anc.method.start.features import GeneratorConfig
 from training import losses as losses_module
 from training import trainer as trainer_module
 from training.config import load_config

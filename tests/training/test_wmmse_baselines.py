@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from synthesis.paths import AcousticPaths
-from synthesis.start.wiener import design_wmmse, toeplitz_system, wmmse_weights
+from prime_anc.method.paths import AcousticPaths
+from prime_anc.method.start.wiener import design_wmmse, toeplitz_system, wmmse_weights
 from training.baselines.fomaml import INNER_STEP, Fomaml
 from training.baselines.iterative_fir import PAPER_OBJECTIVE, TapLoss
 from training.baselines.wmmse import SupportSharedWmmse, WmmsePcg

@@ -28,10 +28,10 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.signal import fftconvolve, oaconvolve, welch
 from torch import Tensor
 
-from synthesis.arrays import minimum_phase_fir
-from synthesis.bands import NR_BANDS, band_membership, centre_hz, edges_hz, frequencies_hz
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
-from synthesis.paths import AcousticPaths, ControlFilter
+from prime_anc.method.arrays import minimum_phase_fir
+from prime_anc.method.bands import NR_BANDS, band_membership, centre_hz, edges_hz, frequencies_hz
+from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
+from prime_anc.method.paths import AcousticPaths, ControlFilter
 
 Array = NDArray[np.float64]
 # Returns the next n samples of a reference signal.

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from synthesis.arrays import minimum_phase_fir
-from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.start.features import CHANNELS
-from synthesis.start.generator import Generator
+from prime_anc.method.arrays import minimum_phase_fir
+from prime_anc.method.paths import AcousticPaths, ControlFilter
+from prime_anc.method.start.features import CHANNELS
+from prime_anc.method.start.generator import Generator
 from training.baselines.network_training import PathInputs
 from training.baselines.wmmse import support_estimates
 from training.training_set import TrainingSet

@@ -12,9 +12,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS
-from synthesis.paths import AcousticPaths
-from synthesis.start.features import CHANNELS
+from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS
+from prime_anc.method.paths import AcousticPaths
+from prime_anc.method.start.features import CHANNELS
 from training.baselines.network_training import N_STATISTICS, PathInputs
 from training.trainer import FilterNetwork, NetworkOutput, full_precision
 

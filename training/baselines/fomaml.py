@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from synthesis.conventions import N_TAPS
-from synthesis.paths import AcousticPaths
+from prime_anc.method.conventions import N_TAPS
+from prime_anc.method.paths import AcousticPaths
 from training.baselines.iterative_fir import PAPER_OBJECTIVE, TapLoss
 from training.baselines.wmmse import SharedFilter
 from training.training_set import TrainingSet

@@ -20,11 +20,11 @@ import torch
 from scipy.signal import butter, sosfilt
 from torch import Tensor, nn
 
-from synthesis.arrays import squared_magnitude
-from synthesis.bands import AMP_BANDS, edges_hz, frequencies_hz
-from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.paths import AcousticPaths
-from synthesis.start.wiener import design_shared_wmmse
+from prime_anc.method.arrays import squared_magnitude
+from prime_anc.method.bands import AMP_BANDS, edges_hz, frequencies_hz
+from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from prime_anc.method.paths import AcousticPaths
+from prime_anc.method.start.wiener import design_shared_wmmse
 from training.baselines.iterative_fir import PAPER_OBJECTIVE
 from training.baselines.network_training import NetworkMethod
 from training.baselines.wmmse import support_estimates

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from synthesis.arrays import minimum_phase_fir
-from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.start.features import log_base_magnitude, regularised_ratio
+from prime_anc.method.arrays import minimum_phase_fir
+from prime_anc.method.paths import AcousticPaths, ControlFilter
+from prime_anc.method.start.features import log_base_magnitude, regularised_ratio
 from training.config import ObjectiveConfig, load_config
 from training.objective import FrequencyDomainObjective, TruePaths
 

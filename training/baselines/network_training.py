@@ -8,10 +8,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from synthesis.arrays import floored_log
-from synthesis.conventions import DESIGN_N_FFT
-from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.start.features import Base, log_base_magnitude, path_features, regularised_ratio
+from prime_anc.method.arrays import floored_log
+from prime_anc.method.conventions import DESIGN_N_FFT
+from prime_anc.method.paths import AcousticPaths, ControlFilter
+from prime_anc.method.start.features import Base, log_base_magnitude, path_features, regularised_ratio
 from training.trainer import FilterNetwork
 
 N_STATISTICS = 6

@@ -13,11 +13,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from synthesis.arrays import floored_log, minimum_phase_response
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS
-from synthesis.paths import AcousticPaths
-from synthesis.start.features import NEPER_PER_DB, GeneratorConfig
-from synthesis.start.generator import Generator
+from prime_anc.method.arrays import floored_log, minimum_phase_response
+from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS
+from prime_anc.method.paths import AcousticPaths
+from prime_anc.method.start.features import NEPER_PER_DB, GeneratorConfig
+from prime_anc.method.start.generator import Generator
 from training.baselines.network_training import N_STATISTICS, PathInputs
 from training.trainer import FilterNetwork, NetworkOutput, full_precision
 

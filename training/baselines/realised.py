@@ -15,10 +15,10 @@ import torch
 from scipy.signal import sosfilt
 from torch import Tensor
 
-from hardware.realise import Target, realise
-from hardware.residual_power import PathSpectra
-from synthesis.options import DEFAULT_MAX_GAIN_DB
-from synthesis.paths import AcousticPaths, ControlFilter
+from prime_anc.hardware.realise import Target, realise
+from prime_anc.hardware.residual_power import PathSpectra
+from prime_anc.method.paths import AcousticPaths, ControlFilter
+from prime_anc.options import DEFAULT_MAX_GAIN_DB
 from training.baselines.wmmse import SharedFilter, support_estimates
 from training.training_set import TrainingSet
 

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from synthesis.bands import WIDE_BANDS
-from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.predict import band_sums, predict
-from synthesis.start.wiener import design_wmmse
-from synthesis.types import NOT_JUDGED, Prediction
+from prime_anc.method.bands import WIDE_BANDS
+from prime_anc.method.paths import AcousticPaths, ControlFilter
+from prime_anc.method.predict import band_sums, predict
+from prime_anc.method.start.wiener import design_wmmse
+from prime_anc.method.types import NOT_JUDGED, Prediction
 from training.baselines.wmmse import support_estimates
 from training.training_set import TrainingSet
 

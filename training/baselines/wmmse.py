@@ -8,9 +8,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.start.wiener import design_shared_wmmse, toeplitz_system, wmmse_weights
-from synthesis.toeplitz import SymmetricToeplitz, conjugate_gradients
+from prime_anc.method.paths import AcousticPaths, ControlFilter
+from prime_anc.method.start.wiener import design_shared_wmmse, toeplitz_system, wmmse_weights
+from prime_anc.method.toeplitz import SymmetricToeplitz, conjugate_gradients
 from training.training_set import TrainingSet
 
 

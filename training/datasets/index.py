@@ -11,7 +11,7 @@ measurement:
 - ear: left, right or mono.
 - condition (may be absent): names one of several measurements of the ear, e.g. a seating or a direction; `pressed`,
   `slightly loose`, `loose` and `open` are ways of wearing that a controller has to bear.
-- primary, secondary, feedback (may be absent): a file that `measurement.files.measurements` reads, relative to the
+- primary, secondary, feedback (may be absent): a file that `measure.files.measurements` reads, relative to the
   table. ``FILE#CHANNEL`` names one of its channels. Without it the file has one channel, or one of that name
   (``primary``; in ITA files ``PrimaryL`` or ``PrimaryR``, by the ear).
 
@@ -29,11 +29,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from measurement.files.channels import Measurement
-from measurement.files.errors import FileError
-from measurement.files.measurements import paths_at_48_khz, read
-from measurement.files.resampling import Response
-from synthesis.conventions import SAMPLE_RATE_HZ
+from prime_anc.measure.files.channels import Measurement
+from prime_anc.measure.files.errors import FileError
+from prime_anc.measure.files.measurements import paths_at_48_khz, read
+from prime_anc.measure.files.resampling import Response
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import (
     DatasetError,
     DatasetKind,

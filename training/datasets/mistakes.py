@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 from scipy.signal import butter, lfilter, resample_poly
 
-from measurement.estimate import GainTake
-from synthesis.arrays import Real
-from synthesis.conventions import SAMPLE_RATE_HZ
+from prime_anc.measure.estimate import GainTake
+from prime_anc.method.arrays import Real
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.simulated_calibration import PROBE_GAIN
 
 Responses = tuple[Real, Real]

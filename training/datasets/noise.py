@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import welch
 
-from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from training.datasets.index import read_measurement
 from training.datasets.path_pairs import DatasetError, fingerprint, read_bytes
 

@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from measurement.files.channels import Measurement
-from measurement.files.errors import FileError
-from measurement.files.measurements import read
-from synthesis.conventions import SAMPLE_RATE_HZ
+from prime_anc.measure.files.channels import Measurement
+from prime_anc.measure.files.errors import FileError
+from prime_anc.measure.files.measurements import read
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import DatasetError, EarSide, PathDataset, PathPair, fingerprint, read_bytes
 
 N_SAMPLES = 8192

@@ -35,8 +35,8 @@ from dataclasses import asdict, dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.arrays import minimum_phase_response
-from synthesis.conventions import SAMPLE_RATE_HZ
+from prime_anc.method.arrays import minimum_phase_response
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import DatasetError, EarSide, PathDataset, PathPair, fingerprint
 
 N_SAMPLES = 8192

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
-from synthesis.conventions import SAMPLE_RATE_HZ
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import MAX_PATH_SAMPLES
 
 Kind = Literal["duct", "room", "window", "headrest", "headset"]

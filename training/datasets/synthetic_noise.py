@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.conventions import SAMPLE_RATE_HZ
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.datasets.noise import N_SAMPLES, NoiseSet, at_target_rms, environment
 from training.datasets.path_pairs import fingerprint
 

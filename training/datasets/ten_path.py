@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from measurement.estimate import response_of_blocks
-from synthesis.conventions import SAMPLE_RATE_HZ
+from prime_anc.measure.estimate import response_of_blocks
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import DatasetError, PathDataset, PathPair, cut_response, fingerprint
 
 TABLE = "recordings.csv"

@@ -16,8 +16,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.arrays import minimum_phase_response
-from synthesis.conventions import SAMPLE_RATE_HZ
+from prime_anc.method.arrays import minimum_phase_response
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import DatasetError, PathPair, named_seed
 
 MAX_GAIN_DB = 3.0

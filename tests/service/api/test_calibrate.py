@@ -14,18 +14,18 @@ import orjson
 import pytest
 from starlette.applications import Starlette
 
-from measurement.calibration import calibrate
-from measurement.estimate import GainTake
-from measurement.prior import PathPrior, learn_path_prior
 from model_store.store import ModelStore
-from prime_anc_client import Take
+from prime_anc.client import Take
+from prime_anc.measure.calibration import calibrate
+from prime_anc.measure.estimate import GainTake
+from prime_anc.measure.prior import PathPrior, learn_path_prior
+from prime_anc.method.conventions import N_BINS
+from prime_anc.method.support_statistics import learn_support_statistics
 from service.admission.admission import MAX_JSON_BYTES, Gate
 from service.api.reading import parse_tensors
 from service.engine.job_queue import RecentTimes
 from service.engine.waiting import LONGEST_WAIT_S
 from service.settings import Settings
-from synthesis.conventions import N_BINS
-from synthesis.support_statistics import learn_support_statistics
 from tests.service import models
 from tests.service.api.test_problems import assert_problem
 from tests.service.bodies import BINARY_BODY, JSON_BODY, post_packed

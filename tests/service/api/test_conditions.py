@@ -4,8 +4,8 @@ import httpx
 import numpy as np
 import pytest
 
-from synthesis.conventions import N_BINS
-from synthesis.types import Paths
+from prime_anc.method.conventions import N_BINS
+from prime_anc.method.types import Paths
 from tests.service import models
 from tests.service.api.test_design import ask
 from tests.service.bodies import Json, as_responses

@@ -9,11 +9,11 @@ import orjson
 import pytest
 import torch
 
-from prime_anc_client import wire
-from synthesis.conventions import STAGES
-from synthesis.paths import AcousticPaths
-from synthesis.synthesizer import Synthesizer
-from synthesis.types import Paths
+from prime_anc.client import wire
+from prime_anc.method.conventions import STAGES
+from prime_anc.method.paths import AcousticPaths
+from prime_anc.method.synthesizer import Synthesizer
+from prime_anc.method.types import Paths
 from tests.service.bodies import as_base64, as_lists, as_responses, spectra
 
 pytestmark = pytest.mark.anyio

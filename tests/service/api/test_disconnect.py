@@ -10,10 +10,10 @@ import pytest
 from starlette.applications import Starlette
 from starlette.types import Message
 
+from prime_anc.method.types import Paths
 from service.admission.admission import Gate
 from service.api.front import Service
 from service.settings import Settings
-from synthesis.types import Paths
 from tests.service import models
 from tests.service.bodies import as_responses
 from tests.service.conftest import started

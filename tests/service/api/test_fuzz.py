@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from prime_anc_client import wire
+from prime_anc.client import wire
 from service.api.reading import body_fields, parse_tensors, validate_object
 from service.api.request_types import DesignBody, EvaluateBody
 from service.errors import HttpProblem

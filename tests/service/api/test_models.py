@@ -10,9 +10,9 @@ from jsonschema import Draft202012Validator
 from starlette.applications import Starlette
 
 from model_store.store import ModelStore
+from prime_anc.method.types import Paths
 from service.app import create_app
 from service.settings import Settings
-from synthesis.types import Paths
 from tests.service import models
 from tests.service.api.test_problems import assert_problem
 from tests.service.bodies import JSON_BODY, as_responses, digest

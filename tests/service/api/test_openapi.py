@@ -12,9 +12,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from prime_anc.method.types import Paths
 from service.app import EXPOSED_HEADERS, create_app
 from service.settings import Settings
-from synthesis.types import Paths
 from tests.service.bodies import JSON_BODY, as_responses
 from tests.service.conftest import connected
 

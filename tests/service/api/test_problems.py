@@ -15,13 +15,13 @@ import orjson
 import pytest
 from starlette.applications import Starlette
 
-from prime_anc_client import wire
+from prime_anc.client import wire
+from prime_anc.method.types import Paths
 from service.admission.admission import BODIES_BYTES, Gate
 from service.app import MIN_GZIP_BYTES, create_app
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, TYPE_PREFIX
 from service.observability.json_log import JsonFormatter
 from service.settings import Settings
-from synthesis.types import Paths
 from tests.service.bodies import BINARY_BODY, JSON_BODY, as_responses
 from tests.service.conftest import connected
 

@@ -7,10 +7,10 @@ import numpy as np
 import orjson
 import pytest
 
+from prime_anc.method.conventions import N_BINS
+from prime_anc.method.types import Paths
 from service.api.request_types import DesignBody, EvaluateBody
 from service.errors import HttpProblem
-from synthesis.conventions import N_BINS
-from synthesis.types import Paths
 from tests.service.api.test_problems import assert_problem
 from tests.service.bodies import Json, as_base64, as_lists, as_responses, read_json, spectra
 

@@ -4,7 +4,7 @@ import httpx
 import numpy as np
 import pytest
 
-from synthesis.types import Paths
+from prime_anc.method.types import Paths
 from tests.service.bodies import Json, as_responses, ask_packed, post_packed
 from tests.service.recordings import off_and_on
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.measurement.test_verify_controller import controller, ear, recorded, taps
+from tests.measure.test_verify_controller import controller, ear, recorded, taps
 from tests.model_store.cases import controller as published
 from tests.service.bodies import post_packed
 

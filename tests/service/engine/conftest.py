@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from model_store.store import ModelStore
+from prime_anc.method.types import Design
 from service.engine.engine import Engine
 from service.engine.types import Designs
-from synthesis.types import Design
 from tests.service import models
 
 

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from model_store.store import ModelStore
+from prime_anc.method.errors import DeviceLost, Interrupted, check_interruption
+from prime_anc.method.methods import METHODS
+from prime_anc.method.profiles import PROFILES
+from prime_anc.method.types import DesignOptions
 from service.engine.engine import Engine
 from service.engine.job_queue import Job, LatencyEstimator
 from service.engine.resident_model import ResidentModel
 from service.engine.types import ClientDisconnected, RefusedJob
 from service.errors import to_problem
-from synthesis.errors import DeviceLost, Interrupted, check_interruption
-from synthesis.methods import METHODS
-from synthesis.profiles import PROFILES
-from synthesis.types import DesignOptions
 from tests.service import models
 from tests.service.engine.conftest import only, running
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from prime_anc.method.types import DesignOptions
 from service.engine import job_queue
 from service.engine.job_queue import N_REMEMBERED, PLANNED, Batch, Job, JobQueue, LatencyEstimator
 from service.engine.types import RefusedJob
 from service.engine.work import work_of
-from synthesis.types import DesignOptions
 
 pytestmark = pytest.mark.anyio
 

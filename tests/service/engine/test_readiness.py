@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from model_store.store import ModelStore
+from prime_anc.method.types import DesignOptions
 from service.engine import engine as engine_module
 from service.engine import readiness as readiness_module
 from service.engine.engine import Engine
 from service.engine.types import RefusedJob
-from synthesis.types import DesignOptions
 from tests.service import models
 from tests.service.engine.conftest import only, running
 from tests.service.engine.test_engine import occupied

@@ -15,10 +15,10 @@ import pytest
 from model_store.checkpoint import Checkpoint
 from model_store.errors import ModelNotFound
 from model_store.store import ModelStore
+from prime_anc.method.types import DesignOptions
 from service.engine.engine import Engine
 from service.engine.job_queue import RecentTimes
 from service.engine.types import RefusedJob
-from synthesis.types import DesignOptions
 from tests.model_store import cases
 from tests.service import models
 from tests.service.engine.conftest import only, running

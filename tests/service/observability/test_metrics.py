@@ -11,12 +11,12 @@ from starlette.applications import Starlette
 
 from model_store.manifest import Scores
 from model_store.store import ModelStore
+from prime_anc.method.conventions import STAGES
+from prime_anc.method.types import Paths
 from service.app import create_app
 from service.engine.engine import Engine
 from service.observability.metrics import MAX_KEY_NAMES, Metrics
 from service.settings import Settings
-from synthesis.conventions import STAGES
-from synthesis.types import Paths
 from tests.service import models
 from tests.service.bodies import as_responses
 from tests.service.conftest import connected

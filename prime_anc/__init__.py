@@ -1,0 +1,1 @@
+"""Filters for active noise control from measured acoustic paths."""

@@ -1,0 +1,560 @@
+"""Client of the service: requests, and retries within a time limit."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+from typing import Any, Literal, TypeVar, overload
+
+import httpx
+import numpy as np
+from numpy.typing import ArrayLike
+
+from prime_anc.client import answers
+from prime_anc.client.answers import DesignResult, EvaluationResult, Realisation
+from prime_anc.client.calibration import CalibrationResult, DriveTake, Sign, Take, read_calibration
+from prime_anc.client.errors import NotReached, UnknownAnswer, from_answer
+from prime_anc.client.options import EXPORT, FILTER, REFINEMENT, SYNTHESIS, given, takes_options
+from prime_anc.client.transport import Transport
+from prime_anc.client.verification import Recording, VerificationResult, read_verification
+from prime_anc.client.wire import (
+    MEDIA_TYPE,
+    RATE_HZ,
+    encode_request,
+    paths,
+    signals,
+)
+from prime_anc.client.wire import takes as wire_takes
+
+_JSON = "application/json"
+_DEFAULT_RETRY_S = 1.0
+_KEY = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]+")
+
+_MAX_DEADLINE_MS = 60_000.0
+# The service's default for recordings, and for designs with a controller.
+_RECORDINGS_DEADLINE_MS = 30_000.0
+_LONG = ("/calibrate", "/hybrid", "/verify")
+
+_Read = TypeVar("_Read")
+
+Fields = Mapping[str, Any]
+FileKind = Literal["wav", "csv", "c", "mat", "minidsp", "apo", "camilladsp", "bes", "sigmadsp"]
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """A seating, sound direction or way of wearing that a filter must serve."""
+
+    # Path as in `Client.synthesize`, or a calibration, which replaces both paths and the coherence.
+    primary: ArrayLike | CalibrationResult
+    secondary: ArrayLike | None = None
+    coherence: ArrayLike | None = None
+    # Path from loudspeaker to outer microphone, of the same kind as the others; default: the calibration's.
+    feedback: ArrayLike | None = None
+    # Weight above 0, relative to the others.
+    weight: float = 1.0
+    label: str = ""
+
+
+class Client:
+    """A connection to one service, kept until it is closed. Not thread-safe.
+
+    Requests are sent as safetensors. Answers are JSON, which has all figures and takes 0.4 ms more than a binary
+    answer, of about 3 ms per call.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        uds: str | PathLike[str] | None = None,
+        api_key: str | None = None,
+        timeout_s: float = 10.0,
+        retry_for_s: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        """Connect to a service.
+
+        A request is repeated after a 503, or a proxy's 502 or 504 (after the seconds of its `Retry-After`), after a
+        refused connection (after one second) and after a broken connection (at once: a design changes nothing), as
+        long as the next attempt begins within `retry_for_s` of the first.
+
+        Parameters
+        ----------
+        url
+            URL of the service.
+        uds
+            Unix socket of the service, instead of the address in the URL.
+        api_key
+            Key of the client.
+        timeout_s
+            Limit of one attempt, from connecting to the last byte of the answer, in addition to the deadline (30 s for
+            a calibration without one).
+        retry_for_s
+            Time within which attempts are repeated.
+        transport
+            What requests are sent through in place of connections, as to a service in this process.
+
+        Raises
+        ------
+        ValueError
+            The key does not fit into a header.
+        """
+        if api_key is not None and not _KEY.fullmatch(api_key):
+            raise ValueError("api_key: it is empty or contains white space or control characters")
+        headers = {"Accept": _JSON}
+        if api_key is not None:
+            headers["Authorization"] = f"Bearer {api_key}"
+        # A key may contain any letters; the service compares its UTF-8 bytes.
+        self._http = httpx.Client(
+            base_url=url,
+            headers=httpx.Headers(headers, encoding="utf-8"),
+            timeout=timeout_s,
+            transport=transport or Transport(None if uds is None else fspath(uds)),
+        )
+        self._timeout_s = timeout_s
+        self._retry_for_s = retry_for_s
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def is_ready(self) -> bool:
+        """Return whether the service is ready to design; False if it does not answer."""
+        try:
+            answer = self._http.get("/health/ready")
+            return answer.status_code == 200 and _parse(_read_readiness, answer)
+        except (httpx.RequestError, UnknownAnswer):
+            return False
+
+    @takes_options(SYNTHESIS)
+    def synthesize(
+        self,
+        primary: ArrayLike | CalibrationResult,
+        secondary: ArrayLike | None = None,
+        *,
+        deadline_ms: float | None = None,
+        **fields: Any,
+    ) -> DesignResult:
+        """Design a filter without updates.
+
+        Parameters
+        ----------
+        primary, secondary
+            Impulse responses (real, 1 to 32768 samples at 48 kHz) or one-sided spectra (complex, n_fft / 2 + 1 bins).
+            A calibration replaces them, the coherence and the feedback path, and gives the sign.
+        deadline_ms
+            Time after which the answer is no longer needed.
+        **fields
+            These and the options below; what is left out has the service's default.
+
+        Raises
+        ------
+        TypeError
+            There is no such option.
+        ValueError
+            An array has a wrong shape.
+        ClientError
+            The service does not answer, or refuses.
+        """
+        return self._design("/synthesize", _about_ear(primary, secondary, fields, SYNTHESIS), deadline_ms)
+
+    @takes_options(REFINEMENT)
+    def refine(
+        self,
+        primary: ArrayLike | CalibrationResult,
+        secondary: ArrayLike | None = None,
+        *,
+        deadline_ms: float | None = None,
+        **fields: Any,
+    ) -> DesignResult:
+        """Design a filter with up to `k` Gauss-Newton updates; arguments and errors as in `synthesize`."""
+        return self._design("/refine", _about_ear(primary, secondary, fields, REFINEMENT), deadline_ms)
+
+    @takes_options(REFINEMENT)
+    def hybrid(
+        self,
+        primary: ArrayLike | CalibrationResult,
+        secondary: ArrayLike | None = None,
+        *,
+        controller: Fields | None = None,
+        stability_only: Sequence[Condition] = (),
+        lend_wearing: bool = True,
+        deadline_ms: float | None = None,
+        **fields: Any,
+    ) -> DesignResult:
+        """Design a filter and a feedback controller beside it.
+
+        Parameters
+        ----------
+        primary, secondary, deadline_ms, fields
+            As in `synthesize`.
+        controller
+            What the controller has to be: `n_sections`, `sample_rate`, `latency_us`, `number_format`, ...
+        stability_only
+            Seatings in which the loop only has to be stable.
+        lend_wearing
+            Whether it must also be stable as the model's listeners wear the earphone otherwise.
+
+        Returns
+        -------
+        DesignResult
+            With its `controller`; requests about the filter include it.
+        """
+        body = _about_ear(primary, secondary, fields | {"controller": controller}, REFINEMENT)
+        if stability_only:
+            names = ("primary", "secondary", "coherence", "uncertainty", "feedback")
+            conditions = [{name: body.pop(name) for name in names if name in body}]
+            for other in stability_only:
+                measured, _ = _paths_of(other, body.get("sign"))
+                conditions.append(measured | {"label": other.label, "stability_only": True})
+            body["conditions"] = conditions
+        return self._design("/hybrid", body | {"lend_wearing": lend_wearing}, deadline_ms)
+
+    @takes_options(REFINEMENT)
+    def refine_conditions(
+        self, conditions: Sequence[Condition], *, deadline_ms: float | None = None, **fields: Any
+    ) -> DesignResult:
+        """Design one filter for 1 to 16 conditions, and predict its effect per condition.
+
+        Arguments and errors are those of `synthesize`; also ValueError if calibrations differ in sign.
+        """
+        known = [_paths_of(condition, fields.get("sign")) for condition in conditions]
+        signs = {sign for _, sign in known if sign is not None}
+        if len(signs) > 1:
+            raise ValueError(
+                "conditions: the calibrations have different signs; give `sign`, or calibrate all with the same sign"
+            )
+        body = {
+            "conditions": [
+                measured | {"weight": condition.weight, "label": condition.label}
+                for condition, (measured, _) in zip(conditions, known, strict=True)
+            ],
+            "sign": next(iter(signs), None),
+        }
+        return self._design("/refine", given(fields, REFINEMENT) | body, deadline_ms)
+
+    def calibrate(
+        self,
+        takes: Sequence[Take | DriveTake],
+        *,
+        model: str | None = None,
+        sign: Sign | None = None,
+        n_windows: int | None = None,
+        deadline_ms: float | None = None,
+    ) -> CalibrationResult:
+        """Estimate an ear's paths from recordings, and judge them.
+
+        Parameters
+        ----------
+        takes
+            2 to 64, at least one with gain 0 and one without. A `DriveTake` may stand for the take without, or beside
+            it, and gives the feedback path too.
+        model
+            Model whose support listeners the paths are compared with.
+        sign
+            Sign of the signal chain that played the gain; default: `minus`.
+        n_windows
+            Windows per take; default: all.
+        deadline_ms
+            Time after which the answer is no longer needed.
+
+        Returns
+        -------
+        Calibration
+            Check its verdict before use: a calibration that did not pass is returned too.
+
+        Raises
+        ------
+        ValueError
+            A signal has a wrong shape.
+        ClientError
+            The service does not answer, or refuses.
+        """
+        body = {"takes": wire_takes(takes), "model": model, "sign": sign, "n_windows": n_windows}
+        return _parse(read_calibration, self.ask("/calibrate", body, deadline_ms, _JSON))
+
+    @takes_options(FILTER)
+    def evaluate(
+        self,
+        taps: ArrayLike | DesignResult | Realisation,
+        primary: ArrayLike | CalibrationResult,
+        secondary: ArrayLike | None = None,
+        *,
+        deadline_ms: float | None = None,
+        **fields: Any,
+    ) -> EvaluationResult:
+        """Predict the effect of a filter on given paths.
+
+        Parameters
+        ----------
+        taps
+            Taps, float32 [2048], in the sign of the signal chain, or a design or its export, which include the sign.
+        primary, secondary, deadline_ms, fields
+            As in `synthesize`; `latency_samples` is that of the filter's design, `controller` by default too.
+        """
+        body = _about_filter(taps, primary, secondary, fields, FILTER)
+        return _parse(answers.read_evaluation, self.ask("/evaluate", body, deadline_ms, _JSON))
+
+    @takes_options(FILTER)
+    def verify(
+        self,
+        taps: ArrayLike | DesignResult | Realisation,
+        off: Sequence[Recording],
+        on: Sequence[Recording],
+        primary: ArrayLike | CalibrationResult,
+        secondary: ArrayLike | None = None,
+        *,
+        deadline_ms: float | None = None,
+        **fields: Any,
+    ) -> VerificationResult:
+        """Measure the effect of a filter from recordings with it off and on, and diagnose deviations.
+
+        Parameters
+        ----------
+        taps
+            As in `evaluate`; a design or an export is compared with its prediction, taps with a new one.
+        off, on
+            Recordings without and with the filter.
+        primary, secondary, deadline_ms, fields
+            Paths and options of the filter's design.
+
+        Raises
+        ------
+        ValueError
+            An array has a wrong shape.
+        ClientError
+            The service does not answer, or refuses.
+        """
+        body = _about_filter(taps, primary, secondary, fields, FILTER)
+        body["takes"] = [
+            {"state": state} | signals(state, x=item.x, e=item.e)
+            for state, part in (("off", off), ("on", on))
+            for item in part
+        ]
+        if isinstance(taps, DesignResult | Realisation):
+            body["prediction"] = {
+                "noise_reduction_db": taps.prediction.noise_reduction_db.tolist(),
+                "mean_noise_reduction_db": taps.noise_reduction_db,
+                "max_gain_db": taps.prediction.max_gain_db,
+            }
+        return _parse(read_verification, self.ask("/verify", body, deadline_ms, _JSON))
+
+    @overload
+    def export(
+        self,
+        taps: ArrayLike | DesignResult,
+        target: Mapping[str, object],
+        primary: ArrayLike | CalibrationResult,
+        secondary: ArrayLike | None = None,
+        *,
+        file: None = None,
+        deadline_ms: float | None = None,
+        **fields: Any,
+    ) -> Realisation: ...
+
+    @overload
+    def export(
+        self,
+        taps: ArrayLike | DesignResult,
+        target: Mapping[str, object],
+        primary: ArrayLike | CalibrationResult,
+        secondary: ArrayLike | None = None,
+        *,
+        file: FileKind,
+        deadline_ms: float | None = None,
+        **fields: Any,
+    ) -> bytes: ...
+
+    @takes_options(EXPORT)
+    def export(
+        self,
+        taps: ArrayLike | DesignResult,
+        target: Mapping[str, object],
+        primary: ArrayLike | CalibrationResult,
+        secondary: ArrayLike | None = None,
+        *,
+        file: FileKind | None = None,
+        deadline_ms: float | None = None,
+        **fields: Any,
+    ) -> Realisation | bytes:
+        """Realise a filter as hardware runs it: its coefficients or, with `file`, the bytes of that file.
+
+        Parameters
+        ----------
+        target
+            {"form": "sos", "n_sections": 6, "sample_rate": 48000, "number_format": "q1.23"} or {"form": "fir",
+            "n_taps": 512, ..}; all are optional. {"name": "pinebuds-pro"}: those of a known device.
+        taps, primary, secondary, deadline_ms, fields
+            As in `evaluate`, but no export.
+        """
+        body = _about_filter(taps, primary, secondary, fields, EXPORT)
+        body |= {"target": dict(target), "file": file}
+        answer = self.ask("/export", body, deadline_ms)
+        if file is not None:
+            return answer.content
+        return replace(_parse(answers.read_realisation, answer), controller=body.get("controller"))
+
+    def _design(self, path: str, body: Mapping[str, Any], deadline_ms: float | None) -> DesignResult:
+        return _beside(_parse(answers.read_design, self.ask(path, body, deadline_ms, _JSON)), body)
+
+    def ask(
+        self, path: str, body: Fields | None = None, deadline_ms: float | None = None, accept: str = "*/*"
+    ) -> httpx.Response:
+        """POST the fields of a request as they are, or GET without any.
+
+        Parameters
+        ----------
+        path
+            Such as `/refine`.
+        body
+            Fields as docs/http-api.md describes them; arrays are sent as tensors.
+        deadline_ms
+            Time after which the answer is no longer needed.
+        accept
+            Media type of the answer.
+
+        Returns
+        -------
+        httpx.Response
+            Of status 200.
+
+        Raises
+        ------
+        ClientError
+            The service does not answer, or refuses.
+        """
+        if body is None:
+            return self._send(self._http.build_request("GET", path))
+        headers = {"Content-Type": MEDIA_TYPE, "Accept": accept}
+        if deadline_ms is not None:  # without an exponent, which the service refuses
+            headers["X-Deadline-Ms"] = np.format_float_positional(float(deadline_ms), trim="-")
+        if deadline_ms is None:
+            deadline_ms = _RECORDINGS_DEADLINE_MS if path in _LONG else 0.0
+        timeout_s = self._timeout_s + min(max(0.0, float(deadline_ms)), _MAX_DEADLINE_MS) / 1e3
+        content = encode_request({"sample_rate": RATE_HZ, **body})
+        return self._send(
+            self._http.build_request("POST", path, content=content, headers=headers, timeout=timeout_s)
+        )
+
+    def _send(self, request: httpx.Request) -> httpx.Response:
+        """Return the successful answer, after retries within the time limit."""
+        deadline = time.monotonic() + self._retry_for_s
+        has_broken = False
+        while True:
+            try:
+                answer = self._http.send(request)
+            except httpx.TimeoutException as error:
+                raise NotReached(f"no answer in time: {error}") from error
+            except httpx.DecodingError as error:
+                raise UnknownAnswer(f"the body does not match its Content-Encoding: {error}") from error
+            except httpx.TransportError as error:
+                # The service may have closed a kept connection; if a new one breaks too, wait before the next.
+                is_new = has_broken or isinstance(error, httpx.ConnectError)
+                wait_s, has_broken = _DEFAULT_RETRY_S if is_new else 0.0, True
+                if _is_permanent(error) or time.monotonic() + wait_s > deadline:
+                    raise NotReached(f"no service answers: {error}") from error
+            else:
+                if answer.status_code == 200:
+                    return answer
+                wait_s = _retry_after_s(answer)
+                if answer.status_code not in (502, 503, 504) or time.monotonic() + wait_s > deadline:
+                    raise from_answer(answer.status_code, answer.content)
+            time.sleep(wait_s)
+
+
+def _paths_of(one: Condition, sign: Sign | None) -> tuple[dict[str, Any], Sign | None]:
+    """Build the fields of paths, and the sign of their signal chain; None: the service's default."""
+    if isinstance(one.primary, CalibrationResult):
+        if one.secondary is not None or one.coherence is not None:
+            raise ValueError("secondary, coherence: a calibration includes them; omit them")
+        known = one.primary
+        feedback = known.feedback if one.feedback is None else one.feedback
+        fields = paths(known.primary, known.secondary, known.coherence, known.uncertainty, feedback)
+        return fields, sign or known.sign
+    if one.secondary is None:
+        raise ValueError("secondary: missing; give both paths or a calibration")
+    return paths(one.primary, one.secondary, one.coherence, None, one.feedback), sign
+
+
+def _about_ear(
+    primary: ArrayLike | CalibrationResult, secondary: ArrayLike | None, fields: Fields, names: tuple[str, ...]
+) -> dict[str, Any]:
+    """Build a request for one ear from the arguments of a method."""
+    found = given(fields, (*names, "coherence", "feedback"))
+    one = Condition(primary, secondary, found.pop("coherence", None), found.pop("feedback", None))
+    measured, sign = _paths_of(one, found.get("sign"))
+    return {**found, **measured, "sign": sign}
+
+
+def _about_filter(
+    taps: ArrayLike | DesignResult | Realisation,
+    primary: ArrayLike | CalibrationResult,
+    secondary: ArrayLike | None,
+    fields: Fields,
+    names: tuple[str, ...],
+) -> dict[str, Any]:
+    """Build a request for a filter on an ear; a design or an export includes its sign and its controller."""
+    if not isinstance(taps, DesignResult | Realisation):
+        return _about_ear(primary, secondary, fields, names) | {"fir": np.asarray(taps)}
+    own = {"sign": taps.sign, "controller": taps.controller}
+    fir = taps.taps if isinstance(taps, DesignResult) else _in_full_precision(taps.coefficients)
+    return _about_ear(primary, secondary, own | given(fields, (*names, "coherence", "feedback")), names) | {
+        "fir": fir
+    }
+
+
+def _in_full_precision(coefficients: Fields) -> dict[str, Any]:
+    """Return what requests take of an export's coefficients, as lists: tensors would round them to float32."""
+    return {
+        name: np.asarray(item).tolist()
+        for name, item in coefficients.items()
+        if name in ("taps", "sos", "sample_rate")
+    }
+
+
+def _beside(made: DesignResult, body: Mapping[str, Any]) -> DesignResult:
+    """Return a design with the controller of its request, unless the answer has one."""
+    return made if made.controller is not None else replace(made, controller=body.get("controller"))
+
+
+def _is_permanent(error: httpx.TransportError) -> bool:
+    """Return whether retrying is useless: a wrong URL or header, an unknown host, an untrusted certificate.
+
+    A refused connection or a missing Unix socket may belong to a service that is starting.
+    """
+    if not isinstance(error, httpx.ConnectError):
+        return isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError)
+    cause: BaseException = error
+    while following := cause.__cause__ or cause.__context__:
+        cause = following
+    return not isinstance(cause, ConnectionError | FileNotFoundError)
+
+
+def _retry_after_s(answer: httpx.Response) -> float:
+    """Return the delay; 1 if the header is missing or a date, as from a proxy."""
+    retry_after = answer.headers.get("Retry-After", "")
+    return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else _DEFAULT_RETRY_S
+
+
+def _parse(read: Callable[[Any], _Read], answer: httpx.Response) -> _Read:
+    """Parse the JSON of an answer of status 200 with `read`; UnknownAnswer if it is not from the service."""
+    try:
+        return read(json.loads(answer.content))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        found = f"{answer.headers.get('Content-Type', 'no media type')} {answer.content[:80]!a}"
+        raise UnknownAnswer(f"an answer of status 200 does not come from the service: {found}") from error
+
+
+def _read_readiness(found: Any) -> bool:
+    return bool(found["status"] == "ready")

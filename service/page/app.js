@@ -1,0 +1,259 @@
+// The bench: its steps, files that are dropped on it, sessions, and work that stays in this browser.
+
+import { $, changed, chosenEars, currentEar, element, hasFailed, on, state } from "./state.js";
+import { clearMessages, forget, note, say } from "./messages.js";
+import { RATE, fixed } from "./dsp.js";
+import { earFromDocument, fits, readBench, sessionDocument } from "./bench_file.js";
+import { keep, redesign, remember, startDesigning, takeNoise } from "./design.js";
+import { startHybrid, useController } from "./hybrid.js";
+import { rendered, startListening } from "./listen.js";
+import { startLoading } from "./load.js";
+import { addEars, startMeasuring, withIds } from "./measure.js";
+import { SLIDERS, makeControls, restoreSettings, settings, showOutputs } from "./options.js";
+import { checkNotSilent, decoded, resampledFrom, responsesOf } from "./read_files.js";
+import { startRecording } from "./record.js";
+import { addRecording } from "./recordings.js";
+import { saveJson } from "./save.js";
+import * as store from "./store.js";
+import { isAsPredicted, startVerifying, verified } from "./verify.js";
+import { showView, startViewing } from "./views.js";
+
+const STEPS = { measure: "magnitude", design: "gain", look: "latency", load: "realised", verify: "deviation" };
+
+const openStep = () => Object.keys(STEPS).find((step) => $(`step-${step}`).open);
+
+function open(step) {
+  for (const name of Object.keys(STEPS)) $(`step-${name}`).open = name === step;
+}
+
+// ---- files ----
+
+// Where a recording goes: to a verification if that step is open, or if it has a name of `prime-anc simulate`'s.
+const recordingList = (name) => (openStep() === "verify" || /(^|[^a-z])(quiet|running)([^a-z]|$)/i.test(name) ? "runs" : "takes");
+
+function takeDocument(name, document) {
+  if (document.coefficients && !document.session) {
+    state.chip = { name, document };
+    changed("chip");
+    note(name, "the filter of a chip; step 5 verifies it.", { isBad: false });
+    return;
+  }
+  const found = readBench(name, document); // before anything changes
+  if (found.isSession) {
+    Object.assign(state, { ears: withIds(found.ears), kept: [], current: found.current, noise: found.noise, controller: null, takes: found.takes, runs: found.runs, chip: found.chip });
+    restoreSettings(found.settings);
+    $("joint").checked = found.joint;
+  }
+  for (const { name: label, design } of found.kept) {
+    keep(label, design);
+    if (!found.isSession) noteKept(label, design);
+  }
+  if (found.controller) useController(found.controller, found.isSession ? found.about?.name ?? name : name, found.about);
+  if (found.isSession) { changed("ears", "noise", "takes", "runs", "chip"); open("design"); }
+  else if (found.ears.length) addEars(found.ears);
+  else if (found.controller) redesign();
+  remember();
+}
+
+function noteKept(name, { controller, controller_about: about }) {
+  const action = controller && { label: "Use its K", run: () => { useController(controller, name, about); remember(); redesign(); } };
+  note(name, `kept in step 2, to compare with${controller ? "; its controller is not in use" : ""}.`, { isBad: false, action });
+}
+
+function jsonOf(text) {
+  let found = null;
+  try { found = JSON.parse(text); } catch { /* said below */ }
+  if (Object(found) !== found) throw new Error("it is no JSON, or was cut off; save it again");
+  return found;
+}
+
+async function takeFiles(files) {
+  const separate = {};
+  for (const file of files) {
+    forget(file.name);
+    try {
+      if (/\.json$/i.test(file.name)) takeDocument(file.name, jsonOf(await file.text()));
+      else if (/\.(csv|txt|frd)$/i.test(file.name)) {
+        if (/primary|secondary|feedback/i.test(file.name)) throw new Error("this page reads impulse responses as WAV or FLAC; prime-anc also as tables");
+        await takeNoise(file);
+      }
+      else {
+        const sound = await decoded(file);
+        if (sound.channels.length >= 2) {
+          const list = recordingList(file.name);
+          addRecording(list, file.name, sound);
+          open(list === "runs" ? "verify" : "measure");
+        } else {
+          checkNotSilent(sound.recorded, 1);
+          const kind = ["primary", "secondary", "feedback"].find((name) => file.name.toLowerCase().includes(name));
+          if (!kind) throw new Error("it has one channel: record outer and error microphone in one stereo file, or name an impulse response primary or secondary");
+          separate[kind] = { samples: sound.recorded[0], rate: sound.rate };
+          if (sound.rate !== RATE) note(file.name, resampledFrom(sound.rate), { isBad: false });
+        }
+      }
+    } catch (error) {
+      note(file.name, error.message);
+    }
+  }
+  if (separate.primary && separate.secondary) {
+    try {
+      addEars([{ label: "impulse responses", sign: "minus", ...responsesOf(separate) }]);
+    } catch (error) {
+      note("Impulse responses", error.message);
+    }
+  } else if (Object.keys(separate).length) note("Impulse responses", "drop the primary and the secondary one together.");
+}
+
+async function loadExample() {
+  try {
+    const found = await (await fetch("service/page/example.json")).json(), at = state.ears.length;
+    addEars(Object.entries(found).map(([label, ear]) => earFromDocument(label, ear)), at);
+    open("design");
+  } catch (error) { note("Example", `it could not be loaded: ${error.message}`); }
+}
+
+function acceptDrops() {
+  let depth = 0;
+  const mark = () => document.body.classList.toggle("dropping", depth > 0);
+  const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
+  addEventListener("dragenter", (event) => { if (hasFiles(event)) { depth++; mark(); } });
+  addEventListener("dragleave", (event) => { if (hasFiles(event)) { depth--; mark(); } });
+  addEventListener("dragover", (event) => event.preventDefault());
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    depth = 0;
+    mark();
+    takeFiles([...(event.dataTransfer?.files ?? [])]);
+  });
+  for (const button of document.querySelectorAll("[data-choose]")) button.onclick = () => $("files").click();
+  $("files").onchange = () => { takeFiles([...$("files").files]); $("files").value = ""; };
+}
+
+// ---- work that stays ----
+
+let isUnsaved = false, isRestoring = true;
+
+const PARTS = {
+  ears: () => ({ ears: state.ears, current: state.current, joint: $("joint").checked }),
+  takes: () => state.takes, runs: () => state.runs, chip: () => state.chip, noise: () => state.noise,
+  kept: () => state.kept, controller: () => state.controller,
+  settings, verification: () => state.verification,
+};
+
+function keepWork() {
+  for (const [part, value] of Object.entries(PARTS)) {
+    on([part], () => {
+      if (isRestoring) return;
+      isUnsaved = true;
+      store.keep(part, value, (error) => note("Keeping the work", `this browser refuses (${error.message}); save a session before you leave.`));
+    });
+  }
+  addEventListener("beforeunload", (event) => { if (isUnsaved || !store.isWritten()) event.preventDefault(); });
+}
+
+async function restoreWork() {
+  let found = {};
+  try { found = await store.restored(); } catch { /* nothing can be kept here, as in some private windows */ }
+  const { ears: measured, settings: chosen, ...rest } = found;
+  restoreSettings({ ...chosen, ...Object.fromEntries(new URLSearchParams(location.hash.slice(1))) });
+  for (const [part, value] of Object.entries(rest)) if (value && part in PARTS) state[part] = value;
+  if (measured) {
+    Object.assign(state, { ears: measured.ears, current: measured.current });
+    $("joint").checked = measured.joint;
+  }
+  changed(...Object.keys(PARTS));
+  isRestoring = false;
+  if (state.ears.length) note("Bench", "your work of the last visit is back.", { isBad: false });
+  open(state.ears.length ? "design" : "measure");
+}
+
+async function throwAway() {
+  if (!confirm("Throw away all measurements, recordings and designs on this bench?")) return;
+  await store.thrownAway();
+  isUnsaved = false;
+  location.replace(location.pathname);
+}
+
+function saveSession() {
+  const { ears, current, kept, noise, controller, chip } = state, isWhole = fits(state.takes, state.runs), { takes, runs } = isWhole ? state : {};
+  if (!isWhole) note("Session", "the recordings are too long for one file: it is saved without them. They stay in this browser.");
+  saveJson(sessionDocument({ ears, current, kept, noise, takes, runs, chip, controller: $("hybrid").checked ? controller : null, joint: $("joint").checked, settings: settings() }), "session.json");
+  isUnsaved = false;
+}
+
+async function copyLink() {
+  history.replaceState(null, "", `#${new URLSearchParams(settings())}`);
+  const rest = "a session file also holds the measurements.";
+  try { await navigator.clipboard.writeText(location.href); say(`The link with these settings is in the clipboard; ${rest}`); }
+  catch { say(`The address bar has the link with these settings; ${rest}`); }
+}
+
+// ---- steps ----
+
+function showSteps() {
+  const { design, realised, isRealising, ears, takes } = state, ear = currentEar(), seen = verified()?.answer;
+  const texts = {
+    measure: ears.length ? `${ears.length === 1 ? ear.label : `${ears.length} measurements, ${ear.label}`}` : takes.length ? `${takes.length} recording${takes.length === 1 ? "" : "s"}` : "",
+    design: design ? `${design.method}, ${fixed(design.prediction.mean_noise_reduction_db)} dB` : "",
+    look: design?.warnings.length ? `${design.warnings.length} warning${design.warnings.length > 1 ? "s" : ""}` : "",
+    load: realised && !isRealising ? `${fixed(realised.prediction.mean_noise_reduction_db)} dB on hardware` : "",
+    verify: seen ? `${fixed(seen.measured.mean_noise_reduction_db)} dB measured${isAsPredicted(seen) ? "" : `, ${seen.diagnosis[0].code.replaceAll("_", " ")}`}` : "",
+  };
+  const failed = chosenEars().some(hasFailed) ? ["measure", "design", "load"].filter((step) => texts[step]) : [];
+  const marked = [...failed, ...(texts.look ? ["look"] : []), ...(seen && !isAsPredicted(seen) ? ["verify"] : [])];
+  for (const step of failed) texts[step] += step === "measure" ? ": did not pass" : "; calibration did not pass";
+  for (const [step, text] of Object.entries(texts)) Object.assign(document.querySelector(`#step-${step} .state`), { textContent: text, className: marked.includes(step) ? "state failed" : "state" });
+  for (const control of document.querySelectorAll("[data-needs]")) control.disabled = !(control.dataset.needs === "ear" ? ears.length : design);
+}
+
+function fillReport() {
+  const { ears, design } = state, verification = verified(), model = design?.model, verdict = (ear) => (ear.verdict ? ` (calibration ${ear.verdict.passed ? "passed" : "NOT passed"})` : "");
+  const rows = [
+    ["Date", new Date().toISOString().slice(0, 16).replace("T", " ")], ["Measurements", ears.map((ear) => ear.label + verdict(ear)).join(", ")],
+    ["Recordings", [...state.takes, ...state.runs].map(({ name }) => name).join(", ")], ["Design", design?.name ?? ""], ["Controller", $("hybrid").checked ? $("controller-text").textContent : ""],
+    ["Model", model ? `${model.name}@${model.version} (${model.digest.slice(0, 19)})` : ""], ["Hardware", $("realised").textContent],
+    ["Verified", verification ? verification.answer.diagnosis.map(({ detail }) => detail).join("; ") : "not yet"],
+  ].filter(([, value]) => value);
+  $("report-head").replaceChildren(...rows.map(([name, value]) => element("p", { textContent: `${name}: ${value}` })));
+  const [bands, plants] = ["band-table", "plants"].map((id) => element("table", {}, ...[...$(id).children].map((part) => part.cloneNode(true))));
+  $("report-tables").replaceChildren(bands, ...($("plants").hidden ? [] : [plants]), ...[...$("warnings").children].map((warning) => warning.cloneNode(true)));
+}
+
+function start() {
+  makeControls();
+  startMeasuring();
+  startRecording();
+  startDesigning();
+  startHybrid(redesign);
+  startLoading();
+  startVerifying();
+  startListening();
+  startViewing();
+  keepWork();
+  acceptDrops();
+  on(["ears", "takes", "runs", "design", "realised", "verification"], showSteps);
+  on(["print"], fillReport);
+  for (const [step, view] of Object.entries(STEPS)) {
+    $(`step-${step}`).addEventListener("toggle", () => { if ($(`step-${step}`).open) { open(step); showView(view); } });
+  }
+  for (const id of SLIDERS) {
+    $(id).addEventListener("input", () => { showOutputs(); if (["k", "ceiling", "latency"].includes(id)) redesign(); });
+    $(id).addEventListener("change", remember);
+  }
+  for (const input of [$("method"), $("ceiling-curve"), $("hybrid"), ...document.querySelectorAll("#more-options :is(input, select), #controller-options :is(input, select)")]) {
+    input.addEventListener("change", () => { remember(); redesign(); });
+  }
+  for (const id of ["target", "form", "taps", "format", "rate", "file", "gain", "sign"]) $(id).addEventListener("change", remember);
+  for (const button of document.querySelectorAll(".example")) button.onclick = loadExample;
+  Object.entries({ save: saveSession, link: copyLink, print: () => window.print(), "throw-away": throwAway, "clear-messages": clearMessages })
+    .forEach(([id, act]) => { $(id).onclick = act; });
+  $("key-row").onsubmit = (event) => { event.preventDefault(); redesign(); };
+  showSteps();
+}
+
+start();
+await restoreWork();
+remember();
+
+document.body.dataset.ready = "yes";
+window.workbench = { state, render: rendered }; // for tests

@@ -1,0 +1,182 @@
+"""The client against the real program."""
+
+import socket
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prime_anc.client import (
+    Client,
+    Condition,
+    InvalidRequest,
+    NotReached,
+    Recording,
+    Take,
+    Unauthorised,
+    Unavailable,
+    UnknownAnswer,
+    UnusablePaths,
+)
+from prime_anc.client.calibration import Sign
+from prime_anc.method.types import Paths
+from tests.client.relay import answering, relayed
+from tests.service.bodies import digest
+from tests.service.program import Program, free_port, started
+from tests.service.recordings import off_and_on
+
+
+def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
+    one = client.refine_conditions([Condition(ear.primary, ear.secondary, ear.coherence)], k=1)
+    expected = client.refine(ear.primary, ear.secondary, coherence=ear.coherence, k=1)
+    np.testing.assert_array_equal(one.taps, expected.taps)
+    assert one.conditions == ()
+    feedback = np.float32(0.01) * ear.secondary
+    pair = [
+        Condition(ear.primary, ear.secondary, feedback=feedback, label="closed", weight=2),
+        Condition(ear.primary, 0.7 * ear.secondary, label="loose"),
+    ]
+    found = client.refine_conditions(pair, k=1, leave_one_out=True, latency_samples=0.5, min_gain_margin_db=8)
+    assert [condition.label for condition in found.conditions] == ["closed", "loose"]
+    assert all(condition.left_out_noise_reduction_db is not None for condition in found.conditions)
+    assert found.loop.stable
+    assert found.loop.gain_margin_db >= 8
+    for path in (feedback, feedback[:1000]):
+        assert client.refine(ear.primary, ear.secondary, feedback=path, k=1).loop is not None
+    with pytest.raises(UnusablePaths) as refused:
+        client.refine_conditions([*pair, Condition(ear.primary, 0 * ear.secondary, label="dead")])
+    assert refused.value.field == "conditions.2.secondary"
+    with pytest.raises(InvalidRequest):
+        client.refine(ear.primary, ear.secondary, k=9)
+
+
+def test_filter_is_verified_on_ear(client: Client, ear: Paths) -> None:
+    taps = client.refine(ear.primary, ear.secondary, k=1).taps
+    takes = off_and_on(ear.primary, np.convolve(1.3 * ear.secondary, taps))
+    recorded = [[Recording(take["x"], take["e"])] for take in takes]
+    found = client.verify(taps, *recorded, ear.primary, ear.secondary)
+    assert [item.code for item in found.diagnosis] == ["level_off"]
+    assert found.trim.gain_db == pytest.approx(-20 * np.log10(1.3), abs=0.1)
+    np.testing.assert_allclose(found.trim.taps, taps / 1.3, atol=0.01 * np.abs(taps).max())
+    with pytest.raises(ValueError, match="same length"):
+        client.verify(taps, [Recording([0.0], [0.0, 1.0])], recorded[1], ear.primary, ear.secondary)
+
+
+@pytest.mark.parametrize("sign", ["minus", "plus"])
+def test_design_is_evaluated_and_exported_in_sign(client: Client, ear: Paths, sign: Sign) -> None:
+    design = client.refine(ear.primary, ear.secondary, k=1, coherence=ear.coherence, sign=sign)
+    paths = ear.primary, ear.secondary
+    again = client.evaluate(design, *paths, coherence=ear.coherence)
+    assert again.prediction.mean_noise_reduction_db == pytest.approx(design.noise_reduction_db, abs=1e-3)
+    as_taps = client.evaluate(design.taps, *paths, coherence=ear.coherence, sign=sign)
+    assert np.array_equal(as_taps.prediction.noise_reduction_db, again.prediction.noise_reduction_db)
+    target = {"form": "fir", "number_format": "q5.27"}
+    realised = client.export(design, target, *paths, coherence=ear.coherence)
+    assert np.abs(realised.coefficients["taps"] - design.taps).max() <= 2**-27
+    assert abs(realised.loss_db) < 0.01
+    assert realised.prediction.max_gain_db == pytest.approx(design.prediction.max_gain_db, abs=0.05)
+    sections = client.export(design, {"n_sections": 4}, *paths, coherence=ear.coherence)
+    of_sections = client.evaluate(sections, *paths, coherence=ear.coherence)
+    assert of_sections.prediction.mean_noise_reduction_db == pytest.approx(sections.noise_reduction_db, abs=1e-3)
+    feedback = 10 * np.ones(1, np.float32)
+    howling = (
+        client.evaluate(design, *paths, feedback=feedback),
+        client.export(design, target, *paths, feedback=feedback),
+    )
+    assert all(item.loop and not item.loop.stable and "unstable_loop" in item.warnings for item in howling)
+    assert all(warning.detail for item in howling for warning in item.warnings)
+    weighted, usual = (
+        client.export(design, {"n_sections": 2}, *paths, risk_weight=weight).prediction for weight in (10.0, None)
+    )
+    assert weighted.noise_reduction_db.min() > usual.noise_reduction_db.min()
+    text = client.export(design, {"form": "fir"}, *paths, file="csv").decode()
+    assert np.float32(text.split()[-2048:]).tobytes() == design.taps.tobytes()
+    with pytest.raises(TypeError, match="coherense"):
+        client.evaluate(design, *paths, coherense=ear.coherence)
+
+
+def test_broken_connection_is_replaced(program: Program, ear: Paths) -> None:
+    with relayed(program.port) as (port, accepted), Client(f"http://127.0.0.1:{port}", timeout_s=60) as client:
+        first = client.synthesize(ear.primary, ear.secondary)
+        accepted[0].shutdown(socket.SHUT_RDWR)
+        assert np.array_equal(client.synthesize(ear.primary, ear.secondary).taps, first.taps)
+        assert len(accepted) == 2
+
+
+def test_client_waits_for_starting_service(program: Program, ear: Paths) -> None:
+    port, started = free_port(), threading.Event()
+
+    def start() -> None:
+        time.sleep(1.5)
+        with relayed(program.port, at=port):
+            started.wait(60)
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    with Client(f"http://127.0.0.1:{port}", timeout_s=60) as client:
+        assert client.synthesize(ear.primary, ear.secondary).taps.any()
+    started.set()
+    starting.join()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"Content-Type: text/html\r\nContent-Length: 13\r\n\r\n<html>Log in!",
+        b"Content-Length: 0\r\n\r\n",
+        b"Content-Type: application/json\r\nContent-Length: 4\r\n\r\nnull",
+        b'Content-Length: 28\r\n\r\n{"items": [], "verdict": [] }',
+        b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\nzip?",
+        b"Content-Length: 4\r\n\r\n" + bytes(4),
+        b'Content-Length: 12\r\n\r\n{"fir": [0]}',
+    ],
+)
+def test_foreign_success_is_rejected(answer: bytes) -> None:
+    with answering(b"HTTP/1.1 200 OK\r\n" + answer) as (port, accepted):
+        with Client(f"http://127.0.0.1:{port}") as client:
+            assert not client.is_ready()
+            for ask in (
+                lambda: client.synthesize([1.0], [1.0]),
+                lambda: client.refine([1.0], [1.0], reference_psd=[1.0]),
+                lambda: client.calibrate([Take(0, [1.0], [1.0])]),
+            ):
+                with pytest.raises(UnknownAnswer, match=r"does not come from the service|Content-Encoding"):
+                    ask()
+        assert len(accepted) <= 5  # no retries
+
+
+def test_502_of_proxy_is_repeated() -> None:
+    with answering(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n") as (port, accepted):
+        with Client(f"http://127.0.0.1:{port}", retry_for_s=1.5) as client, pytest.raises(Unavailable):
+            client.synthesize([1.0], [1.0])
+        assert len(accepted) == 2
+
+
+def test_slow_answer_ends_at_timeout() -> None:
+    """Though a byte comes within every read's time."""
+    with (
+        answering(b"HTTP/1.1 200 OK\r\n" + 100 * b" ", every_s=0.1) as (port, _),
+        Client(f"http://127.0.0.1:{port}", timeout_s=0.5) as client,
+        pytest.raises(NotReached, match="no answer in time"),
+    ):
+        client.synthesize([1.0], [1.0])
+
+
+@pytest.mark.parametrize("key", ["sesame\n", "sesame\r\nX: y", " sesame", "se same", "", "\x7f", "\ud800"])
+def test_invalid_key_is_rejected_without_showing_it(key: str) -> None:
+    with pytest.raises(ValueError, match="api_key: it is empty") as refused:
+        Client(api_key=key)
+    assert "se" not in str(refused.value)
+
+
+def test_key_is_sent(store_folder: Path, ear: Paths) -> None:
+    keys = ("sesame", "сезам")
+    digests = ",".join(f'"{digest(key)}"' for key in keys)
+    with started(store_folder, "--api-keys", f"[{digests}]") as program:
+        with Client(program.address, timeout_s=60) as nobody, pytest.raises(Unauthorised):
+            nobody.synthesize(ear.primary, ear.secondary)
+        for key in keys:
+            with Client(program.address, api_key=key, timeout_s=60) as client:
+                assert client.synthesize(ear.primary, ear.secondary).taps.any()

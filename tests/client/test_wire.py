@@ -1,0 +1,77 @@
+"""The service and the safetensors library read the client's bodies; foreign errors become exceptions."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from prime_anc.client import errors, wire
+from prime_anc.client.errors import Refused, from_answer
+from prime_anc.method.conventions import N_BINS
+from service.api.reading import parse_tensors, validate_object
+from service.api.request_types import DesignBody
+
+
+def read(body: bytes) -> DesignBody:
+    return validate_object(DesignBody, parse_tensors(body))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128, np.int16, ">f4"])
+def test_service_reads_what_was_given(dtype: str) -> None:
+    """Values are exact in single precision."""
+    draw = np.random.default_rng(0)
+    n_bins = {"c": 2049}.get(np.dtype(dtype).kind, N_BINS)
+    primary, secondary = ((9 * draw.standard_normal(2049)).astype(dtype) for _ in range(2))
+    more = dict(zip(("coherence", "reference_psd"), draw.uniform(0.1, 1, (2, n_bins)), strict=True))
+    found = read(wire.encode(primary, secondary, **more, method="wmmse", sign="plus"))
+    kind = np.complex64 if np.iscomplexobj(primary) else np.float32
+    assert np.array_equal(found.primary, primary.astype(kind))
+    assert np.array_equal(found.secondary, secondary.astype(kind))
+    for name, values in more.items():
+        assert np.array_equal(getattr(found, name), values.astype(np.float32))
+    assert (found.method, found.sign) == ("wmmse", "plus")
+
+
+def test_service_reads_safetensors_files() -> None:
+    """Files of another writer have no metadata but the request."""
+    given = {"primary": np.float32([1, 0.5]), "conditions.0.x": np.float32([2])}
+    body = safetensors.numpy.save(given, metadata={"request": '{"k": 2}'})
+    found = parse_tensors(body)
+    assert found["k"] == 2
+    assert np.array_equal(found["primary"], given["primary"])
+    assert np.array_equal(found["conditions"][0]["x"], given["conditions.0.x"])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "text"),
+    [
+        (([1.0], [1.0 + 0j]), "paths of one kind"),
+        (([[1.0]], [1.0]), "primary: the array has 2 dimensions"),
+        (([1.0], 1.0), "secondary: the array has 0 dimensions"),
+        (([1.0], [1.0], [[1.0]]), "coherence: the array has 2 dimensions"),
+    ],
+)
+def test_arrays_of_wrong_shape(arrays: tuple[Any, ...], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        wire.encode(*arrays)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, Refused),
+        (401, errors.Unauthorised),
+        (404, errors.UnknownModel),
+        (422, errors.InvalidRequest),
+        (429, errors.OverQuota),
+        (500, errors.ServiceFault),
+        (502, errors.Unavailable),
+        (503, errors.Unavailable),
+    ],
+)
+@pytest.mark.parametrize("body", [b"", b"<html>Bad Gateway", b"{}"])
+def test_foreign_error_becomes_refusal(status: int, kind: type[Refused], body: bytes) -> None:
+    found = from_answer(status, body)
+    assert type(found) is kind
+    assert (found.status, found.code) == (status, "no-problem-document")

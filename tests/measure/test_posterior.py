@@ -1,0 +1,171 @@
+"""Paths by their posterior: lower errors than plain spectra have, and errors that are as large as stated."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.signal import fftconvolve, lfilter
+
+from prime_anc.measure.estimate import GainTake, PlayedTake, estimate_paths
+from prime_anc.measure.posterior import Estimate, estimate
+from prime_anc.measure.prior import learn_path_prior
+from prime_anc.method.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
+from prime_anc.method.conventions import DESIGN_N_FFT
+from prime_anc.method.unknown import MOST_UNCERTAIN
+from tests.measure.probe_takes import GAIN, Fault, N, noisy, takes_of
+from tests.oracles.measured import MeasuredEar
+
+Array = NDArray[np.float64]
+Pair = tuple[Array, Array]
+MEMBERSHIP, SCORED = band_membership(WIDE_BANDS, DESIGN_N_FFT), columns(NR_BANDS)
+
+
+@pytest.fixture(scope="module")
+def pairs(ears: list[MeasuredEar]) -> list[Pair]:
+    """Paths of both ears of a person, of 8192 and 2048 samples."""
+    return [(ear.primary[:8192], ear.secondary[:2048]) for ear in ears[:2]]
+
+
+def white(seed: int = 0, n: int = N) -> Array:
+    return np.random.default_rng(seed).standard_normal(n)
+
+
+def in_bands(response: Array) -> Array:
+    powers: Array = np.abs(np.fft.rfft(response, DESIGN_N_FFT)) ** 2 @ MEMBERSHIP
+    return powers
+
+
+def error_db(found: Array, truth: Array) -> Array:
+    """Power of the error over that of the path, per band [31]."""
+    n = max(len(found), len(truth))
+    error = np.pad(found, (0, n - len(found))) - np.pad(truth, (0, n - len(truth)))
+    return 10 * np.log10(in_bands(error) / in_bands(truth))
+
+
+def steep(x: Array) -> Array:
+    """Let a spectrum fall by 60 dB from 200 Hz to 10 kHz."""
+    octave = np.log(np.fft.rfftfreq(len(x), 1 / 48_000).clip(200, 10_000) / 200) / np.log(50)
+    return np.fft.irfft(np.fft.rfft(x) * 10 ** (-3 * octave))
+
+
+def test_slope_of_probe_leaves_little_error(pairs: list[Pair]) -> None:
+    """In plain spectra, windows carry low frequencies into high ones."""
+    for pair in pairs:
+        takes = takes_of([steep(white())], *pair)
+        found, plain = estimate(takes), estimate_paths(takes, n_offsets=43)
+        for name, truth in zip(("primary", "secondary"), pair, strict=True):
+            better_db = error_db(getattr(plain, name), truth) - error_db(getattr(found, name), truth)
+            assert better_db[SCORED].mean() > 3
+
+
+def test_stated_error_is_true_one(pairs: list[Pair]) -> None:
+    """Up to 6 dB too much is said: an estimate that promises too little costs less."""
+    for pair in pairs:
+        found = estimate(takes_of([white()], *pair, Fault(error=partial(noisy, snr_db=20.0))))
+        for n, (name, truth) in enumerate(zip(("primary", "secondary"), pair, strict=True)):
+            of_truth = found.noise_share[n] * in_bands(getattr(found, name)) / in_bands(truth)
+            said_db = 10 * np.log10(of_truth) - error_db(getattr(found, name), truth)
+            assert -1 < said_db[SCORED].mean() < 6
+
+
+def test_units_and_delays_of_microphones_pass_through(pairs: list[Pair]) -> None:
+    plain, delay = takes_of([white()], *pairs[0], Fault(error=partial(noisy, snr_db=40.0))), 5
+    one = estimate(plain)
+    quiet = estimate([GainTake(take.gain, take.reference / 1024, take.error / 1024) for take in plain])
+    for name in ("primary", "secondary", "uncertainty"):
+        # Conjugate gradients end at 1e-7.
+        found, expected = getattr(quiet, name), getattr(one, name)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+    late = estimate([GainTake(take.gain, take.reference, np.pad(take.error, (delay, 0))[:N]) for take in plain])
+    # What windows lose of a path grows with its delay: with 37 samples a difference of -24 dB.
+    assert error_db(late.primary, np.pad(one.primary, (delay, 0)))[SCORED].max() < -35
+
+
+def feedback_takes(pair: Pair, feedback: Array) -> tuple[list[GainTake], list[PlayedTake]]:
+    """With a gain the outer microphone hears the loudspeaker, which plays what it hears: x = outside - g f * x."""
+    primary, secondary = pair
+    outside, drive = white(1), white(2)
+    heard = lfilter([1.0], np.r_[1 + GAIN * feedback[0], GAIN * feedback[1:]], outside)
+    disturbance, played, direct, returned = (
+        fftconvolve(x, path)[:N]
+        for x, path in ((outside, primary), (heard, secondary), (drive, secondary), (drive, feedback))
+    )
+    takes = [GainTake(0.0, outside, disturbance), GainTake(GAIN, heard, disturbance - GAIN * played)]
+    return takes, [PlayedTake(drive, returned, direct)]
+
+
+@pytest.mark.parametrize("with_gain", [False, True])
+def test_drives_give_secondary_and_feedback_path(pairs: list[Pair], with_gain: bool) -> None:
+    feedback = 0.1 * np.pad(pairs[0][1], (9, 0))[:600]
+    takes, drives = feedback_takes(pairs[0], feedback)
+    found = estimate(takes if with_gain else takes[:1], drives)
+    assert found.feedback is not None
+    for made, truth in zip((found.primary, found.secondary, found.feedback), (*pairs[0], feedback), strict=True):
+        assert error_db(made, truth)[SCORED].mean() < -25
+
+
+def test_prior_of_other_ears_does_no_harm(ears: list[MeasuredEar], pairs: list[Pair]) -> None:
+    others = ears[2:]
+    prior = learn_path_prior(
+        [e.primary for e in others], [e.secondary for e in others], [e.name[:3] for e in others]
+    )
+    for probe, snr_db in ((white(), 20.0), (steep(white()), 40.0)):
+        gained_db = []
+        for pair in pairs:
+            takes = takes_of([probe], *pair, Fault(error=partial(noisy, snr_db=snr_db)))
+            errors_db = [
+                [
+                    error_db(getattr(estimate(takes, prior=item), name), truth)[SCORED].mean()
+                    for name, truth in zip(("primary", "secondary"), pair, strict=True)
+                ]
+                for item in (None, prior)
+            ]
+            gained_db.append(np.subtract(*errors_db))
+        # Single ears differ by up to 1.5 dB either way.
+        assert np.mean(gained_db, axis=0).min() > -1.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda x: x[:3072], id="64 ms"),
+        pytest.param(np.round, id="quantised"),
+        pytest.param(lambda x: x * (np.arange(N) < N / 3), id="ends"),
+        pytest.param(lambda x: x.clip(-0.1, 0.1), id="clipped"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_bad_takes_have_finite_estimates(pairs: list[Pair], change: Callable[[Array], Array]) -> None:
+    takes = takes_of([white()], *pairs[0])
+    found = estimate([GainTake(take.gain, change(take.reference), change(take.error)) for take in takes])
+    assert (found.primary.shape, found.secondary.shape) == ((8192,), (4096,))
+    for made in found:
+        assert made is None or np.isfinite(made).all()
+    assert np.sum(found.primary**2) < 100 * np.sum(pairs[0][0] ** 2)
+
+
+def beside_silence(pair: Pair, low_hz: float, high_hz: float) -> Estimate:
+    """Estimate from a probe without sound in a range of frequencies; 40 dB SNR."""
+    hz = np.fft.rfftfreq(N, 1 / 48_000)
+    probe = np.fft.irfft(np.fft.rfft(white()) * ~((hz >= low_hz) & (hz < high_hz)))
+    return estimate(takes_of([probe], *pair, Fault(error=partial(noisy, snr_db=40.0))))
+
+
+FAR = slice(38 - WIDE_BANDS[0], None)  # bands an octave above 3 kHz
+
+
+def test_bands_far_from_probe_are_unknown(pairs: list[Pair]) -> None:
+    for pair in pairs:
+        assert (beside_silence(pair, 3000, 24_000).uncertainty[:, FAR] > MOST_UNCERTAIN).all()
+
+
+def test_gap_in_probe_is_filled_and_doubted(pairs: list[Pair]) -> None:
+    """A response that decays is smooth over 1 kHz, the one band that is silent."""
+    place = 30 - WIDE_BANDS[0]
+    for pair in pairs:
+        found = beside_silence(pair, 800, 1300)
+        for n, (name, truth) in enumerate(zip(("primary", "secondary"), pair, strict=True)):
+            lacked = 10 ** (error_db(getattr(found, name), truth)[place] / 10)
+            assert lacked < min(0.2, 2 * found.uncertainty[n, place])

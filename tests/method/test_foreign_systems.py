@@ -1,0 +1,111 @@
+"""Designs for systems that are no earphone: as good as they can be, and the same however the paths are sent."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from model_store.store import BUNDLED_ROOT, ModelStore
+from prime_anc.method.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
+from prime_anc.method.conventions import DESIGN_N_FFT
+from prime_anc.method.design import design
+from prime_anc.method.paths import AcousticPaths
+from prime_anc.method.profiles import FINE, settling
+from prime_anc.method.start.wiener import design_wmmse
+from prime_anc.method.types import Design, DesignOptions, Fallback, Model, Paths, Problem
+from prime_anc.method.update import refine
+from tests.problems import one
+from training.datasets.simulated_systems import simulate_system
+
+MEMBERSHIP = band_membership(WIDE_BANDS, DESIGN_N_FFT)[:, columns(NR_BANDS)]
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return Model.on("cpu", ModelStore(BUNDLED_ROOT).load("generic").parameters)
+
+
+def problem_of(number: int) -> Problem:
+    system = simulate_system(number)
+    return one(system.primary.astype(np.float32), system.secondary.astype(np.float32))
+
+
+def designed(problem: Problem, model: Model, k: int, method: str = "prime") -> Design:
+    fallback = Fallback() if method == "prime" else None
+    return design(problem, DesignOptions(method, k, FINE.name), model, fallback)
+
+
+def reduction_db(problem: Problem, taps: NDArray[np.floating], model: Model) -> float:
+    """Mean noise reduction in float64."""
+    (paths,) = problem.conditions
+    p, s, w = (np.fft.rfft(x.real.astype(float), DESIGN_N_FFT) for x in (paths.primary, paths.secondary, taps))
+    before, after = ((model.parameters.reference_psd * np.abs(x) ** 2) @ MEMBERSHIP for x in (p, p - s * w))
+    return float(10 * np.log10(before / after).mean())
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_design_is_not_below_wmmse_unsaid(number: int, model: Model) -> None:
+    problem = problem_of(number)
+    (paths,) = problem.conditions
+    pair = (torch.from_numpy(path.real)[None].double() for path in (paths.primary, paths.secondary))
+    psd = torch.from_numpy(model.parameters.reference_psd).double()
+    direct = design_wmmse(AcousticPaths.from_impulse_responses(*pair), psd)[0].numpy()
+    for k in (0, 1, 3):
+        made = designed(problem, model, k)
+        behind_db = reduction_db(problem, direct, model) - reduction_db(problem, made.taps, model)
+        assert behind_db < 0.3 or (made.ceiling_cost_db or 0) > 0.3
+
+
+def test_margins_leave_most_of_deep_filter(model: Model) -> None:
+    """A duct whose filter has 38 dB without feedback, and howls with it."""
+    duct, other = (simulate_system(number, 606) for number in (0, 5))
+    feedback = np.pad(0.02 * other.secondary, (5, 0))[:4096].astype(np.float32)
+    p, s = duct.primary.astype(np.float32), duct.secondary.astype(np.float32)
+    problem = Problem((Paths(p, s, feedback=feedback),))
+    made = designed(problem, model, 3)
+    w, f = (np.fft.rfft(item.astype(float), 4 * DESIGN_N_FFT) for item in (made.taps, feedback))
+    loop = w * f
+    angle = np.unwrap(np.angle(1 + loop))
+    assert abs(angle[-1] - angle[0]) < 1  # stable: 1 + L does not encircle 0
+    assert np.abs(1 + loop).min() > 0.4
+    before = np.fft.rfft(p.astype(float), 4 * DESIGN_N_FFT)
+    residual = before - np.fft.rfft(s.astype(float), 4 * DESIGN_N_FFT) * w / (1 + loop)
+    powers = [(model.parameters.reference_psd * np.abs(item[::4]) ** 2) @ MEMBERSHIP for item in (before, residual)]
+    assert 10 * np.log10(powers[0] / powers[1]).mean() > 29
+
+
+@pytest.mark.parametrize("number", [59, 84])
+def test_eight_updates_reach_another_minimum(number: int, model: Model) -> None:
+    """The generator's filter leads to a minimum of J with 0.7 dB less than WMMSE's, or to a saddle with 0.5 dB less."""
+    system = simulate_system(number, 606)
+    problem = one(system.primary.astype(np.float32), system.secondary.astype(np.float32))
+    (paths,) = problem.conditions
+    pair = (torch.from_numpy(path.real)[None].double() for path in (paths.primary, paths.secondary))
+    psd = torch.from_numpy(model.parameters.reference_psd).double()
+    both = AcousticPaths.from_impulse_responses(*pair)
+    found = refine(both, design_wmmse(both, psd), psd, n_updates=24, profile=settling(FINE)).taps[0].numpy()
+    made = designed(problem, model, 8)
+    assert reduction_db(problem, made.taps, model) > reduction_db(problem, found, model) - 0.3
+
+
+@pytest.mark.parametrize(("number", "k"), [(0, 1), (2, 3)])
+def test_design_does_not_depend_on_form_of_paths(number: int, k: int, model: Model) -> None:
+    """Not on zeros at the end, a factor, or whether a response or its spectrum is sent; little on zeros at the
+    beginning of both, since a generator looks at phases.
+    """
+    problem = problem_of(number)
+    (paths,) = problem.conditions
+    plain = designed(problem, model, k)
+    expected = reduction_db(problem, plain.taps, model)
+    pair = [path.real for path in (paths.primary, paths.secondary)]
+    forms = {
+        "padded": [np.pad(path, (0, 4000)) for path in pair],
+        "delayed": [np.pad(path, (100, 0)) for path in pair],
+        "scaled": [np.float32(1000) * path for path in pair],
+        "spectra": [np.fft.rfft(path.astype(float), DESIGN_N_FFT).astype(np.complex64) for path in pair],
+    }
+    for name, form in forms.items():
+        made, limit_db = designed(one(*form), model, k), 0.3 if name == "delayed" else 0.05
+        assert reduction_db(problem, made.taps, model) == pytest.approx(expected, abs=limit_db), name
+        predicted_db = made.prediction.mean_noise_reduction_db
+        assert predicted_db == pytest.approx(plain.prediction.mean_noise_reduction_db, abs=limit_db), name

@@ -1,0 +1,156 @@
+"""The ceiling is kept between bins, at little cost, and has no effect where it does not bind."""
+
+import numpy as np
+import pytest
+from scipy.linalg import solve_toeplitz
+
+from model_store.store import DEFAULT_ROOT, ModelStore
+from prime_anc.core import CpuBackend
+from prime_anc.method.bands import NR_BANDS, WIDE_BANDS, band_membership
+from prime_anc.method.ceiling import ceiling_db
+from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
+from prime_anc.method.gain_curve import GainCurve
+from prime_anc.method.joint_prediction import joint_objective
+from prime_anc.method.methods import fir_wiener, projected_ratio
+from prime_anc.method.profiles import FAST
+from prime_anc.method.profiles import FINE as FINE_PROFILE
+from prime_anc.method.types import NOT_JUDGED, Paths, Problem
+from tests.method.cases import Case, random_case
+from tests.oracles import gauss_newton as oracle
+from tests.oracles.spectra import collected
+from training.datasets.simulated_systems import simulate_system
+
+Pair = tuple[np.ndarray, np.ndarray]
+
+FINE = 4 * DESIGN_N_FFT
+CORE = CpuBackend(ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters)
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    return random_case(n_cases=2, n_fft=DESIGN_N_FFT, seed=4)
+
+
+def pairs_of(case: Case) -> list[Pair]:
+    return list(zip(case.primary, case.secondary, strict=True))
+
+
+def limited(
+    taps: np.ndarray, pairs: list[Pair], psd: np.ndarray, max_gain_db: float | GainCurve, *weights: float
+) -> np.ndarray:
+    first, *others = [[item.astype(np.complex64) for item in pair] for pair in pairs]
+    weight, *rest = weights or [1.0] * len(pairs)
+    conditions = tuple(Paths(*other, weight=weight) for other, weight in zip(others, rest, strict=True))
+    ear = Problem((Paths(*first, weight=weight), *conditions), reference_psd=psd.astype(np.float32))
+    return CORE.limit_gain(ear, taps.astype(np.float32), ceiling_db(max_gain_db, DESIGN_N_FFT))
+
+
+def excess_db(taps: np.ndarray, max_gain_db: float | GainCurve) -> float:
+    """Excess on a grid four times as fine as the design's, without the package's curve."""
+    response_db = 20 * np.log10(np.abs(np.fft.rfft(taps, FINE)) + 1e-30)
+    if not isinstance(max_gain_db, GainCurve):
+        return float(response_db.max() - max_gain_db)
+    frequency_hz = np.maximum(np.arange(len(response_db)) * SAMPLE_RATE_HZ / FINE, max_gain_db.frequency_hz[0])
+    limit_db = np.interp(np.log(frequency_hz), np.log(max_gain_db.frequency_hz), max_gain_db.gain_db)
+    return float((response_db - limit_db).max())
+
+
+def noise_reduction_db(taps: np.ndarray, pair: Pair, psd: np.ndarray) -> float:
+    primary, secondary = pair
+    membership = band_membership(NR_BANDS, DESIGN_N_FFT)
+    residual = primary - secondary * np.fft.rfft(taps, DESIGN_N_FFT)
+    before, after = (psd * np.abs(item) ** 2 @ membership for item in (primary, residual))
+    return float(np.mean(10 * np.log10(before / after)))
+
+
+def test_several_conditions_share_gain(case: Case) -> None:
+    """One filter for two pairs of paths serves both."""
+    both = pairs_of(case)
+    start = fir_wiener(*both[0])
+    start = start * 10 ** (0.05 * (1 - excess_db(start, 0.0)))  # which exceeds the ceiling by 1 dB
+    joint, leaning = (limited(start, both, case.reference_psd, 0.0, *weights) for weights in ((1, 1), (1, 30)))
+    assert max(excess_db(item, 0.0) for item in (joint, leaning)) < 0.1
+    for pair in both:
+        assert noise_reduction_db(joint, pair, case.reference_psd) > noise_reduction_db(
+            start / 2, pair, case.reference_psd
+        )
+    joint_db, leaning_db = (noise_reduction_db(item, both[1], case.reference_psd) for item in (joint, leaning))
+    assert leaning_db > joint_db
+
+
+def test_hardly_damped_system_ends_alike_from_all_starts() -> None:
+    system = simulate_system(9, 77)
+    pair = (np.fft.rfft(system.primary, DESIGN_N_FFT), np.fft.rfft(system.secondary, DESIGN_N_FFT))
+    psd = ModelStore(DEFAULT_ROOT).load("generic").parameters.reference_psd
+    found_db = [
+        noise_reduction_db(limited(start, [pair], psd, 12.0), pair, psd)
+        for start in (fir_wiener(*pair), projected_ratio(*pair))
+    ]
+    assert abs(found_db[0] - found_db[1]) < 0.5  # without direct steps 2.8
+    assert min(found_db) > 41.5
+
+
+def converged(pair: Pair, psd: np.ndarray, limit_db: float) -> np.ndarray:
+    """The filter of 60 rounds with direct solves, scaled down to the ceiling.
+
+    With a multiplier lambda_k >= 0 for each bin a filter is optimal if it minimises
+
+        sum_k v_k |P_k - S_k W_k|^2 + lambda_k |W_k|^2,    v_k = psd_k (dJ / dl_b) / E_b,
+
+    keeps the ceiling, and lambda_k vanishes wherever |W_k| < c_k. A round reweights v and scales v |S|^2 + lambda
+    by (|W| / c)^2.
+    """
+    stride = DESIGN_N_FFT // FAST.n_fft
+    p, s = (item[::stride] for item in pair)
+    requested = np.full(len(p), 10 ** (limit_db / 20))
+    limit = np.minimum(requested, oracle.drive_ceiling(p, s))
+    problem = oracle.Problem(p, s, collected(psd, stride), WIDE_BANDS, FAST.risk_weight)
+    taps, multiplier, weight = np.zeros(N_TAPS), np.zeros(len(p)), np.ones(len(p))
+    for number in range(60):
+        response = np.fft.rfft(taps, FAST.n_fft)
+        latest = oracle.bin_weights(problem, taps)
+        weight = np.sqrt(weight * latest) if number else latest
+        wanted = weight * np.abs(s) ** 2
+        damping = 1e-6 * wanted.mean()
+        if number:
+            scaled = (wanted + multiplier + damping) * (np.abs(response) / limit) ** 2
+            multiplier = np.maximum(scaled - wanted - damping, 0)
+        column = np.fft.irfft(wanted + multiplier + damping)[:N_TAPS]
+        taps = solve_toeplitz(column, np.fft.irfft(weight * s.conj() * p)[:N_TAPS])
+    return taps / max(1.0, (np.abs(np.fft.rfft(taps, FAST.n_fft)) / requested).max())
+
+
+@pytest.mark.measured
+def test_on_measured_ears_it_comes_near_optimum(measured_case: Case) -> None:
+    """On the estimates themselves, of which the optimum cancels the errors too: 0.6 to 0.9 dB of noise reduction
+    below 60 rounds with direct solves in the mean, 1.7 at most, from a good start and from one 40 dB too large."""
+    psd, losses = measured_case.reference_psd, []
+    for pair in pairs_of(measured_case)[::4]:
+        best_db = noise_reduction_db(converged(pair, psd, 6.0), pair, psd)
+        for start in (fir_wiener(*pair), projected_ratio(*pair)):
+            found = limited(start, [pair], psd, 6.0)
+            assert excess_db(found, 6.0) < 0.1
+            losses.append(best_db - noise_reduction_db(found, pair, psd))
+    assert np.mean(losses) < 1.2, losses
+    assert max(losses) < 2.5, losses
+
+
+@pytest.mark.measured
+def test_what_is_unknown_counts_below_ceiling(measured_case: Case) -> None:
+    """The secondary path of 2.5 to 4 kHz is unknown: J of the expected error is lower than of a filter for known paths,
+    and the bands are quiet."""
+    psd, unknown = np.float32(measured_case.reference_psd), np.isin(WIDE_BANDS, (34, 35, 36))
+    known = NOT_JUDGED._replace(uncertainty=np.float32(np.outer([0, 1e3], unknown)))
+    inside = band_membership((34, 35, 36), DESIGN_N_FFT)
+    for primary, secondary in pairs_of(measured_case)[::4]:
+        start = np.float32(1.4 * fir_wiener(primary, secondary))
+        blind, posed = (
+            Problem((Paths(np.complex64(primary), np.complex64(secondary), known=item),), psd)
+            for item in (NOT_JUDGED, known)
+        )
+        taps = [CORE.limit_gain(item, start, ceiling_db(6.0, DESIGN_N_FFT)) for item in (blind, posed)]
+        values = [joint_objective(posed, item, FINE_PROFILE, psd) for item in taps]
+        assert values[1] < values[0] - 0.5
+        played = secondary * np.fft.rfft(taps[1], DESIGN_N_FFT)
+        powers = [psd * np.abs(item) ** 2 @ inside for item in (played, primary)]
+        assert 10 * np.log10(powers[0] / powers[1]).max() < -10

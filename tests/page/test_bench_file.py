@@ -1,0 +1,179 @@
+"""Files and requests of the page: command and service read what it writes, bit by bit."""
+
+import base64
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from prime_anc.cli import bench_file, inputs
+from prime_anc.cli.__main__ import main
+from service.api.reading import parse_tensors, validate_object
+from service.api.request_types import DesignBody
+from tests.service import models
+from tests.service.bodies import read_json
+
+WORKBENCH = Path(__file__).parents[2] / "service" / "page"
+SCHEMA = json.loads((WORKBENCH / "bench_file.schema.json").read_text())
+# Reads documents as the page does when they are dropped, and writes its session.
+SCRIPT = """
+import { readFileSync } from "node:fs";
+import { readBench, sessionDocument } from "./bench_file.mjs";
+const settings = { k: "1", ceiling: "30", max_gain_db: "100:20,1000:25", risk_weight: "2", method: "prime" };
+const state = { ears: [], kept: [], current: 0, joint: false, settings };
+for (const name of process.argv.slice(2)) {
+  const found = readBench(name, JSON.parse(readFileSync(name)));
+  state.ears.push(...found.ears);
+  state.kept.push(...found.kept);
+  for (const { design: { controller, controller_about: about } } of found.kept) {
+    if (controller) state.controller = { document: controller, ...about };
+  }
+  const { controller, about, ears, kept, isSession, ...rest } = found;
+  if (isSession) Object.assign(state, rest, { controller: controller && { document: controller, ...about } });
+}
+process.stdout.write(JSON.stringify(sessionDocument(state)));
+"""
+
+
+def run(*arguments: object) -> None:
+    found = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert found.exit_code == 0, found.output
+
+
+def page_session(folder: Path, *files: Path) -> dict[str, Any]:
+    """The session that the page saves after loading files."""
+    node = shutil.which("node") or pytest.skip("node is not on PATH")
+    (folder / "bench_file.mjs").write_text((WORKBENCH / "bench_file.js").read_text())
+    (folder / "script.mjs").write_text(SCRIPT)
+    done = subprocess.run([node, folder / "script.mjs", *files], capture_output=True, text=True, check=True)
+    document: dict[str, Any] = json.loads(done.stdout)
+    jsonschema.validate(document, SCHEMA)
+    return document
+
+
+def test_session_returns_same_taps_bit_by_bit(tmp_path: Path) -> None:
+    """A measurement and a design go page, file, command, file, page."""
+    primary, secondary = (np.float32(response) for response in models.responses(7))
+    coherence = np.float32(np.linspace(0.6, 0.99, 16385)).tolist()
+    measurement = {"primary": {"impulse_response": primary.tolist()}, "secondary": secondary.tolist()}
+    ear, filter_file, session = tmp_path / "ear.json", tmp_path / "filter.json", tmp_path / "session.json"
+    verdict = {"passed": False, "reasons": [{"code": "hum", "detail": "tones"}]}
+    ear.write_text(json.dumps(measurement | {"coherence": coherence, "sign": "plus", "verdict": verdict}))
+    curve = tmp_path / "curve.csv"
+    curve.write_text("100 20\n1000 25\n")
+    flags = ("-k", 1, "--max-gain-db", curve, "--risk-weight", 2)
+    run("design", ear, *flags, "-o", filter_file)
+    designed = json.loads(filter_file.read_text())
+    saved = page_session(tmp_path, ear, filter_file)
+    fir = np.frombuffer(base64.b64decode(saved["kept"][0]["design"]["fir"]["float32"]), "<f4")
+    np.testing.assert_array_equal(fir, np.float32(designed["fir"]))
+    assert saved["session"][0]["sign"] == saved["kept"][0]["design"]["sign"] == "plus"
+    session.write_text(json.dumps(saved))
+    assert inputs.verdicts(session) == [(f"session.json, {ear}", verdict)]
+    body = {name: value for name, value in saved["session"][0].items() if name != "used"}
+    np.testing.assert_array_equal(read_json(DesignBody, json.dumps(body).encode()).primary, primary)
+    run("design", session, "-o", tmp_path / "again.json")  # the session's options
+    again = json.loads((tmp_path / "again.json").read_text())
+    assert (again["fir"], again["sign"]) == (designed["fir"], "plus")
+    noise = {
+        "name": "hum.wav",
+        "psd": {"float32": base64.b64encode(np.eye(1, 16385, 80, dtype="<f4") + 1e-6).decode()},
+    }
+    session.write_text(json.dumps(saved | {"noise": noise}))
+    run("design", session, "-o", tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_text())["fir"] != designed["fir"]
+    run("evaluate", f"{session}#{filter_file}", session)
+    run("session", ear, filter_file, "-o", session)
+    from_command = json.loads(session.read_text())
+    jsonschema.validate(from_command, SCHEMA)
+    back = page_session(tmp_path, session)
+    assert back["session"][0] == from_command["session"][0] == saved["session"][0] | {"label": "ear"}
+    assert back["kept"][0]["design"] == saved["kept"][0]["design"]
+
+
+def test_session_of_page_stays_whole(tmp_path: Path) -> None:
+    """A controller with its plants, recordings, kept designs and settings; the command designs the same filter."""
+    ear, both, session = (tmp_path / name for name in ("ear.json", "both.json", "session.json"))
+    primary, secondary = (response.tolist() for response in models.responses(7))
+    ear.write_text(json.dumps({"primary": primary, "secondary": secondary}))
+    run("hybrid", ear, "--no-lend-wearing", "--controller-n-sections", 2, "-o", both)
+    designed = json.loads(both.read_text())
+    saved = page_session(tmp_path, ear, both)
+    assert saved["controller"]["sos"] == designed["controller"]["sos"]
+    assert [item["code"] for item in saved["controller_about"]["warnings"]] == ["plant_unknown"]
+    (plant,) = saved["controller_about"]["plants"]
+    assert plant == designed["loop"]["conditions"][0] | {"label": "ear"}
+    session.write_text(json.dumps(saved | {"settings": {}}))
+    run("design", session, "-o", tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_text())["fir"] == designed["fir"]
+    channels = [{"float32": base64.b64encode(np.ones(3072, "<f4")).decode()}] * 2
+    take = {"name": "off.wav", "role": "off", "rate": 44_100, "clipped_shares": [0, 0], "channels": channels}
+    chip = {"name": "chip.json", "document": {"coefficients": {"form": "fir", "sample_rate": 48_000}}}
+    saved |= {"session": 2 * saved["session"], "current": 1, "takes": [take], "runs": [take], "chip": chip}
+    session.write_text(json.dumps(saved))
+    run("session", session, tmp_path / "again.json", "-o", session)
+    back = page_session(tmp_path, session)
+    assert back | {"kept": back["kept"][:1]} == saved
+    assert "the measurement chosen on the page" in " ".join(inputs.ears(session)[1])
+    saved["session"][0] = saved["session"][0] | {"label": "pressed", "used": False, "stability_only": True}
+    session.write_text(json.dumps(saved | {"joint": True}))
+    run("hybrid", session, "--no-lend-wearing", "--controller-n-sections", 2, "-o", tmp_path / "again.json")
+    plants = json.loads((tmp_path / "again.json").read_text())["loop"]["conditions"]
+    assert {item["label"].split(" (")[0] for item in plants} == {"conditions.0", "pressed"}
+    again = back["kept"][1]["design"]
+    assert again["controller"] == saved["controller"]
+    assert again["controller_about"]["plants"] == [plant]
+
+
+def test_session_without_measurement_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text(json.dumps({"session": [{"label": "x"}], "kept": []}))
+    found = CliRunner().invoke(main, ["design", str(tmp_path / "s.json")])
+    assert found.exit_code == 2
+    assert "no measurement in use" in found.output
+    found = CliRunner().invoke(main, ["evaluate", str(tmp_path / "s.json"), str(tmp_path / "s.json")])
+    assert "keeps no filter" in found.output or "no measurement in use" in found.output
+
+
+def test_session_sets_only_options_with_an_effect() -> None:
+    """As the page does: texts without a value, and options that no measurement gives an effect, are left out."""
+    settings = {
+        "k": "1",
+        "ceiling": "25",
+        "volume": "-20",
+        "exact": "true",
+        "snr_db": "",
+        "min_gain_margin_db": "9",
+    }
+    bare = {"primary": [0.0, 1.0], "secondary": [1.0]}
+    both = {"k": 1, "max_gain_db": 25.0}
+    assert bench_file.settings(Path("s.json"), {"settings": settings}, [bare]) == both | {"exact": True}
+    with_loop = bare | {"coherence": [0.5], "feedback": [0.0, 0.1]}
+    found = bench_file.settings(Path("s.json"), {"settings": settings}, [with_loop])
+    assert found == both | {"min_gain_margin_db": 9}
+
+
+TENSORS = WORKBENCH / "tensors.js"
+ENCODE = """
+import { encoded } from "%s";
+const ear = (gain) => ({ primary: Float32Array.of(0, gain), secondary: Float32Array.of(1, 0.5) });
+const request = { sample_rate: 48000, k: 2, conditions: [{ ...ear(1), label: "\u00e9" }, { ...ear(2), weight: 3 }] };
+process.stdout.write(Buffer.from(await new Blob(encoded(request)).arrayBuffer()));
+"""
+
+
+def test_page_encodes_requests(tmp_path: Path) -> None:
+    node = shutil.which("node") or pytest.skip("node is not on PATH")
+    (tmp_path / "tensors.mjs").write_text(TENSORS.read_text())
+    script = tmp_path / "script.mjs"
+    script.write_text(ENCODE % "./tensors.mjs")
+    done = subprocess.run([node, str(script)], capture_output=True, check=True)
+    found = validate_object(DesignBody, parse_tensors(done.stdout))
+    assert (found.k, [condition.label for condition in found.conditions]) == (2, ["é", ""])
+    assert [condition.weight for condition in found.conditions] == [1, 3]
+    np.testing.assert_array_equal(found.conditions[1].primary, np.float32([0, 2]))
