@@ -25,6 +25,7 @@ from typing import (
 
 from pydantic import Field, create_model
 
+from prime_anc.fields import NUMBER_FORMAT
 from prime_anc.method.band_weights import BandWeights
 from prime_anc.method.curve import Curve
 from prime_anc.method.gain_curve import GainCurve
@@ -39,9 +40,6 @@ else:
     Profile = Literal[tuple(PROFILES)]
 Sign = Literal["minus", "plus"]
 T = TypeVar("T")
-
-# Of numbers in JSON schemas: single precision in generated clients would move the poles of sections.
-NUMBER_FORMAT = "double"
 
 # Below 50 Hz, where the secondary path rolls off, good filters reach 24 to 38 dB.
 DEFAULT_MAX_GAIN_DB = 30.0

@@ -149,7 +149,7 @@ class Ways:
         ]
         with Client(self.address, timeout_s=60) as client:
             made = client.refine_conditions(conditions, **options)
-        left_out = [condition.left_out_noise_reduction_db for condition in made.conditions]
+        left_out = [condition.left_out_noise_reduction_db for condition in made.prediction.conditions or ()]
         return Found(made.taps, [item for item in left_out if item is not None])
 
     def command(self, options: dict[str, Any]) -> Result:
@@ -258,8 +258,8 @@ def test_controller_options_reach_method(ways: Ways, store_folder: Path) -> None
     result = command(WISHES)
     assert result.exit_code == 0, result.output
     answers = [sent(WISHES).json(), json.loads(result.stdout)]
-    for found in (*(answer["controller"] for answer in answers), client(WISHES)):
-        np.testing.assert_allclose(found["sos"], made.controller.sections.rows, rtol=1e-6)
+    for sos in (*(answer["controller"]["sos"] for answer in answers), client(WISHES).sos):
+        np.testing.assert_allclose(sos, made.controller.sections.rows, rtol=1e-6)
         assert (found["latency_us"], found["number_format"]) == (pytest.approx(12.5), "q5.27")
 
 

@@ -17,6 +17,7 @@ from prime_anc.cli.flags import FILE, json_flag, options_of, with_service
 from prime_anc.cli.measured import by_measurement, with_paths
 from prime_anc.cli.output import answered, print_json, save
 from prime_anc.cli.service import ServiceClient
+from prime_anc.client.client import FileKind
 from prime_anc.hardware.filter_files import KINDS, equation
 from prime_anc.hardware.targets import requested
 from prime_anc.hardware.targets import target as known_target
@@ -30,7 +31,14 @@ Json = dict[str, Any]
 # Loss of sections beyond any earphone's, whose filter hardly delays: on 30 ears at most 4 dB with eight, 6 with four.
 SECTIONS_LOST_DB = 10.0
 
-FILTER_FILES = {".wav": "wav", ".csv": "csv", ".h": "c", ".c": "c", ".mat": "mat", ".yml": "camilladsp"}
+FILTER_FILES: dict[str, FileKind] = {
+    ".wav": "wav",
+    ".csv": "csv",
+    ".h": "c",
+    ".c": "c",
+    ".mat": "mat",
+    ".yml": "camilladsp",
+}
 
 
 @click.command()
@@ -92,7 +100,7 @@ def export(
             trim = inputs.trimmed_by(control_filter)
             contents.append((output, orjson.dumps(answer | {"trim": trim}) if trim else response.content))
             continue
-        file = kind or (text if output.suffix.lower() == ".txt" else _file_kind(output))
+        file = kind or (text if output.suffix.lower() == ".txt" else file_kind(output))
         written = service.ask("/export", body | {"file": file})
         if written.headers["content-type"] == "application/zip":
             contents += _parts(output, written.content)
@@ -191,7 +199,7 @@ def write_filter(service: ServiceClient, answer: Json, paths: Json, output: Path
         "fir": answer["fir"],
         "sign": answer["sign"],
         "target": {"form": "fir", "number_format": "float32"},
-        "file": _file_kind(output),
+        "file": file_kind(output),
     }
     save(output, service.ask("/export", body).content)
     _state(SAMPLE_RATE_HZ, answer["sign"], None)
@@ -204,7 +212,8 @@ def _state(sample_rate_hz: float, sign: str, controller: Json | None) -> None:
     tables.notes([f"control filter at {sample_rate_hz:g} Hz{beside}: {stated}"], "")
 
 
-def _file_kind(output: Path) -> str:
+def file_kind(output: Path) -> FileKind:
+    """Return the kind of a filter's file by its extension."""
     kind = FILTER_FILES.get(output.suffix.lower())
     if kind is None:
         raise click.BadParameter(

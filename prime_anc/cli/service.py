@@ -5,8 +5,6 @@ Both take the same requests and return the same filters.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from prime_anc.cli import tables
 from prime_anc.cli.exit_status import ExitStatus
 from prime_anc.cli.words import for_command
 from prime_anc.client import Client, ClientError, Refused, Unavailable
+from prime_anc.local import LocalTransport
 
 # Time for one attempt, and within which a busy service is asked again, unless --deadline-ms says another.
 TIMEOUT_S, RETRY_FOR_S = 120.0, 30.0
@@ -79,11 +78,7 @@ def connect(
     retry_for_s = RETRY_FOR_S if deadline_ms is None else deadline_ms / 1e3
     connected = partial(Client, timeout_s=TIMEOUT_S, retry_for_s=retry_for_s)
     if url is None:
-        with (
-            asyncio.Runner() as runner,
-            _in_this_process(runner, store) as transport,
-            connected(transport=transport) as client,
-        ):
+        with connected(transport=LocalTransport(store)) as client:
             yield ServiceClient(client, deadline_ms=deadline_ms)
         return
     try:
@@ -94,43 +89,3 @@ def connect(
         if not client.is_ready():
             tables.notes([f"{url} is not ready; requests are repeated for {retry_for_s:g} s"])
         yield ServiceClient(client, url, deadline_ms)
-
-
-class _Transport(httpx.BaseTransport):
-    """Requests to an application in this process."""
-
-    def __init__(self, runner: asyncio.Runner, app: Any) -> None:
-        self._runner, self._application = runner, httpx.ASGITransport(app)
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Wait for the whole answer."""
-        return self._runner.run(self._answer(request))
-
-    async def _answer(self, request: httpx.Request) -> httpx.Response:
-        answer = await self._application.handle_async_request(request)
-        content = b"".join([part async for part in answer.aiter_raw()])
-        return httpx.Response(answer.status_code, headers=answer.headers, content=content)
-
-
-@contextmanager
-def _in_this_process(runner: asyncio.Runner, store: str | None) -> Iterator[_Transport]:
-    # Late import, so that help and argument errors are immediate.
-    from service.app import create_app
-    from service.settings import Settings
-
-    logging.getLogger("service").setLevel(logging.ERROR)  # problems are reported in the answers
-    settings = Settings(  # type: ignore[call-arg]
-        store=store, deadline_ms=60_000, calibration_deadline_ms=60_000, max_calibration_bytes=2**30
-    )
-    app = create_app(settings)
-    lifespan = app.router.lifespan_context(app)
-
-    async def start() -> None:
-        await lifespan.__aenter__()
-        await app.state.service.engine.started()
-
-    runner.run(start())
-    try:
-        yield _Transport(runner, app)
-    finally:
-        runner.run(lifespan.__aexit__(None, None, None))

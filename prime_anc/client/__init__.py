@@ -20,19 +20,9 @@ the measured effect of a running filter, and coefficients for a chip:
     found = client.verify(design, [Recording(x, e)], [Recording(x_on, e_on)], calibration)
     header = client.export(design, {"n_sections": 6, "number_format": "q1.23"}, calibration, file="c")
 
-Requires NumPy, httpx and `prime_anc.options`, the declaration of the options.
+Answers are those of `prime_anc.answers`.
 """
 
-from prime_anc.client.answers import (
-    ConditionEffect,
-    DesignResult,
-    EvaluationResult,
-    LoopResult,
-    PredictionResult,
-    Realisation,
-    WarningCode,
-)
-from prime_anc.client.calibration import Bands, CalibrationResult, DriveTake, FindingResult, Take, VerdictResult
 from prime_anc.client.client import Client, Condition
 from prime_anc.client.errors import (
     ClientError,
@@ -47,36 +37,23 @@ from prime_anc.client.errors import (
     UnknownModel,
     UnusablePaths,
 )
-from prime_anc.client.verification import Recording, Trim, VerificationResult
+from prime_anc.client.recordings import DriveTake, Recording, Take
 
 __all__ = [
-    "Bands",
-    "CalibrationResult",
     "Client",
     "ClientError",
     "Condition",
-    "ConditionEffect",
-    "DesignResult",
     "DriveTake",
-    "EvaluationResult",
-    "FindingResult",
     "InvalidRequest",
-    "LoopResult",
     "NotReached",
     "OverQuota",
-    "PredictionResult",
-    "Realisation",
     "Recording",
     "Refused",
     "ServiceFault",
     "Take",
-    "Trim",
     "Unauthorised",
     "Unavailable",
     "UnknownAnswer",
     "UnknownModel",
     "UnusablePaths",
-    "VerdictResult",
-    "VerificationResult",
-    "WarningCode",
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, Literal, TypeVar, overload
 
@@ -14,13 +14,22 @@ import httpx
 import numpy as np
 from numpy.typing import ArrayLike
 
-from prime_anc.client import answers
-from prime_anc.client.answers import DesignResult, EvaluationResult, Realisation
-from prime_anc.client.calibration import CalibrationResult, DriveTake, Sign, Take, read_calibration
+from prime_anc.answers import (
+    CalibrationAnswer,
+    Coefficients,
+    DesignAnswer,
+    EvaluationAnswer,
+    ExportAnswer,
+    HybridAnswer,
+    Ready,
+    VerificationAnswer,
+    document,
+    read,
+)
 from prime_anc.client.errors import NotReached, UnknownAnswer, from_answer
 from prime_anc.client.options import EXPORT, FILTER, REFINEMENT, SYNTHESIS, given, takes_options
+from prime_anc.client.recordings import DriveTake, Recording, Take
 from prime_anc.client.transport import Transport
-from prime_anc.client.verification import Recording, VerificationResult, read_verification
 from prime_anc.client.wire import (
     MEDIA_TYPE,
     RATE_HZ,
@@ -29,6 +38,7 @@ from prime_anc.client.wire import (
     signals,
 )
 from prime_anc.client.wire import takes as wire_takes
+from prime_anc.options import Sign
 
 _JSON = "application/json"
 _DEFAULT_RETRY_S = 1.0
@@ -39,7 +49,7 @@ _MAX_DEADLINE_MS = 60_000.0
 _RECORDINGS_DEADLINE_MS = 30_000.0
 _LONG = ("/calibrate", "/hybrid", "/verify")
 
-_Read = TypeVar("_Read")
+_Kind = TypeVar("_Kind")
 
 Fields = Mapping[str, Any]
 FileKind = Literal["wav", "csv", "c", "mat", "minidsp", "apo", "camilladsp", "bes", "sigmadsp"]
@@ -50,7 +60,7 @@ class Condition:
     """A seating, sound direction or way of wearing that a filter must serve."""
 
     # Path as in `Client.synthesize`, or a calibration, which replaces both paths and the coherence.
-    primary: ArrayLike | CalibrationResult
+    primary: ArrayLike | CalibrationAnswer
     secondary: ArrayLike | None = None
     coherence: ArrayLike | None = None
     # Path from loudspeaker to outer microphone, of the same kind as the others; default: the calibration's.
@@ -133,19 +143,19 @@ class Client:
         """Return whether the service is ready to design; False if it does not answer."""
         try:
             answer = self._http.get("/health/ready")
-            return answer.status_code == 200 and _parse(_read_readiness, answer)
+            return answer.status_code == 200 and _parse(Ready, answer).status == "ready"
         except (httpx.RequestError, UnknownAnswer):
             return False
 
     @takes_options(SYNTHESIS)
     def synthesize(
         self,
-        primary: ArrayLike | CalibrationResult,
+        primary: ArrayLike | CalibrationAnswer,
         secondary: ArrayLike | None = None,
         *,
         deadline_ms: float | None = None,
         **fields: Any,
-    ) -> DesignResult:
+    ) -> DesignAnswer:
         """Design a filter without updates.
 
         Parameters
@@ -172,19 +182,19 @@ class Client:
     @takes_options(REFINEMENT)
     def refine(
         self,
-        primary: ArrayLike | CalibrationResult,
+        primary: ArrayLike | CalibrationAnswer,
         secondary: ArrayLike | None = None,
         *,
         deadline_ms: float | None = None,
         **fields: Any,
-    ) -> DesignResult:
+    ) -> DesignAnswer:
         """Design a filter with up to `k` Gauss-Newton updates; arguments and errors as in `synthesize`."""
         return self._design("/refine", _about_ear(primary, secondary, fields, REFINEMENT), deadline_ms)
 
     @takes_options(REFINEMENT)
     def hybrid(
         self,
-        primary: ArrayLike | CalibrationResult,
+        primary: ArrayLike | CalibrationAnswer,
         secondary: ArrayLike | None = None,
         *,
         controller: Fields | None = None,
@@ -192,7 +202,7 @@ class Client:
         lend_wearing: bool = True,
         deadline_ms: float | None = None,
         **fields: Any,
-    ) -> DesignResult:
+    ) -> HybridAnswer:
         """Design a filter and a feedback controller beside it.
 
         Parameters
@@ -208,7 +218,7 @@ class Client:
 
         Returns
         -------
-        DesignResult
+        HybridAnswer
             With its `controller`; requests about the filter include it.
         """
         body = _about_ear(primary, secondary, fields | {"controller": controller}, REFINEMENT)
@@ -219,12 +229,13 @@ class Client:
                 measured, _ = _paths_of(other, body.get("sign"))
                 conditions.append(measured | {"label": other.label, "stability_only": True})
             body["conditions"] = conditions
-        return self._design("/hybrid", body | {"lend_wearing": lend_wearing}, deadline_ms)
+        body |= {"lend_wearing": lend_wearing}
+        return _parse(HybridAnswer, self.ask("/hybrid", body, deadline_ms, _JSON))
 
     @takes_options(REFINEMENT)
     def refine_conditions(
         self, conditions: Sequence[Condition], *, deadline_ms: float | None = None, **fields: Any
-    ) -> DesignResult:
+    ) -> DesignAnswer:
         """Design one filter for 1 to 16 conditions, and predict its effect per condition.
 
         Arguments and errors are those of `synthesize`; also ValueError if calibrations differ in sign.
@@ -252,7 +263,7 @@ class Client:
         sign: Sign | None = None,
         n_windows: int | None = None,
         deadline_ms: float | None = None,
-    ) -> CalibrationResult:
+    ) -> CalibrationAnswer:
         """Estimate an ear's paths from recordings, and judge them.
 
         Parameters
@@ -282,18 +293,18 @@ class Client:
             The service does not answer, or refuses.
         """
         body = {"takes": wire_takes(takes), "model": model, "sign": sign, "n_windows": n_windows}
-        return _parse(read_calibration, self.ask("/calibrate", body, deadline_ms, _JSON))
+        return _parse(CalibrationAnswer, self.ask("/calibrate", body, deadline_ms, _JSON))
 
     @takes_options(FILTER)
     def evaluate(
         self,
-        taps: ArrayLike | DesignResult | Realisation,
-        primary: ArrayLike | CalibrationResult,
+        taps: ArrayLike | DesignAnswer | ExportAnswer,
+        primary: ArrayLike | CalibrationAnswer,
         secondary: ArrayLike | None = None,
         *,
         deadline_ms: float | None = None,
         **fields: Any,
-    ) -> EvaluationResult:
+    ) -> EvaluationAnswer:
         """Predict the effect of a filter on given paths.
 
         Parameters
@@ -304,20 +315,20 @@ class Client:
             As in `synthesize`; `latency_samples` is that of the filter's design, `controller` by default too.
         """
         body = _about_filter(taps, primary, secondary, fields, FILTER)
-        return _parse(answers.read_evaluation, self.ask("/evaluate", body, deadline_ms, _JSON))
+        return _parse(EvaluationAnswer, self.ask("/evaluate", body, deadline_ms, _JSON))
 
     @takes_options(FILTER)
     def verify(
         self,
-        taps: ArrayLike | DesignResult | Realisation,
+        taps: ArrayLike | DesignAnswer | ExportAnswer,
         off: Sequence[Recording],
         on: Sequence[Recording],
-        primary: ArrayLike | CalibrationResult,
+        primary: ArrayLike | CalibrationAnswer,
         secondary: ArrayLike | None = None,
         *,
         deadline_ms: float | None = None,
         **fields: Any,
-    ) -> VerificationResult:
+    ) -> VerificationAnswer:
         """Measure the effect of a filter from recordings with it off and on, and diagnose deviations.
 
         Parameters
@@ -342,33 +353,33 @@ class Client:
             for state, part in (("off", off), ("on", on))
             for item in part
         ]
-        if isinstance(taps, DesignResult | Realisation):
+        if isinstance(taps, DesignAnswer | ExportAnswer):
             body["prediction"] = {
                 "noise_reduction_db": taps.prediction.noise_reduction_db.tolist(),
-                "mean_noise_reduction_db": taps.noise_reduction_db,
+                "mean_noise_reduction_db": taps.prediction.mean_noise_reduction_db,
                 "max_gain_db": taps.prediction.max_gain_db,
             }
-        return _parse(read_verification, self.ask("/verify", body, deadline_ms, _JSON))
+        return _parse(VerificationAnswer, self.ask("/verify", body, deadline_ms, _JSON))
 
     @overload
     def export(
         self,
-        taps: ArrayLike | DesignResult,
+        taps: ArrayLike | DesignAnswer,
         target: Mapping[str, object],
-        primary: ArrayLike | CalibrationResult,
+        primary: ArrayLike | CalibrationAnswer,
         secondary: ArrayLike | None = None,
         *,
         file: None = None,
         deadline_ms: float | None = None,
         **fields: Any,
-    ) -> Realisation: ...
+    ) -> ExportAnswer: ...
 
     @overload
     def export(
         self,
-        taps: ArrayLike | DesignResult,
+        taps: ArrayLike | DesignAnswer,
         target: Mapping[str, object],
-        primary: ArrayLike | CalibrationResult,
+        primary: ArrayLike | CalibrationAnswer,
         secondary: ArrayLike | None = None,
         *,
         file: FileKind,
@@ -379,15 +390,15 @@ class Client:
     @takes_options(EXPORT)
     def export(
         self,
-        taps: ArrayLike | DesignResult,
+        taps: ArrayLike | DesignAnswer,
         target: Mapping[str, object],
-        primary: ArrayLike | CalibrationResult,
+        primary: ArrayLike | CalibrationAnswer,
         secondary: ArrayLike | None = None,
         *,
         file: FileKind | None = None,
         deadline_ms: float | None = None,
         **fields: Any,
-    ) -> Realisation | bytes:
+    ) -> ExportAnswer | bytes:
         """Realise a filter as hardware runs it: its coefficients or, with `file`, the bytes of that file.
 
         Parameters
@@ -403,10 +414,10 @@ class Client:
         answer = self.ask("/export", body, deadline_ms)
         if file is not None:
             return answer.content
-        return replace(_parse(answers.read_realisation, answer), controller=body.get("controller"))
+        return _parse(ExportAnswer, answer)
 
-    def _design(self, path: str, body: Mapping[str, Any], deadline_ms: float | None) -> DesignResult:
-        return _beside(_parse(answers.read_design, self.ask(path, body, deadline_ms, _JSON)), body)
+    def _design(self, path: str, body: Mapping[str, Any], deadline_ms: float | None) -> DesignAnswer:
+        return _parse(DesignAnswer, self.ask(path, body, deadline_ms, _JSON))
 
     def ask(
         self, path: str, body: Fields | None = None, deadline_ms: float | None = None, accept: str = "*/*"
@@ -475,20 +486,21 @@ class Client:
 
 def _paths_of(one: Condition, sign: Sign | None) -> tuple[dict[str, Any], Sign | None]:
     """Build the fields of paths, and the sign of their signal chain; None: the service's default."""
-    if isinstance(one.primary, CalibrationResult):
+    if isinstance(one.primary, CalibrationAnswer):
         if one.secondary is not None or one.coherence is not None:
             raise ValueError("secondary, coherence: a calibration includes them; omit them")
-        known = one.primary
-        feedback = known.feedback if one.feedback is None else one.feedback
-        fields = paths(known.primary, known.secondary, known.coherence, known.uncertainty, feedback)
-        return fields, sign or known.sign
+        known, feedback = one.primary, one.feedback
+        if feedback is None and known.feedback is not None:
+            feedback = known.feedback.impulse_response
+        pair = known.primary.impulse_response, known.secondary.impulse_response
+        return paths(*pair, known.coherence, known.uncertainty, feedback), sign or known.sign
     if one.secondary is None:
         raise ValueError("secondary: missing; give both paths or a calibration")
     return paths(one.primary, one.secondary, one.coherence, None, one.feedback), sign
 
 
 def _about_ear(
-    primary: ArrayLike | CalibrationResult, secondary: ArrayLike | None, fields: Fields, names: tuple[str, ...]
+    primary: ArrayLike | CalibrationAnswer, secondary: ArrayLike | None, fields: Fields, names: tuple[str, ...]
 ) -> dict[str, Any]:
     """Build a request for one ear from the arguments of a method."""
     found = given(fields, (*names, "coherence", "feedback"))
@@ -498,34 +510,27 @@ def _about_ear(
 
 
 def _about_filter(
-    taps: ArrayLike | DesignResult | Realisation,
-    primary: ArrayLike | CalibrationResult,
+    taps: ArrayLike | DesignAnswer | ExportAnswer,
+    primary: ArrayLike | CalibrationAnswer,
     secondary: ArrayLike | None,
     fields: Fields,
     names: tuple[str, ...],
 ) -> dict[str, Any]:
     """Build a request for a filter on an ear; a design or an export includes its sign and its controller."""
-    if not isinstance(taps, DesignResult | Realisation):
+    if not isinstance(taps, DesignAnswer | ExportAnswer):
         return _about_ear(primary, secondary, fields, names) | {"fir": np.asarray(taps)}
-    own = {"sign": taps.sign, "controller": taps.controller}
-    fir = taps.taps if isinstance(taps, DesignResult) else _in_full_precision(taps.coefficients)
+    own = {"sign": taps.sign, "controller": document(taps.controller), "latency_samples": taps.latency_samples}
+    own = {name: value for name, value in own.items() if value is not None and name in (*names, "controller")}
+    fir = taps.fir if isinstance(taps, DesignAnswer) else _in_full_precision(taps.coefficients)
     return _about_ear(primary, secondary, own | given(fields, (*names, "coherence", "feedback")), names) | {
         "fir": fir
     }
 
 
-def _in_full_precision(coefficients: Fields) -> dict[str, Any]:
+def _in_full_precision(coefficients: Coefficients) -> dict[str, Any]:
     """Return what requests take of an export's coefficients, as lists: tensors would round them to float32."""
-    return {
-        name: np.asarray(item).tolist()
-        for name, item in coefficients.items()
-        if name in ("taps", "sos", "sample_rate")
-    }
-
-
-def _beside(made: DesignResult, body: Mapping[str, Any]) -> DesignResult:
-    """Return a design with the controller of its request, unless the answer has one."""
-    return made if made.controller is not None else replace(made, controller=body.get("controller"))
+    found = {name: getattr(coefficients, name) for name in ("taps", "sos", "sample_rate")}
+    return {name: np.asarray(item).tolist() for name, item in found.items() if item is not None}
 
 
 def _is_permanent(error: httpx.TransportError) -> bool:
@@ -547,14 +552,10 @@ def _retry_after_s(answer: httpx.Response) -> float:
     return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else _DEFAULT_RETRY_S
 
 
-def _parse(read: Callable[[Any], _Read], answer: httpx.Response) -> _Read:
-    """Parse the JSON of an answer of status 200 with `read`; UnknownAnswer if it is not from the service."""
+def _parse(kind: type[_Kind], answer: httpx.Response) -> _Kind:
+    """Read the JSON of an answer of status 200; UnknownAnswer if it is not from the service."""
     try:
-        return read(json.loads(answer.content))
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        return read(kind, json.loads(answer.content))
+    except (ValueError, RecursionError) as error:
         found = f"{answer.headers.get('Content-Type', 'no media type')} {answer.content[:80]!a}"
         raise UnknownAnswer(f"an answer of status 200 does not come from the service: {found}") from error
-
-
-def _read_readiness(found: Any) -> bool:
-    return bool(found["status"] == "ready")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from prime_anc.client.calibration import DriveTake, Take
+from prime_anc.client.recordings import DriveTake, Take
 
 MEDIA_TYPE = "application/x-safetensors"
 

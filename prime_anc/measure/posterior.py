@@ -25,11 +25,10 @@ from prime_anc.measure.prior import PathDistribution, PathPrior, device_mean, la
 from prime_anc.measure.transfers import Transfer, band_levels, late_power, level_of, transfers
 from prime_anc.method.arrays import SMALLEST, Complex, Real, minimum_phase_response, squared_magnitude
 from prime_anc.method.bands import WIDE_BANDS, band_membership, centre_hz
-from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from prime_anc.method.conventions import DESIGN_N_FFT, PRIMARY_TAPS, SAMPLE_RATE_HZ, SECONDARY_TAPS
 
-# Taps that are estimated, of which what lies beyond the half of the windows is zero, and lengths of the responses.
-MODEL_TAPS = PRIMARY_TAPS = 8192
-SECONDARY_TAPS = 4096
+# Taps that are estimated, of which what lies beyond the half of the windows is zero.
+MODEL_TAPS = PRIMARY_TAPS
 # Limit on unknown over known power of a band.
 MAX_UNCERTAINTY = 1e6
 # Decays tau that are tried (samples), by the response's length.

@@ -51,6 +51,10 @@ def nominal_hz(n: int) -> float:
     return round(_NOMINAL_DECADE[n % 10] * 10.0 ** (n // 10), 6)
 
 
+# Labels of the bands of a prediction.
+BAND_CENTRE_HZ = [nominal_hz(n) for n in AMP_BANDS]
+
+
 def columns(bands: tuple[int, ...]) -> slice:
     """Return the columns of adjacent bands among the 31 of WIDE_BANDS."""
     return slice(bands[0] - WIDE_BANDS[0], bands[-1] - WIDE_BANDS[0] + 1)

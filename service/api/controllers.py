@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PlainValidator
 
+from prime_anc.fields import Number
 from prime_anc.hardware.fixed_point import parse_format, quantise_sections
 from prime_anc.hardware.realise import realised_sections
 from prime_anc.method.controller import Controller
@@ -18,7 +19,7 @@ from prime_anc.method.errors import InvalidOption
 from prime_anc.method.sections import Sections
 from prime_anc.options import ControllerFields, Sign
 from service.api.reading import validate_object
-from service.api.strict import Number, StrictModel, naming, shown
+from service.api.strict import StrictModel, naming, shown
 from service.errors import HttpProblem
 
 MAX_SECTIONS = 16
@@ -153,6 +154,15 @@ def wanted(wishes: ControllerWishes) -> ControllerFields:
 def in_sign(controller: Controller, sign: Sign) -> Controller:
     """Return a controller of a request as the method takes it, for e = d - s * y, or the other way round."""
     return controller if sign == "minus" else _negated(controller)
+
+
+def running_document(body: Any) -> dict[str, Any]:
+    """Return the `controller` of an answer: that which runs in the request, if any."""
+    running = getattr(body, "controller", None)
+    if not isinstance(running, RunningController):
+        return {}
+    controller = in_sign(running.controller, body.sign)
+    return {"controller": controller_document(controller, running.number_format, body.sign)}
 
 
 def controller_document(

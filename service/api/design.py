@@ -20,6 +20,7 @@ from prime_anc.method.types import (
     Problem,
 )
 from service.api import json_answers as answers
+from service.api.controllers import running_document
 from service.api.front import JSON, TAPS, Visit, disconnected
 from service.api.json_answers import Answered, accepted
 from service.api.problem import DesignRequest, check_effect, design_request, filter_problem, loop_in, sent_paths
@@ -88,7 +89,8 @@ async def _design(request: Request, body: SynthesisBody | DesignBody) -> Respons
     made = await designed(request, requested)
     if media_type == TAPS:
         return _taps_alone(visit, made)
-    content, times = answers.with_times(answers.design_document(made), made.design.times_ms, visit)
+    document = answers.design_document(made) | running_document(body)
+    content, times = answers.with_times(document, made.design.times_ms, visit)
     return visit.response(content, times, designs=[(made.model, made.design)])
 
 
@@ -143,7 +145,7 @@ async def evaluate(request: Request, body: EvaluateBody) -> Response:
     warnings = collect_warnings(
         sent_paths(conditions), problem, answer.prediction, implausible=implausible, loop=loop
     )
-    predicted = answers.prediction_document(answer.prediction, problem.reference_psd is not None)
+    predicted = answers.document(answers.prediction_answer(answer.prediction, problem.reference_psd is not None))
     document = {"prediction": predicted, "warnings": warnings}
     document |= answers.loop_document(loop)
     content, times = answers.with_times(document, answer.times_ms, visit)

@@ -12,10 +12,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, TypeAdapter
 from starlette.applications import Starlette
 
+from prime_anc import answers
+from prime_anc.fields import NUMBER_FORMAT
 from prime_anc.measure.checks import REASONS
-from prime_anc.options import NUMBER_FORMAT
 from service.admission.admission import DEADLINE_HEADER, MAX_JSON_BYTES, Gate
-from service.api import answer_types, examples, reading
+from service.api import examples, reading
 from service.api.front import JSON, PREFIX, TAPS, TENSORS, gate_of, is_managing
 from service.api.options import CURVES, option_fields
 from service.api.reading import Address, read_document
@@ -61,17 +62,17 @@ _FORMS: Json = {
     ),
     "binary": (TAPS, "2048 little-endian float32; the X- headers come with this form only."),
 }
-_DESIGNED = Operation(_DESIGN, answer_types.DesignAnswer, examples.DESIGN_BODIES, **_FORMS)
+_DESIGNED = Operation(_DESIGN, answers.DesignAnswer, examples.DESIGN_BODIES, **_FORMS)
 _TIMED = ("Server-Timing",)
 _MISSING_MODEL = "unknown-model not-found "
 OPERATIONS = {
     "synthesize": _DESIGNED,
     "refine": _DESIGNED,
-    "hybrid": Operation(_DESIGN, answer_types.HybridAnswer, examples.HYBRID_BODIES, _TIMED),
-    "evaluate": Operation(_BODY, answer_types.EvaluationAnswer, examples.EVALUATE_BODIES, _TIMED),
+    "hybrid": Operation(_DESIGN, answers.HybridAnswer, examples.HYBRID_BODIES, _TIMED),
+    "evaluate": Operation(_BODY, answers.EvaluationAnswer, examples.EVALUATE_BODIES, _TIMED),
     "calibrate": Operation(
         _BODY,
-        answer_types.CalibrationAnswer,
+        answers.CalibrationAnswer,
         examples.CALIBRATION_BODIES,
         ("Server-Timing", "X-Verdict"),
         (
@@ -80,21 +81,21 @@ OPERATIONS = {
             "or the codes of the reasons.",
         ),
     ),
-    "verify_filter": Operation(_DESIGN, answer_types.VerificationAnswer, examples.VERIFY_BODIES, _TIMED),
+    "verify_filter": Operation(_DESIGN, answers.VerificationAnswer, examples.VERIFY_BODIES, _TIMED),
     "export": Operation(
         _BODY,
-        answer_types.ExportAnswer,
+        answers.ExportAnswer,
         examples.EXPORT_BODIES,
         (*_TIMED, "X-Warnings"),
         (TAPS, "With `file`, that file, in its own media type."),
     ),
-    "list_models": Operation(_CLIENT, answer_types.ModelList),
-    "show_model": Operation(_CLIENT + _MISSING_MODEL, answer_types.ModelDescription),
-    "reload_models": Operation(_OPERATOR + "model-unavailable", answer_types.ResidentModelsAnswer),
-    "load_model": Operation(_OPERATOR + _MISSING_MODEL + "model-unavailable", answer_types.ModelReference),
-    "unload_model": Operation(_OPERATOR + _MISSING_MODEL + "default-model", answer_types.UnloadedModels),
-    "live": Operation(_ANY + "not-ready", answer_types.Live),
-    "ready": Operation(_ANY + "not-ready model-unavailable", answer_types.Ready),
+    "list_models": Operation(_CLIENT, answers.ModelList),
+    "show_model": Operation(_CLIENT + _MISSING_MODEL, answers.ModelDescription),
+    "reload_models": Operation(_OPERATOR + "model-unavailable", answers.ResidentModelsAnswer),
+    "load_model": Operation(_OPERATOR + _MISSING_MODEL + "model-unavailable", answers.ModelReference),
+    "unload_model": Operation(_OPERATOR + _MISSING_MODEL + "default-model", answers.UnloadedModels),
+    "live": Operation(_ANY + "not-ready", answers.Live),
+    "ready": Operation(_ANY + "not-ready model-unavailable", answers.Ready),
     "metrics": Operation(_ANY),
 }
 
@@ -125,7 +126,7 @@ def document(served: Starlette, settings: Settings) -> Json:
             _add(app, address)
     found = app.openapi()
     schemas = found["components"]["schemas"]
-    schemas["ProblemDocument"] = TypeAdapter(answer_types.ProblemDocument).json_schema()
+    schemas["ProblemDocument"] = TypeAdapter(answers.ProblemDocument).json_schema()
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     _describe_defaults(schemas)

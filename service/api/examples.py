@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import fields, is_dataclass
 from types import UnionType
-from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from typing_extensions import is_typeddict
-
+from prime_anc.fields import Example
 from prime_anc.method.conventions import N_TAPS
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Example:
-    """Marks a type with a value of it."""
-
-    value: Any
 
 
 def example(kind: Any) -> Any:
@@ -25,24 +17,25 @@ def example(kind: Any) -> Any:
     marks = [item.value for item in getattr(kind, "__metadata__", ()) if isinstance(item, Example)]
     if marks:
         return marks[-1]
-    if is_typeddict(kind):
-        hints = get_type_hints(kind, include_extras=True).items()
-        return {name: example(hint) for name, hint in hints if not _is_left_out(hint)}
+    if is_dataclass(kind):
+        hints = get_type_hints(kind, include_extras=True)
+        optional = {field.name for field in fields(kind) if field.default is None}
+        return {name: example(hint) for name, hint in hints.items() if name not in optional or _is_marked(hint)}
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is list:
         return [example(arguments[0])]
     if origin is Literal:
         return arguments[0]
-    if origin in (Annotated, NotRequired, Union, UnionType):
+    if origin in (Annotated, Union, UnionType):
         return example(arguments[0])
     assert kind is bool, f"{kind} has no example"
     return True
 
 
-def _is_left_out(hint: Any) -> bool:
-    if get_origin(hint) is not NotRequired:
-        return False
-    return not any(isinstance(item, Example) for item in getattr(get_args(hint)[0], "__metadata__", ()))
+def _is_marked(hint: Any) -> bool:
+    """Return whether a field that may be absent has an example."""
+    inner = get_args(get_args(hint)[0])[0]
+    return any(isinstance(item, Example) for item in getattr(inner, "__metadata__", ()))
 
 
 PATHS: Json = {

@@ -11,6 +11,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
+from prime_anc import answers
 from prime_anc.hardware import filter_files
 from prime_anc.hardware.hybrid import playback_peak_db
 from prime_anc.hardware.realise import Realised, Target, realise, realised_sections, under_loop
@@ -26,10 +27,10 @@ from prime_anc.method.profiles import FAST
 from prime_anc.method.sections import Sections
 from prime_anc.method.types import NOT_JUDGED, Float32, Model, Problem, weighted, weights_of
 from service.admission.admission import Gate
-from service.api.controllers import controller_document, in_sign
+from service.api.controllers import running_document
 from service.api.design import evaluated
 from service.api.front import Visit, disconnected
-from service.api.json_answers import accepted, loop_document, prediction_document, with_times
+from service.api.json_answers import accepted, loop_document, prediction_answer, with_times
 from service.api.problem import check_effect, filter_problem, loop_in, sent_paths
 from service.api.reading import Addresses
 from service.api.request_types import ExportBody
@@ -89,15 +90,13 @@ async def export(request: Request, body: ExportBody) -> Response:
         return await asyncio.to_thread(_file, body.file, realised, target, body, warning_headers(warnings))
     document = {
         "coefficients": coefficients_document(_signed(realised, body.sign)),
-        "prediction": prediction_document(prediction, given.reference_psd is not None),
+        "prediction": answers.document(prediction_answer(prediction, given.reference_psd is not None)),
         "loss_db": full.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db,
         "warnings": warnings,
         "sign": body.sign,
         "latency_samples": body.latency_samples,
-    } | loop_document(loop)
-    if running is not None:
-        controller = in_sign(running.controller, body.sign)
-        document["controller"] = controller_document(controller, running.number_format, body.sign)
+    }
+    document |= loop_document(loop) | running_document(body)
     content, times = with_times(document, exported.times_ms, visit)
     return visit.response(content, times)
 

@@ -7,13 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
 
 from model_store.store import ModelVersion
-from prime_anc.method.bands import AMP_BANDS, columns, nominal_hz
+from prime_anc.answers import (
+    ConditionAnswer,
+    LevelReduction,
+    ModelReference,
+    OutOfBand,
+    PredictionAnswer,
+    Sensitivity,
+    document,
+)
+from prime_anc.method.bands import AMP_BANDS, BAND_CENTRE_HZ, columns, nominal_hz
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from prime_anc.method.errors import InvalidPaths
 from prime_anc.method.gain_curve import GainCurve
@@ -22,11 +31,7 @@ from prime_anc.options import DEFAULT_MAX_GAIN_DB, Sign
 from service.api.front import JSON, Times, Visit
 from service.errors import HttpProblem
 
-if TYPE_CHECKING:  # which only the document loads
-    from service.api import answer_types
-
-# Nominal centres of the bands of a prediction.
-BAND_CENTRE_HZ = [nominal_hz(n) for n in AMP_BANDS]
+_CENTRES_HZ = np.array(BAND_CENTRE_HZ)
 # Effect per band below which a filter does nothing.
 NO_EFFECT_DB = 0.01
 # Peaks of a loudspeaker signal over its RMS: noise exceeds 12 dB in one of 16000 samples.
@@ -109,24 +114,23 @@ def _quality(accept: str, media_type: str) -> float:
 def design_document(answered: Answered) -> dict[str, Any]:
     """Return the JSON answer to a design, without its times; taps are exact as float32."""
     design = answered.design
-    document: dict[str, Any] = {  # the times are appended to the encoded rest
+    found: dict[str, Any] = {  # the times are appended to the encoded rest
         "fir": answered.taps,
         "sample_rate": SAMPLE_RATE_HZ,
         "sign": answered.sign,
         "method": design.method,
         "model": model_document(answered.model),
-        "refinement": refinement_document(design),
-        "prediction": prediction_document(design.prediction, answered.has_level),
+        "refinement": {"requested": design.n_requested, **asdict(design.refinement)},
+        "prediction": document(prediction_answer(design.prediction, answered.has_level)),
         "warnings": answered.warnings,
     }
     if answered.latency_samples:
-        document["latency_samples"] = answered.latency_samples
+        found["latency_samples"] = answered.latency_samples
     if isinstance(answered.max_gain_db, float) and answered.max_gain_db != DEFAULT_MAX_GAIN_DB:
-        document["max_gain_db"] = answered.max_gain_db
+        found["max_gain_db"] = answered.max_gain_db
     if answered.max_louder_db is not None:
-        document["max_louder_db"] = answered.max_louder_db
-    document |= loop_document(design.loop)
-    return document
+        found["max_louder_db"] = answered.max_louder_db
+    return found | loop_document(design.loop)
 
 
 def loop_document(loop: Loop | None) -> dict[str, Any]:
@@ -134,71 +138,65 @@ def loop_document(loop: Loop | None) -> dict[str, Any]:
     return {} if loop is None else {"loop": asdict(loop)}
 
 
-def model_document(version: ModelVersion) -> answer_types.ModelReference:
+def model_document(version: ModelVersion) -> dict[str, Any]:
     """Return the model of an answer."""
-    return {"name": version.name, "version": version.version, "digest": version.digest}
+    found: dict[str, Any] = document(
+        ModelReference(name=version.name, version=version.version, digest=version.digest)
+    )
+    return found
 
 
-def refinement_document(design: Design) -> answer_types.RefinementAnswer:
-    """Return the `refinement` of an answer."""
-    return {"requested": design.n_requested, **asdict(design.refinement)}  # type: ignore[typeddict-item]
-
-
-def prediction_document(prediction: Prediction, has_level: bool) -> answer_types.PredictionAnswer:
+def prediction_answer(prediction: Prediction, has_level: bool) -> PredictionAnswer:
     """Return the `prediction` of an answer; has_level: whether the reference noise was sent."""
-    document: answer_types.PredictionAnswer = {
-        "basis": prediction.basis,
-        "band_centre_hz": BAND_CENTRE_HZ,
-        "noise_reduction_db": prediction.noise_reduction_db,
-        "mean_noise_reduction_db": prediction.mean_noise_reduction_db,
-        # A filter without effect has no uncertain effect.
-        "interval_db": prediction.interval_db if np.abs(prediction.band_reduction_db).max() > NO_EFFECT_DB else 0.0,
-        "amplification_db": prediction.amplification_db,
-        "wide_amplification_db": prediction.wide_amplification_db,
-        "out_of_band_db": {"low": prediction.out_of_band_low_db, "high": prediction.out_of_band_high_db},
-        "level_reduction_db": {
-            "unweighted": prediction.level_reduction_db,
-            "a_weighted": prediction.a_weighted_level_reduction_db,
-        },
-        "sensitivity_db": {
-            "gain_1_db": prediction.gain_sensitivity_db,
-            "delay_1_sample": prediction.delay_sensitivity_db,
-        },
-        "max_gain_db": max(prediction.max_gain_db, LOWEST_GAIN_DB),
-        "control_rms": prediction.control_rms,
-        "unknown_bands_hz": [nominal_hz(band) for band in prediction.unknown_bands],
-        "louder_bands_hz": [nominal_hz(band) for band in prediction.louder_bands],
-        "counted_bands_hz": [nominal_hz(band) for band in prediction.counted_bands],
-    }
+    conditions, full_scale_db, of_loop = prediction.conditions, None, {}
     if has_level and prediction.control_rms > 0:
-        document["full_scale_db"] = -CREST_DB - 20 * math.log10(prediction.control_rms)
+        full_scale_db = -CREST_DB - 20 * math.log10(prediction.control_rms)
     if prediction.feedback_noise_reduction_db is not None:
-        for name in ("feedforward_noise_reduction_db", "feedback_noise_reduction_db", "playback_change_db"):
-            document[name] = getattr(prediction, name)[columns(AMP_BANDS)]
-    if prediction.conditions:
-        conditions = prediction.conditions
-        document["worst_noise_reduction_db"] = min(
-            condition.prediction.mean_noise_reduction_db for condition in conditions
-        )
-        document["conditions"] = [_condition_document(condition) for condition in conditions]
-    return document
+        names = ("feedforward_noise_reduction_db", "feedback_noise_reduction_db", "playback_change_db")
+        of_loop = {name: getattr(prediction, name)[columns(AMP_BANDS)] for name in names}
+    return PredictionAnswer(
+        basis=prediction.basis,
+        band_centre_hz=_CENTRES_HZ,
+        noise_reduction_db=prediction.noise_reduction_db,
+        mean_noise_reduction_db=prediction.mean_noise_reduction_db,
+        # A filter without effect has no uncertain effect.
+        interval_db=prediction.interval_db if np.abs(prediction.band_reduction_db).max() > NO_EFFECT_DB else 0.0,
+        amplification_db=prediction.amplification_db,
+        wide_amplification_db=prediction.wide_amplification_db,
+        out_of_band_db=OutOfBand(low=prediction.out_of_band_low_db, high=prediction.out_of_band_high_db),
+        level_reduction_db=LevelReduction(
+            unweighted=prediction.level_reduction_db, a_weighted=prediction.a_weighted_level_reduction_db
+        ),
+        sensitivity_db=Sensitivity(
+            gain_1_db=prediction.gain_sensitivity_db, delay_1_sample=prediction.delay_sensitivity_db
+        ),
+        max_gain_db=max(prediction.max_gain_db, LOWEST_GAIN_DB),
+        control_rms=prediction.control_rms,
+        full_scale_db=full_scale_db,
+        unknown_bands_hz=[nominal_hz(band) for band in prediction.unknown_bands],
+        louder_bands_hz=[nominal_hz(band) for band in prediction.louder_bands],
+        counted_bands_hz=[nominal_hz(band) for band in prediction.counted_bands],
+        **of_loop,
+        worst_noise_reduction_db=min(
+            (item.prediction.mean_noise_reduction_db for item in conditions), default=None
+        ),
+        conditions=[_condition_answer(item) for item in conditions] or None,
+    )
 
 
-def _condition_document(condition: ConditionPrediction) -> answer_types.ConditionAnswer:
+def _condition_answer(condition: ConditionPrediction) -> ConditionAnswer:
     """Return one of `prediction.conditions`."""
-    prediction = condition.prediction
-    document: answer_types.ConditionAnswer = {
-        "label": condition.label,
-        "mean_noise_reduction_db": prediction.mean_noise_reduction_db,
-        "amplification_db": prediction.amplification_db,
-        "noise_reduction_db": prediction.noise_reduction_db,
-    }
-    if condition.left_out is not None:
-        document["left_out_noise_reduction_db"] = condition.left_out.mean_noise_reduction_db
-    return document
+    prediction, left_out = condition.prediction, condition.left_out
+    return ConditionAnswer(
+        label=condition.label,
+        mean_noise_reduction_db=prediction.mean_noise_reduction_db,
+        amplification_db=prediction.amplification_db,
+        noise_reduction_db=prediction.noise_reduction_db,
+        left_out_noise_reduction_db=None if left_out is None else left_out.mean_noise_reduction_db,
+    )
 
 
-def dumped(document: Any) -> bytes:
+def dumped(answer: Any) -> bytes:
     """Encode an answer as JSON.
 
     Raises
@@ -206,8 +204,8 @@ def dumped(document: Any) -> bytes:
     InvalidPaths
         A number is not finite, which JSON could only express as null.
     """
-    body = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-    if b"null" in body and not _is_finite(document):
+    body = orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    if b"null" in body and not _is_finite(answer):
         raise InvalidPaths(
             "the figures that follow from these numbers are not finite; send what was measured, in its own unit"
         )
@@ -223,10 +221,10 @@ def _is_finite(value: Any) -> bool:
     return not isinstance(value, float | np.floating | np.ndarray) or bool(np.isfinite(value).all())
 
 
-def with_times(document: Any, engine_ms: Mapping[str, float], visit: Visit) -> tuple[bytes, Times]:
+def with_times(answer: Any, engine_ms: Mapping[str, float], visit: Visit) -> tuple[bytes, Times]:
     """Encode, then append the times, which include that of the encoding."""
     began = perf_counter()
-    body = dumped(document)
+    body = dumped(answer)
     times = visit.spent_ms(engine_ms, began)
     return joined(body, times), times
 

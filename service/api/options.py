@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from pydantic.fields import FieldInfo
 
+from prime_anc.fields import Absent, Number
 from prime_anc.measure.calibration import MAX_N_WINDOWS
 from prime_anc.method.band_weights import BandWeights
 from prime_anc.method.curve import MAX_POINTS, Curve
@@ -33,7 +34,7 @@ from prime_anc.options import (
     option_schemas,
 )
 from service.api.paths import floats
-from service.api.strict import Absent, Number, StrictModel, shown, shown_name
+from service.api.strict import StrictModel, shown, shown_name
 from service.errors import HttpProblem
 
 # A curve that ends below this is in kHz.

@@ -11,25 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, PlainValidator, ValidationInfo
 
-from prime_anc.method.bands import WIDE_BANDS
-from prime_anc.method.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, SAMPLE_RATE_HZ
+from prime_anc.fields import Absent, Number, without_absent
+from prime_anc.method.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_UNCERTAINTY, SAMPLE_RATE_HZ
 from prime_anc.method.types import Float32, Path, Paths
-from service.api.strict import (
-    Absent,
-    Number,
-    StrictModel,
-    base64_bytes,
-    shown,
-    shown_name,
-    without_absent,
-)
+from service.api.strict import StrictModel, base64_bytes, shown, shown_name
 from service.errors import HttpProblem
 
 GRIDS = (4096, 8192, 16_384, 32_768, 65_536)
 """Numbers of points of the Fourier grids that a spectrum may use."""
-
-N_UNCERTAINTY = 2 * len(WIDE_BANDS)
-"""Values of an uncertainty: 31 bands of the primary path, then of the secondary path."""
 
 MAX_RESPONSE_SAMPLES = 32_768
 

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from prime_anc.fields import Absent, Number
 from prime_anc.hardware.filter_files import KINDS as FILE_KINDS
 from prime_anc.hardware.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Denominator, Target
 from prime_anc.hardware.second_order_sections import MAX_SECTIONS
@@ -39,7 +40,7 @@ from service.api.paths import (
     is_encoded,
 )
 from service.api.reading import validate_object
-from service.api.strict import Absent, Number, StrictModel, naming, shown
+from service.api.strict import StrictModel, naming, shown
 from service.errors import HttpProblem
 
 # Names of known devices, for `/export`.

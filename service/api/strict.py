@@ -8,40 +8,16 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
-from functools import reduce
-from operator import or_
-from typing import Annotated, Any, Optional, TypeVar, dataclass_transform, get_args
+from typing import Any, dataclass_transform
 
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
-from pydantic_core import CoreSchema, ErrorDetails
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import ErrorDetails
 
-from prime_anc.options import NUMBER_FORMAT
+from prime_anc.fields import without_absent
 from service.errors import HttpProblem
 
-Number = Annotated[float, Field(json_schema_extra={"format": NUMBER_FORMAT})]
-
 _RANGE_ERRORS = {"greater_than_equal", "less_than_equal", "greater_than", "less_than", "too_short", "too_long"}
-
-
-def without_absent(schema: dict[str, Any]) -> None:
-    """Remove defaults that represent an absent field and are not valid values."""
-    for field in schema.get("properties", {}).values():
-        if "default" in field and field["default"] is None:
-            del field["default"]
-
-
-class _NotNull:
-    """Validates and documents an optional field by its type alone: absent fields have no null."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        kinds = [get_arg for get_arg in get_args(source) if get_arg is not type(None)]
-        return handler.generate_schema(reduce(or_, kinds))
-
-
-T = TypeVar("T")
-# A field that may be absent, and is then None.
-Absent = Annotated[Optional[T], _NotNull()]  # noqa: UP045  # a TypeVar is substituted only here
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))

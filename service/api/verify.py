@@ -24,7 +24,7 @@ from prime_anc.measure.verify import (
     verify,
 )
 from prime_anc.measure.verify_controller import OFF_GAIN, MeasuredController, diagnose_controller, verify_both
-from prime_anc.method.bands import WIDE_BANDS
+from prime_anc.method.bands import BAND_CENTRE_HZ, WIDE_BANDS
 from prime_anc.method.errors import answer_or_raise
 from prime_anc.method.methods import spectrum
 from prime_anc.method.posing import with_latency
@@ -34,7 +34,7 @@ from service.admission.admission import Gate
 from service.api.controllers import controller_document
 from service.api.design import evaluated
 from service.api.front import Visit, disconnected
-from service.api.json_answers import BAND_CENTRE_HZ, accepted, with_times
+from service.api.json_answers import accepted, with_times
 from service.api.problem import check_effect, filter_problem, resolved_profile
 from service.api.reading import Addresses
 from service.calibration.verify_body import VerifyBody

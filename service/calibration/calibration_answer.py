@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from model_store.store import ModelVersion
 from prime_anc.measure.calibration import Calibration, calibrate
 from prime_anc.measure.checks import Verdict, judge
+from prime_anc.method.bands import BAND_CENTRE_HZ
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from prime_anc.method.types import Float32, ModelParameters
-from service.api.json_answers import BAND_CENTRE_HZ, dumped, model_document
+from service.api.json_answers import dumped, model_document
 from service.calibration.takes import CalibrationBody
 
 # Arrays of a calibration that are impulse responses.

@@ -8,12 +8,13 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from pydantic import Field, PlainValidator
 
+from prime_anc.fields import Absent, Number
 from prime_anc.measure.calibration import MAX_SAMPLES, MIN_SAMPLES
 from prime_anc.measure.estimate import GainTake, PlayedTake
 from prime_anc.method.types import Float32
 from service.api.options import CalibrationOptions
 from service.api.paths import RateField, finite, floats, is_encoded
-from service.api.strict import Absent, Number, StrictModel, base64_bytes, shown
+from service.api.strict import StrictModel, base64_bytes, shown
 from service.calibration.wav import read_wav
 from service.errors import HttpProblem
 

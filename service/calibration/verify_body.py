@@ -6,12 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
 
+from prime_anc.fields import Absent
 from prime_anc.measure.calibration import MAX_SAMPLES
 from prime_anc.measure.verify import MIN_SAMPLES, StateTake
 from prime_anc.method.bands import AMP_BANDS
 from service.api.paths import check_some_taps
 from service.api.request_types import EvaluateBody
-from service.api.strict import Absent, StrictModel
+from service.api.strict import StrictModel
 from service.calibration.takes import MAX_TAKES, ClippedShare, Signal, read_clipped_share, read_signal
 from service.errors import HttpProblem
 

@@ -106,7 +106,7 @@ async function takeFiles(files) {
 
 async function loadExample() {
   try {
-    const found = await (await fetch("service/page/example.json")).json(), at = state.ears.length;
+    const found = await (await fetch("workbench/example.json")).json(), at = state.ears.length;
     addEars(Object.entries(found).map(([label, ear]) => earFromDocument(label, ear)), at);
     open("design");
   } catch (error) { note("Example", `it could not be loaded: ${error.message}`); }

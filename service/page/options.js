@@ -1,5 +1,5 @@
 // Controls of the page and what they say to the service. The options, their ranges, defaults and texts are those of the
-// service's option model, in service/page/options.json.
+// service's option model, in workbench/options.json.
 
 import { $, chosenEars, element, state } from "./state.js";
 
@@ -9,7 +9,7 @@ const CONTROLS = { k: "k", method: "method", max_gain_db: "ceiling", latency_sam
 const ELSEWHERE = ["sign"]; // it belongs to a measurement
 const UNITS = { db: "dB", deg: "degrees", samples: "samples at 48 kHz", hz: "Hz", us: "µs" };
 
-export const model = await (await fetch("service/page/options.json")).json();
+export const model = await (await fetch("workbench/options.json")).json();
 const properties = model.design.properties;
 // Options whose controls are made from the model, in two groups: of the design, and of the controller beside the filter.
 const made = Object.keys(properties).filter((name) => !(name in CONTROLS) && !ELSEWHERE.includes(name))

@@ -87,7 +87,7 @@ async function openMicrophones() {
   if (settings.sampleRate && settings.sampleRate !== RATE) note("Microphones", `the device runs at ${settings.sampleRate} Hz and is resampled; ${RATE} Hz is better.`, { isBad: false });
   if (!context) {
     context = new AudioContext({ sampleRate: RATE, latencyHint: "playback" });
-    await context.audioWorklet.addModule("service/page/recorder_worklet.js");
+    await context.audioWorklet.addModule("workbench/recorder_worklet.js");
   }
   recorder = new AudioWorkletNode(context, "recorder", { channelCount: 2, channelCountMode: "explicit", channelInterpretation: "discrete", outputChannelCount: [2] });
   recorder.port.onmessage = ({ data }) => (data.recorded ? waiting?.(data) : showLevels(data));

@@ -138,7 +138,7 @@ def test_filter_equals_other_clients(page: Any, url: str, is_joint: bool):
             name: {"impulse_response": np.frombuffer(b64decode(ear[name]["float32"]), "<f4").tolist()}
             for name in PATHS
         }
-        for ear in json.loads(urllib.request.urlopen(f"{url}service/page/example.json").read()).values()
+        for ear in json.loads(urllib.request.urlopen(f"{url}workbench/example.json").read()).values()
     ]
     body = {"sample_rate": 48_000} | ({"conditions": ears} if is_joint else ears[0])
     request = urllib.request.Request(

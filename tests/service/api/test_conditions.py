@@ -57,7 +57,8 @@ async def test_loop_is_reported(client: httpx.AsyncClient, ear: Paths) -> None:
     target = {"form": "fir", "number_format": "float64"}
     for path, more in (("evaluate", {}), ("export", {"target": target})):
         again = (await client.post(f"/{path}", json=as_responses(ear) | found | feedback | more)).json()
-        assert again["loop"] | {"loss_db": 0} == pytest.approx(found["loop"] | {"loss_db": 0}, abs=0.75, rel=0.05)
+        kept = {"loss_db": 0, "peak_hz": 0}  # of two peaks of one height either may be the higher one
+        assert again["loop"] | kept == pytest.approx(found["loop"] | kept, abs=0.75, rel=0.05)
         mean = found["prediction"]["mean_noise_reduction_db"]
         assert again["prediction"]["mean_noise_reduction_db"] == pytest.approx(mean, abs=0.01)
     silent = await refined(client, as_responses(ear, feedback={"impulse_response": (1e-6 * shape).tolist()}))

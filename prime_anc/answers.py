@@ -1,52 +1,159 @@
-"""Types of the JSON answers, from which the OpenAPI document and its examples are made."""
+"""The answers of functions, commands and addresses: every field once, with its unit, range and text.
+
+The service fills and documents them, the client and the library return them, and files on disk are their JSON.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal, NotRequired
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from os import PathLike
+from pathlib import Path
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, WithJsonSchema
-from typing_extensions import TypedDict, is_typeddict
 
-from prime_anc.hardware.short_fir import MAX_TAPS
-from prime_anc.measure.checks import REASONS
-from prime_anc.measure.posterior import PRIMARY_TAPS, SECONDARY_TAPS
-from prime_anc.measure.verify import CODES
-from prime_anc.method.conventions import N_BINS, N_TAPS, STAGES
+from prime_anc import plots
+from prime_anc.fields import NUMBER_FORMAT, Absent, Example, Number, without_absent
+from prime_anc.method.bands import BAND_CENTRE_HZ
+from prime_anc.method.conventions import N_BINS, N_TAPS, N_UNCERTAINTY, PRIMARY_TAPS, SECONDARY_TAPS, STAGES
 from prime_anc.method.profiles import MAX_UPDATES
-from prime_anc.options import NUMBER_FORMAT, Method, Sign
-from service.api.examples import Example
-from service.api.json_answers import BAND_CENTRE_HZ
-from service.api.options import Number
-from service.api.paths import N_UNCERTAINTY
-from service.api.warnings import WARNINGS
-from service.errors import PROBLEMS, TYPE_PREFIX
+from prime_anc.options import Method, Sign
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    Values = NDArray[np.floating[Any]]
+else:
+    Values = Any  # pydantic takes the schema from the mark beside it
 
 N_BANDS = len(BAND_CENTRE_HZ)
 _ROW = [0.8, -1.2, 0.5, 1.0, -1.6, 0.7]
 
-
-def _numbers(low: int, high: int | None = None) -> Any:
-    """Return the JSON schema of a list of numbers, which is a NumPy array until it is encoded."""
-    limits = {"minItems": low, "maxItems": low if high is None else high}
-    return WithJsonSchema({"type": "array", "items": {"type": "number", "format": NUMBER_FORMAT}, **limits})
+Kind = TypeVar("Kind")
 
 
-def _codes(names: Iterable[str]) -> Any:
-    """Return the JSON schema of codes that may be added to, which an enumeration would keep clients from reading."""
-    return WithJsonSchema({"type": "string", "examples": list(names)})
+class _Numbers(WithJsonSchema):
+    """Marks an array: a list of finite numbers in JSON."""
+
+    def __init__(self, low: int, high: int | None = None, dtype: type[np.floating[Any]] = np.float32) -> None:
+        """Limit the number of values, low to high; high None: of low values."""
+        self.limits, self.dtype = (low, low if high is None else high), dtype
+        limits = dict(zip(("minItems", "maxItems"), self.limits, strict=True))
+        super().__init__({"type": "array", "items": {"type": "number", "format": NUMBER_FORMAT}, **limits})
+
+    def read(self, values: object) -> NDArray[Any]:
+        """Return read-only values; raises ValueError for others than finite ones within the limits."""
+        array = np.array(values, self.dtype)
+        low, high = self.limits
+        if array.ndim != 1 or not low <= len(array) <= high or not np.isfinite(array).all():
+            raise ValueError(f"{list(array.shape)} numbers are not {low} to {high} finite ones")
+        array.flags.writeable = False
+        return array
 
 
-Taps = Annotated[Any, _numbers(N_TAPS), Example([0.5, 0.25] + [0.0] * (N_TAPS - 2))]
-PerBand = Annotated[Any, _numbers(N_BANDS)]
-PerBin = Annotated[Any, _numbers(N_BINS)]
+@dataclass_transform(frozen_default=True, eq_default=False, kw_only_default=True)
+class Answer:
+    """An answer: immutable, with fields by keyword; those that may be absent are then None."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True, json_schema_extra=without_absent)
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, eq=False, kw_only=True, repr=False)(cls)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{item.name}={_shown(getattr(self, item.name))}" for item in fields(self))  # type: ignore[arg-type]
+        return f"{type(self).__name__}({shown})"
+
+    def save(self, file: str | PathLike[str]) -> None:
+        """Write the answer as JSON, which the command and `read` take."""
+        import orjson
+
+        Path(file).write_bytes(orjson.dumps(document(self), option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+def document(value: Any) -> Any:
+    """Return an answer as dictionaries and lists of numbers, texts and arrays, without what is absent."""
+    if isinstance(value, Answer):
+        items = ((field, getattr(value, field.name)) for field in fields(value))  # type: ignore[arg-type]
+        return {
+            field.name: document(item) for field, item in items if item is not None or field.default is not None
+        }
+    if isinstance(value, dict):
+        return {name: document(item) for name, item in value.items()}
+    return [document(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def read(kind: type[Kind], found: Mapping[str, Any]) -> Kind:
+    """Make an answer of its JSON; members that it does not name are left out.
+
+    Raises
+    ------
+    ValueError
+        It has not the fields of this answer.
+    """
+    try:
+        readers: Mapping[str, Callable[[Any], Any]] = _readers(kind)  # type: ignore[arg-type]
+        return kind(**{name: make(found[name]) for name, make in readers.items() if name in found})
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"it is no {kind.__name__}: {error}") from error
+
+
+@cache
+def _readers(kind: type) -> dict[str, Callable[[Any], Any]]:
+    """Return the reader of each field."""
+    return {name: _reader(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
+
+
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """Return the reader of a type."""
+    for mark in getattr(hint, "__metadata__", ()):
+        if isinstance(mark, _Numbers):
+            return mark.read
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Annotated, Union, UnionType):
+        inner = _reader(arguments[0])
+        return lambda value: None if value is None else inner(value)
+    if origin is list:
+        item = _reader(arguments[0])
+        return lambda values: [item(value) for value in values]
+    if is_dataclass(hint):
+        return lambda value: read(hint, value)  # type: ignore[arg-type]
+    return lambda value: value
+
+
+def _shown(value: object) -> str:
+    """Shorten a value for the representation of its answer."""
+    if isinstance(value, np.ndarray):
+        return f"<{' x '.join(map(str, value.shape))} numbers>"
+    return f"{value:.4g}" if isinstance(value, float) else repr(value)
+
+
+Taps = Annotated[Values, _Numbers(N_TAPS), Example([0.5, 0.25] + [0.0] * (N_TAPS - 2))]
+PerBand = Annotated[Values, _Numbers(N_BANDS)]
+PerBin = Annotated[Values, _Numbers(N_BINS)]
 PerUpdate = Annotated[list[Number], Field(max_length=MAX_UPDATES)]
-BandCentres = Annotated[list[Number], Field(min_length=N_BANDS, max_length=N_BANDS), Example(BAND_CENTRE_HZ)]
+BandCentres = Annotated[Values, _Numbers(N_BANDS), Example(BAND_CENTRE_HZ)]
 Time = Annotated[Number | None, Field(ge=0)]
 Updates = Annotated[int, Field(ge=0, le=MAX_UPDATES)]
 
 
-class ModelReference(TypedDict):
+class ModelReference(Answer):
     """A published version of a model."""
 
     name: Annotated[str, Example("generic")]
@@ -54,7 +161,7 @@ class ModelReference(TypedDict):
     digest: Annotated[str, Example("sha256:" + "0123456789abcdef" * 4)]
 
 
-class RefinementAnswer(TypedDict):
+class RefinementAnswer(Answer):
     """Record of the Gauss-Newton updates."""
 
     requested: Annotated[Updates, Example(1)]
@@ -68,7 +175,7 @@ class RefinementAnswer(TypedDict):
     pcg_residual: Annotated[PerUpdate, Example([0.021])]
 
 
-class OutOfBand(TypedDict):
+class OutOfBand(Answer):
     """Change of level outside the scored bands, dB; positive is louder."""
 
     low: Annotated[Number, Example(-3.2)]
@@ -77,7 +184,7 @@ class OutOfBand(TypedDict):
     """8.9 to 22.4 kHz."""
 
 
-class LevelReduction(TypedDict):
+class LevelReduction(Answer):
     """Reduction of the reference noise's level from 20 Hz to 20 kHz, dB; positive is quieter."""
 
     unweighted: Annotated[Number, Example(12.0)]
@@ -85,7 +192,7 @@ class LevelReduction(TypedDict):
     """With the A-weighting of IEC 61672-1."""
 
 
-class Sensitivity(TypedDict):
+class Sensitivity(Answer):
     """Loss of mean noise reduction by an error of the secondary path, dB; the worse of both directions."""
 
     gain_1_db: Annotated[Number, Example(6.5)]
@@ -94,18 +201,36 @@ class Sensitivity(TypedDict):
     """Later or earlier by one sample."""
 
 
-class ConditionAnswer(TypedDict):
+class _Predicted(Answer):
+    """An answer with the prediction of a filter."""
+
+    prediction: PredictionAnswer
+
+    def __repr__(self) -> str:
+        found = self.prediction
+        codes = ", ".join(item.code for item in getattr(self, "warnings", ())) or "none"
+        return (
+            f"<{type(self).__name__}: {found.mean_noise_reduction_db:.1f} ± {found.interval_db:.1f} dB of noise "
+            f"reduction, {found.amplification_db:.2f} dB of amplification; warnings: {codes}>"
+        )
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw the predicted noise reduction per band."""
+        return plots.bands({"predicted": self.prediction.noise_reduction_db}, BAND_CENTRE_HZ, axes)
+
+
+class ConditionAnswer(Answer):
     """Predicted effect in one of several conditions."""
 
     label: str
     mean_noise_reduction_db: Number
     amplification_db: Number
     noise_reduction_db: PerBand
-    left_out_noise_reduction_db: NotRequired[Number]
+    left_out_noise_reduction_db: Absent[Number] = None
     """Mean of a filter designed on the other conditions, with `leave_one_out`."""
 
 
-class LoopAnswer(TypedDict):
+class LoopAnswer(Answer):
     """Loop of filter and feedback path; with several conditions, the worst of each figure."""
 
     stable: bool
@@ -137,7 +262,7 @@ class HybridLoop(LoopAnswer):
     """Conditions, then changes by wearing that the model lends."""
 
 
-class PredictionAnswer(TypedDict):
+class PredictionAnswer(Answer):
     """Predicted effect of a filter."""
 
     basis: Annotated[Literal["exact", "coherence", "model", "response"], Example("model")]
@@ -162,7 +287,7 @@ class PredictionAnswer(TypedDict):
     """Largest |W|; -200 for a filter that is zero."""
     control_rms: Annotated[Number, Example(0.071)]
     """RMS of the loudspeaker signal, in the unit of the reference."""
-    full_scale_db: NotRequired[Annotated[Number, Example(11.0)]]
+    full_scale_db: Absent[Annotated[Number, Example(11.0)]] = None
     """By how much louder than the sent reference the noise may be until the loudspeaker signal's RMS is 12 dB below
     full scale, so that its peaks reach 1; absent if none was sent, whose unit is full scale."""
     unknown_bands_hz: Annotated[list[Number], Example([])]
@@ -174,25 +299,25 @@ class PredictionAnswer(TypedDict):
     counted_bands_hz: Annotated[list[Number], Example(BAND_CENTRE_HZ[:21])]
     """Nominal centres of the bands of `mean_noise_reduction_db`: those from 50 Hz to 5 kHz in which the system is not
     silent. `amplification_db` leaves silent bands out, too."""
-    feedforward_noise_reduction_db: NotRequired[PerBand]
+    feedforward_noise_reduction_db: Absent[PerBand] = None
     """With a controller: the filter's share of `noise_reduction_db`."""
-    feedback_noise_reduction_db: NotRequired[PerBand]
+    feedback_noise_reduction_db: Absent[PerBand] = None
     """With a controller: its share."""
-    playback_change_db: NotRequired[PerBand]
+    playback_change_db: Absent[PerBand] = None
     """With a controller: by how much the loop makes what the loudspeaker plays besides, as music, louder."""
-    worst_noise_reduction_db: NotRequired[Number]
+    worst_noise_reduction_db: Absent[Number] = None
     """Lowest mean of several conditions, over which the other figures are weighted means."""
-    conditions: NotRequired[list[ConditionAnswer]]
+    conditions: Absent[list[ConditionAnswer]] = None
 
 
-class Warning_(TypedDict):
+class Warning_(Answer):
     """A limitation of an otherwise valid answer."""
 
-    code: Annotated[str, _codes(WARNINGS), Example("prediction_from_model")]
+    code: Annotated[str, Example("prediction_from_model")]
     detail: Annotated[str, Example("no coherence was sent")]
 
 
-class Timings(TypedDict):
+class Timings(Answer):
     """Milliseconds; null: not timed."""
 
     decode: Annotated[Time, Example(0.5)]
@@ -215,30 +340,7 @@ TimingsOfEvaluation = Annotated[
 ]
 
 
-class DesignAnswer(TypedDict):
-    """A filter with its prediction and the record of its updates."""
-
-    fir: Taps
-    """Taps, exact in float32."""
-    sample_rate: Literal[48_000]
-    sign: Sign
-    method: Method
-    model: ModelReference
-    refinement: RefinementAnswer
-    prediction: PredictionAnswer
-    latency_samples: NotRequired[Number]
-    """As requested, if not 0; requests about this filter need it too."""
-    max_gain_db: NotRequired[Number]
-    """As requested, if a number other than the default; exports need it too."""
-    max_louder_db: NotRequired[Number]
-    """As requested, or the default of `/hybrid`; exports need it too."""
-    loop: NotRequired[LoopAnswer]
-    """With a `feedback`; the prediction is then that of the closed loop."""
-    warnings: list[Warning_]
-    timings_ms: Timings
-
-
-class ScalingAnswer(TypedDict):
+class ScalingAnswer(Answer):
     """Scaling of a full-scale input for data words of as many bits as the coefficients."""
 
     headroom_bits: int
@@ -251,7 +353,7 @@ class ScalingAnswer(TypedDict):
     """The same for sections that feed back double-precision outputs."""
 
 
-class ControllerAnswer(TypedDict):
+class ControllerAnswer(Answer):
     """A feedback controller, y = W x + K e; a valid `controller` of other requests."""
 
     sos: Annotated[
@@ -263,49 +365,79 @@ class ControllerAnswer(TypedDict):
     number_format: Annotated[str, Example("float32")]
     max_gain_db: Annotated[Number, Example(24.1)]
     """Largest |K|."""
-    words: NotRequired[list[Any]]
+    words: Absent[list[Any]] = None
     """Integers for the hardware, in units of the last bit: rows b0, b1, b2, a1, a2."""
-    shift: NotRequired[list[int]]
+    shift: Absent[list[int]] = None
     """Exponent of the power of two by which to multiply the words, per section."""
-    scaling: NotRequired[ScalingAnswer]
-    needed_number_format: NotRequired[str]
+    scaling: Absent[ScalingAnswer] = None
+    needed_number_format: Absent[str] = None
     """Least format that resolves poles as low as the controller may need, if `number_format` does not."""
-    playback_sos: NotRequired[Annotated[list[Any], Example([_ROW] * 6)]]
+    playback_sos: Absent[Annotated[list[Any], Example([_ROW] * 6)]] = None
     """Rows for what is played, of any sound: they undo `playback_change_db`."""
-    playback_peak_db: NotRequired[Annotated[Number, Example(14.0)]]
+    playback_peak_db: Absent[Annotated[Number, Example(14.0)]] = None
     """Headroom that these rows need, their largest gain; an export's file holds them quieter by it."""
+
+
+class DesignAnswer(_Predicted):
+    """A filter with its prediction and the record of its updates."""
+
+    fir: Taps
+    """Taps, exact in float32."""
+    sample_rate: Literal[48_000]
+    sign: Sign
+    method: Method
+    model: ModelReference
+    refinement: RefinementAnswer
+    prediction: PredictionAnswer
+    latency_samples: Absent[Number] = None
+    """As requested, if not 0; requests about this filter need it too."""
+    max_gain_db: Absent[Number] = None
+    """As requested, if a number other than the default; exports need it too."""
+    max_louder_db: Absent[Number] = None
+    """As requested, or the default of `/hybrid`; exports need it too."""
+    loop: Absent[LoopAnswer] = None
+    """With a `feedback`; the prediction is then that of the closed loop."""
+    controller: Absent[ControllerAnswer] = None
+    """That of the request, which runs beside the filter."""
+    warnings: list[Warning_]
+    timings_ms: Timings
+
+    @property
+    def taps(self) -> NDArray[np.floating[Any]]:
+        """Return `fir`: causal taps at 48 kHz, float32 [2048], in `sign`."""
+        return self.fir
 
 
 class HybridAnswer(DesignAnswer):
     """A filter and the controller beside it; prediction and loop are of both."""
 
-    controller: ControllerAnswer
-    loop: HybridLoop  # type: ignore[misc]
+    controller: ControllerAnswer = field()  # required, unlike that of any design
+    loop: HybridLoop = field()
 
 
-class ProblemDocument(TypedDict):
+class ProblemDocument(Answer):
     """A problem document (RFC 9457)."""
 
-    type: Annotated[str, _codes([TYPE_PREFIX + code for code in PROBLEMS])]
+    type: str
     title: str
     status: int
     detail: str
     """What is wrong and what to do."""
-    field: NotRequired[str]
+    field: Absent[str] = None
     """Dotted name of the faulty field."""
 
 
-class EvaluationAnswer(TypedDict):
+class EvaluationAnswer(_Predicted):
     """Predicted effect of a given filter."""
 
     prediction: PredictionAnswer
-    loop: NotRequired[LoopAnswer]
+    loop: Absent[LoopAnswer] = None
     """As in a design."""
     warnings: list[Warning_]
     timings_ms: TimingsOfEvaluation
 
 
-class MeasuredAnswer(TypedDict):
+class MeasuredAnswer(Answer):
     """Measured effect of the filter: medians over blocks of the recordings."""
 
     band_centre_hz: BandCentres
@@ -319,17 +451,17 @@ class MeasuredAnswer(TypedDict):
     """Number of blocks in the state that has fewer."""
 
 
-class DiagnosisEntry(TypedDict):
+class DiagnosisEntry(Answer):
     """A deviation from the prediction, or `as_predicted`."""
 
-    code: Annotated[str, _codes(CODES), Example("level_off")]
+    code: Annotated[str, Example("level_off")]
     detail: Annotated[str, Example("the secondary path is 1.01 dB louder than measured")]
-    by: NotRequired[Annotated[Number, Example(1.01)]]
+    by: Absent[Annotated[Number, Example(1.01)]] = None
     """Size: samples for `delay_off`, dB for `level_off`, `leak`, `refit`, `howling`, `implausible_reduction` and
     `as_predicted`."""
 
 
-class TrimAnswer(TypedDict):
+class TrimAnswer(Answer):
     """The filter for the present secondary path."""
 
     gain_db: Annotated[Number, Example(-1.01)]
@@ -340,11 +472,11 @@ class TrimAnswer(TypedDict):
     predicted_noise_reduction_db: Annotated[Number, Example(21.5)]
     fir: Taps | None
     """Null for sections and taps of a chip: change their gain and delay."""
-    controller: NotRequired[ControllerAnswer]
+    controller: Absent[ControllerAnswer] = None
     """The controller whose loop is as designed on the present secondary path, if one runs."""
 
 
-class VerificationAnswer(TypedDict):
+class VerificationAnswer(Answer):
     """Measured effect of a filter, and its deviations from the prediction."""
 
     measured: MeasuredAnswer
@@ -359,8 +491,14 @@ class VerificationAnswer(TypedDict):
     """null: no gain and delay correct it; measure again."""
     timings_ms: TimingsOfEvaluation
 
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw measured beside predicted noise reduction per band."""
+        measured = self.measured.noise_reduction_db
+        curves = {"measured": measured, "predicted": measured - self.band_deviation_db}
+        return plots.bands(curves, BAND_CENTRE_HZ, axes)
 
-class ModelDescription(TypedDict):
+
+class ModelDescription(Answer):
     """The manifest of a version, and whether it is in memory."""
 
     name: Annotated[str, Example("generic")]
@@ -373,7 +511,7 @@ class ModelDescription(TypedDict):
     scores: Annotated[dict[str, Any], Example({})]
 
 
-class ControllerDescription(TypedDict):
+class ControllerDescription(Answer):
     """The manifest of a version of a published controller, with its coefficients and the margins on every plant."""
 
     name: str
@@ -386,7 +524,7 @@ class ControllerDescription(TypedDict):
     number_format: str
 
 
-class ModelList(TypedDict):
+class ModelList(Answer):
     """Published models."""
 
     default: Annotated[str, Example("generic")]
@@ -397,25 +535,25 @@ class ModelList(TypedDict):
     """Damaged entries of the store, with the reason."""
 
 
-class UnloadedModels(TypedDict):
+class UnloadedModels(Answer):
     """Unloaded versions."""
 
     unloaded: Annotated[list[ModelReference], Field(min_length=1)]
 
 
-class ResidentModelsAnswer(TypedDict):
+class ResidentModelsAnswer(Answer):
     """Versions in memory after a reload."""
 
     resident: Annotated[list[ModelReference], Field(min_length=1)]
 
 
-class Live(TypedDict):
+class Live(Answer):
     """The service responds and needs no restart."""
 
     status: Literal["live"]
 
 
-class Ready(TypedDict):
+class Ready(Answer):
     """The service is ready for requests."""
 
     status: Literal["ready"]
@@ -423,33 +561,33 @@ class Ready(TypedDict):
     models: list[ModelReference]
 
 
-class Coefficients(TypedDict):
+class Coefficients(Answer):
     """A realised filter: `taps`, or rows b0, b1, b2, 1, a1, a2 in `sos`."""
 
     sample_rate: Annotated[Number, Example(48_000.0)]
     form: Annotated[Literal["fir", "sos"], Example("sos")]
-    taps: NotRequired[Annotated[Any, _numbers(1, MAX_TAPS)]]
-    sos: NotRequired[Annotated[list[list[Number]], Example([_ROW])]]
-    denominator: NotRequired[Annotated[Literal["subtracted", "added"], Example("subtracted")]]
+    taps: Absent[Annotated[Values, _Numbers(1, 4096, np.float64)]] = None
+    sos: Absent[Annotated[list[list[Number]], Example([_ROW])]] = None
+    denominator: Absent[Annotated[Literal["subtracted", "added"], Example("subtracted")]] = None
     """Whether the hardware subtracts a1 and a2 or adds them. `words` then has them negated, `sos` never."""
-    number_format: NotRequired[Annotated[str, Example("q1.23")]]
-    words: NotRequired[Annotated[list[Any], Example([[3355443, -5033165, 2097152, -6710886, 2936013]])]]
+    number_format: Absent[Annotated[str, Example("q1.23")]] = None
+    words: Absent[Annotated[list[Any], Example([[3355443, -5033165, 2097152, -6710886, 2936013]])]] = None
     """Integers for the hardware, in units of the last bit: taps, or rows b0, b1, b2, a1, a2."""
-    shift: NotRequired[Annotated[Any, Example([1])]]
+    shift: Absent[Annotated[Any, Example([1])]] = None
     """Exponent of the power of two by which to multiply the words, or per section."""
-    n_saturated: NotRequired[Annotated[int, Example(0)]]
-    scaling: NotRequired[ScalingAnswer]
+    n_saturated: Absent[Annotated[int, Example(0)]] = None
+    scaling: Absent[ScalingAnswer] = None
 
 
-class ExportAnswer(TypedDict):
+class ExportAnswer(_Predicted):
     """A filter as hardware runs it."""
 
     coefficients: Coefficients
     prediction: PredictionAnswer
     """Prediction of the realised filter, number format included."""
-    controller: NotRequired[ControllerAnswer]
+    controller: Absent[ControllerAnswer] = None
     """That of the request, with its words."""
-    loop: NotRequired[LoopAnswer]
+    loop: Absent[LoopAnswer] = None
     """Loop of the realised filter, and of the controller, as in a design."""
     loss_db: Annotated[Number, Example(2.4)]
     """Predicted mean noise reduction of the filter of the request less that of the realised one."""
@@ -460,35 +598,37 @@ class ExportAnswer(TypedDict):
     timings_ms: TimingsOfEvaluation
 
 
-class PrimaryResponse(TypedDict):
+class PrimaryResponse(Answer):
     """The primary path."""
 
-    impulse_response: Annotated[Any, _numbers(PRIMARY_TAPS), Example([0.0, 0.5, 0.25] + [0.0] * (PRIMARY_TAPS - 3))]
-
-
-class SecondaryResponse(TypedDict):
-    """The secondary path."""
-
     impulse_response: Annotated[
-        Any, _numbers(SECONDARY_TAPS), Example([0.0, 0.9, -0.3] + [0.0] * (SECONDARY_TAPS - 3))
+        Values, _Numbers(PRIMARY_TAPS), Example([0.0, 0.5, 0.25] + [0.0] * (PRIMARY_TAPS - 3))
     ]
 
 
-class Complex64Spectrum(TypedDict):
+class SecondaryResponse(Answer):
+    """The secondary path."""
+
+    impulse_response: Annotated[
+        Any, _Numbers(SECONDARY_TAPS), Example([0.0, 0.9, -0.3] + [0.0] * (SECONDARY_TAPS - 3))
+    ]
+
+
+class Complex64Spectrum(Answer):
     """A one-sided spectrum on the design grid."""
 
     complex64: Annotated[str, Example("AACAPwAAAAA=")]
     """base64 of little-endian interleaved complex64."""
 
 
-class Spectra(TypedDict):
+class Spectra(Answer):
     """The paths on the design grid."""
 
     primary: Complex64Spectrum
     secondary: Complex64Spectrum
 
 
-class CalibrationBands(TypedDict):
+class CalibrationBands(Answer):
     """Quality of the calibration per band."""
 
     centre_hz: BandCentres
@@ -499,14 +639,14 @@ class CalibrationBands(TypedDict):
     """Level of the secondary path over its estimation noise, dB."""
 
 
-class FindingAnswer(TypedDict):
+class FindingAnswer(Answer):
     """A fault, or a check that was impossible."""
 
-    code: Annotated[str, _codes(REASONS), Example("low_snr")]
+    code: Annotated[str, Example("low_snr")]
     detail: Annotated[str, Example("noise in the estimated paths costs 1.8 dB")]
 
 
-class VerdictFigures(TypedDict):
+class VerdictFigures(Answer):
     """The figures that the verdict is based on."""
 
     clipped_share: Annotated[Number, Example(0.0)]
@@ -529,7 +669,7 @@ class VerdictFigures(TypedDict):
     """Number of windows in the state that has fewer."""
 
 
-class VerdictAnswer(TypedDict):
+class VerdictAnswer(Answer):
     """Whether the calibration can be used."""
 
     passed: Annotated[bool, Example(False)]
@@ -542,7 +682,7 @@ class VerdictAnswer(TypedDict):
     figures: VerdictFigures
 
 
-class CalibrationTimings(TypedDict):
+class CalibrationTimings(Answer):
     """Milliseconds."""
 
     queue: Annotated[Number, Example(0.1)]
@@ -552,7 +692,7 @@ class CalibrationTimings(TypedDict):
     total: Annotated[Number, Example(320.0)]
 
 
-class CalibrationAnswer(TypedDict):
+class CalibrationAnswer(Answer):
     """Paths, coherence and a verdict; a valid body for `/refine`."""
 
     primary: PrimaryResponse
@@ -561,22 +701,22 @@ class CalibrationAnswer(TypedDict):
     sign: Sign
     coherence: Annotated[PerBin, Example([0.99] * N_BINS)]
     """Magnitude-squared coherence of x and e with gain 0, per bin of the design grid."""
-    uncertainty: Annotated[Any, _numbers(N_UNCERTAINTY), Example([0.001] * N_UNCERTAINTY)]
+    uncertainty: Annotated[Values, _Numbers(N_UNCERTAINTY), Example([0.001] * N_UNCERTAINTY)]
     """Unknown over known power in 31 bands from 20 Hz to 20 kHz of the primary, then of the secondary path."""
-    feedback: NotRequired[SecondaryResponse]
+    feedback: Absent[SecondaryResponse] = None
     """Path from loudspeaker to outer microphone, if takes have a `drive`."""
     spectra: Spectra
     bands: CalibrationBands
     verdict: VerdictAnswer
     timings_ms: CalibrationTimings
-    model: NotRequired[str]
+    model: Absent[str] = None
     """As requested."""
 
+    def __repr__(self) -> str:
+        verdict = "passed" if self.verdict.passed else ", ".join(item.code for item in self.verdict.reasons)
+        return f"<{type(self).__name__}: {verdict}; coherence {np.mean(self.bands.coherence):.3f}>"
 
-# Manifests may have further fields.
-_OPEN = (ModelDescription, ControllerDescription)
-for _kind in [item for item in vars().values() if is_typeddict(item)]:
-    # Docstrings of fields are their descriptions.
-    _kind.__pydantic_config__ = (
-        ConfigDict(extra="allow") if _kind in _OPEN else ConfigDict(use_attribute_docstrings=True)
-    )
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw the paths' levels over frequency."""
+        named = (("primary", self.primary), ("secondary", self.secondary), ("feedback", self.feedback))
+        return plots.responses({name: path.impulse_response for name, path in named if path is not None}, axes)

@@ -1,0 +1,291 @@
+"""Seven functions on files or arrays: from recordings of an ear to a filter on a chip.
+
+They ask a service in this process, so that their answers are those of the command and of HTTP. Arrays may be lists, and
+a file may stand for what was read of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from prime_anc import answers
+from prime_anc.answers import (
+    CalibrationAnswer,
+    DesignAnswer,
+    EvaluationAnswer,
+    ExportAnswer,
+    HybridAnswer,
+    VerificationAnswer,
+)
+from prime_anc.client import Client, Condition, DriveTake, Recording, Take
+from prime_anc.client.client import FileKind
+from prime_anc.local import LocalTransport
+from prime_anc.measure.files.errors import FileError
+from prime_anc.options import Sign
+
+File = str | PathLike[str]
+Ear = CalibrationAnswer | Condition
+Filter = DesignAnswer | ExportAnswer
+
+# Fields by which a file's answer is known, the more special one first.
+_KINDS: tuple[tuple[str, type[answers.Answer]], ...] = (
+    ("coefficients", ExportAnswer),
+    ("refinement", DesignAnswer),
+    ("verdict", CalibrationAnswer),
+    ("diagnosis", VerificationAnswer),
+)
+
+
+def read(file: File, *, side: str = "left", sample_rate: float | None = None) -> Any:
+    """Read a file: a measured ear, or an answer that was saved.
+
+    Parameters
+    ----------
+    file
+        What `save` or the command wrote, or a measurement with a primary and a secondary channel (.npz, .mat, .ita,
+        .sofa, WAV, text).
+    side
+        Which ear, of a file with both: `left` or `right`.
+    sample_rate
+        Sample rate of a file that states none, Hz.
+
+    Returns
+    -------
+    CalibrationAnswer, DesignAnswer, HybridAnswer, ExportAnswer, VerificationAnswer or Condition
+        The answer; a Condition for measured paths.
+
+    Raises
+    ------
+    FileError
+        The file cannot be used; the message says why, and what to do.
+    """
+    from prime_anc.cli import inputs
+
+    path = Path(file)
+    if path.suffix.lower() == ".json":
+        document = inputs.load_json(path)
+        kind = next((kind for name, kind in _KINDS if name in document), None)
+        if kind is not None:
+            kind = HybridAnswer if "conditions" in document.get("loop", ()) else kind
+            return answers.read(kind, document)
+    fields, _ = inputs.ear(path, side, sample_rate)
+    paths = {name: inputs.samples(fields[name]) for name in ("primary", "secondary", "feedback") if name in fields}
+    feedback = paths.get("feedback")
+    return Condition(paths["primary"], paths["secondary"], fields.get("coherence"), feedback, label=path.stem)
+
+
+def calibrate(
+    off: File | ArrayLike,
+    on: File | ArrayLike | None = None,
+    *,
+    gain: float | None = None,
+    drive: File | ArrayLike | None = None,
+    sign: Sign | None = None,
+    model: str | None = None,
+) -> CalibrationAnswer:
+    """Estimate an ear's paths from recordings of both microphones, and judge them.
+
+    Parameters
+    ----------
+    off
+        Recording with the loudspeaker silent: a stereo file, or [2, n] or [n, 2] at 48 kHz; outer microphone, then the
+        one at the ear.
+    on
+        Recording while the loudspeaker plays the outer microphone's signal times `gain`.
+    gain
+        Gain of `on`.
+    drive
+        Recording of the loudspeaker alone, in place of `on` or besides: what is played, then both microphones.
+    sign
+        Sign of the signal chain: `minus` (default) or `plus`.
+    model
+        Model whose listeners the paths are compared with, such as `bose-qc20`.
+
+    Returns
+    -------
+    CalibrationAnswer
+        Look at its `verdict`: a calibration that did not pass is returned, too.
+
+    Raises
+    ------
+    ValueError, FileError, ClientError
+        A recording cannot be used; the message says why, and what to do.
+    """
+    if on is not None and not gain:
+        raise ValueError("gain: give the factor between outer microphone and loudspeaker in `on`, other than 0")
+    takes: list[Take | DriveTake] = [Take(0.0, *_signals(off, ("x", "e")))]
+    if on is not None:
+        takes.append(Take(float(gain or 0.0), *_signals(on, ("x", "e"))))
+    if drive is not None:
+        takes.append(DriveTake(*_signals(drive, ("drive", "x", "e"))))
+    return _service().calibrate(takes, sign=sign, model=model)
+
+
+def design(
+    ear: File | Ear | ArrayLike | Sequence[Condition], secondary: ArrayLike | None = None, **options: Any
+) -> DesignAnswer:
+    """Design the control filter of an ear, or one filter for several conditions.
+
+    Parameters
+    ----------
+    ear
+        A calibration, a file of one, measured paths as a Condition, several of these, or the primary path: an impulse
+        response at 48 kHz (real) or a one-sided spectrum (complex).
+    secondary
+        The secondary path beside the primary one.
+    **options
+        `k`, the number of Gauss-Newton updates (0 to 8, default 3), and all options of docs/http-api.md.
+
+    Returns
+    -------
+    DesignAnswer
+        2048 causal `taps` at 48 kHz with their `prediction`.
+
+    Raises
+    ------
+    TypeError, ValueError, FileError, ClientError
+        There is no such option, or an array, a file or a value cannot be used.
+    """
+    if isinstance(ear, Sequence) and ear and all(isinstance(item, Condition) for item in ear):
+        return _service().refine_conditions(ear, **options)  # type: ignore[arg-type]
+    paths, measured = _paths(ear, secondary)
+    return _service().refine(*paths, **measured | options)
+
+
+def hybrid(ear: File | Ear | ArrayLike, secondary: ArrayLike | None = None, **options: Any) -> HybridAnswer:
+    """Design a feedback controller on the error microphone, and the filter beside it.
+
+    Parameters and errors are those of `design`; `controller` says what the controller has to be (`n_sections`,
+    `sample_rate`, `latency_us`, `number_format`).
+    """
+    paths, measured = _paths(ear, secondary)
+    return _service().hybrid(*paths, **measured | options)
+
+
+def predict(
+    control_filter: File | Filter | ArrayLike,
+    ear: File | Ear | ArrayLike,
+    secondary: ArrayLike | None = None,
+    **options: Any,
+) -> EvaluationAnswer:
+    """Predict the effect of a filter on an ear: a design, an export, their file, or 2048 taps; else as `design`."""
+    paths, measured = _paths(ear, secondary)
+    return _service().evaluate(_filter(control_filter), *paths, **measured | options)
+
+
+def verify(
+    control_filter: File | Filter | ArrayLike,
+    ear: File | Ear | ArrayLike,
+    off: File | ArrayLike,
+    on: File | ArrayLike,
+    **options: Any,
+) -> VerificationAnswer:
+    """Measure the effect of a running filter, and diagnose deviations from its prediction.
+
+    Parameters
+    ----------
+    control_filter, ear, **options
+        As of `predict`.
+    off, on
+        Recordings of both microphones with the filter off and on, as `off` of `calibrate`.
+    """
+    paths, measured = _paths(ear, None)
+    silent, running = ([Recording(*_signals(state, ("x", "e")))] for state in (off, on))
+    return _service().verify(_filter(control_filter), silent, running, *paths, **measured | options)
+
+
+def export(
+    control_filter: File | DesignAnswer | ArrayLike,
+    ear: File | Ear | ArrayLike,
+    *files: File,
+    sections: int | None = None,
+    taps: int | None = None,
+    sample_rate: float | None = None,
+    format: str | None = None,
+    target: str | None = None,
+    kind: FileKind | None = None,
+    **options: Any,
+) -> ExportAnswer:
+    """Realise a filter as hardware runs it, and write its files.
+
+    Parameters
+    ----------
+    control_filter, ear, **options
+        As of `predict`.
+    *files
+        Files to write: .wav, .csv, .h, .mat, .yml (CamillaDSP), .json, or .txt with `kind`.
+    sections, taps
+        Number of second-order sections (1 to 32, default 8), or of taps.
+    sample_rate
+        That of the hardware, Hz.
+    format
+        Number format: `float32`, `float64`, or qI.F such as `q1.23`.
+    target
+        A known device, whose form, rate and format are taken: `prime-anc targets` lists them.
+    kind
+        Kind of file, where its extension does not say.
+    """
+    from prime_anc.cli.export import file_kind
+
+    paths, measured = _paths(ear, None)
+    wishes = {"n_sections": sections, "n_taps": taps, "sample_rate": sample_rate, "number_format": format}
+    wishes |= {"name": target, "form": None if taps is None else "fir"}
+    asked = _filter(control_filter), {name: value for name, value in wishes.items() if value is not None}, *paths
+    answer = _service().export(*asked, **measured | options)
+    for file in map(Path, files):
+        if file.suffix.lower() == ".json":
+            answer.save(file)
+        else:
+            file.write_bytes(_service().export(*asked, **measured | options, file=kind or file_kind(file)))
+    return answer
+
+
+@cache
+def _service() -> Client:
+    """Start the service of this process when it is first needed."""
+    return Client(transport=LocalTransport(), timeout_s=120.0)
+
+
+def _paths(ear: Any, secondary: ArrayLike | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return an ear as arguments of the client: paths or a calibration, and what was measured besides."""
+    found = read(ear) if isinstance(ear, str | PathLike) else ear
+    if isinstance(found, CalibrationAnswer):
+        return (found,), {}
+    if isinstance(found, Condition):
+        besides = {"coherence": found.coherence, "feedback": found.feedback}
+        return (found.primary, found.secondary), {name: item for name, item in besides.items() if item is not None}
+    if isinstance(found, answers.Answer):
+        raise FileError(f"{ear if found is not ear else type(found).__name__}: it is no measurement of an ear")
+    return (found, secondary), {}
+
+
+def _filter(control_filter: Any) -> Any:
+    """Return a filter as the client takes it."""
+    if not isinstance(control_filter, str | PathLike):
+        return control_filter
+    from prime_anc.cli import inputs
+
+    path = Path(control_filter)
+    return read(path) if path.suffix.lower() == ".json" else inputs.filter_fields(path)["fir"]
+
+
+def _signals(recording: Any, names: Sequence[str]) -> list[Any]:
+    """Return the signals of a recording, in the order of their names."""
+    if isinstance(recording, str | PathLike):
+        from prime_anc.cli import inputs
+
+        fields: Mapping[str, Any] = inputs.recording(Path(recording), names)
+        return [fields[name] for name in names]
+    array = np.asarray(recording)
+    if array.ndim != 2 or len(names) not in array.shape:
+        raise ValueError(
+            f"a recording of the shape {list(array.shape)}: give [{len(names)}, n], {' then '.join(names)}, at 48 kHz"
+        )
+    return list(array if len(array) == len(names) else array.T)
