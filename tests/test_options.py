@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from model_store.store import ModelStore
+from prime_anc.answers import document
 from prime_anc.cli.__main__ import main
 from prime_anc.client import Client, Condition
 from prime_anc.hardware.hybrid import design_hybrid
@@ -258,8 +259,8 @@ def test_controller_options_reach_method(ways: Ways, store_folder: Path) -> None
     result = command(WISHES)
     assert result.exit_code == 0, result.output
     answers = [sent(WISHES).json(), json.loads(result.stdout)]
-    for sos in (*(answer["controller"]["sos"] for answer in answers), client(WISHES).sos):
-        np.testing.assert_allclose(sos, made.controller.sections.rows, rtol=1e-6)
+    for found in (*(answer["controller"] for answer in answers), document(client(WISHES))):
+        np.testing.assert_allclose(found["sos"], made.controller.sections.rows, rtol=1e-6)
         assert (found["latency_us"], found["number_format"]) == (pytest.approx(12.5), "q5.27")
 
 

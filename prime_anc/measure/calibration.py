@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from prime_anc.measure.clocks import NO_DRIFT, Drift, one_clock
 from prime_anc.measure.estimate import (
     REGULARISATION,
     GainTake,
@@ -191,6 +192,8 @@ class Calibration:
     uncertainty: Real
     # Path from loudspeaker to outer microphone, [4096], if there were drives.
     feedback: Real | None = None
+    # Largest drift between the clocks of a take's signals, which a steady one no longer has.
+    clock_drift: Drift = NO_DRIFT
 
     @property
     def tail_samples(self) -> int:
@@ -253,8 +256,10 @@ def calibrate(
     quality = _signal_quality(takes, drives, clipped_shares)
     exact = [replace(take, reference=_doubles(take.reference), error=_doubles(take.error)) for take in takes]
     exact_drives = [
-        PlayedTake(_doubles(take.drive), _doubles(take.reference), _doubles(take.error)) for take in drives
+        PlayedTake(_doubles(take.drive), _doubles(take.reference), _doubles(take.error), take.name)
+        for take in drives
     ]
+    exact, exact_drives, drift = one_clock(exact, exact_drives)
     lengths = [len(take.error) for take in exact] + [len(take.error) for take in exact_drives]
     shortest = min(lengths)
     most = n_windows or max(MAX_TOTAL_WINDOWS // len(lengths), 1)
@@ -309,6 +314,7 @@ def calibrate(
         is_excited=np.isin(AMP_BANDS, excited),
         uncertainty=paths.uncertainty,
         feedback=paths.feedback,
+        clock_drift=drift,
     )
     return _checked(calibration)
 

@@ -35,6 +35,8 @@ REASONS = {
     "microphone_gain": "The primary path's late sound differs between takes with gain 0 and others by more than "
     "0.7 dB, or in sign: a microphone's gain was changed, or it was inverted.",
     "takes_differ": "Takes of the same gain show different paths: the earphone or the source of the noise was moved.",
+    "clock_drift": "The clocks of a take's signals drift apart: steadily, which is corrected and no reason, or not, as "
+    "where samples were lost.",
     "hum": "Tones are in both microphones that did not reach the error microphone through the ear.",
     "distortion": "The loudspeaker's sound holds more than a gain of x: it is driven too loud.",
     "unmeasured_feedback": "The loudspeaker is heard at the outer microphone, and no drive shows how loudly: a "
@@ -116,6 +118,7 @@ _OF_RECORDINGS = {
     "low_snr",
     "few_windows",
     "microphone_gain",
+    "clock_drift",
     "hum",
     "distortion",
 }
@@ -141,6 +144,8 @@ _FEEDBACK_FIRST = (
     "the loudspeaker is louder at the outer microphone than at the error microphone, and earlier: the channels of a "
     "drive look exchanged; give what it plays, the outer microphone and the error microphone in that order"
 )
+
+_ONE_CLOCK = "record both microphones with one interface, which also plays the drive"
 
 _EXCHANGED_TAKES = (
     "sound that comes first in e with gain 0 is missing in takes with a gain, as if the loudspeaker played in the "
@@ -197,7 +202,20 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
             f"x changes by {calibration.returned_db:.0f} dB while the loudspeaker plays: record a drive, too, or a "
             "filter may howl"
         )
+    drift = calibration.clock_drift
+    if drift.ppm and not drift.wander_samples:
+        not_judged["clock_drift"] = (
+            f"{drift.where}: the clocks drift by {drift.ppm:+.3g} ppm (positive: the former is faster), which "
+            f"resampling corrected; {_ONE_CLOCK}"
+        )
     also = {code: reasons[code] for code in ("clipping", "silent_take") if code in reasons}
+    if drift.wander_samples:
+        wandering = (
+            f"{drift.where}: the delay wanders, {drift.wander_samples:.2g} samples (RMS) beside a steady drift, which "
+            "resampling cannot correct: samples were lost or inserted, a clock wanders, or the earphone was moved; "
+            f"{_ONE_CLOCK}, end other programs, keep still and record again"
+        )
+        return _alone({"clock_drift": wandering} | also, "the clocks drift", cost_db)
     of_channels = (calibration.acausal_shares, _EXCHANGED), (calibration.drive_acausal_shares, _EXCHANGED_IN_DRIVE)
     for (share, other_share), detail in of_channels:
         if share > max(MIN_ACAUSAL_SHARE, ACAUSAL_RATIO * other_share):
