@@ -20,7 +20,7 @@ from benchmarks.reliability.service_process import started_service
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (`make programs` fetches it)")
 
 OPTIONS = (
     *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
@@ -133,13 +133,13 @@ def test_filter_equals_other_clients(page: Any, url: str, is_joint: bool):
         page.check("#joint")
         wait_for(page, "#figures", "right ear")
     wait_until_drawn(page)
+    example = json.loads(urllib.request.urlopen(f"{url}workbench/example.json").read())
     ears = [
-        {
-            name: {"impulse_response": np.frombuffer(b64decode(ear[name]["float32"]), "<f4").tolist()}
-            for name in PATHS
-        }
-        for ear in json.loads(urllib.request.urlopen(f"{url}workbench/example.json").read()).values()
+        {name: np.frombuffer(b64decode(ear[name]["float32"]), "<f4").tolist() for name in (*PATHS, "uncertainty")}
+        for ear in example.values()
     ]
+    for ear in ears:
+        ear |= {name: {"impulse_response": ear[name]} for name in PATHS}
     body = {"sample_rate": 48_000} | ({"conditions": ears} if is_joint else ears[0])
     request = urllib.request.Request(
         f"{url}refine", json.dumps(body).encode(), {"Content-Type": "application/json"}
@@ -618,6 +618,45 @@ def test_options_of_the_model_reach_the_service(page: Any):
     page.press("#option-risk_weight", "Enter")
     wait_until_drawn(page)
     assert state(page, "design.prediction.max_gain_db") < before
+
+
+@pytest.fixture
+def busy_page(browser: Any, url: str) -> Iterator[tuple[Any, dict[str, str]]]:
+    """A page, and the headers of the 503 that stands before the service's answers until they are cleared."""
+    page = browser.new_context().new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    headers = {"Retry-After": "1"}
+
+    def answer(route: Any) -> None:
+        if headers:
+            route.fulfill(status=503, headers=headers, json={"detail": "the queue is full"})
+        else:
+            route.continue_()
+
+    page.route("**/refine", answer)
+    page.goto(url)
+    page.wait_for_selector("body[data-ready]")
+    yield page, headers
+    page.context.close()
+
+
+def test_page_waits_while_service_is_busy(busy_page: tuple[Any, dict[str, str]]):
+    page, headers = busy_page
+    page.click("#example")
+    wait_for(page, "#status", "The service is busy; trying again in 1 s ...")
+    headers.clear()
+    wait_for(page, "#figures", "Wiener filter")
+    wait_for(page, "#status", "Designed and drawn")
+
+
+def test_page_offers_to_try_again(busy_page: tuple[Any, dict[str, str]]):
+    page, headers = busy_page
+    headers["Retry-After"] = "31"  # later than the page asks for
+    page.click("#example")
+    wait_for(page, "#status", "The design failed: the queue is full")
+    headers.clear()
+    page.click("text=Try again")
+    wait_for(page, "#figures", "Wiener filter")
 
 
 def test_page_works_with_keyboard_only(page: Any):
