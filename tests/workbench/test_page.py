@@ -88,7 +88,7 @@ def open_step(page: Any, name: str) -> None:
 def state(page: Any, expression: str) -> Any:
     """Evaluate an expression in the page's state."""
     return page.evaluate(
-        "(({ ears, takes, kept, controller, design, realised, verification }) => "
+        "(({ ears, takes, kept, noise, controller, design, realised, verification }) => "
         f"{expression})(window.workbench.state)"
     )
 
@@ -159,8 +159,17 @@ def rendered(page: Any, noise: str, name: str, seconds: int) -> np.ndarray:
     return np.frombuffer(b64decode(page.evaluate(script)), "<f4").astype(float)
 
 
-def test_sound_matches_plot(page: Any):
+@pytest.mark.parametrize("is_hybrid", [False, True])
+def test_sound_matches_plot(page: Any, is_hybrid: bool):
     with_example(page)
+    if is_hybrid:
+        slide(page, "latency", 4)
+        page.check("#hybrid")
+        page.click("text=Options of the controller")
+        page.fill("#controller-latency_us", "20")
+        page.press("#controller-latency_us", "Enter")
+        until(page, "design.controller?.latency_us === 20")
+        wait_until_drawn(page)
     sound = {name: rendered(page, "white", name, 4) for name in ("passive", "active")}
     spectra = {}
     for name, samples in sound.items():
@@ -172,9 +181,17 @@ def test_sound_matches_plot(page: Any):
         inside = (frequency >= centre * 10**-0.05) & (frequency < centre * 10**0.05)
         errors.append(10 * np.log10(spectra["passive"][inside].sum() / spectra["active"][inside].sum()) - promised)
     # A band of 50 Hz has four bins of 20 segments: its level is known to 0.5 dB. Predictions are lower by what the
-    # calibration left unknown, where little is left.
-    assert np.abs(errors).max() < 3
+    # calibration left unknown, where little is left, as at 50 Hz with a controller.
+    assert np.abs(errors).max() < 4.5
     assert np.abs(errors).mean() < 0.8
+
+
+def test_recorded_noise_keeps_its_power(page: Any, tmp_path: Path):
+    samples = 0.1 * np.random.default_rng(0).standard_normal(4 * 48_000)
+    soundfile.write(tmp_path / "cabin.wav", samples, 48_000, subtype="FLOAT")
+    page.set_input_files("#noise-file", tmp_path / "cabin.wav")
+    until(page, "!!noise")
+    assert sum(state(page, "Array.from(noise.psd)")) == pytest.approx(0.01, rel=0.05)
 
 
 @pytest.mark.parametrize("unit", [1e4, 1e-4])
@@ -625,7 +642,8 @@ def busy_page(browser: Any, url: str) -> Iterator[tuple[Any, dict[str, str]]]:
     """A page, and the headers of the 503 that stands before the service's answers until they are cleared."""
     page = browser.new_context().new_page()
     page.set_default_timeout(PATIENCE_MS)
-    headers = {"Retry-After": "1"}
+    page.clock.install()
+    headers = {"Retry-After": "25"}
 
     def answer(route: Any) -> None:
         if headers:
@@ -643,8 +661,11 @@ def busy_page(browser: Any, url: str) -> Iterator[tuple[Any, dict[str, str]]]:
 def test_page_waits_while_service_is_busy(busy_page: tuple[Any, dict[str, str]]):
     page, headers = busy_page
     page.click("#example")
-    wait_for(page, "#status", "The service is busy; trying again in 1 s ...")
+    wait_for(page, "#status", "The service is busy; trying again in 25 s ...")
     headers.clear()
+    page.clock.fast_forward(10_000)
+    assert "25 s" in page.text_content("#status")
+    page.clock.fast_forward(15_000)
     wait_for(page, "#figures", "Wiener filter")
     wait_for(page, "#status", "Designed and drawn")
 
