@@ -163,6 +163,7 @@ def rendered(page: Any, noise: str, name: str, seconds: int) -> np.ndarray:
 def test_sound_matches_plot(page: Any, is_hybrid: bool):
     with_example(page)
     if is_hybrid:
+        page.evaluate("window.workbench.state.ears.forEach((ear) => { ear.sign = 'plus'; })")
         slide(page, "latency", 4)
         page.check("#hybrid")
         page.click("text=Options of the controller")
@@ -536,6 +537,10 @@ def test_controller_stays_while_filter_changes(page: Any, browser: Any, url: str
     page.focus("#plot-detail")
     page.keyboard.press("ArrowRight")
     assert "|1+L|" in wait_for(page, "#readout-detail", "left ear")
+    page.select_option("#detail-view", "sensitivity")
+    page.focus("#plot-detail")
+    page.keyboard.press("ArrowRight")
+    assert "left ear -" in wait_for(page, "#readout-detail", "bound")  # quieter in the middle of the plot
     slide(page, "ceiling", 10)
     until(page, "design.prediction.max_gain_db < 10.2")
     wait_until_drawn(page)
@@ -664,6 +669,7 @@ def test_page_waits_while_service_is_busy(busy_page: tuple[Any, dict[str, str]])
     wait_for(page, "#status", "The service is busy; trying again in 25 s ...")
     headers.clear()
     page.clock.fast_forward(10_000)
+    page.wait_for_timeout(500)
     assert "25 s" in page.text_content("#status")
     page.clock.fast_forward(15_000)
     wait_for(page, "#figures", "Wiener filter")
