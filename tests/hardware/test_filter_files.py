@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 import yaml
+from scipy.io import loadmat
 
 from hardware.filter_files import write, write_both
 from hardware.realise import Realised, Target, realise, realised_sections
@@ -35,6 +36,13 @@ def test_wav_of_sections_is_impulse_response(rate: float):
     samples, _ = soundfile.read(io.BytesIO(write(found, "wav")[0]))
     frequency_hz = np.fft.rfftfreq(len(samples), 1 / rate)
     np.testing.assert_allclose(np.fft.rfft(samples), found.sections.response(frequency_hz), atol=1e-3)
+
+
+def test_matlab_file_states_rate_and_sections():
+    found = realised(n_sections=2, sample_rate_hz=96_000.0)
+    read = loadmat(io.BytesIO(write(found, "mat")[0]))
+    assert read["sample_rate"] == 96_000
+    np.testing.assert_array_equal(read["sos"], found.sections.rows)
 
 
 def test_minidsp_negates_recursive_coefficients():
@@ -164,7 +172,7 @@ def test_both_are_in_files_of_all_kinds():
     assert media_type == "application/zip"
     with zipfile.ZipFile(io.BytesIO(content)) as folder:
         assert folder.read("controller.txt") == write(controller, "minidsp")[0]
-    with zipfile.ZipFile(io.BytesIO(write_both(control_filter, controller, "csv")[0])) as folder:
+    with zipfile.ZipFile(io.BytesIO(write_both(control_filter, controller, "csv", "plus")[0])) as folder:
         assert folder.read("controller.csv").startswith(
-            b"# Feedback controller at 48000 Hz, e = d - s * (w * x + k * e)"
+            b"# Feedback controller at 48000 Hz, e = d + s * (w * x + k * e)"
         )

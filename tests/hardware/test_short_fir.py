@@ -8,7 +8,7 @@ import pytest
 from scipy.linalg import solve_toeplitz
 from scipy.signal import resample_poly
 
-from hardware.realise import Target, realise
+from hardware.realise import Target, realise, under_loop
 from hardware.residual_power import PathSpectra
 from hardware.short_fir import at_design_rate, design_fir
 from measurement.files.measurements import paths_at_48_khz
@@ -16,10 +16,11 @@ from measurement.files.resampling import Response
 from model_store.store import ModelStore
 from service.errors import to_problem
 from synthesis.band_weights import BandWeights
-from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership, edges_hz
+from synthesis.bands import BINS_HZ, NR_BANDS, WIDE_BANDS, band_membership, edges_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.design import judged
 from synthesis.errors import InvalidPaths
+from synthesis.gain_curve import ceiling_at
 from synthesis.methods import spectrum
 from synthesis.profiles import FAST
 from synthesis.types import Model, Paths, Problem
@@ -54,6 +55,13 @@ def test_response_is_that_of_taps(rate):
     frequency_hz = np.fft.rfftfreq(DESIGN_N_FFT, 1 / 48_000)
     expected = np.polynomial.polynomial.polyval(np.exp(-2j * np.pi * frequency_hz / rate), taps)
     np.testing.assert_allclose(found, np.where(frequency_hz <= rate / 2, expected, 0), atol=1e-8)
+
+
+def test_loop_stays_below_its_limit():
+    taps = np.random.default_rng(0).standard_normal(64) * np.exp(-np.arange(64) / 8)
+    feedback = np.fft.rfft(taps, DESIGN_N_FFT)
+    loop = ceiling_at(under_loop(20.0, [feedback], 0.5), BINS_HZ) * np.abs(feedback)
+    assert 0.45 < loop.max() < 0.501
 
 
 @pytest.mark.parametrize("ceiling_db", [-6.0, 3.0])
