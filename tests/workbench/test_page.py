@@ -109,6 +109,7 @@ def slide(page: Any, name: str, value: float) -> None:
 
 def wait_until_drawn(page: Any) -> None:
     """Wait until the last request is answered."""
+    page.evaluate("window.workbench.redesign.done")
     wait_for(page, "#status", "Designed and drawn")
     page.wait_for_load_state("networkidle")
 
