@@ -13,7 +13,8 @@ DEVELOPING := $(VENV)/.developing
 INSTALL   := PYTHON="$(PYTHON)" scripts/install.sh $(VENV)
 SOURCES   := pyproject.toml constraints.txt requirements.txt $(wildcard setup.py prime_anc/core/c/*)
 
-# Where `make programs` puts nginx and Prometheus for the tests of deploy/, and the sanitizers' libraries for the core's.
+# Where `make programs` puts nginx and Prometheus for the tests of deploy/, a Chromium for the page's, and the sanitizers'
+# libraries for the core's.
 PROGRAMS  := $(abspath $(VENV))/programs
 WITH_PROGRAMS := PATH="$(abspath $(BIN)):$(PROGRAMS)/usr/bin:$(PROGRAMS)/usr/sbin:$$PATH"
 
@@ -25,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make serve     start the service and design the example listener's filter (PORT=8000 DEVICE=cpu)"
 	@echo "make test      check style, types and imports, then run every test"
-	@echo "make programs  fetch nginx, Prometheus and sanitizers, so that make test also tests deploy/ and the core with them"
+	@echo "make programs  fetch nginx, Prometheus, Chromium and sanitizers, so that make test also tests deploy/, the page and the core"
 	@echo "make generators  install generators of clients, so that make test also calls what they generate"
 	@echo "make format    reformat the sources"
 	@echo "make clean     remove the environment and the tools' caches"

@@ -17,7 +17,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from model_store.checkpoint import Checkpoint, sha256
-from model_store.errors import CorruptCheckpoint, InvalidName, ModelNotFound, PublishFailed
+from model_store.errors import CorruptCheckpoint, CorruptStore, InvalidName, ModelNotFound, PublishFailed
 from model_store.manifest import Manifest, check_name, parse_reference
 from model_store.store import ModelStore, ModelVersion
 from prime_anc.measure.device import MIN_LISTENERS, ListenerEar, learn_device
@@ -227,7 +227,7 @@ class Devices:
             return [item for item in versions if listener in self.store.manifest(item.reference).support]
         except CorruptCheckpoint as error:
             expected = f"{error.expected}; nothing was erased: delete this file, then repeat"
-            raise CorruptCheckpoint(error.file, error.found, expected) from error
+            raise CorruptStore(error.file, error.found, expected) from error
 
 
 def _listeners(ears: Sequence[ListenerEar]) -> tuple[str, ...]:
@@ -264,11 +264,11 @@ def _from_bytes(data: bytes, file: str) -> list[ListenerEar]:
             for n, listener in enumerate(listeners)
         ]
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise CorruptCheckpoint(file, f"no listeners ({str(error)[:100]})", "a file of `device add`") from error
+        raise CorruptStore(file, f"no listeners ({str(error)[:100]})", "a file of `device add`") from error
     for ear in ears:
         paths = ear.primary, ear.secondary, ear.coherence
         if ear.coherence.shape != (N_BINS,) or not all(
             item.ndim == 1 and np.isfinite(item).all() for item in paths
         ):
-            raise CorruptCheckpoint(file, f"an unusable ear of {ear.listener!r}", "responses and a coherence")
+            raise CorruptStore(file, f"an unusable ear of {ear.listener!r}", "responses and a coherence")
     return ears

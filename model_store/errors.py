@@ -3,6 +3,8 @@
 Messages name models and files relative to the store's root, never the root itself, so that clients may see them.
 """
 
+from typing import ClassVar
+
 
 class ModelStoreError(Exception):
     """Base of all errors of this package."""
@@ -31,15 +33,19 @@ class CorruptStore(ModelStoreError):
     found, its state; expected, the correct state.
     """
 
+    REMEDY: ClassVar[str] = ""
+
     def __init__(self, file: str, found: str, expected: str) -> None:
-        super().__init__(f"{file}: found {found}, expected {expected}")
+        super().__init__(f"{file}: found {found}, expected {expected}{self.REMEDY}")
         self.file = file
         self.found = found
         self.expected = expected
 
 
 class CorruptCheckpoint(CorruptStore):
-    """A version's file is missing, altered or contradicts its manifest."""
+    """A version's file is missing, altered, of another release, or contradicts its manifest."""
+
+    REMEDY = "; put back a copy of the file or, if another release published it, publish it again with this one"
 
 
 class GoldenMismatch(ModelStoreError):
@@ -51,7 +57,8 @@ class GoldenMismatch(ModelStoreError):
 
     def __init__(self, quantity: str, error: float, tolerance: float) -> None:
         super().__init__(
-            f"golden case: found a relative error of {error:.3g} in {quantity}, expected at most {tolerance:.3g}"
+            f"golden case: found a relative error of {error:.3g} in {quantity}, expected at most {tolerance:.3g}; "
+            "publish a model of another release again with this one, and else look for a fault of the machine"
         )
         self.quantity = quantity
         self.error = error

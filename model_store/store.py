@@ -55,7 +55,8 @@ Content = Checkpoint | PublishedController
 KINDS: dict[str, type[Checkpoint] | type[PublishedController]] = {
     kind.SUFFIX: kind for kind in (Checkpoint, PublishedController)
 }
-_FILE = re.compile(rf"([0-9]+)\.([0-9a-f]{{64}})\.({'|'.join(KINDS)})")
+# A number alone is the folder of a version that an older release published.
+_FILE = re.compile(rf"([0-9]+)(?:\.([0-9a-f]{{64}})\.({'|'.join(KINDS)}))?")
 _REMOVED = ".removed"
 
 
@@ -66,7 +67,7 @@ class ModelVersion:
     # Name and version identify it in the store.
     name: str
     version: int
-    # ``sha256:...`` of its file.
+    # ``sha256:...`` of its file; empty if an older release published it.
     digest: str
     # Whether it came with the package.
     is_bundled: bool = False
@@ -81,7 +82,8 @@ class ModelVersion:
     @property
     def file(self) -> str:
         """Return its file relative to the root."""
-        return f"{self.name}/{self.version}.{self.digest.removeprefix('sha256:')}.{self.suffix}"
+        ending = f".{self.digest.removeprefix('sha256:')}.{self.suffix}" if self.digest else ""
+        return f"{self.name}/{self.version}{ending}"
 
     def __str__(self) -> str:
         return self.reference
@@ -320,8 +322,9 @@ class ModelStore:
         for file in sorted(storage.files(name), reverse=True):
             matched = _FILE.fullmatch(file)
             version = version_of(matched[1]) if matched else None
-            if matched and version is not None:
-                found[version] = ModelVersion(name, version, f"sha256:{matched[2]}", bundled, matched[3])
+            if matched and version is not None and (matched[2] or version not in found):
+                digest = f"sha256:{matched[2]}" if matched[2] else ""
+                found[version] = ModelVersion(name, version, digest, bundled, matched[3] or Checkpoint.SUFFIX)
         return sorted(found.values(), key=lambda item: item.version)
 
     def is_removed(self, version: ModelVersion) -> bool:

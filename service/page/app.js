@@ -256,4 +256,4 @@ await restoreWork();
 remember();
 
 document.body.dataset.ready = "yes";
-window.workbench = { state, render: rendered }; // for tests
+window.workbench = { state, redesign, render: rendered }; // for tests

@@ -33,7 +33,7 @@ export const redesign = newest(async () => {
     clearTimeout(resting);
     resting = setTimeout(() => { changed("rest"); compare(); }, REST_MS); // slower updates, so that no plot waits for them
   } catch (error) {
-    say(`The design failed: ${error.message}`, true);
+    say(`The design failed: ${error.message}`, true, redesign);
   }
 });
 
@@ -43,7 +43,7 @@ const compare = newest(async () => {
     state.rival = await ask("refine", requestOf({ ...optionsFor("refine"), k: 0, method: "wmmse" }));
     changed("rival");
   } catch (error) {
-    say(`The Wiener filter failed: ${error.message}`, true);
+    say(`The Wiener filter failed: ${error.message}`, true, compare);
   }
 });
 

@@ -4,8 +4,10 @@ import { $, element } from "./state.js";
 
 const MOST = 30;
 
-export function say(text, isBad = false) {
-  $("status").textContent = text;
+// `again` is what "Try again" does.
+export function say(text, isBad = false, again = null) {
+  const button = again ? [" ", element("button", { type: "button", textContent: "Try again", onclick: again })] : [];
+  $("status").replaceChildren(text, ...button);
   $("status").className = isBad ? "warning" : "";
 }
 

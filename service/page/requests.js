@@ -1,15 +1,37 @@
 // Requests to the service.
 
 import { $, chosenEars } from "./state.js";
+import { say } from "./messages.js";
 import { inWords } from "./options.js";
 import { encoded } from "./tensors.js";
 
 const PATIENCE_MS = "30000"; // for all but designs, which the sliders ask for again and again
+const RETRY_FOR_MS = 30000; // of the Python client too
+const ANSWER_MS = 60000;
+
+// Send a request, and again while the service is busy or does not answer.
+async function sent(path, request) {
+  const end = performance.now() + RETRY_FOR_MS;
+  for (let isRepeated = false; ; isRepeated = true) {
+    const answer = await fetch(path, { ...request, signal: AbortSignal.timeout(ANSWER_MS) }).catch(() => null);
+    if (answer && ![502, 503, 504].includes(answer.status)) {
+      if (isRepeated) say("");
+      return answer;
+    }
+    const seconds = Math.max(1, parseInt(answer?.headers.get("Retry-After")) || 1), fault = `The service ${answer ? "is busy" : "does not answer"}`;
+    if (performance.now() + 1000 * seconds > end) {
+      if (answer) return answer;
+      throw new Error("the service does not answer; check that it runs");
+    }
+    say(`${fault}; trying again in ${seconds} s ...`, true);
+    await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
+  }
+}
 
 export async function ask(path, request, kind = "json") {
   const headers = { "Content-Type": "application/x-safetensors", ...(path === "refine" ? {} : { "X-Deadline-Ms": PATIENCE_MS }) };
   if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
-  const answer = await fetch(path, { method: "POST", headers, body: new Blob(encoded({ sample_rate: 48000, ...request })) });
+  const answer = await sent(path, { method: "POST", headers, body: new Blob(encoded({ sample_rate: 48000, ...request })) });
   if (answer.status === 401) { $("key-row").hidden = false; }
   if (!answer.ok) {
     let detail = `status ${answer.status}`;

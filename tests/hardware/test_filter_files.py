@@ -41,6 +41,13 @@ def test_wav_of_sections_is_impulse_response(rate: float):
     np.testing.assert_allclose(np.fft.rfft(samples), found.sections.response(frequency_hz), atol=1e-3)
 
 
+def test_matlab_file_states_rate_and_sections():
+    found = realised(n_sections=2, sample_rate_hz=96_000.0)
+    read = loadmat(io.BytesIO(write(found, "mat")[0]))
+    assert read["sample_rate"] == 96_000
+    np.testing.assert_array_equal(read["sos"], found.sections.rows)
+
+
 def test_minidsp_negates_recursive_coefficients():
     found = realised(n_sections=2)
     values = [

@@ -1,6 +1,7 @@
 """Paths by their posterior: lower errors than plain spectra have, and errors that are as large as stated."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -61,13 +62,13 @@ def test_slope_of_probe_leaves_little_error(pairs: list[Pair]) -> None:
 
 
 def test_stated_error_is_true_one(pairs: list[Pair]) -> None:
-    """Up to 6 dB too much is said: an estimate that promises too little costs less."""
+    """Up to 4 dB too much is said: an estimate that promises too little costs less."""
     for pair in pairs:
         found = estimate(takes_of([white()], *pair, Fault(error=partial(noisy, snr_db=20.0))))
         for n, (name, truth) in enumerate(zip(("primary", "secondary"), pair, strict=True)):
             of_truth = found.noise_share[n] * in_bands(getattr(found, name)) / in_bands(truth)
             said_db = 10 * np.log10(of_truth) - error_db(getattr(found, name), truth)
-            assert -1 < said_db[SCORED].mean() < 6
+            assert -1 < said_db[SCORED].mean() < 4
 
 
 def test_units_and_delays_of_microphones_pass_through(pairs: list[Pair]) -> None:
@@ -100,6 +101,8 @@ def feedback_takes(pair: Pair, feedback: Array) -> tuple[list[GainTake], list[Pl
 def test_drives_give_secondary_and_feedback_path(pairs: list[Pair], with_gain: bool) -> None:
     feedback = 0.1 * np.pad(pairs[0][1], (9, 0))[:600]
     takes, drives = feedback_takes(pairs[0], feedback)
+    if with_gain:  # which counts, as the drive's error microphone is noisy
+        drives = [replace(drives[0], error=drives[0].error + np.std(drives[0].error) * white(3))]
     found = estimate(takes if with_gain else takes[:1], drives)
     assert found.feedback is not None
     for made, truth in zip((found.primary, found.secondary, found.feedback), (*pairs[0], feedback), strict=True):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from model_store.devices import FILE, Devices
-from model_store.errors import CorruptCheckpoint, InvalidName, ModelNotFound, PublishFailed
+from model_store.errors import CorruptStore, InvalidName, ModelNotFound, PublishFailed
 from model_store.store import ModelStore
 from prime_anc.measure.device import ListenerEar, learn_device
 from prime_anc.method.conventions import N_BINS
@@ -178,7 +178,7 @@ def test_damaged_model_gives_way_to_one_before(devices: Devices) -> None:
     newest.write_bytes(newest.read_bytes()[:3000])
     again = Devices(ModelStore(devices.store.root))
     assert str(again.device("mine").model) == "mine@1"
-    with pytest.raises(CorruptCheckpoint, match="nothing was erased"):  # its listeners are unknown
+    with pytest.raises(CorruptStore, match="nothing was erased"):  # its listeners are unknown
         again.remove("mine", "001")
     assert str(again.add("mine", ears()).model) == "mine@3"
 

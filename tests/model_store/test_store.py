@@ -1,5 +1,6 @@
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -99,6 +100,17 @@ def test_damaged_newest_version_hides_no_other(
     assert list(store.broken()) == ["ears@2"]
     assert store.publish("ears", checkpoint).version == 3
     store.load("ears")
+
+
+def test_older_version_asks_to_be_published(store: ModelStore, checkpoint: Checkpoint) -> None:
+    (store.root / "ears" / "2").mkdir()
+    (store.root / "ears" / "2" / "manifest.json").write_text("{}")
+    fault = r"^ears/2: found a folder, .* if another release published it, publish it again with this one$"
+    with pytest.raises(CorruptCheckpoint, match=fault):
+        store.load("ears@2")
+    assert re.match(fault, store.broken()["ears@2"])
+    assert store.load("ears").manifest.version == 1
+    assert store.publish("ears", checkpoint).version == 3
 
 
 def test_flipped_bit_is_noticed(store: ModelStore, file: Path) -> None:

@@ -20,7 +20,7 @@ from benchmarks.reliability.service_process import started_service
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (`make programs` fetches it)")
 
 OPTIONS = (
     *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
@@ -88,7 +88,7 @@ def open_step(page: Any, name: str) -> None:
 def state(page: Any, expression: str) -> Any:
     """Evaluate an expression in the page's state."""
     return page.evaluate(
-        "(({ ears, takes, kept, controller, design, realised, verification }) => "
+        "(({ ears, takes, kept, noise, controller, design, realised, verification }) => "
         f"{expression})(window.workbench.state)"
     )
 
@@ -109,6 +109,7 @@ def slide(page: Any, name: str, value: float) -> None:
 
 def wait_until_drawn(page: Any) -> None:
     """Wait until the last request is answered."""
+    page.evaluate("window.workbench.redesign.done")
     wait_for(page, "#status", "Designed and drawn")
     page.wait_for_load_state("networkidle")
 
@@ -133,13 +134,13 @@ def test_filter_equals_other_clients(page: Any, url: str, is_joint: bool):
         page.check("#joint")
         wait_for(page, "#figures", "right ear")
     wait_until_drawn(page)
+    example = json.loads(urllib.request.urlopen(f"{url}workbench/example.json").read())
     ears = [
-        {
-            name: {"impulse_response": np.frombuffer(b64decode(ear[name]["float32"]), "<f4").tolist()}
-            for name in PATHS
-        }
-        for ear in json.loads(urllib.request.urlopen(f"{url}workbench/example.json").read()).values()
+        {name: np.frombuffer(b64decode(ear[name]["float32"]), "<f4").tolist() for name in (*PATHS, "uncertainty")}
+        for ear in example.values()
     ]
+    for ear in ears:
+        ear |= {name: {"impulse_response": ear[name]} for name in PATHS}
     body = {"sample_rate": 48_000} | ({"conditions": ears} if is_joint else ears[0])
     request = urllib.request.Request(
         f"{url}refine", json.dumps(body).encode(), {"Content-Type": "application/json"}
@@ -159,8 +160,18 @@ def rendered(page: Any, noise: str, name: str, seconds: int) -> np.ndarray:
     return np.frombuffer(b64decode(page.evaluate(script)), "<f4").astype(float)
 
 
-def test_sound_matches_plot(page: Any):
+@pytest.mark.parametrize("is_hybrid", [False, True])
+def test_sound_matches_plot(page: Any, is_hybrid: bool):
     with_example(page)
+    if is_hybrid:
+        page.evaluate("window.workbench.state.ears.forEach((ear) => { ear.sign = 'plus'; })")
+        slide(page, "latency", 4)
+        page.check("#hybrid")
+        page.click("text=Options of the controller")
+        page.fill("#controller-latency_us", "20")
+        page.press("#controller-latency_us", "Enter")
+        until(page, "design.controller?.latency_us === 20")
+        wait_until_drawn(page)
     sound = {name: rendered(page, "white", name, 4) for name in ("passive", "active")}
     spectra = {}
     for name, samples in sound.items():
@@ -172,9 +183,17 @@ def test_sound_matches_plot(page: Any):
         inside = (frequency >= centre * 10**-0.05) & (frequency < centre * 10**0.05)
         errors.append(10 * np.log10(spectra["passive"][inside].sum() / spectra["active"][inside].sum()) - promised)
     # A band of 50 Hz has four bins of 20 segments: its level is known to 0.5 dB. Predictions are lower by what the
-    # calibration left unknown, where little is left.
-    assert np.abs(errors).max() < 3
+    # calibration left unknown, where little is left, as at 50 Hz with a controller.
+    assert np.abs(errors).max() < 4.5
     assert np.abs(errors).mean() < 0.8
+
+
+def test_recorded_noise_keeps_its_power(page: Any, tmp_path: Path):
+    samples = 0.1 * np.random.default_rng(0).standard_normal(4 * 48_000)
+    soundfile.write(tmp_path / "cabin.wav", samples, 48_000, subtype="FLOAT")
+    page.set_input_files("#noise-file", tmp_path / "cabin.wav")
+    until(page, "!!noise")
+    assert sum(state(page, "Array.from(noise.psd)")) == pytest.approx(0.01, rel=0.05)
 
 
 @pytest.mark.parametrize("unit", [1e4, 1e-4])
@@ -519,6 +538,10 @@ def test_controller_stays_while_filter_changes(page: Any, browser: Any, url: str
     page.focus("#plot-detail")
     page.keyboard.press("ArrowRight")
     assert "|1+L|" in wait_for(page, "#readout-detail", "left ear")
+    page.select_option("#detail-view", "sensitivity")
+    page.focus("#plot-detail")
+    page.keyboard.press("ArrowRight")
+    assert "left ear -" in wait_for(page, "#readout-detail", "bound")  # quieter in the middle of the plot
     slide(page, "ceiling", 10)
     until(page, "design.prediction.max_gain_db < 10.2")
     wait_until_drawn(page)
@@ -618,6 +641,50 @@ def test_options_of_the_model_reach_the_service(page: Any):
     page.press("#option-risk_weight", "Enter")
     wait_until_drawn(page)
     assert state(page, "design.prediction.max_gain_db") < before
+
+
+@pytest.fixture
+def busy_page(browser: Any, url: str) -> Iterator[tuple[Any, dict[str, str]]]:
+    """A page, and the headers of the 503 that stands before the service's answers until they are cleared."""
+    page = browser.new_context().new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.clock.install()
+    headers = {"Retry-After": "25"}
+
+    def answer(route: Any) -> None:
+        if headers:
+            route.fulfill(status=503, headers=headers, json={"detail": "the queue is full"})
+        else:
+            route.continue_()
+
+    page.route("**/refine", answer)
+    page.goto(url)
+    page.wait_for_selector("body[data-ready]")
+    yield page, headers
+    page.context.close()
+
+
+def test_page_waits_while_service_is_busy(busy_page: tuple[Any, dict[str, str]]):
+    page, headers = busy_page
+    page.click("#example")
+    wait_for(page, "#status", "The service is busy; trying again in 25 s ...")
+    headers.clear()
+    page.clock.fast_forward(10_000)
+    page.wait_for_timeout(500)
+    assert "25 s" in page.text_content("#status")
+    page.clock.fast_forward(15_000)
+    wait_for(page, "#figures", "Wiener filter")
+    wait_for(page, "#status", "Designed and drawn")
+
+
+def test_page_offers_to_try_again(busy_page: tuple[Any, dict[str, str]]):
+    page, headers = busy_page
+    headers["Retry-After"] = "31"  # later than the page asks for
+    page.click("#example")
+    wait_for(page, "#status", "The design failed: the queue is full")
+    headers.clear()
+    page.click("text=Try again")
+    wait_for(page, "#figures", "Wiener filter")
 
 
 def test_page_works_with_keyboard_only(page: Any):

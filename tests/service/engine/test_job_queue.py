@@ -89,9 +89,11 @@ async def test_equal_jobs_fill_batch() -> None:
         queue.done(batch, None)
 
 
-@pytest.mark.parametrize(("due_in_s", "n_updates"), [(28, 0), (38, 1), (48, 2), (180, 8)])
-async def test_deadline_decides_on_updates(due_in_s: float, n_updates: int) -> None:
-    queue, new = knowing(), job(8, due_in_s)
+@pytest.mark.parametrize(
+    ("due_in_s", "n_ears", "n_updates"), [(28, 1, 0), (38, 1, 1), (48, 1, 2), (180, 1, 8), (144, 3, 2)]
+)
+async def test_deadline_decides_on_updates(due_in_s: float, n_ears: int, n_updates: int) -> None:
+    queue, new = knowing(), job(8, due_in_s, n_ears)
     queue.put(new)
     batch = taken(queue)
     assert batch.options == DesignOptions(n_updates=n_updates)
@@ -137,6 +139,18 @@ async def test_backlog_counts_running_and_waiting_jobs() -> None:
     with pytest.raises(RefusedJob):
         queue.reject_if_overloaded(perf_counter() + 2 * expected_s)
     queue.reject_if_overloaded(perf_counter() + 3 * expected_s / PLANNED)
+    queue.done(batch, None)
+
+
+async def test_last_worker_keeps_a_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_queue, "BUSY_LOOP_S", START_S)
+    queue = knowing(n_workers=2)
+    queue.put(job())
+    queue.put(job(due_in_s=1.8 * START_S / PLANNED))  # half of a start before it, and its own
+    batch = taken(queue)
+    with pytest.raises(RefusedJob):
+        queue.put(job(due_in_s=2.5 * START_S / PLANNED))  # one, its own, and the reserve
+    queue.put(job(due_in_s=3.3 * START_S / PLANNED))
     queue.done(batch, None)
 
 
