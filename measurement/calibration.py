@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from measurement.clocks import find_drift_ppm
 from measurement.estimate import (
     REGULARISATION,
     GainTake,
@@ -181,6 +182,8 @@ class Calibration:
     returned_db: float
     # Tones that do not follow the paths (`hum`).
     hum_hz: list[float]
+    # By how much the clock of e is faster than that of x, or than a drive's if that is more, in ppm.
+    clock_drift_ppm: float
     # Samples per window.
     window: int
     # Windows pooled in the state with fewest.
@@ -304,6 +307,11 @@ def calibrate(
         disagreement_db=max(_disagreement_db(state, excited) for state in of_takes),
         returned_db=max(float(_level_db(returned)), NO_TAIL_DB) if repeats else NO_TAIL_DB,
         hum_hz=find_hum(exact),
+        clock_drift_ppm=max(
+            find_drift_ppm([(take.reference, take.error) for take in exact]),
+            find_drift_ppm([(take.drive, take.error) for take in exact_drives]),
+            key=abs,
+        ),
         window=cut.length,
         n_frames=min(state.n_frames for state in states),
         is_excited=np.isin(AMP_BANDS, excited),

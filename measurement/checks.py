@@ -22,6 +22,7 @@ REASONS = {
     "exchanged_channels": "The error microphone is heard before the outer one, or before a drive: channels look "
     "exchanged.",
     "exchanged_takes": "Sound that comes first in takes with gain 0 is missing in others: they look exchanged.",
+    "clock_drift": "The clocks of two channels differ by more than 3 parts per million.",
     "clipping": "Too many samples of a signal stand at its largest or smallest value.",
     "silent_take": "The probe is silent in more than half of a take.",
     "low_snr": "Noise in the estimated paths costs more than 5.5 dB of noise reduction.",
@@ -47,6 +48,9 @@ REASONS = {
 MAX_CLIPPED_SHARE = 5e-4
 
 MAX_SILENT_SHARE = 0.5
+
+# One clock has none; 5 ppm between a drive and the microphones cost 3 dB, 10 ppm between the microphones 5.
+MAX_DRIFT_PPM = 3.0
 
 # 30 measured ears with the same noise in both states reach 0.2 dB.
 MAX_GAIN_CHANGE_DB = 0.7
@@ -206,6 +210,12 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
         return _alone({"exchanged_channels": _FEEDBACK_FIRST} | also, "the channels look exchanged", cost_db)
     if calibration.early_db < MIN_EARLY_DB:
         return _alone({"exchanged_takes": _EXCHANGED_TAKES} | also, "the takes look exchanged", cost_db)
+    if abs(calibration.clock_drift_ppm) > MAX_DRIFT_PPM:
+        drift = (
+            f"the clock of e is {calibration.clock_drift_ppm:+.1f} ppm faster than that of x, or of the drive: play and "
+            "record with one device, or resample e to the other clock; longer recordings make it worse"
+        )
+        return _alone({"clock_drift": drift} | also, "the clocks drift", cost_db)
     explanation = None
     if np.median(calibration.secondary_snr_db[calibration.is_excited]) < MIN_TRAIT_SNR_DB:
         noisy = f"the secondary path must stand {MIN_TRAIT_SNR_DB:g} dB above its noise to be judged"

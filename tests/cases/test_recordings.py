@@ -8,9 +8,11 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pytest
 import soundfile
 
 from tests.cases.conftest import Command, read_design
+from tests.measurement.test_checks import of_other_clock
 
 
 def make() -> None:
@@ -46,3 +48,16 @@ def test_drive_takes_place_of_on(in_case: Callable[[str], Command], score: Modul
     _, bands = score.Truth(paths["P"], paths["S"], 48_000).nr(np.array(read_design("out.json")["fir"]), 48_000)
     assert np.mean(bands) > 15
     assert "feedback" in json.loads(Path("ear.json").read_text())
+
+
+@pytest.mark.parametrize("ppm", [10.0, 50.0])
+def test_two_clocks_are_named(ppm: float, in_case: Callable[[str], Command]) -> None:
+    run = in_case("50")
+    run("example")
+    for name in ("off.wav", "on.wav"):
+        samples, rate = soundfile.read(name)
+        samples[:, 1] = of_other_clock(samples[:, 1], ppm)
+        soundfile.write(name, samples, rate, subtype="FLOAT")
+    found = run("calibrate", "off.wav", "on.wav", "--gain", 0.35)
+    assert found.exit_code == 4, found.output
+    assert f"clock_drift: the clock of e is +{ppm:.1f} ppm faster" in found.output

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.interpolate import CubicSpline
 from scipy.signal import butter, fftconvolve, lfilter, resample_poly
 
 from measurement.calibration import Calibration, calibrate
@@ -177,6 +178,7 @@ def calibration(**changes: object) -> Calibration:
         distortion_db=-90.0,
         disagreement_db=-90.0,
         hum_hz=[],
+        clock_drift_ppm=0.0,
         window=8192,
         n_frames=48,
         is_excited=np.ones(23, bool),
@@ -205,6 +207,7 @@ def like_it() -> SupportPrior:
         ("distortion_db", -31.0, -33.0, "distortion"),
         ("disagreement_db", -17.9, -18.1, "takes_differ"),
         ("hum_hz", [50.0], [], "hum"),
+        ("clock_drift_ppm", -3.1, 2.9, "clock_drift"),
         ("lead_samples", -5.0, -4.0, "late_secondary"),
         ("secondary_peak_samples", 0, 1, "early_secondary"),
         ("window", 4096, 8192, "truncated_tail"),
@@ -276,6 +279,25 @@ def test_hum_is_named_and_outside_tones_are_not(ears: list[measured.MeasuredEar]
         assert "hum" in named(judge(calibrate(wrong), support))
         outside = parts_of(noise + hum, ear, (0, 0))
         assert judge(calibrate(outside), support).passed
+
+
+def of_other_clock(samples: Array, ppm: float) -> Array:
+    """What a clock that is faster records, by a spline at four times the rate."""
+    fine = resample_poly(samples, 4, 1)
+    return CubicSpline(np.arange(fine.size), fine)(4 * np.arange(samples.size) / (1 + 1e-6 * ppm))
+
+
+@pytest.mark.parametrize("ppm", [-10.0, 50.0, 1000.0])
+def test_drift_of_clocks_is_measured(ears: list[measured.MeasuredEar], ppm: float) -> None:
+    """Of the error microphone, and of both microphones beside a drive."""
+    noise = 0.05 * np.random.default_rng(4).standard_normal(6 * 48_000)
+    off, on = parts_of(noise, ears[0], (0, 0))
+    late = [replace(take, error=of_other_clock(take.error, ppm)) for take in (off, on)]
+    path, heard = calibrate([off, on]).estimate.secondary, of_other_clock(noise, ppm)
+    drive = PlayedTake(noise, 0.01 * heard, noisy(fftconvolve(heard, path)[: noise.size], 40))
+    for found in (calibrate(late), calibrate([off], drives=[drive])):
+        assert found.clock_drift_ppm == pytest.approx(ppm, rel=0.02)
+        assert "clock_drift" in named(judge(found, None))
 
 
 def test_loudspeaker_that_saturates_is_named(ears: list[measured.MeasuredEar], support: SupportPrior) -> None:
