@@ -212,8 +212,8 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
         return _alone({"exchanged_takes": _EXCHANGED_TAKES} | also, "the takes look exchanged", cost_db)
     if abs(calibration.clock_drift_ppm) > MAX_DRIFT_PPM:
         drift = (
-            f"the clock of e is {calibration.clock_drift_ppm:+.1f} ppm faster than that of x, or of the drive: play and "
-            "record with one device, or resample e to the other clock; longer recordings make it worse"
+            f"the clock of e is {calibration.clock_drift_ppm:+.1f} ppm faster than that of x, or of the drive: play "
+            "and record with one device, or resample e to the other clock; longer recordings make it worse"
         )
         return _alone({"clock_drift": drift} | also, "the clocks drift", cost_db)
     explanation = None

@@ -72,8 +72,8 @@ def from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
         if values.dtype.kind not in "fiu":
             unused.append(name)
         elif values.size == 1 or _own(name) in _NEUTRAL:
-            neutral = _NEUTRAL.get(_own(name), 0.0)
-            scalars[name] = max(map(float, values.flat), key=lambda value, least=neutral: abs(value - least))
+            change = np.abs(values - _NEUTRAL.get(_own(name), 0.0))
+            scalars[name] = float(values.flat[np.argmax(change)])
         elif values.size:
             rows, places = _rows(name, values)
             channels |= rows

@@ -115,7 +115,7 @@ def test_values_per_bin_share_grid(ear: Paths) -> None:
 def test_uncertainty_may_be_two_lists() -> None:
     halves = [[0.1] * 31, [0.2] * 31]
     read = read_json(DesignBody, changed(uncertainty=halves))
-    np.testing.assert_array_equal(read.uncertainty, np.float32(sum(halves, [])))
+    np.testing.assert_array_equal(read.uncertainty, np.float32(halves).ravel())
 
 
 @pytest.mark.parametrize(
