@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, PlainValidator, ValidationInfo
 
 from prime_anc.fields import Absent, Number, without_absent
+from prime_anc.measure.posterior import MAX_UNCERTAINTY
 from prime_anc.method.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_UNCERTAINTY, SAMPLE_RATE_HZ
 from prime_anc.method.types import Float32, Path, Paths
 from service.api.strict import StrictModel, base64_bytes, shown, shown_name
@@ -211,8 +212,11 @@ def _from_base64(text: object, field: str, kind: str) -> NDArray[Any]:
 def _series(value: object, info: ValidationInfo) -> Float32:
     """Read a list of numbers, or a tensor, in float32."""
     assert info.field_name is not None
-    if isinstance(value, np.ndarray) and value.shape == (2, N_UNCERTAINTY // 2):
+    half = N_UNCERTAINTY // 2
+    if isinstance(value, np.ndarray) and value.shape == (2, half):
         value = value.ravel()
+    elif isinstance(value, list) and [len(row) for row in value[:3] if isinstance(row, list)] == [half, half]:
+        value = [*value[0], *value[1]]
     return floats(value, info.field_name, _N_BINS[-1])
 
 
@@ -273,7 +277,7 @@ def _check_coherence(coherence: Float32) -> None:
     low, high = float(coherence.min()), float(coherence.max())
     if low < 0 or high > 1:
         raise HttpProblem(
-            "out-of-range", f"coherence: values from {low:.4g} to {high:.4g}; send 0 to 1", "coherence"
+            "out-of-range", f"coherence: values from {low:.8g} to {high:.8g}; send 0 to 1", "coherence"
         )
 
 
@@ -297,8 +301,9 @@ def _check_uncertainty(uncertainty: Float32) -> None:
     if len(uncertainty) != N_UNCERTAINTY:
         found = f"uncertainty: {len(uncertainty)} values; send {N_UNCERTAINTY}, as /calibrate answers them"
         raise HttpProblem("invalid-field", found, "uncertainty")
-    if float(uncertainty.min()) < 0:
-        found = f"uncertainty: {float(uncertainty.min()):.4g} is negative; send ratios of powers"
+    low, high = float(uncertainty.min()), float(uncertainty.max())
+    if low < 0 or high > MAX_UNCERTAINTY:
+        found = f"uncertainty: values from {low:.4g} to {high:.4g}; send ratios of powers, 0 to {MAX_UNCERTAINTY:g}"
         raise HttpProblem("out-of-range", found, "uncertainty")
 
 

@@ -24,7 +24,8 @@ WARNINGS = {
     "prediction_from_model": "No coherence was sent, nor `exact` or `snr_db`: paths like those of the model's support "
     "listeners are predicted with their average uncertainty, all others with what the ends of their responses show.",
     "low_coherence": "What this measurement leaves uncertain takes more than 1 dB from the predicted mean noise "
-    "reduction (1.5 dB where a coherence alone says so), which is below 20 dB; or the mean coherence is below 0.5.",
+    "reduction (1.5 dB where a coherence alone says so), which is below 20 dB; or the mean coherence is below 0.5, or "
+    "more than half of the bands are unknown.",
     "implausible_coherence": "The coherence is 1 at nearly all frequencies, as that of a single window is, or the "
     "uncertainty is 0: it does not describe the measurement, and the prediction is too high.",
     "resampled_grid": "A spectrum was resampled to the design grid of 32768 points.",
@@ -240,11 +241,13 @@ def _coherence(used: Problem, prediction: Prediction) -> tuple[str | None, str |
     cost_db = prediction.uncertainty_cost_db
     allowed_db = COSTLY_COHERENCE_DB if used.conditions[0].uncertainty is None else COSTLY_UNCERTAINTY_DB
     is_enough = prediction.mean_noise_reduction_db >= ENOUGH_DB
-    if low is None and prediction.basis == "coherence" and cost_db > allowed_db and not is_enough:
-        low = (
-            f"uncertainty of the measurement takes {cost_db:.1f} dB from the predicted mean: "
-            "measure again with less noise at the error microphone, louder probes or longer recordings"
-        )
+    n_unknown = np.isin(NR_BANDS, prediction.unknown_bands).sum()
+    cause = f"uncertainty of the measurement takes {cost_db:.1f} dB from the predicted mean"
+    if is_mostly_unknown := n_unknown > len(NR_BANDS) / 2:
+        cause = f"{n_unknown} of the {len(NR_BANDS)} bands of the mean are unknown"
+    is_costly = cost_db > allowed_db and not is_enough
+    if low is None and prediction.basis == "coherence" and (is_mostly_unknown or is_costly):
+        low = f"{cause}: measure again with less noise at the error microphone, louder probes or longer recordings"
     return low, perfect and f"{perfect}or send none; the prediction assumes an error-free measurement"
 
 

@@ -1,6 +1,7 @@
 """Filters for hardware at the rate of a 16 kHz system, and for processors that add the recursive coefficients."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -54,3 +55,27 @@ def test_export_serves_16_khz_system(in_case: Callable[[str], Command], score: M
     predicted = np.array(answer["prediction"]["noise_reduction_db"][: len(found)])
     # The responses rise towards their ends, as estimates do: more of them counts as unknown than of exact ones.
     assert abs(predicted.mean() - found.mean()) < answer["prediction"]["interval_db"]
+
+
+def test_sigmadsp_words_are_negated(in_case: Callable[[str], Command]) -> None:
+    """Its cells add what the sections subtract."""
+    designed(in_case, "37")("--target", "adau1761", "-o", "adau.h", "-o", "adau.json")
+    head, rest = Path("adau.h").read_text().split("control_filter[8][5] = {", 1)
+    assert "a1 and a2 are negated" in head
+    words = np.array(re.findall(r"\{(.+?)\}", rest)[0].split(","), float) / 2**23
+    first = json.loads(Path("adau.json").read_text())["coefficients"]["sos"][0]
+    np.testing.assert_allclose(words[3:], -np.array(first[4:]), atol=2**-23)
+
+
+def test_apo_text_states_rate(in_case: Callable[[str], Command]) -> None:
+    run = in_case("52")
+    for arguments in (
+        ("example",),
+        ("calibrate", "off.wav", "on.wav", "--gain", 0.35, "-o", "ear.json"),
+        ("design", "ear.json", "-k", 1, "-o", "filter.json"),
+        ("export", "filter.json", "ear.json", "--sections", 6, "--kind", "apo", "-o", "apo.txt"),
+    ):
+        assert run(*arguments).exit_code == 0, arguments
+    first = Path("apo.txt").read_text().splitlines()[0]
+    assert first.startswith("#")
+    assert "48000 Hz, e = d - s * w * x" in first

@@ -63,6 +63,17 @@ def test_band_limited_paths_are_predicted(
     assert prediction["unknown_bands_hz"] == ([] if case == "01" else [6300, 8000, 10_000, 12_500, 16_000, 20_000])
 
 
+def test_wiener_filter_replaces_worse_one(in_case: Callable[[str], Command], score: ModuleType) -> None:
+    run, reached = in_case("04"), []
+    for options in (("-k", 1), ("-k", 0, "--method", "wmmse")):
+        paths = ("--primary", "P.csv", "--secondary", "S.csv", "--rate", 48_000)
+        found = run("design", *paths, *options, "-o", "out.json")
+        assert found.exit_code == 0, found.output
+        truth = score.Truth(*responses("04", ("P.csv", "S.csv")), 48_000)
+        reached.append(truth.nr(np.array(read_design("out.json")["fir"]), 48_000)[1].mean())
+    assert reached[0] > reached[1] - 0.5
+
+
 RNG = np.random.default_rng(11)
 BAND_PASSES = [
     [firwin(length, edges, pass_zero=False, fs=48_000) for length in (n, 32)]

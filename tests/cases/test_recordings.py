@@ -1,6 +1,7 @@
 """Recordings from the field: hum, spare inputs, the loudspeaker alone."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,9 +9,11 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pytest
 import soundfile
 
 from tests.cases.conftest import Command, read_design
+from tests.measure.test_clocks import drifted
 
 
 def make() -> None:
@@ -46,3 +49,16 @@ def test_drive_takes_place_of_on(in_case: Callable[[str], Command], score: Modul
     _, bands = score.Truth(paths["P"], paths["S"], 48_000).nr(np.array(read_design("out.json")["fir"]), 48_000)
     assert np.mean(bands) > 15
     assert "feedback" in json.loads(Path("ear.json").read_text())
+
+
+def test_two_clocks_become_one(in_case: Callable[[str], Command]) -> None:
+    run = in_case("50")
+    run("example")
+    for name in ("off.wav", "on.wav"):
+        samples, rate = soundfile.read(name)
+        samples[:, 1] = drifted(samples[:, 1], 50.0)
+        soundfile.write(name, samples, rate, subtype="FLOAT")
+    found = run("calibrate", "off.wav", "on.wav", "--gain", 0.35)
+    assert found.exit_code == 0, found.output
+    (ppm,) = re.findall(r"the clocks drift by \+(\S+) ppm", " ".join(found.output.split()))
+    assert float(ppm) == pytest.approx(50, rel=0.02)

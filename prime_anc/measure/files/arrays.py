@@ -21,11 +21,11 @@ from prime_anc.measure.files.heads import rate_of
 MAX_BYTES = 200_000_000
 _RATES = (
     *("fs", "sr", "rate", "fsamp", "fsample", "fsampling", "samplerate", "samplingrate", "samplefrequency"),
-    *("samplingfrequency", "samplefreq", "samplingfreq"),
+    *("samplingfrequency", "samplefreq", "samplingfreq", "datasamplingrate"),
 )
 _INTERVALS = ("dt", "ts", "sampleinterval", "samplinginterval", "sampleperiod", "samplingperiod")
 # Numbers that change what samples mean, and the value with which they do not.
-_NEUTRAL = dict.fromkeys(("t0", "start", "starttime", "starts", "offset", "delay", "shift", "latency"), 0.0)
+_NEUTRAL = dict.fromkeys(("t0", "start", "starttime", "offset", "delay", "shift", "latency"), 0.0)
 _NEUTRAL |= dict.fromkeys(("scale", "scaling", "scalefactor", "factor", "sensitivity", "calibration"), 1.0)
 # The delay of a SOFA file, in samples of its responses, under the names that programs give it.
 _DELAY = re.compile(r"(?:^|\.)data[._]?delay$", re.IGNORECASE)
@@ -71,8 +71,9 @@ def from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
             raise FileError(f"{file}: {name} is complex, as a spectrum; save impulse responses")
         if values.dtype.kind not in "fiu":
             unused.append(name)
-        elif values.size == 1:
-            scalars[name] = float(values.reshape(()))
+        elif values.size == 1 or _own(name) in _NEUTRAL:
+            change = np.abs(values - _NEUTRAL.get(_own(name), 0.0))
+            scalars[name] = float(values.flat[np.argmax(change)])
         elif values.size:
             rows, places = _rows(name, values)
             channels |= rows
@@ -85,7 +86,7 @@ def from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
         raise FileError(f"{file}: {', '.join(rates)} state different sample rates; keep one")
     others = {name: value for name, value in scalars.items() if name not in rates}
     for name, value in others.items():
-        if not rates or value != _NEUTRAL.get(plain(name.rpartition(".")[2]), value):
+        if not rates or value != _NEUTRAL.get(_own(name), value):
             raise FileError(
                 f"{file}: it is not known what {name} = {value:g} means; store the rate as sample_rate, apply anything "
                 f"else to the samples, and leave {name} out"
@@ -96,6 +97,11 @@ def from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
     return without_frequencies(
         without_times(Measurement(file, channels, rate_hz, notes=tuple(notes), delays=delays))
     )
+
+
+def _own(name: str) -> str:
+    """Return the name of a field without its struct, index or plural."""
+    return plain(re.sub(r"\[.*", "", name.rpartition(".")[2])).removesuffix("s")
 
 
 def _rows(name: str, values: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], tuple[int, ...]]:

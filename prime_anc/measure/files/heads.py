@@ -9,7 +9,8 @@ from pathlib import Path
 
 from prime_anc.measure.files.errors import FileError
 
-_NUMBER = r"[^\d\w+-]*(?:\([^)\d]*\)|is|of)?[^\d\w+-]*(?P<value>[+-]?\d*[.,]?\d+(?:[eE][+-]?\d+)?)\s*"
+_VALUE = r"(?P<value>[+-]?\d*[.,]?\d+(?:[eE][+-]?\d+)?)\s*"
+_NUMBER = r"[^\d\w+-]*(?:\([^)\d]*\)|is|of|by)?[^\d\w+-]*" + _VALUE
 _UNIT = r"(?P<unit>khz|hz|ms|[uµμ]s|s\b|sec|samples?)?"
 _SAMPLING = re.compile(
     r"(?:sampl\w*[ _-]?(?:rate|freq\w*|interval|period|time)|\bf_?s|\bsr|\bdt|\bts|control filter at)"
@@ -19,15 +20,22 @@ _SAMPLING = re.compile(
 _START = re.compile(
     r"(?:\bstart[ _-]?time|\bt_?0\b|time of (?:the )?first sample)" + _NUMBER + _UNIT, re.IGNORECASE
 )
-_DELAY = re.compile(r"\b(?:delay|latency|shift\w*)\b" + _NUMBER + _UNIT, re.IGNORECASE)
+_LATE = re.compile(r"\b(?:delay|latency|shift\w*|time of flight)\b", re.IGNORECASE)
+_AFTER = re.compile(_NUMBER + _UNIT, re.IGNORECASE)
+_TIME = re.compile(r"(?<![\w.,])" + _VALUE + r"(?P<unit>ms|[uµμ]s|s|sec)\b", re.IGNORECASE)
 # Words by which a delay was taken out of the numbers, as by REW.
-_REMOVED = re.compile(r"estimated IR delay|remov|compensat|subtract|taken off", re.IGNORECASE)
-_MINIMUM_PHASE = re.compile(r"\bmin(?:imum|imal)?\.?[\s_-]*phas|hilbert|excess[\s_-]*phas", re.IGNORECASE)
+_REMOVED = re.compile(
+    r"estimated IR delay|(?<!not )(?<!not been )\b(?:remov|compensat|subtract|taken off)", re.IGNORECASE
+)
+_MINIMUM_PHASE = re.compile(r"\bmin(?:imum|imal)?\.?[\s_-]*phas\w*|hilbert|excess[\s_-]*phas\w*", re.IGNORECASE)
+_NORMALISED = re.compile(r"\bnormali[sz]ed\b", re.IGNORECASE)
 _NEGATION = re.compile(r"\b(?:not?|non|without|isn't)\b", re.IGNORECASE)
+_DENIAL = re.compile(r"\W*(?:no|off|none|false)\b", re.IGNORECASE)
 # Statements of a level: `gain: 20 dB`, or REW's `100.0 // Data offset (dB)`.
 _LEVEL = re.compile(
     r"^[+-]?[\d.,]+ *// *.*\b(?:gain|offset|sensitivity)|"
-    r"\b(?:gain|scal\w*|factor|offset|sensitivity|attenuat\w*)\b[^\d\w+-]*[+-]?\d",
+    r"\b(?:gain|scal\w*|factor|offset|sensitivity|attenuat\w*|calibrat\w*)\b(?: by)?[^\d\w+-]*[+-]?\d|"
+    r"\d *dB (?:of )?(?:gain|offset|attenuation)",
     re.IGNORECASE,
 )
 _SECONDS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6}
@@ -62,8 +70,12 @@ def rate_of(interval_s: float) -> float:
 
 def is_minimum_phase(line: str) -> bool:
     """Return whether a line says, in any wording, that a phase was computed from the level."""
-    match = _MINIMUM_PHASE.search(line)
-    return match is not None and not _NEGATION.search(line[: match.start()])
+    return _is_stated(_MINIMUM_PHASE, line)
+
+
+def _is_stated(what: re.Pattern[str], line: str) -> bool:
+    match = what.search(line)
+    return bool(match and not _NEGATION.search(line[: match.start()]) and not _DENIAL.match(line[match.end() :]))
 
 
 def read_head(file: Path, lines: Sequence[str]) -> Head:
@@ -106,7 +118,7 @@ def read_head(file: Path, lines: Sequence[str]) -> Head:
             stated["start times"].append(
                 _number(match["value"]) * _SECONDS.get((match["unit"] or "s").lower(), 1.0)
             )
-        elif (match := _DELAY.search(line)) and (late := _number(match["value"])):
+        elif (match := _delay(line)) and (late := _number(match["value"])):
             scale = _SECONDS.get((match["unit"] or "").lower())
             if scale is None or not _REMOVED.search(line):
                 raise FileError(
@@ -123,7 +135,8 @@ def read_head(file: Path, lines: Sequence[str]) -> Head:
             listed = ", ".join(f"{value:g}" for value in values)
             raise FileError(f"{file}: its head states several {what}, {listed}; keep one")
     rate, start, delay = (values[0] if values else None for values in stated.values())
-    scale = _scale(file, " ".join(lines).lower(), rew.get("peak value"))
+    is_normalised = any(_is_stated(_NORMALISED, line) for line in lines)
+    scale = _scale(file, rew.get("peak value")) if is_normalised else 1.0
     notes = [f"delayed by {1e3 * delay:g} ms, which its head says was removed"] if delay else []
     if scale != 1:
         notes.append(f"normalised, hence multiplied by the peak value that the head states, {scale:g}")
@@ -146,10 +159,16 @@ def _rate(match: re.Match[str]) -> float:
     return value * (1000.0 if "khz" in around else 1.0)
 
 
-def _scale(file: Path, text: str, peak: float | None) -> float:
-    """Return the factor that undoes REW's normalisation to 1."""
-    if "is normali" not in text:
-        return 1.0
+def _delay(line: str) -> re.Match[str] | None:
+    """Find the delay that a line states: the number after its name, or else a time in the line."""
+    if (name := _LATE.search(line)) is None:
+        return None
+    found = _AFTER.match(line, name.end()) or _TIME.search(line, name.end()) or _TIME.search(line)
+    return found or (_AFTER.search(line, name.end()) if _REMOVED.search(line) else None)
+
+
+def _scale(file: Path, peak: float | None) -> float:
+    """Return the factor that undoes a normalisation, as by REW to 1."""
     if not peak:
         raise FileError(f"{file}: its head does not say by what it is normalised; export it again, not normalised")
     return abs(peak)

@@ -37,10 +37,13 @@ def read(file: Path) -> Measurement:
 
 
 def _fields(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield a variable, or the fields of a struct."""
+    """Yield a variable, or the fields of a struct or of an array of them, or the items of a cell array."""
     if hasattr(value, "_fieldnames"):
         for field in value._fieldnames:
             yield from _fields(f"{name}.{field}", getattr(value, field))
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        for n, item in enumerate(value.flat, 1):
+            yield from _fields(f"{name}[{n}]", item)
     else:
         yield name, value
 

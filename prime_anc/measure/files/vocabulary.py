@@ -53,7 +53,7 @@ _WORD = re.compile(r"[^\s(\[]+\s*(?:[(\[][^)\]]*[)\]])?")
 
 
 def _words(name: str) -> list[str]:
-    return re.findall(r"°|[^\W\d_]+", name.lower())
+    return re.findall(r"°|[^\W\d_]+", re.sub(r"\([tf]\)", "", name.lower()))  # h(t) is no time
 
 
 def quantity(name: str) -> str:

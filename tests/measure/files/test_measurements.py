@@ -131,6 +131,7 @@ def test_axes_beside_arrays(tmp_path: Path, arrays: dict[str, Any], rate_hz: flo
         ({"primary": SAMPLES, "t": TIMES, "fs": 44_100}, "does not fit the sample rate"),
         ({"primary": SAMPLES, "fs": 48_000, "t0": -0.001}, "what t0 = -0.001"),
         ({"primary": SAMPLES, "fs": 48_000, "scale": 0.5}, "what scale = 0.5"),
+        ({"primary": np.stack([SAMPLES] * 2), "fs": 48_000, "delays": [0, 4]}, "what delays = 4"),
         ({"primary": np.abs(SAMPLES), "freq": np.arange(4800.0)}, "values at frequencies"),
         ({"primary_db": SAMPLES, "fs": 48_000}, "no impulse response"),
         ({"primary": np.fft.rfft(SAMPLES[:99] * 0.9 ** np.arange(99)).conj(), "fs": 48_000}, "is complex"),
@@ -142,9 +143,19 @@ def test_arrays_in_doubt_are_rejected(tmp_path: Path, arrays: dict[str, Any], me
         response(tmp_path / "a.npz", "primary")
 
 
-@pytest.mark.parametrize("columns", [("a.mat#ir.P", "a.mat"), ("a.irs#1", "a.irs#2"), ("a.tsv", "a.tsv")])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        *(("a.mat#ir.P", "a.mat"), ("b.mat#ir[1].h", "b.mat#ir[2].h"), ("c.mat#ir[1]", "c.mat#ir[2]")),
+        *(("a.irs#1", "a.irs#2"), ("a.tsv", "a.tsv")),
+    ],
+)
 def test_paths_are_found_in_structs_and_columns(tmp_path: Path, columns: tuple[str, str]):
     savemat(tmp_path / "a.mat", {"ir": {"P": SAMPLES, "S": -SAMPLES, "fs": 48_000}})
+    items = np.empty(2, object)
+    items[:] = SAMPLES, -SAMPLES
+    savemat(tmp_path / "b.mat", {"ir": np.array([(item,) for item in items], [("h", object)]), "fs": 48_000})
+    savemat(tmp_path / "c.mat", {"ir": items, "fs": 48_000})
     soundfile.write(tmp_path / "a.irs", np.stack([SAMPLES, -SAMPLES], 1), 48_000, format="WAV", subtype="DOUBLE")
     rows = [f"{n / 48_000:.9f}\t{x}\t{-x}" for n, x in enumerate(SAMPLES)]
     (tmp_path / "a.tsv").write_text("\n".join(["time (s)\tPriPath\tSecPath", *rows]))
@@ -158,7 +169,7 @@ def test_paths_are_found_in_structs_and_columns(tmp_path: Path, columns: tuple[s
 def test_delays_of_sofa_are_applied(tmp_path: Path, name: str):
     """As the advice for .sofa saves them, and as the SOFA Toolbox's structs."""
     early = np.stack([SAMPLES, np.r_[SAMPLES[4:], np.zeros(4)]])
-    np.savez(tmp_path / "a.npz", h=early[None], Data_Delay=[[0, 4]], sample_rate=48_000)
+    np.savez(tmp_path / "a.npz", h=early[None], Data_Delay=[[0, 4]], Data_SamplingRate=48_000)
     savemat(tmp_path / "a.mat", {"Obj": {"Data": {"IR": early[None], "Delay": [[0, 4]], "SamplingRate": 48_000}}})
     found = [response(tmp_path / f"{name}#{n}")[0] for n in (1, 2)]
     samples, _ = paths_at_48_khz(dict(zip(("primary", "secondary"), found, strict=True)))

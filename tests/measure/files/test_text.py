@@ -195,6 +195,7 @@ def test_rate_in_head_is_obeyed(tmp_path: Path, line: str, rate: float):
         (["# fs 48000", "* Delay 0.2 ms removed", "# delay 0.1 ms removed", *map(str, SAMPLES)], "several delays"),
         (["# fs 48000", "# latency: 3 samples", *map(str, SAMPLES)], "not clear whether 'latency: 3"),
         (["* IR is normalised", "# fs 48000", *map(str, SAMPLES)], "by what it is normalised"),
+        (["# Normalized to 0 dB at 1 kHz", "# fs 48000", *map(str, SAMPLES)], "by what it is normalised"),
         (["# fs 44100", "time,response", *(f"{n / 48000:.9f},{x}" for n, x in enumerate(SAMPLES))], "states 44100"),
     ],
 )
@@ -221,7 +222,8 @@ REMARKS = """* Impulse Response data saved by REW V5.40
 
 
 @pytest.mark.parametrize(
-    "line", ["", "level and phase are right\n", "* 1 kHz, FS is 94 dB\n", "* Delay 0.0000 ms\n"]
+    "line",
+    ["", "level and phase are right\n", "* 1 kHz, FS is 94 dB\n", "* Delay 0.0000 ms\n", "* minimum phase: no\n"],
 )
 def test_remark_is_no_column(tmp_path: Path, line: str):
     write(tmp_path / "a.txt", [SAMPLES], f"{REMARKS}{line}2.0833333333333333e-05 // Sample interval (seconds)")
@@ -243,8 +245,23 @@ def test_removed_delay_is_applied(tmp_path: Path):
     remark = "* Delay 0.1500 ms using estimated IR delay relative to acoustic reference"
     found = spectrum(tmp_path / "a.txt", remark, 150e-6)
     np.testing.assert_allclose(found.samples, whole.samples, atol=1e-3 * whole.samples.max())
-    with pytest.raises(FileError, match="not clear whether 'Delay"):
-        spectrum(tmp_path / "a.txt", "* Delay 0.15 ms", 150e-6)
+
+
+@pytest.mark.parametrize(
+    "remark",
+    ["Delay removed: 0.15 ms", "150 us delay compensated", "Time of flight 0.15 ms was subtracted (5 s sweep)"],
+)
+def test_removed_delay_is_worded_freely(tmp_path: Path, remark: str):
+    spectrum(tmp_path / "a.txt", f"* {remark}", 150e-6)
+    assert response(tmp_path / "a.txt")[1][0].startswith("delayed by 0.15 ms")
+
+
+@pytest.mark.parametrize(
+    "remark", ["Delay 0.15 ms", "delay 0.15 ms, not removed", "t0 shifted by 0.15 ms", "removed delay (ms): 0.15"]
+)
+def test_unclear_delay_is_refused(tmp_path: Path, remark: str):
+    with pytest.raises(FileError, match="not clear whether"):
+        spectrum(tmp_path / "a.txt", f"* {remark}")
 
 
 @pytest.mark.parametrize(
@@ -256,12 +273,13 @@ def test_minimum_phase_is_refused(tmp_path: Path, remark: str):
         spectrum(tmp_path / "a.txt", f"* {remark}")
 
 
-def test_different_levels_are_named(tmp_path: Path):
+@pytest.mark.parametrize("statement", ["{} // Data offset (dB)", "* scaled by {}", "* {} dB gain"])
+def test_different_levels_are_named(tmp_path: Path, statement: str):
     paths = {
-        name: spectrum(tmp_path / f"{name}.txt", f"{offset} // Data offset (dB)")
-        for name, offset in (("primary", 100.0), ("secondary", 80.0))
+        name: spectrum(tmp_path / f"{name}.txt", statement.format(level))
+        for name, level in (("primary", 100.0), ("secondary", 80.0))
     }
-    with pytest.raises(FileError, match=r"different levels .*100.0 // Data offset.*80.0 // Data offset"):
+    with pytest.raises(FileError, match=r"different levels .*100.0.*80.0"):
         paths_at_48_khz(paths)
     paths_at_48_khz(paths | {"secondary": paths["primary"]})
 
@@ -272,7 +290,7 @@ def test_frd_needs_no_names(tmp_path: Path):
 
 
 def test_times_give_rate_and_start(tmp_path: Path):
-    for scale, head in ((1, "time,response"), (1000, "Time (ms);Pressure")):
+    for scale, head in ((1, "time,response"), (1000, "Time (ms);Pressure"), (1000, "Time [ms];h(t)")):
         separator = ";" if ";" in head else ","
         write(tmp_path / "a.csv", [scale * (np.arange(300) - 5.5) / 44_100, SAMPLES], head, separator)
         found, _ = response(tmp_path / "a.csv")

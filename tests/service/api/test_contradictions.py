@@ -121,6 +121,7 @@ CASES: dict[str, tuple[str, Json, str]] = {
     ),
     "verification of noises": ("verify", verification(), "unrelated"),
     "a measurement without errors": ("refine", paths(uncertainty=[0.0] * 62), "implausible_coherence"),
+    "more unknown than known": ("refine", paths(uncertainty=[1.0] * 62), "low_coherence"),
     "one way of wearing sent twice": (
         "refine",
         {"conditions": [{"primary": response(P), "secondary": response(S)}] * 2, "sample_rate": 48_000},

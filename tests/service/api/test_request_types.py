@@ -85,6 +85,8 @@ def test_three_forms_of_path_are_equal(ear: Paths) -> None:
         ({"coherence": {"float32": "AAAAAA==", "wav": ""}}, "invalid-field", "coherence"),
         ({"coherence": [0.5] * (N_BINS - 1) + [1.5]}, "out-of-range", "coherence"),
         ({"coherence": [0.5] * (N_BINS - 1) + ["1"]}, "invalid-field", "coherence"),
+        ({"uncertainty": [1e38] * 62}, "out-of-range", "uncertainty"),
+        ({"uncertainty": [[0.1] * 31] * 3}, "invalid-field", "uncertainty"),
         ({"reference_psd": [1e-6] * (N_BINS - 1) + [-1e-9]}, "out-of-range", "reference_psd"),
         ({"reference_psd": [0.0] * N_BINS}, "out-of-range", "reference_psd"),
         ({"reference_psd": [1e-6] * 10}, "unequal-grids", "reference_psd"),
@@ -108,6 +110,12 @@ def test_values_per_bin_share_grid(ear: Paths) -> None:
     with pytest.raises(HttpProblem) as refused:
         read_json(DesignBody, orjson.dumps(body | {"coherence": [0.5] * N_BINS}))
     assert (refused.value.code, refused.value.field) == ("unequal-grids", "coherence")
+
+
+def test_uncertainty_may_be_two_lists() -> None:
+    halves = [[0.1] * 31, [0.2] * 31]
+    read = read_json(DesignBody, changed(uncertainty=halves))
+    np.testing.assert_array_equal(read.uncertainty, np.float32(halves).ravel())
 
 
 @pytest.mark.parametrize(
