@@ -125,7 +125,7 @@ def calibrate(
         takes.append(Take(float(gain or 0.0), *_signals(on, ("x", "e"))))
     if drive is not None:
         takes.append(DriveTake(*_signals(drive, ("drive", "x", "e"))))
-    return _service().calibrate(takes, sign=sign, model=model)
+    return service().calibrate(takes, sign=sign, model=model)
 
 
 def design(
@@ -154,9 +154,9 @@ def design(
         There is no such option, or an array, a file or a value cannot be used.
     """
     if isinstance(ear, Sequence) and ear and all(isinstance(item, Condition) for item in ear):
-        return _service().refine_conditions(ear, **options)  # type: ignore[arg-type]
+        return service().refine_conditions(ear, **options)  # type: ignore[arg-type]
     paths, measured = _paths(ear, secondary)
-    return _service().refine(*paths, **measured | options)
+    return service().refine(*paths, **measured | options)
 
 
 def hybrid(ear: File | Ear | ArrayLike, secondary: ArrayLike | None = None, **options: Any) -> HybridAnswer:
@@ -166,7 +166,7 @@ def hybrid(ear: File | Ear | ArrayLike, secondary: ArrayLike | None = None, **op
     `sample_rate`, `latency_us`, `number_format`).
     """
     paths, measured = _paths(ear, secondary)
-    return _service().hybrid(*paths, **measured | options)
+    return service().hybrid(*paths, **measured | options)
 
 
 def predict(
@@ -177,7 +177,7 @@ def predict(
 ) -> EvaluationAnswer:
     """Predict the effect of a filter on an ear: a design, an export, their file, or 2048 taps; else as `design`."""
     paths, measured = _paths(ear, secondary)
-    return _service().evaluate(_filter(control_filter), *paths, **measured | options)
+    return service().evaluate(_filter(control_filter), *paths, **measured | options)
 
 
 def verify(
@@ -198,7 +198,7 @@ def verify(
     """
     paths, measured = _paths(ear, None)
     silent, running = ([Recording(*_signals(state, ("x", "e")))] for state in (off, on))
-    return _service().verify(_filter(control_filter), silent, running, *paths, **measured | options)
+    return service().verify(_filter(control_filter), silent, running, *paths, **measured | options)
 
 
 def export(
@@ -238,18 +238,18 @@ def export(
     wishes = {"n_sections": sections, "n_taps": taps, "sample_rate": sample_rate, "number_format": format}
     wishes |= {"name": target, "form": None if taps is None else "fir"}
     asked = _filter(control_filter), {name: value for name, value in wishes.items() if value is not None}, *paths
-    answer = _service().export(*asked, **measured | options)
+    answer = service().export(*asked, **measured | options)
     for file in map(Path, files):
         if file.suffix.lower() == ".json":
             answer.save(file)
         else:
-            file.write_bytes(_service().export(*asked, **measured | options, file=kind or file_kind(file)))
+            file.write_bytes(service().export(*asked, **measured | options, file=kind or file_kind(file)))
     return answer
 
 
 @cache
-def _service() -> Client:
-    """Start the service of this process when it is first needed."""
+def service() -> Client:
+    """Return the client of the service in this process, which starts when it is first needed."""
     return Client(transport=LocalTransport(), timeout_s=120.0)
 
 

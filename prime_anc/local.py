@@ -29,7 +29,8 @@ class LocalTransport(httpx.BaseTransport):
         app = create_app(settings)
         self._application, self._lifespan = httpx.ASGITransport(app), app.router.lifespan_context(app)
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="prime-anc", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="prime-anc", daemon=True)
+        self._thread.start()
 
         async def start() -> None:
             await self._lifespan.__aenter__()
@@ -45,6 +46,8 @@ class LocalTransport(httpx.BaseTransport):
         """Stop the application."""
         self._run(self._lifespan.__aexit__(None, None, None))
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
     def _run(self, work: Coroutine[Any, Any, Value]) -> Value:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -1,12 +1,17 @@
 """For every test: measured ears, precisions, fixed seeds, and torch on one thread."""
 
+import contextlib
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 
+from prime_anc import library
+from prime_anc.cli.__main__ import main
 from tests.data.six_ears import write_six_ears
 from tests.method.cases import Case, random_case
 from tests.oracles import measured
@@ -14,7 +19,7 @@ from tests.oracles import measured
 # Files, by how their names begin, that are begun first: one that begins last keeps the other workers idle.
 SLOW = (
     "training/test_experiment.py", "benchmarks/test_commands.py", "reliability/",
-    "prime_anc/method/backends/cuda/",
+    "method/backends/cuda/",
 )  # fmt: skip
 
 
@@ -34,6 +39,26 @@ def measured_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of six measured ears and of synthetic noises, in the layout of a whole database."""
     folder = tmp_path_factory.mktemp("six_ears")
     write_six_ears(folder)
+    return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def closed_service() -> Iterator[None]:
+    """Close the library's service, if a test has started it."""
+    yield
+    if library.service.cache_info().currsize:
+        library.service().close()
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the example's recordings, their calibration and a filter, as the command writes them."""
+    folder = tmp_path_factory.mktemp("example")
+    with contextlib.chdir(folder):
+        CliRunner().invoke(main, ["example", "--seconds", "4"], catch_exceptions=False)
+        ear = library.calibrate("off.wav", "on.wav", gain=0.35)
+        ear.save("ear.json")
+        library.design(ear, k=1).save("filter.json")
     return folder
 
 

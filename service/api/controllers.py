@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import lru_cache, partial
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ from pydantic import Field, PlainValidator
 
 from prime_anc.fields import Number
 from prime_anc.hardware.fixed_point import parse_format, quantise_sections
+from prime_anc.hardware.hybrid import playback_peak_db
 from prime_anc.hardware.realise import realised_sections
 from prime_anc.method.controller import Controller
 from prime_anc.method.errors import InvalidOption
@@ -162,12 +162,23 @@ def running_document(body: Any) -> dict[str, Any]:
     if not isinstance(running, RunningController):
         return {}
     controller = in_sign(running.controller, body.sign)
-    return {"controller": controller_document(controller, running.number_format, body.sign)}
+    document = controller_document(controller, running.number_format, body.sign)
+    return {"controller": document | playback_document(running.playback_sos, controller.sections.sample_rate_hz)}
+
+
+def playback_document(rows: Any, sample_rate_hz: float) -> dict[str, Any]:
+    """Return what a controller's answer has of the rows for played sound, if there are any."""
+    if rows is None:
+        return {}
+    return {
+        "playback_sos": np.asarray(rows).tolist(),
+        "playback_peak_db": playback_peak_db(Sections(np.asarray(rows), sample_rate_hz)),
+    }
 
 
 def controller_document(
     controller: Controller, number_format: str, sign: Sign, needed_format: str | None = None
-) -> Mapping[str, Any]:
+) -> dict[str, Any]:
     """Return the `controller` of an answer, in the request's sign."""
     realised = realised_sections(in_sign(controller, sign).sections, number_format)
     assert realised.sections is not None

@@ -9,11 +9,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from prime_anc.hardware.hybrid import HybridDesign, design_hybrid, limited, playback_peak_db, playback_sections
+from prime_anc.hardware.hybrid import HybridDesign, design_hybrid, limited, playback_sections
 from prime_anc.method.sections import Sections
 from prime_anc.method.types import Model
 from service.admission.admission import Gate
-from service.api.controllers import controller_document, wanted
+from service.api.controllers import controller_document, playback_document, wanted
 from service.api.design import answered
 from service.api.front import Visit, disconnected
 from service.api.json_answers import accepted, design_document, with_times
@@ -77,8 +77,7 @@ def _of_both(
     assert made.design.loop is not None
     loops = [{"label": label, **asdict(loop)} for label, loop in made.loops]
     controller = controller_document(made.controller, number_format, requested.sign, made.needed_format)
-    of_playback = {"playback_sos": playback.rows.tolist(), "playback_peak_db": playback_peak_db(playback)}
     return {
-        "controller": {**controller, **of_playback},
+        "controller": controller | playback_document(playback.rows, playback.sample_rate_hz),
         "loop": asdict(made.design.loop) | {"conditions": loops},
     }

@@ -1,0 +1,56 @@
+"""The library's functions on files and arrays."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+import prime_anc
+from prime_anc.measure.files.errors import FileError
+
+
+def test_import_loads_nothing_slow() -> None:
+    code = "import sys, prime_anc; assert not {'torch', 'fastapi', 'scipy', 'pydantic'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_files_and_arrays_agree(folder: Path) -> None:
+    files = [folder / name for name in ("off.wav", "on.wav")]
+    ear = prime_anc.calibrate(*files, gain=0.35)
+    off, on = (soundfile.read(file)[0] for file in files)
+    of_lists = prime_anc.calibrate(off.T.tolist(), on, gain=0.35)
+    np.testing.assert_array_equal(of_lists.primary.impulse_response, ear.primary.impulse_response)
+    filt = prime_anc.design(folder / "ear.json", k=1)
+    np.testing.assert_array_equal(prime_anc.design(ear, k=1).taps, filt.taps)
+    paths = ear.primary.impulse_response.tolist(), ear.secondary.impulse_response.tolist()
+    assert prime_anc.predict(filt.taps.tolist(), *paths).prediction.mean_noise_reduction_db > 10
+
+
+def test_saved_answers_are_read(folder: Path, tmp_path: Path) -> None:
+    ear = prime_anc.read(folder / "ear.json")
+    filt = prime_anc.design(ear, k=1)
+    filt.save(tmp_path / "filter.json")
+    chip = prime_anc.export(tmp_path / "filter.json", ear, tmp_path / "chip.h", tmp_path / "chip.json", sections=4)
+    assert "control_filter" in (tmp_path / "chip.h").read_text()
+    again = prime_anc.predict(tmp_path / "chip.json", ear)
+    assert again.prediction.mean_noise_reduction_db == pytest.approx(
+        chip.prediction.mean_noise_reduction_db, abs=1e-3
+    )
+    np.testing.assert_array_equal(prime_anc.read(tmp_path / "filter.json").taps, filt.taps)
+    both = prime_anc.hybrid(ear, k=0, controller={"n_sections": 4})
+    both.save(tmp_path / "both.json")
+    assert prime_anc.read(tmp_path / "both.json").controller.sos == both.controller.sos
+
+
+def test_unusable_arguments_are_explained(folder: Path) -> None:
+    with pytest.raises(ValueError, match="gain: give the factor"):
+        prime_anc.calibrate(folder / "off.wav", folder / "on.wav")
+    with pytest.raises(ValueError, match=r"shape \[9\]: give \[2, n\], x then e"):
+        prime_anc.calibrate(np.zeros(9), np.zeros(9), gain=1)
+    with pytest.raises(TypeError, match="there is no such argument"):
+        prime_anc.design(folder / "ear.json", updates=3)
+    with pytest.raises(FileError, match="no measurement of an ear"):
+        prime_anc.design(prime_anc.design(folder / "ear.json", k=0))
