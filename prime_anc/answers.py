@@ -214,9 +214,9 @@ class _Predicted(Answer):
             f"reduction, {found.amplification_db:.2f} dB of amplification; warnings: {codes}>"
         )
 
-    def plot(self, axes: Axes | None = None) -> Axes:
+    def plot(self, axes: Axes | None = None, label: str = "predicted") -> Axes:
         """Draw the predicted noise reduction per band."""
-        return plots.bands({"predicted": self.prediction.noise_reduction_db}, BAND_CENTRE_HZ, axes)
+        return plots.bands({label: self.prediction.noise_reduction_db}, BAND_CENTRE_HZ, axes)
 
 
 class ConditionAnswer(Answer):
