@@ -25,9 +25,9 @@ PYTHON = GENERATORS / "python" / "bin"
 NPM = GENERATORS / "node_modules" / ".bin"
 CALL_IN_PYTHON = """
 import json, sys
-from prime_anc.client import Client
-from prime_anc.client.api.default import refine
-from prime_anc.client.models import DesignBody
+from prime_anc_client import Client
+from prime_anc_client.api.default import refine
+from prime_anc_client.models import DesignBody
 body = DesignBody.from_dict(json.loads(sys.argv[2]))
 print(json.dumps(refine.sync(client=Client(sys.argv[1]), body=body, k=1).fir))
 """
