@@ -1,6 +1,6 @@
-"""Stress on a real service in a separate process: one command per line of the reliability table.
+"""A load program for a real service in a separate process.
 
-    python -m benchmarks.reliability.soak --requests 1000000 --out soak.json --deadline-ms 5000
+    python -m benchmarks.reliability.overload --seconds 600 --out overload.json
 
 Unknown options are passed to the service.
 """
