@@ -14,7 +14,9 @@ import prime_anc
 def main() -> None:
     """Calibrate, design, export and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("off", help="recording with the loudspeaker silent: outer microphone, microphone at the ear")
+    parser.add_argument(
+        "off", help="recording with the loudspeaker silent: outer microphone, microphone at the ear"
+    )
     parser.add_argument("on", help="recording while the loudspeaker plays the outer microphone's signal")
     parser.add_argument("--gain", type=float, required=True, help="gain with which it plays")
     request = parser.parse_args()

@@ -20,7 +20,6 @@ from prime_anc.cli.measured import by_measurement, with_paths
 from prime_anc.cli.output import answered, print_json, save
 from prime_anc.cli.service import ServiceClient
 from prime_anc.cli.simulate import example, simulate
-from prime_anc.cli.words import for_command
 from prime_anc.measure.files.errors import FileError
 from prime_anc.method.errors import InvalidOption
 from prime_anc.options import DesignFields
@@ -38,7 +37,7 @@ class Commands(click.Group):
         except (FileError, ModelStoreError) as error:
             raise click.UsageError(str(error)) from error
         except InvalidOption as error:
-            raise click.UsageError(for_command(str(error))) from error
+            raise click.UsageError(str(error)) from error
         except OSError as error:
             raise click.UsageError(f"{error.filename or error}: {error.strerror or error}") from error
 

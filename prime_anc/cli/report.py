@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from prime_anc.cli.inputs import response_of
 from prime_anc.cli.service import ServiceClient
 from prime_anc.cli.tables import loop_text, mean_of, verdict, wiener_name
-from prime_anc.cli.words import for_command
 from prime_anc.method.controller import Controller
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from prime_anc.method.sections import Sections
@@ -82,7 +81,7 @@ class About:
             ("Ear", self.ear),
             *(("Measurement", f"{name}: {_verdict_text(found)}") for name, found in self.verdicts),
             ("Method", f"{design['method']}, {design['refinement']['applied']} updates, sign {design['sign']}"),
-            ("Options", for_command(", ".join(shown))),
+            ("Options", ", ".join(shown)),
             (
                 "Model",
                 f"{model['name']}, version {model['version']}, {model['digest'].removeprefix('sha256:')[:12]}",
@@ -139,7 +138,7 @@ def compose(service: ServiceClient, paths: Json, options: Json, about: About) ->
         _reductions({"designed": design, rival_name: rival}),
         *_verified(about.verification),
         *(
-            f'<p class="warning"><b>{escape(item["code"])}</b>: {escape(for_command(item["detail"]))}</p>'
+            f'<p class="warning"><b>{escape(item["code"])}</b>: {escape(item["detail"])}</p>'
             for item in (*design["warnings"], *about.controller.get("warnings", ()))
         ),
         table("Design", (), about.rows(design, paths, options), "about"),
@@ -197,10 +196,7 @@ def _verified(found: Json | None) -> list[str]:
     lines = {"predicted": reduction - found["band_deviation_db"], "measured": reduction}
     return [
         table("Verified", (), [("measured mean", f"{mean:.1f} dB"), ("predicted mean", predicted)], "about"),
-        *(
-            f"<p><b>{escape(item['code'])}</b>: {escape(for_command(item['detail']))}</p>"
-            for item in found["diagnosis"]
-        ),
+        *(f"<p><b>{escape(item['code'])}</b>: {escape(item['detail'])}</p>" for item in found["diagnosis"]),
         plot("Measured noise reduction per band, dB over Hz", measured["band_centre_hz"], lines, is_log=True),
     ]
 
@@ -265,7 +261,7 @@ def _loop(design: Json, paths: Json, names: Sequence[str]) -> list[str]:
 def _plants(plants: Iterable[Json]) -> str:
     rows = [
         (
-            for_command(plant["label"]),
+            plant["label"],
             f"{plant['gain_margin_db']:.1f} dB",
             f"{plant['phase_margin_deg']:.0f}°",
             f"{plant['max_sensitivity_db']:.1f} dB at {plant['nearest_hz']:.0f} Hz",

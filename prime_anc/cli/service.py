@@ -17,7 +17,6 @@ import httpx
 
 from prime_anc.cli import tables
 from prime_anc.cli.exit_status import ExitStatus
-from prime_anc.cli.words import for_command
 from prime_anc.client import Client, ClientError, Refused, Unavailable
 from prime_anc.local import LocalTransport
 
@@ -57,7 +56,7 @@ class ServiceClient:
             return self.client.ask(path, body, self.deadline_ms)
         except Refused as error:
             failed = NoService if isinstance(error, Unavailable) else Failed
-            raise failed(for_command(error.detail, takes)) from error
+            raise failed(tables.of_files(error.detail, takes)) from error
         except ClientError as error:
             raise NoService(
                 f"{self.url}: {error}; start a service with `prime-anc serve`, or leave --url out"

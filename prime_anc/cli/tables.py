@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import click
 
-from prime_anc.cli.words import for_command
 from prime_anc.method.bands import NR_BANDS
 
 Read = TypeVar("Read")
@@ -110,7 +109,7 @@ def loop(found: Mapping[str, Any] | None) -> None:
         click.echo(f"loop, {what}: {loop_text(found)}")
         each = found.get("conditions", ())
         for item in each if len(each) > 1 else ():
-            click.echo(f"  {for_command(item['label'])}: {loop_text(item)}")
+            click.echo(f"  {item['label']}: {loop_text(item)}")
 
 
 def loop_text(found: Mapping[str, Any]) -> str:
@@ -125,7 +124,14 @@ def loop_text(found: Mapping[str, Any]) -> str:
 def findings(found: Iterable[Mapping[str, str]], word: str = "warning", takes: Sequence[Path] = ()) -> None:
     """Print warnings or findings, one per line, on standard error; `takes` are the files of the request's takes."""
     for item in found:
-        click.echo(f"{word}: {item['code']}: {for_command(item['detail'], takes)}", err=True)
+        click.echo(f"{word}: {item['code']}: {of_files(item['detail'], takes)}", err=True)
+
+
+def of_files(text: str, takes: Sequence[Path]) -> str:
+    """Name the files of the request's takes in place of their numbers."""
+    for n, file in reversed(list(enumerate(takes))):
+        text = text.replace(f"takes.{n}", str(file))
+    return text
 
 
 def not_judged(found: Iterable[Mapping[str, str]]) -> None:

@@ -3,7 +3,6 @@
 import { $, changed, changedSoon, currentEar, element, hasFailed, isJoint, newId, on, refill, state, whileDisabled } from "./state.js";
 import { forget, note, say } from "./messages.js";
 import { earFromDocument, measurementDocument } from "./bench_file.js";
-import { inWords } from "./options.js";
 import { named, removeItem, removeRecordings, showRecordings, signalsOf } from "./recordings.js";
 import { ask } from "./requests.js";
 import { saveJson } from "./save.js";
@@ -65,7 +64,7 @@ function showVerdict() {
   const head = element("p", { className: verdict.passed ? "good" : "bad", textContent: verdict.passed ? "The calibration passed." : "The calibration did not pass:" });
   const causes = new Map();
   for (const { code, detail } of verdict.not_judged ?? []) causes.set(detail, [...(causes.get(detail) ?? []), code]);
-  $("verdict").replaceChildren(head, ...(verdict.reasons ?? []).map(({ code, detail }) => element("p", { className: "warning", textContent: `${code}: ${inWords(detail)}` })),
+  $("verdict").replaceChildren(head, ...(verdict.reasons ?? []).map(({ code, detail }) => element("p", { className: "warning", textContent: `${code}: ${detail}` })),
     ...(verdict.passed && !currentEar().uncertainty ? [element("p", { className: "help", textContent: UNALIGNED })] : []),
     ...[...causes].map(([cause, codes]) => element("p", { className: "help", textContent: `Not judged (${cause}): ${codes.join(", ")}.` })));
 }

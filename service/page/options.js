@@ -82,31 +82,6 @@ export function isFileFor(kind, { form, format, denominator }) {
 
 export const SUFFIXES = { c: "h", minidsp: "txt", apo: "txt", camilladsp: "yml", bes: "txt", sigmadsp: "txt" };
 
-// ---- texts of the service in words of the page: controls instead of fields ----
-
-const OTHER_WORDS = {
-  "send these as conditions with stability_only": "let them be used as “stable” in step 1",
-  "design with `feedback` in the request": "record the loudspeaker alone too, which gives its path to the outer microphone",
-  "design with `feedback`": "record the loudspeaker alone too",
-  "send the other `sign`": "calibrate with the other chain (adds, subtracts)",
-  "target.form": "form", "target.n_taps": "taps", "target.n_sections": "sections", "target.sample_rate": "rate", "target.number_format": "format",
-};
-let wordsPattern = null; // when the controls are made
-
-function idsByField() {
-  const names = [...made, ...Object.entries(CONTROLS).map(([name, id]) => ({ name, id }))].filter(({ name }) => name.includes("_"));
-  return Object.fromEntries([...names.map(({ name, id }) => [name, id]), ...wished.map(({ name, id }) => [`controller.${name}`, id]), ...Object.entries(OTHER_WORDS)]);
-}
-
-export function inWords(text) {
-  const ids = idsByField();
-  wordsPattern ??= new RegExp(Object.keys(ids).sort((a, b) => b.length - a.length).map((name) => `(?<![\\w.-])${name.replaceAll(".", "\\.")}(?!\\w)`).join("|"), "g");
-  return text.replace(wordsPattern, (name) => {
-    const label = document.querySelector(`label[for="${ids[name]}"]`);
-    return label ? `“${label.textContent.split(",")[0]}”` : ids[name];
-  });
-}
-
 // ---- settings: the text of every control, as sessions, links and undo hold it ----
 
 const CHOICES = ["method", "target", "form", "taps", "format", "rate", "file", "hybrid", "lend_wearing", "gain"];

@@ -2,7 +2,6 @@
 
 import { $, chosenEars } from "./state.js";
 import { say } from "./messages.js";
-import { inWords } from "./options.js";
 import { encoded } from "./tensors.js";
 
 const PATIENCE_MS = "30000"; // for all but designs, which the sliders ask for again and again
@@ -36,7 +35,7 @@ export async function ask(path, request, kind = "json") {
   if (!answer.ok) {
     let detail = `status ${answer.status}`;
     try { detail = (await answer.json()).detail; } catch { /* not a problem document */ }
-    throw new Error(inWords(detail));
+    throw new Error(detail);
   }
   return kind === "blob" ? answer.blob() : answer.json();
 }

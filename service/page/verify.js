@@ -4,7 +4,7 @@ import { $, changed, currentEar, element, on, state } from "./state.js";
 import { fixed, signed, withInterval } from "./dsp.js";
 import { forget, note, say } from "./messages.js";
 import { beside, downloadTaps, formOf } from "./load.js";
-import { inWords, optionsFor } from "./options.js";
+import { optionsFor } from "./options.js";
 import { named, removeRecordings, showRecordings, signalsOf } from "./recordings.js";
 import { ask, fieldsOf } from "./requests.js";
 import { saveJson } from "./save.js";
@@ -87,7 +87,7 @@ function showVerification() {
   const { answer: { measured, predicted_noise_reduction_db: predicted, band_deviation_db: deviations, deviation_db, diagnosis, trim }, filter, isTaps } = found;
   const isGood = isAsPredicted(found.answer);
   const head = `${withInterval(measured)} measured, ${fixed(predicted)} dB predicted (${signed(deviation_db)} dB); filter ${filter}.`;
-  const findings = diagnosis.map(({ code, detail }) => element("p", { className: isGood ? "good" : "warning", textContent: `${code.replaceAll("_", " ")}: ${inWords(detail)}` }));
+  const findings = diagnosis.map(({ code, detail }) => element("p", { className: isGood ? "good" : "warning", textContent: `${code.replaceAll("_", " ")}: ${detail}` }));
   const parts = [element("p", { textContent: head }), ...findings];
   if (trim) {
     const delay = `delay ${fixed(trim.delay_samples, 2)} samples at 48 kHz${trim.invert ? ", inverted" : ""}`;

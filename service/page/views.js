@@ -86,7 +86,7 @@ function showFigures() {
   ];
   $("figures").replaceChildren(...figures.map(([name, value, title]) => element("div", { title }, element("dt", { textContent: name }), element("dd", { textContent: value }))));
   const failed = chosenEars().filter(hasFailed).map(({ label, verdict: { reasons = [] } }) => `calibration of ${label}: it did not pass (${reasons.map(({ code }) => code).join(", ")})`);
-  const texts = [...failed, ...state.design.warnings.map(({ code, detail }) => `${code}: ${inWords(detail)}`)];
+  const texts = [...failed, ...state.design.warnings.map(({ code, detail }) => `${code}: ${detail}`)];
   $("warnings").replaceChildren(...texts.map((textContent) => element("p", { className: "warning", textContent })));
 }
 

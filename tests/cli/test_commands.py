@@ -12,7 +12,6 @@ from scipy.signal import lfilter
 
 from prime_anc.cli.__main__ import main
 from prime_anc.cli.inputs import ear
-from prime_anc.cli.words import for_command
 from prime_anc.measure.files.errors import FileError
 from tests.client.relay import answering
 from tests.service import models
@@ -125,7 +124,7 @@ def test_export_takes_options_of_design(folder: Path):
         (("design", "{}/ear.npz", "--method", "magic"), 2, "--method"),
         (("export", *EAR_FILES, "--target", "none"), 2, "does not exist"),
         (("export", *EAR_FILES, "--sections", "2", "-o", "{}/b.pdf"), 2, "not known"),
-        (("export", *EAR_FILES, "--taps", "32", "-o", "{}/first.csv", "-o", "{}/c.txt"), 1, "give --sections"),
+        (("export", *EAR_FILES, "--taps", "32", "-o", "{}/first.csv", "-o", "{}/c.txt"), 1, "target.form"),
         (("models", "--url", "http://127.0.0.1:9", "--deadline-ms", "100"), 3, "no service answers"),
         (("report", "{}/ear.npz", "-o", "{}/report.pdf"), 2, "a browser prints it as PDF"),
         (("models", "--url", "http://127.0.0.1:9", "--key", "a b"), 2, "white space"),
@@ -335,12 +334,3 @@ def test_failed_calibration_is_reported(tmp_path: Path) -> None:
     verdict = {"passed": False, "reasons": [{"code": "clipping"}]}
     (note,) = ear(written(tmp_path / "ear.json", verdict=verdict))[1]
     assert "did not pass (clipping)" in note
-
-
-def test_texts_name_flags_instead_of_fields():
-    assert for_command("lower max_gain_db there") == "lower --max-gain-db there"
-    assert for_command("conditions.0 (ear) and conditions.1: `sign`") == "ear and measurement 2: --sign"
-    assert for_command("takes.1, x: it is silent", [Path("off.wav"), Path("on.wav")]) == "on.wav, x: it is silent"
-    assert (
-        for_command("prediction.max_gain_db; see GET /models") == "prediction.max_gain_db; see `prime-anc models`"
-    )
