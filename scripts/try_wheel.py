@@ -1,4 +1,4 @@
-"""Try an installed package from outside the repository: the guide's commands, and a design over HTTP.
+"""Try an installed package from outside the repository: the guide's commands, and the library on arrays.
 
 python -P scripts/try_wheel.py
 """
@@ -19,6 +19,17 @@ COMMANDS = (
     "models",
 )
 
+LIBRARY = """
+import sys
+import prime_anc
+import soundfile
+off, on = (soundfile.read(name)[0].T.tolist() for name in ("off.wav", "on.wav"))
+ear = prime_anc.calibrate(off, on, gain=0.35)
+filt = prime_anc.design(ear, k=3)
+print(ear, filt, prime_anc.export(filt, ear, "chip.h", sections=6, format="q1.23"), sep="\\n")
+assert "torch" not in sys.modules
+"""
+
 
 def main() -> None:
     """Run the commands in an empty folder; the first that fails ends it."""
@@ -27,6 +38,7 @@ def main() -> None:
         for command in COMMANDS:
             print(f"prime-anc {command}", flush=True)
             subprocess.run([program, *command.split()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, "-c", LIBRARY], cwd=folder, check=True)
 
 
 if __name__ == "__main__":
