@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -22,3 +23,11 @@ def lint_imports(folder: Path) -> "subprocess.CompletedProcess[str]":
 def test_no_import_crosses_layer() -> None:
     done = lint_imports(ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_wheel_holds_every_data_file() -> None:
+    patterns = tomllib.loads(CONTRACTS.read_text())["tool"]["setuptools"]["package-data"]
+    listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
+    data = [Path(file) for file in listed.stdout.splitlines() if not file.endswith((".py", ".md"))]
+    held = {file for package, globs in patterns.items() for item in globs for file in (ROOT / package).glob(item)}
+    assert [file for file in data if ROOT / file not in held] == []
