@@ -15,18 +15,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from prime_anc.client import Client
+    from prime_anc.client import Client, ClientError, Condition
     from prime_anc.library import calibrate, design, export, hybrid, predict, read, verify
+    from prime_anc.measure.files.errors import FileError
 
-_LIBRARY = ("read", "calibrate", "design", "hybrid", "predict", "verify", "export")
-__all__ = ["Client", "calibrate", "design", "export", "hybrid", "predict", "read", "verify"]
+# Names, and the modules that hold them.
+_MODULES = {
+    **dict.fromkeys(("read", "calibrate", "design", "hybrid", "predict", "verify", "export"), "library"),
+    **dict.fromkeys(("Client", "ClientError", "Condition"), "client"),
+    "FileError": "measure.files.errors",
+}
+__all__ = [
+    "Client",
+    "ClientError",
+    "Condition",
+    "FileError",
+    "calibrate",
+    "design",
+    "export",
+    "hybrid",
+    "predict",
+    "read",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Load a function when it is first used: an import alone costs nothing."""
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module 'prime_anc' has no attribute {name!r}")
-    return getattr(import_module("prime_anc.library" if name in _LIBRARY else "prime_anc.client"), name)
+    return getattr(import_module(f"prime_anc.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

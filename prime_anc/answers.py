@@ -5,6 +5,7 @@ The service fills and documents them, the client and the library return them, an
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
@@ -141,7 +142,7 @@ def _shown(value: object) -> str:
     """Shorten a value for the representation of its answer."""
     if isinstance(value, np.ndarray):
         return f"<{' x '.join(map(str, value.shape))} numbers>"
-    return f"{value:.4g}" if isinstance(value, float) else repr(value)
+    return f"{value:.4g}" if isinstance(value, float) else reprlib.repr(value)
 
 
 Taps = Annotated[Values, _Numbers(N_TAPS), Example([0.5, 0.25] + [0.0] * (N_TAPS - 2))]

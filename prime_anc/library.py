@@ -6,6 +6,7 @@ a file may stand for what was read of it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from os import PathLike
@@ -40,6 +41,7 @@ _KINDS: tuple[tuple[str, type[answers.Answer]], ...] = (
     ("refinement", DesignAnswer),
     ("verdict", CalibrationAnswer),
     ("diagnosis", VerificationAnswer),
+    ("prediction", EvaluationAnswer),
 )
 
 
@@ -58,8 +60,8 @@ def read(file: File, *, side: str = "left", sample_rate: float | None = None) ->
 
     Returns
     -------
-    CalibrationAnswer, DesignAnswer, HybridAnswer, ExportAnswer, VerificationAnswer or Condition
-        The answer; a Condition for measured paths.
+    Answer or Condition
+        What was saved; a Condition for measured paths.
 
     Raises
     ------
@@ -68,6 +70,8 @@ def read(file: File, *, side: str = "left", sample_rate: float | None = None) ->
     """
     from prime_anc.cli import inputs
 
+    if side not in ("left", "right"):
+        raise ValueError(f"side: {side!r}; give left or right")
     path = Path(file)
     if path.suffix.lower() == ".json":
         document = inputs.load_json(path)
@@ -129,7 +133,7 @@ def calibrate(
 
 
 def design(
-    ear: File | Ear | ArrayLike | Sequence[Condition], secondary: ArrayLike | None = None, **options: Any
+    ear: File | Ear | ArrayLike | Sequence[Ear], secondary: ArrayLike | None = None, **options: Any
 ) -> DesignAnswer:
     """Design the control filter of an ear, or one filter for several conditions.
 
@@ -153,8 +157,11 @@ def design(
     TypeError, ValueError, FileError, ClientError
         There is no such option, or an array, a file or a value cannot be used.
     """
-    if isinstance(ear, Sequence) and ear and all(isinstance(item, Condition) for item in ear):
-        return service().refine_conditions(ear, **options)  # type: ignore[arg-type]
+    if isinstance(ear, Sequence) and ear and all(isinstance(item, CalibrationAnswer | Condition) for item in ear):
+        conditions = [
+            Condition(*_paths(item, None)[0]) if isinstance(item, CalibrationAnswer) else item for item in ear
+        ]
+        return service().refine_conditions(conditions, **options)  # type: ignore[arg-type]
     paths, measured = _paths(ear, secondary)
     return service().refine(*paths, **measured | options)
 
@@ -234,16 +241,17 @@ def export(
     """
     from prime_anc.cli.export import file_kind
 
+    kinds = [None if Path(file).suffix.lower() == ".json" else kind or file_kind(Path(file)) for file in files]
     paths, measured = _paths(ear, None)
     wishes = {"n_sections": sections, "n_taps": taps, "sample_rate": sample_rate, "number_format": format}
     wishes |= {"name": target, "form": None if taps is None else "fir"}
     asked = _filter(control_filter), {name: value for name, value in wishes.items() if value is not None}, *paths
     answer = service().export(*asked, **measured | options)
-    for file in map(Path, files):
-        if file.suffix.lower() == ".json":
+    for file, written in zip(files, kinds, strict=True):
+        if written is None:
             answer.save(file)
         else:
-            file.write_bytes(service().export(*asked, **measured | options, file=kind or file_kind(file)))
+            Path(file).write_bytes(service().export(*asked, **measured | options, file=written))
     return answer
 
 
@@ -256,7 +264,12 @@ def service() -> Client:
 def _paths(ear: Any, secondary: ArrayLike | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return an ear as arguments of the client: paths or a calibration, and what was measured besides."""
     found = read(ear) if isinstance(ear, str | PathLike) else ear
+    if isinstance(found, answers.Answer | Condition) and secondary is not None:
+        raise ValueError("secondary: the first argument is an ear, which has its secondary path; leave it out")
     if isinstance(found, CalibrationAnswer):
+        if not found.verdict.passed:
+            reasons = "; ".join(f"{item.code}: {item.detail}" for item in found.verdict.reasons)
+            warnings.warn(f"this calibration did not pass: {reasons}", stacklevel=3)
         return (found,), {}
     if isinstance(found, Condition):
         besides = {"coherence": found.coherence, "feedback": found.feedback}

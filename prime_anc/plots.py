@@ -13,6 +13,8 @@ from prime_anc.method.conventions import SAMPLE_RATE_HZ
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+TICKS_HZ = (20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
+
 
 def bands(curves: Mapping[str, NDArray[np.floating]], centre_hz: Sequence[float], axes: Axes | None = None) -> Axes:
     """Draw the noise reduction per one-third octave, dB; [n_bands] by label."""
@@ -20,9 +22,7 @@ def bands(curves: Mapping[str, NDArray[np.floating]], centre_hz: Sequence[float]
     for label, values in curves.items():
         axes.semilogx(centre_hz, values, marker="o", label=label)
     axes.axhline(0, color="grey", linewidth=0.5)
-    axes.set(xlabel="frequency, Hz", ylabel="noise reduction, dB")
-    axes.legend()
-    return axes
+    return _named(axes, "noise reduction, dB")
 
 
 def responses(paths: Mapping[str, NDArray[np.floating]], axes: Axes | None = None) -> Axes:
@@ -32,9 +32,8 @@ def responses(paths: Mapping[str, NDArray[np.floating]], axes: Axes | None = Non
         spectrum = np.abs(np.fft.rfft(response))[1:]
         hz = np.arange(1, len(spectrum) + 1) * (SAMPLE_RATE_HZ / len(response))
         axes.semilogx(hz, 20 * np.log10(np.maximum(spectrum, 1e-10)), label=label)
-    axes.set(xlabel="frequency, Hz", ylabel="level, dB", xlim=(20, 20_000))
-    axes.legend()
-    return axes
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], axes.get_ylim()[1] - 80))
+    return _named(axes, "level, dB")
 
 
 def _axes(axes: Axes | None) -> Axes:
@@ -43,3 +42,12 @@ def _axes(axes: Axes | None) -> Axes:
     from matplotlib import pyplot
 
     return pyplot.figure().add_subplot()
+
+
+def _named(axes: Axes, quantity: str) -> Axes:
+    """Name both axes, and label frequencies as bands are."""
+    axes.set(xlabel="frequency, Hz", ylabel=quantity, xlim=(20, 20_000))
+    axes.set_xticks(TICKS_HZ, [f"{hz:g}" if hz < 1000 else f"{hz / 1000:g} k" for hz in TICKS_HZ])
+    axes.minorticks_off()
+    axes.legend()
+    return axes

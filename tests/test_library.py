@@ -54,3 +54,16 @@ def test_unusable_arguments_are_explained(folder: Path) -> None:
         prime_anc.design(folder / "ear.json", updates=3)
     with pytest.raises(FileError, match="no measurement of an ear"):
         prime_anc.design(prime_anc.design(folder / "ear.json", k=0))
+    with pytest.raises(ValueError, match="secondary: the first argument is an ear"):
+        prime_anc.design(folder / "ear.json", np.ones(4))
+    with pytest.raises(FileError, match="xyz is not known"):
+        prime_anc.export(folder / "filter.json", folder / "ear.json", folder / "a.h", folder / "b.xyz")
+    assert not (folder / "a.h").exists()
+
+
+def test_failed_calibration_warns(folder: Path) -> None:
+    off, on = (soundfile.read(folder / name)[0] for name in ("off.wav", "on.wav"))
+    noise = np.random.default_rng(0).standard_normal((2, *off.shape)) * [0, 3 * off.std()]
+    ear = prime_anc.calibrate(off + noise[0], on + noise[1], gain=0.35)
+    with pytest.warns(UserWarning, match="this calibration did not pass: "):
+        prime_anc.design(ear, k=0)

@@ -216,8 +216,9 @@ def file_kind(output: Path) -> FileKind:
     """Return the kind of a filter's file by its extension."""
     kind = FILTER_FILES.get(output.suffix.lower())
     if kind is None:
-        raise click.BadParameter(
-            f"{output}: {output.suffix or 'no extension'} is not known; use {', '.join(FILTER_FILES)}, .json"
+        raise FileError(
+            f"{output}: {output.suffix or 'no extension'} is not known; use {', '.join(FILTER_FILES)}, .json, or give "
+            "the kind"
         )
     return kind
 

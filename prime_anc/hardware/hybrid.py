@@ -132,7 +132,9 @@ def design_hybrid(
     problem = replace(limited(problem), controller=None)
     made = design(problem, options, model)
     problem = _with_known(problem, model)
-    plants = [plant_of(problem, paths, problem.name_of(n)) for n, paths in enumerate(problem.conditions)]
+    plants = [
+        plant_of(problem, paths, paths.label or problem.name_of(n)) for n, paths in enumerate(problem.conditions)
+    ]
     plants += [
         plant_of(problem, item, item.label or f"stability_only.{n}") for n, item in enumerate(stability_only)
     ]
@@ -256,7 +258,10 @@ def design_for_all(
     ears = []
     for given, made in zip(problems, design_all(problems, options, model), strict=True):
         problem = _with_known(given, model)
-        plants = [plant_of(problem, paths, problem.name_of(n)) for n, paths in enumerate(problem.conditions)]
+        plants = [
+            plant_of(problem, paths, paths.label or problem.name_of(n))
+            for n, paths in enumerate(problem.conditions)
+        ]
         plants += lent_plants(problem, model.parameters)
         ears.append(Ear(problem, answer_or_raise(made), plants))
     controller, *_ = _fitted(ears, wanted, model, None, np.zeros(0, np.intp), EFFORT_FOR_ALL)

@@ -68,7 +68,7 @@ function controllerAbout({ name = "", plants = [], warnings = [], needed_number_
   const isPlant = (plant) => ["gain_margin_db", "phase_margin_deg", "max_sensitivity_db", "nearest_hz"].every((figure) => Number.isFinite(plant?.[figure]));
   if (![plants, warnings].every(Array.isArray) || !plants.every(isPlant)) throw new Error("what it says of its controller cannot be read");
   return {
-    name: String(name), plants: plants.map((plant) => ({ ...plant, label: String(plant.label).replace(/^conditions\.0$/, () => label).replace(/^conditions\.\d+ \((.*)\)$/, "$1") })),
+    name: String(name), plants: plants.map((plant) => ({ ...plant, label: plant.label === "conditions.0" ? label : String(plant.label) })),
     warnings: warnings.map(({ code, detail }) => ({ code: String(code), detail: String(detail) })), ...(needed_number_format ? { needed_number_format: String(needed_number_format) } : {}),
     ...(Number.isFinite(max_louder_db) ? { max_louder_db } : {}),
   };

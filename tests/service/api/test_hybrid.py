@@ -147,7 +147,7 @@ async def test_stability_only_condition_has_loop(client, measured):
     conditions = [paths | {"label": "loose", "stability_only": True}, paths | {"label": "worn"}]
     body = rest | {"conditions": conditions, "controller": {"n_sections": 1}, "lend_wearing": False, "k": 0}
     found = await ask(client, "/hybrid", body)
-    assert [item["label"] for item in found["loop"]["conditions"]] == ["conditions.0 (worn)", "loose"]
+    assert [item["label"] for item in found["loop"]["conditions"]] == ["worn", "loose"]
     assert "plant_unknown" in [item["code"] for item in found["warnings"]]
 
 
