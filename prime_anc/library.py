@@ -27,6 +27,7 @@ from prime_anc.answers import (
 )
 from prime_anc.client import Client, Condition, DriveTake, Recording, Take
 from prime_anc.client.client import FileKind
+from prime_anc.client.options import BESIDES, EXPORT, FILTER, REFINEMENT, takes_options
 from prime_anc.local import LocalTransport
 from prime_anc.measure.files.errors import FileError
 from prime_anc.options import Sign
@@ -81,8 +82,8 @@ def read(file: File, *, side: str = "left", sample_rate: float | None = None) ->
             return answers.read(kind, document)
     fields, _ = inputs.ear(path, side, sample_rate)
     paths = {name: inputs.samples(fields[name]) for name in ("primary", "secondary", "feedback") if name in fields}
-    feedback = paths.get("feedback")
-    return Condition(paths["primary"], paths["secondary"], fields.get("coherence"), feedback, label=path.stem)
+    besides: dict[str, Any] = {"coherence": fields.get("coherence"), "feedback": paths.get("feedback")}
+    return Condition(paths["primary"], paths["secondary"], **besides, label=path.stem)
 
 
 def calibrate(
@@ -132,6 +133,7 @@ def calibrate(
     return service().calibrate(takes, sign=sign, model=model)
 
 
+@takes_options(REFINEMENT)
 def design(
     ear: File | Ear | ArrayLike | Sequence[Ear], secondary: ArrayLike | None = None, **options: Any
 ) -> DesignAnswer:
@@ -145,7 +147,7 @@ def design(
     secondary
         The secondary path beside the primary one.
     **options
-        `k`, the number of Gauss-Newton updates (0 to 8, default 3), and all options of docs/http-api.md.
+        The options below.
 
     Returns
     -------
@@ -166,27 +168,51 @@ def design(
     return service().refine(*paths, **measured | options)
 
 
+@takes_options(REFINEMENT)
 def hybrid(ear: File | Ear | ArrayLike, secondary: ArrayLike | None = None, **options: Any) -> HybridAnswer:
     """Design a feedback controller on the error microphone, and the filter beside it.
 
-    Parameters and errors are those of `design`; `controller` says what the controller has to be (`n_sections`,
-    `sample_rate`, `latency_us`, `number_format`).
+    Parameters
+    ----------
+    ear, secondary, **options
+        As of `design`; `controller` is what the controller has to be: {"n_sections": 8, "sample_rate": 192000,
+        "latency_us": 10, "number_format": "q5.27"}, all optional.
+
+    Returns
+    -------
+    HybridAnswer
+        With its `controller`; `loop.conditions` holds the loop of each plant.
     """
     paths, measured = _paths(ear, secondary)
     return service().hybrid(*paths, **measured | options)
 
 
+@takes_options(FILTER)
 def predict(
     control_filter: File | Filter | ArrayLike,
     ear: File | Ear | ArrayLike,
     secondary: ArrayLike | None = None,
     **options: Any,
 ) -> EvaluationAnswer:
-    """Predict the effect of a filter on an ear: a design, an export, their file, or 2048 taps; else as `design`."""
+    """Predict the effect of a filter on an ear.
+
+    Parameters
+    ----------
+    control_filter
+        A design, an export, a file of either, or 2048 taps at 48 kHz.
+    ear, secondary, **options
+        As of `design`.
+
+    Returns
+    -------
+    EvaluationAnswer
+        With its `prediction`.
+    """
     paths, measured = _paths(ear, secondary)
     return service().evaluate(_filter(control_filter), *paths, **measured | options)
 
 
+@takes_options(FILTER)
 def verify(
     control_filter: File | Filter | ArrayLike,
     ear: File | Ear | ArrayLike,
@@ -208,6 +234,7 @@ def verify(
     return service().verify(_filter(control_filter), silent, running, *paths, **measured | options)
 
 
+@takes_options(EXPORT)
 def export(
     control_filter: File | DesignAnswer | ArrayLike,
     ear: File | Ear | ArrayLike,
@@ -272,7 +299,7 @@ def _paths(ear: Any, secondary: ArrayLike | None) -> tuple[tuple[Any, ...], dict
             warnings.warn(f"this calibration did not pass: {reasons}", stacklevel=3)
         return (found,), {}
     if isinstance(found, Condition):
-        besides = {"coherence": found.coherence, "feedback": found.feedback}
+        besides = {name: getattr(found, name) for name in BESIDES}
         return (found.primary, found.secondary), {name: item for name, item in besides.items() if item is not None}
     if isinstance(found, answers.Answer):
         raise FileError(f"{ear if found is not ear else type(found).__name__}: it is no measurement of an ear")

@@ -27,7 +27,7 @@ from prime_anc.answers import (
     read,
 )
 from prime_anc.client.errors import NotReached, UnknownAnswer, from_answer
-from prime_anc.client.options import EXPORT, FILTER, REFINEMENT, SYNTHESIS, given, takes_options
+from prime_anc.client.options import BESIDES, EXPORT, FILTER, REFINEMENT, SYNTHESIS, given, takes_options
 from prime_anc.client.recordings import DriveTake, Recording, Take
 from prime_anc.client.transport import Transport
 from prime_anc.client.wire import (
@@ -63,6 +63,8 @@ class Condition:
     primary: ArrayLike | CalibrationAnswer
     secondary: ArrayLike | None = None
     coherence: ArrayLike | None = None
+    # Unknown over known power, as of a calibration, [62].
+    uncertainty: ArrayLike | None = None
     # Path from loudspeaker to outer microphone, of the same kind as the others; default: the calibration's.
     feedback: ArrayLike | None = None
     # Weight above 0, relative to the others.
@@ -496,15 +498,15 @@ def _paths_of(one: Condition, sign: Sign | None) -> tuple[dict[str, Any], Sign |
         return paths(*pair, known.coherence, known.uncertainty, feedback), sign or known.sign
     if one.secondary is None:
         raise ValueError("secondary: missing; give both paths or a calibration")
-    return paths(one.primary, one.secondary, one.coherence, None, one.feedback), sign
+    return paths(one.primary, one.secondary, one.coherence, one.uncertainty, one.feedback), sign
 
 
 def _about_ear(
     primary: ArrayLike | CalibrationAnswer, secondary: ArrayLike | None, fields: Fields, names: tuple[str, ...]
 ) -> dict[str, Any]:
     """Build a request for one ear from the arguments of a method."""
-    found = given(fields, (*names, "coherence", "feedback"))
-    one = Condition(primary, secondary, found.pop("coherence", None), found.pop("feedback", None))
+    found = given(fields, (*names, *BESIDES))
+    one = Condition(primary, secondary, **{name: found.pop(name) for name in BESIDES if name in found})
     measured, sign = _paths_of(one, found.get("sign"))
     return {**found, **measured, "sign": sign}
 
@@ -522,9 +524,7 @@ def _about_filter(
     own = {"sign": taps.sign, "controller": document(taps.controller), "latency_samples": taps.latency_samples}
     own = {name: value for name, value in own.items() if value is not None and name in (*names, "controller")}
     fir = taps.fir if isinstance(taps, DesignAnswer) else _in_full_precision(taps.coefficients)
-    return _about_ear(primary, secondary, own | given(fields, (*names, "coherence", "feedback")), names) | {
-        "fir": fir
-    }
+    return _about_ear(primary, secondary, own | given(fields, (*names, *BESIDES)), names) | {"fir": fir}
 
 
 def _in_full_precision(coefficients: Coefficients) -> dict[str, Any]:

@@ -31,10 +31,13 @@ def _names(*kinds: type) -> tuple[str, ...]:
 # Arguments about measurements that are no options, with their texts.
 MEASURED = {
     "coherence": "Coherence per bin, 0 to 1.",
+    "uncertainty": "Unknown over known power in 31 bands of both paths, as a calibration has it, [62].",
     "feedback": "Loudspeaker to outer microphone, of the same kind as the other paths.",
     "reference_psd": "Spectrum of the expected noise, mean square per bin; default: the model's.",
     "controller": "Feedback controller that runs beside the filter: a published one's name, or as `hybrid` returns it.",
 }
+# Those of one condition.
+BESIDES = ("coherence", "uncertainty", "feedback")
 SYNTHESIS = _names(SynthesisFields)
 REFINEMENT = _names(DesignFields)
 UPDATES = _names(UpdateFields)
