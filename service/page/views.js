@@ -4,7 +4,7 @@ import { $, changed, chosenEars, currentEar, element, hasFailed, on, stableEars,
 import { N_FFT, curve, decibel, fixed, groupDelay, powers, responseOf, rfft, smoother, unwrappedPhase, withInterval } from "./dsp.js";
 import { loopOf, onePlus, sensitivityBound } from "./hybrid.js";
 import { formOf } from "./load.js";
-import { ceilingPoints, inWords } from "./options.js";
+import { ceilingPoints } from "./options.js";
 import { Plot, forgetColors } from "./plot.js";
 import { verified } from "./verify.js";
 
