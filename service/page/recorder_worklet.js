@@ -24,7 +24,7 @@ class Recorder extends AudioWorkletProcessor {
     });
     if (take) this.go(take, channels, output, frames);
     if (meter.frames >= REPORT_FRAMES) {
-      this.port.postMessage({ peak: meter.peak, rms: meter.energy.map((sum) => Math.sqrt(sum / meter.frames)), share: take ? take.place / take.length : null });
+      this.port.postMessage({ peak: meter.peak, rms: meter.energy.map((sum) => Math.sqrt(sum / meter.frames)), share: this.take && take.place / take.length });
       this.clear();
     }
     return true;
