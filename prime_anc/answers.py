@@ -31,8 +31,8 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 
 from prime_anc import plots
 from prime_anc.fields import NUMBER_FORMAT, Absent, Example, Number, without_absent
-from prime_anc.method.bands import BAND_CENTRE_HZ
-from prime_anc.method.conventions import N_BINS, N_TAPS, N_UNCERTAINTY, PRIMARY_TAPS, SECONDARY_TAPS, STAGES
+from prime_anc.method.bands import BAND_CENTRE_HZ, N_UNCERTAINTY
+from prime_anc.method.conventions import MAX_TAPS, N_BINS, N_TAPS, PRIMARY_TAPS, SECONDARY_TAPS, STAGES
 from prime_anc.method.profiles import MAX_UPDATES
 from prime_anc.options import Method, Sign
 
@@ -53,7 +53,7 @@ class _Numbers(WithJsonSchema):
     """Marks an array: a list of finite numbers in JSON."""
 
     def __init__(self, low: int, high: int | None = None, dtype: type[np.floating[Any]] = np.float32) -> None:
-        """Limit the number of values, low to high; high None: of low values."""
+        """Limit the number of values to low to high, or without high to exactly low."""
         self.limits, self.dtype = (low, low if high is None else high), dtype
         limits = dict(zip(("minItems", "maxItems"), self.limits, strict=True))
         super().__init__({"type": "array", "items": {"type": "number", "format": NUMBER_FORMAT}, **limits})
@@ -567,7 +567,7 @@ class Coefficients(Answer):
 
     sample_rate: Annotated[Number, Example(48_000.0)]
     form: Annotated[Literal["fir", "sos"], Example("sos")]
-    taps: Absent[Annotated[Values, _Numbers(1, 4096, np.float64)]] = None
+    taps: Absent[Annotated[Values, _Numbers(1, MAX_TAPS, np.float64)]] = None
     sos: Absent[Annotated[list[list[Number]], Example([_ROW])]] = None
     denominator: Absent[Annotated[Literal["subtracted", "added"], Example("subtracted")]] = None
     """Whether the hardware subtracts a1 and a2 or adds them. `words` then has them negated, `sos` never."""

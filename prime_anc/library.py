@@ -80,7 +80,7 @@ def read(file: File, *, side: str = "left", sample_rate: float | None = None) ->
         if kind is not None:
             kind = HybridAnswer if "conditions" in document.get("loop", ()) else kind
             return answers.read(kind, document)
-    fields, _ = inputs.ear(path, side, sample_rate)
+    fields = _noted(*inputs.ear(path, side, sample_rate))
     paths = {name: inputs.samples(fields[name]) for name in ("primary", "secondary", "feedback") if name in fields}
     besides: dict[str, Any] = {"coherence": fields.get("coherence"), "feedback": paths.get("feedback")}
     return Condition(paths["primary"], paths["secondary"], **besides, label=path.stem)
@@ -316,12 +316,19 @@ def _filter(control_filter: Any) -> Any:
     return read(path) if path.suffix.lower() == ".json" else inputs.filter_fields(path)["fir"]
 
 
+def _noted(fields: Mapping[str, Any], notes: Sequence[str]) -> Mapping[str, Any]:
+    """Return what was read of a file; what had to be changed or assumed is warned of."""
+    for note in notes:
+        warnings.warn(note, stacklevel=4)
+    return fields
+
+
 def _signals(recording: Any, names: Sequence[str]) -> list[Any]:
     """Return the signals of a recording, in the order of their names."""
     if isinstance(recording, str | PathLike):
         from prime_anc.cli import inputs
 
-        fields: Mapping[str, Any] = inputs.recording(Path(recording), names)
+        fields = _noted(*inputs.recording(Path(recording), names))
         return [fields[name] for name in names]
     array = np.asarray(recording)
     if array.ndim != 2 or len(names) not in array.shape:

@@ -67,3 +67,11 @@ def test_failed_calibration_warns(folder: Path) -> None:
     ear = prime_anc.calibrate(off + noise[0], on + noise[1], gain=0.35)
     with pytest.warns(UserWarning, match="this calibration did not pass: "):
         prime_anc.design(ear, k=0)
+
+
+def test_changed_recordings_warn(folder: Path, tmp_path: Path) -> None:
+    """What reading changes is said, as the command says it."""
+    for name in ("off.wav", "on.wav"):
+        soundfile.write(tmp_path / name, soundfile.read(folder / name)[0], 44_100, subtype="FLOAT")
+    with pytest.warns(UserWarning, match="44100"):
+        prime_anc.calibrate(tmp_path / "off.wav", tmp_path / "on.wav", gain=0.35)

@@ -263,7 +263,7 @@ def verify(
     CONTROL_FILTER: the file of the filter that runs: of `prime-anc design`, or, for sections and other numbers of
     taps, what `prime-anc export` wrote as .json.
     """
-    takes = [tables.noted(inputs.take(file)) | {"state": state} for state, file in (("off", off), ("on", on))]
+    takes = [tables.noted(inputs.recording(file)) | {"state": state} for state, file in (("off", off), ("on", on))]
     if "conditions" in paths:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
     document = inputs.filter_document(control_filter) if inputs.is_document(control_filter) else {}

@@ -203,15 +203,9 @@ def _path_fields(responses: Mapping[str, Response]) -> tuple[Json, tuple[str, ..
     return {name: {"impulse_response": item.astype(np.float32)} for name, item in found.items()}, notes
 
 
-def recording(file: Path, names: Sequence[str]) -> Json:
-    """Read the signals of a recording by name: BOTH's or DRIVEN's."""
-    fields, _, _ = _recorded(file, *(DRIVEN if "drive" in names else BOTH))
-    return fields
-
-
-def take(file: Path) -> tuple[Json, tuple[str, ...]]:
-    """Read a recording of both microphones, with notes."""
-    fields, notes, _ = _recorded(file, *BOTH)
+def recording(file: Path, names: Sequence[str] = BOTH[1]) -> tuple[Json, tuple[str, ...]]:
+    """Read the signals of a recording by name, BOTH's or DRIVEN's, with notes."""
+    fields, notes, _ = _recorded(file, *(DRIVEN if "drive" in names else BOTH))
     return fields, notes
 
 

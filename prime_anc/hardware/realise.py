@@ -27,9 +27,9 @@ from prime_anc.hardware.second_order_sections import (
     largest_excess,
     largest_gain,
 )
-from prime_anc.hardware.short_fir import MAX_TAPS, at_design_rate, design_fir
+from prime_anc.hardware.short_fir import at_design_rate, design_fir
 from prime_anc.method.bands import BINS_HZ
-from prime_anc.method.conventions import BIN_HZ, DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
+from prime_anc.method.conventions import BIN_HZ, DESIGN_N_FFT, MAX_TAPS, N_TAPS, SAMPLE_RATE_HZ
 from prime_anc.method.errors import InvalidOption
 from prime_anc.method.gain_curve import GainCurve, ceiling_at
 from prime_anc.method.profiles import FAST, RefinementProfile

@@ -22,7 +22,6 @@ from prime_anc.method.errors import check_interruption
 from prime_anc.method.gain_curve import GainCurve, ceiling_at
 from prime_anc.method.profiles import FAST, SILENCE, STEP_SCALES, RefinementProfile
 
-MAX_TAPS = 4096
 MOST_SOLUTIONS = 16
 # Decrease of J below which no further solution is sought.
 SMALL_DECREASE = 1e-3

@@ -31,6 +31,8 @@ AMP_BANDS = tuple(range(17, 40))
 
 # The audible range: 20 Hz to 20 kHz, 31 bands.
 WIDE_BANDS = tuple(range(13, 44))
+# Values of an uncertainty: those of the primary path, then of the secondary path.
+N_UNCERTAINTY = 2 * len(WIDE_BANDS)
 
 # IEC 61260-1 labels: the decade of nominal values for the exact frequencies.
 _NOMINAL_DECADE = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)

@@ -14,9 +14,9 @@ N_BINS = DESIGN_N_FFT // 2 + 1
 # Range of a reference spectrum's total: powers beyond leave the range of float32.
 MIN_TOTAL_PSD, MAX_TOTAL_PSD = 1e-30, 1e30
 
-# Lengths of estimated impulse responses; values of an uncertainty, 31 bands of the primary, then the secondary path.
+# Lengths of estimated impulse responses, and of exported filters at most.
 PRIMARY_TAPS, SECONDARY_TAPS = 8192, 4096
-N_UNCERTAINTY = 62
+MAX_TAPS = 4096
 
 # Coherences below are equivalent: the unknown is 20 dB above the path. A bin of none is no band of none.
 COHERENCE_FLOOR = 0.01

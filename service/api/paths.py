@@ -13,7 +13,8 @@ from pydantic import ConfigDict, Field, PlainValidator, ValidationInfo
 
 from prime_anc.fields import Absent, Number, without_absent
 from prime_anc.measure.posterior import MAX_UNCERTAINTY
-from prime_anc.method.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_UNCERTAINTY, SAMPLE_RATE_HZ
+from prime_anc.method.bands import N_UNCERTAINTY
+from prime_anc.method.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, SAMPLE_RATE_HZ
 from prime_anc.method.types import Float32, Path, Paths
 from service.api.strict import StrictModel, base64_bytes, shown, shown_name
 from service.errors import HttpProblem

@@ -21,9 +21,9 @@ from prime_anc.fields import Absent, Number
 from prime_anc.hardware.filter_files import KINDS as FILE_KINDS
 from prime_anc.hardware.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Denominator, Target
 from prime_anc.hardware.second_order_sections import MAX_SECTIONS
-from prime_anc.hardware.short_fir import MAX_TAPS, at_design_rate
+from prime_anc.hardware.short_fir import at_design_rate
 from prime_anc.hardware.targets import requested, target, targets
-from prime_anc.method.conventions import N_TAPS, SAMPLE_RATE_HZ
+from prime_anc.method.conventions import MAX_TAPS, N_TAPS, SAMPLE_RATE_HZ
 from prime_anc.method.errors import InvalidOption
 from prime_anc.method.sections import Sections
 from prime_anc.method.types import MAX_CONDITIONS, Complex64, Float32, Paths
