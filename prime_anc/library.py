@@ -1,7 +1,7 @@
 """Seven functions on files or arrays: from recordings of an ear to a filter on a chip.
 
-They ask a service in this process, so that their answers are those of the command and of HTTP. Arrays may be lists, and
-a file may stand for what was read of it.
+Their answers are those of the command and of HTTP, computed in this process. Arrays may be lists, and a file may stand
+for what was read of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from prime_anc.answers import (
 from prime_anc.client import Client, Condition, DriveTake, Recording, Take
 from prime_anc.client.client import FileKind
 from prime_anc.client.options import BESIDES, EXPORT, FILTER, REFINEMENT, takes_options
-from prime_anc.local import LocalTransport
+from prime_anc.local import LocalClient
 from prime_anc.measure.files.errors import FileError
 from prime_anc.options import Sign
 
@@ -130,7 +130,7 @@ def calibrate(
         takes.append(Take(float(gain or 0.0), *_signals(on, ("x", "e"))))
     if drive is not None:
         takes.append(DriveTake(*_signals(drive, ("drive", "x", "e"))))
-    return service().calibrate(takes, sign=sign, model=model)
+    return local().calibrate(takes, sign=sign, model=model)
 
 
 @takes_options(REFINEMENT)
@@ -163,9 +163,9 @@ def design(
         conditions = [
             Condition(*_paths(item, None)[0]) if isinstance(item, CalibrationAnswer) else item for item in ear
         ]
-        return service().refine_conditions(conditions, **options)  # type: ignore[arg-type]
+        return local().refine_conditions(conditions, **options)  # type: ignore[arg-type]
     paths, measured = _paths(ear, secondary)
-    return service().refine(*paths, **measured | options)
+    return local().refine(*paths, **measured | options)
 
 
 @takes_options(REFINEMENT)
@@ -184,7 +184,7 @@ def hybrid(ear: File | Ear | ArrayLike, secondary: ArrayLike | None = None, **op
         With its `controller`; `loop.conditions` holds the loop of each plant.
     """
     paths, measured = _paths(ear, secondary)
-    return service().hybrid(*paths, **measured | options)
+    return local().hybrid(*paths, **measured | options)
 
 
 @takes_options(FILTER)
@@ -209,7 +209,7 @@ def predict(
         With its `prediction`.
     """
     paths, measured = _paths(ear, secondary)
-    return service().evaluate(_filter(control_filter), *paths, **measured | options)
+    return local().evaluate(_filter(control_filter), *paths, **measured | options)
 
 
 @takes_options(FILTER)
@@ -231,7 +231,7 @@ def verify(
     """
     paths, measured = _paths(ear, None)
     silent, running = ([Recording(*_signals(state, ("x", "e")))] for state in (off, on))
-    return service().verify(_filter(control_filter), silent, running, *paths, **measured | options)
+    return local().verify(_filter(control_filter), silent, running, *paths, **measured | options)
 
 
 @takes_options(EXPORT)
@@ -273,19 +273,19 @@ def export(
     wishes = {"n_sections": sections, "n_taps": taps, "sample_rate": sample_rate, "number_format": format}
     wishes |= {"name": target, "form": None if taps is None else "fir"}
     asked = _filter(control_filter), {name: value for name, value in wishes.items() if value is not None}, *paths
-    answer = service().export(*asked, **measured | options)
+    answer = local().export(*asked, **measured | options)
     for file, written in zip(files, kinds, strict=True):
         if written is None:
             answer.save(file)
         else:
-            Path(file).write_bytes(service().export(*asked, **measured | options, file=written))
+            Path(file).write_bytes(local().export(*asked, **measured | options, file=written))
     return answer
 
 
 @cache
-def service() -> Client:
-    """Return the client of the service in this process, which starts when it is first needed."""
-    return Client(transport=LocalTransport(), timeout_s=120.0)
+def local() -> Client:
+    """Return the client that answers in this process."""
+    return LocalClient()
 
 
 def _paths(ear: Any, secondary: ArrayLike | None) -> tuple[tuple[Any, ...], dict[str, Any]]:

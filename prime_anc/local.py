@@ -1,58 +1,132 @@
-"""The service in this process, for the command and the library."""
+"""Answers computed in this process, for the command and the library."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+import math
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any
 
 import httpx
+import numpy as np
+import orjson
 
-Value = TypeVar("Value")
+from model_store.errors import InvalidName, ModelNotFound
+from model_store.listing import published
+from model_store.store import DEFAULT_ROOT, ModelStore
+from prime_anc.answers import Answer, ModelReference, document
+from prime_anc.client.client import Client, Fields
+from prime_anc.client.errors import from_document
+from prime_anc.client.wire import RATE_HZ
+from prime_anc.method.errors import Interrupted, InvalidPaths, SynthesisError, interruptible
+from prime_anc.method.types import Fallback, Model
+from prime_anc.requests.bodies import DesignBody, EvaluateBody, ExportBody, HybridBody, SynthesisBody
+from prime_anc.requests.controllers import put_published
+from prime_anc.requests.errors import RequestError
+from prime_anc.requests.reading import body_fields, validate
+from prime_anc.requests.strict import StrictModel
+from prime_anc.requests.takes import CalibrationBody
+from prime_anc.requests.verification import VerifyBody
+from prime_anc.tasks.calibrate import calibrate
+from prime_anc.tasks.design import design, evaluate
+from prime_anc.tasks.export import FilterFile, export
+from prime_anc.tasks.hybrid import hybrid
+from prime_anc.tasks.models import LoadedModel, require_digest, split_reference
+from prime_anc.tasks.verify import verify
+
+DEFAULT_MODEL = "generic"
 
 
-class LocalTransport(httpx.BaseTransport):
-    """Requests to an application in this process, whose event loop runs in a thread until it is closed."""
+def _calibrated(body: CalibrationBody, loaded: LoadedModel) -> Answer:
+    return calibrate(body, loaded.reference, loaded.model.parameters)
+
+
+# The bodies and tasks of the addresses.
+TASKS: dict[str, tuple[type[StrictModel], Callable[..., Answer | FilterFile]]] = {
+    "/synthesize": (SynthesisBody, design),
+    "/refine": (DesignBody, design),
+    "/hybrid": (HybridBody, hybrid),
+    "/evaluate": (EvaluateBody, evaluate),
+    "/calibrate": (CalibrationBody, _calibrated),
+    "/verify": (VerifyBody, verify),
+    "/export": (ExportBody, export),
+}
+
+
+class LocalClient(Client):
+    """A client whose requests are answered in this process, with the models of a store and the bundled ones."""
 
     def __init__(self, store: str | None = None) -> None:
-        """Start the application with the checkpoints of a store besides the bundled ones."""
-        # Late import, so that help and argument errors are immediate.
-        from service.app import create_app
-        from service.settings import Settings
-
-        logging.getLogger("service").setLevel(logging.ERROR)  # problems are reported in the answers
-        settings = Settings(  # type: ignore[call-arg]
-            store=store, deadline_ms=60_000, calibration_deadline_ms=60_000, max_calibration_bytes=2**30
-        )
-        app = create_app(settings)
-        self._application, self._lifespan = httpx.ASGITransport(app), app.router.lifespan_context(app)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="prime-anc", daemon=True)
-        self._thread.start()
-
-        async def start() -> None:
-            await self._lifespan.__aenter__()
-            await app.state.service.engine.started()
-
-        self._run(start())
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Wait for the whole answer."""
-        return self._run(self._answer(request))
+        """Name a folder or URL of models; they are loaded when they are first used."""
+        self._store = ModelStore(store or DEFAULT_ROOT)
+        self._loaded: dict[str, LoadedModel] = {}
 
     def close(self) -> None:
-        """Stop the application."""
-        self._run(self._lifespan.__aexit__(None, None, None))
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        """Do nothing: there is no connection."""
 
-    def _run(self, work: Coroutine[Any, Any, Value]) -> Value:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def is_ready(self) -> bool:
+        """Return True."""
+        return True
 
-    async def _answer(self, request: httpx.Request) -> httpx.Response:
-        answer = await self._application.handle_async_request(request)
-        content = b"".join([part async for part in answer.aiter_raw()])
-        return httpx.Response(answer.status_code, headers=answer.headers, content=content)
+    def ask(
+        self, path: str, body: Fields | None = None, deadline_ms: float | None = None, accept: str = "*/*"
+    ) -> httpx.Response:
+        """Answer a request as a service does; errors as `Client.ask`, but those of a connection."""
+        if body is None:
+            return httpx.Response(200, content=orjson.dumps(published(self._store, DEFAULT_MODEL)))
+        due = math.inf if deadline_ms is None else perf_counter() + deadline_ms / 1e3
+
+        def check() -> None:
+            if perf_counter() > due:
+                raise Interrupted("the deadline passed before the work was done; allow more time, or ask for less")
+
+        try:
+            with interruptible(check):
+                answer = self._answer(path, {"sample_rate": RATE_HZ, **body})
+        except RequestError as error:
+            raise _refused(error.code, error.detail, error.field) from error
+        except SynthesisError as error:
+            code = "unusable-paths" if isinstance(error, InvalidPaths) else "invalid-field"
+            raise _refused(code, str(error), error.field) from error
+        except (ModelNotFound, InvalidName) as error:
+            raise _refused("unknown-model", str(error), "model") from error
+        if isinstance(answer, FilterFile):
+            return httpx.Response(200, content=answer.content, headers={"Content-Type": answer.media_type})
+        content = orjson.dumps(document(answer), option=orjson.OPT_SERIALIZE_NUMPY)
+        return httpx.Response(200, content=content, headers={"Content-Type": "application/json"})
+
+    def _answer(self, path: str, request: Mapping[str, Any]) -> Answer | FilterFile:
+        kind, task = TASKS[path]
+        fields = body_fields({name: _as_sent(value) for name, value in request.items()}, kind)
+        put_published(fields, kind, self._store.controller)
+        body = validate(kind, fields)
+        return task(body, self._model(getattr(body, "model", None) or DEFAULT_MODEL))
+
+    def _model(self, reference: str) -> LoadedModel:
+        """Return a model, loaded and checked at its first use."""
+        name, digest = split_reference(reference)
+        if name not in self._loaded:
+            version = self._store.resolve(name)
+            checkpoint = self._store.load(str(version))
+            model = Model.on("cpu", checkpoint.parameters)
+            checkpoint.golden.check(model)
+            found = ModelReference(name=version.name, version=version.version, digest=version.digest)
+            self._loaded[name] = LoadedModel(found, model, Fallback())
+        require_digest(digest, self._loaded[name].reference)
+        return self._loaded[name]
+
+
+def _as_sent(value: Any) -> Any:
+    """Return a value as a request in JSON or tensors has it: arrays in single precision, no tuples."""
+    if isinstance(value, Mapping):
+        return {name: _as_sent(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_as_sent(item) for item in value]
+    if isinstance(value, np.ndarray):
+        with np.errstate(over="ignore"):  # what is infinite is refused by its field
+            return value.astype(np.complex64 if np.iscomplexobj(value) else np.float32)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _refused(code: str, detail: str, field: str | None) -> Exception:
+    return from_document(422, {"type": code, "detail": detail, "field": field})

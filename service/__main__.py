@@ -9,7 +9,7 @@ from contextlib import suppress
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from service.settings import KEYS, Settings, misspelt
+from service.settings import Settings, misspelt
 
 
 def main(arguments: list[str]) -> int:
@@ -24,14 +24,7 @@ def main(arguments: list[str]) -> int:
     except ValidationError as error:
         for item in error.errors(include_url=False):
             name = "-".join(str(part) for part in item["loc"]).replace("_", "-")
-            # The value may be a key instead of its digest, which must not be logged.
-            given = "the given text" if item["loc"][0] in KEYS else repr(item["input"])
-            why = (
-                "write the SHA-256 digest of a key, 64 hexadecimal digits"
-                if item["loc"][0] in KEYS
-                else item["msg"]
-            )
-            print(f"python -m service: error: {name}: {given} is refused: {why}", file=sys.stderr)
+            print(f"python -m service: error: {name}: {item['input']!r} is refused: {item['msg']}", file=sys.stderr)
         return 2
     except SettingsError as error:
         print(f"python -m service: error: {error}; write several values as JSON", file=sys.stderr)
@@ -46,8 +39,7 @@ def main(arguments: list[str]) -> int:
     # Imported late, so that --help and invalid options are immediate.
     from service.app import create_app
     from service.heap import share_one_heap
-    from service.observability.json_log import JsonFormatter
-    from service.observability.traceback_limit import TracebackLimit
+    from service.log import JsonFormatter, TracebackLimit
     from service.server import server
 
     handler = logging.StreamHandler(sys.stderr)

@@ -1,34 +1,47 @@
-"""Assemble the application: its parts, its addresses, and a model that loads while it already answers."""
+"""Assemble the application."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
+from time import perf_counter
 
-from starlette.applications import Starlette
+import numpy as np
+import orjson
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
 
+from model_store.errors import ModelStoreError
 from model_store.store import DEFAULT_ROOT, ModelStore
+from prime_anc.method.errors import SynthesisError
 from prime_anc.method.types import Fallback
-from service.admission.admission import DEADLINE_HEADER, Admission, Gate
-from service.api import calibrate, design, export, hybrid, models, verify
-from service.api.front import Compression, Front, Service
-from service.api.openapi import add_document
-from service.api.workbench import add_workbench
-from service.engine.engine import Engine, check_device
-from service.engine.work_share import WorkShare
-from service.observability.metrics import Metrics
+from prime_anc.requests.errors import RequestError
+from service.admission import DEADLINE_HEADER, Admission
+from service.api import calibrate, design, export, health, hybrid, models, page, verify
+from service.api.openapi import document
+from service.api.state import JSON, Service, check_sender, client_key, service_of, state_of
+from service.engine import Engine, check_device
+from service.errors import HttpProblem, to_problem
+from service.metrics import Metrics
+from service.observation import Observation
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
+TITLE = "PRIME-ANC"
+# Permanent prefix of all addresses.
+PREFIX = "/v1"
 # Smallest answer that is compressed for clients that accept it: calibrations and documents, not designs, which would
 # wait for it.
 MIN_GZIP_BYTES = 64 * 2**10
@@ -38,36 +51,60 @@ EXPOSED_HEADERS = (
     "X-Refine-Applied", "X-Request-Id", "X-Verdict", "X-Warnings",
 )  # fmt: skip
 
+# Errors that are problems of a request, or of the store.
+_KNOWN = (
+    RequestError, SynthesisError, ModelStoreError, HTTPException, ArithmeticError, np.linalg.LinAlgError, MemoryError,
+    OSError,
+)  # fmt: skip
 
-def create_app(settings: Settings) -> Starlette:
+
+def create_app(settings: Settings, fallback: Fallback | None = None) -> FastAPI:
     """Create the application for the store and the device of the settings.
 
     The default model is loaded when the application starts.
+
+    Parameters
+    ----------
+    settings
+        The service's settings.
+    fallback
+        When Wiener filters replace the generator's; None: by default.
 
     Raises
     ------
     ValueError
         The device is missing, or a file of keys cannot be read.
     """
-    service = _service(settings)
-    engine = service.engine
+    service = _service(settings, fallback)
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        engine.start()
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.engine.start()
         yield
-        await engine.close()
-        await asyncio.gather(*(share.close() for share in service.shares.values()))
+        await service.engine.close()
 
-    parts = (design, hybrid, calibrate, export, verify, models)
-    routes = [address for part in parts for address in part.addresses]
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _pass_on})
-    app.router.redirect_slashes = False  # a redirect would follow the host of the request's header
+    app = FastAPI(
+        title=TITLE,
+        version=version("prime-anc"),
+        lifespan=lifespan,
+        servers=[{"url": PREFIX}],
+        dependencies=[Depends(check_sender)],
+        redirect_slashes=False,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+    )
     app.state.service = service
-    add_workbench(app)
-    add_document(app, settings)
-    app.add_middleware(Compression, minimum_size=MIN_GZIP_BYTES, compresslevel=1)
-    app.add_middleware(Front, service=service)
+    for part in (design, hybrid, calibrate, export, verify):
+        _include(app, part.router, needs_key=True)
+    for router in (models.reading, models.managing, health.router):
+        _include(app, router)
+    app.include_router(page.router)
+    _add_document(app, settings)
+    for kind in _KNOWN:
+        app.add_exception_handler(kind, _answer_problem)
+    app.add_exception_handler(Exception, _answer_defect)
+    app.add_middleware(GZipMiddleware, minimum_size=MIN_GZIP_BYTES, compresslevel=1)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -77,11 +114,12 @@ def create_app(settings: Settings) -> Starlette:
             expose_headers=EXPOSED_HEADERS,
             max_age=86_400,
         )
+    app.add_middleware(Observation, metrics=service.metrics, has_access_log=settings.access_log)
     return app
 
 
-def _service(settings: Settings) -> Service:
-    """Make the components of the application."""
+def _service(settings: Settings, fallback: Fallback | None) -> Service:
+    """Make the parts of the service."""
     store = ModelStore(settings.store or DEFAULT_ROOT)
     if settings.store and isinstance(store.root, Path) and not store.root.is_dir():
         logger.warning("store: there is no folder %s; until there is, only bundled models are served", store.root)
@@ -91,28 +129,77 @@ def _service(settings: Settings) -> Service:
         settings.device,
         default_model=settings.model,
         n_threads=settings.n_threads(),
-        fallback=Fallback(settings.fallback_below_db, settings.fallback_margin_db),
+        fallback=fallback,
         max_resident_models=settings.max_resident_models,
-        ready_budget_s=settings.ready_budget_ms / 1e3,
-        recheck_s=settings.recheck_s,
     )
-    shares = {
-        Gate.CALIBRATION: WorkShare("calibrations"),
-        Gate.EXPORT: WorkShare("exports"),
-        Gate.HYBRID: WorkShare("hybrids"),
-        Gate.VERIFICATION: WorkShare("verifications"),
-    }
-
-    def reject(gate: Gate, due: float) -> None:
-        if gate in (Gate.EXPORT, Gate.HYBRID):
-            engine.sound_default()
-        shares[gate].reject_if_overloaded(due)
-
-    rejections = {gate: partial(reject, gate) for gate in shares} | {Gate.DESIGN: engine.reject_if_overloaded}
-    admission, metrics = Admission(settings, rejections), Metrics(engine, settings.commit)
-    return Service(settings, store, engine, shares, admission, metrics)
+    return Service(settings, engine, Admission(settings), Metrics(engine, settings.commit))
 
 
-async def _pass_on(request: Request, error: Exception) -> Response:
-    """Pass Starlette's refusals to `Front`, which answers all errors."""
-    raise error
+def _include(app: FastAPI, router: APIRouter, *, needs_key: bool = False) -> None:
+    """Add the routes of a router under their lasting names, and without the prefix."""
+    dependencies = [Depends(client_key)] if needs_key else []
+    app.include_router(router, dependencies=dependencies)
+    app.include_router(router, prefix=PREFIX, dependencies=dependencies, include_in_schema=False)
+
+
+def _add_document(app: FastAPI, settings: Settings) -> None:
+    """Serve the OpenAPI document, made once when it is first requested, and its page."""
+    lock = Lock()
+
+    @cache
+    def encoded() -> bytes:
+        return orjson.dumps(document(app, settings))
+
+    @app.get("/openapi.json", include_in_schema=False)
+    def openapi() -> Response:  # in a thread: making it takes a second
+        with lock:
+            return Response(encoded(), media_type=JSON)
+
+    @app.get("/docs", include_in_schema=False)
+    def docs(request: Request) -> Response:
+        root = request.scope.get("root_path", "")
+        return get_swagger_ui_html(
+            openapi_url=f"{root}/openapi.json",
+            title=TITLE,
+            swagger_js_url=f"{root}/docs/assets/swagger-ui-bundle.js",
+            swagger_css_url=f"{root}/docs/assets/swagger-ui.css",
+            swagger_favicon_url=f"{root}/docs/assets/favicon.png",
+        )
+
+    # Swagger UI's files, so that the page works without internet access; found without loading the package.
+    package = find_spec("fastapi_offline")
+    assert package is not None
+    assert package.origin is not None
+    app.mount("/docs/assets", StaticFiles(directory=Path(package.origin).parent / "static"))
+
+
+async def _answer_problem(request: Request, error: Exception) -> Response:
+    """Answer a known error as a problem document; raise others, which are defects."""
+    problem = _routing_problem(error) if isinstance(error, HTTPException) else to_problem(error)
+    if problem is None:
+        raise error
+    state = state_of(request)
+    state.code = problem.code
+    if problem.status >= 500 and isinstance(error, ModelStoreError | MemoryError | OSError):
+        service_of(request).engine.models.n_loads["failed"] += isinstance(error, ModelStoreError)
+        logger.error("%s: %s (%s)", request.url.path, problem.code, state.request_id, exc_info=error)
+    response = problem.response()
+    spent_ms = 1e3 * (perf_counter() - state.began)
+    response.headers["Server-Timing"] = f"total;dur={spent_ms:.4f}"
+    return response
+
+
+async def _answer_defect(request: Request, error: Exception) -> Response:
+    """Answer a failure of the service, whose cause is logged."""
+    request_id = state_of(request).request_id
+    detail = f"the service failed unexpectedly; ask its operator, whose log has the cause under {request_id}"
+    return HttpProblem("internal-error", detail, headers={"X-Request-Id": request_id}).response()
+
+
+def _routing_problem(error: HTTPException) -> HttpProblem:
+    """Return Starlette's refusals: an unknown address, an unsupported method."""
+    if error.status_code != 405:
+        return HttpProblem("not-found", "there is nothing at this address; see /openapi.json")
+    allowed = (error.headers or {}).get("Allow", "")
+    detail = f"this address does not answer this method; use {allowed}"
+    return HttpProblem("method-not-allowed", detail, headers={"Allow": allowed})

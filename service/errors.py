@@ -6,7 +6,6 @@ import errno
 import math
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import orjson
@@ -14,7 +13,7 @@ from starlette.responses import Response
 
 from model_store.errors import InvalidName, ModelNotFound, ModelStoreError
 from prime_anc.method.errors import Interrupted, InvalidOption, InvalidPaths, NonFiniteFilter
-from service.engine.types import RefusedJob
+from prime_anc.requests.errors import RequestError
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:prime-anc:problem:"
@@ -24,7 +23,6 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "malformed-request": (400, "The request is not well-formed HTTP"),
     "malformed-json": (400, "The body is not JSON"),
     "malformed-tensors": (400, "The body is not a safetensors file of a request"),
-    "bad-length": (400, "The body's length does not match its header"),
     "unauthorised": (401, "A valid API key is required"),
     "cross-site": (403, "The request comes from the page of another site"),
     "not-found": (404, "There is nothing at this address"),
@@ -61,18 +59,15 @@ RETRY_AFTER_S = {
 }
 
 
-@dataclass(eq=False)
-class HttpProblem(Exception):
-    """An error reported to the client (RFC 9457)."""
+class HttpProblem(RequestError):
+    """A problem that is answered to the client (RFC 9457)."""
 
-    # Key of PROBLEMS.
-    code: str
-    # Fault and remedy, without files, addresses or other details of this machine.
-    detail: str
-    # Dotted name of the field at fault.
-    field: str | None = None
-    # Headers of the response.
-    headers: Mapping[str, str] | None = None
+    def __init__(
+        self, code: str, detail: str, field: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Create the problem; `headers`: of its response."""
+        super().__init__(code, detail, field)
+        self.headers = headers
 
     @property
     def status(self) -> int:
@@ -114,9 +109,8 @@ def to_problem(error: Exception) -> HttpProblem | None:
     field = getattr(error, "field", None)
     if isinstance(error, HttpProblem):
         return error
-    if isinstance(error, RefusedJob):
-        headers = None if error.retry_after_s is None else retry_after(error.retry_after_s)
-        return HttpProblem(error.code, error.detail, error.field, headers)
+    if isinstance(error, RequestError):
+        return HttpProblem(error.code, error.detail, error.field)
     if isinstance(error, Interrupted):
         return HttpProblem("deadline-passed", str(error))
     if isinstance(error, InvalidPaths):
@@ -142,7 +136,13 @@ def to_problem(error: Exception) -> HttpProblem | None:
     return None
 
 
-_NUMERICAL = ("prime_anc.method.", "prime_anc.core.", "prime_anc.hardware.", "prime_anc.measure.")
+_NUMERICAL = (
+    "prime_anc.method.",
+    "prime_anc.core.",
+    "prime_anc.hardware.",
+    "prime_anc.measure.",
+    "prime_anc.tasks.",
+)
 
 
 def _is_numerical(error: Exception) -> bool:

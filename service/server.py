@@ -1,101 +1,49 @@
-"""HTTP server: uvicorn with a management listener, reload and drain."""
+"""HTTP server: uvicorn with reload and drain."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import logging
+import math
 import os
 import resource
 import signal
 import socket
 import sys
-from copy import copy
-from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import uvicorn
-from starlette.applications import Starlette
+from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service.admission.admission import MANAGEMENT
-from service.api.front import Service
-from service.settings import Settings
+from service.api.state import Service
+from service.settings import MAX_DEADLINE_MS, Settings
 
 logger = logging.getLogger(__name__)
+
+# Seconds until idle connections close.
+KEEP_ALIVE_S = 30
 
 # File descriptors for models, processes and logs, in addition to connections.
 SPARE_FILES = 256
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's connection, which also ends if a head is not complete in time, and counts refusals at the limit.
-
-    A client that closes its half after a whole request gets the answer within the default deadline of designs. It
-    cannot be told from one that has gone, and then counts as gone.
-    """
-
-    def __init__(self, service: Service, **parts: Any) -> None:
-        """Take the time limit from the service; `parts` are uvicorn's."""
-        super().__init__(**parts)
-        self._service = service
-        self._head_timer: asyncio.TimerHandle | None = None
-        self._half_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first head: uvicorn sets a timer only after an answer."""
-        super().connection_made(transport)
-        self._await_head()
+    """uvicorn's connection, which answers a client that has closed its half after a whole request."""
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Close, but after an answer that is due."""
+        """Close, but after an answer that is due; uvicorn's keep-alive then ends the connection."""
         if self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
             return False
         self.shutdown()
-        if self._half_timer is None:
-            within_s = self._service.settings.deadline_ms / 1e3
-            self._half_timer = self.loop.call_later(within_s, self.transport.close)
         return True
-
-    def on_message_begin(self) -> None:
-        """Wait for the end of a head: uvicorn stops its timer at the first byte."""
-        super().on_message_begin()
-        self._await_head()
-
-    def on_headers_complete(self) -> None:
-        """Wait no more."""
-        self._stop_waiting()
-        super().on_headers_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
-        self._stop_waiting()
-        if self._half_timer is not None:
-            self._half_timer.cancel()
-        super().connection_lost(exc)
-
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        if app is service_unavailable:
-            self._service.metrics.count("", "", 503, "overloaded")
-        super()._start_asgi_task(cycle, app)
-
-    def _await_head(self) -> None:
-        self._stop_waiting()
-        within_s = self._service.settings.receive_timeout_s
-        self._head_timer = self.loop.call_later(within_s, self.shutdown)  # after an answer that is still due
-
-    def _stop_waiting(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
 
 
 class OperatedServer(uvicorn.Server):
-    """uvicorn's server with SIGHUP to reload models, a separate management listener, and a drain.
+    """uvicorn's server with SIGHUP to reload models, and a drain.
 
     After SIGTERM it reports not ready at once, but answers for another `drain_s`, so that load balancers notice. It
     closes connections after their answers, so that none is reused at the end; then it finishes running requests and
@@ -124,8 +72,6 @@ class OperatedServer(uvicorn.Server):
             logger.info("Listening on %s", self._settings.uds)
         await super().startup(sockets)
         self._freezing = asyncio.create_task(self.freeze_resident_objects())
-        if self._settings.management_port is not None:
-            await self._listen_for_management(self._settings.management_host, self._settings.management_port)
 
     async def freeze_resident_objects(self) -> None:
         """Exclude modules and the loaded default model from garbage collection.
@@ -135,26 +81,6 @@ class OperatedServer(uvicorn.Server):
         await self._service.engine.started()
         gc.collect()
         gc.freeze()
-
-    async def _listen_for_management(self, host: str, port: int) -> None:
-        """Add a second listener to the server, whose requests carry a mark that no client can set."""
-        state = self.lifespan.state | {MANAGEMENT: True}
-        config = copy(self.config)
-        config.limit_concurrency = None  # clients' connections do not block the operator
-
-        def protocol() -> asyncio.Protocol:
-            kind: Any = config.http_protocol_class
-            made: asyncio.Protocol = kind(config=config, server_state=self.server_state, app_state=state)
-            return made
-
-        try:
-            listener = await asyncio.get_running_loop().create_server(protocol, host, port)
-        except OSError as error:
-            logger.error("Management listener: %s", error)
-            await self.lifespan.shutdown()
-            sys.exit(STARTUP_FAILURE)
-        self.servers.append(listener)
-        logger.info("Management on http://%s:%d", *listener.sockets[0].getsockname()[:2])
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handle signals: the first one starts the drain, the next one ends it."""
@@ -202,7 +128,7 @@ def _unix_socket(path: Path) -> socket.socket:
     return listening
 
 
-def server(app: Starlette, settings: Settings) -> uvicorn.Server:
+def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
     """Create a server for the application: uvloop and httptools, without access log and WebSockets.
 
     Running requests are finished at the end.
@@ -214,7 +140,7 @@ def server(app: Starlette, settings: Settings) -> uvicorn.Server:
             app,
             host=settings.host,
             port=settings.port,
-            http=partial(Connection, service),  # type: ignore[arg-type]  # uvicorn only calls it
+            http=Connection,
             loop="uvloop",
             ws="none",
             lifespan="on",
@@ -224,8 +150,8 @@ def server(app: Starlette, settings: Settings) -> uvicorn.Server:
             access_log=False,
             server_header=False,
             proxy_headers=False,  # nothing here depends on the client's address
-            timeout_keep_alive=settings.keep_alive_s,
-            timeout_graceful_shutdown=settings.shutdown_s,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=math.ceil(MAX_DEADLINE_MS / 1e3),
         ),
         service,
     )

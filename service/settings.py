@@ -18,15 +18,8 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 MIN_DEADLINE_MS, MAX_DEADLINE_MS = 1.0, 60_000.0
 
-KeyDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-
-
-KEYS = ("api_keys", "management_keys")
-"""Settings that hold digests of keys."""
-
-
 # What the command and the tests read, and what Kubernetes sets for services named prime-anc. PRIME_API_KEY, of clients,
-# is not among them: meant as PRIME_API_KEYS, it would leave the service open.
+# is not among them: meant as a setting, it would leave the service open.
 _OF_OTHERS = re.compile(r"PRIME_(URL|CASES|ANC_.*)")
 
 
@@ -45,14 +38,14 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     """Address to listen on."""
-    allowed_hosts: tuple[Annotated[str, StringConstraints(to_lower=True)], ...] = ()
-    """Names in Host besides addresses and undotted ones; if set, not over loopback alone."""
-    cors_origins: tuple[Annotated[str, StringConstraints(pattern=r"^https?://[^/\s*]+$")], ...] = ()
-    """Other origins whose pages may call, as https://app.example.org."""
     port: int = Field(8000, ge=0, le=65_535)
     """Port to listen on; 0: a free one."""
     uds: Path | None = None
     """Unix socket to listen on instead, for its owner and group."""
+    allowed_hosts: tuple[Annotated[str, StringConstraints(to_lower=True)], ...] = ()
+    """Names in Host besides addresses and undotted ones; if set, not over loopback alone."""
+    cors_origins: tuple[Annotated[str, StringConstraints(pattern=r"^https?://[^/\s*]+$")], ...] = ()
+    """Other origins whose pages may call, as https://app.example.org."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Processor; a GPU is faster for batches alone."""
     store: str | Path | None = None
@@ -60,58 +53,32 @@ class Settings(BaseSettings):
     model: str = "generic"
     """Default model: name, name@version or alias."""
     threads: int | None = Field(None, ge=1, le=1024)
-    """Design threads on a CPU; default: one per physical core."""
-    fallback_below_db: float = float("inf")
-    """Predicted dB below which Wiener filters are compared; inf: always."""
-    fallback_margin_db: float = Field(0.25, ge=0)
-    """dB by which one must be better."""
+    """Workers of light work; default: one per physical core."""
+    max_resident_models: int = Field(4, ge=2, le=1000)
+    """Models in memory; the least recently used goes first."""
     deadline_ms: float = Field(2000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
     """Deadline without X-Deadline-Ms, receipt of the body included."""
     calibration_deadline_ms: float = Field(30_000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
-    """The same for recordings."""
-    max_resident_models: int = Field(4, ge=2, le=1000)
-    """Models in memory; the least recently used goes first."""
-    max_body_bytes: int = Field(12 * 2**20, ge=1024)
-    """Largest body."""
-    max_calibration_bytes: int = Field(64 * 2**20, ge=1024)
-    """Largest body with recordings."""
-    api_keys: tuple[KeyDigest, ...] = ()
-    """SHA-256 digests of API keys; none: no key is needed."""
-    management_keys: tuple[KeyDigest, ...] = ()
-    """Digests of keys that may manage models; none: the management listener alone."""
+    """The same for recordings, and for designs with a controller."""
     api_keys_file: Path | None = None
-    """File of further API keys, lines name:sha256."""
+    """File of API keys, lines name:sha256; none: no key is needed."""
     management_keys_file: Path | None = None
-    """File of further management keys."""
-    management_host: str = "127.0.0.1"
-    """Address of the management listener."""
-    management_port: int | None = Field(None, ge=0, le=65_535)
-    """Port for metrics, and for loading models, which the main one then refuses."""
-    receive_timeout_s: float = Field(10.0, gt=0, le=3600)
-    """Seconds for receiving a head, then a body."""
+    """File of keys that may load and unload models; none: nobody may."""
     max_connections: int = Field(4096, ge=1, le=1_000_000)
     """Open connections; beyond, 503."""
-    keep_alive_s: int = Field(30, ge=1)
-    """Seconds until idle connections close."""
-    ready_budget_ms: float = Field(1000.0, gt=0)
-    """Milliseconds for the golden design, else not ready."""
-    recheck_s: float = Field(15.0, gt=0)
-    """Seconds between golden designs."""
     drain_s: float = Field(0.0, ge=0)
     """Seconds after SIGTERM in which it answers, though not ready."""
-    shutdown_s: int = Field(math.ceil(MAX_DEADLINE_MS / 1e3), ge=0)
-    """Seconds for accepted requests at shutdown."""
     log_format: Literal["text", "json"] = "text"
     """json: an object a line."""
-    commit: str = ""
-    """Commit of this build, for the metrics."""
-    access_log: bool = False
-    """Log every request."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest severity logged."""
+    access_log: bool = False
+    """Log every request."""
+    commit: str = ""
+    """Commit of this build, for the metrics."""
 
     def n_threads(self) -> int:
-        """Design threads to start on a CPU."""
+        """Return the number of workers of light work on a CPU."""
         return min(self.threads or physical_cores(), len(processors()))
 
 

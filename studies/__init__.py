@@ -18,7 +18,7 @@ from prime_anc.measure.estimate import GainTake
 from prime_anc.method.profiles import FAST
 from prime_anc.method.types import DesignOptions, Paths, Problem
 from prime_anc.options import Method
-from service.api.problem import resolved_profile
+from prime_anc.tasks.problem import resolved_profile
 from training.data import open_dataset
 from training.datasets.mistakes import Real, Responses, Takes
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise

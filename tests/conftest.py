@@ -2,7 +2,6 @@
 
 import contextlib
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -40,14 +39,6 @@ def measured_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("six_ears")
     write_six_ears(folder)
     return folder
-
-
-@pytest.fixture(scope="session", autouse=True)
-def closed_service() -> Iterator[None]:
-    """Close the library's service, if a test has started it."""
-    yield
-    if library.service.cache_info().currsize:
-        library.service().close()
 
 
 @pytest.fixture(scope="session")

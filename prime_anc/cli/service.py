@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import httpx
 from prime_anc.cli import tables
 from prime_anc.cli.exit_status import ExitStatus
 from prime_anc.client import Client, ClientError, Refused, Unavailable
-from prime_anc.local import LocalTransport
+from prime_anc.local import LocalClient
 
 # Time for one attempt, and within which a busy service is asked again, unless --deadline-ms says another.
 TIMEOUT_S, RETRY_FOR_S = 120.0, 30.0
@@ -73,15 +72,13 @@ class ServiceClient:
 def connect(
     url: str | None, key: str | None = None, store: str | None = None, deadline_ms: float | None = None
 ) -> Iterator[ServiceClient]:
-    """Connect to the service at a URL, or start one in this process with the checkpoints of `store`."""
+    """Connect to the service at a URL, or answer in this process with the models of `store`."""
     retry_for_s = RETRY_FOR_S if deadline_ms is None else deadline_ms / 1e3
-    connected = partial(Client, timeout_s=TIMEOUT_S, retry_for_s=retry_for_s)
     if url is None:
-        with connected(transport=LocalTransport(store)) as client:
-            yield ServiceClient(client, deadline_ms=deadline_ms)
+        yield ServiceClient(LocalClient(store), deadline_ms=deadline_ms)
         return
     try:
-        client = connected(url, api_key=key or None)
+        client = Client(url, api_key=key or None, timeout_s=TIMEOUT_S, retry_for_s=retry_for_s)
     except (ValueError, httpx.InvalidURL) as error:
         raise click.UsageError(f"--url, --key: {error}") from error
     with client:

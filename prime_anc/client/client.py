@@ -87,7 +87,6 @@ class Client:
         api_key: str | None = None,
         timeout_s: float = 10.0,
         retry_for_s: float = 30.0,
-        transport: httpx.BaseTransport | None = None,
     ) -> None:
         """Connect to a service.
 
@@ -108,8 +107,6 @@ class Client:
             a calibration without one).
         retry_for_s
             Time within which attempts are repeated.
-        transport
-            What requests are sent through in place of connections, as to a service in this process.
 
         Raises
         ------
@@ -126,7 +123,7 @@ class Client:
             base_url=url,
             headers=httpx.Headers(headers, encoding="utf-8"),
             timeout=timeout_s,
-            transport=transport or Transport(None if uds is None else fspath(uds)),
+            transport=Transport(None if uds is None else fspath(uds)),
         )
         self._timeout_s = timeout_s
         self._retry_for_s = retry_for_s

@@ -25,7 +25,7 @@ class Refused(ClientError):
     """
 
     def __init__(self, status: int, code: str, detail: str, field: str | None = None) -> None:
-        super().__init__(f"{status} {code}: {detail}")
+        super().__init__(detail)
         self.status = status
         self.code = code
         self.detail = detail

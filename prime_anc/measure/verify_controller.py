@@ -32,7 +32,7 @@ from prime_anc.method.arrays import Complex, Real
 from prime_anc.method.controller import Controller, judge
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from prime_anc.method.methods import Path, spectrum
-from prime_anc.method.types import Float32, Loop
+from prime_anc.method.types import Complex64, Float32, Loop
 
 # Range of the fit; above, controllers do little.
 FIT_HZ = (40.0, 5000.0)
@@ -64,7 +64,7 @@ class MeasuredController:
 
 def verify_both(
     recordings: Sequence[StateTake],
-    taps: Float32,
+    taps: Float32 | Complex64,
     controller: Controller,
     primary: Path,
     secondary: Path,

@@ -1,6 +1,8 @@
 """Constants of the whole method."""
 
-SAMPLE_RATE_HZ = 48_000
+from typing import Final
+
+SAMPLE_RATE_HZ: Final = 48_000
 # Taps of a control filter: real, causal, e = d - s * w * x.
 N_TAPS = 2048
 

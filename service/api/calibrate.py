@@ -3,64 +3,75 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
 from time import perf_counter
+from typing import Annotated, Any
 
+import orjson
+import safetensors.numpy
+from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.admission.admission import Gate
-from service.api.front import JSON, TENSORS, Service, Times, Visit, disconnected
-from service.api.json_answers import accepted, joined
-from service.api.reading import Addresses
-from service.calibration.calibration_answer import (
-    Judge,
-    as_json,
-    as_tensors,
-    calibrate_recordings,
+from prime_anc.answers import CalibrationAnswer
+from prime_anc.requests.takes import CalibrationBody
+from prime_anc.tasks.calibrate import calibrate
+from service.api import examples
+from service.api.openapi import WORK_CODES, described
+from service.api.reading import body_of
+from service.api.responses import accepted, answered, completed, timed
+from service.api.state import JSON, RECORDINGS, TENSORS, CurrentService, State, disconnected
+from service.queue.costs import calibration_cost
+
+router = APIRouter()
+
+
+@router.post(
+    "/calibrate",
+    **described(
+        CalibrationBody,
+        answer=CalibrationAnswer,
+        codes=WORK_CODES,
+        bodies=examples.CALIBRATION_BODIES,
+        headers=("X-Verdict",),
+        binary=(
+            TENSORS,
+            "The paths and their coherence as `/refine` takes them. `X-Verdict`, with this form only, holds `passed` "
+            "or the codes of the reasons.",
+        ),
+    ),
 )
-from service.calibration.takes import CalibrationBody
-from service.engine.resident_models import refuse_other, split
-
-addresses = Addresses()
-
-
-@addresses.post("/calibrate")
-async def calibrate(request: Request, body: CalibrationBody) -> Response:
+async def estimate_paths(
+    request: Request,
+    service: CurrentService,
+    state: State,
+    body: Annotated[Any, body_of(CalibrationBody, RECORDINGS)],
+) -> Response:
     """Estimate paths from recordings and judge them. The answer, in either form, is a valid body for `/refine`."""
-    visit: Visit = request.state.visit
-    service = visit.service
-    media_type = accepted(visit.accept, (JSON, TENSORS))
-    visit.decoded()
-    marks = [perf_counter()]
-
-    def work() -> tuple[bytes, dict[str, str]]:
-        """Return the answer's body, without its times, and its headers."""
-        marks.append(perf_counter())
-        judged = calibrate_recordings(body, partial(_model, service))
-        marks.append(perf_counter())
-        answer = as_tensors(judged, body) if media_type == TENSORS else (as_json(judged, body), {})
-        marks.append(perf_counter())
-        return answer
-
-    content, headers = await service.shares[Gate.CALIBRATION].run(work, visit.due, partial(disconnected, request))
-    stages = zip(("queue", "estimate", "encode"), pairwise(marks), strict=True)
-    times: Times = {name: 1e3 * (ended - began) for name, (began, ended) in stages}
-    times["decode"] = visit.decode_ms
-    total_ms = times["total"] = 1e3 * (perf_counter() - visit.began)
-    service.metrics.observe_calibration(total_ms)
-    if media_type != TENSORS:
-        content = joined(content, times)
-    return visit.response(content, times, media_type, headers)
+    media_type = accepted(request, (JSON, TENSORS))
+    watch = partial(disconnected, request)
+    resident = await service.engine.model(body.model, state.due, watch)
+    task = partial(calibrate, body, resident.reference, resident.parameters)
+    answer, queue_s = await service.engine.run(task, calibration_cost(body), state.key, state.due, watch)
+    if media_type == JSON:
+        return answered(request, answer, service.metrics.observe_calibration, queue=1e3 * queue_s)
+    began = perf_counter()
+    content = _tensors(answer)
+    times = completed(request, answer.timings_ms.__dict__ | {"queue": 1e3 * queue_s}, began)
+    service.metrics.observe_calibration(times)
+    reasons = ", ".join(reason.code for reason in answer.verdict.reasons)
+    return timed(content, times, TENSORS, {"X-Verdict": reasons or "passed"})
 
 
-def _model(service: Service, reference: str | None) -> Judge:
-    """Return the resident model, as for a design, even if the store has a newer version or none; else the store's."""
-    models = service.engine.models
-    reference, digest = (models.default_model, "") if reference is None else split(reference)
-    resident = models.find(reference)
-    version = service.store.resolve(reference) if resident is None else resident.version
-    refuse_other(digest, version)
-    if resident is not None:
-        return version, resident.parameters
-    return version, service.store.load(str(version)).parameters
+def _tensors(answer: CalibrationAnswer) -> bytes:
+    """Encode what `/refine` takes of a calibration as safetensors."""
+    arrays = {
+        "primary": answer.primary.impulse_response,
+        "secondary": answer.secondary.impulse_response,
+        "coherence": answer.coherence,
+        "uncertainty": answer.uncertainty.reshape(2, -1),
+    }
+    if answer.feedback is not None:
+        arrays["feedback"] = answer.feedback.impulse_response
+    model = {} if answer.model is None else {"model": answer.model}
+    request = {"sample_rate": answer.sample_rate, "sign": answer.sign, **model}
+    return safetensors.numpy.save(arrays, {"request": orjson.dumps(request).decode()})

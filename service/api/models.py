@@ -1,126 +1,84 @@
-"""Endpoints for models, health and metrics, including the operator's for loading and unloading models."""
+"""What is published and in memory; an operator loads and unloads it."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
-import orjson
+from fastapi import APIRouter, Depends
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model_store.controller import PublishedController
-from model_store.store import ModelVersion
-from service.api.front import JSON, Service
-from service.api.json_answers import accepted, model_document
-from service.api.reading import Addresses, refuse_encoding
+from model_store.listing import description, published
+from prime_anc.answers import (
+    ModelDescription,
+    ModelList,
+    ModelReference,
+    ResidentModelsAnswer,
+    UnloadedModels,
+    document,
+)
+from service.api.openapi import CLIENT_CODES, OPERATOR_CODES, described
+from service.api.responses import accepted, plain
+from service.api.state import CurrentService, client_key, operator_key
 from service.errors import HttpProblem
+from service.models.resident_models import reference_of
 
-addresses = Addresses()
+reading = APIRouter(dependencies=[Depends(client_key)])
+managing = APIRouter(dependencies=[Depends(operator_key)])
 
 Name = Annotated[
     str, Field(description="`name` (its latest version), `name@version` or an alias", examples=["generic"])
 ]
+_MISSING = "unknown-model not-found "
 
 
-def json_response(document: object) -> Response:
-    """Return a JSON response with status 200."""
-    return Response(orjson.dumps(document), media_type=JSON)
-
-
-@addresses.get("/models")
-async def list_models(request: Request) -> Response:
+@reading.get("/models", **described(answer=ModelList, codes=CLIENT_CODES))
+async def list_models(request: Request, service: CurrentService) -> Response:
     """List all published versions, and which of them are in memory."""
-    accepted(request.state.visit.accept)
-    return json_response(await asyncio.to_thread(_published, request.state.visit.service))
+    accepted(request)
+    engine = service.engine
+    resident = engine.models.versions()
+    return plain(await asyncio.to_thread(published, engine.store, engine.models.default_model, resident))
 
 
-@addresses.get("/models/{name}")
-async def show_model(request: Request, name: Name) -> Response:
+@reading.get("/models/{name}", **described(answer=ModelDescription, codes=CLIENT_CODES + _MISSING))
+async def show_model(request: Request, service: CurrentService, name: Name) -> Response:
     """Describe one version, the latest without `@version`."""
-    accepted(request.state.visit.accept)
-    service = request.state.visit.service
-
-    def description() -> dict[str, Any]:
-        return _description(service, service.store.resolve(name))
-
-    return json_response(await asyncio.to_thread(description))
+    accepted(request)
+    store, resident = service.engine.store, service.engine.models.versions()
+    return plain(await asyncio.to_thread(lambda: description(store, store.resolve(name), resident)))
 
 
-@addresses.post("/models/reload")
-async def reload_models(request: Request) -> Response:
+@managing.post(
+    "/models/reload", **described(answer=ResidentModelsAnswer, codes=OPERATOR_CODES + "model-unavailable")
+)
+async def reload_models(service: CurrentService) -> Response:
     """Resolve all names and aliases in use again, the default model's first."""
-    _negotiate_unread(request)
-    models = request.state.visit.service.engine.models
+    models = service.engine.models
     if failed := await models.reload():
         raise HttpProblem(
             "model-unavailable",
             f"{len(failed)} model references could not be loaded; their previous versions stay in use, unless "
             "they were deleted; see the service's log for the reason",
         )
-    return json_response({"resident": [model_document(version) for version in models.versions()]})
+    return plain({"resident": [document(reference_of(version)) for version in models.versions()]})
 
 
-@addresses.post("/models/{name}/load")
-async def load_model(request: Request, name: Name) -> Response:
+@managing.post(
+    "/models/{name}/load",
+    **described(answer=ModelReference, codes=OPERATOR_CODES + _MISSING + "model-unavailable"),
+)
+async def load_model(service: CurrentService, name: Name) -> Response:
     """Resolve a name again, then load, verify, check and use that version."""
-    _negotiate_unread(request)
-    return json_response(model_document(await request.state.visit.service.engine.models.load(name)))
+    return plain(document(reference_of(await service.engine.models.load(name))))
 
 
-@addresses.post("/models/{name}/unload")
-async def unload_model(request: Request, name: Name) -> Response:
+@managing.post(
+    "/models/{name}/unload", **described(answer=UnloadedModels, codes=OPERATOR_CODES + _MISSING + "default-model")
+)
+async def unload_model(service: CurrentService, name: Name) -> Response:
     """Unload a version, or every resident version of a name, after running designs have finished."""
-    _negotiate_unread(request)
-    retired = request.state.visit.service.engine.models.unload(name)
-    return json_response({"unloaded": [model_document(version) for version in retired]})
-
-
-@addresses.get("/health/live")
-async def live(request: Request) -> Response:
-    """Tell whether the event loop answers, and no restart is needed."""
-    request.state.visit.service.engine.require_live()
-    return json_response({"status": "live"})
-
-
-@addresses.get("/health/ready")
-async def ready(request: Request) -> Response:
-    """Tell whether the default model reproduces its golden case in time, and the service is not shutting down."""
-    engine = request.state.visit.service.engine
-    engine.require_ready()
-    models = [model_document(version) for version in engine.models.versions()]
-    return json_response({"status": "ready", "device": engine.device, "models": models})
-
-
-@addresses.get("/metrics")
-async def metrics(request: Request) -> Response:
-    """Answer metrics in the Prometheus format that the scraper prefers."""
-    content, media_type = request.state.visit.service.metrics.exposition(request.headers.get("accept", ""))
-    return Response(content, headers={"Content-Type": media_type})
-
-
-def _negotiate_unread(request: Request) -> None:
-    """Check the headers of an endpoint that ignores its body."""
-    refuse_encoding(request.headers)
-    accepted(request.state.visit.accept)
-
-
-def _published(service: Service) -> dict[str, Any]:
-    return {
-        "default": service.engine.models.default_model,
-        "aliases": service.store.aliases(),
-        "models": [_description(service, version) for version in service.store.list()],
-        "controllers": [_manifest(service, item) for item in service.store.list(PublishedController.SUFFIX)],
-        "broken": service.store.broken(),
-    }
-
-
-def _description(service: Service, version: ModelVersion) -> dict[str, Any]:
-    """Return the public description of a version: its manifest, and whether it is in memory."""
-    return _manifest(service, version) | {"resident": version in service.engine.models.versions()}
-
-
-def _manifest(service: Service, version: ModelVersion) -> dict[str, Any]:
-    """Return the public manifest of a version."""
-    return service.store.manifest(str(version)).model_dump(mode="json") | model_document(version)
+    retired = service.engine.models.unload(name)
+    return plain({"unloaded": [document(reference_of(version)) for version in retired]})

@@ -11,46 +11,30 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from functools import lru_cache
 from itertools import pairwise
 from time import perf_counter
-from typing import Any, TypeVar, get_type_hints
+from typing import Any
 from urllib.parse import parse_qsl
 
 import numpy as np
 import orjson
+from fastapi import Depends
 from numpy.typing import NDArray
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.routing import Match, Route
-from starlette.types import Scope
 
 from prime_anc.method.curve import Curve
-from service.admission.admission import DEADLINE_HEADER, MAX_JSON_BYTES, json_too_large
-from service.api.front import JSON, TENSORS, Visit
-from service.api.options import CURVES, DECIMAL, FromText, option_fields
-from service.api.strict import as_problem, shown
+from prime_anc.requests.controllers import put_published
+from prime_anc.requests.options import CURVES, DECIMAL, FromText, option_fields
+from prime_anc.requests.reading import Document, body_fields, validate
+from prime_anc.requests.strict import StrictModel, shown
+from service.admission import DEADLINE_HEADER, MAX_JSON_BYTES, declared_length, json_too_large
+from service.api.state import JSON, TENSORS, Policy, RequestState, service_of, state_of
 from service.errors import HttpProblem
-
-Document = dict[str, Any]
-Model = TypeVar("Model", bound=BaseModel)
-Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Response]])
-# Reads the fields of a body of the given type.
-Reader = Callable[[Request, type[BaseModel]], Awaitable[Document]]
-
-# Fields of calibrations' and designs' answers and of the page's files that requests ignore, so that clients can send
-# these on, alone or merged.
-ANSWER_FIELDS = frozenset(
-    {"label", "spectra", "bands", "verdict", "method", "refinement", "prediction", "loop", "warnings", "timings_ms"}
-    | {"max_gain_db", "max_louder_db"}  # of a filter, which only designs and exports need
-)
-
-# Largest number of members of an object, ten times that of the largest request: every unknown one is an error.
-MAX_MEMBERS = 256
 
 # Limits on what JSON becomes in the event loop, counted before it is parsed. Sixteen conditions have a few hundred
 # objects, lists and names; two paths and two quantities on the largest grid have 196,614 numbers.
@@ -69,125 +53,50 @@ MAX_TENSORS = 512
 # More fields than any query has.
 MAX_QUERY_FIELDS = 64
 
+# Time (s) within which a body has to arrive.
+RECEIVE_S = 10.0
+
 _LENGTH_BYTES = 8
 _PLACE = re.compile(r"[a-z_0-9]{1,40}(\.[a-z_0-9]{1,40}){0,5}")
 
 _WHOLE = re.compile(r"-?[0-9]{1,3}")
 
 
-class Address(Route):
-    """An address whose handler gets its body, in whichever form it was sent, as the type that it declares."""
+def body_of(kind: type[StrictModel], policy: Policy) -> Any:
+    """Return the dependency that gives a handler its body, as the type `kind`.
 
-    def __init__(self, path: str, method: str, handler: Callable[..., Awaitable[Response]], read: Reader) -> None:
-        kind = get_type_hints(handler).get("body")
+    The body counts against the memory of its key until the answer is made.
+    """
 
-        async def answer(request: Request) -> Response:
-            if kind is None:
-                return await handler(request, **request.path_params)
-            document = await read(request, kind)
-            return await handler(request, validate(kind, document), **request.path_params)
+    async def body(request: Request) -> AsyncIterator[StrictModel]:
+        state, memory = state_of(request), service_of(request).admission.memory
+        media_type = media_type_of(request.headers, (JSON, TENSORS))
+        options = query_options(request.scope["query_string"], kind)
+        state.set_deadline(request, policy)
+        n_bytes = declared_length(request.headers, policy.max_bytes)
+        if media_type == JSON and n_bytes > MAX_JSON_BYTES:
+            raise json_too_large(n_bytes)
+        memory.reserve(state.key, n_bytes)
+        try:
+            content = await receive_body(request, state, n_bytes)
+            document = body_fields(parse_json(content) if media_type == JSON else parse_tensors(content), kind)
+            _add(document, options)
+            await _put_published(request, document, kind)
+            found = validate(kind, document)
+            state.decoded()
+            yield found
+        finally:
+            memory.release(state.key, n_bytes)
 
-        super().__init__(path, answer, methods=[method], name=handler.__name__)
-        self.handler, self.kind, self.read = handler, kind, read
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match as Starlette does, and note this address in the scope, for metrics."""
-        match, found = super().matches(scope)
-        if match is not Match.NONE:
-            found["route"] = self
-        return match, found
-
-
-class Addresses(list[Address]):
-    """Addresses of one part of the interface, in the order of their declaration."""
-
-    def get(self, path: str) -> Callable[[Handler], Handler]:
-        """Declare the handler of an address for GET and HEAD."""
-        return self._declaring(path, "GET", read_document)
-
-    def post(self, path: str, read: Reader | None = None) -> Callable[[Handler], Handler]:
-        """Declare the handler of an address for POST; `read` reads its body, by default JSON or tensors."""
-        return self._declaring(path, "POST", read or read_document)
-
-    def _declaring(self, path: str, method: str, read: Reader) -> Callable[[Handler], Handler]:
-        def declare(handler: Handler) -> Handler:
-            self.append(Address(path, method, handler, read))
-            return handler
-
-        return declare
+    return Depends(body)
 
 
-async def read_document(request: Request, kind: type[BaseModel]) -> Document:
-    """Read a body of JSON or tensors, with the options of the query string."""
-    media_type = media_type_of(request.headers, (JSON, TENSORS))
-    options = query_options(request.scope["query_string"], kind)
-    content = await receive_body(request)
-    document = body_fields(parse_json(content) if media_type == JSON else parse_tensors(content), kind)
-    if options:
-        _add(document, options)
+async def _put_published(request: Request, document: Document, kind: type[StrictModel]) -> None:
+    """Replace the reference of a published controller by the controller."""
     if isinstance(document.get("controller"), str) and getattr(kind, "takes_published", False):
-        await _put_published(request, document)
-    return document
-
-
-async def _put_published(request: Request, document: Document) -> None:
-    """Replace the reference of a published controller by the controller, in the request's sign."""
-    visit: Visit = request.state.visit
-    found = await visit.service.engine.models.controller(document["controller"])
-    if found is not None:
-        rows = np.array(found.sos)
-        rows[0, :3] *= -1 if document.get("sign") == "plus" else 1
-        others = found.model_dump(include={"sample_rate", "latency_us", "number_format"})
-        document["controller"] = {"sos": rows} | others
-
-
-def fields_of(document: object, kind: type[BaseModel] | None = None) -> dict[str, Any]:
-    """Return the fields of an object that are not null.
-
-    Parameters
-    ----------
-    document
-        A request, or a part of one.
-    kind
-        Type of the request, which ignores fields of answers that it does not have; None: a part of a request.
-
-    Raises
-    ------
-    HttpProblem
-        It is not an object, or has too many members.
-    """
-    if not isinstance(document, dict):
-        raise HttpProblem("invalid-field", f"{shown(document)} is not a JSON object; send one")
-    if len(document) > MAX_MEMBERS:
-        found = f"an object has {len(document)} members; no request has more than {MAX_MEMBERS}"
-        raise HttpProblem("invalid-field", found)
-    ignored = frozenset() if kind is None else ANSWER_FIELDS - kind.model_fields.keys()
-    return {name: value for name, value in document.items() if value is not None and name not in ignored}
-
-
-def validate_object(kind: type[Model], document: object) -> Model:
-    """Validate an object, whose members may be null; raise an HttpProblem as `validate` does."""
-    return validate(kind, fields_of(document))
-
-
-def validate(kind: type[Model], document: Document) -> Model:
-    """Validate the fields of an object; raise one of pydantic's errors as an HttpProblem, an unknown field first.
-
-    A misspelt field is missing too.
-    """
-    try:
-        return kind.model_validate(document)
-    except ValidationError as error:
-        first = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
-        raise as_problem(first, kind) from None
-
-
-def body_fields(document: object, kind: type[BaseModel]) -> Document:
-    """Return a body without unused fields of answers; HttpProblem if it is not an object."""
-    fields = fields_of(document, kind)
-    if not fields:
-        raise HttpProblem("missing-field", "the body is empty; send the fields of the request")
-    return fields
+        found = await service_of(request).engine.models.controller(document["controller"])
+        if found is not None:
+            put_published(document, kind, lambda reference: found)
 
 
 def media_type_of(headers: Headers, accepted: tuple[str, ...]) -> str:
@@ -232,8 +141,8 @@ def refuse_encoding(headers: Headers) -> None:
         raise HttpProblem("unsupported-encoding", detail)
 
 
-async def receive_body(request: Request) -> bytearray:
-    """Receive the whole body; decoding begins.
+async def receive_body(request: Request, state: RequestState, n_bytes: int) -> bytearray:
+    """Receive the whole body, of a declared length; decoding begins.
 
     Raises
     ------
@@ -241,16 +150,14 @@ async def receive_body(request: Request) -> bytearray:
         `too-slow` if it is not complete within the service's limit or by the deadline.
     ClientDisconnect
     """
-    visit: Visit = request.state.visit
-    within_s = visit.service.settings.receive_timeout_s
-    left_s = max(visit.due - perf_counter(), 0.0)
+    within_s, left_s = RECEIVE_S, max(state.due - perf_counter(), 0.0)
     try:
         async with asyncio.timeout(None) as limit:
             loop = asyncio.get_running_loop()
             # A body that has arrived with its head needs no timer.
             start_timer = loop.call_soon(limit.reschedule, loop.time() + min(within_s, left_s))
             try:
-                body = await _received(request, visit.n_body_bytes)
+                body = await _received(request, n_bytes)
             finally:
                 start_timer.cancel()
     except TimeoutError:
@@ -259,10 +166,10 @@ async def receive_body(request: Request) -> bytearray:
             waited, remedy = f"the {left_s:.3g} s left before its deadline", f"raise {DEADLINE_HEADER}, or {remedy}"
         raise HttpProblem(
             "too-slow",
-            f"the body of {visit.n_body_bytes} bytes was not complete after {waited}; {remedy}",
+            f"the body of {n_bytes} bytes was not complete after {waited}; {remedy}",
             headers={"Connection": "close"},
         ) from None
-    visit.received = perf_counter()
+    state.received = perf_counter()
     return body
 
 

@@ -16,7 +16,7 @@ from model_store.store import ModelStore
 from prime_anc.method.bands import WIDE_BANDS, band_membership
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from prime_anc.method.types import Design, DesignOptions, Fallback, Model, Paths, Problem
-from service.api.problem import resolved_profile
+from prime_anc.tasks.problem import resolved_profile
 from service.engine.resident_model import ResidentModel
 from tests.cases.conftest import Command, read_design
 

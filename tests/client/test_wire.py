@@ -9,8 +9,8 @@ import safetensors.numpy
 from prime_anc.client import errors, wire
 from prime_anc.client.errors import Refused, from_answer
 from prime_anc.method.conventions import N_BINS
+from prime_anc.requests.bodies import DesignBody
 from service.api.reading import parse_tensors, validate_object
-from service.api.request_types import DesignBody
 
 
 def read(body: bytes) -> DesignBody:

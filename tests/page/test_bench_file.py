@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from prime_anc.cli import bench_file, inputs
 from prime_anc.cli.__main__ import main
+from prime_anc.requests.bodies import DesignBody
 from service.api.reading import parse_tensors, validate_object
-from service.api.request_types import DesignBody
 from tests.service import models
 from tests.service.bodies import read_json
 

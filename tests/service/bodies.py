@@ -10,8 +10,9 @@ import numpy as np
 from prime_anc.client import wire
 from prime_anc.method.conventions import DESIGN_N_FFT
 from prime_anc.method.types import Paths
-from service.api.reading import body_fields, parse_json, validate_object
-from service.api.request_types import CommonBody
+from prime_anc.requests.bodies import CommonBody
+from prime_anc.requests.reading import body_fields, validate_object
+from service.api.reading import parse_json
 
 Json = dict[str, Any]
 JSON_BODY = {"Content-Type": "application/json"}

@@ -7,11 +7,11 @@ from pathlib import Path
 import httpx
 import pytest
 import torch
-from starlette.applications import Starlette
+from fastapi import FastAPI
 
 from model_store.store import ModelStore
 from prime_anc.method.backends.reference import build_synthesizer
-from prime_anc.method.types import Paths
+from prime_anc.method.types import Fallback, Paths
 from service.app import create_app
 from service.settings import Settings
 from tests.service import models
@@ -29,8 +29,7 @@ def anyio_backend() -> str:
 def patient_queues() -> Iterator[None]:
     """Let tests queue more than half a second of work, which a busy machine takes for little."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("job_queue", "work_share"):
-            patch.setattr(f"service.engine.{module}.LONGEST_WAIT_S", 60.0)
+        patch.setattr("service.queue.work_queue.LONGEST_WAIT_S", {"light": 60.0, "heavy": 60.0})
         yield
 
 
@@ -47,20 +46,18 @@ def store_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def program(store_folder: Path) -> Iterator[Program]:
     """`python -m service` over that store, ready, for tests that leave it running."""
-    with program_started(store_folder, "--fallback-below-db=-1000") as program:
+    with program_started(store_folder) as program:
         yield program
 
 
 @pytest.fixture(scope="session")
 def settings(store_folder: Path) -> Settings:
     """Settings of the shared service, with time for slow machines."""
-    # The models are random generators, which a Wiener filter would replace.
-    limits = {"deadline_ms": 60_000, "fallback_below_db": 15}
-    return Settings(store=store_folder, model="ears", device="cpu", threads=1, **limits)
+    return Settings(store=store_folder, model="ears", device="cpu", threads=1, deadline_ms=60_000)
 
 
 @pytest.fixture(scope="session")
-async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[Starlette]:
+async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[FastAPI]:
     """The shared service, started and ready."""
     async with started(settings) as app:
         assert app.state.service.engine.ready
@@ -68,22 +65,23 @@ async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[Starlette
 
 
 @pytest.fixture
-async def client(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
+async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the shared service, or of the `app` fixture that a test file defines."""
     async with connected(app) as client:
         yield client
 
 
 @asynccontextmanager
-async def started(settings: Settings) -> AsyncIterator[Starlette]:
+async def started(settings: Settings) -> AsyncIterator[FastAPI]:
     """Wait until a service has loaded its default model, or failed to."""
-    app = create_app(settings)
+    # The models are random generators, which a Wiener filter would replace.
+    app = create_app(settings, Fallback(below_db=15.0))
     async with app.router.lifespan_context(app):
         await app.state.service.engine.started()
         yield app
 
 
-def connected(app: Starlette) -> httpx.AsyncClient:
+def connected(app: FastAPI) -> httpx.AsyncClient:
     """A client that calls the application without a socket; failures become answers, as on a socket."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://service")

@@ -10,7 +10,7 @@ import numpy as np
 from model_store.checkpoint import Checkpoint
 from prime_anc.method.start.features import GeneratorConfig
 from prime_anc.method.types import Fallback, Model, ModelParameters, Paths, Problem
-from service.engine.resident_model import ResidentModel
+from service.models.resident_model import ResidentModel
 from tests.model_store import cases
 
 # What the tests of the engine run on.
@@ -33,6 +33,11 @@ def responses(seed: int) -> tuple[np.ndarray, np.ndarray]:
 def problem(seed: int, is_coherence_known: bool = True, **limits: Any) -> Problem:
     """A problem of the one condition of `ear`; limits as of `Problem`."""
     return Problem((ear(seed, is_coherence_known),), **limits)
+
+
+def joint_problem(n_conditions: int) -> Problem:
+    """A problem of several conditions."""
+    return Problem(tuple(ear(seed) for seed in range(n_conditions)))
 
 
 def ear(seed: int, is_coherence_known: bool = True) -> Paths:

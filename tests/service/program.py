@@ -12,7 +12,7 @@ from benchmarks.reliability.service_process import started_service
 __all__ = ["Program", "exchange", "free_port", "started", "wait_for"]
 
 # A slow machine is ready, and cuts no design short.
-PATIENT = ("--device", "cpu", "--threads", "1", "--deadline-ms", "60000", "--ready-budget-ms", "60000")
+PATIENT = ("--device", "cpu", "--threads", "1", "--deadline-ms", "60000")
 
 
 def started(store: Path, *arguments: str) -> AbstractContextManager[Program]:

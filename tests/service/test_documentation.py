@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from service.api.options import option_fields
-from service.api.request_types import DesignBody
-from service.api.warnings import WARNINGS
-from service.calibration.takes import CalibrationBody
+from prime_anc.requests.bodies import DesignBody
+from prime_anc.requests.options import option_fields
+from prime_anc.requests.takes import CalibrationBody
+from prime_anc.tasks.warnings import WARNINGS
 from service.errors import PROBLEMS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text(encoding="utf-8")

@@ -11,8 +11,8 @@ from scipy.io import savemat
 
 from prime_anc.measure.files.errors import FileError
 from prime_anc.measure.files.measurements import paths_at_48_khz, read, recording, response
-from service.calibration.wav import read_wav
-from service.errors import HttpProblem
+from prime_anc.requests.wav import read_wav
+from prime_anc.requests.errors import RequestError
 
 SAMPLES = np.random.default_rng(0).standard_normal(4800)
 
@@ -91,7 +91,7 @@ def test_cut_wav_is_rejected(tmp_path: Path):
     file.write_bytes(cut)
     with pytest.raises(FileError, match="promises more bytes than it holds"):
         response(file)
-    with pytest.raises(HttpProblem, match="cut off"):
+    with pytest.raises(RequestError, match="cut off"):
         read_wav(cut, "takes.0.x.wav")
 
 

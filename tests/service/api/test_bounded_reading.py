@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prime_anc.requests.bodies import DesignBody, ExportBody
+from prime_anc.requests.takes import CalibrationBody
 from service.api.reading import MAX_QUERY_FIELDS, body_fields, parse_json, parse_tensors, query_options, validate
-from service.api.request_types import DesignBody, ExportBody
-from service.calibration.takes import CalibrationBody
-from service.errors import HttpProblem
+from prime_anc.requests.errors import RequestError
 
 N_BYTES = 1_000_000
 PATHS = '"primary":{"impulse_response":[1]},"secondary":{"impulse_response":[1]},"sample_rate":48000'
@@ -40,7 +40,7 @@ def process_s(kind: Any, body: bytes) -> tuple[float, str]:
         began = thread_time()
         try:
             validate(kind, body_fields(parse(body), kind))
-        except HttpProblem as problem:
+        except RequestError as problem:
             code = problem.code
         spent.append(thread_time() - began)
     return min(spent), code
@@ -99,7 +99,7 @@ def test_hostile_body_is_refused_soon(name: str, spectra_s: float) -> None:
 
 
 def test_long_query_is_refused() -> None:
-    with pytest.raises(HttpProblem, match="more than"):
+    with pytest.raises(RequestError, match="more than"):
         query_options(b"&".join([b"k=1"] * (MAX_QUERY_FIELDS + 1)), DesignBody)
-    with pytest.raises(HttpProblem):
+    with pytest.raises(RequestError):
         validate(DesignBody, query_options(b"max_gain_db=" + b",".join([b"100:1"] * 100_000), DesignBody))

@@ -9,8 +9,8 @@ import numpy as np
 import orjson
 
 from prime_anc.client import wire
+from prime_anc.requests.bodies import DesignBody, EvaluateBody
 from service.api.reading import body_fields, parse_tensors, validate_object
-from service.api.request_types import DesignBody, EvaluateBody
 from service.errors import HttpProblem
 from tests.service.bodies import read_json
 

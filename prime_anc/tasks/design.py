@@ -1,0 +1,118 @@
+"""Design a control filter, and predict the effect of a given one."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import numpy as np
+
+from prime_anc.answers import DesignAnswer, EvaluationAnswer, ModelReference, RefinementAnswer
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
+from prime_anc.method.design import design_all, implausible, judged, predict_all
+from prime_anc.method.errors import answer_or_raise
+from prime_anc.method.plausibility import Finding
+from prime_anc.method.types import Complex64, Design, Float32, Model, Prediction, Problem
+from prime_anc.options import DEFAULT_MAX_GAIN_DB
+from prime_anc.requests.bodies import EvaluateBody, SynthesisBody
+from prime_anc.tasks.controllers import running_answer
+from prime_anc.tasks.models import LoadedModel
+from prime_anc.tasks.predictions import loop_answer, prediction_answer, timings
+from prime_anc.tasks.problem import (
+    DesignRequest,
+    check_effect,
+    design_request,
+    filter_problem,
+    loop_in,
+    sent_paths,
+)
+from prime_anc.tasks.warnings import collect_warnings, negated_filter
+
+
+def design(body: SynthesisBody, loaded: LoadedModel) -> DesignAnswer:
+    """Design one filter, without a queue."""
+    requested = design_request(body)
+    (made,) = design_all([requested.problem], requested.options, loaded.model, loaded.fallback)
+    return design_answer(body, requested, loaded.reference, answer_or_raise(made))
+
+
+def design_answer(
+    body: SynthesisBody, requested: DesignRequest, reference: ModelReference, made: Design
+) -> DesignAnswer:
+    """Return the answer for a design.
+
+    Parameters
+    ----------
+    body, requested
+        What was asked for.
+    reference
+        Model that made the design.
+    made
+        The design, for e = d - s * w * x.
+    """
+    problem = requested.problem
+    max_gain_db = problem.max_gain_db
+    is_chosen = isinstance(max_gain_db, float) and max_gain_db != DEFAULT_MAX_GAIN_DB
+    record = made.refinement
+    return DesignAnswer(
+        fir=-made.taps if body.sign == "plus" else made.taps,
+        sample_rate=SAMPLE_RATE_HZ,
+        sign=body.sign,
+        method=made.method,
+        model=reference,
+        refinement=RefinementAnswer(
+            requested=made.n_requested,
+            applied=record.applied,
+            stopped=record.stopped,  # type: ignore[arg-type]
+            objective=record.objective,
+            step_scale=record.step_scale,
+            pcg_residual=record.pcg_residual,
+        ),
+        prediction=prediction_answer(made.prediction, problem.reference_psd is not None),
+        latency_samples=problem.latency_samples or None,
+        max_gain_db=max_gain_db if is_chosen else None,  # type: ignore[arg-type]
+        max_louder_db=problem.max_louder_db,
+        loop=loop_answer(made.loop),
+        controller=running_answer(body),
+        warnings=collect_warnings(
+            requested.sent,
+            problem,
+            made.prediction,
+            made.replaced_because,
+            made.ceiling_cost_db,
+            made.implausible,
+            made.loop,
+        ),
+        timings_ms=timings(made.times_ms),
+    )
+
+
+def evaluate(body: EvaluateBody, loaded: LoadedModel) -> EvaluationAnswer:
+    """Predict the effect of a filter on these paths."""
+    began = perf_counter()
+    problem = filter_problem(body)
+    taps = -body.fir if body.sign == "plus" else body.fir
+    check_effect(taps, problem, may_be_none=True)
+    prediction = predicted(problem, taps, loaded.on_core)
+    findings = path_findings(problem, loaded.on_core)
+    if prediction.mean_noise_reduction_db < 0:
+        findings += negated_filter(predicted(problem, np.negative(taps), loaded.on_core))
+    loop = loop_in(problem, taps)
+    return EvaluationAnswer(
+        prediction=prediction_answer(prediction, problem.reference_psd is not None),
+        loop=loop_answer(loop),
+        warnings=collect_warnings(
+            sent_paths(body.all_conditions), problem, prediction, implausible=findings, loop=loop
+        ),
+        timings_ms=timings({"predict": 1e3 * (perf_counter() - began)}),
+    )
+
+
+def predicted(problem: Problem, taps: Float32 | Complex64, model: Model) -> Prediction:
+    """Predict the effect of one filter; raises SynthesisError."""
+    (prediction,) = predict_all([problem], [taps], model)
+    return answer_or_raise(prediction)
+
+
+def path_findings(problem: Problem, model: Model) -> tuple[Finding, ...]:
+    """Return the faults of the paths, compared with the model's support."""
+    return implausible(problem, judged(problem, model), model.parameters.support)

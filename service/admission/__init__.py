@@ -1,1 +1,0 @@
-"""Admission of requests, decided once, by the head: key, deadline, load and memory."""

@@ -1,1 +1,0 @@
-"""From probe recordings to acoustic paths and a verdict."""

@@ -1,1 +1,0 @@
-"""Design of filters: job queue, worker threads, and resident models."""

@@ -1,1 +1,0 @@
-"""Metrics, traces and the log's format."""
