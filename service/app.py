@@ -30,7 +30,7 @@ from prime_anc.requests.errors import RequestError
 from service.admission import DEADLINE_HEADER, Admission
 from service.api import calibrate, design, export, health, hybrid, models, page, verify
 from service.api.openapi import document
-from service.api.state import JSON, Service, check_sender, client_key, service_of, state_of
+from service.api.state import JSON, RequestState, Service, check_sender, client_key, service_of, state_of
 from service.engine import Engine, check_device
 from service.errors import HttpProblem, to_problem
 from service.metrics import Metrics
@@ -183,17 +183,21 @@ async def _answer_problem(request: Request, error: Exception) -> Response:
     if problem.status >= 500 and isinstance(error, ModelStoreError | MemoryError | OSError):
         service_of(request).engine.models.n_loads["failed"] += isinstance(error, ModelStoreError)
         logger.error("%s: %s (%s)", request.url.path, problem.code, state.request_id, exc_info=error)
-    response = problem.response()
-    spent_ms = 1e3 * (perf_counter() - state.began)
-    response.headers["Server-Timing"] = f"total;dur={spent_ms:.4f}"
-    return response
+    return _timed(problem, state)
 
 
 async def _answer_defect(request: Request, error: Exception) -> Response:
     """Answer a failure of the service, whose cause is logged."""
-    request_id = state_of(request).request_id
-    detail = f"the service failed unexpectedly; ask its operator, whose log has the cause under {request_id}"
-    return HttpProblem("internal-error", detail, headers={"X-Request-Id": request_id}).response()
+    state = state_of(request)
+    detail = f"the service failed unexpectedly; ask its operator, whose log has the cause under {state.request_id}"
+    return _timed(HttpProblem("internal-error", detail, headers={"X-Request-Id": state.request_id}), state)
+
+
+def _timed(problem: HttpProblem, state: RequestState) -> Response:
+    """Return a problem's response with the time of its request."""
+    response = problem.response()
+    response.headers["Server-Timing"] = f"total;dur={1e3 * (perf_counter() - state.began):.4f}"
+    return response
 
 
 def _routing_problem(error: HTTPException) -> HttpProblem:

@@ -90,7 +90,7 @@ def test_answers_have_their_fields(ears: list[MeasuredEar]) -> None:
     """And every field is in some answer, and passes client and file unchanged."""
     filled: set[str] = set()
     fields_of_answers: set[str] = set()
-    for kind, document in documents(library.service(), ears[0]):
+    for kind, document in documents(library.local(), ears[0]):
         names, known = set(named(document)), {name: about for name, *about in declared(kind)}
         assert not names - known.keys(), kind
         assert {name for name, (is_optional, _) in known.items() if not is_optional} <= names, kind

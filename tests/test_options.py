@@ -16,7 +16,7 @@ from prime_anc.cli.__main__ import main
 from prime_anc.client import Client, Condition
 from prime_anc.hardware.hybrid import design_hybrid
 from prime_anc.method.design import design
-from prime_anc.method.types import Design, DesignOptions, Model, Paths, Problem
+from prime_anc.method.types import Design, DesignOptions, Fallback, Model, Paths, Problem
 from prime_anc.options import (
     DEFAULTS,
     ControllerFields,
@@ -106,7 +106,7 @@ def core(store_folder: Path) -> Any:
         version = ModelStore(store_folder, include_bundled=False).load(options["model"] or "ears")
         problem = Problem(CONDITIONS, **{field.name: options[field.name] for field in fields(ProblemFields)})
         how = DesignOptions(options["method"], options["k"], options["profile"], options["leave_one_out"], 2, 2)
-        made: Design = design(problem, how, Model.on("cpu", version.parameters))
+        made: Design = design(problem, how, Model.on("cpu", version.parameters), Fallback())
         left_out = [condition.left_out for condition in made.prediction.conditions]
         sign = -1 if options["sign"] == "plus" else 1
         return Found(sign * made.taps, [item.mean_noise_reduction_db for item in left_out if item is not None])

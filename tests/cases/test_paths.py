@@ -17,7 +17,7 @@ from prime_anc.method.bands import WIDE_BANDS, band_membership
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from prime_anc.method.types import Design, DesignOptions, Fallback, Model, Paths, Problem
 from prime_anc.tasks.problem import resolved_profile
-from service.engine.resident_model import ResidentModel
+from service.models.resident_model import ResidentModel
 from tests.cases.conftest import Command, read_design
 
 Array = NDArray[np.float64]

@@ -10,7 +10,8 @@ from prime_anc.client import errors, wire
 from prime_anc.client.errors import Refused, from_answer
 from prime_anc.method.conventions import N_BINS
 from prime_anc.requests.bodies import DesignBody
-from service.api.reading import parse_tensors, validate_object
+from prime_anc.requests.reading import validate_object
+from service.api.reading import parse_tensors
 
 
 def read(body: bytes) -> DesignBody:

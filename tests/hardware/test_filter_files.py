@@ -16,13 +16,14 @@ import yaml
 from scipy.io import loadmat
 from scipy.signal import lfilter, sosfilt
 
+from prime_anc.answers import document
 from prime_anc.hardware.filter_files import write, write_both
 from prime_anc.hardware.realise import Realised, Target, realise, realised_sections
 from prime_anc.hardware.running import Machine
 from prime_anc.hardware.targets import requested, target, targets
 from prime_anc.method.errors import InvalidOption
 from prime_anc.method.sections import Sections
-from service.api.export import coefficients_document
+from prime_anc.tasks.export import coefficients_answer
 from tests.hardware.conftest import simulated
 
 PINK = 1 / np.maximum(np.arange(16385), 10.0)
@@ -236,7 +237,7 @@ def test_compiled_header_runs(tmp_path: Path, form: str, name: str, denominator:
     unit = 1.0 if items[0].quantised is None else 2.0 ** (items[0].quantised.format.n_bits - 1)
     text = "\n".join(f"{x!r} {e!r}" for x, e in (np.rint(signals * unit) if unit > 1 else signals).tolist())
     ran = subprocess.run([tmp_path / "main"], input=text, capture_output=True, text=True, check=True)
-    machines = [Machine(coefficients_document(item)) for item in items]
+    machines = [Machine(document(coefficients_answer(item))) for item in items]
     expected = sum(machine.run(signal) for machine, signal in zip(machines, signals.T, strict=False))
     expected = expected if unit == 1 else expected.clip(-1, 1)
     found = np.array(ran.stdout.split(), float) / unit

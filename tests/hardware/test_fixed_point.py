@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.signal import sosfilt
 
+from prime_anc.answers import document
 from prime_anc.hardware.filter_files import write
 from prime_anc.hardware.fixed_point import (
     NumberFormat,
@@ -24,7 +25,7 @@ from prime_anc.method.bands import NR_BANDS, band_membership
 from prime_anc.method.conventions import DESIGN_N_FFT
 from prime_anc.method.errors import InvalidOption
 from prime_anc.method.sections import Sections
-from service.api.export import coefficients_document
+from prime_anc.tasks.export import coefficients_answer
 from tests.hardware.conftest import simulated
 
 Q1_23 = NumberFormat(1, 23)
@@ -167,7 +168,7 @@ PINK = 1 / np.maximum(np.arange(16385), 10.0)
 def test_sections_run_as_integers(is_wide: bool, denominator: str):
     found = realise([simulated()], PINK, Target(n_sections=2, number_format="q1.23", denominator=denominator))
     sound = 0.002 * np.random.default_rng(0).standard_normal(2000)
-    machine = Machine(coefficients_document(found), is_wide=is_wide)
+    machine = Machine(document(coefficients_answer(found)), is_wide=is_wide)
     outputs = np.concatenate((machine.run(sound[:700]), machine.run(sound[700:])))
     headroom = found.scaling.headroom_bits
     words = [int(np.floor(np.rint(x * 2**23) / 2**headroom + 0.5)) for x in sound]
@@ -179,7 +180,7 @@ def test_sections_run_as_integers(is_wide: bool, denominator: str):
 
 def test_taps_in_fixed_point_round_once_and_saturate():
     found = realise([simulated()], PINK, Target("fir", n_taps=32, number_format="q1.15"))
-    machine = Machine(coefficients_document(found))
+    machine = Machine(document(coefficients_answer(found)))
     sound = np.random.default_rng(0).uniform(-0.3, 0.3, 500)
     step = 2.0 ** (found.scaling.headroom_bits - 15)
     np.testing.assert_allclose(machine.run(sound), np.convolve(sound, found.taps)[:500].clip(-1, 1), atol=20 * step)

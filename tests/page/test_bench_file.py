@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from prime_anc.cli import bench_file, inputs
 from prime_anc.cli.__main__ import main
 from prime_anc.requests.bodies import DesignBody
-from service.api.reading import parse_tensors, validate_object
+from prime_anc.requests.reading import validate_object
+from service.api.reading import parse_tensors
 from tests.service import models
 from tests.service.bodies import read_json
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.io import wavfile
 
-from prime_anc.requests.wav import read_wav
 from prime_anc.requests.errors import RequestError
+from prime_anc.requests.wav import read_wav
 
 # What follows the format's tag in an extensible header.
 GUID = bytes.fromhex("000000001000800000aa00389b71")

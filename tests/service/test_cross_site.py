@@ -3,7 +3,7 @@
 import pytest
 from starlette.datastructures import Headers
 
-from service.admission.admission import refuse_foreign_host, refuse_foreign_page
+from service.admission import refuse_foreign_host, refuse_foreign_page
 from service.errors import HttpProblem
 
 LOOPBACK = {"type": "http", "server": ("127.0.0.1", 8000)}

@@ -6,7 +6,7 @@ import pytest
 
 from model_store.errors import InvalidName, ModelNotFound, ModelStoreError
 from prime_anc.method.errors import Interrupted, InvalidOption, InvalidPaths, NonFiniteFilter
-from service.engine.types import RefusedJob
+from prime_anc.requests.errors import RequestError
 from service.errors import to_problem
 
 
@@ -17,7 +17,7 @@ from service.errors import to_problem
         (InvalidOption("k: 9", "k"), "invalid-field", "k"),
         (NonFiniteFilter("no taps"), "no-finite-filter", None),
         (Interrupted("too late"), "deadline-passed", None),
-        (RefusedJob("overloaded", "busy", retry_after_s=0.2), "overloaded", None),
+        (RequestError("out-of-range", "k: 9", "k"), "out-of-range", "k"),
         (ModelNotFound("none"), "unknown-model", "model"),
         (InvalidName("no name"), "unknown-model", "model"),
         (ModelStoreError("a file"), "model-unavailable", "model"),

@@ -1,4 +1,4 @@
-"""API keys from the settings and from a file that may change or break at any time."""
+"""API keys from a file that may change or break at any time."""
 
 import os
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from starlette.datastructures import Headers
 
-from service.admission.keys import LOOK_EVERY_S, Keys
 from service.errors import HttpProblem
+from service.keys import LOOK_EVERY_S, Keys
 from tests.service.bodies import digest
 
 
@@ -33,8 +33,15 @@ def is_known(keys: Keys, key: str) -> bool:
         return {"unauthorised": False}[problem.code]
 
 
-def test_digest_is_no_key() -> None:
-    keys = Keys([digest("open sesame")], None)
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    """One key."""
+    file = tmp_path / "one"
+    file.write_text(f"one:{digest('open sesame')}")
+    return Keys(file)
+
+
+def test_digest_is_no_key(keys: Keys) -> None:
     assert is_known(keys, "open sesame")
     for key in ("", "open", digest("open sesame"), "open sesame "[:-2]):
         assert not is_known(keys, key)
@@ -44,9 +51,8 @@ def test_digest_is_no_key() -> None:
 
 
 @pytest.mark.parametrize("others", ["Bearer other", "Bearer open sesame", "Basic b3Blbg=="])
-def test_two_keys_are_rejected(others: str) -> None:
+def test_two_keys_are_rejected(keys: Keys, others: str) -> None:
     """A proxy may have checked the other key."""
-    keys = Keys([digest("open sesame")], None)
     headers = [(b"authorization", item.encode()) for item in ("Bearer open sesame", others)]
     for sent in (headers, headers[::-1]):
         with pytest.raises(HttpProblem) as refused:
@@ -57,22 +63,22 @@ def test_two_keys_are_rejected(others: str) -> None:
 def test_file_is_rotated_without_restart(tmp_path: Path) -> None:
     file, clock = tmp_path / "keys", Clock()
     file.write_text(f"# staff\n\nclinic-1:{digest('old')}\n")
-    keys = Keys([digest("given")], file, clock)
-    assert [is_known(keys, key) for key in ("given", "old", "new")] == [True, True, False]
+    keys = Keys(file, clock)
+    assert [is_known(keys, key) for key in ("old", "new")] == [True, False]
     file.write_text(f"clinic-1:{digest('old')}\nclinic-1 from May:{digest('new')}\n")
     clock.now_s += LOOK_EVERY_S
-    assert [is_known(keys, key) for key in ("given", "old", "new")] == [True, True, True]
+    assert [is_known(keys, key) for key in ("old", "new")] == [True, True]
     replacement = tmp_path / "next"
     replacement.write_text(f"clinic-1 from May:{digest('new')}\n")
     os.replace(replacement, file)
     clock.now_s += LOOK_EVERY_S
-    assert [is_known(keys, key) for key in ("given", "old", "new")] == [True, False, True]
+    assert [is_known(keys, key) for key in ("old", "new")] == [False, True]
 
 
 def test_empty_file_rejects_all_keys(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.touch()
-    keys = Keys((), file)
+    keys = Keys(file)
     assert keys.are_required
     assert not is_known(keys, "anything")
 
@@ -84,9 +90,9 @@ def test_malformed_line_fails_start_and_is_ignored_later(
     file, clock = tmp_path / "keys", Clock()
     file.write_text(text)
     with pytest.raises(ValueError, match="line 1"):
-        Keys((), file)
+        Keys(file)
     file.write_text(f"bad:{digest('bad')}")
-    keys = Keys((), file, clock)
+    keys = Keys(file, clock)
     file.write_text(f"{text}\ngood:{digest('good')}\n")
     clock.now_s += LOOK_EVERY_S
     assert [is_known(keys, key) for key in ("good", "bad")] == [True, False]
@@ -97,7 +103,7 @@ def test_malformed_line_fails_start_and_is_ignored_later(
 def test_unreadable_file_keeps_keys(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file, clock = tmp_path / "keys", Clock()
     file.write_text(f"good:{digest('good')}")
-    keys = Keys((), file, clock)
+    keys = Keys(file, clock)
     for breaking in (lambda: file.write_text("\n\n"), file.unlink):
         breaking()
         clock.now_s += LOOK_EVERY_S
@@ -112,4 +118,4 @@ def test_irregular_file_is_rejected(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     for file in (fifo, Path("/dev/zero"), tmp_path):
         with pytest.raises(ValueError, match=r"not a regular file|cannot be read"):
-            Keys((), file)
+            Keys(file)

@@ -2,7 +2,7 @@
 
 import logging
 
-from service.observability.traceback_limit import PER_S, TracebackLimit
+from service.log import PER_S, TracebackLimit
 
 
 def record() -> logging.LogRecord:

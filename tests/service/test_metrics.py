@@ -6,16 +6,16 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
-from starlette.applications import Starlette
 
 from model_store.manifest import Scores
 from model_store.store import ModelStore
 from prime_anc.method.conventions import STAGES
 from prime_anc.method.types import Paths
 from service.app import create_app
-from service.engine.engine import Engine
-from service.observability.metrics import MAX_KEY_NAMES, Metrics
+from service.engine import Engine
+from service.metrics import MAX_KEY_NAMES, Metrics
 from service.settings import Settings
 from tests.service import models
 from tests.service.bodies import as_responses
@@ -24,7 +24,7 @@ from tests.service.conftest import connected
 pytestmark = pytest.mark.anyio
 
 
-async def scraped(app: Starlette) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+async def scraped(app: FastAPI) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """Every sample of a scrape over HTTP, by name and labels."""
     async with connected(app) as client:
         answer = await client.get("/metrics")
@@ -42,7 +42,7 @@ def value(samples: dict[tuple[str, frozenset[tuple[str, str]]], float], name: st
     return samples.get((name, frozenset(labels.items())), 0.0)
 
 
-async def test_metrics_count_design_once(app: Starlette, ear: Paths) -> None:
+async def test_metrics_count_design_once(app: FastAPI, ear: Paths) -> None:
     before = await scraped(app)
     async with connected(app) as client:
         answer = await client.post("/refine?k=2", json=as_responses(ear, method="ratio_base"))
@@ -68,7 +68,7 @@ async def test_metrics_count_design_once(app: Starlette, ear: Paths) -> None:
     )
 
 
-async def test_refusals_are_counted_by_code(app: Starlette, ear: Paths) -> None:
+async def test_refusals_are_counted_by_code(app: FastAPI, ear: Paths) -> None:
     before = await scraped(app)
     async with connected(app) as client:
         await client.post("/refine?k=99", json=as_responses(ear))
@@ -84,10 +84,10 @@ async def test_refusals_are_counted_by_code(app: Starlette, ear: Paths) -> None:
         assert value(after, name, **labels) - value(before, name, **labels) == 1
 
 
-async def test_state_is_read_at_each_scrape(app: Starlette) -> None:
+async def test_state_is_read_at_each_scrape(app: FastAPI) -> None:
     samples = await scraped(app)
     assert value(samples, "prime_ready") == 1
-    assert value(samples, "prime_queue_depth") == 0
+    assert value(samples, "prime_queue_depth", lane="heavy") == 0
     assert value(samples, "prime_model_loads_total", outcome="loaded") >= 1
     assert value(samples, "prime_resident_models") == sum(name == "prime_model_info" for name, _ in samples)
     assert value(samples, "prime_model_memory_bytes", name="ears", version="2", kind="tensors") > 1e4
@@ -103,8 +103,8 @@ async def test_metrics_show_predictions_beside_scores(tmp_path: Path, ear: Paths
     scores = Scores(held_out={"prime-log": {"noise_reduction_db": 20.0}, "k=1": {"noise_reduction_db": 21.0}})
     checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))
     ModelStore(tmp_path, include_bundled=False).publish("scored", checkpoint)
-    settings = {"store": tmp_path, "model": "scored", "device": "cpu", "threads": 1, "fallback_margin_db": 1000}
-    app = create_app(Settings(commit="abc", deadline_ms=60_000, **settings))
+    settings = {"store": tmp_path, "model": "scored", "device": "cpu", "threads": 1}
+    app = create_app(Settings(commit="abc", deadline_ms=60_000, **settings), models.NO_FALLBACK)
     async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
         predicted = 0.0

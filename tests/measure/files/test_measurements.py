@@ -11,8 +11,8 @@ from scipy.io import savemat
 
 from prime_anc.measure.files.errors import FileError
 from prime_anc.measure.files.measurements import paths_at_48_khz, read, recording, response
-from prime_anc.requests.wav import read_wav
 from prime_anc.requests.errors import RequestError
+from prime_anc.requests.wav import read_wav
 
 SAMPLES = np.random.default_rng(0).standard_normal(4800)
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from prime_anc.requests.bodies import DesignBody, ExportBody
-from prime_anc.requests.takes import CalibrationBody
-from service.api.reading import MAX_QUERY_FIELDS, body_fields, parse_json, parse_tensors, query_options, validate
 from prime_anc.requests.errors import RequestError
+from prime_anc.requests.reading import body_fields, validate
+from prime_anc.requests.takes import CalibrationBody
+from service.api.reading import MAX_QUERY_FIELDS, parse_json, parse_tensors, query_options
 
 N_BYTES = 1_000_000
 PATHS = '"primary":{"impulse_response":[1]},"secondary":{"impulse_response":[1]},"sample_rate":48000'

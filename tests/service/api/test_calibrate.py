@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import orjson
 import pytest
-from starlette.applications import Starlette
+from fastapi import FastAPI
 
 from model_store.store import ModelStore
 from prime_anc.client import Take
@@ -21,10 +21,9 @@ from prime_anc.measure.estimate import GainTake
 from prime_anc.measure.prior import PathPrior, learn_path_prior
 from prime_anc.method.conventions import N_BINS
 from prime_anc.method.support_statistics import learn_support_statistics
-from service.admission.admission import MAX_JSON_BYTES, Gate
+from service.admission import MAX_JSON_BYTES
 from service.api.reading import parse_tensors
-from service.engine.job_queue import PLANNED, RecentTimes
-from service.engine.waiting import LONGEST_WAIT_S
+from service.queue.estimates import Cost
 from service.settings import Settings
 from tests.service import models
 from tests.service.api.test_problems import assert_problem
@@ -64,7 +63,7 @@ def prior(pairs: tuple[PathPair, ...]) -> PathPrior:
 @pytest.fixture(scope="module")
 async def app(
     tmp_path_factory: pytest.TempPathFactory, anyio_backend: str, pairs: tuple[PathPair, ...], prior: PathPrior
-) -> AsyncIterator[Starlette]:
+) -> AsyncIterator[FastAPI]:
     """A service whose model knows its support."""
     folder = tmp_path_factory.mktemp("store")
     store, knowing = ModelStore(folder, include_bundled=False), models.checkpoint(1)
@@ -74,8 +73,7 @@ async def app(
     knowing.manifest = knowing.manifest.model_copy(update={"support_traits": traits})
     knowing.parameters = replace(knowing.parameters, path_prior=prior)
     store.publish("knowing", knowing)
-    options = {"device": "cpu", "threads": 1, "deadline_ms": 60_000, "max_calibration_bytes": LIMIT}
-    settings = Settings(store=folder, model="knowing", **options)
+    settings = Settings(store=folder, model="knowing", device="cpu", threads=1, deadline_ms=60_000)
     async with started(settings) as app:
         yield app
 
@@ -205,12 +203,13 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[T
 
 
 @pytest.fixture
-def held_up(app: Starlette) -> Iterator[threading.Event]:
-    """Block the calibration thread until the event is set."""
+async def held_up(app: FastAPI) -> AsyncIterator[threading.Event]:
+    """Block the worker of heavy work until the event is set."""
     go_on = threading.Event()
-    app.state.service.shares[Gate.CALIBRATION]._worker.submit(go_on.wait, 60)
+    held = asyncio.ensure_future(app.state.service.engine.run(partial(go_on.wait, 60), Cost("held", 1.0)))
     yield go_on
     go_on.set()
+    await held
 
 
 def assert_shed(answer: httpx.Response, code: str) -> None:
@@ -219,54 +218,11 @@ def assert_shed(answer: httpx.Response, code: str) -> None:
 
 
 async def test_deadline_passed_in_queue_is_reported(
-    app: Starlette, client: httpx.AsyncClient, takes: list[Take], held_up: threading.Event
+    app: FastAPI, client: httpx.AsyncClient, takes: list[Take], held_up: threading.Event
 ) -> None:
-    calibrations, body = app.state.service.shares[Gate.CALIBRATION], encoded(takes)
-    assert_shed(await post(client, body, **{"X-Deadline-Ms": "50"}), "deadline-passed")
-    while calibrations._waiting:  # removed in the event loop's next turns
-        assert not held_up.is_set()
-        await asyncio.sleep(0.001)
+    body = encoded(takes)
+    hurried = await post(client, body, **{"X-Deadline-Ms": "500"})
+    assert hurried.json()["type"].endswith(("overloaded", "deadline-passed"))
+    assert_shed(hurried, hurried.json()["type"].rpartition(":")[2])
     held_up.set()
     assert (await post(client, body)).status_code == 200
-
-
-async def test_long_queue_sheds_calibrations(
-    app: Starlette, client: httpx.AsyncClient, takes: list[Take], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Judge by the times of earlier calibrations before reading the body; an idle thread tries any."""
-    monkeypatch.setattr("service.engine.work_share.LONGEST_WAIT_S", LONGEST_WAIT_S)
-    calibrations, body = app.state.service.shares[Gate.CALIBRATION], encoded(takes)
-
-    def expect(share: float) -> None:
-        calibrations._times = RecentTimes()
-        calibrations._times.observe(share * LONGEST_WAIT_S)
-
-    expect(100.0)
-    assert (await post(client, body)).status_code == 200
-    go_on = threading.Event()
-    waiting: list[asyncio.Task[Any]] = [
-        asyncio.create_task(calibrations.run(partial(go_on.wait, 60))) for _ in range(2)
-    ]
-    await asyncio.sleep(0)
-    headers = BINARY_BODY | {"Content-Length": str(len(body))}
-    expect(0.55)  # both together take too long
-    refused = [await client.post("/calibrate", content=unread(), headers=headers)]
-    expect(0.45)  # with a third, there is no time for what follows; the third alone may wait
-    hurried = {"X-Deadline-Ms": f"{1100 * LONGEST_WAIT_S / PLANNED:.0f}"}
-    refused.append(await client.post("/calibrate", content=unread(), headers=headers | hurried))
-    waiting.append(asyncio.create_task(post(client, body)))
-    while len(calibrations._waiting) < 3:
-        await asyncio.sleep(0.001)
-    refused.append(await client.post("/calibrate", content=unread(), headers=headers))
-    go_on.set()
-    for item in refused:
-        assert_shed(item, "overloaded")
-    *others, answered = await asyncio.gather(*waiting)
-    assert all(others)
-    assert answered.status_code == 200
-
-
-async def unread() -> AsyncIterator[bytes]:
-    """A body that must not be read."""
-    pytest.fail("the body was read")
-    yield b""

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable
 import numpy as np
 import orjson
 import pytest
-from starlette.applications import Starlette
+from fastapi import FastAPI
 from starlette.types import Message
 
 from prime_anc.method.types import Paths
-from service.admission.admission import Gate
-from service.api.front import Service
+from service.api.state import Service
+from service.queue.estimates import Cost
 from service.settings import Settings
 from tests.service import models
 from tests.service.bodies import as_responses
@@ -27,14 +27,14 @@ LONG_S = 60.0
 
 
 @pytest.fixture
-async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[Starlette]:
+async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[FastAPI]:
     """A new service per test, whose threads and processes can be blocked."""
     async with started(settings) as app:
         yield app
 
 
 @pytest.fixture
-def service(app: Starlette) -> Service:
+def service(app: FastAPI) -> Service:
     """Components of the service."""
     return app.state.service
 
@@ -42,12 +42,20 @@ def service(app: Starlette) -> Service:
 class Client:
     """A POST whose client waits until it is made to hang up, as reported by a server."""
 
-    def __init__(self, app: Starlette, path: str, body: bytes, media_type: str = "application/json") -> None:
+    def __init__(self, app: FastAPI, path: str, body: bytes, media_type: str = "application/json") -> None:
         self.messages: list[Message] = []
         self.hung_up = asyncio.Event()
         self._parts: list[Message] = [{"type": "http.request", "body": body}]
         headers = {"content-type": media_type, "content-length": str(len(body))}
-        scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": path, "query_string": b""}
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "POST",
+            "path": path,
+            "query_string": b"",
+            "server": ("service", 80),
+            "client": None,
+        }
         scope["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
         self.asking = asyncio.ensure_future(app(scope, self._receive, self._send))
 
@@ -67,7 +75,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_disconnect_ends_wait_for_model(app: Starlette, service: Service, ear: Paths) -> None:
+async def test_disconnect_ends_wait_for_model(app: FastAPI, service: Service, ear: Paths) -> None:
     models_, hindered = service.engine.models, threading.Event()
     models_._loader.submit(hindered.wait, LONG_S)
     clients = [Client(app, "/refine", orjson.dumps(as_responses(ear, model="other"))) for _ in range(2)]
@@ -80,18 +88,17 @@ async def test_disconnect_ends_wait_for_model(app: Starlette, service: Service, 
     assert clients[1].messages[0]["status"] == 200  # the remaining client is answered
 
 
-async def test_disconnect_frees_waiting_calibration(app: Starlette, service: Service) -> None:
-    calibrations, hindered = service.shares[Gate.CALIBRATION], threading.Event()
-    memory = service.admission.policies[Gate.CALIBRATION].memory
-    calibrations._worker.submit(hindered.wait, LONG_S)
+async def test_disconnect_frees_waiting_calibration(app: FastAPI, service: Service) -> None:
+    queue, memory, hindered = service.engine.queue, service.admission.memory, threading.Event()
+    held = asyncio.ensure_future(service.engine.run(hindered.wait, Cost("held", 1.0)))
     noise = np.random.default_rng(0).standard_normal(N_SAMPLES)
     body = encoded(recordings([noise], *models.responses(7)))
     clients = [Client(app, "/calibrate", body, "application/x-safetensors") for _ in range(2)]
-    await wait_until(lambda: len(calibrations._waiting) == 2)
+    await wait_until(lambda: queue.n_pending["heavy"] == 3)
     clients[0].hung_up.set()
-    await wait_until(lambda: (len(calibrations._waiting), memory.n_bytes) == (1, len(body)))
+    await wait_until(lambda: memory.n_bytes == len(body))
     assert not clients[1].asking.done()
     hindered.set()
-    await asyncio.gather(*(client.asking for client in clients))
+    await asyncio.gather(held, *(client.asking for client in clients))
     assert clients[1].messages[0]["status"] == 200
     assert memory.n_bytes == 0

@@ -10,7 +10,8 @@ import orjson
 
 from prime_anc.client import wire
 from prime_anc.requests.bodies import DesignBody, EvaluateBody
-from service.api.reading import body_fields, parse_tensors, validate_object
+from prime_anc.requests.reading import body_fields, validate_object
+from service.api.reading import parse_tensors
 from service.errors import HttpProblem
 from tests.service.bodies import read_json
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import httpx
 import orjson
 import pytest
+from fastapi import FastAPI
 from jsonschema import Draft202012Validator
-from starlette.applications import Starlette
 
 from model_store.store import ModelStore
 from prime_anc.method.types import Paths
@@ -33,9 +33,14 @@ def store(tmp_path: Path) -> ModelStore:
 
 
 @pytest.fixture
-async def app(store: ModelStore, anyio_backend: str) -> AsyncIterator[Starlette]:
+async def app(
+    store: ModelStore, anyio_backend: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[FastAPI]:
     """A service over that store, with a client key and a management key."""
-    keys = {"api_keys": (digest("client"),), "management_keys": (digest("operator"),)}
+    folder = tmp_path_factory.mktemp("keys")
+    keys = {f"{kind}_keys_file": folder / kind for kind in ("api", "management")}
+    for file, key in zip(keys.values(), ("client", "operator"), strict=True):
+        file.write_text(f"{key}:{digest(key)}")
     async with started(
         Settings(store=store.root, model="ears", device="cpu", threads=1, deadline_ms=60_000, **keys)
     ) as app:
@@ -50,7 +55,7 @@ async def test_client_key_cannot_manage(client: httpx.AsyncClient) -> None:
             assert answer.headers["www-authenticate"] == "Bearer"
 
 
-async def test_operator_replaces_failed_model(client: httpx.AsyncClient, app: Starlette, ear: Paths) -> None:
+async def test_operator_replaces_failed_model(client: httpx.AsyncClient, app: FastAPI, ear: Paths) -> None:
     engine = app.state.service.engine
     with models.damaged(engine.models.default, 1.0):
         await engine.readiness.check()
@@ -71,7 +76,7 @@ async def test_management_needs_configured_key(settings: Settings) -> None:
 
 
 async def test_new_version_takes_over_on_request(
-    app: Starlette, client: httpx.AsyncClient, store: ModelStore, ear: Paths
+    app: FastAPI, client: httpx.AsyncClient, store: ModelStore, ear: Paths
 ) -> None:
     async def serving() -> str:
         headers = JSON_BODY | {"Authorization": "Bearer client"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.api.workbench import FOLDER
+from service.api.page import FOLDER
 
 pytestmark = pytest.mark.anyio
 
