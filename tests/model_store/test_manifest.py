@@ -1,20 +1,38 @@
 import json
-import re
 
 import pytest
 from pydantic import ValidationError
 
 from model_store.errors import InvalidName
-from model_store.manifest import Scores, check_name, parse_reference, version_of
+from model_store.manifest import Scores, check_name, parse_reference
 from tests.model_store.cases import manifest
 
 
 @pytest.mark.parametrize(
     "name",
-    ["", ".", "..", "../x", "a/b", "/etc", "a\\b", "A", "é", "a.b", "-a", "_a", "a\n", "a\0", "a b", "a" * 65, "٣"],
+    [
+        "",
+        ".",
+        "..",
+        "../x",
+        "a/b",
+        "/etc",
+        "a\\b",
+        "A",
+        "é",
+        "a.b",
+        "-a",
+        "_a",
+        "a\n",
+        "a\0",
+        "a b",
+        "a" * 65,
+        "٣",
+        "a@1",
+    ],
 )
 def test_what_could_leave_folder_is_no_name(name: str) -> None:
-    with pytest.raises(InvalidName, match=re.escape("expected [a-z0-9][a-z0-9_-]{0,63}")):
+    with pytest.raises(InvalidName, match=r"^model name: found .* expected"):
         check_name(name)
 
 
@@ -22,8 +40,7 @@ def test_what_could_leave_folder_is_no_name(name: str) -> None:
     "version", ["", "0", "01", "-1", "+1", "1.0", "1e3", " 1", "1\n", "1@2", "latest", "٣", "9" * 10]
 )
 def test_version_is_plain_whole_number(version: str) -> None:
-    assert version_of(version) is None
-    with pytest.raises(InvalidName, match="expected a whole number from 1 to 999999999"):
+    with pytest.raises(InvalidName, match="a whole number from 1 to 999999999"):
         parse_reference(f"ears@{version}")
 
 
@@ -32,12 +49,13 @@ def test_version_is_plain_whole_number(version: str) -> None:
     [
         ("schema_version", 1),
         ("name", "../ears"),
+        ("name", "ears\n"),
         ("support", ()),
         ("support", ("listener-01", "listener-01")),
         ("scores", {"held_out": {"k=0": {"noise_reduction_db": float("nan")}}}),
         ("seed", 2**63),
-        ("training", {"rate": [2**63]}),
-        ("training", {"a": json.loads("[" * 50 + "]" * 50)}),
+        ("training", {"rate": [2**64]}),
+        ("training", {"a": json.loads("[" * 300 + "]" * 300)}),
     ],
 )
 def test_bad_field_is_named(field: str, value: object) -> None:
