@@ -18,7 +18,6 @@ from model_store.listeners import DATASET, FILE, names_of, read_ears, to_bytes
 from model_store.manifest import Manifest, check_name, is_name, parse_reference
 from model_store.store import ModelStore, ModelVersion
 from prime_anc.measure.device import MIN_LISTENERS, ListenerEar, learn_device
-from prime_anc.method.types import Float32
 
 # Ears of a device; further ones change hardly anything.
 MAX_EARS = 64
@@ -236,10 +235,9 @@ class Devices:
 
 def _is_same(ear: ListenerEar, other: ListenerEar) -> bool:
     """Return whether two measurements are of one ear, by the distance of their paths."""
-
-    def is_near(response: Float32, reference: Float32) -> bool:
-        n = SAME_EAR_SAMPLES
+    n = SAME_EAR_SAMPLES
+    for response, reference in ((ear.secondary, other.secondary), (ear.primary, other.primary)):
         here, there = (np.pad(item[:n], (0, max(n - len(item), 0))) for item in (response, reference))
-        return bool(np.linalg.norm(here - there) < SAME_EAR * np.linalg.norm(there))
-
-    return is_near(ear.secondary, other.secondary) and is_near(ear.primary, other.primary)
+        if np.linalg.norm(here - there) >= SAME_EAR * np.linalg.norm(there):
+            return False
+    return True

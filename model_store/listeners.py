@@ -9,7 +9,7 @@ import numpy as np
 import safetensors.numpy
 
 from model_store.checkpoint import read_safetensors
-from model_store.errors import CorruptStore, InvalidName, PublishFailed
+from model_store.errors import CorruptStore, PublishFailed
 from model_store.manifest import Published, check_name
 from model_store.storage import Storage
 from prime_anc.measure.device import ListenerEar
@@ -59,14 +59,8 @@ def read_ears(storage: Storage, device: str) -> list[ListenerEar]:
 
 
 def refuse_erased(storage: Storage, manifest: Published) -> None:
-    """Raise PublishFailed for what was made of a listener whom its device does not have, or no longer has."""
-    if manifest.dataset != DATASET:
-        return
-    try:
-        erased = set(manifest.support) - set(names_of(read_ears(storage, manifest.device or "")))
-    except InvalidName:
-        erased = set(manifest.support)
-    if erased:
-        raise PublishFailed(
-            f"device: {manifest.device} lacks listeners that this was made of; train again without them"
-        )
+    """Raise PublishFailed for what was made of a listener whom its device does not have."""
+    if manifest.dataset == DATASET:
+        device = manifest.device or ""
+        if set(manifest.support) - set(names_of(read_ears(storage, device))):
+            raise PublishFailed(f"device: {device} lacks listeners that this was made of; train again without them")

@@ -34,6 +34,9 @@ class Reference(NamedTuple):
     name: str
     version: int | None
 
+    def __str__(self) -> str:
+        return self.name if self.version is None else f"{self.name}@{self.version}"
+
 
 def is_name(text: str) -> bool:
     """Return whether `text` is a valid name."""
@@ -45,8 +48,8 @@ def parse_reference(text: str) -> Reference:
     matched = re.fullmatch(f"({NAME})(?:@({VERSION}))?", text)
     if matched is None:
         shown = ascii(text if len(text) <= 80 else text[:80] + "...")
-        rule = f"found {shown}, expected {NAME}, or this with @ and a whole number from 1 to 999999999"
-        raise InvalidName(f"model name: {rule}")
+        expected = f"{NAME}, or this with @ and a whole number from 1 to 999999999"
+        raise InvalidName(f"model name: found {shown}, expected {expected}")
     return Reference(matched[1], int(matched[2]) if matched[2] else None)
 
 
@@ -87,13 +90,9 @@ class Scores(Frozen):
         """
         rows = (f"k={n_updates}", f"{kind} + GN({n_updates})" if n_updates else kind)
         tables = [self.held_out] if self.held_out else [*self.split_models.values()]
-        found = [
-            table[row]["noise_reduction_db"]
-            for table in tables
-            for row in rows
-            if "noise_reduction_db" in table.get(row, {})
-        ]
-        return sum(found) / len(found) if found else None
+        scores = [table[row].get("noise_reduction_db") for table in tables for row in rows if row in table]
+        known = [score for score in scores if score is not None]
+        return sum(known) / len(known) if known else None
 
 
 class Published(Frozen):

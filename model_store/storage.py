@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +49,13 @@ class Storage:
 
     def names(self, folder: str = "") -> list[str]:
         """List the root or a folder below it; empty if there is none. Errors as `read`."""
-        try:
-            with self._reading(folder or "store"):
-                if folder and self.is_folder and os.path.islink(self._path(folder)):
-                    raise CorruptStore(folder, "a symbolic link", "a folder")
-                self._fs.invalidate_cache()
-                listed = self._fs.ls(self._path(folder), detail=False)
-                return [path.rstrip("/").rpartition("/")[2] for path in listed]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        with suppress(FileNotFoundError, NotADirectoryError), self._reading(folder or "store"):
+            if folder and self.is_folder and os.path.islink(self._path(folder)):
+                raise CorruptStore(folder, "a symbolic link", "a folder")
+            self._fs.invalidate_cache()
+            listed = self._fs.ls(self._path(folder), detail=False)
+            return [path.rstrip("/").rpartition("/")[2] for path in listed]
+        return []
 
     def read(self, place: str) -> bytes | None:
         """Read a file; None if it does not exist.
@@ -69,17 +67,15 @@ class Storage:
         StoreUnreachable
             A URL's driver fails.
         """
-        try:
-            with self._reading(place):
-                info = self._fs.info(self._path(place))
-                if info["type"] != "file" or info.get("islink") or info["size"] > MAX_FILE_BYTES:
-                    kind = "link" if info.get("islink") else info["type"]
-                    expected = f"a plain file of at most {MAX_FILE_BYTES} bytes"
-                    raise CorruptStore(place, f"a {kind} of {info['size']} bytes", expected)
-                data: bytes = self._fs.cat_file(self._path(place))
-                return data
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        with suppress(FileNotFoundError, NotADirectoryError), self._reading(place):
+            info = self._fs.info(self._path(place))
+            if info["type"] != "file" or info.get("islink") or info["size"] > MAX_FILE_BYTES:
+                kind = "link" if info.get("islink") else info["type"]
+                expected = f"a plain file of at most {MAX_FILE_BYTES} bytes"
+                raise CorruptStore(place, f"a {kind} of {info['size']} bytes", expected)
+            data: bytes = self._fs.cat_file(self._path(place))
+            return data
+        return None
 
     @contextmanager
     def _reading(self, place: str) -> Iterator[None]:

@@ -94,7 +94,7 @@ class ModelStore:
         self.storage = Storage(root)
         self.root = Path(root) if self.storage.is_folder else root
         self._layers = {False: self.storage} | ({True: Storage(BUNDLED_ROOT)} if include_bundled else {})
-        self._manifests: dict[str, Published] = {}  # sound versions by digest; immutable
+        self._manifests: dict[ModelVersion, Published] = {}  # of sound versions
 
     # ----- publishing -----------------------------------------------------------------------------------------
 
@@ -128,9 +128,7 @@ class ModelStore:
                 raise InvalidName(f"model name: {name!r} is an alias; choose a name that is free")
             others = [*self.versions(name), *self.versions(name, bundled=True)]
             if any(item.suffix != content.SUFFIX for item in others):
-                raise InvalidName(
-                    f"model name: {name!r} is a model's, or a controller's; choose a name that is free"
-                )
+                raise InvalidName(f"model name: {name!r} is of a model or a controller; choose a free one")
             refuse_erased(self.storage, content.manifest)
             numbers = [int(matched[1]) for file in self.storage.names(name) if (matched := _NUMBER.fullmatch(file))]
             number = 1 + max([0, *numbers, *(item.version for item in others)])
@@ -156,11 +154,9 @@ class ModelStore:
         """
         with self.storage.locked():
             aliases = self.read_aliases()
-            if heir and str(version) in aliases.values():
-                moved = {
-                    alias: str(heir) if target == str(version) else target for alias, target in aliases.items()
-                }
-                self._write_aliases(moved)
+            moved = [alias for alias, target in aliases.items() if target == str(version)]
+            if heir and moved:
+                self._write_aliases(aliases | dict.fromkeys(moved, str(heir)))
             self.storage.write(f"{version.name}/{version.version}.removed", b"")
             for file in self.storage.names(version.name):  # another of the same number would come to light
                 if (matched := _FILE.fullmatch(file)) and int(matched[1]) == version.version:
@@ -196,9 +192,7 @@ class ModelStore:
         try:
             version = self._find(parse_reference(target) if target else wanted)
         except ModelNotFound as error:
-            raise ModelNotFound(
-                f"alias {reference} stands for {target}: {error}" if target else str(error)
-            ) from error
+            raise ModelNotFound(f"alias {reference} for {target}: {error}" if target else str(error)) from error
         if suffix not in (None, version.suffix):
             kind = "model" if version.suffix == Checkpoint.SUFFIX else "controller"
             raise ModelNotFound(f"{reference}: {version} is a {kind}; name it in `{kind}`")
@@ -207,18 +201,18 @@ class ModelStore:
     def _find(self, wanted: Reference) -> ModelVersion:
         """Find the version of a model's name, never of an alias; without a number the newest sound one, if any."""
         for bundled in (False, True):
-            versions = [
-                item for item in self.versions(wanted.name, bundled) if wanted.version in (None, item.version)
-            ]
-            if versions:
-                newest = versions[-1]
-                sound = next((item for item in reversed(versions) if self.fault(item) is None), newest)
+            versions = {item.version: item for item in self.versions(wanted.name, bundled)}
+            if wanted.version in versions:
+                return versions[wanted.version]
+            if versions and wanted.version is None:
+                newest, *older = reversed(versions.values())
+                fault = self.fault(newest)
+                sound = next((item for item in older if self.fault(item) is None), newest) if fault else newest
                 if sound != newest:
-                    logger.error("%s; %s is used in its place", self.fault(newest), sound)
+                    logger.error("%s; %s is used in its place", fault, sound)
                 return sound
         known = ", ".join(sorted({item.name for item in self.all_versions()})) or "none"
-        shown = wanted.name if wanted.version is None else f"{wanted.name}@{wanted.version}"
-        raise ModelNotFound(f"model: there is no {shown!r}; there are versions of: {known}")
+        raise ModelNotFound(f"model: there is no '{wanted}'; there are versions of: {known}")
 
     def versions(self, name: str, bundled: bool = False) -> builtins.list[ModelVersion]:
         """List a name's versions in the root, or those of the package, ascending, sound or not.
@@ -232,21 +226,20 @@ class ModelStore:
                 by_number[number] = ModelVersion(name, number, f"sha256:{matched[2]}", bundled, matched[3])
         return [by_number[number] for number in sorted(by_number)]
 
-    def all_versions(self) -> builtins.list[ModelVersion]:
-        """List all versions by name, ascending, sound or not; those of the root hide the package's."""
-        return self._listing()[0]
+    def all_versions(self, faults: dict[str, str] | None = None) -> builtins.list[ModelVersion]:
+        """List all versions by name, ascending, sound or not; those of the root hide the package's.
 
-    def _listing(self) -> tuple[builtins.list[ModelVersion], dict[str, str]]:
-        """Return `all_versions` and the faults of folders by name."""
+        Folders that cannot be listed are left out, and named in `faults`.
+        """
         versions: dict[str, ModelVersion] = {}
-        faults: dict[str, str] = {}
         for bundled in sorted(self._layers, reverse=True):
             for name in filter(is_name, self._layers[bundled].names()):
                 try:
                     versions |= {str(item): item for item in self.versions(name, bundled)}
                 except CorruptStore as error:
-                    faults[name] = str(error)
-        return sorted(versions.values(), key=lambda item: (item.name, item.version)), faults
+                    if faults is not None:
+                        faults[name] = str(error)
+        return sorted(versions.values(), key=lambda item: (item.name, item.version))
 
     def list(self, suffix: str = Checkpoint.SUFFIX) -> builtins.list[ModelVersion]:
         """List the sound versions of models, or of another kind, by name, ascending; `broken` has the others."""
@@ -256,15 +249,12 @@ class ModelStore:
         """List faults by reference; of the aliases' file as ``aliases.json``, of the root as ``store``."""
         if isinstance(self.root, Path) and os.path.lexists(self.root) and not self.root.is_dir():
             return {"store": "store: this is not a folder; no model can be published into it"}
+        faults: dict[str, str] = {}
         try:
-            versions, faults = self._listing()
-            faults |= {str(item): fault for item in versions if (fault := self.fault(item))}
-        except (CorruptStore, StoreUnreachable) as error:
-            return {"store": str(error)}
-        try:
+            faults |= {str(item): fault for item in self.all_versions(faults) if (fault := self.fault(item))}
             self.read_aliases()
         except (CorruptStore, StoreUnreachable) as error:
-            faults[ALIASES_FILE] = str(error)
+            faults[error.file if isinstance(error, CorruptStore) else "store"] = str(error)
         return faults
 
     def fault(self, version: ModelVersion) -> str | None:
@@ -282,9 +272,8 @@ class ModelStore:
 
     def is_removed(self, version: ModelVersion) -> bool:
         """Return whether a version was deleted; a root without folders is taken for a volume that is not mounted."""
-        return version not in self.versions(version.name, version.is_bundled) and any(
-            map(is_name, self.storage.names())
-        )
+        is_listed = version in self.versions(version.name, version.is_bundled)
+        return not is_listed and any(map(is_name, self.storage.names()))
 
     # ----- reading --------------------------------------------------------------------------------------------
 
@@ -322,9 +311,9 @@ class ModelStore:
         self._manifests.clear()
 
     def _manifest(self, version: ModelVersion) -> Published:
-        if version.digest not in self._manifests:
-            self._manifests[version.digest] = self._content(version).manifest
-        return self._manifests[version.digest]
+        if version not in self._manifests:
+            self._manifests[version] = self._content(version).manifest
+        return self._manifests[version]
 
     def _content(self, version: ModelVersion) -> Content:
         data = self._layers[version.is_bundled].read(version.file)

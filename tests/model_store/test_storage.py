@@ -1,6 +1,5 @@
 """Files of a store in a folder and behind a URL: what is read, what is refused, what survives a fault."""
 
-import errno
 import os
 import subprocess
 import sys
@@ -13,20 +12,22 @@ import pytest
 from model_store.errors import CorruptStore, PublishFailed, StoreUnreachable
 from model_store.storage import LOCK, PARTIAL, Storage
 
-CALLS = ("open", "fsync", "replace")
-# Writes "new" and dies at the nth call of a function that changes the disk.
-KILLED = """
-import os, signal, sys
+# Writes "new"; the nth call of a function that changes the disk kills the process, or finds the disk full.
+FAULTY = """
+import errno, os, signal, sys
 from model_store.storage import Storage
-storage, call, left = Storage(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+storage, call, fault, left = Storage(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
+real = getattr(os, call)
+def faulty(*arguments, **options):
+    global left
+    left -= 1
+    if left == -1 and fault == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if left == -1:
+        raise OSError(errno.ENOSPC, "disk full")
+    return real(*arguments, **options)
 with storage.locked():
-    real = getattr(os, call)
-    def fatal(*arguments, **options):
-        global left
-        left -= 1
-        if left < 0: os.kill(os.getpid(), signal.SIGKILL)
-        return real(*arguments, **options)
-    setattr(os, call, fatal)
+    setattr(os, call, faulty)
     storage.write("ears/file", b"new")
 """
 
@@ -84,52 +85,29 @@ def test_root_alone_may_be_link(tmp_path: Path) -> None:
         storage.names("link")
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_failed_write_keeps_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    """Fail the first, second ... such call of a write, until there are no more to fail."""
-    storage, real = Storage(tmp_path), getattr(os, call)
-    for nth in range(10):
-        with storage.locked():
-            storage.write("file", b"old")
-        left = nth
-
-        def failing(*arguments: object, **options: object) -> object:
-            nonlocal left
-            left -= 1
-            if left == -1:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return real(*arguments, **options)
-
-        with storage.locked():
-            monkeypatch.setattr(os, call, failing)
-            try:
-                storage.write("file", b"new")
-            except OSError:
-                # Only the last step, making the name durable, fails with the new content in place.
-                assert storage.read("file") == (b"new" if (call, nth) in (("open", 1), ("fsync", 1)) else b"old")
-            finally:
-                monkeypatch.undo()
-        assert sorted(os.listdir(tmp_path)) == [LOCK, "file"]
-        if left >= 0:
-            assert nth > 0
-            assert storage.read("file") == b"new"
-            return
-    pytest.fail(f"more than ten calls of os.{call}")
-
-
-@pytest.mark.parametrize("call", CALLS)
-def test_killed_write_leaves_old_or_new(tmp_path: Path, call: str) -> None:
+@pytest.mark.parametrize("call", ["open", "fsync", "replace"])
+@pytest.mark.parametrize("fault", ["killed", "full"])
+def test_interrupted_write_leaves_old_or_new(tmp_path: Path, call: str, fault: str) -> None:
     storage = Storage(tmp_path)
     for nth in range(10):
-        with storage.locked():  # the lock of the killed one is free
+        with storage.locked():  # the lock of a killed process is free
             storage.write("ears/file", b"old")
-        assert PARTIAL not in storage.names()
-        done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), call, str(nth)])
+        assert sorted(storage.names()) == [LOCK, "ears"]
+        done = subprocess.run(
+            [sys.executable, "-c", FAULTY, tmp_path, call, fault, str(nth)], stderr=subprocess.PIPE
+        )
         assert storage.names("ears") == ["file"]
-        assert storage.read("ears/file") in ((b"old", b"new") if done.returncode else (b"new",))
         if done.returncode == 0:
             assert nth > 0
+            assert storage.read("ears/file") == b"new"
             return
+        # Only the last step, making the name durable, comes after the new content is in place.
+        assert storage.read("ears/file") == (
+            b"new" if nth > {"open": 0, "fsync": 0, "replace": 9}[call] else b"old"
+        )
+        if fault == "full":
+            assert b"cannot be written (disk full)" in done.stderr
+            assert PARTIAL not in storage.names()
     pytest.fail(f"more than ten calls of os.{call}")
 
 
