@@ -170,11 +170,6 @@ def test_damaged_model_gives_way_to_one_before(devices: Devices) -> None:
     assert str(again.add("mine", ears()).model) == "mine@3"
 
 
-def test_devices_need_a_lock(tmp_path: Path) -> None:
-    with pytest.raises(PublishFailed, match="publish into a folder"):
-        Devices(ModelStore(f"memory://{tmp_path.name}")).add("mine", ears())
-
-
 def test_erased_listener_returns_by_no_publication(devices: Devices) -> None:
     """Of what a program loaded before: a version, a copy under another name, and a controller of theirs."""
     devices.add("mine", ears())

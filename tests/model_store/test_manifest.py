@@ -1,5 +1,3 @@
-import json
-
 import pytest
 from pydantic import ValidationError
 
@@ -26,15 +24,11 @@ def test_version_is_plain_whole_number(version: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("schema_version", 1),
         ("name", "../ears"),
         ("name", "ears\n"),
         ("support", ()),
         ("support", ("listener-01", "listener-01")),
         ("scores", {"held_out": {"k=0": {"noise_reduction_db": float("nan")}}}),
-        ("seed", 2**63),
-        ("training", {"rate": [2**64]}),
-        ("training", {"a": json.loads("[" * 300 + "]" * 300)}),
     ],
 )
 def test_bad_field_is_named(field: str, value: object) -> None:
