@@ -9,37 +9,3 @@
 The manifest of a checkpoint describes the generator, its training and its scores. Only safetensors and JSON are read,
 so that loading executes nothing.
 """
-
-from model_store.checkpoint import GOLDEN_TOLERANCE, Checkpoint, GoldenCase, GoldenErrors
-from model_store.errors import (
-    CorruptCheckpoint,
-    CorruptStore,
-    GoldenMismatch,
-    InvalidName,
-    ModelNotFound,
-    ModelStoreError,
-    PublishFailed,
-    StoreUnreachable,
-)
-from model_store.manifest import Manifest, Scores
-from model_store.store import DEFAULT_ROOT, ModelStore, ModelVersion
-
-__all__ = [
-    "DEFAULT_ROOT",
-    "GOLDEN_TOLERANCE",
-    "Checkpoint",
-    "CorruptCheckpoint",
-    "CorruptStore",
-    "GoldenCase",
-    "GoldenErrors",
-    "GoldenMismatch",
-    "InvalidName",
-    "Manifest",
-    "ModelNotFound",
-    "ModelStore",
-    "ModelStoreError",
-    "ModelVersion",
-    "PublishFailed",
-    "Scores",
-    "StoreUnreachable",
-]

@@ -7,24 +7,18 @@ is trained on the listeners (`training.train_device`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import safetensors.numpy
-from safetensors import SafetensorError
 
 from model_store.checkpoint import Checkpoint, sha256
-from model_store.errors import CorruptCheckpoint, CorruptStore, InvalidName, ModelNotFound, PublishFailed
-from model_store.manifest import Manifest, check_name, parse_reference
+from model_store.errors import CorruptStore, InvalidName, ModelNotFound, PublishFailed
+from model_store.listeners import DATASET, FILE, names_of, read_ears, to_bytes
+from model_store.manifest import Manifest, check_name, is_name, parse_reference
 from model_store.store import ModelStore, ModelVersion
 from prime_anc.measure.device import MIN_LISTENERS, ListenerEar, learn_device
-from prime_anc.method.conventions import N_BINS
-from prime_anc.method.types import Float32
 
-FILE = "listeners.safetensors"
 # Ears of a device; further ones change hardly anything.
 MAX_EARS = 64
 # Largest relative distance of both paths between two measurements of one ear as it is worn, in the lags that windows of
@@ -51,13 +45,7 @@ class Devices:
     """The devices of a store in a folder, of which one program at a time changes any."""
 
     def __init__(self, store: ModelStore) -> None:
-        """Open the devices of a store; PublishFailed for object storage, which has no lock."""
-        if not isinstance(store.root, Path):
-            raise PublishFailed(
-                "device: object storage has no lock; keep devices in a folder, and copy their models there"
-            )
         self.store = store
-        self._root = store.storage
 
     def add(self, name: str, ears: Sequence[ListenerEar]) -> Device:
         """Add ears and publish the device's model anew.
@@ -81,14 +69,14 @@ class Devices:
         ------
         InvalidName
             The name is malformed, that of a bundled model or an alias.
-        CorruptCheckpoint
+        CorruptStore
             The device's file is damaged.
         PublishFailed
-            Another program holds the lock.
+            Another program holds the lock, the disk refuses, or the store is a URL.
         """
         check_name(name)
-        with self._root.locked():
-            if self.store.is_bundled(name) or name in self.store.aliases():
+        with self.store.storage.locked():
+            if self.store.versions(name, bundled=True) or name in self.store.aliases():
                 detail = f"device: {name!r} is an alias or a model of the package; choose a name that is free"
                 raise InvalidName(detail)
             known = self.ears(name)
@@ -97,8 +85,8 @@ class Devices:
                 if len(kept) < MAX_EARS and not any(_is_same(ear, other) for other in kept):
                     kept.append(ear)
             if len(kept) > len(known):
-                self._root.write(f"{name}/{FILE}", _to_bytes(kept))
-                if len(_listeners(kept)) >= MIN_LISTENERS:
+                self.store.storage.write(f"{name}/{FILE}", to_bytes(kept))
+                if len(names_of(kept)) >= MIN_LISTENERS:
                     self.publish(name)
             return self.device(name)
 
@@ -112,8 +100,8 @@ class Devices:
         name
             Name of the device.
         trained
-            Model with a generator trained on listeners; None keeps the generator that the device has, at first that of
-            `generic`.
+            Model with a generator trained on listeners; None keeps that of the newest version made of present
+            listeners alone, or else of `generic`.
         trained_on
             Ears that it was trained on.
 
@@ -127,30 +115,38 @@ class Devices:
         ModelNotFound
             There is no such device.
         PublishFailed
-            A listener was removed since the training began, or another program holds the lock.
+            A listener was removed since the training began, or as `add`.
         """
-        with self._root.locked():
+        with self.store.storage.locked():
             ears = self.ears(name)
             if not ears:
                 raise ModelNotFound(f"device: there is no {name!r}; add a listener first")
-            if set(_listeners(trained_on)) - set(_listeners(ears)):
-                raise PublishFailed(f"device: a listener of {name} was removed during the training; train again")
-            base = trained or self.model_of(name) or self.store.load(BASE)
+            listeners = names_of(ears)
+            base = trained or self._base(name, set(listeners))
             parameters, statistics = learn_device(ears, base.parameters)
             manifest = Manifest(
                 device=name,
-                dataset="device",
+                dataset=DATASET,
                 split=None,
                 seed=base.manifest.seed,
-                support=_listeners(ears),
+                support=names_of([*ears, *trained_on]),
                 training=base.manifest.training,
-                data_fingerprint=sha256(_to_bytes(ears)),
+                data_fingerprint=sha256(to_bytes(ears)),
                 support_traits=statistics,
                 licence=LICENCE,
-                attribution=f"{len(ears)} ears of {len(_listeners(ears))} listeners with {name}",
+                attribution=f"{len(ears)} ears of {len(listeners)} listeners with {name}",
             )
             # Generator and reference noise are the base's, and with them its golden case.
             return self.store.publish(name, Checkpoint(manifest, parameters, base.golden))
+
+    def _base(self, name: str, listeners: set[str]) -> Checkpoint:
+        """Load the newest sound version that was made of these listeners alone; else `generic`."""
+        for version in reversed(self.store.versions(name)):
+            if self.store.fault(version) is None and listeners.issuperset(
+                self.store.manifest(str(version)).support
+            ):
+                return self.store.load(str(version))
+        return self.store.load(BASE)
 
     def device(self, name: str) -> Device:
         """Return a device; ModelNotFound if there is none."""
@@ -158,7 +154,7 @@ class Devices:
         if not ears:
             raise ModelNotFound(f"device: there is no {name!r}; there are: {', '.join(self.names()) or 'none'}")
         model = self.store.resolve(name) if self.store.versions(name) else None
-        return Device(name, _listeners(ears), len(ears), model)
+        return Device(name, names_of(ears), len(ears), model)
 
     def model_of(self, name: str) -> Checkpoint | None:
         """Load a device's newest sound model; None if there is none yet."""
@@ -166,18 +162,19 @@ class Devices:
 
     def names(self) -> list[str]:
         """List the names of the devices."""
-        return sorted(folder for folder in self._root.folders() if FILE in self._root.files(folder))
+        storage = self.store.storage
+        return sorted(name for name in filter(is_name, storage.names()) if FILE in storage.names(name))
 
     def ears(self, name: str) -> list[ListenerEar]:
-        """Read the ears of a device; none if there is no such device. CorruptCheckpoint for a damaged file."""
-        data = self._root.read(f"{name}/{FILE}")
-        return [] if data is None else _from_bytes(data, f"{name}/{FILE}")
+        """Read the ears of a device; none if there is no such device. CorruptStore for a damaged file."""
+        return read_ears(self.store.storage, name)
 
     def remove(self, name: str, listener: str | None = None) -> ModelVersion | None:
-        """Delete a device with its models, or one of its listeners with all that was made of their ears.
+        """Delete a device with all that was made of it, or one of its listeners with all that was made of their ears.
 
-        A listener's versions give way to a new one, which aliases of theirs then stand for. Its generator is that of
-        the newest version without the listener, else of `generic`.
+        A listener's versions give way to a new one, which aliases of theirs then stand for; controllers, and copies
+        under other names, are deleted. The order is such that a removal that was interrupted can be repeated: first
+        nothing more can be published of the listener, then nothing is left.
 
         Returns
         -------
@@ -190,85 +187,57 @@ class Devices:
             There is no such device or listener.
         InvalidName
             No version would be left for an alias. Nothing is deleted.
-        CorruptCheckpoint
-            A version is damaged, so that its listeners are unknown. Nothing is deleted.
         PublishFailed
-            Another program holds the lock. Nothing is deleted.
+            One of its versions is damaged, so that its listeners are unknown; another program holds the lock, or the
+            disk refuses.
         """
-        with self._root.locked():
-            known, old = self.ears(name), self._versions_of(name, listener)
+        with self.store.storage.locked():
+            known, old = self.ears(name), self._made_of(name, listener)
             rest = [ear for ear in known if listener is not None and ear.listener != listener]
             if len(rest) == len(known) and not old:  # some are left if an earlier removal was interrupted
                 what = f"there is no {name!r}" if listener is None else f"{name} has no listener {listener!r}"
                 raise ModelNotFound(f"device: {what}")
-            has_heir, heir = len(_listeners(rest)) >= MIN_LISTENERS, None
-            for alias, target in {} if has_heir else self.store.aliases().items():
-                if parse_reference(target).name == name:
-                    raise InvalidName(
-                        f"alias {alias}: it stands for {target}; let it stand for another model first"
-                    )
+            heir, has_heir = None, len(names_of(rest)) >= MIN_LISTENERS
+            for alias, target in self.store.read_aliases().items():
+                wanted = parse_reference(target)
+                if (wanted.name != name or not has_heir) and any(
+                    item.name == wanted.name and wanted.version in (None, item.version) for item in old
+                ):
+                    detail = f"alias {alias}: it stands for {target}; let it stand for another model first"
+                    raise InvalidName(detail)
             if rest:
-                self._root.write(f"{name}/{FILE}", _to_bytes(rest))
+                self.store.storage.write(f"{name}/{FILE}", to_bytes(rest))
             elif known:
-                self._root.remove(f"{name}/{FILE}")
+                self.store.storage.remove(f"{name}/{FILE}")
             if has_heir:
-                others = [version for version in self.store.versions(name) if version not in old]
-                heir = self.publish(name, self.store.load(others[-1].reference if others else BASE))
+                heir = self.publish(name)
             for version in old:
-                self.store.remove(version, heir)
+                self.store.remove(version, heir if version.name == name else None)
             return heir
 
-    def _versions_of(self, name: str, listener: str | None) -> list[ModelVersion]:
-        """Return the versions made of a listener's ears; without a listener, all."""
-        versions = self.store.versions(name)
-        if listener is None:
-            return versions
+    def _made_of(self, name: str, listener: str | None) -> list[ModelVersion]:
+        """Return the versions of the root made of a device's ears, of a listener's if one is named.
+
+        PublishFailed if one of the device's is damaged: its listeners are unknown.
+        """
+        manifest = self.store.manifest
+        own, others = self.store.versions(name), [item for item in self.store.all_versions() if item.name != name]
+        # What is damaged no reader can load.
+        sound = [item for item in others if not item.is_bundled and self.store.fault(item) is None]
+        own += [
+            item for item in sound if (manifest(str(item)).dataset, manifest(str(item)).device) == (DATASET, name)
+        ]
         try:
-            return [item for item in versions if listener in self.store.manifest(item.reference).support]
-        except CorruptCheckpoint as error:
-            expected = f"{error.expected}; nothing was erased: delete this file, then repeat"
-            raise CorruptStore(error.file, error.found, expected) from error
-
-
-def _listeners(ears: Sequence[ListenerEar]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(ear.listener for ear in ears))
+            return [item for item in own if listener is None or listener in manifest(str(item)).support]
+        except CorruptStore as error:
+            raise PublishFailed(f"{error}, or delete it; nothing was erased") from error
 
 
 def _is_same(ear: ListenerEar, other: ListenerEar) -> bool:
     """Return whether two measurements are of one ear, by the distance of their paths."""
-
-    def is_near(response: Float32, reference: Float32) -> bool:
-        n = SAME_EAR_SAMPLES
+    n = SAME_EAR_SAMPLES
+    for response, reference in ((ear.secondary, other.secondary), (ear.primary, other.primary)):
         here, there = (np.pad(item[:n], (0, max(n - len(item), 0))) for item in (response, reference))
-        return bool(np.linalg.norm(here - there) < SAME_EAR * np.linalg.norm(there))
-
-    return is_near(ear.secondary, other.secondary) and is_near(ear.primary, other.primary)
-
-
-def _to_bytes(ears: Sequence[ListenerEar]) -> bytes:
-    arrays = {
-        f"{n}.{name}": np.ascontiguousarray(getattr(ear, name), np.float32)
-        for n, ear in enumerate(ears)
-        for name in ("primary", "secondary", "coherence")
-    }
-    return safetensors.numpy.save(arrays, {"listeners": json.dumps([ear.listener for ear in ears])})
-
-
-def _from_bytes(data: bytes, file: str) -> list[ListenerEar]:
-    try:
-        arrays = safetensors.numpy.load(data)
-        size = int.from_bytes(data[:8], "little")
-        listeners = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["listeners"])
-        ears = [
-            ListenerEar(listener, *(arrays[f"{n}.{name}"] for name in ("primary", "secondary", "coherence")))
-            for n, listener in enumerate(listeners)
-        ]
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise CorruptStore(file, f"no listeners ({str(error)[:100]})", "a file of `device add`") from error
-    for ear in ears:
-        paths = ear.primary, ear.secondary, ear.coherence
-        if ear.coherence.shape != (N_BINS,) or not all(
-            item.ndim == 1 and np.isfinite(item).all() for item in paths
-        ):
-            raise CorruptStore(file, f"an unusable ear of {ear.listener!r}", "responses and a coherence")
-    return ears
+        if np.linalg.norm(here - there) >= SAME_EAR * np.linalg.norm(there):
+            return False
+    return True

@@ -3,8 +3,6 @@
 Messages name models and files relative to the store's root, never the root itself, so that clients may see them.
 """
 
-from typing import ClassVar
-
 
 class ModelStoreError(Exception):
     """Base of all errors of this package."""
@@ -19,7 +17,7 @@ class ModelNotFound(ModelStoreError):
 
 
 class PublishFailed(ModelStoreError):
-    """Nothing was published; the store is unchanged."""
+    """Nothing was published."""
 
 
 class StoreUnreachable(ModelStoreError):
@@ -27,39 +25,18 @@ class StoreUnreachable(ModelStoreError):
 
 
 class CorruptStore(ModelStoreError):
-    """A file or folder of the store is not as expected.
+    """A file or folder of the store is missing, altered, of another release, or not what it should be.
 
-    Attributes: file, the faulty file or folder relative to the store's root (``default/3.<digest>.safetensors``);
-    found, its state; expected, the correct state.
+    The attribute `file` is its place relative to the store's root (``generic/3.<digest>.safetensors``).
     """
 
-    REMEDY: ClassVar[str] = ""
-
     def __init__(self, file: str, found: str, expected: str) -> None:
-        super().__init__(f"{file}: found {found}, expected {expected}{self.REMEDY}")
+        super().__init__(
+            f"{file}: found {found}, expected {expected}; put back a copy of it or, if another release published it, "
+            "publish it again with this one"
+        )
         self.file = file
-        self.found = found
-        self.expected = expected
-
-
-class CorruptCheckpoint(CorruptStore):
-    """A version's file is missing, altered, of another release, or contradicts its manifest."""
-
-    REMEDY = "; put back a copy of the file or, if another release published it, publish it again with this one"
 
 
 class GoldenMismatch(ModelStoreError):
-    """A model does not reproduce the stored filter.
-
-    Attributes: quantity, ``taps`` (before refinement) or ``refined_taps`` (after one update); error, the relative l2
-    error, NaN if not finite; tolerance, the largest accepted error.
-    """
-
-    def __init__(self, quantity: str, error: float, tolerance: float) -> None:
-        super().__init__(
-            f"golden case: found a relative error of {error:.3g} in {quantity}, expected at most {tolerance:.3g}; "
-            "publish a model of another release again with this one, and else look for a fault of the machine"
-        )
-        self.quantity = quantity
-        self.error = error
-        self.tolerance = tolerance
+    """A model does not reproduce its stored filters."""

@@ -9,18 +9,15 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Final, Literal, NamedTuple, Self
 
+import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from model_store.errors import InvalidName
 from prime_anc.method.support_statistics import SupportStatistics
 from prime_anc.method.wearing import WearingChange
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_VERSION = re.compile(r"[1-9][0-9]{0,8}")
-MAX_VERSION = 999_999_999
-
+NAME, VERSION = r"[a-z0-9][a-z0-9_-]{0,63}", r"[1-9][0-9]{0,8}"
 SCHEMA_VERSION: Final = 2
-MAX_DEPTH = 32
 
 # One row of scores: quantity with its unit (``noise_reduction_db``, ``control_rms``) -> mean over cases.
 Figures = Annotated[dict[str, float], Field(min_length=1)]
@@ -43,53 +40,24 @@ class Reference(NamedTuple):
 
 def is_name(text: str) -> bool:
     """Return whether `text` is a valid name."""
-    return _NAME.fullmatch(text) is not None
-
-
-def check_name(text: str) -> str:
-    """Return `text` if it is a name, else raise InvalidName."""
-    if not is_name(text):
-        raise InvalidName(f"model name: found {_shown(text)}, expected [a-z0-9][a-z0-9_-]{{0,63}}")
-    return text
-
-
-def version_of(text: str) -> int | None:
-    """Return the version of a folder's name: 1 to 999999999 without leading zeros, else None."""
-    return int(text) if _VERSION.fullmatch(text) else None
+    return re.fullmatch(NAME, text) is not None
 
 
 def parse_reference(text: str) -> Reference:
     """Split ``name`` or ``name@version``; raises InvalidName."""
-    name, separator, version = text.partition("@")
-    check_name(name)
-    number = version_of(version)
-    if separator and number is None:
-        raise InvalidName(
-            f"model version: found {_shown(version)}, expected a whole number from 1 to {MAX_VERSION}"
-        )
-    return Reference(name, number)
+    matched = re.fullmatch(f"({NAME})(?:@({VERSION}))?", text)
+    if matched is None:
+        shown = ascii(text if len(text) <= 80 else text[:80] + "...")
+        expected = f"{NAME}, or this with @ and a whole number from 1 to 999999999"
+        raise InvalidName(f"model name: found {shown}, expected {expected}")
+    return Reference(matched[1], int(matched[2]) if matched[2] else None)
 
 
-def _shown(text: str) -> str:
-    """Format a text of a request for a message: printable, quoted and at most 80 characters."""
-    return ascii(text if len(text) <= 80 else text[:80] + "...")
-
-
-def _check_plain(value: JsonValue, depth: int = 0) -> None:
-    """Raise ValueError for what a reader of JSON may refuse: deep nesting, and integers beyond 64 bits."""
-    if depth > MAX_DEPTH:
-        raise ValueError(f"training: its values are nested deeper than {MAX_DEPTH} levels")
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ValueError("training: it holds an integer beyond 64 bits")
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _check_plain(item, depth + 1)
-
-
-def _name(text: str) -> str:
-    try:
-        return check_name(text)
-    except InvalidName as error:
-        raise ValueError(str(error)) from error  # the kind of error that pydantic gathers
+def check_name(text: str) -> str:
+    """Return `text` if it is a name without a version, else raise InvalidName."""
+    if parse_reference(text).version is not None:
+        raise InvalidName(f"model name: found {text!r}, expected a name without a version")
+    return text
 
 
 def _utc_seconds(time: datetime) -> datetime:
@@ -122,13 +90,9 @@ class Scores(Frozen):
         """
         rows = (f"k={n_updates}", f"{kind} + GN({n_updates})" if n_updates else kind)
         tables = [self.held_out] if self.held_out else [*self.split_models.values()]
-        found = [
-            table[row]["noise_reduction_db"]
-            for table in tables
-            for row in rows
-            if "noise_reduction_db" in table.get(row, {})
-        ]
-        return sum(found) / len(found) if found else None
+        scores = [table[row].get("noise_reduction_db") for table in tables for row in rows if row in table]
+        known = [score for score in scores if score is not None]
+        return sum(known) / len(known) if known else None
 
 
 class Published(Frozen):
@@ -138,7 +102,7 @@ class Published(Frozen):
     """
 
     # *store*.
-    name: Annotated[str, AfterValidator(_name)] = "unpublished"
+    name: Annotated[str, Field(pattern=f"^{NAME}$")] = "unpublished"
     # *store*; 0 until published, ascending from 1 after.
     version: int = Field(default=0, ge=0)
     # *store*; publication time, UTC, whole seconds.
@@ -191,7 +155,10 @@ class Manifest(Published):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _check_plain(self.training)
+        try:
+            orjson.dumps(self.training)
+        except orjson.JSONEncodeError as error:
+            raise ValueError(f"training: {error}") from error  # the kind of error that pydantic gathers
         if self.split is None and self.scores.held_out:
             raise ValueError(
                 "scores.held_out: found figures for a model trained on every listener (split is null), "

@@ -259,8 +259,8 @@ def publish(data: Data, task: Task, support: SupportSet, rows: list[Row]) -> lis
     protocol = "" if configuration.protocol == "by-person" else f"-{configuration.protocol}"
     name = f"{configuration.dataset}{protocol}-{task.method}-split{task.split:02d}-seed{support.seed}"
     published = ModelStore(configuration.store).publish(name, checkpoint)
-    print(f"{task.name}: published as {published.reference}", flush=True)
-    return [row | {"checkpoint": published.reference, "digest": published.digest} for row in rows]
+    print(f"{task.name}: published as {published}", flush=True)
+    return [row | {"checkpoint": str(published), "digest": published.digest} for row in rows]
 
 
 def make_checkpoint(support: SupportSet, method: str, split: int | None, scores: Scores) -> Checkpoint:

@@ -4,8 +4,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from model_store import Checkpoint, GoldenCase, Manifest, Scores
+from model_store.checkpoint import Checkpoint, GoldenCase
 from model_store.controller import PublishedController
+from model_store.manifest import Manifest, Scores
 from prime_anc.method.conventions import N_BINS
 from prime_anc.method.start.features import GeneratorConfig
 from prime_anc.method.start.generator import Generator, model_parameters

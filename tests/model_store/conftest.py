@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from model_store import Checkpoint, ModelStore
+from model_store.checkpoint import Checkpoint
+from model_store.store import ModelStore
 from tests.model_store import cases
 
 

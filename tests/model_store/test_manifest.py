@@ -1,43 +1,34 @@
-import json
-import re
-
 import pytest
 from pydantic import ValidationError
 
 from model_store.errors import InvalidName
-from model_store.manifest import Scores, check_name, parse_reference, version_of
+from model_store.manifest import Scores, check_name, parse_reference
 from tests.model_store.cases import manifest
 
+NO_NAMES = ("", "../x", "a/b", "/etc", "a\\b", "A", "é", "a.b", "_a", "a@1", "٣", "a\n", "a\0", "a b", "a" * 65)
+NO_VERSIONS = ("", "0", "01", "-1", "+1", "1.0", "1e3", "1@2", "latest", "٣", "1000000000", " 1", "1\n")
 
-@pytest.mark.parametrize(
-    "name",
-    ["", ".", "..", "../x", "a/b", "/etc", "a\\b", "A", "é", "a.b", "-a", "_a", "a\n", "a\0", "a b", "a" * 65, "٣"],
-)
+
+@pytest.mark.parametrize("name", NO_NAMES)
 def test_what_could_leave_folder_is_no_name(name: str) -> None:
-    with pytest.raises(InvalidName, match=re.escape("expected [a-z0-9][a-z0-9_-]{0,63}")):
+    with pytest.raises(InvalidName, match=r"^model name: found .* expected"):
         check_name(name)
 
 
-@pytest.mark.parametrize(
-    "version", ["", "0", "01", "-1", "+1", "1.0", "1e3", " 1", "1\n", "1@2", "latest", "٣", "9" * 10]
-)
+@pytest.mark.parametrize("version", NO_VERSIONS)
 def test_version_is_plain_whole_number(version: str) -> None:
-    assert version_of(version) is None
-    with pytest.raises(InvalidName, match="expected a whole number from 1 to 999999999"):
+    with pytest.raises(InvalidName, match="a whole number from 1 to 999999999"):
         parse_reference(f"ears@{version}")
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("schema_version", 1),
         ("name", "../ears"),
+        ("name", "ears\n"),
         ("support", ()),
         ("support", ("listener-01", "listener-01")),
         ("scores", {"held_out": {"k=0": {"noise_reduction_db": float("nan")}}}),
-        ("seed", 2**63),
-        ("training", {"rate": [2**63]}),
-        ("training", {"a": json.loads("[" * 50 + "]" * 50)}),
     ],
 )
 def test_bad_field_is_named(field: str, value: object) -> None:

@@ -1,6 +1,5 @@
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -12,19 +11,13 @@ from random import Random
 
 import numpy as np
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
-from model_store import (
-    Checkpoint,
-    CorruptCheckpoint,
-    CorruptStore,
-    GoldenMismatch,
-    InvalidName,
-    ModelNotFound,
-    ModelStore,
-    PublishFailed,
-)
 from model_store import store as store_module
-from model_store.storage import PARTIAL_PREFIX, ObjectStorage
+from model_store.checkpoint import Checkpoint
+from model_store.errors import CorruptStore, GoldenMismatch, InvalidName, ModelNotFound, PublishFailed
+from model_store.storage import PARTIAL
+from model_store.store import ModelStore
 from tests.model_store import cases
 
 ROOT = Path(__file__).parents[2]
@@ -32,21 +25,11 @@ ROOT = Path(__file__).parents[2]
 
 def assert_whole(store: ModelStore, *references: str) -> None:
     """Exactly these versions, every one loads, and nothing unfinished lies about."""
-    assert [item.reference for item in store.list()] == list(references)
+    assert [str(item) for item in store.list()] == list(references)
     assert store.broken() == {}
     for reference in references:
         store.load(reference)
-    assert not [entry for entry in os.listdir(store.root) if entry.startswith(PARTIAL_PREFIX)]
-
-
-def in_another_process(code: str, *arguments: object) -> subprocess.Popen[str]:
-    """Start Python on `code`, with the store's folder and what else is given as arguments."""
-    prelude = "import sys; from model_store import *; store = ModelStore(sys.argv[1], include_bundled=False)\n"
-    command = [sys.executable, "-c", prelude + code, *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    assert PARTIAL not in os.listdir(store.root)
 
 
 # ----- publish and load -------------------------------------------------------------------------------------
@@ -92,25 +75,14 @@ def test_damaged_newest_version_hides_no_other(
     newest.chmod(0o644)
     newest.write_bytes(newest.read_bytes()[:-1])
     for ask in (store.load, store.manifest):
-        with pytest.raises(CorruptCheckpoint, match=r"ears/2\.[0-9a-f]{64}\.safetensors: found sha256:"):
+        with pytest.raises(CorruptStore, match=r"ears/2\.[0-9a-f]{64}\.safetensors: found sha256:"):
             ask("ears@2")
     assert store.load("ears").manifest == store.manifest("ears") == store.manifest("ears@1")
     assert "ears@1 is used in its place" in caplog.text
-    assert [item.reference for item in store.list()] == ["ears@1"]
+    assert [str(item) for item in store.list()] == ["ears@1"]
     assert list(store.broken()) == ["ears@2"]
     assert store.publish("ears", checkpoint).version == 3
     store.load("ears")
-
-
-def test_older_version_asks_to_be_published(store: ModelStore, checkpoint: Checkpoint) -> None:
-    (store.root / "ears" / "2").mkdir()
-    (store.root / "ears" / "2" / "manifest.json").write_text("{}")
-    fault = r"^ears/2: found a folder, .* if another release published it, publish it again with this one$"
-    with pytest.raises(CorruptCheckpoint, match=fault):
-        store.load("ears@2")
-    assert re.match(fault, store.broken()["ears@2"])
-    assert store.load("ears").manifest.version == 1
-    assert store.publish("ears", checkpoint).version == 3
 
 
 def test_flipped_bit_is_noticed(store: ModelStore, file: Path) -> None:
@@ -119,7 +91,7 @@ def test_flipped_bit_is_noticed(store: ModelStore, file: Path) -> None:
         flipped = bytearray(sound)
         flipped[place] ^= 1 << draw.randrange(8)
         file.write_bytes(flipped)
-        with pytest.raises(CorruptCheckpoint, match=r"found .*expected "):
+        with pytest.raises(CorruptStore, match=r"found .*expected "):
             store.load("ears@1")
 
 
@@ -131,10 +103,10 @@ def test_nothing_is_published_that_would_not_load(store: ModelStore, checkpoint:
     with pytest.raises(GoldenMismatch, match="relative error"):
         store.publish("ears", other)
     rate = checkpoint.manifest.model_copy(update={"training": {"rate": float("nan")}})
-    with pytest.raises(PublishFailed, match="manifest cannot be written"):
+    with pytest.raises(PublishFailed, match=r"not published .*finite number"):
         store.publish("ears", replace(checkpoint, manifest=rate))
     half = replace(checkpoint.parameters, reference_psd=checkpoint.parameters.reference_psd[::2])
-    with pytest.raises(CorruptCheckpoint, match=r"reference_psd of shape \[8193\]"):
+    with pytest.raises(PublishFailed, match=r"reference_psd: of shape \[8193\]"):
         store.publish("ears", replace(checkpoint, parameters=half))
     assert_whole(store, "ears@1")
 
@@ -143,34 +115,32 @@ def test_nothing_is_published_that_would_not_load(store: ModelStore, checkpoint:
 
 
 def test_publishers_at_once_get_numbers(store: ModelStore) -> None:
-    code = """checkpoint = store.load('ears@1'); print(flush=True)
+    code = """import sys; from model_store.store import ModelStore
+store = ModelStore(sys.argv[1], False); checkpoint = store.load('ears@1'); print(flush=True)
 for _ in range(3): store.publish('ears', checkpoint)"""
     checkpoint = store.load("ears@1")
-    with in_another_process(code, store.root) as process:
+    command = [sys.executable, "-c", code, str(store.root)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         for _ in range(3):
             store.publish("ears", checkpoint)
-        _, errors = process.communicate(timeout=240)
-    assert process.returncode == 0, errors
+        assert process.wait(240) == 0
     assert_whole(store, *(f"ears@{n}" for n in range(1, 8)))
 
 
-def test_number_taken_on_object_storage_gives_next(
-    tmp_path: Path, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another publisher, whose digest is lower, writes between our choice of a number and our check."""
-    store, rivals = ModelStore(f"memory://{tmp_path.name}/models", include_bundled=False), [1]
-    write = ObjectStorage.write
-
-    def write_after_rival(self: ObjectStorage, place: str, data: bytes) -> None:
-        if rivals:
-            write(self, f"ears/{rivals.pop()}.{'0' * 64}.safetensors", b"")
-        write(self, place, data)
-
-    monkeypatch.setattr(ObjectStorage, "write", write_after_rival)
-    assert store.publish("ears", checkpoint).version == 2
-    assert [item.reference for item in store.list()] == ["ears@2"]
-    assert list(store.broken()) == ["ears@1"]
+def test_copy_behind_url_is_read_and_aliased(store: ModelStore, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """As a bucket to which two folders were copied: of two with one number, the lower digest holds it."""
+    url = f"memory://{tmp_path.name}/models"
+    files = MemoryFileSystem()
+    for path in store.root.rglob("*.safetensors"):
+        files.pipe_file(f"/{tmp_path.name}/models/ears/{path.name}", path.read_bytes())
+    remote = ModelStore(url, include_bundled=False)
+    assert remote.load("ears").manifest == store.load("ears").manifest
+    assert str(remote.set_alias("live", "ears@1")) == str(remote.resolve("live")) == "ears@1"
+    with pytest.raises(PublishFailed, match="object storage has no lock"):
+        remote.publish("ears", checkpoint)
+    files.pipe_file(f"/{tmp_path.name}/models/ears/1.{'0' * 64}.safetensors", b"")
+    assert list(ModelStore(url, include_bundled=False).broken()) == ["ears@1"]
 
 
 def test_name_is_of_model_or_controller(store: ModelStore, checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -181,7 +151,7 @@ def test_name_is_of_model_or_controller(store: ModelStore, checkpoint: Checkpoin
     with pytest.raises(ModelNotFound, match="is a model"):
         store.controller("ears")
     for name, content in (("ears", controller), ("everybody", checkpoint)):
-        with pytest.raises(InvalidName, match="choose a name that is free"):
+        with pytest.raises(InvalidName, match="choose a free one"):
             store.publish(name, content)
     shutil.copytree(store.root, tmp_path / "copy")
     found = ModelStore(tmp_path / "copy", include_bundled=False).controller("everybody@1")
@@ -238,17 +208,10 @@ def test_names_and_aliases_do_not_shadow_each_other(store: ModelStore, checkpoin
     assert store.aliases() == {"best": "ears"}
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{",
-        b'{"best": 1}',
-        b'{"../best": "ears"}',
-        b"[" * 100_000,
-    ],
-    ids=lambda content: content[:20].decode("latin-1"),
-)
+NO_ALIASES = (b"", b"{", b'{"best": 1}', b'{"../best": "ears"}', b"[" * 100_000)
+
+
+@pytest.mark.parametrize("content", NO_ALIASES, ids=lambda content: content[:20].decode("latin-1"))
 def test_damaged_aliases_are_rejected_and_hide_no_model(store: ModelStore, content: bytes) -> None:
     (store.root / "aliases.json").write_bytes(content)
     with pytest.raises(CorruptStore, match=r"aliases\.json: found no table of aliases"):
@@ -259,7 +222,7 @@ def test_damaged_aliases_are_rejected_and_hide_no_model(store: ModelStore, conte
     store.load("ears@1")
     assert store.aliases() == {}
     assert list(store.broken()) == ["aliases.json"]
-    assert [item.reference for item in store.list()] == ["ears@1"]
+    assert [str(item) for item in store.list()] == ["ears@1"]
 
 
 # ----- the bundled layer ------------------------------------------------------------------------------------
@@ -284,7 +247,7 @@ def test_stored_model_precedes_bundled_one(layered: ModelStore, checkpoint: Chec
     assert layered.resolve("default") == newest
     assert layered.resolve("default@2") == newest
     assert layered.resolve("default@3").is_bundled
-    assert [item.reference for item in layered.list()] == ["default@1", "default@2", "default@3"]
+    assert [str(item) for item in layered.list()] == ["default@1", "default@2", "default@3"]
 
 
 def test_whatever_package_brings_is_sound(tmp_path: Path) -> None:
@@ -293,6 +256,6 @@ def test_whatever_package_brings_is_sound(tmp_path: Path) -> None:
     assert store.broken() == {}
     for version in store.list():
         assert version.is_bundled
-        store.verify(version.reference)
+        store.verify(str(version))
     on_disk = Path(str(files("model_store"))) / "bundled"
     assert on_disk == store_module.BUNDLED_ROOT

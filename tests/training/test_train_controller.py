@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from model_store import ModelStore
+from model_store.store import ModelStore
 from prime_anc.cli.__main__ import main as prime_anc
 from tests.data.six_ears import FILE
 from training.train_controller import main
