@@ -11,6 +11,7 @@ from scipy.io import savemat
 
 from prime_anc.measure.files.errors import FileError
 from prime_anc.measure.files.measurements import paths_at_48_khz, read, recording, response
+from prime_anc.measure.files.resampling import Response, at_48_khz
 from service.calibration.wav import read_wav
 from service.errors import HttpProblem
 
@@ -195,3 +196,10 @@ def test_common_start_is_taken_off(tmp_path: Path):
             paths_at_48_khz(paths | {late: replace(paths[late], samples=SAMPLES)})
     with pytest.raises(FileError, match="with the other paths of its measurement"):
         paths_at_48_khz({"feedback": paths["feedback"]})
+
+
+@pytest.mark.parametrize("rate_hz", [16_000, 96_000, 192_000])
+def test_other_rate_keeps_transfer_function(rate_hz: float):
+    """At 0 Hz it is the sum of the samples."""
+    pulse = np.exp(-(((np.arange(400) - 200) / 20) ** 2))
+    assert at_48_khz(Response("a", pulse, rate_hz)).sum() == pytest.approx(pulse.sum(), rel=1e-3)
