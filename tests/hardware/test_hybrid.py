@@ -62,6 +62,14 @@ def test_derivatives_of_loops_match_differences(posed):
     np.testing.assert_allclose(2 * slope[0, :, 0], found, rtol=2e-3, atol=2e-3 * np.abs(found).max())
 
 
+def test_sign_of_controller_lowers_objective(posed):
+    for problem in (posed, replace(posed, scored=-posed.scored, plants=-posed.plants)):
+        fit = ControllerFit(problem, 3)
+        response = fit.response(fit.starts(start_roots())[0])
+        value, opposite = (fit.objective(sign * response, BARRIER_WEIGHT)[0].min() for sign in (1, -1))
+        assert value < opposite
+
+
 def test_posed_loops_have_latency_and_ceiling(ear, model):
     """Below the lowest band, where S was not measured, the ceiling keeps |S K| below one half."""
     ears = [Ear(ear, design(ear, OPTIONS, model), [plant_of(ear, ear.conditions[0], "")])]
