@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from scipy.signal import fftconvolve
 
 import prime_anc
 from prime_anc.measure.files.errors import FileError
@@ -27,6 +28,18 @@ def test_files_and_arrays_agree(folder: Path) -> None:
     np.testing.assert_array_equal(prime_anc.design(ear, k=1).taps, filt.taps)
     paths = ear.primary.impulse_response.tolist(), ear.secondary.impulse_response.tolist()
     assert prime_anc.predict(filt.taps.tolist(), *paths).prediction.mean_noise_reduction_db > 10
+
+
+def test_verify_takes_off_before_on(folder: Path) -> None:
+    ear = prime_anc.read(folder / "ear.json")
+    filt = prime_anc.design(ear, k=1)
+    x = 0.05 * np.random.default_rng(0).standard_normal(96_000)
+    primary, secondary = (path.impulse_response for path in (ear.primary, ear.secondary))
+    off = fftconvolve(x, primary)[: len(x)]
+    on = off - fftconvolve(x, np.convolve(secondary, filt.taps))[: len(x)]
+    answer = prime_anc.verify(filt, ear, np.stack([x, off]), np.stack([x, on]))
+    assert answer.measured.mean_noise_reduction_db > 10
+    assert [entry.code for entry in answer.diagnosis] == ["as_predicted"]
 
 
 def test_saved_answers_are_read(folder: Path, tmp_path: Path) -> None:

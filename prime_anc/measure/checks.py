@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from prime_anc.measure.calibration import WINDOW, Calibration
+from prime_anc.measure.calibration import Calibration
+from prime_anc.measure.figures import WINDOW
 from prime_anc.method.bands import NR_BANDS, columns, nominal_hz
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from prime_anc.method.plausibility import PLAUSIBILITY, Explanation, Finding, SupportPrior, find_implausible

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -106,44 +107,13 @@ class ProbeState:
 
 
 def estimate_paths(
-    takes: Sequence[GainTake],
-    *,
-    window: int = 8192,
-    primary_taps: int = 8192,
-    secondary_taps: int = 2048,
-    n_offsets: int = 6,
-    first_sample: int = 8192,
-    last_sample: int = 4 * SAMPLE_RATE_HZ,
-    regularisation: float = REGULARISATION,
+    takes: Sequence[GainTake], *, primary_taps: int = 8192, secondary_taps: int = 2048, **windows: Any
 ) -> PathEstimate:
     """Estimate both paths from takes of at least one state with gain 0 and one without (eqs. 1-2).
 
-    Parameters
-    ----------
-    takes
-        Recordings; several non-zero gains are averaged after division by the gain.
-    window
-        Samples of the Hann window.
-    n_offsets
-        Number of windows, starting equally spaced in [first_sample, last_sample - window].
-    regularisation
-        Regularisation of the pooled autospectrum over its maximum.
-
-    Raises
-    ------
-    InvalidPaths
-        Takes are too short or not finite.
-    InvalidOption
-        A state is missing.
+    Several non-zero gains are averaged after division by the gain. `windows` and errors are those of `probe_states`.
     """
-    states = probe_states(
-        takes,
-        window=window,
-        n_offsets=n_offsets,
-        first_sample=first_sample,
-        last_sample=last_sample,
-        regularisation=regularisation,
-    )
+    states = probe_states(takes, **windows)
     return paths_of_states(states, primary_taps=primary_taps, secondary_taps=secondary_taps)
 
 
@@ -159,8 +129,23 @@ def probe_states(
 ) -> tuple[ProbeState, ...]:
     """Pool the spectra of each state: gain 0 first, then ascending, then that of the drives.
 
-    Arguments and errors are those of `estimate_paths`; drives may replace takes with a gain. Their state is that of a
-    gain of one: P - S, with the P of the silent state.
+    Parameters
+    ----------
+    window
+        Samples of the Hann window.
+    n_offsets
+        Number of windows, starting equally spaced in [first_sample, last_sample - window].
+    regularisation
+        Regularisation of the pooled autospectrum over its maximum.
+    drives
+        They may replace takes with a gain. Their state is that of a gain of one: P - S, with the P of the silent state.
+
+    Raises
+    ------
+    InvalidPaths
+        Takes are too short or not finite.
+    InvalidOption
+        A state is missing.
     """
     offsets = _offsets(takes, window, n_offsets, first_sample, last_sample, has_drives=bool(drives))
     gains = [0.0, *sorted({take.gain for take in takes} - {0.0})]

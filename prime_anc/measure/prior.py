@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,20 +101,12 @@ class PathPrior:
         """Restore a prior from `arrays`."""
 
         def path(name: str) -> PathDistribution:
-            def real(field: str) -> Real:
-                return arrays[f"{name}.{field}"].astype(np.float64)
-
-            def complex_(field: str) -> Complex:
-                return real(field)[..., 0] + 1j * real(field)[..., 1]
-
-            return PathDistribution(
-                complex_("mean"),
-                real("variance"),
-                complex_("directions"),
-                real("residual_variance"),
-                real("level_db"),
-                real("level_spread_db"),
-            )
+            values: dict[str, Any] = {
+                field.name: arrays[f"{name}.{field.name}"].astype(np.float64) for field in fields(PathDistribution)
+            }
+            for field in ("mean", "directions"):
+                values[field] = values[field][..., 0] + 1j * values[field][..., 1]
+            return PathDistribution(**values)
 
         return cls(int(arrays["n_ears"][0]), path("primary"), path("secondary"))
 

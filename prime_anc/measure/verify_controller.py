@@ -15,17 +15,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from prime_anc.measure.verify import (
+from prime_anc.measure.estimate import convolved
+from prime_anc.measure.verify.blocks import WINDOW, StateTake, transfers
+from prime_anc.measure.verify.diagnosis import REFIT_SHARE, Deviation
+from prime_anc.measure.verify.measurement import (
     HOWL_BAND_DB,
     MODEL_ERROR,
     NOT_RUNNING_GAIN,
-    REFIT_SHARE,
-    WINDOW,
-    Deviation,
-    StateTake,
     Verification,
-    convolved,
-    transfers,
     verify,
 )
 from prime_anc.method.arrays import Complex, Real

@@ -110,7 +110,9 @@ def test_file_of_both_paths_is_read(
     assert reduction_db(in_case(number), (file,), (pair, score)) > 19
 
 
-@pytest.mark.parametrize(("number", "kind", "message"), [("22", "csv", "of level"), ("47", "txt", "minimum phase")])
+@pytest.mark.parametrize(
+    ("number", "kind", "message"), [("22", "csv", "none is phase"), ("47", "txt", "minimum phase")]
+)
 def test_text_is_refused(number: str, kind: str, message: str, in_case: Callable[[str], Command]) -> None:
     found = in_case(number)("design", *paths((f"P.{kind}", f"S.{kind}")))
     assert found.exit_code == 2

@@ -8,13 +8,14 @@ import pytest
 from model_store.store import BUNDLED_ROOT, ModelStore
 from prime_anc.hardware.controller_fit import BARRIER_WEIGHT, ControllerFit, fit_controller, start_roots
 from prime_anc.hardware.hybrid import design_for_all, design_hybrid
-from prime_anc.hardware.plants import Ear, keeps, lent_plants, loop_problem, plant_of
+from prime_anc.hardware.plants import Ear, distance, is_quiet, keeps, lent_plants, loop_problem, plant_of
 from prime_anc.method.band_weights import BandWeights
 from prime_anc.method.bands import BINS_HZ, WIDE_BANDS
-from prime_anc.method.controller import judge
+from prime_anc.method.controller import Controller, judge
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from prime_anc.method.design import design, predict_all
-from prime_anc.method.types import DesignOptions, Model, Paths, Problem
+from prime_anc.method.sections import Sections
+from prime_anc.method.types import DesignOptions, Loop, Model, Paths, Problem
 from prime_anc.options import ControllerFields
 from studies.stability import growth_in_words, simulated
 
@@ -61,6 +62,45 @@ def test_derivatives_of_loops_match_differences(posed):
     np.testing.assert_allclose(2 * slope[0, :, 0], found, rtol=2e-3, atol=2e-3 * np.abs(found).max())
 
 
+def test_sign_of_controller_lowers_objective(posed):
+    for problem in (posed, replace(posed, scored=-posed.scored, plants=-posed.plants)):
+        fit = ControllerFit(problem, 3)
+        response = fit.response(fit.starts(start_roots())[0])
+        value, opposite = (fit.objective(sign * response, BARRIER_WEIGHT)[0].min() for sign in (1, -1))
+        assert value < opposite
+
+
+def test_posed_loops_have_latency_and_ceiling(ear, model):
+    """Below the lowest band, where S was not measured, the ceiling keeps |S K| below one half."""
+    ears = [Ear(ear, design(ear, OPTIONS, model), [plant_of(ear, ear.conditions[0], "")])]
+    at_once, late = (
+        loop_problem(ears, ControllerFields(latency_us=us), ear.reference_psd, np.zeros(0, np.intp))
+        for us in (0.0, 100.0)
+    )
+    turn = np.exp(-2j * np.pi * 1e-4 * at_once.frequency_hz)
+    np.testing.assert_allclose(late.plants, at_once.plants * turn)
+    np.testing.assert_allclose(late.scored, at_once.scored * turn[: at_once.scored.shape[1]])
+    low = at_once.frequency_hz < 17.8
+    assert (at_once.ceiling * np.abs(at_once.plants[0]))[low].max() == pytest.approx(0.5)
+
+
+def test_margins_are_in_decibels():
+    """A loop of half of the gain at which it howls has a margin of 6 dB, and the distance of one half from -1."""
+    wanted = ControllerFields(
+        max_sensitivity_db=20.0, min_gain_margin_db=20 * np.log10(2), min_phase_margin_deg=0.0
+    )
+    assert distance(wanted) == pytest.approx(0.5)
+    half = Loop(True, 6.03, 90.0, -6.03, 100.0, 6.03, 100.0)
+    assert keeps(half, wanted)
+    assert not keeps(replace(half, gain_margin_db=6.01), wanted)
+
+
+def test_controller_loud_below_bands_is_not_quiet():
+    low_pass = Sections(np.array([[2e-4, 0, 0, 1, -0.9998, 0]]), 48_000.0)  # 1 at 0 Hz, and 1/2 at 2.6 Hz
+    assert is_quiet(Controller(low_pass.scaled(0.49)), np.ones(N_BINS))
+    assert not is_quiet(Controller(low_pass), np.ones(N_BINS))
+
+
 def test_controller_follows_band_weights(ear, model):
     """A controller of three sections, mostly for the bands from 50 to 200 Hz."""
     weighted = replace(ear, band_weights=BandWeights([200, 215], [10, 0]))
@@ -95,6 +135,10 @@ def test_margins_hold_on_every_plant(ear, model, rate_hz, latency_us):
     gained_db = found.design.prediction.mean_noise_reduction_db - alone.prediction.mean_noise_reduction_db
     assert gained_db > 2
     assert [label for label, _ in found.loops] == ["conditions.0", "pressed"]
+    assert found.controller.latency_s == pytest.approx(1e-6 * latency_us)
+    loudest = judge(found.controller, 10 ** (3 / 20) * np.fft.rfft(pressed.secondary, DESIGN_N_FFT))
+    assert dict(found.loops)["pressed"].gain_margin_db <= loudest.gain_margin_db + 1e-3
+    assert found.design.loop.gain_margin_db == min(loop.gain_margin_db for _, loop in found.loops)
     for _, loop in found.loops:
         assert loop.stable
         assert loop.max_sensitivity_db <= wanted.max_sensitivity_db

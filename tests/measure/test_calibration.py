@@ -11,10 +11,10 @@ from prime_anc.measure.calibration import (
     MIN_SAMPLES,
     Windows,
     calibrate,
-    clipped_share,
     plan_windows,
 )
 from prime_anc.measure.estimate import GainTake, PlayedTake, estimate_paths
+from prime_anc.measure.signals import clipped_share
 from prime_anc.method.errors import InvalidOption, InvalidPaths
 from tests.measure.probe_takes import GAIN, SIX_WINDOWS, Fault, N, noisy, takes_of
 from tests.method.cases import decaying_noise
@@ -141,3 +141,11 @@ def test_feedback_is_known_only_from_drives(paths: Pair, probes: np.ndarray) -> 
     assert calibrate(takes[:1], drives=[drive]).feedback is not None
     with pytest.raises(InvalidOption):
         calibrate(takes[:1])
+
+
+def test_level_of_wrongly_declared_gain_is_stated(paths: Pair, probes: np.ndarray) -> None:
+    right, wrong = takes_of(probes[:1], *paths), takes_of(probes[1:], *paths, gain=2 * GAIN)
+    wrong[1] = GainTake(4 * GAIN, wrong[1].reference, wrong[1].error)
+    found = calibrate([*right, *wrong])
+    assert [gain for gain, _ in found.state_levels_db] == [GAIN, 4 * GAIN]
+    assert found.state_levels_db[0][1] - found.state_levels_db[1][1] == pytest.approx(20 * np.log10(2), abs=0.01)

@@ -61,6 +61,18 @@ def test_slope_of_probe_leaves_little_error(pairs: list[Pair]) -> None:
             assert better_db[SCORED].mean() > 3
 
 
+def test_late_echo_is_kept(pairs: list[Pair]) -> None:
+    """Each path ends with an echo, in the last quarter of the taps that are estimated."""
+    echoed = []
+    for path, n_taps in zip(pairs[0], (8192, 4096), strict=True):
+        echo = slice(n_taps * 3 // 4, n_taps * 3 // 4 + 200)
+        echoed.append((np.pad(path, (0, n_taps - len(path))), echo))
+        echoed[-1][0][echo] += 0.5 * path[:200]
+    found = estimate(takes_of([white()], *(path for path, _ in echoed)))
+    for name, (path, echo) in zip(("primary", "secondary"), echoed, strict=True):
+        assert np.linalg.norm((getattr(found, name) - path)[echo]) < 0.1 * np.linalg.norm(path[echo])
+
+
 def test_stated_error_is_true_one(pairs: list[Pair]) -> None:
     """Up to 4 dB too much is said: an estimate that promises too little costs less."""
     for pair in pairs:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prime_anc.measure.files.axes import without_frequencies, without_times
 from prime_anc.measure.files.channels import Measurement, plain
 from prime_anc.measure.files.errors import FileError
 from prime_anc.measure.files.heads import rate_of
@@ -24,6 +23,8 @@ _RATES = (
     *("samplingfrequency", "samplefreq", "samplingfreq", "datasamplingrate"),
 )
 _INTERVALS = ("dt", "ts", "sampleinterval", "samplinginterval", "sampleperiod", "samplingperiod")
+_FREQUENCIES = ("f", "freq", "freqs", "frequency", "frequencies", "freqvector", "frequencyvector", "faxis")
+_TIMES = ("t", "time", "times", "timevector", "taxis", "timeaxis")
 # Numbers that change what samples mean, and the value with which they do not.
 _NEUTRAL = dict.fromkeys(("t0", "start", "starttime", "offset", "delay", "shift", "latency"), 0.0)
 _NEUTRAL |= dict.fromkeys(("scale", "scaling", "scalefactor", "factor", "sensitivity", "calibration"), 1.0)
@@ -63,9 +64,7 @@ def from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
     delays: dict[str, float] = {}
     scalars: dict[str, float] = {}
     unused: list[str] = []
-    late = {
-        name.rpartition(".")[0]: np.asarray(item, float) for name, item in arrays.items() if _DELAY.search(name)
-    }
+    late = {_struct(name): np.asarray(item, float) for name, item in arrays.items() if _DELAY.search(name)}
     for name, values in ((name, np.asarray(item)) for name, item in arrays.items() if not _DELAY.search(name)):
         if values.dtype.kind == "c":
             raise FileError(f"{file}: {name} is complex, as a spectrum; save impulse responses")
@@ -77,10 +76,38 @@ def from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
         elif values.size:
             rows, places = _rows(name, values)
             channels |= rows
-            if (struct := name.rpartition(".")[0]) in late:
-                delays |= dict(zip(rows, _delays(file, late[struct], places), strict=True))
+            if _struct(name) in late:
+                delays |= dict(zip(rows, _delays(file, late[_struct(name)], places), strict=True))
+    rate_hz, others = _rate(file, scalars)
+    start_s = 0.0
+    times = {name for name, item in channels.items() if plain(name) in _TIMES and _is_even(item)}
+    if times and channels.keys() - times:
+        rate_hz, start_s = _rate_of_times(file, channels[min(times)], rate_hz)
+        channels = {name: item for name, item in channels.items() if name not in times}
+    axes = [name for name, item in channels.items() if plain(name) in _FREQUENCIES and (np.diff(item) > 0).all()]
+    if channels.keys() - axes:
+        lengths = {len(channels.pop(name)) for name in axes}
+        unused += axes
+        if wrong := [name for name, item in channels.items() if len(item) in lengths]:
+            raise FileError(f"{file}: {wrong[0]} seems to hold values at frequencies; save impulse responses")
     if not channels:
         raise FileError(f"{file}: it holds no row of numbers; found {', '.join(arrays) or 'nothing'}")
+    notes = [f"not used: {', '.join(others + unused)}"] if others or unused else []
+    notes += ["delayed by its Data_Delay"] if any(delays.values()) else []
+    return Measurement(file, channels, rate_hz, start_s, tuple(notes), delays=delays)
+
+
+def _struct(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _own(name: str) -> str:
+    """Return the name of a field without its struct, index or plural."""
+    return plain(re.sub(r"\[.*", "", name.rpartition(".")[2])).removesuffix("s")
+
+
+def _rate(file: Path, scalars: Mapping[str, float]) -> tuple[float | None, list[str]]:
+    """Return the rate that numbers state, and the others, which change nothing."""
     rates = {name: rate for name, value in scalars.items() if (rate := stated_rate(name, value)) is not None}
     if len(set(rates.values())) > 1:
         raise FileError(f"{file}: {', '.join(rates)} state different sample rates; keep one")
@@ -91,17 +118,23 @@ def from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
                 f"{file}: it is not known what {name} = {value:g} means; store the rate as sample_rate, apply anything "
                 f"else to the samples, and leave {name} out"
             )
-    notes = [f"not used: {', '.join([*(f'{n} = {v:g}' for n, v in others.items()), *unused])}"]
-    notes = (notes if others or unused else []) + (["delayed by its Data_Delay"] if any(delays.values()) else [])
-    rate_hz = next(iter(rates.values()), None)
-    return without_frequencies(
-        without_times(Measurement(file, channels, rate_hz, notes=tuple(notes), delays=delays))
-    )
+    return next(iter(rates.values()), None), [f"{name} = {value:g}" for name, value in others.items()]
 
 
-def _own(name: str) -> str:
-    """Return the name of a field without its struct, index or plural."""
-    return plain(re.sub(r"\[.*", "", name.rpartition(".")[2])).removesuffix("s")
+def _rate_of_times(file: Path, seconds: NDArray[Any], stated_hz: float | None) -> tuple[float, float]:
+    """Return the rate and the start that an array of times means."""
+    rate_hz = rate_of(float(seconds[-1] - seconds[0]) / (len(seconds) - 1))
+    if stated_hz is not None and abs(rate_hz - stated_hz) > 1e-3 * rate_hz:
+        raise FileError(
+            f"{file}: its times mean {rate_hz:g} Hz, which does not fit the sample rate of {stated_hz:g} Hz; keep one"
+        )
+    return stated_hz or rate_hz, float(seconds[0])
+
+
+def _is_even(values: NDArray[Any]) -> bool:
+    """Return whether numbers rise evenly, as times do."""
+    step = np.diff(values)
+    return len(step) > 1 and bool(step[0] > 0 and np.ptp(step) <= 1e-3 * step[0])
 
 
 def _rows(name: str, values: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], tuple[int, ...]]:

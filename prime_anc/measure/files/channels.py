@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prime_anc.measure.files.errors import FileError
+from prime_anc.measure.files.names import is_no_response
 from prime_anc.measure.files.resampling import Response, check_rate
 from prime_anc.measure.files.spectra import is_noncausal
-from prime_anc.measure.files.vocabulary import is_no_response
 
 # Suffixes of sound files, whose samples are clipped at full scale: that of 15 bits and above.
 AUDIO = (".wav", ".flac", ".aif", ".aiff", ".ogg", ".rf64", ".w64", ".caf", ".irs")

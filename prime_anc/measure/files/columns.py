@@ -1,7 +1,12 @@
-"""Interpret the named columns of a table: samples of channels, or a frequency response."""
+"""Columns of a table by their names: samples of channels, or a frequency response.
+
+A name is one quantity, a unit and nothing else: `SPL (dB)`, `phase_deg`, `Freq[kHz]`. A name with any other word, as
+`phase lag`, is that of something else.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,16 +16,19 @@ from numpy.typing import NDArray
 from prime_anc.measure.files.channels import Measurement
 from prime_anc.measure.files.errors import FileError
 from prime_anc.measure.files.heads import rate_of
+from prime_anc.measure.files.names import is_no_response, quantity
 from prime_anc.measure.files.spectra import response_of
 from prime_anc.measure.files.text import Table, read_table
-from prime_anc.measure.files.units import check_unaltered, hertz, magnitude, radians
-from prime_anc.measure.files.vocabulary import is_no_response, quantity, unit
 
 Float64 = NDArray[np.float64]
 
 # The columns of an .frd file, which has no head.
 _FRD = ("frequency (Hz)", "level (dB)", "phase (deg)")
-_SPECTRAL = ("level", "magnitude", "phase", "real", "imaginary")
+# Columns that are no samples of a channel, and units of a column of frequencies or times.
+_SPECTRAL = {"frequency", "level", "phase", "real", "imaginary"}
+_SCALES = {"khz": 1000.0, "rad": 1 / (2 * np.pi), "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6}
+# Higher than any level in air, dB re 20 micropascals.
+_LARGEST_LEVEL_DB = 200.0
 
 
 def read(file: Path) -> Measurement:
@@ -33,9 +41,7 @@ def read(file: Path) -> Measurement:
     """
     table = read_table(file)
     width = table.values.shape[1]
-    names = table.names or (_FRD if file.suffix.lower() == ".frd" and width == 3 else ())
-    if not names and width == 1:
-        names = ("response",)
+    names = table.names or {3: _FRD if file.suffix.lower() == ".frd" else (), 1: ("response",)}.get(width, ())
     if not names:
         raise FileError(
             f"{file}: no line names its {width} columns; write a first line that does, for example `frequency_Hz, "
@@ -43,43 +49,37 @@ def read(file: Path) -> Measurement:
         )
     if len(set(names)) < width:
         raise FileError(f"{file}: two of its columns have the same name; name them apart")
-    kinds = [quantity(name) for name in names]
+    kinds = [quantity(name)[0] for name in names]
     if "time" in kinds:
         return _timed(file, table, names, kinds)
-    if width > 1 and ("frequency" in kinds or any(kind in _SPECTRAL for kind in kinds)):
+    if width > 1 and _SPECTRAL & set(kinds):
         return _spectrum(file, table, names, kinds)
-    if width == 1 and (kinds[0] not in ("", "channel", "index", "magnitude") or is_no_response(names[0])):
-        raise FileError(f"{file}: its only column is {names[0]!r}; export samples, or a frequency beside them")
-    used = [n for n, kind in enumerate(kinds) if width == 1 or (kind != "index" and names[n])]
-    found = {names[n]: table.values[:, n] for n in used}
-    return _measurement(file, table, found, _unused(names, used))
+    return _samples(file, table, names, kinds, 0.0, table.head.rate_hz)
 
 
-def _measurement(file: Path, table: Table, found: dict[str, Float64], notes: tuple[str, ...]) -> Measurement:
-    head = table.head
-    return Measurement(file, found, head.rate_hz, head.start_s, (*head.notes, *notes), level=head.level)
+def _samples(
+    file: Path, table: Table, names: Sequence[str], kinds: Sequence[str], start_s: float, rate_hz: float | None
+) -> Measurement:
+    """Return the columns that hold samples of channels."""
+    wrong = [name for name, kind in zip(names, kinds, strict=True) if kind in _SPECTRAL or is_no_response(name)]
+    if wrong:
+        raise FileError(f"{file}: {', '.join(wrong)} is no impulse response; export samples, or a frequency beside")
+    used = [n for n, kind in enumerate(kinds) if len(kinds) == 1 or (kind not in ("index", "time") and names[n])]
+    channels = {names[n]: table.values[:, n] for n in used}
+    rest = [repr(names[n]) for n, kind in enumerate(kinds) if n not in used and kind != "time"]
+    notes = (*table.head.notes, *([f"not used: column {', '.join(rest)}"] if rest else []))
+    return Measurement(file, channels, rate_hz, table.head.start_s + start_s, notes, level=table.head.level)
 
 
-def _unused(names: Sequence[str], used: Sequence[int]) -> tuple[str, ...]:
-    rest = ", ".join(repr(name) for n, name in enumerate(names) if n not in used)
-    return (f"not used: column {rest}",) if rest else ()
-
-
-def _rises(column: Float64) -> bool:
-    return len(column) > 1 and bool((np.diff(column) > 0).all())
-
-
-def _timed(file: Path, table: Table, names: Sequence[str], kinds: list[str]) -> Measurement:
+def _timed(file: Path, table: Table, names: Sequence[str], kinds: Sequence[str]) -> Measurement:
     """Read samples at the times of a column."""
-    used = [n for n, kind in enumerate(kinds) if kind not in ("time", "index")]
-    wrong = [names[n] for n in used if is_no_response(names[n]) or kinds[n] not in ("magnitude", "channel", "")]
-    if kinds.count("time") > 1 or wrong:
-        raise FileError(f"{file}: {', '.join(wrong) or 'time'} is no impulse response; export time and its samples")
+    if kinds.count("time") > 1:
+        raise FileError(f"{file}: it has several columns of times; keep one")
     place = kinds.index("time")
-    time = table.values[:, place] * {"ms": 1e-3, "us": 1e-6}.get(unit(names[place]), 1.0)
-    if not _rises(time):
+    time = table.values[:, place] * _scale(names[place])
+    interval = (time[-1] - time[0]) / max(len(time) - 1, 1)
+    if len(time) < 2 or not (np.diff(time) > 0).all():
         raise FileError(f"{file}: its times do not rise; export it again")
-    interval = (time[-1] - time[0]) / (len(time) - 1)
     late = (time - time[0]) / interval - np.arange(len(time))
     if np.abs(late).max() > 0.5:
         raise FileError(f"{file}: its times are not evenly spaced; export it again")
@@ -94,31 +94,62 @@ def _timed(file: Path, table: Table, names: Sequence[str], kinds: list[str]) -> 
     start = time[0] * rate_hz + late.mean()
     if abs(start - round(start)) <= max(1e-3, 2 * late.std()):
         start = round(start)
-    found = _measurement(
-        file, table, {names[n]: table.values[:, n] for n in used}, ("samples at times of a column",)
-    )
-    return found.at(rate_hz, table.head.start_s + float(start) / rate_hz)
+    return _samples(file, table, names, kinds, float(start) / rate_hz, rate_hz)
 
 
-def _spectrum(file: Path, table: Table, names: Sequence[str], kinds: list[str]) -> Measurement:
+def _spectrum(file: Path, table: Table, names: Sequence[str], kinds: Sequence[str]) -> Measurement:
     """Read a response at the frequencies of a column."""
-    kinds = ["level" if kind == "magnitude" else kind for kind in kinds]
+    kinds = ["level" if kind == "amplitude" else kind for kind in kinds]
     wanted = ("real", "imaginary") if {"real", "imaginary"} <= set(kinds) else ("level", "phase")
     for kind in ("frequency", *wanted):
         if (n := kinds.count(kind)) != 1:
+            which = f"{n} are" if n else "none is"
             raise FileError(
-                f"{file}: its columns are {', '.join(names)}: {'no' if not n else f'{n} columns of'} {kind}; export "
-                "frequency, level in dB and phase in degrees, of one response"
+                f"{file}: its columns are {', '.join(names)}: {which} {kind}; export frequency, level in dB and phase "
+                "in degrees, of one response"
             )
-        check_unaltered(file, kind, names[kinds.index(kind)])
     places = [kinds.index(kind) for kind in ("frequency", *wanted)]
-    name = [names[n] for n in places]
     frequency, first, second = table.values[:, places].T
-    frequency = frequency * hertz(name[0])
     if wanted[0] == "real":
         absolute, angle = np.hypot(first, second), np.arctan2(second, first)
     else:
-        absolute, angle = magnitude(file, name[1], first), radians(file, name[2], second)
-    samples = response_of(file, frequency, absolute, angle, table.head.start_s)
-    notes = (f"{wanted[0]} and {wanted[1]} interpolated over frequency", *_unused(names, places))
-    return _measurement(file, table, {"response": samples}, notes).at(48_000.0, 0.0)
+        absolute, angle = _magnitude(file, names[places[1]], first), _radians(file, names[places[2]], second)
+    head = table.head
+    samples = response_of(file, frequency * _scale(names[places[0]]), absolute, angle, head.start_s)
+    notes = [*head.notes, f"{wanted[0]} and {wanted[1]} interpolated over frequency"]
+    if rest := [repr(name) for n, name in enumerate(names) if n not in places]:
+        notes.append(f"not used: column {', '.join(rest)}")
+    return Measurement(file, {"response": samples}, 48_000.0, 0.0, tuple(notes), level=head.level)
+
+
+def _scale(name: str) -> float:
+    """Return the factor that brings a column of frequencies or times to hertz or seconds."""
+    return _SCALES.get(quantity(name)[1], 1.0)
+
+
+def _magnitude(file: Path, name: str, values: Float64) -> Float64:
+    """Read a magnitude; a name that says level or SPL means dB."""
+    unit = quantity(name)[1]
+    is_db = unit.startswith("db") or (not unit and re.search("level|spl", name.lower()) is not None)
+    if not is_db and unit and values.min() >= 0:
+        return values
+    if not is_db or values.max() > _LARGEST_LEVEL_DB:
+        raise FileError(
+            f"{file}: {name!r} holds {values.min():g} to {values.max():g}, which may be linear or in dB; name the unit "
+            "in the head, level_dB or linear"
+        )
+    return np.asarray(10 ** (values / 20))
+
+
+def _radians(file: Path, name: str, values: Float64) -> Float64:
+    """Read a phase in radians; only degrees jump by more than 180 where they are wrapped."""
+    unit = quantity(name)[1]
+    if not values.any():
+        raise FileError(f"{file}: its phase is 0 everywhere; export the phase that was measured")
+    if unit.startswith("rad"):
+        return values
+    if unit or np.abs(np.diff(values)).max() > 180:
+        return np.deg2rad(values)
+    raise FileError(
+        f"{file}: {name!r} may be in degrees or in radians; name the unit in the head, phase_deg or phase_rad"
+    )

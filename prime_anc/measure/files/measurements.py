@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from prime_anc.measure.calibration import clipped_share
 from prime_anc.measure.files import arrays, audio, columns, matlab, resampling
 from prime_anc.measure.files.audio import ENOUGH_SECONDS, MAX_SECONDS, MIN_SECONDS
 from prime_anc.measure.files.channels import AUDIO, Measurement
 from prime_anc.measure.files.errors import FileError
-from prime_anc.measure.files.resampling import Response, check_rate, common_delay
+from prime_anc.measure.files.resampling import Response, check_rate, common_delay, common_start
+from prime_anc.measure.signals import clipped_share
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
 
 READERS: dict[str, Callable[[Path], Measurement]] = {
@@ -127,7 +127,8 @@ def paths_at_48_khz(responses: Mapping[str, Response]) -> tuple[dict[str, NDArra
     Parameters
     ----------
     responses : mapping of str to Response
-        `primary` and `secondary`, which are delayed alike if they begin before zero, and `feedback`, which is not.
+        `primary` and `secondary`, which are delayed alike if they begin before zero, and `feedback`, which is not. A
+        start that all have in common is left out.
 
     Returns
     -------
@@ -139,22 +140,28 @@ def paths_at_48_khz(responses: Mapping[str, Response]) -> tuple[dict[str, NDArra
     FileError
     """
     _check_levels(responses)
-    delays = dict.fromkeys(responses, 0)
-    if both := [name for name in responses if name != "feedback"]:
-        delays |= dict.fromkeys(both, common_delay([responses[name] for name in both]))
-    samples = {name: resampling.at_48_khz(item, delays[name]) for name, item in responses.items()}
     notes = [
         f"{name} path: {_resampled_from(item.rate_hz)}"
         for name, item in responses.items()
         if item.rate_hz != SAMPLE_RATE_HZ
     ]
-    if (delay := delays.get("primary", 0)) > 0:
-        notes.append(f"primary and secondary path: both delayed by {delay} samples, for they begin before zero")
-    if delay < 0:
+    both = {name: item for name, item in responses.items() if name != "feedback"}
+    start = 0 if len(both) == 1 else common_start(list(responses.values()))
+    if start and not both:
+        raise FileError(
+            f"{next(iter(responses.values())).what}: it begins {start} samples late, which may be the way of the sound "
+            "or a start of the file; give it with the other paths of its measurement, or cut it"
+        )
+    delays = dict.fromkeys(responses, -start)
+    if start:
         notes.append(
-            f"primary and secondary path: {-delay} samples before both are left out, which changes no filter; a "
+            f"{', '.join(responses)} path: {start} samples before all are left out, which changes no filter; a "
             "controller needs the secondary path with its own delay"
         )
+    elif both and (delay := common_delay(list(both.values()))):
+        delays |= dict.fromkeys(both, delay)
+        notes.append(f"primary and secondary path: both delayed by {delay} samples, for they begin before zero")
+    samples = {name: resampling.at_48_khz(item, delays[name]) for name, item in responses.items()}
     return samples, tuple(notes)
 
 

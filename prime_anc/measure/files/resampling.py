@@ -69,26 +69,36 @@ def check_rate(file: Path | str, rate_hz: float) -> None:
         raise FileError(f"{file}: its sample rate is {rate_hz:g} Hz; use {RATES_HZ[0]:g} to {RATES_HZ[1]:g} Hz")
 
 
-def common_delay(paths: Sequence[Response]) -> int:
-    """Find the delay of primary and secondary path that preserves samples before time zero.
+def common_start(paths: Sequence[Response]) -> int:
+    """Return the samples at 48 kHz that precede all paths, as in files that keep a second before the peak.
 
-    It changes no filter, because it only delays e = p * x - s * w * x. Neither does one that both paths have in
-    common: where it is longer than any way from the loudspeaker to the ear, as in files that keep a second before the
-    peak, it is taken off.
+    Such a start is the measurement's, and longer than any way from the loudspeaker to a microphone. The feedback path
+    of the same measurement has it as well, or a loop would be closed too late; without it no filter changes.
 
     Returns
     -------
     int
-        Samples at 48 kHz; 0 if neither path begins before zero, and below 0 if both begin after `MAX_DELAY`.
+        0 if a path begins before `MAX_DELAY`.
+    """
+    begin = min(_onset(path) for path in paths)
+    return begin - _BEFORE_ONSET if begin > MAX_DELAY else 0
+
+
+def common_delay(paths: Sequence[Response]) -> int:
+    """Find the delay of primary and secondary path that preserves samples before time zero.
+
+    It changes no filter, because it only delays e = p * x - s * w * x.
+
+    Returns
+    -------
+    int
+        Samples at 48 kHz; 0 if neither path begins before zero.
 
     Raises
     ------
     FileError
         More of a path than noise lies further than `MAX_DELAY` samples before zero.
     """
-    begin = min(_onset(path) for path in paths)
-    if begin > MAX_DELAY and len(paths) > 1:
-        return _BEFORE_ONSET - begin
     needed = max(_needed_delay(path) for path in paths)
     return max(needed, *(_sinc_delay(path, needed) for path in paths))
 

@@ -63,12 +63,13 @@ def response_of(file: Path, frequency: Float64, magnitude: Float64, angle: Float
             f"{file}: between {used[:-1][wide][0]:g} and {used[1:][wide][0]:g} Hz it has no row; export at least 12 "
             "rows for each octave, or the impulse response"
         )
-    spectrum = _interpolated(frequency, magnitude, np.unwrap(angle) - 2 * np.pi * frequency * delay_s)
-    if not delay_s and is_minimum_phase(spectrum):
+    spectrum = _interpolated(frequency, magnitude, np.unwrap(angle))
+    if is_minimum_phase(spectrum):
         raise FileError(
-            f"{file}: its phase is the minimum phase, computed from the level, and has lost the delay; export the "
-            "phase, or the impulse response, that was measured"
+            f"{file}: its phase is the minimum phase, computed from the level or without the delay; export the phase "
+            "that was measured with its delay, or the impulse response"
         )
+    spectrum *= np.exp(-2j * np.pi * delay_s * np.linspace(0, SAMPLE_RATE_HZ / 2, N_BINS))
     samples = np.fft.irfft(spectrum)
     if is_noncausal(samples):
         raise FileError(
@@ -106,5 +107,4 @@ def _interpolated(frequency: Float64, magnitude: Float64, angle: Float64) -> NDA
     turn[beyond] = angle[-1] + slope * (wanted[beyond] - frequency[-1])
     level = np.log(np.maximum(magnitude, 1e-12 * magnitude.max()))
     spectrum: NDArray[np.complex128] = np.exp(np.interp(wanted, frequency, level) + 1j * turn)
-    spectrum[0], spectrum[-1] = spectrum[0].real, spectrum[-1].real
     return spectrum

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from prime_anc.measure.files.errors import FileError
 from prime_anc.measure.files.heads import Head, read_head
-from prime_anc.measure.files.vocabulary import MARK, names_in
+from prime_anc.measure.files.names import MARK, names_in
 
 MAX_BYTES = 40_000_000
 

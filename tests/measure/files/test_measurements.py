@@ -11,6 +11,7 @@ from scipy.io import savemat
 
 from prime_anc.measure.files.errors import FileError
 from prime_anc.measure.files.measurements import paths_at_48_khz, read, recording, response
+from prime_anc.measure.files.resampling import Response, at_48_khz
 from prime_anc.requests.errors import RequestError
 from prime_anc.requests.wav import read_wav
 
@@ -179,14 +180,26 @@ def test_delays_of_sofa_are_applied(tmp_path: Path, name: str):
         read(tmp_path / "a.npz")
 
 
-def test_common_delay_is_taken_off(tmp_path: Path):
-    """A second before both, as in WAV files of REW: P and S stay as far apart as they are."""
+def test_common_start_is_taken_off(tmp_path: Path):
+    """A second before all, as in WAV files of REW: the paths stay as far apart as they are."""
     paths = {}
-    for name, delay in (("primary", 48_007), ("secondary", 48_000)):
+    for name, delay in (("primary", 48_007), ("secondary", 48_000), ("feedback", 48_003)):
         soundfile.write(tmp_path / f"{name}.wav", np.r_[np.zeros(delay), SAMPLES], 48_000, subtype="DOUBLE")
         paths[name] = response(tmp_path / f"{name}.wav")[0]
     samples, notes = paths_at_48_khz(paths)
-    np.testing.assert_array_equal(samples["primary"][7:4807], samples["secondary"][:4800])
-    assert "samples before both are left out" in notes[0]
-    with pytest.raises(FileError, match="100 % of its energy lie beyond"):
-        paths_at_48_khz(paths | {"secondary": replace(paths["secondary"], samples=SAMPLES)})
+    onset = int(np.argmax(samples["secondary"] != 0))
+    for name, late in (("primary", 7), ("secondary", 0), ("feedback", 3)):
+        np.testing.assert_array_equal(samples[name][onset + late :], SAMPLES)
+    assert "samples before all are left out" in notes[0]
+    for late in ("secondary", "feedback"):
+        with pytest.raises(FileError, match="100 % of its energy lie beyond"):
+            paths_at_48_khz(paths | {late: replace(paths[late], samples=SAMPLES)})
+    with pytest.raises(FileError, match="with the other paths of its measurement"):
+        paths_at_48_khz({"feedback": paths["feedback"]})
+
+
+@pytest.mark.parametrize("rate_hz", [16_000, 96_000, 192_000])
+def test_other_rate_keeps_transfer_function(rate_hz: float):
+    """At 0 Hz it is the sum of the samples."""
+    pulse = np.exp(-(((np.arange(400) - 200) / 20) ** 2))
+    assert at_48_khz(Response("a", pulse, rate_hz)).sum() == pytest.approx(pulse.sum(), rel=1e-3)

@@ -78,7 +78,8 @@ def test_comments_are_no_samples(tmp_path: Path, comment: str):
         ("Frequency (Hz), Magnitude (dB), Phase (deg), Coherence", (HZ, LEVEL, np.rad2deg(PHASE), COHERENCE)),
         ("Freq[kHz];dBV;Phase[°]", (HZ / 1000, LEVEL, np.rad2deg(PHASE))),
         ("phase_rad,freq_Hz,mag_dB", (PHASE, HZ, LEVEL)),
-        ("f,Re,Im", (HZ, 10 ** (LEVEL / 20) * np.cos(PHASE), 10 ** (LEVEL / 20) * np.sin(PHASE))),
+        ("Freq(Hz);SPL (dB re 20 uPa);Phase wrapped (deg)", (HZ, LEVEL, np.rad2deg(PHASE))),
+        ("f,Re(H),Im(H)", (HZ, 10 ** (LEVEL / 20) * np.cos(PHASE), 10 ** (LEVEL / 20) * np.sin(PHASE))),
         ("frequency,magnitude_linear,phase_deg", (HZ, 10 ** (LEVEL / 20), np.rad2deg(PHASE))),
         (",freq,level,phase", (np.arange(1024.0), HZ, LEVEL, np.rad2deg(PHASE))),
         ("omega (rad/s),level_db,phase_rad", (HZ * 2 * np.pi, LEVEL, PHASE)),
@@ -96,20 +97,20 @@ def test_head_says_what_columns_are(tmp_path: Path, head: str, columns: tuple[An
 @pytest.mark.parametrize(
     ("head", "columns", "message"),
     [
-        ("freq_hz,spl_db,spl_offaxis_db", (HZ, LEVEL, LEVEL - 3), "2 columns of level"),
-        ("freq,level,coherence", (HZ, LEVEL, COHERENCE), "no phase"),
-        ("freq,level,phase,phase_2", (HZ, LEVEL, PHASE, PHASE), "2 columns of phase"),
-        ("level,phase", (LEVEL, PHASE), "no frequency"),
+        ("freq_hz,spl_db,spl_offaxis_db", (HZ, LEVEL, LEVEL - 3), "none is phase"),
+        ("freq,level,coherence", (HZ, LEVEL, COHERENCE), "none is phase"),
+        ("freq,level,phase,phase_2", (HZ, LEVEL, PHASE, PHASE), "2 are phase"),
+        ("level,phase", (LEVEL, PHASE), "none is frequency"),
         ("", (HZ, LEVEL, np.rad2deg(PHASE)), "no line names its 3 columns"),
         ("freq,level_db,phase_rad", (HZ, LEVEL, -np.arctan(HZ / 6000)), "minimum phase"),
         ("freq_khz,level,phase_deg", (HZ, LEVEL, PHASE), "covers"),
         ("freq,level,phase", (HZ, LEVEL, 0 * PHASE), "0 everywhere"),
         ("freq,level,phase_rad", (HZ[::-1], LEVEL, PHASE), "do not rise"),
-        ("dB", (SAMPLES,), "only column"),
-        ("freq,level_db,phase_lag_deg", (HZ, LEVEL, -np.rad2deg(PHASE)), "not the phase"),
+        ("dB", (SAMPLES,), "dB is no impulse response"),
+        ("freq,level_db,phase_lag_deg", (HZ, LEVEL, -np.rad2deg(PHASE)), "none is phase"),
         ("freq,level_db,minimum phase (deg)", (HZ, LEVEL, np.rad2deg(PHASE)), "computed from the level"),
-        ("freq,insertion loss (dB),phase_deg", (HZ, -LEVEL, np.rad2deg(PHASE)), "not the level"),
-        ("freq,log10 magnitude,phase_rad", (HZ, LEVEL / 20, PHASE), "not the level"),
+        ("freq,insertion loss (dB),phase_deg", (HZ, -LEVEL, np.rad2deg(PHASE)), "none is level"),
+        ("freq,log10 magnitude,phase_rad", (HZ, LEVEL / 20, PHASE), "none is level"),
         ("freq,real,imag", (HZ, np.cos(PHASE), -np.sin(PHASE)), "phase rises with frequency"),
         ("freq,level_db,phase_deg", (HZ, LEVEL, -np.rad2deg(PHASE)), "phase rises with frequency"),
         ("freq,magnitude,phase_deg", (HZ, 100 * 10 ** (LEVEL / 20), np.rad2deg(PHASE)), "may be linear or in dB"),
@@ -249,7 +250,7 @@ def test_removed_delay_is_applied(tmp_path: Path):
 
 @pytest.mark.parametrize(
     "remark",
-    ["Delay removed: 0.15 ms", "150 us delay compensated", "Time of flight 0.15 ms was subtracted (5 s sweep)"],
+    ["Delay removed: 0.15 ms", "150 us delay compensated", "Time of flight 0.15 ms was subtracted"],
 )
 def test_removed_delay_is_worded_freely(tmp_path: Path, remark: str):
     spectrum(tmp_path / "a.txt", f"* {remark}", 150e-6)
@@ -257,7 +258,11 @@ def test_removed_delay_is_worded_freely(tmp_path: Path, remark: str):
 
 
 @pytest.mark.parametrize(
-    "remark", ["Delay 0.15 ms", "delay 0.15 ms, not removed", "t0 shifted by 0.15 ms", "removed delay (ms): 0.15"]
+    "remark",
+    [
+        *("Delay 0.15 ms", "delay 0.15 ms, not removed", "t0 shifted by 0.15 ms", "removed delay (ms): 0.15"),
+        *("Delay 0.15 ms removed (5 s sweep)", "delay: 7"),
+    ],
 )
 def test_unclear_delay_is_refused(tmp_path: Path, remark: str):
     with pytest.raises(FileError, match="not clear whether"):
@@ -273,7 +278,15 @@ def test_minimum_phase_is_refused(tmp_path: Path, remark: str):
         spectrum(tmp_path / "a.txt", f"* {remark}")
 
 
-@pytest.mark.parametrize("statement", ["{} // Data offset (dB)", "* scaled by {}", "* {} dB gain"])
+def test_minimum_phase_with_removed_delay_is_refused(tmp_path: Path):
+    with pytest.raises(FileError, match="is the minimum phase"):
+        spectrum(tmp_path / "a.txt", "* Delay 0.208333 ms removed", DELAY / 48_000)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["{} // Data offset (dB)", "* scaled by {}", "* {} dB gain", "* dBFS to SPL: {}", "* 0 dBFS = {} dB SPL"],
+)
 def test_different_levels_are_named(tmp_path: Path, statement: str):
     paths = {
         name: spectrum(tmp_path / f"{name}.txt", statement.format(level))
