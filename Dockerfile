@@ -38,5 +38,5 @@ WORKDIR /var/lib/prime-anc
 USER 10001:10001
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \
-    CMD ["python", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ.get('PRIME_MANAGEMENT_PORT', os.environ['PRIME_PORT']) + '/health/ready', timeout=2)"]
+    CMD ["python", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ['PRIME_PORT'] + '/health/ready', timeout=2)"]
 CMD ["python", "-m", "service"]

@@ -8,9 +8,8 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from fastapi.routing import iter_route_contexts
 
-from service.admission.keys import Keys
-from service.api.reading import Address
 from service.app import create_app
 from service.settings import MAX_DEADLINE_MS, Settings
 
@@ -59,36 +58,27 @@ def test_deployment_uses_existing_features(manifests: dict[str, Manifest]) -> No
     assert settings.keys() <= {f"PRIME_{name.upper()}" for name in Settings.model_fields}
     parsed = Settings(**{name.removeprefix("PRIME_").lower(): value for name, value in settings.items()})
     grace_s = manifests["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-    assert grace_s > parsed.drain_s + parsed.shutdown_s
-    assert 1e3 * parsed.shutdown_s >= MAX_DEADLINE_MS
-    addresses = [item for item in create_app(Settings(device="cpu")).routes if isinstance(item, Address)]
-    paths = {address.path for address in addresses if "GET" in (address.methods or ())}
+    assert grace_s > parsed.drain_s + MAX_DEADLINE_MS / 1e3
+    paths = {item.path for item in iter_route_contexts(create_app(Settings()).routes)}
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"]["path"] in paths
-        assert container[probe]["httpGet"]["port"] == "management"
+        assert container[probe]["httpGet"]["port"] == "http"
     assert container["livenessProbe"]["httpGet"]["path"] == "/health/live"
     assert parsed.drain_s > container["readinessProbe"]["periodSeconds"]
 
 
-def test_management_port_needs_key_for_changes(manifests: dict[str, Manifest]) -> None:
-    """It is open to all pods, for probes and scrapes."""
-    container, template = container_of(manifests), manifests["Deployment"]["spec"]["template"]
-    settings, ports = (
-        container["settings"],
-        {item["name"]: str(item["containerPort"]) for item in container["ports"]},
-    )
-    assert settings["PRIME_MANAGEMENT_HOST"] == "0.0.0.0"
-    assert settings["PRIME_MANAGEMENT_PORT"] == ports["management"] != ports["http"]
-    assert template["metadata"]["annotations"]["prometheus.io/port"] == ports["management"]
-    file = Path(settings["PRIME_MANAGEMENT_KEYS_FILE"])
-    assert file.parent in mounts_of_secret(manifests) or Keys((), file).are_required
-    assert [port["targetPort"] for port in manifests["Service"]["spec"]["ports"]] == ["http"]
+def test_service_and_scrapes_use_its_port(manifests: dict[str, Manifest]) -> None:
+    (port,) = container_of(manifests)["ports"]
+    annotations = manifests["Deployment"]["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/port"] == str(port["containerPort"])
+    assert [port["targetPort"] for port in manifests["Service"]["spec"]["ports"]] == [port["name"]]
 
 
 def test_keys_are_of_a_secret(manifests: dict[str, Manifest]) -> None:
     settings = container_of(manifests)["settings"]
-    files = [Path(value) for name, value in settings.items() if name == "PRIME_API_KEYS_FILE"]
-    assert [file.parent for file in files] == mounts_of_secret(manifests)
+    files = [Path(value) for name, value in settings.items() if name.endswith("_KEYS_FILE")]
+    assert len(files) == (2 if manifests["variant"] in ("keys", "gpu") else 0)
+    assert {file.parent for file in files} == set(mounts_of_secret(manifests))
 
 
 def test_only_overlay_asks_for_gpu(manifests: dict[str, Manifest]) -> None:

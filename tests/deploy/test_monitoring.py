@@ -20,11 +20,10 @@ from benchmarks.reliability.service_process import ServiceProcess, started_servi
 from model_store.manifest import Scores
 from model_store.store import ModelStore
 from prime_anc.client import wire
-from service.engine.engine import Engine
-from service.observability.metrics import Metrics
-from tests.service import models
+from service.engine import Engine
+from service.metrics import Metrics
 from tests.service.bodies import digest
-from tests.service.program import free_port, wait_for
+from tests.service.program import PATIENT, free_port, wait_for
 from tests.service.recordings import encoded, recordings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,15 +108,13 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     """A service whose model states a score, and whose clients have a key."""
     store = ModelStore(tmp_path_factory.mktemp("store"), include_bundled=False)
-    checkpoint = models.checkpoint(1)
+    checkpoint = ModelStore().load("generic")
     scores = Scores(held_out={f"k={n}": {"noise_reduction_db": 20.0} for n in range(4)})
-    checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))
+    checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores, "split": 0}))
     store.publish("generic", checkpoint)
     keys = tmp_path_factory.mktemp("keys") / "keys"
     keys.write_text(f"phones:{digest('secret')}")
-    options = ("--device", "cpu", "--threads", "1", "--recheck-s", "1", "--fallback-margin-db", "1000")
-    options += ("--api-keys-file", str(keys))
-    with started_service(store.root, *options) as service:
+    with started_service(store.root, *PATIENT, "--api-keys-file", str(keys)) as service:
         yield service
 
 
@@ -175,12 +172,13 @@ def prometheus(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory
 
 
 def request_designs(service: ServiceProcess) -> None:
-    """Produce data for the whole dashboard: designs, a rejected one, and a calibration."""
-    primary, secondary = models.responses(7)
+    """Produce data for the whole dashboard: designs, of which the generator keeps one, a refusal, and a calibration."""
+    listener = json.loads((ROOT / "examples" / "listener.json").read_text())
+    primary, secondary = (np.array(listener[name]["impulse_response"]) for name in ("primary", "secondary"))
     body = wire.encode(primary, secondary)
     noise = np.random.default_rng(0).standard_normal(48_000)
     takes = encoded(recordings([noise], primary, secondary))
-    requests = (("/refine?k=0", body, 200), ("/synthesize", body, 200), ("/refine?k=99", body, 422))
+    requests = (("/refine?k=1", body, 200), ("/synthesize", body, 200), ("/refine?k=99", body, 422))
     for path, body, status in (*requests, ("/calibrate", takes, 200)):
         headers = {"Content-Type": "application/x-safetensors", "Authorization": "Bearer secret"}
         assert service.ask("POST", path, body, headers)[0] == status
@@ -204,4 +202,4 @@ def test_drift_is_prediction_minus_score(prometheus: Prometheus) -> None:
     (predicted,) = prometheus.values('prime_judged_noise_reduction_db_sum{source="predicted"}')
     (count,) = prometheus.values('prime_judged_noise_reduction_db_count{source="predicted"}')
     (drift,) = prometheus.values("prime:noise_reduction_drift_db")
-    assert drift == pytest.approx(predicted / count - 20.0, abs=1e-3)  # all designs are equal
+    assert drift == pytest.approx(predicted / count - 20.0, abs=1e-3)  # all judged designs are equal

@@ -12,19 +12,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from inspect import getclosurevars
 from pathlib import Path
 
 import httpx
 import pytest
+from fastapi.routing import APIRoute, iter_route_contexts
 
 from benchmarks.reliability.service_process import ServiceProcess, started_service
 from model_store.store import ModelStore
 from prime_anc.client import wire
-from service.admission.admission import MAX_JSON_BYTES, Admission, Gate
-from service.api import calibrate, design, export, hybrid, verify
-from service.api import models as model_addresses
-from service.api.front import PREFIX, gate_of, is_managing, unknown_address
+from service.admission import MAX_BODY_BYTES, MAX_JSON_BYTES, MAX_RECORDINGS_BYTES
+from service.api.state import Policy, operator_key
+from service.app import create_app
 from service.errors import HttpProblem
+from service.server import KEEP_ALIVE_S
 from service.settings import MAX_DEADLINE_MS, Settings
 from tests.service import models
 from tests.service.program import PATIENT, exchange, free_port, wait_for
@@ -50,7 +52,7 @@ def configured(folder: Path, port: int, replicas: tuple[int, ...]) -> list[str]:
         text = "user root;\n" + text
     for number, replica in enumerate(replicas):
         text = text.replace(f"server 127.0.0.1:{8000 + number} ", f"server 127.0.0.1:{replica} ")
-    text = text.replace("client_header_timeout 10s", "client_header_timeout 1s")
+    text = re.sub(r"(client_(header|body)_timeout) 10s", r"\1 1s", text)
     (folder / "nginx.conf").write_text(text.replace("listen 127.0.0.1:8080", f"listen 127.0.0.1:{port}"))
     return [nginx(), "-p", str(folder), "-c", str(folder / "nginx.conf")]
 
@@ -90,22 +92,23 @@ def test_lists_are_those_of_service() -> None:
     def is_long(deadline: str, path: str) -> bool:
         return next((value for row, value in rows if re.search(row, deadline + path)), "1") == "1"
 
-    policies = Admission(settings, dict.fromkeys(Gate, lambda due: None)).policies
-    parts = (design, hybrid, calibrate, export, verify, model_addresses)
-    for address in (address for part in parts for address in part.addresses):
-        for path in (address.path.replace("{name}", "generic"), f"{PREFIX}{address.path}".replace("{name}", "x")):
-            method = next(iter(address.methods - {"HEAD"}))
-            gate = gate_of(method, path.removeprefix(PREFIX))
-            assert bool(re.search(operators, path)) == is_managing(gate, path.removeprefix(PREFIX)), path
-            if method == "POST" and gate in policies and gate is not Gate.OPERATOR:
-                policy = policies[gate]
-                assert is_long("", path) == (policy.deadline_ms > 1e3 * short_s), path
-                assert bool(re.search(recordings, path)) == (policy.max_bytes == settings.max_calibration_bytes), (
-                    path
-                )
-                assert [is_long(item, path) for item in ("999", "2000.5", "3000", "60000")] == [False] * 2 + [
-                    True
-                ] * 2
+    n_policies = 0
+    for route in iter_route_contexts(create_app(settings).routes):
+        if not isinstance(route.original_route, APIRoute):
+            continue
+        path = (route.path or "").replace("{name}", "generic")
+        needs = [item.call for item in route.dependant.dependencies]
+        is_operators = operator_key in needs or path.endswith("/metrics")
+        assert bool(re.search(operators, path)) == is_operators, path
+        for policy in (getclosurevars(need).nonlocals.get("policy") for need in needs):
+            if isinstance(policy, Policy):
+                n_policies += 1
+                assert is_long("", path) == policy.is_long, path
+                assert bool(re.search(recordings, path)) == (policy.max_bytes == MAX_RECORDINGS_BYTES), path
+                deadlines = ("999", "2000.5", "3000", "60000")
+                assert [is_long(item, path) for item in deadlines] == [False, False, True, True]
+    assert n_policies >= 14
+    assert max(map(int, re.findall(r"keepalive_timeout (\d+)s", text))) < KEEP_ALIVE_S
 
 
 @contextmanager
@@ -270,15 +273,15 @@ def test_dead_replicas_are_problem_to_retry(deadline_ms: str, tmp_path: Path) ->
 
 
 def test_too_large_body_gets_service_problem(port: int) -> None:
-    limits = {name: Settings.model_fields[name].default for name in ("max_body_bytes", "max_calibration_bytes")}
-    for path, n_bytes in zip(("/refine", "/v1/calibrate"), (limit + 1 for limit in limits.values()), strict=True):
-        answer = exchange(port, f"POST {path} HTTP/1.0\r\nContent-Length: {n_bytes}\r\n\r\n".encode())
+    limits = {"/refine": MAX_BODY_BYTES, "/v1/calibrate": MAX_RECORDINGS_BYTES}
+    for path, limit in limits.items():
+        answer = exchange(port, f"POST {path} HTTP/1.0\r\nContent-Length: {limit + 1}\r\n\r\n".encode())
         head, _, body = answer.partition(b"\r\n\r\n")
         assert b" 413 " in head
         assert b"Content-Type: application/problem+json" in head
         found, expected = json.loads(body), HttpProblem("too-large", "").document()
         assert {name: found[name] for name in expected} == expected | {"detail": found["detail"]}
-        assert all(str(limit) in found["detail"] for limit in (*limits.values(), MAX_JSON_BYTES))
+        assert all(str(item) in found["detail"] for item in (*limits.values(), MAX_JSON_BYTES))
 
 
 def test_too_large_json_gets_its_limit(port: int) -> None:
@@ -288,14 +291,15 @@ def test_too_large_json_gets_its_limit(port: int) -> None:
     assert f"{MAX_JSON_BYTES} bytes of JSON" in answer.json()["detail"]
 
 
-def test_heads_are_limited(port: int, replicas: list[ServiceProcess]) -> None:
-    """Heads that are too large, endless or slow end at nginx."""
+def test_large_and_slow_requests_end_here(port: int, replicas: list[ServiceProcess]) -> None:
+    """Heads that are too large or endless, and clients that send too slowly or nothing."""
     head = b"POST /refine HTTP/1.1\r\nHost: x\r\n"
     before = sum(n_counted(item, b'endpoint="/refine"') for item in replicas)
     assert exchange(port, head + b"X: " + b"y" * 17_000 + b"\r\n\r\n").startswith(b"HTTP/1.1 400 ")
     many = b"".join(b"X-%d: %s\r\n" % (number, b"y" * 1000) for number in range(70))
     assert exchange(port, head + many + b"\r\n").startswith(b"HTTP/1.1 400 ")
-    assert exchange(port, head) == b""  # slow
+    for begun in (b"", head, head + b"Content-Length: 5\r\n\r\n1"):
+        assert exchange(port, begun) == b""
     assert sum(n_counted(item, b'endpoint="/refine"') for item in replicas) == before
 
 
@@ -324,7 +328,8 @@ def test_operator_endpoints_are_not_passed_on(port: int) -> None:
     ):
         answer = httpx.request(method, f"http://127.0.0.1:{port}{path}", timeout=120)
         assert answer.status_code == status, path
-        assert status == 200 or answer.json() == unknown_address().document(), path
+        expected = HttpProblem("not-found", "there is nothing at this address; see /openapi.json").document()
+        assert status == 200 or answer.json() == expected, path
 
 
 def test_replica_killed_under_load_costs_no_answer(replicas: list[ServiceProcess], port: int) -> None:

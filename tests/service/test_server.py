@@ -1,4 +1,4 @@
-"""Limits of the server: number of connections, keys, a separate management listener."""
+"""The server on a real socket: limits, keys, origins, broken connections."""
 
 import socket
 import stat
@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -32,17 +31,15 @@ def keys_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def program(store_folder: Path, keys_file: Path) -> Iterator[Program]:
-    """A program with few connections, a key file and a management listener."""
-    limits = ["--receive-timeout-s", "60", "--max-connections", str(MAX_CONNECTIONS), "--keep-alive-s", "3"]
-    limits += ["--access-log", "--cors-origins", f'["{APP}"]']
-    with started(store_folder, *limits, "--api-keys-file", str(keys_file), "--management-port", "0") as program:
+    """A program with few connections, a key file and an access log."""
+    limits = ("--max-connections", str(MAX_CONNECTIONS), "--cors-origins", f'["{APP}"]', "--access-log")
+    with started(store_folder, *limits, "--api-keys-file", str(keys_file)) as program:
         yield program
 
 
-@pytest.fixture(scope="module")
-def management(program: Program) -> str:
-    """Address of the management listener."""
-    return program.logged(r"Management on (http://127\.0\.0\.1:\d+)")
+def metrics_of(program: Program) -> str:
+    """What it tells without a key."""
+    return httpx.get(f"{program.address}/metrics", timeout=60).text
 
 
 HEAD = b"POST /synthesize HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-safetensors\r\n"
@@ -65,59 +62,15 @@ def test_ambiguous_length_is_rejected(program: Program, lines: bytes) -> None:
     assert exchange(program.port, HEAD + FIRST + lines).startswith(b"HTTP/1.1 400 ")
 
 
-def test_too_many_connections_leave_management_reachable(program: Program, management: str) -> None:
+def test_connections_beyond_limit_are_refused(program: Program) -> None:
     open_ones = [socket.create_connection(("127.0.0.1", program.port)) for _ in range(MAX_CONNECTIONS)]
     live = b"GET /health/live HTTP/1.0\r\n\r\n"
     try:
         wait_for(lambda: b" 503 " in exchange(program.port, live))
-        assert httpx.get(f"{management}/health/live", timeout=60).status_code == 200
-        assert httpx.get(f"{management}/metrics", timeout=60).status_code == 200
     finally:
         for open_one in open_ones:
             open_one.close()
     wait_for(lambda: b"200 OK" in exchange(program.port, live))
-
-
-def test_silent_connections_are_closed(store_folder: Path) -> None:
-    """They would otherwise hold all places; refusals meanwhile are counted."""
-    live = b"GET /health/live HTTP/1.1\r\n"
-    limits = ["--receive-timeout-s", "5", "--max-connections", "3", "--management-port", "0"]
-    with started(store_folder, *limits) as program, ExitStack() as stack:
-        port, management = program.port, program.logged(r"Management on (http://127\.0\.0\.1:\d+)")
-        silent, slow, answered = (
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in range(3)
-        )
-        slow.sendall(HEAD)
-        answered.sendall(live + b"\r\n")
-        assert answered.recv(65_536).startswith(b"HTTP/1.1 200 ")
-        answered.sendall(live)
-        assert b" 503 " in exchange(port, live + b"\r\n")
-        assert 'code="overloaded",endpoint=""' in httpx.get(f"{management}/metrics", timeout=60).text
-        for held in (silent, slow, answered):
-            while received := held.recv(65_536):  # what is left of the first answer
-                assert held is answered
-                assert b"HTTP/1.1" not in received
-        assert b" 200 OK" in exchange(port, live + b"Connection: close\r\n\r\n")
-
-
-def test_management_has_separate_listener(program: Program, management: str) -> None:
-    assert httpx.get(f"{management}/models", timeout=60).status_code == 200  # without a client's key
-    described = httpx.get(f"{program.address}/openapi.json", timeout=60).json()["paths"]
-    for path in ("/metrics", "/models/reload"):
-        assert path not in described
-        method = "GET" if path == "/metrics" else "POST"
-        key = {"Authorization": "Bearer first"}
-        refused = httpx.request(method, program.address + path, headers=key, timeout=60)
-        assert (refused.status_code, refused.json()["type"][-9:]) == (404, "not-found")
-        assert httpx.request(method, management + path, timeout=60).status_code == 200
-    assert httpx.post(f"{management}/synthesize", content=b"", timeout=60).status_code == 404
-    for path in ("/health/live", "/health/ready"):
-        for listener in (management, program.address):
-            assert httpx.get(listener + path, timeout=60).status_code == 200
-    # A client cannot claim to come through that listener.
-    claim = {"is_management": "1", "Host": management[7:]}
-    refused = httpx.get(f"{program.address}/metrics", headers=claim, timeout=60)
-    assert refused.status_code == 404
 
 
 def test_unix_socket_serves_and_is_not_taken(store_folder: Path, ear: Paths) -> None:
@@ -155,7 +108,7 @@ def test_unusable_place_ends_program_with_line(
     assert said in ended.stderr
 
 
-def test_disconnect_with_two_requests_is_no_defect(program: Program, management: str, ear: Paths) -> None:
+def test_disconnect_with_two_requests_is_no_defect(program: Program, ear: Paths) -> None:
     body = wire.encode(ear.primary, ear.secondary)
     request = HEAD + FIRST + b"Content-Length: %d\r\n\r\n" % len(body) + body
     for _ in range(3):
@@ -164,12 +117,11 @@ def test_disconnect_with_two_requests_is_no_defect(program: Program, management:
     with httpx.Client(base_url=program.address, headers={"Authorization": "Bearer first"}, timeout=60) as client:
         answer = client.post("/synthesize", content=body, headers={"Content-Type": "application/x-safetensors"})
     assert answer.status_code == 200  # the later request is answered
-    metrics = httpx.get(f"{management}/metrics", timeout=60).text
-    assert "prime_defects_total 0.0" in metrics
-    wait_for(lambda: "prime_queue_depth 0.0" in httpx.get(f"{management}/metrics", timeout=60).text)
+    assert "prime_defects_total 0.0" in metrics_of(program)
+    wait_for(lambda: 'prime_queue_depth{lane="light"} 0.0' in metrics_of(program))
 
 
-def test_use_is_counted_and_logged_by_name(program: Program, management: str) -> None:
+def test_use_is_counted_and_logged_by_name(program: Program) -> None:
     headers = {"Authorization": "Bearer secret", "X-Request-Id": "ticket-7"}
     assert httpx.get(f"{program.address}/models", headers=headers, timeout=60).status_code == 200
     refused = httpx.post(
@@ -177,7 +129,7 @@ def test_use_is_counted_and_logged_by_name(program: Program, management: str) ->
     )
     assert refused.status_code == 415
     assert httpx.get(f"{program.address}/models", timeout=60).status_code == 401
-    metrics = httpx.get(f"{management}/metrics", timeout=60).text
+    metrics = metrics_of(program)
     assert 'prime_key_requests_total{key="phones",outcome="ok"} 1.0' in metrics
     assert 'prime_key_requests_total{key="phones",outcome="refused"} 1.0' in metrics
     assert 'prime_key_seconds_total{key="phones"}' in metrics
@@ -185,7 +137,7 @@ def test_use_is_counted_and_logged_by_name(program: Program, management: str) ->
     assert program.logged(r"GET '/models' (401) unauthorised [\d.]+ ms, key '-'")
 
 
-def test_only_named_origins_may_call(program: Program, management: str) -> None:
+def test_only_named_origins_may_call(program: Program) -> None:
     asking = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
     key = {"Content-Type": "application/json", "Authorization": "Bearer first"}
     for origin, status in ((APP, 422), ("https://evil.example", 403)):
@@ -195,8 +147,9 @@ def test_only_named_origins_may_call(program: Program, management: str) -> None:
         answer = httpx.post(f"{program.address}/refine", content=b"{}", headers=key | foreign, timeout=60)
         assert answer.status_code == status, answer.text
     assert "access-control-allow-origin" not in answer.headers
-    for address in (f"{management}/metrics", f"{program.address}/health/live", f"{program.address}/docs"):
-        assert httpx.get(address, headers={"Host": "evil.example"}, timeout=60).status_code == 403
+    for path in ("/metrics", "/health/live", "/docs"):
+        refused = httpx.get(program.address + path, headers={"Host": "evil.example"}, timeout=60)
+        assert refused.status_code == 403
 
 
 def test_half_closed_client_is_answered(program: Program, ear: Paths) -> None:
