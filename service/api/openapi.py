@@ -37,8 +37,10 @@ WORK_CODES = (
 )
 DESIGN_CODES = WORK_CODES + "no-finite-filter "
 
-# The bodies of described addresses, whose schemas the document takes.
+# The bodies and answers of described addresses, whose schemas the document takes. As FastAPI's own response models they
+# would be built, for seconds, at the first request.
 _BODIES: dict[str, type[StrictModel]] = {}
+_ANSWERS: dict[str, Any] = {}
 _REFERENCE = "#/components/schemas/{model}"
 
 _DEADLINE: Json = {
@@ -83,7 +85,10 @@ def described(
     binary
         Media type and description of another form of the answer.
     """
-    content: Json = {} if answer is None else {JSON: {"examples": {"an answer": {"value": example(answer)}}}}
+    content: Json = {}
+    if answer is not None:
+        _ANSWERS[answer.__name__] = answer
+        content[JSON] = {"schema": {"$ref": _REFERENCE.format(model=answer.__name__)}}
     if binary is not None:
         content[binary[0]] = {"schema": {"type": "string", "format": "binary", "description": binary[1]}}
     extra: Json = {}
@@ -100,7 +105,7 @@ def described(
         }
     texts = {name: {"schema": {"type": "string"}} for name in headers}
     return {
-        "response_model": answer,
+        "response_model": None,
         "response_class": PlainTextResponse if answer is None else JSONResponse,
         "responses": {200: {"headers": texts, "content": content}, **_problem_responses(codes)},
         "openapi_extra": extra,
@@ -124,11 +129,14 @@ def document(app: FastAPI, settings: Settings) -> Json:
         description=_description(settings),
         servers=app.servers,
     )
-    schemas = found["components"]["schemas"]
+    schemas = found.setdefault("components", {}).setdefault("schemas", {})
     for body in _BODIES.values():
         schema = body.model_json_schema(ref_template=_REFERENCE)
         schemas |= schema.pop("$defs", {}) | {body.__name__: schema}
-    schemas["ProblemDocument"] = TypeAdapter(ProblemDocument).json_schema()
+    for name, answer in (_ANSWERS | {"ProblemDocument": ProblemDocument}).items():
+        schema = TypeAdapter(answer).json_schema(mode="serialization", ref_template=_REFERENCE)
+        schemas |= schema.pop("$defs", {}) | {name: schema}
+    _add_examples(found)
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     _describe_defaults(schemas)
@@ -146,6 +154,16 @@ def document(app: FastAPI, settings: Settings) -> Json:
             if "HTTPValidationError" in str(operation["responses"].get("422")):  # never returned
                 del operation["responses"]["422"]
     return found
+
+
+def _add_examples(found: Json) -> None:
+    """Add an example to every answer, in place."""
+    for operations in found["paths"].values():
+        for operation in operations.values():
+            content = operation["responses"]["200"].get("content", {}).get(JSON, {})
+            name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
+            if name in _ANSWERS:
+                content["examples"] = {"an answer": {"value": example(_ANSWERS[name])}}
 
 
 def _option_parameters(body: type[BaseModel]) -> list[Json]:

@@ -61,7 +61,7 @@ class Estimates:
     def most_updates(self, cost: Cost, left_s: float) -> int:
         """Return the number of updates, up to all, that fit into a time; 0 if not even the start does."""
         spare_s = left_s / self._ratio(cost.kind) - cost.start_s
-        if spare_s >= cost.update_s * cost.n_updates:
+        if not cost.n_updates or spare_s >= cost.update_s * cost.n_updates:
             return cost.n_updates
         return max(int(spare_s / cost.update_s), 0)
 

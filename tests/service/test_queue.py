@@ -161,6 +161,9 @@ def test_take_applies_updates_that_fit() -> None:
         lane.put(work(k=8, due=10 + left_s), 10.0)
         (item,) = lane.take(10.0)
         assert item.n_updates == n
+    lane = Lane(1)
+    lane.put(Work(lambda items, n: list(items), None, Cost("export", START_S), due=10.1), 10.0)
+    assert lane.take(10.0)[0].n_updates == 0
 
 
 def test_take_joins_same_group_only() -> None:

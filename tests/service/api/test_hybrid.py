@@ -112,7 +112,7 @@ def published(app, made):
     found = {name: made["controller"][name] for name in ("sample_rate", "latency_us", "number_format")}
     rows = np.array(made["controller"]["sos"])
     rows[0, :3] *= -1
-    return str(app.state.service.store.publish("everybody", controller(sos=rows.tolist(), **found)))
+    return str(app.state.service.engine.store.publish("everybody", controller(sos=rows.tolist(), **found)))
 
 
 @pytest.mark.parametrize("endpoint", ["refine", "synthesize", "evaluate", "export"])

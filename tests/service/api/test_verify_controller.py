@@ -19,7 +19,7 @@ async def test_controller_is_verified(app, client, ear, taps, controller, name):
     sections = controller.sections
     running = {"sos": sections.rows.tolist(), "sample_rate": 48_000.0, "latency_us": 1e6 * controller.latency_s}
     if name is not None:
-        app.state.service.store.publish(name, published(**running))
+        app.state.service.engine.store.publish(name, published(**running))
     takes = [
         {"state": "on" if item.is_on else "off", "x": item.x.astype(np.float32), "e": item.e.astype(np.float32)}
         for item in recorded(ear, taps, controller, gain)
