@@ -33,7 +33,7 @@ WATCHED_FROM_S = 0.02
 LONGEST_WAIT_S = {"light": 0.5, "heavy": 5.0}
 
 # Added to the process's niceness for the workers: if cores are scarce, the event loop comes first.
-NICENESS = {"light": 5, "heavy": 10}
+NICENESS = {"light": 3, "heavy": 6}
 
 # Time (s) after its deadline in which running work may notice it; then the request is answered without it.
 GRACE_S = 0.25

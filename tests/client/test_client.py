@@ -175,10 +175,10 @@ def test_invalid_key_is_rejected_without_showing_it(key: str) -> None:
     assert "se" not in str(refused.value)
 
 
-def test_key_is_sent(store_folder: Path, ear: Paths) -> None:
-    keys = ("sesame", "сезам")
-    digests = ",".join(f'"{digest(key)}"' for key in keys)
-    with started(store_folder, "--api-keys", f"[{digests}]") as program:
+def test_key_is_sent(store_folder: Path, ear: Paths, tmp_path: Path) -> None:
+    keys, file = ("sesame", "сезам"), tmp_path / "keys"
+    file.write_text("".join(f"{n}:{digest(key)}\n" for n, key in enumerate(keys)))
+    with started(store_folder, "--api-keys-file", str(file)) as program:
         with Client(program.address, timeout_s=60) as nobody, pytest.raises(Unauthorised):
             nobody.synthesize(ear.primary, ear.secondary)
         for key in keys:

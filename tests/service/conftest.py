@@ -53,7 +53,8 @@ def program(store_folder: Path) -> Iterator[Program]:
 @pytest.fixture(scope="session")
 def settings(store_folder: Path) -> Settings:
     """Settings of the shared service, with time for slow machines."""
-    return Settings(store=store_folder, model="ears", device="cpu", threads=1, deadline_ms=60_000)
+    patient = {"deadline_ms": 60_000, "calibration_deadline_ms": 60_000}
+    return Settings(store=store_folder, model="ears", device="cpu", threads=1, **patient)
 
 
 @pytest.fixture(scope="session")

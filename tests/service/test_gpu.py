@@ -28,7 +28,7 @@ BINARY = {"Content-Type": "application/x-safetensors", "Accept": "application/oc
 @pytest.fixture(scope="module")
 def program(store_folder: Path) -> Iterator[Program]:
     """A program that is ready."""
-    with started(store_folder, "--device", "cuda", "--fallback-margin-db", "1000") as program:
+    with started(store_folder, "--device", "cuda") as program:
         yield program
 
 
@@ -39,18 +39,22 @@ def assert_near(found: np.ndarray, expected: np.ndarray) -> None:
 
 @pytest.mark.parametrize("k", [0, 1])
 def test_filter_equals_library(program: Program, default_model: Synthesizer, ear: Paths, k: int) -> None:
-    expected = default_model.design(library_paths(ear), k).taps[0].numpy()
+    expected = default_model.design(library_paths(ear), k, method="ratio_base").taps[0].numpy()
     body = wire.encode(ear.primary, ear.secondary)
-    answer = httpx.post(f"{program.address}/refine?k={k}", content=body, headers=BINARY, timeout=60)
+    answer = httpx.post(
+        f"{program.address}/refine?k={k}&method=ratio_base", content=body, headers=BINARY, timeout=60
+    )
     assert answer.status_code == 200
     assert_near(np.frombuffer(answer.content, "<f4"), expected)
 
 
 def test_batch_equals_single_designs(program: Program, default_model: Synthesizer, ear: Paths) -> None:
-    expected = default_model.design(library_paths(ear), 1).taps[0].numpy()
+    expected = default_model.design(library_paths(ear), 1, method="ratio_base").taps[0].numpy()
     body = wire.encode(ear.primary, ear.secondary)
     with ThreadPoolExecutor(9) as clients:  # one more than the middle batch holds
-        ask = partial(httpx.post, f"{program.address}/refine?k=1", content=body, headers=BINARY, timeout=60)
+        ask = partial(
+            httpx.post, f"{program.address}/refine?k=1&method=ratio_base", content=body, headers=BINARY, timeout=60
+        )
         answers = [clients.submit(ask) for _ in range(9)]
     for answer in answers:
         assert_near(np.frombuffer(answer.result().content, "<f4"), expected)

@@ -73,7 +73,8 @@ async def app(
     knowing.manifest = knowing.manifest.model_copy(update={"support_traits": traits})
     knowing.parameters = replace(knowing.parameters, path_prior=prior)
     store.publish("knowing", knowing)
-    settings = Settings(store=folder, model="knowing", device="cpu", threads=1, deadline_ms=60_000)
+    patient = {"deadline_ms": 60_000, "calibration_deadline_ms": 60_000}
+    settings = Settings(store=folder, model="knowing", device="cpu", threads=1, **patient)
     async with started(settings) as app:
         yield app
 
