@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.reliability.service_process import ServiceProcess, started_service
+from benchmarks.service_process import ServiceProcess, started_service
 from model_store.store import ModelStore
 from prime_anc.client import wire
 from service.admission.admission import MAX_JSON_BYTES, Admission, Gate
