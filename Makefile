@@ -6,6 +6,7 @@ HOST    ?= 127.0.0.1
 PORT    ?= 8000
 DEVICE  ?= cpu
 STORE   ?=
+DATA    ?=
 
 BIN       := $(VENV)/bin
 SERVING   := $(VENV)/.serving
@@ -21,11 +22,12 @@ WITH_PROGRAMS := PATH="$(abspath $(BIN)):$(PROGRAMS)/usr/bin:$(PROGRAMS)/usr/sbi
 # Tests start many processes, which would otherwise all compile the modules that they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help test lint unit serve programs generators format clean
+.PHONY: help test lint unit results serve programs generators format clean
 
 help:
 	@echo "make serve     start the service and design the example listener's filter (PORT=8000 DEVICE=cpu)"
 	@echo "make test      check style, types and imports, then run every test"
+	@echo "make results   recompute docs/results.md from measured data, in days (DATA=folder); stopped, it goes on"
 	@echo "make programs  fetch nginx, Prometheus, Chromium and sanitizers, so that make test also tests deploy/, the page and the core"
 	@echo "make generators  install generators of clients, so that make test also calls what they generate"
 	@echo "make format    reformat the sources"
@@ -46,6 +48,9 @@ lint: $(DEVELOPING)
 # services that they have started. worksteal keeps the tests of a file, and so their fixtures, mostly on one worker.
 unit: $(DEVELOPING)
 	$(WITH_PROGRAMS) OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+results: $(DEVELOPING)
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.results --workers $(WORKERS) --data $(DATA)
 
 programs: $(DEVELOPING)
 	deploy/fetch_programs.sh $(PROGRAMS)

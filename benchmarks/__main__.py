@@ -12,10 +12,9 @@ from benchmarks.results import RESULTS_ROOT
 
 COMMANDS = {
     "core": "design times by number of updates, beside scipy.linalg.solve_toeplitz",
-    "http": "requests to the running service: latency over core, and designs per second",
+    "load": "requests to the running service: latencies, capacity, and what happens at three times that",
     "start": "seconds and megabytes from the start of the service to ready",
     "train": "updates per second and time per model",
-    "walk": "files that a served request enters, and moves between them",
 }
 
 
@@ -33,13 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             import_module(f"benchmarks.{name}").add_options(command)
     options = parser.parse_args(given)
     try:
-        import_module(f"benchmarks.{options.command}").run(options)
+        status: int = import_module(f"benchmarks.{options.command}").run(options)
     except KeyboardInterrupt:
         return 130
     except (ValueError, OSError, ImportError) as error:
         print(f"benchmarks {options.command}: {error}", file=sys.stderr)
         return 2
-    return 0
+    return status
 
 
 if __name__ == "__main__":

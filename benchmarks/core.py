@@ -1,33 +1,45 @@
 """`python -m benchmarks core`: a design from arrays to arrays, without HTTP.
 
-Contenders take turns on the same ears, in a random order per round. They first design all ears once, which warms them
-up and yields the noise reduction printed beside the times.
+Contenders take turns on the same ears, in a random order per round, so that disturbances hit all alike. They first
+design all ears once, which warms them up and yields the noise reduction printed beside the times. `solve_toeplitz` is
+SciPy's solution of the WMMSE equations in float64: how fast the machine is.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import random
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from scipy.linalg import solve_toeplitz
 
 from benchmarks import ears as ears_module
 from benchmarks import machine, results
-from benchmarks.designers import BackendDesigner, ToeplitzSolver, untrained
-from benchmarks.ears import Ears, taps_of
-from benchmarks.results import Row
-from benchmarks.timing import Turn, summary, take_turns
+from benchmarks.ears import Ears
 from model_store.store import ModelStore
+from prime_anc.method.conventions import CORE_STAGES
 from prime_anc.method.design import design_all
-from prime_anc.method.types import DesignOptions, Model
+from prime_anc.method.errors import answer_or_raise
+from prime_anc.method.types import Design, DesignOptions, Model, ModelParameters
 
 N_UPDATES = (0, 1, 3)
 SOLVER = "solve_toeplitz"
+N_TAPS, N_FFT = 2048, 32_768
 WARM_UP_ROUNDS = 5
 # Factor by which a large batch is timed in fewer rounds.
 LARGE_BATCH_SHARE = 5
+
+# One measurement in ms, given the number of the round.
+Turn = Callable[[int], float]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -46,93 +58,127 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", type=Path, help="folder of published models (default: the bundled ones)")
 
 
-def run(options: argparse.Namespace) -> None:
+def store_of(options: argparse.Namespace) -> ModelStore:
+    """Return the store of these options."""
+    return ModelStore(options.store) if options.store else ModelStore()
+
+
+def run(options: argparse.Namespace) -> int:
     """Measure, print and write core.json."""
     device = machine.choose_device(options)
     described = machine.describe(device)
     n_rounds = 2 if options.quick else options.rounds
     ears = ears_module.load(options)
-    store = ModelStore(options.store) if options.store else ModelStore()
-    parameters = store.load(options.model).parameters
+    parameters = store_of(options).load(options.model).parameters
     models = {device: Model.on(device, parameters)}
     if options.reference:
         models["reference"] = Model.on("reference", parameters)
     if options.prime:
-        models[f"{device}, prime untrained"] = Model.on(device, untrained(parameters, "prime"))
-    rows: list[Row] = []
-    settings = {"rounds": n_rounds, "model": str(store.resolve(options.model))}
-    file = results.folder_for(options.out, described) / "core.json"
-
-    def add(found: list[Row]) -> None:
-        """Print rows and write them with the earlier ones: an interrupted run keeps its measurements."""
-        show(found)
-        rows.extend(found)
-        results.write(file, "core", described, settings, rows, data=ears.data)
-
-    contenders: dict[str, Turn] = {SOLVER: ToeplitzSolver(ears)}
-    quality: dict[str, dict[str, float]] = {}
-    for name, model in models.items():
-        for k in N_UPDATES:
-            designer = BackendDesigner(model, ears, k)
-            contenders[f"{name} k={k}"] = designer
-            quality[f"{name} k={k}"] = ears.quality(model, designer.all_taps())
-    take_turns(contenders, 1 if options.quick else WARM_UP_ROUNDS)
-    add(summarised(take_turns(contenders, n_rounds), quality, 1))
+        models[f"{device}, prime untrained"] = Model.on(device, untrained(parameters))
+    designers = {
+        (name, k): (model, DesignOptions(n_updates=k)) for name, model in models.items() for k in N_UPDATES
+    }
+    reduction_db = {key: ears.reduction_db(item[0], all_taps(*item, ears)) for key, item in designers.items()}
+    turns: dict[Any, Turn] = {key: partial(design_ms, *item, ears, 1) for key, item in designers.items()}
+    turns[SOLVER, 0] = solver(ears)
+    take_turns(turns, 1 if options.quick else WARM_UP_ROUNDS)
+    parts = [summary(take_turns(turns, n_rounds), 1)]
     for name, model in models.items():
         if not model.backend.is_thread_safe:  # without threads, concurrent requests become batches
-            batch = {f"{name} k={k}": BackendDesigner(model, ears, k, model.backend.max_batch) for k in N_UPDATES}
-            take_turns(batch, 1)
-            found = take_turns(batch, max(2, n_rounds // LARGE_BATCH_SHARE))
-            add(summarised(found, quality, model.backend.max_batch))
-    add([throughput(models[device], ears, n, n_rounds) for n in sorted({1, described["cores"]})])
+            n = model.backend.max_batch
+            chosen = {key: item for key, item in designers.items() if key[0] == name}
+            turns = {key: partial(design_ms, *item, ears, n) for key, item in chosen.items()}
+            take_turns(turns, 1)
+            parts.append(summary(take_turns(turns, max(2, n_rounds // LARGE_BATCH_SHARE)), n))
+    table = pd.concat(parts).join(pd.Series(reduction_db, name="noise_reduction_db").rename_axis(["designer", "k"]))
+    table["over_solver"] = table.p50_ms / table.p50_ms[SOLVER, 0]
+    print(table.to_string(float_format="%.3f"))
+    rows: list[Mapping[Any, Any]] = [*table.reset_index().to_dict("records")]
+    for n_threads in sorted({1, described["cores"]}):
+        rows.append(throughput(models[device], ears, n_threads, n_rounds))
+        print(f"k = 1, {n_threads} threads: {rows[-1]['designs_per_s']:.0f} designs per second")
+    settings = {"rounds": n_rounds, "model": str(store_of(options).resolve(options.model))}
+    file = results.folder_for(options.out, described) / "core.json"
+    results.write(file, "core", described, settings, rows, data=ears.data)
+    return 0
 
 
-def summarised(
-    taken: dict[str, dict[str, list[float]]], quality: dict[str, dict[str, float]], batch: int
-) -> list[Row]:
-    """Summarise contenders, with core time also as a multiple of the Toeplitz solver's."""
-    medians = {name: float(np.median(stages["core"])) for name, stages in taken.items()}
-    return [
-        {
-            "designer": name,
-            "batch": batch,
-            "core_ms": summary(stages["core"]),
-            "over_solve_toeplitz": medians[name] / medians[SOLVER] if SOLVER in medians else None,
-            "designs_per_s": 1e3 * batch / medians[name],
-            "stages_ms": {stage: summary(item) for stage, item in stages.items() if stage != "core"},
-            "quality": quality.get(name),
-        }
-        for name, stages in taken.items()
-    ]
+def take_turns(turns: Mapping[Any, Turn], n_rounds: int) -> pd.DataFrame:
+    """Call every contender once per round, in random order; return times in ms, a column per contender.
+
+    The garbage collector runs between rounds only.
+    """
+    draw, rounds = random.Random(0), []
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(n_rounds):
+            rounds.append({key: turns[key](number) for key in draw.sample(list(turns), len(turns))})
+            gc.collect(0)
+    finally:
+        gc.enable()
+    return pd.DataFrame(rounds, columns=pd.MultiIndex.from_tuples(turns, names=["designer", "k"]))
 
 
-def throughput(model: Model, ears: Ears, n_threads: int, n_rounds: int) -> Row:
+def summary(times_ms: pd.DataFrame, batch: int) -> pd.DataFrame:
+    """Return median and p99 per contender, and designs per second."""
+    table = times_ms.quantile([0.5, 0.99]).T.set_axis(["p50_ms", "p99_ms"], axis=1)
+    return table.assign(batch=batch, designs_per_s=1e3 * batch / table.p50_ms)
+
+
+def designs_of(model: Model, options: DesignOptions, ears: Ears, first: int, batch: int) -> list[Design]:
+    """Design for some ears as the service does, without socket and queue; raises the first error."""
+    return [answer_or_raise(item) for item in design_all(ears.batch(first, batch), options, model)]
+
+
+def design_ms(model: Model, options: DesignOptions, ears: Ears, batch: int, number: int) -> float:
+    """Return the time from resident spectra to the filters of a batch."""
+    times_ms = designs_of(model, options, ears, number, batch)[0].times_ms
+    return sum(times_ms.get(stage, 0.0) for stage in CORE_STAGES)
+
+
+def all_taps(model: Model, options: DesignOptions, ears: Ears) -> list[Any]:
+    """Design the filters of all ears."""
+    return [designs_of(model, options, ears, n, 1)[0].taps for n in range(len(ears))]
+
+
+def solver(ears: Ears) -> Turn:
+    """Return a solution by Levinson's recursion, O(n_taps^2), without whitening and with 1e-4 of white noise added."""
+    primary, secondary = (np.fft.rfft(path, N_FFT) for path in ears.pair(0))
+    column = np.fft.irfft(np.abs(secondary) ** 2, N_FFT)[:N_TAPS]
+    column[0] *= 1 + 1e-4
+    rhs = np.fft.irfft(secondary.conj() * primary, N_FFT)[:N_TAPS]
+
+    def solve(_: int) -> float:
+        began = perf_counter()
+        solve_toeplitz(column, rhs)
+        return 1e3 * (perf_counter() - began)
+
+    return solve
+
+
+def untrained(parameters: ModelParameters) -> ModelParameters:
+    """Return the model with the paper's generator at initial weights, for its times, not its filters."""
+    import torch
+
+    from prime_anc.method.start.features import GeneratorConfig
+    from prime_anc.method.start.generator import Generator
+
+    config = GeneratorConfig.prime()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        state = Generator(config).state_dict()
+    return replace(parameters, config=config, weights={name: item.numpy() for name, item in state.items()})
+
+
+def throughput(model: Model, ears: Ears, n_threads: int, n_rounds: int) -> dict[str, Any]:
     """Measure designs (k = 1) per second: with several threads and one ear each, or one thread in batches."""
     batch = 1 if model.backend.is_thread_safe else model.backend.max_batch
     n_threads = n_threads if model.backend.is_thread_safe else 1
-    n_calls, options = 2 * n_rounds, DesignOptions(n_updates=1)
-
-    def design(number: int) -> None:
-        taps_of(design_all(ears.batch(number, batch), options, model))
-
+    work = partial(designs_of, model, DesignOptions(n_updates=1), ears, batch=batch)
     with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(design, range(n_threads)))
+        list(pool.map(work, range(n_threads)))
         began = perf_counter()
-        list(pool.map(design, range(n_calls)))
+        list(pool.map(work, range(2 * n_rounds)))
         seconds = perf_counter() - began
-    return {
-        "designer": f"{model.backend.name} k=1, {n_threads} threads",
-        "batch": batch,
-        "designs_per_s": n_calls * batch / seconds,
-    }
-
-
-def show(rows: list[Row]) -> None:
-    """Print the table."""
-    print(f"{'designer':28} {'batch':>5} {'core p50':>9} {'p99':>8} {'/solver':>8} {'designs/s':>10} {'NR, dB':>7}")
-    for row in rows:
-        times, quality = row.get("core_ms"), row.get("quality")
-        shown = f"{times['p50']:9.3f} {times['p99']:8.3f}" if times else 18 * " "
-        ratio = f"{row['over_solve_toeplitz']:8.3f}" if row.get("over_solve_toeplitz") else 8 * " "
-        reduction = f"{quality['noise_reduction_db']:7.2f}" if quality else ""
-        print(f"{row['designer']:28} {row['batch']:5d} {shown} {ratio} {row['designs_per_s']:10.1f} {reduction}")
+    return {"threads": n_threads, "batch": batch, "designs_per_s": 2 * n_rounds * batch / seconds}

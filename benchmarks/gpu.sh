@@ -149,7 +149,7 @@ b)
     ;;
 c)
     step start 90 "$python" -m benchmarks start "${OPTIONS[@]}" --starts 2
-    step http 200 "$python" -m benchmarks http "${OPTIONS[@]}" "${EARS[@]}" --updates 0 1 3 --requests 200
+    step load 200 "$python" -m benchmarks load "${OPTIONS[@]}" --requests 200 --seconds 30
     step service 120 bash -c 'tests tests/service/test_gpu.py'
     step train 150 "$python" -m benchmarks train "${OPTIONS[@]}" "${EARS[@]}"
     ;;

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-Row = dict[str, Any]
 
 RESULTS_ROOT = Path("benchmarks") / "results"
 
@@ -18,7 +18,12 @@ def folder_for(out: Path | None, machine: dict[str, Any]) -> Path:
 
 
 def write(
-    file: Path, benchmark: str, machine: dict[str, Any], settings: dict[str, Any], rows: list[Row], **more: Any
+    file: Path,
+    benchmark: str,
+    machine: dict[str, Any],
+    settings: dict[str, Any],
+    rows: Sequence[Mapping[Any, Any]],
+    **more: Any,
 ) -> None:
     """Write the rows with machine and settings."""
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -28,9 +33,9 @@ def write(
 
 
 def rounded(value: Any, digits: int = 5) -> Any:
-    """Round floats to `digits` significant digits, also inside lists and dictionaries."""
+    """Round floats to `digits` significant digits, also inside lists and dictionaries; None for NaN."""
     if isinstance(value, float):
-        return float(f"{value:.{digits}g}")
-    if isinstance(value, dict):
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+    if isinstance(value, Mapping):
         return {key: rounded(item, digits) for key, item in value.items()}
     return [rounded(item, digits) for item in value] if isinstance(value, list | tuple) else value

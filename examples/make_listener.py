@@ -49,7 +49,8 @@ def main() -> None:
         )
         for side in sides
     ]
-    estimate = simulate_calibration(pairs, simulated_noise(SEED), snr_db=SNR_DB, seed=SEED, prior=prior)
+    priors = {"example": prior}
+    estimate = simulate_calibration(pairs, simulated_noise(SEED), snr_db=SNR_DB, seed=SEED, priors=priors)
     request = {
         "primary": {"impulse_response": rounded(estimate.primary[0].numpy(), ".6g")},
         "secondary": {"impulse_response": rounded(estimate.secondary[0].numpy(), ".6g")},

@@ -1,38 +1,73 @@
-"""Studies behind claims of the pages: scripts that write their rows and print their means."""
+"""Studies behind claims of the pages: each writes its rows and prints its means; `studies.results` runs them all.
+
+A study is a set of cases, each a function that returns rows, and a table of all rows. Rows name their case and the
+commit that computed them.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from scipy.signal import fftconvolve
 
+from model_store.store import BUNDLED_ROOT, ModelStore
 from prime_anc.measure.calibration import Calibration
-from prime_anc.measure.estimate import GainTake
+from prime_anc.method.design import predict_all
+from prime_anc.method.errors import answer_or_raise
 from prime_anc.method.profiles import FAST
-from prime_anc.method.types import DesignOptions, Paths, Problem
+from prime_anc.method.types import DesignOptions, Float32, Model, ModelParameters, Paths, Prediction, Problem
 from prime_anc.options import Method
 from prime_anc.tasks.problem import resolved_profile
-from training.data import open_dataset
-from training.datasets.mistakes import Real, Responses, Takes
+from training.data import N_SIMULATED_LISTENERS, open_dataset
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
-from training.datasets.path_pairs import DatasetError, PathDataset
-from training.simulated_calibration import PROBE_GAIN
+from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
+from training.machine import commit
+from training.rows import replacing
 
 Row = dict[str, object]
-# Returns the rows to keep and the table to print.
-Study = Callable[[PathDataset, NoiseSet, argparse.Namespace], tuple[pd.DataFrame, pd.DataFrame]]
+Work = Callable[[], list[Row]]
+N_QUICK_LISTENERS = 4
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a study is computed on."""
+
+    dataset: PathDataset
+    noise: NoiseSet
+    # Folder of the PANDAR database; None for simulated ears.
+    data: Path | None = None
+    # Folder of other devices' measured pairs.
+    foreign: Path | None = None
+
+    def measured(self) -> Path:
+        """Return the folder of the database; DatasetError without one."""
+        if self.data is None:
+            raise DatasetError("--data: directions and handling are measured; give a folder of the PANDAR database")
+        return self.data
+
+
+def bundled(name: str) -> ModelParameters:
+    """Return a bundled model's parameters."""
+    return ModelStore(BUNDLED_ROOT).load(name).parameters
 
 
 def problem(*paths: NDArray[np.floating], latency_samples: float = 0.0) -> Problem:
     """Pose the design for one condition: its primary path, its secondary path and, if measured, the coherence."""
     return Problem((Paths(*(path.astype(np.float32) for path in paths)),), latency_samples=latency_samples)
+
+
+def true_paths(pair: PathPair, latency_samples: float = 0.0) -> Problem:
+    """Pose the design for the true paths of a pair."""
+    return problem(pair.primary, pair.secondary, latency_samples=latency_samples)
 
 
 def served(problem: Problem, k: int, method: Method = "prime") -> DesignOptions:
@@ -41,42 +76,73 @@ def served(problem: Problem, k: int, method: Method = "prime") -> DesignOptions:
     return DesignOptions(method, k, resolved_profile(FAST.name, paths))
 
 
-def as_sent(found: Calibration) -> Problem:
+def as_sent(calibration: Calibration) -> Problem:
     """Pose the design with all of `/calibrate`'s answer."""
-    known = found.uncertainty.astype(np.float32)
-    (paths,) = problem(found.estimate.primary, found.estimate.secondary, found.estimate.coherence).conditions
-    return Problem((replace(paths, uncertainty=known),))
+    estimate = calibration.estimate
+    (paths,) = problem(estimate.primary, estimate.secondary, estimate.coherence).conditions
+    return Problem((replace(paths, uncertainty=calibration.uncertainty.astype(np.float32)),))
 
 
-def record(probes: Real, paths: Responses, snr_db: float, seed: Sequence[int], driven: Real | None = None) -> Takes:
-    """Record both states per probe; `driven` is the primary path while the loudspeaker plays, if it differs."""
-    takes, rng = [], np.random.default_rng(seed)
-    for x in probes:
-        quiet, control = (fftconvolve(x, path)[: x.size] for path in paths)
-        played = quiet if driven is None else fftconvolve(x, driven)[: x.size]
-        noise = 10 ** (-snr_db / 20) * np.sqrt(np.mean(quiet**2))
-        for gain, error in ((0.0, quiet), (PROBE_GAIN, played - PROBE_GAIN * control)):
-            takes.append(GainTake(gain, x, error + noise * rng.standard_normal(x.size)))
-    return takes
+def scored(truth: Problem, taps: Float32, model: Model) -> Prediction:
+    """Score a filter on true paths."""
+    return answer_or_raise(predict_all([truth], [taps], model, is_true=True)[0])
 
 
-def run(description: str | None, study: Study, arguments: Sequence[str] | None = None) -> int:
-    """Run a study on measured or simulated ears and return the exit status of its command."""
+def run(
+    description: str | None,
+    cases: Callable[[Request], Mapping[str, Work]],
+    table: Callable[[pd.DataFrame], pd.DataFrame],
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Compute the cases whose rows the file lacks, print the table, and return the exit status of the command.
+
+    Parameters
+    ----------
+    description
+        Of the command.
+    cases
+        Returns the cases by name.
+    table
+        Makes the table of all rows.
+    arguments
+        Of the command line; None: the program's.
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="any level of the PANDAR database (default: simulated ears)")
     parser.add_argument("--noise", type=Path, help="folder of 48-kHz noises (default: simulated)")
-    parser.add_argument("--foreign", type=Path, help="folder of other devices' measured pairs (mistakes; none)")
-    parser.add_argument("--out", type=Path, required=True, help="CSV file of the rows")
+    parser.add_argument("--foreign", type=Path, help="folder of other devices' measured pairs (default: none)")
+    parser.add_argument("--out", type=Path, required=True, help="CSV file of the rows; those it holds are kept")
     parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--quick", action="store_true", help="one ear in the shortest time")
-    request = parser.parse_args(arguments)
+    parser.add_argument("--quick", action="store_true", help="the first case alone")
+    options = parser.parse_args(arguments)
     try:
-        dataset = open_dataset("pandar" if request.data else "simulated", request.data)
-        noise = read_noise(request.noise) if request.noise else simulated_noise()
-        rows, table = study(dataset, noise, request)
-    except DatasetError as error:
+        n_listeners = N_QUICK_LISTENERS if options.quick else N_SIMULATED_LISTENERS
+        dataset = open_dataset("pandar" if options.data else "simulated", options.data, n_listeners=n_listeners)
+        noise = read_noise(options.noise) if options.noise else simulated_noise()
+        every = dict(cases(Request(dataset, noise, options.data, options.foreign)))
+        rows = computed(dict(list(every.items())[: 1 if options.quick else None]), options.out, options.workers)
+    except (DatasetError, OSError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
-    rows.to_csv(request.out, index=False)
-    print(table.to_string(float_format="%.2f"))
+    print(table(rows).to_string(float_format="%.2f"))
     return 0
+
+
+def computed(cases: Mapping[str, Work], file: Path, n_workers: int) -> pd.DataFrame:
+    """Return the rows of all cases; those that the file lacks are computed and added to it, case by case."""
+    rows = pd.read_csv(file) if file.exists() else pd.DataFrame({"case": []})
+    left = {name: work for name, work in cases.items() if name not in set(rows.case)}
+    began = time.monotonic()
+    finished = Parallel(n_workers, return_as="generator_unordered")(delayed(_named)(*item) for item in left.items())
+    for n, (name, found) in enumerate(finished, start=1):
+        more = pd.DataFrame(found).round(3).assign(case=name, commit=commit())
+        rows = pd.concat([rows, more], ignore_index=True) if len(rows) else more
+        with replacing(file) as beside:
+            rows.to_csv(beside, index=False)
+        spent_s = time.monotonic() - began
+        print(f"{name}: {n} of {len(left)}, {spent_s * (len(left) - n) / n / 60:.0f} min left", flush=True)
+    return rows
+
+
+def _named(name: str, work: Work) -> tuple[str, list[Row]]:
+    return name, work()

@@ -7,26 +7,25 @@ answer; filters are scored on the true paths, beside WMMSE's. FILE has a row per
 
 from __future__ import annotations
 
-import argparse
 import sys
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
-from joblib import Parallel, delayed
 
-from model_store.store import BUNDLED_ROOT, ModelStore
 from prime_anc.measure.calibration import calibrate
 from prime_anc.measure.checks import judge
 from prime_anc.method.bands import WIDE_BANDS
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
-from prime_anc.method.design import design, predict_all
-from prime_anc.method.errors import answer_or_raise
+from prime_anc.method.design import design
 from prime_anc.method.types import Fallback, Model
 from prime_anc.options import Method
-from studies import Row, as_sent, problem, record, run, served
+from studies import Request, Row, Work, as_sent, bundled, run, scored, served, true_paths
 from training.datasets.noise import NoiseSet, white_noise
-from training.datasets.path_pairs import PathDataset, PathPair
+from training.datasets.path_pairs import PathPair
 from training.datasets.synthetic_noise import AIRPLANE, airplane_noise
+from training.simulated_calibration import record
 
 N = 6 * SAMPLE_RATE_HZ
 DESIGNS: tuple[tuple[Method, int], ...] = (
@@ -35,24 +34,24 @@ DESIGNS: tuple[tuple[Method, int], ...] = (
     ("fir_wiener", 1),
     *(("prime", k) for k in (0, 1, 3)),
 )
+KINDS = ("recording", AIRPLANE, "white")
 NONE_DB = 300.0
 SNRS_DB = (NONE_DB, 30.0, 20.0)
 
 
-def rows_of(n: int, pair: PathPair, noise: NoiseSet) -> list[Row]:
-    """Compute the rows of one ear; recordings take turns over ears."""
-    model = Model.on("cpu", ModelStore(BUNDLED_ROOT).load("generic").parameters)
+def rows_of(n: int, pair: PathPair, noise: NoiseSet, kinds: Sequence[str] = KINDS) -> list[Row]:
+    """Compute the rows of one ear with some kinds of probe; recordings take turns over ears."""
+    model = Model.on("cpu", bundled("generic"))
     recorded = {f"recording {k}": noise.signals[(n + k) % noise.n_recordings] for k in range(2)}
     probes = recorded | {AIRPLANE: airplane_noise(0), "white": white_noise(0)}
-    paths, rows = (pair.primary, pair.secondary), []
-    truth = problem(*paths)
+    paths, truth, rows = (pair.primary, pair.secondary), true_paths(pair), []
     for place, (name, signal) in enumerate(probes.items()):
-        for snr_db in SNRS_DB:
-            found = calibrate(record(signal[None, :N], paths, snr_db, [n, place, int(snr_db)]))
-            sent, verdict = as_sent(found), judge(found, None)
+        for snr_db in SNRS_DB if name.partition(" ")[0] in kinds else ():
+            calibration = calibrate(record(signal[None, :N], paths, snr_db, [n, place, int(snr_db)]))
+            sent, verdict = as_sent(calibration), judge(calibration, None)
             for method, k in DESIGNS:
                 made = design(sent, served(sent, k, method), model, Fallback())
-                score = answer_or_raise(predict_all([truth], [made.taps], model, is_true=True)[0])
+                score = scored(truth, made.taps, model)
                 said = made.prediction.louder_bands + made.prediction.unknown_bands
                 louder = -score.band_reduction_db[~np.isin(WIDE_BANDS, said)]
                 rows.append(
@@ -65,17 +64,24 @@ def rows_of(n: int, pair: PathPair, noise: NoiseSet) -> list[Row]:
     return rows
 
 
-def study(dataset: PathDataset, noise: NoiseSet, request: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Measure, design, score and count."""
-    pairs = dataset.pairs[: 1 if request.quick else None]
-    found = Parallel(request.workers)(delayed(rows_of)(n, pair, noise) for n, pair in enumerate(pairs))
-    rows = pd.DataFrame([row for ear in found for row in ear]).round(3)
+def cases(request: Request) -> dict[str, Work]:
+    """Return a case per ear."""
+    return {pair.name: partial(rows_of, n, pair, request.noise) for n, pair in enumerate(request.dataset.pairs)}
+
+
+def table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Average over ears."""
     error = rows.said_db - rows.true_db
     rows = rows.assign(within=error.abs() <= rows.interval_db, error_db=error)
     by = rows.groupby(["probe", "snr_db", "method", "k"], sort=False)
-    table = by[["true_db", "said_db", "amp_db", "within", "passed"]].mean()
-    return rows, table.join(by.true_db.min().rename("worst_db")).join(by[["error_db", "louder_unsaid_db"]].max())
+    means = by[["true_db", "said_db", "amp_db", "within", "passed"]].mean()
+    return means.join(by.true_db.min().rename("worst_db")).join(by[["error_db", "louder_unsaid_db"]].max())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the study and return its exit status."""
+    return run(__doc__, cases, table, arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__, study))
+    sys.exit(main())

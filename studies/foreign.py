@@ -4,16 +4,16 @@ Simulated ducts, rooms, windows, headrests and headsets, the pairs of paths in D
 and `sample_rate`, both ways) and the directions of PANDAR's dummy head are sent as responses to the model that knows no
 device. Its filters are scored in float64 on these paths, beside exact WMMSE and the filter to which J converges; a
 filter for their calibration (white noise, 4 s; SNR in turn none, 40, 20 dB) is scored on them, too. FILE has a row per
-system, way and number of updates; systems that it holds already are not repeated.
+system, way and number of updates.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import zlib
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,6 @@ import torch
 from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
-from model_store.store import BUNDLED_ROOT, ModelStore
 from prime_anc.measure.calibration import Calibration, calibrate
 from prime_anc.measure.checks import judge
 from prime_anc.method.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
@@ -34,16 +33,18 @@ from prime_anc.method.profiles import FAST, MAX_UPDATES, settling
 from prime_anc.method.start.wiener import design_wmmse
 from prime_anc.method.types import Design, Fallback, Model
 from prime_anc.method.update import refine
-from studies import Row, as_sent, problem, record, served
+from studies import Request, Row, Work, as_sent, bundled, problem, run, served
 from training.datasets.noise import white_noise
 from training.datasets.pandar import read_directions
 from training.datasets.simulated_systems import simulate_system
+from training.simulated_calibration import record
 
 Float64 = NDArray[np.float64]
-MODEL = Model.on("cpu", ModelStore(BUNDLED_ROOT).load("generic").parameters)
+MODEL = Model.on("cpu", bundled("generic"))
 PSD = torch.from_numpy(MODEL.parameters.reference_psd).double()
 MEMBERSHIP = band_membership(WIDE_BANDS, DESIGN_N_FFT)
 SCORED = columns(NR_BANDS)
+N_SIMULATED = 200
 UPDATES = (1, 3, MAX_UPDATES)
 SNRS_DB = (200.0, 40.0, 20.0)
 # Power of a band over the loudest one's below which a louder band is not heard.
@@ -54,7 +55,7 @@ BEHIND_DB, OPTIMISTIC_DB, LOUDER_DB = 0.3, 3.0, 1.0
 
 
 def systems(
-    n_simulated: int, seed: int, foreign: Path | None, data: Path | None
+    n_simulated: int, seed: int, foreign: Path | None, data: Path | None = None
 ) -> Iterator[tuple[str, str, Float64, Float64]]:
     """Yield kind, name and both paths of all systems."""
     for n in range(n_simulated):
@@ -133,7 +134,13 @@ def scored(paths: AcousticPaths, made: Design) -> Row:
     }
 
 
-def table_of(rows: pd.DataFrame) -> pd.DataFrame:
+def cases(request: Request) -> dict[str, Work]:
+    """Return a case per system."""
+    every = systems(N_SIMULATED, 0, request.foreign, request.data)
+    return {name: partial(rows_of, kind, name, *paths) for kind, name, *paths in every}
+
+
+def table(rows: pd.DataFrame) -> pd.DataFrame:
     """Count what must hold, per way and number of updates."""
     error = rows.predicted_db - rows.true_db
     is_free = rows.ceiling_cost_db <= STATED_DB
@@ -154,20 +161,7 @@ def table_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the study and return its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="CSV file of the rows")
-    parser.add_argument("--n", type=int, default=200, help="simulated systems")
-    parser.add_argument("--seed", type=int, default=0, help="of the simulated systems")
-    parser.add_argument("--foreign", type=Path, help="folder of measured pairs (default: none)")
-    parser.add_argument("--data", type=Path, help="any level of the PANDAR database (default: no dummy head)")
-    request = parser.parse_args(arguments)
-    rows = pd.read_csv(request.out) if request.out.exists() else pd.DataFrame({"system": []})
-    for kind, name, *paths in systems(request.n, request.seed, request.foreign, request.data):
-        if name not in set(rows.system):
-            rows = pd.concat([rows, pd.DataFrame(rows_of(kind, name, *paths))], ignore_index=True).round(3)
-            rows.to_csv(request.out, index=False)
-    print(table_of(rows).to_string(float_format="%.2f"))
-    return 0
+    return run(__doc__, cases, table, arguments)
 
 
 if __name__ == "__main__":

@@ -2,21 +2,19 @@
 
 Filters of the bundled model and controllers of eight sections, for persons' ears at several latencies of the chip, for
 one controller for all, for directions and for ways of wearing, designed and scored on true paths. Changes by wearing,
-and the controller for all, are learnt from other persons. Finished rows are kept in the file: the same command goes on.
+and the controller for all, are learnt from other persons. FILE has a row per case.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
 import pandas as pd
 
-from model_store.store import BUNDLED_ROOT, ModelStore
 from prime_anc.hardware.hybrid import design_for_all, design_hybrid, limited
 from prime_anc.method.bands import NR_BANDS, columns
 from prime_anc.method.controller import Controller, judge
@@ -26,13 +24,12 @@ from prime_anc.method.errors import answer_or_raise
 from prime_anc.method.types import DesignOptions, Fallback, Float32, Model, Paths, Problem
 from prime_anc.method.wearing import WearingChange
 from prime_anc.options import ControllerFields
-from studies import Row, problem, run
-from training.datasets.noise import NoiseSet
+from studies import Request, Row, Work, bundled, run, true_paths
 from training.datasets.pandar import read_directions, read_handling
-from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
+from training.datasets.path_pairs import PathPair
 from training.measurements import CLOSED, PRESSED, changes
 
-OPTIONS, PARAMETERS = DesignOptions("prime", 3, "fine"), ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters
+OPTIONS, PARAMETERS = DesignOptions("prime", 3, "fine"), bundled("bose-qc20")
 LATENCIES, N_FOLDS, N_STARTS = (0, 2, 4), 5, 3
 LEVELS_DB = (-3.0, 0.0, 3.0)
 WAYS = ("pressed", "open")  # `loose` is of persons
@@ -82,11 +79,9 @@ def scores(posed: Problem, taps: Float32, controller: Controller) -> Row:
 class Cases:
     """Measured ears and handling cases."""
 
-    def __init__(self, dataset: PathDataset, request: argparse.Namespace) -> None:
-        if request.data is None:
-            raise DatasetError("--data: handling is measured; give a folder of the PANDAR database")
-        self.persons, self.folder, self.learnt = dataset.pairs, request.data, cache(self._learnt)
-        self.handled = read_handling(request.data).pairs
+    def __init__(self, request: Request) -> None:
+        self.persons, self.folder, self.learnt = request.dataset.pairs, request.measured(), cache(self._learnt)
+        self.handled = read_handling(self.folder).pairs
 
     def _learnt(self, left_out: tuple[str, ...] = (), ear: str = "") -> tuple[WearingChange, ...]:
         others = [pair for pair in self.persons if pair.listener not in left_out]
@@ -101,7 +96,7 @@ class Cases:
 
     def of_ear(self, pair: PathPair, latency: int) -> list[Row]:
         """Design filter and controller for an ear."""
-        posed = problem(pair.primary, pair.secondary, latency_samples=latency)
+        posed = true_paths(pair, latency)
         model = model_with(self.learnt((pair.listener,)))
         found = design_hybrid(posed, OPTIONS, model, options_at(latency), fallback=Fallback())
         row = scores(posed, found.design.taps, found.controller)
@@ -111,7 +106,7 @@ class Cases:
         """Design one controller for other persons, and a filter around it for those left out."""
         left_out = tuple(sorted({pair.listener for pair in self.persons})[fold::N_FOLDS])
         model = model_with(self.learnt(left_out))
-        posed = [(pair, problem(pair.primary, pair.secondary, latency_samples=latency)) for pair in self.persons]
+        posed = [(pair, true_paths(pair, latency)) for pair in self.persons]
         others = [item for pair, item in posed if pair.listener not in left_out]
         controller, _ = design_for_all(others, OPTIONS, model, options_at(latency))
         rows = []
@@ -123,12 +118,12 @@ class Cases:
 
     def joint(self, given: Sequence[PathPair], scored: Sequence[PathPair]) -> list[Row]:
         """Design for several conditions, stably when pressed and open, and score in others."""
-        posed = Problem(tuple(problem(pair.primary, pair.secondary).conditions[0] for pair in given))
+        posed = Problem(tuple(true_paths(pair).conditions[0] for pair in given))
         own = np.fft.rfft(given[0].secondary, DESIGN_N_FFT)
         worn = [change.applied(own).astype(np.complex64) for change in self.learnt() if change.name in WAYS]
         only = [Paths(np.ones(1, np.float32), path) for path in worn]
         found, alone = design_hybrid(posed, OPTIONS, MODEL, stability_only=only), design(posed, OPTIONS, MODEL)
-        each = [problem(pair.primary, pair.secondary) for pair in scored]
+        each = [true_paths(pair) for pair in scored]
         both = [mean_db(bands_db(item, found.design.taps, found.controller)) for item in each]
         single = [mean_db(bands_db(item, alone.taps, None)) for item in each]
         row: Row = {
@@ -139,7 +134,7 @@ class Cases:
         }
         return [row | {"stable": all(loop.stable for _, loop in found.loops)}]
 
-    def all(self) -> Iterator[tuple[str, Callable[[], list[Row]]]]:
+    def all(self) -> Iterator[tuple[str, Work]]:
         """Yield names of the cases, and what computes them."""
         for latency in LATENCIES:
             for pair in self.persons:
@@ -161,19 +156,24 @@ class Cases:
                     yield f"{n_given} directions, {ear}/{start}", partial(self.joint, given, rest)
 
 
-def study(dataset: PathDataset, _: NoiseSet, request: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Compute the rows that the file lacks, and the means over ears, folds and starts."""
-    table = pd.read_csv(request.out) if request.out.exists() else pd.DataFrame({"name": []})
-    for name, compute in Cases(dataset, request).all():
-        if name not in set(table.name) and (not request.quick or "person-01/left" in name):
-            rows = pd.DataFrame([{"name": name} | row for row in compute()]).round(3)
-            table = pd.concat([table, rows], ignore_index=True)
-            table.to_csv(request.out, index=False)
-            print(name, rows[["w_db", "both_db", "stable"]].mean().round(2).to_dict(), flush=True)
-    cases = table.name.str.split("/").str[0]
-    return table, table.assign(stable=table.stable.astype(float)).groupby(cases, sort=False).mean(numeric_only=True)
+def cases(request: Request) -> dict[str, Work]:
+    """Return the cases of ears, folds, directions and ways of wearing."""
+    return dict(Cases(request).all())
+
+
+def table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Average over ears, folds and starts."""
+    kinds = rows["case"].str.split("/").str[0]
+    return rows.assign(stable=rows.stable.astype(float)).groupby(kinds, sort=False).mean(numeric_only=True)
 
 
 MODEL = model_with(())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the study and return its exit status."""
+    return run(__doc__, cases, table, arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(run(__doc__, study))
+    sys.exit(main())

@@ -8,27 +8,26 @@ verdict, and whether mistakes were found.
 
 from __future__ import annotations
 
-import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
-from joblib import Parallel, delayed
 
 from model_store.devices import Devices
 from model_store.store import ModelStore
 from prime_anc.measure.calibration import calibrate
 from prime_anc.measure.device import TRAINED_LISTENERS, ListenerEar
-from prime_anc.method.design import design, predict_all
-from prime_anc.method.errors import answer_or_raise
+from prime_anc.method.design import design
 from prime_anc.method.types import Fallback, Model, ModelParameters
-from studies import Row, as_sent, problem, record, run, served
+from studies import Request, Row, Work, as_sent, run, scored, served, true_paths
 from studies.mistakes import Real, judged, probe_signals
 from training.datasets.mistakes import PATH_MISTAKES, TAKE_MISTAKES
 from training.datasets.noise import NoiseSet
 from training.datasets.path_pairs import PathDataset, PathPair
+from training.simulated_calibration import record
 from training.train_device import train_device
 
 N_LISTENERS, SNR_DB, LEARNT_SNR_DB = (0, 2, 5, 10), 20.0, 40.0
@@ -67,9 +66,8 @@ def rows_of(pair: PathPair, probes: dict[str, Real], parameters: ModelParameters
             estimated = as_sent(found)
             for k in (1, 3):
                 made = design(estimated, served(estimated, k), model, Fallback())
-                true = answer_or_raise(predict_all([problem(*paths)], [made.taps], model, is_true=True)[0])
-                row[f"nr{k}_db"] = true.mean_noise_reduction_db
-                row["error_db"] = made.prediction.mean_noise_reduction_db - true.mean_noise_reduction_db
+                reached_db = scored(true_paths(pair), made.taps, model).mean_noise_reduction_db
+                row |= {f"nr{k}_db": reached_db, "error_db": made.prediction.mean_noise_reduction_db - reached_db}
         if probe == "white":
             wrong = {LOUDER: record(signals, (paths[0], 10 * paths[1]), SNR_DB, [11, place])}
             for name in MISTAKES:
@@ -82,30 +80,43 @@ def rows_of(pair: PathPair, probes: dict[str, Real], parameters: ModelParameters
     return rows
 
 
-def study(dataset: PathDataset, noise: NoiseSet, request: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Learn from the first persons of a random order, and measure those who are in no device."""
+def rows_of_stage(n: int, trained: bool, dataset: PathDataset, noise: NoiseSet) -> list[Row]:
+    """Learn from the first n persons of a random order, and measure those who are in no device."""
     order = np.random.default_rng(0).permutation(dataset.listeners).tolist()
     known, others = order[: max(N_LISTENERS)], order[max(N_LISTENERS) :]
-    ears = [learnt(pair, noise, n) for n, pair in enumerate(dataset.of(tuple(known)))]
+    ears = [learnt(pair, noise, number) for number, pair in enumerate(dataset.of(tuple(known)))]
     ears.sort(key=lambda ear: known.index(ear.listener))
     single = {noise.names[n]: noise.signals[n : n + 1, : 4 * 48_000] for n in range(noise.n_recordings)}
     probes = {"white": probe_signals(noise)["white"]} | single
-    pairs = dataset.of(tuple(others))
-    if request.quick:
-        pairs, probes = pairs[:1], {"white": probes["white"]}
-    stages = [(n, False) for n in N_LISTENERS] + [(TRAINED_LISTENERS, True)] * (not request.quick)
-    rows: list[Row] = []
     with TemporaryDirectory() as folder:
-        for n, trained in stages:
-            parameters = model_of(Path(folder), ears, n, trained)
-            case: Row = {"listeners": f"{n}, trained" if trained else str(n)}
-            jobs = (delayed(rows_of)(pair, probes, parameters, case | {"ear": pair.name}) for pair in pairs)
-            rows += [row for ear in Parallel(request.workers)(jobs) for row in ear]
-    table = pd.DataFrame(rows)
-    kind = np.where(table.probe == "white", "white", "single recording")
-    figures = table.assign(kind=kind, error_db=table.error_db.abs()).drop(columns=["ear", "probe", "codes"])
-    return table, figures.groupby(["listeners", "kind"], sort=False).mean().astype(float)
+        parameters = model_of(Path(folder), ears, n, trained)
+    case: Row = {"listeners": f"{n}, trained" if trained else str(n)}
+    pairs = dataset.of(tuple(others))
+    return [row for pair in pairs for row in rows_of(pair, probes, parameters, case | {"ear": pair.name})]
+
+
+def cases(request: Request) -> dict[str, Work]:
+    """Return a case per number of listeners."""
+    stages = [*((n, False) for n in N_LISTENERS), (TRAINED_LISTENERS, True)]
+    return {
+        f"{n}{', trained' * trained}": partial(rows_of_stage, n, trained, request.dataset, request.noise)
+        for n, trained in stages
+    }
+
+
+def table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Average over ears and recordings."""
+    kind = np.where(rows.probe == "white", "white", "single recording")
+    figures = rows.assign(kind=kind, error_db=rows.error_db.abs()).drop(
+        columns=["ear", "probe", "codes", "case", "commit"]
+    )
+    return figures.groupby(["listeners", "kind"], sort=False).mean().astype(float)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the study and return its exit status."""
+    return run(__doc__, cases, table, arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__, study))
+    sys.exit(main())

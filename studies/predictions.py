@@ -3,43 +3,39 @@
 Persons and recordings are left out together: the prior, the uncertainty and the reference spectrum that an ear is
 estimated, designed and predicted with come from other persons, other recordings and synthetic noise. Ears are
 calibrated as by `/calibrate`, with all probes, SNRs and durations. The filter (`fir_wiener`, k = 1) is predicted
-from the estimates and scored on the true paths, under the same reference spectrum. FILE has a row per basis
-and length of the responses, over ears, and by probe, SNR and duration (an empty cell stands for all).
+from the estimates and scored on the true paths, under the same reference spectrum. FILE has a row per fold, basis and
+length of the responses, with sums over ears, probes, SNRs and durations.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pandas as pd
-from joblib import Parallel, delayed
 
 from prime_anc.measure.calibration import Calibration, calibrate
 from prime_anc.measure.prior import PathPrior
-from prime_anc.method.bands import NR_BANDS, columns, nominal_hz
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
-from prime_anc.method.design import design, predict_all
-from prime_anc.method.errors import answer_or_raise
+from prime_anc.method.design import design
 from prime_anc.method.plausibility import SupportPrior
 from prime_anc.method.start.features import GeneratorConfig
 from prime_anc.method.start.generator import Generator
 from prime_anc.method.types import Model, ModelParameters, Problem
-from studies import Row, as_sent, problem, record, run, served
+from studies import Request, Row, Work, as_sent, problem, run, scored, served, true_paths
 from training.data import SNRS_DB, Split, support_noises, with_recordings
 from training.datasets.noise import NoiseSet, pink_noise, white_noise
 from training.datasets.path_pairs import PathDataset
 from training.measurements import Measurements, learn_prior, priors_of_others
+from training.simulated_calibration import record
 
 N_FOLDS = 5
 SECONDS = (1.0, 4.0, 12.0)
 EVERY_SNR_AT_S = 4.0  # at other durations one SNR per ear and probe, in turn
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 6144, 8192)  # of primary responses that are sent alone
-NO_NOISE_DB = 200.0
-KEYS = ["basis", "n_taps", "kind", "snr_db", "seconds"]
-BANDS = [f"{nominal_hz(n):g}_hz" for n in NR_BANDS]
+KEYS = ["basis", "n_taps"]
 
 
 def folds_of(dataset: PathDataset, noise: NoiseSet) -> list[Split]:
@@ -80,69 +76,56 @@ def inputs_of(found: Calibration) -> Iterator[tuple[str, int, Problem]]:
         yield "model", n, problem(primary[:n], secondary[:n])
 
 
-def rows_of_fold(split: Split, dataset: PathDataset, noise: NoiseSet, quick: bool) -> list[Row]:
-    """Compute all rows of the persons and recordings that a fold leaves out."""
+def rows_of_fold(split: Split, dataset: PathDataset, noise: NoiseSet) -> list[Row]:
+    """Sum the errors over the persons and recordings that a fold leaves out."""
     model, prior = known_to(split, dataset, noise)
     recorded = noise.of(split.query_recordings).signals
     single = dict(zip(split.query_recordings, recorded[:, None], strict=True))
     probes = {"white": white_noise(1)[None], "pink": pink_noise(1)[None], "pool": recorded} | single
-    rows: list[Row] = []
-    for seconds in SECONDS[:1] if quick else SECONDS:
-        for place, (probe, signals) in enumerate(probes.items()):
-            for number, pair in enumerate(dataset.of(split.query[:1] if quick else split.query)):
+    errors: list[Row] = []
+    for seconds in SECONDS:
+        for place, signals in enumerate(probes.values()):
+            for number, pair in enumerate(dataset.of(split.query)):
                 turn = (number + place) % len(SNRS_DB)
                 for snr_db in SNRS_DB if seconds == EVERY_SNR_AT_S else SNRS_DB[turn : turn + 1]:
                     cut, paths = signals[:, : round(seconds * SAMPLE_RATE_HZ)], (pair.primary, pair.secondary)
-                    takes = record(cut, paths, snr_db or NO_NOISE_DB, [split.index, number])
-                    truth = problem(*paths)
-                    case: Row = {"kind": "single" if probe in single else probe}
-                    case |= {"snr_db": snr_db or "none", "seconds": seconds}
+                    takes = record(cut, paths, snr_db, [split.index, number])
                     for basis, n_taps, requested in inputs_of(calibrate(takes, prior=prior)):
-                        case |= {"basis": basis, "n_taps": n_taps}
-                        rows.append(case | errors_of(model, requested, truth))
-    return rows
+                        made = design(requested, served(requested, 1, "fir_wiener"), model)
+                        truth = scored(true_paths(pair), made.taps, model).mean_noise_reduction_db
+                        error_db = made.prediction.mean_noise_reduction_db - truth
+                        within = abs(error_db) <= made.prediction.interval_db
+                        errors.append({"basis": basis, "n_taps": n_taps, "error_db": error_db, "within": within})
+    rows = pd.DataFrame(errors).assign(n=1)
+    rows = rows.assign(size_db=rows.error_db.abs(), worst_db=rows.error_db.abs())
+    return summed(rows).reset_index().to_dict("records")  # type: ignore[return-value]
 
 
-def errors_of(model: Model, requested: Problem, truth: Problem) -> Row:
-    """Compute predicted less scored noise reduction, in the mean and per band."""
-    made = design(requested, served(requested, 1, "fir_wiener"), model)
-    score = answer_or_raise(predict_all([truth], [made.taps], model, is_true=True)[0])
-    predicted, found = (item.band_reduction_db[columns(NR_BANDS)] for item in (made.prediction, score))
-    return {
-        "error_db": made.prediction.mean_noise_reduction_db - score.mean_noise_reduction_db,
-        "interval_db": made.prediction.interval_db,
-        **dict(zip(BANDS, (predicted - found).tolist(), strict=True)),
-    }
+def summed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Sum counts and errors by basis and length."""
+    by = rows.groupby(KEYS, sort=False)
+    return by[["n", "size_db", "error_db", "within"]].sum().join(by.worst_db.max())
 
 
-def counted(key: tuple[object, ...], keys: list[str], group: pd.DataFrame) -> Row:
-    """Summarise the error of the mean (positive: too high), of single bands, and the share of intervals that hold."""
-    error, bands = group.error_db, group[BANDS]
-    biased = str(bands.mean().abs().idxmax())
-    return dict(zip(keys, key, strict=True)) | {
-        "n": len(group),
-        "mean_error_db": error.abs().mean(),
-        "bias_db": error.mean(),
-        "worst_db": error.abs().max(),
-        "band_error_db": bands.abs().mean().mean(),
-        "band_bias_db": bands[biased].mean(),
-        "most_biased_band": biased.removesuffix("_hz"),
-        "share_within": (error.abs() <= group.interval_db).mean(),
-    }
+def cases(request: Request) -> dict[str, Work]:
+    """Return a case per fold."""
+    folds = folds_of(request.dataset, request.noise)
+    return {f"fold {fold.index}": partial(rows_of_fold, fold, request.dataset, request.noise) for fold in folds}
 
 
-def study(dataset: PathDataset, noise: NoiseSet, request: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Measure, predict, score and count."""
-    folds = folds_of(dataset, noise)[: 1 if request.quick else N_FOLDS]
-    jobs = (delayed(rows_of_fold)(split, dataset, noise, request.quick) for split in folds)
-    ears = pd.DataFrame([row for rows in Parallel(request.workers)(jobs) for row in rows])
-    groups = [KEYS[:2], *([*KEYS[:2], name] for name in KEYS[2:])]
-    rows = pd.DataFrame(
-        [counted(key, keys, group) for keys in groups for key, group in ears.groupby(keys, sort=False)]
+def table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return mean error, bias (positive: predicted too high), the worst, and the share of intervals that hold."""
+    sums = summed(rows)
+    means = {"mean_error_db": sums.size_db, "bias_db": sums.error_db, "share_within": sums.within}
+    return pd.DataFrame(
+        {name: total / sums.n for name, total in means.items()} | {"worst_db": sums.worst_db, "n": sums.n}
     )
-    rows = rows[[*KEYS, *rows.columns.difference(KEYS, sort=False)]].round(3)
-    return rows, rows[rows[KEYS[2:]].isna().all(axis=1)].drop(columns=KEYS[2:])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the study and return its exit status."""
+    return run(__doc__, cases, table, arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__, study))
+    sys.exit(main())

@@ -17,7 +17,7 @@ from tests.oracles import measured
 
 # Files, by how their names begin, that are begun first: one that begins last keeps the other workers idle.
 SLOW = (
-    "training/test_experiment.py", "benchmarks/test_commands.py", "reliability/",
+    "training/test_experiment.py", "benchmarks/test_commands.py",
     "method/backends/cuda/",
 )  # fmt: skip
 

@@ -106,9 +106,6 @@ class Configuration(BaseModel):
         description="original measurements only, or also the three variants of the secondary path"
     )
     store: Path | None = Field(None, description="model store to publish trained models in (default: none)")
-    engine: Literal["processes", "ray"] = Field(
-        "processes", description="where tasks run: in processes of this machine or on a Ray cluster"
-    )
     workers: PositiveInt = Field(1, description="processes, which share the cores of this machine")
     device: Literal["auto", "cpu", "cuda"] = "auto"
     quick: bool = Field(False, description="few updates, six simulated listeners, two held out: half a minute")

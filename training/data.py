@@ -24,7 +24,7 @@ from training.datasets.index import read_index
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.pandar import read_pandar
 from training.datasets.path_pairs import DatasetError, DatasetKind, PathDataset, fingerprint
-from training.datasets.simulated import simulate_listeners, simulated_ten_path
+from training.datasets.simulated import simulate_listeners
 from training.datasets.synthetic_noise import AIRPLANE, airplane_noise, synthetic_noise
 from training.datasets.ten_path import is_ten_path, read_ten_path
 from training.measurements import Measurements, learn_prior, priors_of_others
@@ -211,10 +211,9 @@ def open_dataset(
     Parameters
     ----------
     kind
-        ``pandar``, ``index`` (a folder is needed), ``ten-path`` (recordings, or an index; without a folder: a simulated
-        stand-in, labelled by `is_simulated` and its notes) or ``simulated``.
+        ``pandar``, ``index``, ``ten-path`` (recordings, or an index) or ``simulated``.
     folder
-        Folder of the measurements.
+        Folder of the measurements; None for simulated ones.
     n_listeners
         Number of simulated listeners (``simulated`` only).
 
@@ -223,12 +222,12 @@ def open_dataset(
     DatasetError
         A folder is missing or superfluous, or the reader finds a fault.
     """
-    if folder is None and kind in ("pandar", "index"):
+    if folder is None and kind != "simulated":
         raise DatasetError(f"data set {kind}: no folder is given; give one with its files")
     if folder is not None and kind == "simulated":
         raise DatasetError(f"data set simulated: the folder {folder} would not be read; give none")
     if folder is None:
-        return simulated_ten_path() if kind == "ten-path" else simulate_listeners(n_listeners, seed=0)
+        return simulate_listeners(n_listeners, seed=0)
     if kind == "pandar":
         return read_pandar(folder)
     return read_ten_path(Path(folder)) if is_ten_path(Path(folder)) else read_index(folder, kind)

@@ -11,39 +11,27 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-import numpy as np
 import pandas as pd
 import torch
-from joblib import Parallel, delayed, parallel_config
+from joblib import Parallel, delayed
 
 from model_store.checkpoint import Checkpoint, GoldenCase
 from model_store.manifest import Manifest, Scores
 from model_store.store import ModelStore
-from prime_anc.hardware.plants import GAINS_DB
 from prime_anc.method.bands import nominal_hz
-from prime_anc.method.controller import Controller, judge
-from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS
+from prime_anc.method.conventions import N_TAPS
 from prime_anc.method.design import predict_all
 from prime_anc.method.errors import SynthesisError
 from prime_anc.method.types import Model, Paths, Problem
 from training.config import Configuration
 from training.data import Data, Split, open_data
-from training.datasets.path_pairs import PathPair
+from training.machine import commit, describe, device_name
 from training.measurements import Measurements, wearing_of
-from training.methods import (
-    BY_RECORDING,
-    GROUPS,
-    METHODS,
-    PER_NOISE,
-    Designer,
-    Filter,
-    SupportSet,
-    chosen_methods,
-    measured_paths,
-)
+from training.methods import BY_RECORDING, GROUPS, METHODS, Designer, Filter, chosen_methods, measured_paths
 from training.report import mean_figures, write_report
-from training.rows import Row, RunFolder, commit, device_name, environment, exclusive, rounded
+from training.rows import Row, RunFolder, exclusive
 from training.scoring import SCORED_BANDS, Score, TimeDomainScore
+from training.support import SupportSet
 from training.trainer import computes_bfloat16
 
 
@@ -78,7 +66,7 @@ def run(configuration: Configuration) -> str:
     tasks = list_tasks(data, methods, splits)
     folder = RunFolder(configuration.out)
     with exclusive(configuration.out):
-        start = {"options": configuration.model_dump(mode="json"), "environment": environment(data.device)}
+        start = {"options": configuration.model_dump(mode="json"), "environment": describe(data.device.type)}
         folder.open(data.settings(), start)
         announce(data, methods, splits)
         # Methods that use a generator come last, so that no two tasks train the same one.
@@ -90,23 +78,14 @@ def run(configuration: Configuration) -> str:
 
 
 def run_tasks(configuration: Configuration, tasks: Sequence[Task]) -> None:
-    """Run unfinished tasks in processes, or on a Ray cluster (at RAY_ADDRESS, or started here)."""
+    """Run unfinished tasks in processes."""
     folder = RunFolder(configuration.out)
     left = [task for task in tasks if not folder.has(task.name)]
     if len(left) < len(tasks):
         print(f"{len(tasks) - len(left)} of {len(tasks)} tasks were already finished", flush=True)
-    backend = "loky"
-    if configuration.engine == "ray":
-        from ray.util.joblib import register_ray
-
-        register_ray()
-        backend = "ray"
-    with parallel_config(backend, n_jobs=configuration.workers):
-        finished = Parallel(return_as="generator_unordered")(
-            delayed(run_task)(configuration, task) for task in left
-        )
-        for n, message in enumerate(finished, start=1):
-            print(f"{message}; {n} of {len(left)} tasks", flush=True)
+    work = Parallel(configuration.workers, return_as="generator_unordered")
+    for n, message in enumerate(work(delayed(run_task)(configuration, task) for task in left), start=1):
+        print(f"{message}; {n} of {len(left)} tasks", flush=True)
 
 
 def run_task(configuration: Configuration, task: Task) -> str:
@@ -117,7 +96,7 @@ def run_task(configuration: Configuration, task: Task) -> str:
     rows = list(score_task(data, task, support, designer))
     if method.recipe is not None and configuration.store is not None:
         rows = publish(data, task, support, rows)
-    table = rounded(pd.DataFrame(rows)).assign(commit=commit())
+    table = pd.DataFrame(rows).assign(commit=commit())
     RunFolder(configuration.out).write(task.name, table)
     return f"{task.name}: {len(table)} rows"
 
@@ -170,7 +149,7 @@ def score_method(
         Columns that all rows share.
     """
     method, model = METHODS[name], Model.on("cpu", support.untrained())
-    device = f"{device_name(torch.device('cpu'))}, {torch.get_num_threads()} threads"
+    device = device_name(support.data.device.type)
     updates = method.updates
     if measurements.probe is not None and updates:
         updates = BY_RECORDING
@@ -179,8 +158,7 @@ def score_method(
         if not filters:
             continue
         pair = measurements.pairs[index]
-        controllers = [item.controller for item in filters]
-        scores = score(pair, torch.stack([item.taps for item in filters]), controllers)
+        scores = score(pair, torch.stack([item.taps for item in filters]))
         paths = measured_paths(measurements, index)
         for made, scored in zip(filters, scores, strict=True):
             yield {
@@ -191,8 +169,7 @@ def score_method(
                 "profile": made.profile,
                 "paths": "true" if method.true_paths else "estimated",
                 **figure_columns(scored),
-                **predictions(model, paths, made),
-                **({} if made.controller is None else {"stable": is_stable(made.controller, pair)}),
+                **prediction(model, paths, made),
                 "core_ms": made.core_ms,
                 "device": device,
             }
@@ -222,26 +199,14 @@ def figure_columns(score: Score) -> Row:
     return values | {f"band_{nominal_hz(n):g}_db": value for n, value in zip(SCORED_BANDS, bands, strict=True)}
 
 
-def is_stable(controller: Controller, pair: PathPair) -> bool:
-    """Return whether the loop on a true secondary path is stable at the levels that designs answer for."""
-    plant = np.fft.rfft(pair.secondary, DESIGN_N_FFT)
-    return all(judge(controller, 10 ** (gain_db / 20) * plant).stable for gain_db in GAINS_DB)
-
-
-def predictions(model: Model, paths: Paths, made: Filter) -> Row:
-    """Return the columns of predicted figures, with the coherence and without; none for filters of another length."""
+def prediction(model: Model, paths: Paths, made: Filter) -> Row:
+    """Return the column of the predicted noise reduction; none for filters of another length."""
     if made.taps.shape != (N_TAPS,):
         return {}
-    both = (paths, Paths(paths.primary, paths.secondary))
-    problems = [Problem((item,), controller=made.controller) for item in both]
-    informed, blind = predict_all(problems, [made.taps.float().numpy()] * 2, model)
-    if isinstance(informed, SynthesisError) or isinstance(blind, SynthesisError):
-        return {}
-    return {
-        "predicted_noise_reduction_db": informed.mean_noise_reduction_db,
-        "predicted_amplification_db": informed.amplification_db,
-        "predicted_blind_noise_reduction_db": blind.mean_noise_reduction_db,
-    }
+    (found,) = predict_all([Problem((paths,))], [made.taps.float().numpy()], model)
+    return (
+        {} if isinstance(found, SynthesisError) else {"predicted_noise_reduction_db": found.mean_noise_reduction_db}
+    )
 
 
 def publish(data: Data, task: Task, support: SupportSet, rows: list[Row]) -> list[Row]:
@@ -306,7 +271,7 @@ def list_tasks(data: Data, methods: Sequence[str], splits: Sequence[Split]) -> l
         The protocol has no cases for a method.
     """
     if not data.configuration.shares_estimates:
-        refused = [name for name in methods if name == PER_NOISE or METHODS[name].needs_generator]
+        refused = [name for name in methods if name == "weighted_fxlms" or METHODS[name].needs_generator]
         if refused:
             raise ValueError(
                 f"--methods: {', '.join(refused)}: only by person and with the paper's calibration; leave them out"
@@ -353,7 +318,7 @@ def announce(data: Data, methods: Sequence[str], splits: Sequence[Split]) -> Non
         f"{dataset.name}: {len(dataset.listeners)} listeners, {len(dataset.pairs)} ears; "
         f"{len(splits[0].support)} in support, {len(splits[0].query)} held out; "
         f"{len(splits)} of {len(data.splits)} splits, {data.configuration.seeds} seeds, "
-        f"{device_name(data.device)}; {', '.join(methods)}",
+        f"{device_name(data.device.type)}; {', '.join(methods)}",
         flush=True,
     )
     for split in splits:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -84,14 +82,15 @@ class Measurements:
             window=window,
             regularisation=regularisation,
             pairs=pairs,
-            estimates=_calibrated(
-                dataset,
+            estimates=simulate_calibration(
                 pairs,
-                priors,
-                noise_set=noise,
+                noise,
                 window=window,
+                primary_taps=dataset.primary_taps,
+                secondary_taps=dataset.secondary_taps,
                 regularisation=regularisation,
                 snr_db=snr_db,
+                priors=priors,
             ),
             reference_psd=torch.from_numpy(reference_psd(noise)) if psd is None else psd,
             probe=probe,
@@ -176,17 +175,18 @@ class Measurements:
         window = int(rng.choice(VARIED_WINDOWS))
         n_samples = round(rng.uniform(*VARIED_TAKE_S) * SAMPLE_RATE_HZ)
         snr_db = float(rng.uniform(*VARIED_SNR_DB)) if rng.random() < NOISY_SHARE else None
-        return _calibrated(
-            self.dataset,
+        return simulate_calibration(
             pairs,
-            self.priors,
-            noise_set=self.noise,
+            self.noise,
             window=window,
             probes=probes,
+            primary_taps=self.dataset.primary_taps,
+            secondary_taps=self.dataset.secondary_taps,
             regularisation=self.regularisation,
             snr_db=snr_db,
             n_samples=n_samples,
             seed=number,
+            priors=self.priors,
         )
 
 
@@ -261,18 +261,3 @@ def changes(persons: Sequence[PathPair], handled: Sequence[PathPair]) -> tuple[W
 def _secondary(pair: PathPair) -> Complex:
     spectrum: Complex = np.fft.rfft(pair.secondary, DESIGN_N_FFT)
     return spectrum
-
-
-def _calibrated(
-    dataset: PathDataset, pairs: Sequence[PathPair], priors: Mapping[str, PathPrior] | None, **options: Any
-) -> SimulatedEstimate:
-    """Calibrate pairs under their listeners' priors; options of `simulate_calibration`."""
-    options |= {"primary_taps": dataset.primary_taps, "secondary_taps": dataset.secondary_taps}
-    if priors is None:
-        return simulate_calibration(pairs, **options)
-    return SimulatedEstimate.joined(
-        [
-            simulate_calibration(list(listener_pairs), prior=priors[listener], **options)
-            for listener, listener_pairs in groupby(pairs, key=lambda pair: pair.listener)
-        ]
-    )

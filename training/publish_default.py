@@ -26,9 +26,10 @@ from training.config import Configuration
 from training.data import Data
 from training.datasets.path_pairs import DatasetError
 from training.experiment import make_checkpoint, score_method
-from training.methods import GROUPS, METHODS, SupportSet
+from training.methods import GROUPS, METHODS
 from training.report import mean_figures
 from training.rows import RunError, by_split, read_rows
+from training.support import SupportSet
 
 GENERATOR = "prime-log"
 

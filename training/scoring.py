@@ -6,7 +6,6 @@ STFT frames inside it, so that no sample counts in two blocks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +16,6 @@ from torch import Tensor
 
 from prime_anc.method.arrays import level_db, squared_magnitude
 from prime_anc.method.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
-from prime_anc.method.controller import Controller
 from prime_anc.method.conventions import N_TAPS, SAMPLE_RATE_HZ
 from prime_anc.method.predict import HIGH_BANDS, LOW_BANDS
 from training.datasets.noise import BLOCK_SAMPLES, N_BLOCKS, SCORED_FROM_SAMPLES, NoiseSet
@@ -53,7 +51,7 @@ class Score:
     worst_high_band_db: float
     # Largest |W|.
     max_gain_db: float
-    # RMS of the loudspeaker's signal, w * x + k * e.
+    # RMS of the loudspeaker's signal, w * x.
     control_rms: float
     # With the primary's taps from 2048 on set to zero.
     late_cut_noise_reduction_db: float
@@ -96,9 +94,7 @@ class TimeDomainScore:
     def _ready(self, values: NDArray[np.float64]) -> Tensor:
         return torch.from_numpy(values).to(self._dtype)
 
-    def __call__(
-        self, pair: PathPair, taps: Tensor, controllers: Sequence[Controller | None] | None = None
-    ) -> list[Score]:
+    def __call__(self, pair: PathPair, taps: Tensor) -> list[Score]:
         """Score filters on the pair's true paths.
 
         Parameters
@@ -107,31 +103,21 @@ class TimeDomainScore:
             An ear.
         taps
             [n_filters, 2048], or [n_filters, n_noises, 2048].
-        controllers
-            What runs beside every filter, y = W x + K e, in a stable loop; None: nothing.
         """
         cut = pair.primary.copy()
         cut[LATE_CUT_SAMPLES:] = 0
         primary, shortened, secondary = (self._spectrum(item) for item in (pair.primary, cut, pair.secondary))
         disturbances = [self._disturbance(primary), self._disturbance(shortened)]
         scores = []
-        for one, controller in zip(taps.to("cpu", self._dtype), controllers or [None] * len(taps), strict=True):
+        for one in taps.to("cpu", self._dtype):
             response = torch.fft.rfft(one, n=self._n_fft)
-            feedback = torch.zeros_like(secondary) if controller is None else self._response(controller)
-            left, late_left = (
-                (path - secondary * response) / (1 + secondary * feedback) for path in (primary, shortened)
-            )
+            left = (path - secondary * response for path in (primary, shortened))
             measured, late = (
                 (disturbance.power, self._band_power(self._blocks(path)) + disturbance.floor)
-                for path, disturbance in zip((left, late_left), disturbances, strict=True)
+                for path, disturbance in zip(left, disturbances, strict=True)
             )
-            scores.append(_figures(measured, late, response, self._blocks(response + feedback * left)))
+            scores.append(_figures(measured, late, response, self._blocks(response)))
         return scores
-
-    def _response(self, controller: Controller) -> Tensor:
-        """Evaluate K on the score's grid."""
-        frequency_hz = np.fft.rfftfreq(self._n_fft, 1 / SAMPLE_RATE_HZ).astype(np.float64)
-        return torch.from_numpy(controller.response(frequency_hz)).to(self._reference.dtype)
 
     def _spectrum(self, path: NDArray[np.float64]) -> Tensor:
         return torch.fft.rfft(self._ready(path), n=self._n_fft)

@@ -27,7 +27,7 @@ from training.data import Data
 from training.datasets.index import INDEX_FILE
 from training.datasets.path_pairs import DatasetError
 from training.experiment import make_checkpoint
-from training.methods import SupportSet
+from training.support import SupportSet
 
 GENERATOR = "prime-log"
 

@@ -1,12 +1,16 @@
 """Every command in its quick form: it runs, and its JSON file holds what its table shows; a busy machine is said."""
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from benchmarks import core, http, machine
+from benchmarks import core, load, machine
 from benchmarks.__main__ import main
 
 
@@ -18,46 +22,44 @@ def rows_of(command: str, folder: Path, *arguments: str) -> list[dict[str, Any]]
 
 
 def test_core(tmp_path: Path) -> None:
-    rows = {row["designer"]: row for row in rows_of("core", tmp_path, "--reference")}
-    assert {f"{name} k={k}" for name in ("cpu", "reference") for k in core.N_UPDATES} | {core.SOLVER} <= set(rows)
-    solver = rows[core.SOLVER]["core_ms"]["p50"]
-    row = rows["cpu k=1"]
-    assert row["over_solve_toeplitz"] == pytest.approx(row["core_ms"]["p50"] / solver, rel=1e-3)
-    assert row["stages_ms"]["total"]["p50"] >= row["core_ms"]["p50"]
-    assert row["quality"]["n_ears"] == 4
+    rows = rows_of("core", tmp_path, "--reference")
+    table = pd.DataFrame([row for row in rows if "designer" in row]).set_index(["designer", "k"])
+    assert set(table.index) == {(name, k) for name in ("cpu", "reference") for k in core.N_UPDATES} | {
+        (core.SOLVER, 0)
+    }
+    ratio = table.p50_ms["cpu", 1] / table.p50_ms[core.SOLVER, 0]
+    assert table.over_solver["cpu", 1] == pytest.approx(ratio, rel=1e-3)
     for k in core.N_UPDATES:
-        same = [rows[f"{name} k={k}"]["quality"]["noise_reduction_db"] for name in ("cpu", "reference")]
+        same = [table.noise_reduction_db[name, k] for name in ("cpu", "reference")]
         assert same[0] == pytest.approx(same[1], abs=0.02)
 
 
-def test_http(tmp_path: Path) -> None:
-    rows = rows_of("http", tmp_path)
-    assert {row["request"] for row in rows if "request" in row} == {
-        "binary, impulse responses",
-        "binary, spectra",
-        "JSON, impulse responses",
-        "JSON, spectra in base64",
-    }
-    for row in rows:
-        if "request" in row:
-            assert row["failed"] == []
-            assert row["latency_ms"]["p50"] > row["over_core_ms"]["p50"] > 0
-        else:
-            assert row["designs_per_s"] > 0
-
-
-def test_start(tmp_path: Path) -> None:
-    (row,) = rows_of("start", tmp_path)
-    assert row["n"] == 2
-    assert 0.1 < row["ready_p50_s"] <= row["ready_max_s"]
-    assert row["resident_p50_mb"] > 30
+@pytest.mark.parametrize("options", [(), ("--mixed",)])
+def test_load(options: tuple[str, ...], tmp_path: Path) -> None:
+    """Beyond the capacity requests are shed, and nothing is answered that may not be."""
+    figures, *rows = rows_of("load", tmp_path, *options)
+    table = pd.DataFrame(rows).set_index(["phase", "kind", "status"])
+    assert figures["capacity_per_s"] > 0
+    if options:
+        assert set(figures["shares"]) == set(load.SHARES)
+        return
+    assert set(table.index.unique("status")) <= {200, 503}
+    unloaded = table.loc["unloaded"]
+    assert set(unloaded.index.unique("kind")) == {"binary", "binary spectra", "json", "json spectra"}
+    assert (unloaded.latency_p50_ms > unloaded.besides_p50_ms).all()
+    assert table.loc["recovered", "binary", 200].n == 20
 
 
 def test_train(tmp_path: Path) -> None:
     (row,) = rows_of("train", tmp_path)
     assert row["extrapolated"] is True
-    expected = row["recipe_updates"] / row["updates_per_s"]
-    assert row["seconds_per_model"] == pytest.approx(expected, rel=1e-3)
+    assert row["seconds_per_model"] == pytest.approx(row["recipe_updates"] / row["updates_per_s"], rel=1e-3)
+
+
+def test_start(tmp_path: Path) -> None:
+    rows = rows_of("start", tmp_path)
+    assert len(rows) == 2
+    assert all(row["ready_s"] > 0.1 and row["resident_mb"] > 30 for row in rows)
 
 
 def test_mistake_in_options_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,18 +67,32 @@ def test_mistake_in_options_is_one_line(tmp_path: Path, capsys: pytest.CaptureFi
     assert "nowhere" in capsys.readouterr().err
 
 
-def test_server_stages_are_subtracted() -> None:
-    answer = (
-        b"HTTP/1.1 200 OK\r\nServer-Timing: decode;dur=1.0, core;dur=3.5, predict;dur=0.5, total;dur=6.0\r\n"
-        b"Content-Length: 4\r\n\r\nbody"
-    )
-    latencies = http.Latencies()
-    latencies.add(answer, 10.0)
-    latencies.add(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", 1.0)
-    row = latencies.row()
-    assert row["failed"] == [503]
-    assert row["latency_ms"]["n"] == 1
-    assert row["over_core_ms"]["p50"] == pytest.approx(10 - 1 - 3.5 - 0.5)
+def answers(**times_ms: tuple[int, float]) -> pd.DataFrame:
+    rows = [
+        {"phase": phase, "kind": "binary", "status": status, "latency": ms, "total": ms, "core": ms / 2}
+        for phase, (status, ms) in times_ms.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_late_answers_are_mistakes() -> None:
+    good = answers(unloaded=(200, 4.0), overload=(200, 7.0), recovered=(200, 5.0))
+    assert load.judged(good, {}) == []
+    late = answers(unloaded=(200, 4.0), overload=(200, 9.0), recovered=(200, 7.0))
+    shed = answers(overload=(503, 6.0))
+    found = load.judged(pd.concat([late, shed]), {})
+    assert [item.partition(":")[0] for item in found] == ["accepted", "shed", "recovered"]
+    assert load.judged(good, {"shares": {"json": 0.4, "binary": 0.6}})[0].startswith("json: 0.40")
+    assert load.summary(good).besides_p50_ms.tolist() == [2.0, 3.5, 2.5]
+
+
+def test_wrong_answers_are_mistakes() -> None:
+    assert load.is_right(bytes(8192), "binary")
+    assert not load.is_right(bytes(8191), "binary")
+    assert not load.is_right(b"\xff" * 8192, "binary spectra")
+    assert load.is_right(b"{}", "json")
+    assert not load.is_right(b"[]", "json")
+    assert load.forbidden(pd.DataFrame({"mistake": ["status 500", None, "status 500"]})) == ["status 500: 2 times"]
 
 
 @pytest.mark.parametrize(("busy", "warned"), [(0.01, False), (1.5, True)])
@@ -86,3 +102,27 @@ def test_busy_machine_causes_warning(
     monkeypatch.setattr(machine, "busy_cores", lambda: busy)
     assert machine.describe("cpu")["quiet"] is not warned
     assert ("WARNING" in capsys.readouterr().err) is warned
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+def test_killed_command_takes_service_along() -> None:
+    program = (
+        "from benchmarks.service_process import started_service; import time\n"
+        "with started_service(None, '--device', 'cpu') as service:\n"
+        "    print(service.process.pid, flush=True); time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.kill()
+    deadline = time.monotonic() + 60
+    while is_running(pid):
+        assert time.monotonic() < deadline, "the service goes on"
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -21,7 +21,7 @@ def test_failing_steps_are_named_at_end(tmp_path: Path) -> None:
     done = run("c", tmp_path / "out", "-", PYTHON=str(poor), DEVICE="cpu")
     assert done.returncode == 1
     last = done.stdout.strip().splitlines()[-1]
-    assert last.startswith("FAILED: machine start http service train (see")
+    assert last.startswith("FAILED: machine start load service train (see")
     assert (tmp_path / "out" / "log-c.txt").read_text().count("FAILED after") == 5
     with tarfile.open(tmp_path / "out" / "results.tar.gz") as packed:
         assert "./log-c.txt" in packed.getnames()

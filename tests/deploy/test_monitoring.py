@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks.reliability.service_process import ServiceProcess, started_service
+from benchmarks.service_process import ServiceProcess, started_service
 from model_store.manifest import Scores
 from model_store.store import ModelStore
 from prime_anc.client import wire

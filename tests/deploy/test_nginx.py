@@ -19,7 +19,7 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute, iter_route_contexts
 
-from benchmarks.reliability.service_process import ServiceProcess, started_service
+from benchmarks.service_process import ServiceProcess, started_service
 from model_store.store import ModelStore
 from prime_anc.client import wire
 from service.admission import MAX_BODY_BYTES, MAX_JSON_BYTES, MAX_RECORDINGS_BYTES

@@ -17,7 +17,7 @@ from prime_anc.method.design import design, predict_all
 from prime_anc.method.sections import Sections
 from prime_anc.method.types import DesignOptions, Loop, Model, Paths, Problem
 from prime_anc.options import ControllerFields
-from studies.stability import growth_in_words, simulated
+from tests.oracles.closed_loop import growth_in_words, simulated
 
 OPTIONS = DesignOptions(n_updates=1)
 

@@ -18,10 +18,10 @@ from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from prime_anc.method.plausibility import SupportPrior
 from prime_anc.method.support_statistics import learn_support_statistics
 from prime_anc.method.unknown import MOST_UNCERTAIN
-from studies import record
 from tests.measure.probe_takes import Fault, N, noisy, takes_of
 from tests.oracles import measured
 from training.datasets.simulated_systems import simulate_system
+from training.simulated_calibration import record
 
 Array = np.ndarray
 

@@ -15,10 +15,10 @@ from prime_anc.measure.checks import judge
 from prime_anc.measure.clocks import NO_DRIFT
 from prime_anc.measure.estimate import GainTake, PlayedTake
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
-from studies import record
 from tests.measure.probe_takes import noisy
 from tests.oracles import measured
 from training.datasets.synthetic_noise import airplane_noise
+from training.simulated_calibration import record
 
 Array = np.ndarray
 

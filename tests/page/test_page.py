@@ -16,7 +16,7 @@ import pytest
 import soundfile
 from scipy.signal import lfilter, resample, sosfilt, welch
 
-from benchmarks.reliability.service_process import started_service
+from benchmarks.service_process import started_service
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from benchmarks.reliability.service_process import ServiceProcess as Program
-from benchmarks.reliability.service_process import started_service
+from benchmarks.service_process import ServiceProcess as Program
+from benchmarks.service_process import started_service
 
 __all__ = ["Program", "exchange", "free_port", "started", "wait_for"]
 

@@ -12,8 +12,8 @@ from training.data import Data
 from training.datasets.noise import simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.measurements import learn_prior
-from training.methods import RECIPES, objective
 from training.simulated_calibration import simulate_calibration
+from training.support import RECIPES, objective
 
 CPU = torch.device("cpu")
 
@@ -109,7 +109,6 @@ def test_priors_know_other_listeners_alone(opened, noise):
     data = opened(protocol="by-person")
     split, fold = data.splits[0], data.fold(data.splits[0])
     for measurements, known in ((fold.support, split.support[1:]), (fold.queries[0], split.support)):
-        prior = learn_prior(data.dataset.of(known))
-        expected = simulate_calibration(measurements.pairs[:1], noise, window=4096, prior=prior)
-        # Several pairs at once are summed in another order.
+        pairs, prior = measurements.pairs[:1], learn_prior(data.dataset.of(known))
+        expected = simulate_calibration(pairs, noise, window=4096, priors={pairs[0].listener: prior})
         torch.testing.assert_close(measurements.estimates.primary[0], expected.primary[0], rtol=0, atol=1e-9)

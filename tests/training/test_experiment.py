@@ -20,7 +20,16 @@ from training.config import Configuration
 from training.data import Data, open_data
 from training.datasets.noise import simulated_noise
 from training.experiment import Task, list_tasks, run_task, score_method, support_of
-from training.methods import GROUPS, METHODS, Designed, Served, chosen_methods, measured_paths, resolved_profile
+from training.methods import (
+    GROUPS,
+    METHODS,
+    Designed,
+    Served,
+    chosen_methods,
+    measured_paths,
+    resolved_profile,
+    timed,
+)
 from training.rows import RunFolder, by_split, read_rows
 from training.run_splits import main, parse
 from training.scoring import TimeDomainScore
@@ -38,16 +47,17 @@ def test_run_writes_rows_tables_and_record(finished):
     assert len(rows) == 4 * ((1 + 4 + 4) + 2 * (1 + 3 + 3))
     assert set(rows.paths) == {"estimated"}
     assert (rows.core_ms > 0).all()
-    assert rows.predicted_blind_noise_reduction_db.notna().all()
+    assert rows.predicted_noise_reduction_db.notna().all()
     assert "SIMULATED" in printed
     assert "prime-log + GN(3)" in printed
     assert (out / "tables.md").read_text().strip() in printed
-    for picture in ("noise_reduction_per_band", "gauss_newton_starts", "quality_against_core_time"):
+    for picture in ("noise_reduction_per_band", "gauss_newton_starts"):
         assert (out / f"{picture}.png").stat().st_size > 10_000
     record = json.loads((out / "run.json").read_text())
     assert record["settings"]["simulated"]
     (start,) = record["starts"]
     assert set(rows.commit) == {start["environment"]["commit"]}
+    assert set(rows.device) == {start["environment"]["device"]}
 
 
 def test_published_model_makes_scored_filters(finished):
@@ -144,23 +154,6 @@ def test_mistaken_request_is_one_line(tmp_path, capsys, options, message):
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["hybrid", "hybrid_shared"])
-def test_filter_beside_controller_reduces_more(tmp_path, name):
-    data = Data(Configuration.load({"dataset": "simulated", "out": tmp_path, "quick": True, "support": 1}))
-    task = Task(name, split=0)
-    support = support_of(data, task)
-    listener, fold = data.splits[0].query[:1], data.everybody
-    nr_db = {}
-    for method in ("wmmse", name):
-        designer = METHODS[method].fit(support)
-        rows = list(score_method(fold.support, fold.score, method, designer, support, listener, {}))
-        nr_db[method] = np.mean(
-            [row["noise_reduction_db"] for row in rows if (row["k"], row["profile"]) == (3, "fast")]
-        )
-    assert nr_db[name] > nr_db["wmmse"] + 4
-    assert all(row["stable"] for row in rows)
-
-
 def test_methods_keep_order_and_bring_generator():
     assert chosen_methods("wmmse, ratio_base_full_band,wmmse") == ("ratio_base_full_band", "wmmse")
     assert chosen_methods("all") == tuple(METHODS)
@@ -192,7 +185,10 @@ def test_updates_by_torch_are_cores(measurements, tmp_path):
             return type("Filter", (), {"taps": start.taps[None]})
 
     updates = (("paper", 1), ("paper", 3))
-    chosen, core = (list(item.filters(support.measurements, 0, updates)) for item in (Designed(Given()), served))
+    chosen, core = (
+        list(item.filters(support.measurements, 0, updates))
+        for item in (Designed(Given(), torch.device("cpu")), served)
+    )
     for one, other in zip(chosen, core, strict=True):
         assert (one.k, one.profile) == (other.k, other.profile)
         assert torch.linalg.norm(one.taps - other.taps) < 2e-3 * torch.linalg.norm(other.taps)
@@ -238,8 +234,7 @@ def test_every_untrained_method_scores_listener(tmp_path, monkeypatch):
 def test_every_trained_method_scores_split(tmp_path, monkeypatch, capsys):
     """In one update and one of a kind; methods made of the standard generator find it trained."""
     monkeypatch.setattr(data_module, "QUICK_QUERIES", 1)
-    alike = {*OUTPUT_CONTROLS[1:], "wmmse_shared", "fir_2048_shared", "prime_no_interpolation", "prime-log"}
-    alike |= {"hybrid", "hybrid_shared"}  # tested by themselves
+    alike = {*OUTPUT_CONTROLS[1:], "wmmse_shared", "prime_no_interpolation", "prime-log"}
     chosen = {*GROUPS["fitted"], *GROUPS["generators"]}
     assert chosen == set(METHODS) - set(GROUPS["untrained"])
     chosen -= {*alike, "prime-log_no_interpolation"}
@@ -248,7 +243,7 @@ def test_every_trained_method_scores_split(tmp_path, monkeypatch, capsys):
     rows = read_rows(tmp_path)
     assert set(rows.method) == chosen
     assert np.isfinite(rows.noise_reduction_db).all()
-    assert capsys.readouterr().out.count(": trains with") == len(chosen & set(GROUPS["generators"])) == 2
+    assert capsys.readouterr().out.count(": trains with") == len(chosen & set(GROUPS["generators"])) == 1
 
 
 def test_protocol_by_recording_holds_out_both(monkeypatch, tmp_path, capsys):
@@ -257,7 +252,7 @@ def test_protocol_by_recording_holds_out_both(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(data_module, "QUICK_QUERIES", 1)
     options = ("--protocol", "by-recording", "--methods", "wmmse,prime-log", "--updates", "2")
     assert main(command(tmp_path, *options)) == 0
-    assert "prime-log against WMMSE from the same estimates" in capsys.readouterr().out
+    assert "probe pool" in capsys.readouterr().out
     rows = read_rows(tmp_path / "out")
     assert not set(rows.listener) & set(rows.support.iloc[0].split())
     assert not set(rows.probe) & set(rows.support_recordings.iloc[0].split())
@@ -266,6 +261,13 @@ def test_protocol_by_recording_holds_out_both(monkeypatch, tmp_path, capsys):
     assert len(rows) == 2 * 8 * 2 * 4
     (version,) = ModelStore(tmp_path / "store", include_bundled=False).list()
     assert version.name == "simulated-by-recording-prime-log-split00-seed0"
+
+
+def test_time_is_median_of_three_calls():
+    times_ms = iter([5.0, 1.0, 2.0, 4000.0])
+    call = lambda: (torch.zeros(1), next(times_ms))  # noqa: E731
+    assert timed(call)[1] == 2.0
+    assert timed(call)[1] == 4000.0  # once
 
 
 def test_long_windows_use_fine_profile():

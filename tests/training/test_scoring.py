@@ -6,10 +6,7 @@ import torch
 from scipy.signal import fftconvolve
 
 from prime_anc.method.bands import AMP_BANDS, NR_BANDS, edges_hz
-from prime_anc.method.controller import Controller
-from prime_anc.method.sections import Sections
 from training.datasets.noise import simulated_noise
-from training.datasets.path_pairs import PathPair
 from training.datasets.simulated import simulate_listeners
 from training.scoring import SCORED_BANDS, TimeDomainScore
 
@@ -63,16 +60,3 @@ def test_scores_equal_plain_evaluation(noise, pair, taps):
         assert score.band_db == pytest.approx(plain.mean((0, 1)).tolist(), abs=tolerance)
         assert score.noise_reduction_db == pytest.approx(expected_nr, abs=tolerance)
         assert score.amplification_db == pytest.approx(expected_amp, abs=tolerance)
-
-
-def test_controller_scores_as_filter_of_same_residual(noise):
-    """On S = z^-1 / 2 a gain of 0.8 leaves 1 / (1 + 0.4 z^-1), as does W = 0.8 / (1 + 0.4 z^-1) of P = 1."""
-    primary, secondary = np.zeros(64), np.zeros(64)
-    primary[0], secondary[1] = 1.0, 0.5
-    pair = PathPair("a", "left", "original", "normal", primary, secondary)
-    equal = torch.from_numpy(0.8 * (-0.4) ** np.arange(2048))
-    controller = Controller(Sections(np.array([[0.8, 0, 0, 1, 0, 0]]), 48_000))
-    score = TimeDomainScore(noise, dtype=torch.float64)
-    expected, found = score(pair, torch.stack([equal, torch.zeros(2048)]), [None, controller])
-    assert found.band_db == pytest.approx(expected.band_db, abs=1e-6)
-    assert found.control_rms == pytest.approx(expected.control_rms, rel=1e-9)

@@ -1,10 +1,8 @@
-"""The simulated calibration, against whole convolutions and against the true paths."""
+"""The simulated calibration, against the true paths."""
 
 import pytest
 import torch
-from scipy.signal import fftconvolve
 
-from prime_anc.measure.estimate import GainTake, estimate_paths
 from training.datasets.noise import NoiseSet, simulated_noise
 from training.datasets.path_pairs import DatasetError, PathPair
 from training.datasets.simulated import simulate_listeners
@@ -26,40 +24,22 @@ def assert_equal(first: SimulatedEstimate, second: SimulatedEstimate, atol: floa
         torch.testing.assert_close(getattr(first, name), getattr(second, name), rtol=0, atol=atol)
 
 
-def whole_calibration(
-    pair: PathPair, noise_set: NoiseSet, probes: range | list[int], window: int, **options: float
-) -> SimulatedEstimate:
-    """The slow way: four whole seconds convolved, then estimated."""
-    takes = []
-    for gain in (0.0, 0.35):
-        for probe in probes:
-            reference = noise_set.signals[probe, :192000]
-            disturbance = fftconvolve(reference, pair.primary)[:192000]
-            control = fftconvolve(reference, pair.secondary)[:192000]
-            error = disturbance - gain * control
-            takes.append(GainTake(gain, reference[None], error[None]))
-    found = estimate_paths(takes, window=window, **options)
-    return SimulatedEstimate(
-        *(torch.from_numpy(item) for item in (found.primary, found.secondary, found.coherence))
-    )
+def test_estimate_is_true_path_without_noise(pairs: tuple[PathPair, ...], noise_set: NoiseSet) -> None:
+    """The early part, where the probes have power; windows leave an error that falls with the path."""
+    found = simulate_calibration(pairs[:1], noise_set)
+    for estimate, path in ((found.primary, pairs[0].primary), (found.secondary, pairs[0].secondary)):
+        bins = slice(20, 1000)
+        spectra = [torch.fft.rfft(item[:2048], n=16_384)[bins] for item in (estimate[0], torch.from_numpy(path))]
+        assert torch.linalg.norm(spectra[0] - spectra[1]) < 0.05 * torch.linalg.norm(spectra[1])
 
 
-@pytest.mark.parametrize("window", [4096, 8192])
-def test_only_windows_are_convolved_yet_nothing_changes(
-    pairs: tuple[PathPair, ...], noise_set: NoiseSet, window: int
-) -> None:
-    fast = simulate_calibration(pairs[:1], noise_set, window=window)
-    # Rounding of float64 transforms, enlarged where a probe has little power.
-    assert_equal(fast, whole_calibration(pairs[0], noise_set, range(8), window), atol=1e-9)
-
-
-def test_batch_equals_pairs_one_by_one(noise_set: NoiseSet) -> None:
-    pairs = simulate_listeners(5).pairs  # ten pairs: more than are calibrated at once
+def test_noise_of_pair_is_its_own(noise_set: NoiseSet) -> None:
+    pairs = simulate_listeners(2).pairs
     together = simulate_calibration(pairs, noise_set, probes=[0, 3], snr_db=20.0)
-    assert together.primary.shape == (10, 8192)
-    assert together.coherence.shape == (10, 16385)
+    assert together.primary.shape == (4, 8192)
+    assert together.coherence.shape == (4, 16385)
     assert together.primary.dtype == torch.float64
-    for place in (0, 9):
+    for place in (0, 3):
         alone = simulate_calibration([pairs[place]], noise_set, probes=[0, 3], snr_db=20.0)
         assert_equal(alone, _row(together, place), atol=1e-12)
 

@@ -1,1 +1,1 @@
-"""Methods to compare a trained generator with; all have `design(paths) -> ControlFilter`."""
+"""Methods to compare a trained generator with: `design(paths)` returns taps, `fit` reads the support beforehand."""

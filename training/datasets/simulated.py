@@ -43,7 +43,6 @@ N_SAMPLES = 8192
 PRIMARY_TAPS = 8192
 SECONDARY_TAPS = 2048
 N_FFT = 32_768
-TEN_PATH_N_SAMPLES = 2048
 
 _RHO_C2_PA = 1.2 * 343.0**2  # bulk modulus of air: a volume V has the acoustic compliance V / _RHO_C2_PA
 _CIRCUIT_N_FFT = 65_536
@@ -154,35 +153,6 @@ def simulate_listeners(n_listeners: int, seed: int = 0) -> PathDataset:
         fingerprint=_fingerprint(n_listeners, seed),
         is_simulated=True,
         notes="simulated listeners, no measurement",
-    )
-
-
-def simulated_ten_path() -> PathDataset:
-    """Simulate a stand-in for the ten-path data, which is not public: left ears, cut to 2048 samples in both paths.
-
-    It is labelled by `is_simulated`, its notes and its listeners' names (``simulated-path-01``, ...).
-    """
-    listeners = simulate_listeners(10)
-    pairs = tuple(
-        replace(
-            pair,
-            listener=f"simulated-path-{int(pair.listener[-3:]):02d}",
-            ear="mono",
-            primary=pair.primary[:TEN_PATH_N_SAMPLES],
-            secondary=pair.secondary[:TEN_PATH_N_SAMPLES],
-        )
-        for pair in listeners.pairs
-        if pair.ear == "left"
-    )
-    return replace(
-        listeners,
-        name="ten-path",
-        pairs=pairs,
-        primary_taps=2048,
-        secondary_taps=2048,
-        n_fft=8192,
-        fingerprint=fingerprint([("ten-path stand-in", listeners.fingerprint.encode())]),
-        notes="simulated stand-in for the ten-path data, no measurement",
     )
 
 

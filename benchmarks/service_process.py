@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
-import os
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-from model_store.checkpoint import Checkpoint
-from model_store.store import ModelStore
 
 READY_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 60.0
@@ -87,27 +81,24 @@ class ServiceProcess:
 
 
 @contextmanager
-def started_service(store: Path | None, *arguments: str, checkout: Path | None = None) -> Iterator[ServiceProcess]:
+def started_service(store: Path | None, *arguments: str) -> Iterator[ServiceProcess]:
     """Run `python -m service` on a free port, from ready until the block ends.
 
     Parameters
     ----------
     store
         Folder of the store; by default the bundled one.
-    checkout
-        Checkout of the service; by default the one imported here.
+    arguments
+        Further options of the service.
     """
     arguments = arguments if store is None else ("--store", str(store), *arguments)
     command = [sys.executable, "-c", STOPPED_WITH_PARENT, "-m", "service", "--port", "0", *arguments]
-    imported_from = {"PYTHONPATH": str(checkout.resolve())} if checkout else {}
     began = time.monotonic()
     process = subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | imported_from,
-        cwd=checkout,
         process_group=0,  # Ctrl-C reaches only this process, which then ends the service
     )
     log: list[str] = []
@@ -129,31 +120,6 @@ def started_service(store: Path | None, *arguments: str, checkout: Path | None =
         reader.join()
         assert process.stderr is not None
         process.stderr.close()
-
-
-@dataclass(frozen=True)
-class ServiceTarget:
-    """A service under test, its store and the checkpoint that it serves as `MODEL`."""
-
-    service: ServiceProcess
-    store: ModelStore
-    checkpoint: Checkpoint
-
-
-MODEL = "generic"
-MANAGEMENT_KEY = "operator"
-MANAGEMENT = {"Authorization": f"Bearer {MANAGEMENT_KEY}"}
-
-
-@contextmanager
-def target_for(checkpoint: Checkpoint, *arguments: str) -> Iterator[ServiceTarget]:
-    """Run a service over a temporary store with one checkpoint."""
-    with tempfile.TemporaryDirectory() as folder:
-        store = ModelStore(Path(folder), include_bundled=False)
-        store.publish(MODEL, checkpoint)
-        key = hashlib.sha256(MANAGEMENT_KEY.encode()).hexdigest()
-        with started_service(Path(folder), "--management-keys", f'["{key}"]', *arguments) as service:
-            yield ServiceTarget(service, store, checkpoint)
 
 
 def _read(process: subprocess.Popen[str], log: list[str]) -> None:
