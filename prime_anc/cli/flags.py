@@ -31,7 +31,7 @@ def with_service(command: Command) -> Command:
     @click.option("--store", help="Folder or URL of further models, without --url.")
     @click.option(
         "--deadline-ms",
-        type=float,
+        type=click.FloatRange(1.0, 60_000.0),
         help="Time within which an answer is needed: of a design that would take longer fewer updates are made, and a "
         "busy service is asked again until then; default: the service's, and 30 s.",
     )

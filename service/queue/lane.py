@@ -112,7 +112,7 @@ class Lane:
         if not self.is_busy:
             return 0.0
         waiting_s = {
-            name: sum(self.estimates.expected_s(work.cost) for work in works)
+            name: sum(self.estimates.expected_s(work.cost) for work in works if not work.is_abandoned)
             for name, works in self._waiting.items()
         }
         own_s = waiting_s.pop(key, 0.0)

@@ -128,7 +128,7 @@ def test_export_takes_options_of_design(folder: Path):
         (("models", "--url", "http://127.0.0.1:9", "--deadline-ms", "100"), 3, "no service answers"),
         (("report", "{}/ear.npz", "-o", "{}/report.pdf"), 2, "a browser prints it as PDF"),
         (("models", "--url", "http://127.0.0.1:9", "--key", "a b"), 2, "white space"),
-        (("design", "{}/ear.npz", "--deadline-ms", "0.5"), 1, "X-Deadline-Ms: '0.5' is not a number from"),
+        (("design", "{}/ear.npz", "--deadline-ms", "0.5"), 2, "0.5 is not in the range"),
     ],
 )
 def test_mistake_is_named_with_status(folder: Path, arguments: tuple[str, ...], status: int, message: str):

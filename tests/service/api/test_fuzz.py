@@ -13,6 +13,7 @@ from prime_anc.requests.bodies import DesignBody, EvaluateBody
 from prime_anc.requests.errors import RequestError
 from prime_anc.requests.reading import body_fields, validate_object
 from service.api.reading import parse_tensors
+from service.errors import HttpProblem, to_problem
 from tests.service.bodies import read_json
 
 FIELDS = sorted({*DesignBody.model_fields, *EvaluateBody.model_fields} - {"primary", "secondary"})
@@ -41,11 +42,11 @@ def path(draw: Random) -> Any:
 
 
 def outcome(read: Callable[[], Any]) -> Any:
-    """Return the parsed request or the RequestError; any other exception fails the test."""
+    """Return the parsed request or its problem; any other exception fails the test."""
     try:
         return read()
-    except RequestError as problem:
-        return problem
+    except RequestError as error:
+        return to_problem(error)
 
 
 def assert_usable(*arrays: Any) -> None:
@@ -61,12 +62,12 @@ def test_json_of_any_content_is_answered() -> None:
         body |= {draw.choice(FIELDS): value(draw) for _ in range(draw.randrange(3))}
         content = orjson.dumps(body if draw.random() < 0.9 else value(draw))
         read = outcome(lambda content=content: read_json(draw.choice((DesignBody, EvaluateBody)), content))
-        if isinstance(read, RequestError):
+        if isinstance(read, HttpProblem):
             assert 400 <= read.status < 500
             assert orjson.loads(read.response().body)["detail"] == read.detail
         else:
             assert_usable(read.primary, read.secondary, read.coherence, read.reference_psd)
-        outcomes["refused" if isinstance(read, RequestError) else "read"] += 1
+        outcomes["refused" if isinstance(read, HttpProblem) else "read"] += 1
     assert min(outcomes.values()) > 20
 
 
@@ -90,11 +91,11 @@ def test_binary_of_any_numbers_is_answered() -> None:
         if is_flipped:
             body[draw.randrange(len(body))] ^= 1 << draw.randrange(8)
         found = outcome(lambda body=body: read_tensors(body))
-        if isinstance(found, RequestError):
+        if isinstance(found, HttpProblem):
             assert found.status in (400, 422)
             assert cut or is_flipped or not np.isfinite(primary).all() or not primary.any()
         else:
             assert not cut
             assert_usable(found.primary, found.secondary)
-        outcomes["refused" if isinstance(found, RequestError) else "read"] += 1
+        outcomes["refused" if isinstance(found, HttpProblem) else "read"] += 1
     assert min(outcomes.values()) > 50
