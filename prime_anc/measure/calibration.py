@@ -37,10 +37,9 @@ from prime_anc.measure.prior import PathPrior, lag_weight
 from prime_anc.method.arrays import SMALLEST, Complex, Real, squared_magnitude
 from prime_anc.method.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
 from prime_anc.method.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
-from prime_anc.method.design import level_db
 from prime_anc.method.errors import InvalidPaths
 from prime_anc.method.plausibility import SupportPrior
-from prime_anc.method.posing import MAX_LEVEL_DIFFERENCE_DB
+from prime_anc.method.posing import MAX_LEVEL_DIFFERENCE_DB, level_db
 from prime_anc.method.support_statistics import delay_samples
 
 # Samples per window of the spectra that show faults, and the shortest that the verdict trusts.

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from prime_anc.method.errors import InvalidPaths, NonFiniteFilter
-from prime_anc.method.methods import STARTS
+from prime_anc.method.methods import STARTS, first_taps
 from prime_anc.method.paths import AcousticPaths
 from prime_anc.method.profiles import FAST, MAX_UPDATES, PROFILES, RefinementProfile
 from prime_anc.method.start.generator import Generator
@@ -150,6 +150,9 @@ class Synthesizer(nn.Module):
 
 def start_filter(paths: AcousticPaths, method: str, shares: Tensor | None = None) -> Tensor:
     """Make taps [batch, 2048] of one of STARTS on the host, without gradient; their mean over conditions."""
-    pairs = zip(paths.primary.cpu().numpy(), paths.secondary.cpu().numpy(), strict=True)
-    taps = torch.from_numpy(np.stack([STARTS[method](*pair) for pair in pairs])).to(paths.primary.real)
-    return taps if shares is None else (shares.unsqueeze(-1) * taps).sum(0, keepdim=True)
+    primary, secondary = paths.primary.cpu().numpy(), paths.secondary.cpu().numpy()
+    if shares is not None:
+        taps = first_taps(method, primary, secondary, shares.cpu().numpy())[None]
+    else:
+        taps = np.stack([STARTS[method](*pair) for pair in zip(primary, secondary, strict=True)])
+    return torch.from_numpy(taps).to(paths.primary.real)

@@ -9,7 +9,7 @@ from time import perf_counter
 
 from model_store.checkpoint import Checkpoint
 from model_store.store import ModelVersion
-from prime_anc.method.design import design_all, implausible, judged, predict_all
+from prime_anc.method.design import design_all, implausible, predict_all
 from prime_anc.method.errors import DeviceLost, SynthesisError
 from prime_anc.method.profiles import MAX_UPDATES
 from prime_anc.method.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Model, Problem
@@ -106,7 +106,7 @@ class ResidentModel:
             else Evaluation(
                 prediction,
                 {"predict": spent_ms},
-                implausible(problem, judged(problem, self.model), self.parameters.support),
+                implausible(problem, self.model),
             )
             for prediction, (problem, _) in zip(predictions, given, strict=True)
         ]

@@ -9,25 +9,6 @@
 
 enum { N_SECONDARY_BANDS = 11, N_PRIMARY_BANDS = 3, N_TRAITS = 2 * (N_SECONDARY_BANDS + N_PRIMARY_BANDS) };
 enum { FITTED_LEVEL = 1, FITTED_DELAY = 2, N_FITTED = 4 };
-#define MAX_CHANGES 16
-
-/* Precomputed by `SupportPrior`. changes: of the traits by a mistake, with either sign, [n_changes][2][28]. roots:
-   matrix roots of the four quadratic forms, [28][4][28]. estimate: rows that fit loudness, level and delay, [3][28].
-   primary_delay: rows that fit the remaining delay, one per form, [4][28]. later: change of the traits by one sample of
-   delay, [28]. A value above its limit is a mistake; primary_delay_limits: one per form, [4]. */
-typedef struct {
-    int n_changes, delay_samples;
-    const double *mean, *changes, *roots, *estimate, *primary_delay, *later, *primary_delay_limits;
-    double level_limit, delay_limit; /* natural logarithm, samples */
-    const int *secondary_edges, *primary_edges; /* bins of the design grid */
-} support_prior;
-
-/* As `Explanation`; change: 0 none, 1 another sample rate, then leaks. level: natural logarithm. likeness: squared
-   cosine between both paths. primary_delay: of the primary path alone, before any mistake is assumed. is_right: no mistake. */
-typedef struct {
-    double distance, score, level, delay, primary_delay, likeness;
-    int is_reversed, change, fit, is_right;
-} path_explanation;
 
 static int is_phase(int trait)
 {
