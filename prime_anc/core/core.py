@@ -19,7 +19,6 @@ from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from prime_anc.method.errors import InvalidPaths, SynthesisError
 from prime_anc.method.gain_curve import TOLERANCE_DB
 from prime_anc.method.methods import STARTS, first_taps
-from prime_anc.method.plausibility import MAX_LIKENESS, Comparison
 from prime_anc.method.posing import OpenLoop
 from prime_anc.method.predict import not_finite
 from prime_anc.method.profiles import PRECONDITIONERS, STOP_REASONS, RefinementProfile
@@ -61,7 +60,6 @@ class Core:
     def __init__(self, parameters: ModelParameters) -> None:
         """Load the core and give it a copy of the model. Raises RuntimeError if the core cannot be loaded."""
         self._core = core()
-        self._has_support = parameters.support is not None
         given, arrays = core_parameters(parameters)
         self._model = self._core.prime_model_create(given)
         del arrays  # until here: `given` points into them
@@ -75,8 +73,15 @@ class Core:
         if getattr(self, "_model", None):
             self._core.prime_model_free(self._model)
 
-    def pose(self, paths: Paths, reference_psd: Float32) -> tuple[Complex64, Complex64, Known, Comparison | None]:
-        """Transform a condition's paths, judge what is unknown of them, and compare them with the support's.
+    def pose(
+        self, paths: Paths, reference_psd: Float32, *, is_device: bool = False
+    ) -> tuple[Complex64, Complex64, Known]:
+        """Transform a condition's paths, and judge what is unknown of them.
+
+        Parameters
+        ----------
+        is_device
+            Whether they are like those of the model's listeners.
 
         Returns
         -------
@@ -84,8 +89,6 @@ class Core:
             Spectra on the design grid, [16385].
         known
             By coherence, listeners or the ends of the responses.
-        comparison
-            With the model's listeners; None: they could not be compared.
 
         Raises
         ------
@@ -95,11 +98,11 @@ class Core:
         primary, n_primary = _path(paths.primary, "primary")
         secondary, n_secondary = _path(paths.secondary, "secondary")
         coherence = None if paths.coherence is None else _float32(paths.coherence, N_BINS)
-        arrays = *map(pointer_to, (primary, secondary, coherence, reference_psd)), n_primary, n_secondary
+        arrays = *map(pointer_to, (primary, secondary, coherence, reference_psd)), n_primary, n_secondary, is_device
         spectra = np.empty((2, N_BINS), np.complex64)
-        known, compared = ffi.new("prime_knowledge *"), ffi.new("path_explanation *")
+        known = ffi.new("prime_knowledge *")
         with self._workspace() as workspace:
-            outputs = *map(pointer_to, spectra), known, compared
+            outputs = *map(pointer_to, spectra), known
             fault = self._core.prime_pose(self._model, workspace, ffi.new("prime_paths *", arrays), *outputs)
             if fault:
                 name = ("primary", "secondary")[fault - 1]
@@ -112,12 +115,7 @@ class Core:
             known.ends_interval,
             silent if silent.any() else None,
         )
-        if self._has_support and math.isnan(compared.distance):
-            return *spectra, judged, None
-        numbers = compared.distance, compared.score, bool(compared.is_reversed), compared.change, compared.fit
-        explained = *numbers, compared.level, compared.delay, compared.primary_delay
-        is_right = bool(compared.is_right) and compared.likeness <= MAX_LIKENESS**2
-        return *spectra, judged, Comparison(compared.likeness, explained, is_right)
+        return *spectra, judged
 
     def filters(self, problems: Sequence[OpenLoop], options: DesignOptions) -> list[Filter | SynthesisError]:
         """As `Backend.filters`: start and updates of one problem after another."""

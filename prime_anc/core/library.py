@@ -18,7 +18,6 @@ from prime_anc.method import (
     conventions,
     methods,
     objective,
-    plausibility,
     predict,
     profiles,
     toeplitz,
@@ -27,16 +26,14 @@ from prime_anc.method import (
 from prime_anc.method.bands import WIDE_BANDS, LogGrid, log_grid
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from prime_anc.method.errors import InvalidOption
-from prime_anc.method.plausibility import LATER, SupportPrior
 from prime_anc.method.start import features, fir_wiener
 from prime_anc.method.start.features import NEPER_PER_DB, GeneratorConfig
 from prime_anc.method.start.fir_wiener import between_edges, drive_ceiling, starting_weight
-from prime_anc.method.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 from prime_anc.method.types import ModelParameters
 
 # Modules that define the constants of `prime_constants` by their names.
 _DEFINING = (
-    *(arrays, conventions, features, fir_wiener, methods, objective, plausibility, predict, profiles),
+    *(arrays, conventions, features, fir_wiener, methods, objective, predict, profiles),
     *(toeplitz, unknown),
 )
 
@@ -136,7 +133,6 @@ def core_parameters(model: ModelParameters) -> tuple[Any, list[Any]]:
     }
     _check_grid(arrays, len(points_hz), n_bins)
     pointers = {name: pointer_to(values) for name, values in arrays.items()}
-    support, support_pointers = _support(model.support)
     structure = ffi.new(
         "prime_parameters *",
         {
@@ -151,11 +147,10 @@ def core_parameters(model: ModelParameters) -> tuple[Any, list[Any]]:
             "n_points": len(points_hz),
             "n_blocks": len(config.dilations),
             "bound": config.bound_db * NEPER_PER_DB,
-            "support": support,
             **pointers,
         },
     )
-    return structure, [*pointers.values(), *support_pointers]
+    return structure, list(pointers.values())
 
 
 def pointer_to(values: NDArray[Any] | None) -> Any:
@@ -171,27 +166,6 @@ _KINDS = {
     np.dtype(np.float64): "double[]",
     np.dtype(np.int32): "int[]",
 }
-
-
-def _support(prior: SupportPrior | None) -> tuple[dict[str, Any], list[Any]]:
-    """Lay out the statistics that mistakes are recognised by, see `plausibility`."""
-    if prior is None:
-        return {}, []
-    names = "changes", "roots", "estimate", "primary_delay", "primary_delay_limits"
-    pointers = {
-        "mean": pointer_to(_shaped("support mean", prior.mean, np.float64, N_TRAITS)),
-        "later": pointer_to(np.ascontiguousarray(LATER, np.float64)),
-        "secondary_edges": pointer_to(first_bins(SECONDARY_EDGES_HZ).astype(np.int32)),
-        "primary_edges": pointer_to(first_bins(PRIMARY_EDGES_HZ).astype(np.int32)),
-        **{name: pointer_to(np.ascontiguousarray(getattr(prior, name), np.float64)) for name in names},
-    }
-    numbers = {
-        "n_changes": len(prior.changes),
-        "delay_samples": prior.statistics.delay_samples,
-        "level_limit": prior.level_limit_db * NEPER_PER_DB,
-        "delay_limit": prior.delay_limit_samples,
-    }
-    return numbers | pointers, list(pointers.values())
 
 
 def _layers(model: ModelParameters) -> NDArray[np.float32]:

@@ -70,7 +70,7 @@ def design_all(
     posed = _each(partial(pose, model=model), problems)
     made = _designed(posed, options, model)
     if fallback is not None and options.method == "prime":
-        made = [_best(*pair, options, model, fallback) for pair in zip(posed, made, strict=True)]
+        made = [_chosen(*pair, options, model, fallback) for pair in zip(posed, made, strict=True)]
     if options.leave_one_out:
         made = _each(partial(_with_left_out, options=options, model=model), posed, made)
     return made
@@ -156,6 +156,25 @@ def _exceeds_ceiling(posed: Posed, taps: Any, prediction: Prediction) -> bool:
     if not isinstance(max_gain_db, GainCurve):
         return True
     return excess_db(taps, ceiling_db(max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB
+
+
+def _chosen(
+    posed: Posed | SynthesisError,
+    made: Design | SynthesisError,
+    options: DesignOptions,
+    model: Model,
+    fallback: Fallback,
+) -> Design | SynthesisError:
+    """Return the best design, with the time of the choice."""
+    began = perf_counter()
+    try:
+        chosen = _best(posed, made, options, model, fallback)
+    except SynthesisError as error:
+        return error
+    if not (isinstance(chosen, Design) and isinstance(made, Design)):
+        return chosen
+    spent_ms = made.times_ms.get("predict", 0.0) + 1e3 * (perf_counter() - began)
+    return replace(chosen, times_ms=made.times_ms | {"predict": spent_ms})
 
 
 def _best(

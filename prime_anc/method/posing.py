@@ -22,7 +22,7 @@ from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from prime_anc.method.errors import InvalidOption, InvalidPaths, SynthesisError
 from prime_anc.method.gain_curve import GainCurve
 from prime_anc.method.methods import Path, spectrum
-from prime_anc.method.plausibility import Comparison, Finding, find_implausible
+from prime_anc.method.plausibility import Explanation, Finding, SupportPrior, find_implausible
 from prime_anc.method.profiles import PROFILES, RefinementProfile
 from prime_anc.method.types import (
     MAX_CONDITIONS,
@@ -173,14 +173,19 @@ def pose(problem: Problem, model: Model, *, is_true: bool = False) -> Posed:
     psd, exponent = np.ascontiguousarray(psd, np.float32), _exponent(problem)
     delay = delay_of(problem) if problem.latency_samples else 1.0
     primary, secondary = np.empty((2, len(problem.conditions), N_BINS), np.complex64)
+    support = model.parameters.support
     feedback, known, found, inner = [], [], list[Finding](), []
     for n, paths in enumerate(problem.conditions):
+        explanation, is_device = None, False
+        if support is not None and is_usable(paths):
+            explanation = support.explain(paths.primary, paths.secondary)
+            is_device = explanation.is_right
         try:
-            primary[n], secondary[n], judged, comparison = model.core.pose(_scaled(paths, exponent), psd)
+            primary[n], secondary[n], judged = model.core.pose(_scaled(paths, exponent), psd, is_device=is_device)
         except SynthesisError as error:
             raise problem.named(error, n) from None
         known.append(_stated(judged, paths, problem, is_true=is_true))
-        found += _implausible(problem, n, comparison, model)
+        found += _implausible(problem, n, support, explanation)
         if problem.controller is not None:
             inner.append(inner_loop(problem, n, secondary[n], 2.0**-exponent))
         feedback.append(None if paths.feedback is None else single(spectrum(paths.feedback) * delay))
@@ -207,13 +212,13 @@ def _stated(known: Known, paths: Paths, problem: Problem, *, is_true: bool) -> K
     return known._replace(uncertainty=uncertainty, basis="calibration", is_exact=problem.exact)
 
 
-def _implausible(problem: Problem, n: int, comparison: Comparison | None, model: Model) -> list[Finding]:
+def _implausible(
+    problem: Problem, n: int, support: SupportPrior | None, explanation: Explanation | None
+) -> list[Finding]:
     """Find faults of condition n's paths by comparison with the model's support, with its name if there are several."""
     paths = problem.conditions[n]
-    if comparison is not None and comparison.is_right and paths.feedback is None:
-        return []
-    support, pair = model.parameters.support, (paths.primary, paths.secondary)
-    found = find_implausible(support, *pair, paths.feedback, comparison=comparison)
+    pair = paths.primary, paths.secondary
+    found = find_implausible(support, *pair, paths.feedback, explanation=explanation)
     if len(problem.conditions) == 1:
         return list(found)
     return [replace(item, detail=f"{problem.name_of(n)}: {item.detail}") for item in found]

@@ -12,7 +12,6 @@
 #include "features.h"
 #include "fir_wiener.h"
 #include "generator.h"
-#include "plausibility.h"
 #include "predict.h"
 #include "unknown.h"
 #include "wiener.h"
@@ -111,7 +110,6 @@ struct prime_model {
     point_grid grid;
     wiener_start start;
     const double *band_uncertainty;
-    support_prior support;
 };
 
 struct prime_workspace {
@@ -217,18 +215,6 @@ EXPORT prime_model *prime_model_create(const prime_parameters *p)
     model->start.ceiling = copied(a, p->start_ceiling, sizeof(float) * p->n_points);
     model->start.average = copied(a, p->start_average, sizeof(float) * p->n_points);
     model->band_uncertainty = copied(a, p->band_uncertainty, sizeof(double) * 2 * N_BANDS);
-    support_prior *s = &model->support;
-    *s = p->support;
-    if (s->n_changes) {
-        const size_t traits = sizeof(double) * N_TRAITS;
-        s->mean = copied(a, s->mean, traits), s->later = copied(a, s->later, traits);
-        s->changes = copied(a, s->changes, 2 * traits * s->n_changes), s->estimate = copied(a, s->estimate, 3 * traits);
-        s->primary_delay = copied(a, s->primary_delay, N_FITTED * traits);
-        s->primary_delay_limits = copied(a, s->primary_delay_limits, sizeof(double) * N_FITTED);
-        s->roots = copied(a, s->roots, N_FITTED * N_TRAITS * traits);
-        s->secondary_edges = copied(a, s->secondary_edges, sizeof(int) * (N_SECONDARY_BANDS + 1));
-        s->primary_edges = copied(a, s->primary_edges, sizeof(int) * (N_PRIMARY_BANDS + 1));
-    }
     if (a->failed) {
         prime_model_free(model);
         return NULL;
@@ -375,25 +361,6 @@ static int is_usable(const float *re, const float *im)
         lanes += __builtin_elementwise_abs(load8(re + k)) + __builtin_elementwise_abs(load8(im + k));
     float sum = sum8(lanes) + fabsf(re[N_BINS - 1]) + fabsf(im[N_BINS - 1]);
     return isfinite(sum) && sum > 0;
-}
-
-/* Compares the pair of paths that is loaded with the support's; without a support, only their likeness. */
-static void explain_paths(const prime_model *model, prime_workspace *ws, const prime_paths *paths, path_explanation *found)
-{
-    found->distance = NAN, found->is_right = 1;
-    found->likeness = likeness_of(ws->pr, ws->pi, ws->sr, ws->si, !paths->n_primary && !paths->n_secondary);
-    if (!model->support.n_changes)
-        return;
-    const float *response = paths->secondary;
-    int n = paths->n_secondary, stride = 8;
-    if (!n) {
-        const real_plan_f *plan = &plans[0];
-        n = plan->n;
-        sample(ws->sr, n / 2 + 1, stride, ws->gsr), sample(ws->si, n / 2 + 1, stride, ws->gsi);
-        irfft_f(plan, ws->phase.scratch, ws->gsr, ws->gsi, ws->prediction.response, n);
-        response = ws->prediction.response;
-    }
-    explain(&model->support, ws->pr, ws->pi, ws->sr, ws->si, onset_of(response, n), found);
 }
 
 /* RMS of the regularised path ratio over the 23 bands, on the profile's grid. */
@@ -546,7 +513,7 @@ static void judge_by_model(const prime_model *model, prime_workspace *ws, const 
 }
 
 EXPORT int prime_pose(const prime_model *model, prime_workspace *ws, const prime_paths *paths, float *primary,
-                      float *secondary, prime_knowledge *known, path_explanation *explanation)
+                      float *secondary, prime_knowledge *known)
 {
     load_path(ws, paths->primary, paths->n_primary, ws->pr, ws->pi);
     load_path(ws, paths->secondary, paths->n_secondary, ws->sr, ws->si);
@@ -559,9 +526,7 @@ EXPORT int prime_pose(const prime_model *model, prime_workspace *ws, const prime
         secondary[2 * k] = ws->sr[k], secondary[2 * k + 1] = ws->si[k];
     }
     memset(known, 0, sizeof *known);
-    explain_paths(model, ws, paths, explanation);
-    int resembles = !isnan(explanation->distance) && explanation->is_right;
-    known->basis = paths->coherence ? OF_COHERENCE : resembles ? OF_MODEL : OF_RESPONSE;
+    known->basis = paths->coherence ? OF_COHERENCE : paths->is_device ? OF_MODEL : OF_RESPONSE;
     silent_bands(&edges[N_GRIDS - 1], ws->pr, ws->pi, ws->prediction.power, known->silent);
     if (known->basis == OF_RESPONSE)
         judge_ends(ws, paths, known);

@@ -19,7 +19,7 @@ enum { OF_TRUE_PATHS, OF_CALIBRATION, OF_COHERENCE, OF_MODEL, OF_RESPONSE };
 
 /* Constants of Python's modules, documented there under these names in capitals. */
 typedef struct {
-    int wiener_iterations, late_from_samples, realign_beyond, first_updates, n_rounds;
+    int wiener_iterations, late_from_samples, first_updates, n_rounds;
     int least_samples, long_samples, rising_first;
     float ceiling_sharpness, coherence_floor, end_of_response;
     double ratio_regularisation, held_low_hz, held_high_hz, magnitude_floor, phase_floor, audible_hz, neper_per_db;
@@ -29,20 +29,8 @@ typedef struct {
     double coherence_share, model_bound, natural_spread, most_uncertain, silent_uncertainty, doubt, aligned;
     double plausible_range, uncertainty_interval_db, coherence_interval_db, widest_uncertainty_db, widest_coherence_db;
     double cost_share, believed_db, cut_db[N_LENGTHS], model_interval_db[N_LENGTHS];
-    double surprise, convincing, max_distance;
     double silent, stationary, rising_db, lacked, rising_interval_db, response_interval_db[N_LENGTHS], smallest_share;
 } prime_constants;
-
-/* Precomputed by `SupportPrior`. changes: of the traits by a mistake, with either sign, [n_changes][2][28]. roots:
-   matrix roots of the four quadratic forms, [28][4][28]. estimate: rows that fit loudness, level and delay, [3][28].
-   primary_delay: rows that fit the remaining delay, one per form, [4][28]. later: change of the traits by one sample of
-   delay, [28]. A value above its limit is a mistake; primary_delay_limits: one per form, [4]. */
-typedef struct {
-    int n_changes, delay_samples;
-    const double *mean, *changes, *roots, *estimate, *primary_delay, *later, *primary_delay_limits;
-    double level_limit, delay_limit; /* natural logarithm, samples */
-    const int *secondary_edges, *primary_edges; /* bins of the design grid */
-} support_prior;
 
 /* Numbers of a model, which prime_model_create copies. weights: the generator's tensors in the order of its layers. The
    arrays of the grid and the start are those of features.h and fir_wiener.h, with n_bins = n_fft / 2 + 1. */
@@ -55,21 +43,13 @@ typedef struct {
     const float *pool_weights, *fraction, *frequency;
     const float *start_weight, *start_penalty, *start_ceiling, *start_average;
     const double *band_uncertainty; /* [2][31] */
-    support_prior support; /* n_changes = 0: none */
 } prime_parameters;
 
 /* Paths as sent: responses, or spectra where the number of samples is 0; coherence may be NULL. */
 typedef struct {
     const float *primary, *secondary, *coherence, *psd;
-    int n_primary, n_secondary;
+    int n_primary, n_secondary, is_device; /* whether the paths are like those of the model's listeners */
 } prime_paths;
-
-/* As `Explanation`; change: 0 none, 1 another sample rate, then leaks. level: natural logarithm. likeness: squared
-   cosine between both paths. primary_delay: of the primary path alone, before any mistake is assumed. is_right: no mistake. */
-typedef struct {
-    double distance, score, level, delay, primary_delay, likeness;
-    int is_reversed, change, fit, is_right;
-} path_explanation;
 
 /* What is known of a pair of paths: u_p and u_s; half-width (dB) of the interval that the ends of the responses show; bands
    that no mean counts. */
@@ -134,9 +114,9 @@ int prime_workspace_reserve(prime_workspace *workspace, int n_conditions);
 void prime_workspace_free(prime_workspace *workspace);
 
 /* Transforms one pair of paths; judges what is unknown of them, by the coherence or, without one, by the model's listeners or
-   the ends of the responses; compares them with the support's. Returns which path is unusable. */
+   the ends of the responses. Returns which path is unusable. */
 int prime_pose(const prime_model *model, prime_workspace *workspace, const prime_paths *paths, float *primary,
-               float *secondary, prime_knowledge *known, path_explanation *explanation);
+               float *secondary, prime_knowledge *known);
 /* First taps [2048] of one filter for all conditions: theory (2) to (11). times_ms: [N_TIMES], NAN: not run. */
 void prime_start(const prime_model *model, prime_workspace *workspace, const prime_problem *problem, int method,
                  float *taps, double *times_ms);

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from prime_anc.method.backends.stage_clock import StageClock
 from prime_anc.method.errors import SynthesisError
-from prime_anc.method.methods import STARTS
 from prime_anc.method.paths import AcousticPaths
 from prime_anc.method.posing import OpenLoop
 from prime_anc.method.predict import not_finite
@@ -18,6 +17,7 @@ from prime_anc.method.profiles import PROFILES
 from prime_anc.method.start.generator import Generator
 from prime_anc.method.synthesizer import Synthesizer
 from prime_anc.method.types import DesignOptions, Filter, Float32, ModelParameters, RefinementRecord
+from prime_anc.method.update import refine
 
 
 def build_generator(parameters: ModelParameters) -> Generator:
@@ -97,16 +97,17 @@ def filters_of(
         ).to(like.dtype)
         uncertainty = torch.cat([_tensor(item.uncertainty, like) for item in problems])
         clock = StageClock(like.device)
-        taps = _start(synthesizer, paths, options.method, limit_db, psd, shares, clock)
-        refinement = synthesizer.refine(
+        taps = synthesizer.initial_filter(paths, options.method, limit_db, psd, shares)
+        clock.mark("generate")
+        refinement = refine(
             paths,
             taps,
-            options.n_updates,
-            problems[0].profile(options.profile),
-            limit_db,
             psd,
-            shares,
-            uncertainty,
+            n_updates=options.n_updates,
+            profile=problems[0].profile(options.profile),
+            max_gain_db=limit_db,
+            shares=shares,
+            uncertainty=uncertainty,
         )
         clock.mark("refine")
         filters, times_ms = refinement.taps.float().cpu().numpy(), clock.times_ms()
@@ -118,31 +119,6 @@ def finite(taps: Float32, record: RefinementRecord, times_ms: dict[str, float]) 
     """Return a filter, or NonFiniteFilter if it is not finite."""
     is_finite = np.isfinite(taps).all() and np.isfinite(record.objective).all()
     return Filter(taps, record, times_ms) if is_finite else not_finite()
-
-
-def _start(
-    model: Synthesizer,
-    paths: AcousticPaths,
-    method: str,
-    limit_db: Tensor,
-    psd: Tensor,
-    shares: Tensor | None,
-    clock: StageClock,
-) -> Tensor:
-    """Return taps [batch, 2048] before updates; only stages of the method are timed."""
-    if method in STARTS or method == "wmmse":
-        taps = model.initial_filter(paths, method, limit_db, psd, shares)
-        clock.mark("generate")
-        return taps
-    ratio = model.generator.path_ratio(paths)
-    clock.mark("path_ratio")
-    correction = None
-    if method == "prime":
-        correction = model.generator(ratio.features)
-        clock.mark("generate")
-    taps = model.generator.reconstruct(paths, ratio, correction, limit_db, shares)
-    clock.mark("reconstruct")
-    return taps
 
 
 def _tensor(values: np.ndarray, like: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from prime_anc.method.conventions import N_TAPS
 from prime_anc.method.profiles import MAX_UPDATES, PROFILES
 from prime_anc.method.start.wiener import design_wmmse
 from prime_anc.method.synthesizer import Synthesizer
+from prime_anc.method.update import GaussNewtonState
 
 Update = Callable[[], None]
 
@@ -44,13 +45,13 @@ class Stages:
 
     def begin_updates(self, profile: str, inputs: BatchInputs, start: Tensor, outputs: BatchOutputs) -> Update:
         """Write `start` and its objective to the outputs; returns the function that makes one update there."""
-        updates = self.synthesizer.refining(
+        updates = GaussNewtonState(
             inputs.paths,
             start,
-            PROFILES[profile],
-            inputs.max_gain_db,
             inputs.reference_psd,
-            MAX_UPDATES,
+            profile=PROFILES[profile],
+            max_gain_db=inputs.max_gain_db,
+            most_updates=MAX_UPDATES,
             uncertainty=inputs.uncertainty,
         )
 
