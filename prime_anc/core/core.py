@@ -74,7 +74,12 @@ class Core:
             self._core.prime_model_free(self._model)
 
     def pose(
-        self, paths: Paths, reference_psd: Float32, *, is_device: bool = False
+        self,
+        paths: Paths,
+        reference_psd: Float32,
+        *,
+        is_device: bool = False,
+        out: tuple[Complex64, Complex64] | None = None,
     ) -> tuple[Complex64, Complex64, Known]:
         """Transform a condition's paths, and judge what is unknown of them.
 
@@ -82,6 +87,8 @@ class Core:
         ----------
         is_device
             Whether they are like those of the model's listeners.
+        out
+            Room for the spectra, contiguous [16385] each; None: new arrays.
 
         Returns
         -------
@@ -99,10 +106,10 @@ class Core:
         secondary, n_secondary = _path(paths.secondary, "secondary")
         coherence = None if paths.coherence is None else _float32(paths.coherence, N_BINS)
         arrays = *map(pointer_to, (primary, secondary, coherence, reference_psd)), n_primary, n_secondary, is_device
-        spectra = np.empty((2, N_BINS), np.complex64)
+        spectra = out or (np.empty(N_BINS, np.complex64), np.empty(N_BINS, np.complex64))
         known = ffi.new("prime_knowledge *")
         with self._workspace() as workspace:
-            outputs = *map(pointer_to, spectra), known
+            outputs = pointer_to(spectra[0]), pointer_to(spectra[1]), known
             fault = self._core.prime_pose(self._model, workspace, ffi.new("prime_paths *", arrays), *outputs)
             if fault:
                 name = ("primary", "secondary")[fault - 1]

@@ -181,7 +181,8 @@ def pose(problem: Problem, model: Model, *, is_true: bool = False) -> Posed:
             explanation = support.explain(paths.primary, paths.secondary)
             is_device = explanation.is_right
         try:
-            primary[n], secondary[n], judged = model.core.pose(_scaled(paths, exponent), psd, is_device=is_device)
+            room = primary[n], secondary[n]
+            *_, judged = model.core.pose(_scaled(paths, exponent), psd, is_device=is_device, out=room)
         except SynthesisError as error:
             raise problem.named(error, n) from None
         known.append(_stated(judged, paths, problem, is_true=is_true))

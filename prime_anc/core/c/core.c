@@ -309,40 +309,38 @@ static void mark(double *times_ms, int stage, double *since)
     *since = now;
 }
 
+/* Takes every stride-th bin of an interleaved spectrum. */
+static void sample(const float *spectrum, int n_bins, int stride, float *re, float *im)
+{
+    for (int k = 0; k < n_bins; k++)
+        re[k] = spectrum[2 * k * stride], im[k] = spectrum[2 * k * stride + 1];
+    end_with_zeros(re, n_bins), end_with_zeros(im, n_bins);
+}
+
 /* Splits an interleaved spectrum, or transforms a response. */
 static void load_path(prime_workspace *ws, const float *path, int n_samples, float *re, float *im)
 {
-    if (n_samples) {
+    if (n_samples)
         rfft_f(&plans[N_GRIDS - 1], ws->phase.scratch, path, n_samples, re, im);
-        return;
-    }
-    for (int k = 0; k < N_BINS; k++)
-        re[k] = path[2 * k], im[k] = path[2 * k + 1];
-    end_with_zeros(re, N_BINS), end_with_zeros(im, N_BINS);
+    else
+        sample(path, N_BINS, 1, re, im);
 }
 
-/* Loads the paths of condition t. */
-static void load(prime_workspace *ws, const prime_problem *problem, int t)
+/* Adds condition t to the sums of WMMSE. */
+static void add_wmmse_condition(prime_workspace *ws, const prime_problem *problem, int t)
 {
-    load_path(ws, problem->primary + 2 * (size_t)t * N_BINS, 0, ws->pr, ws->pi);
-    load_path(ws, problem->secondary + 2 * (size_t)t * N_BINS, 0, ws->sr, ws->si);
+    sample(problem->primary + 2 * (size_t)t * N_BINS, N_BINS, 1, ws->pr, ws->pi);
+    sample(problem->secondary + 2 * (size_t)t * N_BINS, N_BINS, 1, ws->sr, ws->si);
+    add_to_wmmse(&ws->wmmse, problem->shares[t], ws->pr, ws->pi, ws->sr, ws->si);
 }
 
-static void sample(const float *fine, int n_coarse, int stride, float *coarse)
-{
-    for (int k = 0; k < n_coarse; k++)
-        coarse[k] = fine[k * stride];
-    end_with_zeros(coarse, n_coarse);
-}
-
-/* Loads condition t, and keeps it on a grid coarser by `stride`, weighed by its uncertainty. */
+/* Brings condition t to a grid coarser by `stride`, weighed by its uncertainty. */
 static void load_condition(prime_workspace *ws, const prime_problem *problem, int t, int n_bins, int stride)
 {
     condition_space *c = &ws->conditions[t];
     const float *uncertainty = problem->uncertainty + 2 * t * N_BANDS;
-    load(ws, problem, t);
-    sample(ws->pr, n_bins, stride, c->pr), sample(ws->pi, n_bins, stride, c->pi);
-    sample(ws->sr, n_bins, stride, c->sr), sample(ws->si, n_bins, stride, c->si);
+    sample(problem->primary + 2 * (size_t)t * N_BINS, n_bins, stride, c->pr, c->pi);
+    sample(problem->secondary + 2 * (size_t)t * N_BINS, n_bins, stride, c->sr, c->si);
     c->share = problem->shares[t];
     const band_edges *bands = &edges[grid_of(2 * (n_bins - 1))];
     for (int b = 0; b < N_BANDS; b++) { /* theory (12) */
@@ -387,8 +385,8 @@ static void add_condition(const prime_model *model, prime_workspace *ws, const p
                           double *times_ms, double *since)
 {
     int stride = DESIGN_N_FFT / model->n_fft, n_bins = model->n_fft / 2 + 1;
-    sample(ws->pr, n_bins, stride, ws->gpr), sample(ws->pi, n_bins, stride, ws->gpi);
-    sample(ws->sr, n_bins, stride, ws->gsr), sample(ws->si, n_bins, stride, ws->gsi);
+    sample(problem->primary + 2 * (size_t)t * N_BINS, n_bins, stride, ws->gpr, ws->gpi);
+    sample(problem->secondary + 2 * (size_t)t * N_BINS, n_bins, stride, ws->gsr, ws->gsi);
     const real_plan_f *plan = &plans[grid_of(model->n_fft)];
     const generator *network = method == METHOD_PRIME ? &model->network : NULL;
     read_paths(plan, &ws->phase, &ws->features, &model->grid, model->is_held, ws->gpr, ws->gpi, ws->gsr, ws->gsi,
@@ -420,9 +418,8 @@ EXPORT void prime_start(const prime_model *model, prime_workspace *ws, const pri
     else
         begin_wiener(model->n_fft / 2 + 1, &ws->wiener);
     for (int t = 0; t < problem->n_conditions; t++) {
-        load(ws, problem, t);
         if (is_wmmse)
-            add_to_wmmse(&ws->wmmse, problem->shares[t], ws->pr, ws->pi, ws->sr, ws->si);
+            add_wmmse_condition(ws, problem, t);
         else
             add_condition(model, ws, problem, t, method, times_ms, &since);
     }
@@ -438,10 +435,8 @@ EXPORT void prime_start(const prime_model *model, prime_workspace *ws, const pri
 EXPORT void prime_wiener(prime_workspace *ws, const prime_problem *problem, float *taps)
 {
     begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, problem->psd);
-    for (int t = 0; t < problem->n_conditions; t++) {
-        load(ws, problem, t);
-        add_to_wmmse(&ws->wmmse, problem->shares[t], ws->pr, ws->pi, ws->sr, ws->si);
-    }
+    for (int t = 0; t < problem->n_conditions; t++)
+        add_wmmse_condition(ws, problem, t);
     if (!approach_wmmse(&plans[N_GRIDS - 1], &plans[1], &toeplitz, ws->solver, &ws->phase, &ws->wmmse, taps))
         solve_wmmse(&double_plan, &ws->wmmse, taps);
 }
