@@ -37,7 +37,7 @@ class PlatformDistribution(Distribution):
 
 
 class WheelOfAnyInterpreter(bdist_wheel):
-    """A wheel without extension modules: ctypes loads the core."""
+    """A wheel without extension modules: cffi loads the core."""
 
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", super().get_tag()[2]

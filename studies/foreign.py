@@ -26,7 +26,7 @@ from prime_anc.measure.calibration import Calibration, calibrate
 from prime_anc.measure.checks import judge
 from prime_anc.method.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from prime_anc.method.design import design, judged
+from prime_anc.method.design import design
 from prime_anc.method.paths import AcousticPaths
 from prime_anc.method.predict import POWER_FLOOR
 from prime_anc.method.profiles import FAST, MAX_UPDATES, settling
@@ -79,8 +79,7 @@ def rows_of(kind: str, name: str, primary: Float64, secondary: Float64) -> list[
     made = {k: design(sent, served(sent, k), MODEL, Fallback()) for k in UPDATES}
     wmmse = design_wmmse(paths, PSD)
     starts = [wmmse, torch.from_numpy(made[MAX_UPDATES].taps)[None].double()]
-    known = judged(sent, MODEL).conditions[0].known
-    assert known is not None
+    (known,) = made[1].known
     compared: Row = {
         "wmmse_db": bands_db(paths, wmmse[0].numpy())[0][SCORED].mean(),
         "converged_db": max(

@@ -51,7 +51,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "exact": {"leave_one_out": True},
     "snr_db": {"leave_one_out": True},
 }
-FEEDBACK = np.float32(0.6) * np.eye(1, 40, 4, dtype=np.float32)[0]
+FEEDBACK = np.float32(0.7) * np.eye(1, 40, 4, dtype=np.float32)[0]
 CONDITIONS = tuple(
     Paths(*(response[:200] for response in models.responses(seed)), feedback=FEEDBACK, label=f"ear{seed}")
     for seed in (7, 8)

@@ -1,10 +1,9 @@
-"""Designs on a processor by a core in C that is compiled when the package is installed.
+"""The method for one filter in C, compiled when the package is installed.
 
-`c/` holds the method for one filter: headers follow the module of `prime_anc.method` with their name, and are tested
-against it. `build` compiles it, `library` loads what suits the processor and brings a model into its form, `backend`
-calls it.
+The headers in `c/` follow the module of `prime_anc.method` with their name, and are tested against it. `build` compiles
+them, `library` loads what suits the processor and brings a model into their form, `core` calls them.
 """
 
-from prime_anc.core.backend import CpuBackend
+from prime_anc.core.core import Core
 
-__all__ = ["CpuBackend"]
+__all__ = ["Core"]

@@ -42,7 +42,7 @@ from prime_anc.hardware.second_order_sections import design_sections, largest_ga
 from prime_anc.method.bands import BAND_BINS, NR_BANDS, columns
 from prime_anc.method.controller import Controller
 from prime_anc.method.conventions import N_BINS
-from prime_anc.method.design import design, design_all, judged, predict_all
+from prime_anc.method.design import design, design_all, predict_all
 from prime_anc.method.errors import InvalidOption, answer_or_raise, check_interruption
 from prime_anc.method.loop import worst_loop
 from prime_anc.method.sections import Sections
@@ -131,7 +131,6 @@ def design_hybrid(
     wanted = ControllerFields() if wanted is None else wanted
     problem = replace(limited(problem), controller=None)
     made = design(problem, options, model)
-    problem = _with_known(problem, model)
     plants = [
         plant_of(problem, paths, paths.label or problem.name_of(n)) for n, paths in enumerate(problem.conditions)
     ]
@@ -172,13 +171,6 @@ def design_hybrid(
         None if words is None else sections_scaling(controller.sections, words),
         _needed_format(exact, controller, Ear(problem, made, plants, ear.gains_db), wanted),
     )
-
-
-def _with_known(problem: Problem, model: Model) -> Problem:
-    """Add what is known of usable paths, which stay at their level."""
-    known = [paths.known for paths in judged(problem, model).conditions]
-    conditions = zip(problem.conditions, known, strict=True)
-    return replace(problem, conditions=tuple(replace(paths, known=item) for paths, item in conditions))
 
 
 def playback_sections(problem: Problem, made: HybridDesign) -> Sections:
@@ -256,8 +248,7 @@ def design_for_all(
     wanted = ControllerFields() if wanted is None else wanted
     problems = [replace(limited(problem), controller=None) for problem in problems]
     ears = []
-    for given, made in zip(problems, design_all(problems, options, model), strict=True):
-        problem = _with_known(given, model)
+    for problem, made in zip(problems, design_all(problems, options, model), strict=True):
         plants = [
             plant_of(problem, paths, paths.label or problem.name_of(n))
             for n, paths in enumerate(problem.conditions)

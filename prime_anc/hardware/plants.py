@@ -15,13 +15,12 @@ from prime_anc.hardware.residual_power import Complex, Real, on_bins, sub_bands
 from prime_anc.method.bands import BINS_HZ, sum_over_bands
 from prime_anc.method.controller import HIGHEST_MEASURED_HZ, Controller, is_quiet_beyond, judge
 from prime_anc.method.conventions import BIN_HZ, N_BINS
-from prime_anc.method.design import is_usable, level_db
 from prime_anc.method.errors import InvalidPaths, check_interruption
 from prime_anc.method.loop import lines_cross_below, worst_loop
 from prime_anc.method.methods import spectrum
-from prime_anc.method.posing import delay_of
+from prime_anc.method.posing import delay_of, is_usable, level_db
 from prime_anc.method.profiles import FAST
-from prime_anc.method.types import NOT_JUDGED, Design, Loop, ModelParameters, Paths, Problem, weighted, weights_of
+from prime_anc.method.types import Design, Known, Loop, ModelParameters, Paths, Problem, weighted, weights_of
 from prime_anc.options import ControllerFields
 
 # Levels at which every plant has to be stable, and where only one seating is known.
@@ -151,8 +150,8 @@ def loop_problem(
         plants += pairs
         scored += pairs[: len(ear.problem.conditions)]
         share += list(ear.problem.shares / len(ears))
-        for paths, plant in zip(ear.problem.conditions, ear.plants, strict=False):
-            before, left = _powers(ear, paths, plant, reference_psd)
+        for paths, known, plant in zip(ear.problem.conditions, ear.made.known, ear.plants, strict=False):
+            before, left = _powers(ear, paths, known, plant, reference_psd)
             disturbance.append(before)
             residual.append(np.add.reduceat(left, first)[:-1])
     total = np.sum(disturbance, -1, keepdims=True)
@@ -180,14 +179,16 @@ def loop_problem(
     )
 
 
-def _powers(ear: Ear, paths: Paths, plant: Plant, reference_psd: NDArray[np.floating]) -> tuple[Real, Real]:
+def _powers(
+    ear: Ear, paths: Paths, known: Known, plant: Plant, reference_psd: NDArray[np.floating]
+) -> tuple[Real, Real]:
     """Compute the expected disturbance per band, and the expected power that the filter leaves per bin: theory (12)."""
     problem, response, own = ear.problem, spectrum(ear.made.taps), plant.before(ear.made)
     psd = np.asarray(reference_psd if problem.reference_psd is None else problem.reference_psd, np.float64)
     primary = spectrum(paths.primary)
     passed = primary if own is None else primary * (1 + own)
     played = plant.secondary * delay_of(problem) * response
-    of_primary, of_secondary = on_bins((paths.known or NOT_JUDGED).assumed.astype(np.float64))
+    of_primary, of_secondary = on_bins(known.assumed.astype(np.float64))
     unknown = of_primary * np.abs(primary) ** 2
     left = psd * (np.abs(passed - played) ** 2 + unknown + of_secondary * np.abs(played) ** 2)
     return sum_over_bands(psd * (np.abs(primary) ** 2 + unknown)), left

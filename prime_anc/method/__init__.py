@@ -5,12 +5,12 @@ the secondary path s and the control filter w,
 
     d = p * x,    e = d - s * w * x,    ideally W = P / S,
 
-which in general is neither causal nor bounded. `theory.md` states the method: symbols, numbered equations, and the
-their files. `design` is the method on one page, `synthesizer` joins its parts in torch, in float32 or float64,
-batched in the first dimension and differentiable. `backends` runs them behind one interface of NumPy arrays:
-`reference` (this code), `cpu`, `cuda`. Beside it stand
+which in general is neither causal nor bounded. `theory.md` states the method: symbols, numbered equations and their
+files. `design` is the method on one page. `synthesizer` joins starts and updates in torch, in float32 or float64,
+batched in the first dimension and differentiable; `backends` runs them on a CPU or a GPU. `prime_anc.core` has the same
+in C, and all other steps. Beside them stand
 
-- `unknown`: bands without measured data
+- `unknown`: what is not known of paths as they were sent
 - `plausibility`: which mistake explains paths that are unlike those of a model's support, the listeners that it was
   trained on (`support_statistics`)
 """

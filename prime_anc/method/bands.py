@@ -169,6 +169,6 @@ BAND_BINS = np.searchsorted(BINS_HZ, [*(edges_hz(n)[0] for n in WIDE_BANDS), edg
 
 
 def sum_over_bands(values: NDArray[Kind]) -> NDArray[Kind]:
-    """Sum over the bins of the bands: [16385] -> [31]."""
-    sums: NDArray[Kind] = np.add.reduceat(values[: BAND_BINS[-1]], BAND_BINS[:-1])
+    """Sum over the bins of the bands: [..., 16385] -> [..., 31]."""
+    sums: NDArray[Kind] = np.add.reduceat(values[..., : BAND_BINS[-1]], BAND_BINS[:-1], axis=-1)
     return sums

@@ -2,80 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from prime_anc.core import CpuBackend
-from prime_anc.method.controller import in_closed_loop, loops_of
+from prime_anc.core import Core
+from prime_anc.method.controller import judge
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from prime_anc.method.errors import check_interruption
 from prime_anc.method.gain_curve import GainCurve
-from prime_anc.method.joint_prediction import predict_joint
-from prime_anc.method.loop import for_design, with_margins, worst_loop
+from prime_anc.method.loop import judge_loop, loop_gain, with_margins, worst_loop
+from prime_anc.method.methods import spectrum
+from prime_anc.method.posing import Posed, with_latency
 from prime_anc.method.types import Float32, Loop, Problem
 
 
-def keep_margins(problem: Problem, taps: Float32, most_db: float, core: CpuBackend) -> tuple[Float32, Loop | None]:
-    """Give the taps the requested margins of the loop; also return the loop, with their cost.
+def keep_margins(posed: Posed, taps: Float32, limit_db: NDArray[np.float64], core: Core) -> Float32:
+    """Return the taps if their loops keep the requested margins, else the best ones below limit_db that do.
 
-    most_db: ceiling on |W| of another filter.
+    limit_db: ceiling on |W| of other filters, [16385].
     """
-    if not problem.feedbacks:
-        return taps, None
-    limit_db = np.full(N_BINS, most_db)
-    aim = for_design(in_closed_loop(problem))
-    kept = _with_margins(
-        problem, taps, lambda margins_db: core.limit_gain(aim, taps, np.minimum(limit_db, margins_db))
+    feedbacks = [path for path in posed.feedback if path is not None]
+    margins = posed.problem.min_gain_margin_db, posed.problem.min_phase_margin_deg
+    return with_margins(
+        taps, feedbacks, *margins, lambda most_db: core.limit(posed.open_loop, taps, np.minimum(limit_db, most_db))
     )
-    loss_db = 0.0
-    if kept is not taps:
-        conditions = tuple(replace(condition, feedback=None) for condition in for_design(problem).conditions)
-        open_loop = replace(problem, conditions=conditions)
-        before, after = (predict_joint(open_loop, item, core) for item in (taps, kept))
-        loss_db = max(before.mean_noise_reduction_db - after.mean_noise_reduction_db, 0.0)
-    return kept, loop_of_all(problem, kept, loss_db)
 
 
-def _with_margins(problem: Problem, taps: Float32, below: Callable[[NDArray[np.float64]], Float32]) -> Float32:
-    margins = problem.min_gain_margin_db, problem.min_phase_margin_deg
-    return with_margins(taps, problem.feedbacks, *margins, below)
+def margins_cost_db(posed: Posed, before: Float32, after: Float32, core: Core) -> float:
+    """Compute the mean noise reduction that margins cost, on the paths that the filter is designed for."""
+    aim = posed.open_loop
+
+    def mean_db(taps: Float32) -> float:
+        pairs = zip(aim.primary, aim.secondary, posed.known, strict=True)
+        found = [core.predict(p, s, aim.reference_psd, known, taps) for p, s, known in pairs]
+        return float(aim.shares @ [item.mean_noise_reduction_db for item in found])
+
+    return max(mean_db(before) - mean_db(after), 0.0)
 
 
-def loop_of_all(problem: Problem, taps: Float32, loss_db: float = 0.0) -> Loop | None:
-    """Return the worst loop of filter and controller; None if there is none."""
-    found = loops_of(problem, taps)
+def loop_of_all(problem: Problem, taps: NDArray[Any], loss_db: float = 0.0) -> Loop | None:
+    """Return the worst loop of filter and controller over the conditions; None if there is none.
+
+    taps: [2048], or a response on the design grid.
+    """
+    found = []
+    # The loop of a controller lacks the delay of the filter's chain.
+    for paths, late in zip(problem.conditions, with_latency(problem).conditions, strict=True):
+        feedback = late.feedback
+        if problem.controller is not None:
+            before = None if feedback is None else spectrum(taps) * spectrum(feedback)
+            found.append(judge(problem.controller, spectrum(paths.secondary), before))
+        elif feedback is not None:
+            is_response = np.iscomplexobj(taps)
+            found.append(judge_loop(spectrum(feedback) * taps if is_response else loop_gain(taps, feedback)))
     return worst_loop(found, loss_db) if found else None
 
 
-def limit(posed: Problem, taps: Float32, core: CpuBackend) -> Float32:
-    """Find the best filter below the ceiling, theory (18), that has the loop's margins.
+def limit(posed: Posed, taps: Float32, core: Core) -> Float32:
+    """Find the best filter below the requested ceiling, theory (18), that has the loop's margins.
 
-    Parameters
-    ----------
-    posed
-        Problem with its ceiling.
-    taps
-        Filter designed under a loose ceiling, with the margins of the loop.
-    core
-        Finds the filter.
-
-    Returns
-    -------
-    Float32
-        Taps, [2048].
+    taps: filter designed under a loose ceiling, with the margins of the loop, [2048].
     """
-    limit_db = ceiling_db(posed.max_gain_db, DESIGN_N_FFT)
-    aim = for_design(posed) if posed.feedbacks else posed
-
-    def below(most_db: NDArray[np.float64]) -> Float32:
-        return core.limit_gain(aim, taps, np.minimum(limit_db, most_db))
-
+    limit_db = ceiling_db(posed.problem.max_gain_db, DESIGN_N_FFT)
     check_interruption()
-    found = below(limit_db)
-    return _with_margins(posed, found, below) if posed.feedbacks else found
+    found = core.limit(posed.open_loop, taps, limit_db)
+    return keep_margins(posed, found, limit_db, core) if posed.has_feedback else found
+
+
+def loose_ceiling(posed: Posed) -> NDArray[np.float64]:
+    """Return the loose ceiling on all bins, [16385]."""
+    return np.full(N_BINS, posed.loose_db)
 
 
 def ceiling_db(max_gain_db: float | GainCurve, n_fft: int) -> NDArray[np.float64]:

@@ -8,21 +8,19 @@ others. What K adds to the reduction of W in a bin is |1 + S K|^2, of W's residu
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from prime_anc.core.beside import judged_by_core, predicted_beside, spectrum_of, sums_beside
 from prime_anc.method.bands import BINS_HZ
 from prime_anc.method.conventions import BIN_HZ, N_BINS
 from prime_anc.method.errors import InvalidOption
-from prime_anc.method.loop import LARGEST_MARGIN_DB, judge_loop, loop_gain, margin_db
-from prime_anc.method.methods import Path, spectrum
+from prime_anc.method.loop import judge_loop
 from prime_anc.method.sections import Sections
-from prime_anc.method.types import Complex64, Float32, InnerLoop, Loop, Paths, Prediction, Problem
+from prime_anc.method.types import Complex64, Loop, Problem
 from prime_anc.options import CONTROLLER_RATES_HZ, MAX_CONTROLLER_LATENCY_US, MAX_CONTROLLER_SECTIONS
 
 Real = NDArray[np.float64]
@@ -94,16 +92,6 @@ class Controller:
         return self.sections.at_design_rate()
 
     @cached_property
-    def in_single(self) -> Complex64:
-        """The same in single precision."""
-        return self.undelayed.astype(np.complex64)
-
-    @cached_property
-    def delayed_in_single(self) -> Complex64:
-        """K on the design grid in single precision."""
-        return self.on_bins.astype(np.complex64)
-
-    @cached_property
     def resonances_hz(self) -> Real:
         """Frequencies between the bins at which a sharp or low resonance of K may turn a loop."""
         poles = np.concatenate([np.roots(row) for row in self.sections.rows[:, 3:]] or [np.zeros(0)])
@@ -113,11 +101,6 @@ class Controller:
         near = centre[:, None] + half_width[:, None] * ABOUT_RESONANCE
         found = np.concatenate((near.ravel(), np.geomspace(0.05, 120, 500)))
         return np.sort(found[(found > 0) & (found < BINS_HZ[-1])])
-
-    @cached_property
-    def places(self) -> Real:
-        """These frequencies in bins."""
-        return self.resonances_hz / BIN_HZ
 
     @cached_property
     def at_resonances(self) -> Complex:
@@ -167,21 +150,47 @@ def judge(controller: Controller, plant: Complex | Complex64, before: Complex | 
     return judge_loop(np.insert(loop, controller.after_bins, between), controller.judged_hz)
 
 
-def inner_loop(controller: Controller, secondary: Path) -> InnerLoop:
-    """Compute and judge the loop S K, as `judge` does."""
-    between = controller.places, controller.at_resonances
-    plant, gain, found = judged_by_core(secondary, controller.delayed_in_single, *between)
-    hz = controller.judged_hz
-    judged = Loop(
-        stable=bool(found.stable),
-        gain_margin_db=min(margin_db(found.largest), LARGEST_MARGIN_DB),
-        phase_margin_deg=math.degrees(found.phase_margin),
-        peak_db=-margin_db(found.peak),
-        peak_hz=float(hz[found.peak_at]),
-        max_sensitivity_db=margin_db(found.nearest),
-        nearest_hz=float(hz[found.nearest_at]),
-    )
-    return InnerLoop(plant, gain, judged)
+class InnerLoop(NamedTuple):
+    """The loop of a controller alone in one condition."""
+
+    # S K, without the delay of the filter's chain, [16385].
+    gain: Complex
+    # K without its delay, in the unit of the posed paths, [16385].
+    response: Complex
+
+
+def inner_loop(problem: Problem, n: int, secondary: Complex64, level: float) -> InnerLoop:
+    """Compute the loop of a problem's controller in condition n, which has to be stable.
+
+    Parameters
+    ----------
+    secondary
+        Spectrum without the delay of the filter's chain, [16385].
+    level
+        Of the path as sent over `secondary`.
+
+    Raises
+    ------
+    InvalidOption
+        The loop is unstable, or may be so above 24 kHz.
+    """
+    controller = problem.controller
+    assert controller is not None
+    plant = level * secondary.astype(np.complex128)
+    loop = judge(controller, plant)
+    if not loop.stable:
+        raise InvalidOption(
+            f"controller: its loop through the secondary path of {problem.name_of(n)} is unstable near "
+            f"{loop.nearest_hz:.0f} Hz; send a controller designed for this earphone, or a lower gain",
+            "controller",
+        )
+    if not is_quiet_beyond(controller, plant):
+        raise InvalidOption(
+            f"controller: above 24 kHz, where the secondary path of {problem.name_of(n)} is not known, its loop's "
+            "gain may exceed one; lower its gain there",
+            "controller",
+        )
+    return InnerLoop(plant * controller.on_bins, level * controller.undelayed)
 
 
 def is_quiet_beyond(controller: Controller, plant: Complex | Complex64) -> bool:
@@ -197,128 +206,3 @@ def _interpolated(path: Complex | Complex64, frequency_hz: Real) -> Complex:
     share = place - below
     value: Complex = path[below] * (1 - share) + path[below + 1] * share
     return value
-
-
-def controlled(problem: Problem) -> Problem:
-    """Set the plant of every condition, before the paths get another level and the delay of the filter's chain.
-
-    Raises
-    ------
-    InvalidOption
-        A loop is unstable, or may be so above 24 kHz.
-    """
-    controller = problem.controller
-    assert controller is not None
-    conditions = []
-    for n, paths in enumerate(problem.conditions):
-        inner = inner_loop(controller, paths.secondary)
-        loop = inner.judged
-        if not loop.stable:
-            raise InvalidOption(
-                f"controller: its loop through the secondary path of {problem.name_of(n)} is unstable near "
-                f"{loop.nearest_hz:.0f} Hz; send a controller designed for this earphone, or a lower gain",
-                "controller",
-            )
-        if not is_quiet_beyond(controller, inner.plant):
-            raise InvalidOption(
-                f"controller: above 24 kHz, where the secondary path of {problem.name_of(n)} is not known, its loop's "
-                "gain may exceed one; lower its gain there",
-                "controller",
-            )
-        conditions.append(replace(paths, inner=inner))
-    return replace(problem, conditions=tuple(conditions))
-
-
-def with_spectra(problem: Problem) -> Problem:
-    """Transform the paths once, of which the controller's computations need the spectra several times.
-
-    The secondary paths are the plants at another level. A primary response stays one, whose end says what is unknown
-    of it.
-    """
-    conditions = []
-    for paths in problem.conditions:
-        inner = _inner(paths)._replace(primary=spectrum_of(paths.primary))
-        conditions.append(replace(paths, secondary=inner.plant / np.float32(inner.level), inner=inner))
-    return replace(problem, conditions=tuple(conditions))
-
-
-def loops_of(problem: Problem, taps: Float32) -> list[Loop]:
-    """Compute the loops of a filter through all feedback paths, or of filter and controller in all conditions.
-
-    The paths have the filter's delay, and their plant, if there is a controller.
-    """
-    controller, conditions = problem.controller, problem.conditions
-    if controller is None:
-        return [judge_loop(loop_gain(taps, paths.feedback)) for paths in conditions if paths.feedback is not None]
-    found = []
-    for paths in conditions:
-        inner = _inner(paths)
-        loop = inner.judged
-        if paths.feedback is not None:
-            before = spectrum(taps) * spectrum(paths.feedback)
-            loop = judge(controller, inner.plant, before)
-        found.append(loop)
-    return found
-
-
-def in_closed_loop(problem: Problem) -> Problem:
-    """Close the controller's loops: a problem whose paths are P, S and F over 1 + S K."""
-    controller = problem.controller
-    if controller is None:
-        return problem
-
-    def closed(paths: Paths) -> Paths:
-        if paths.inner is None:  # which the backend refuses
-            return paths
-        left = 1 / (1 + paths.inner.gain)
-        feedback = None if paths.feedback is None else spectrum_of(paths.feedback) * left
-        primary, secondary = _primary(paths) * left, spectrum_of(paths.secondary) * left
-        return replace(paths, primary=primary, secondary=secondary, feedback=feedback)
-
-    return replace(problem, controller=None, conditions=tuple(map(closed, problem.conditions)))
-
-
-def predict_both(found: Prediction, problem: Problem, n: int, taps: Float32 | Complex64) -> Prediction:
-    """Add the controller's effect to the prediction of a filter alone: theory (19), (21).
-
-    Parameters
-    ----------
-    found
-        Prediction of the filter in condition n, with what is unknown.
-    problem
-        Its paths have the filter's delay, and their plant. Without a controller, `found` is returned. Filter and
-        controller are taken to be equally late where they drive the loudspeaker together.
-    taps
-        Filter, taps [2048] or response [16385].
-
-    Returns
-    -------
-    Prediction
-        Of both together, with the shares of both and what happens to music.
-    """
-    controller, paths = problem.controller, problem.conditions[n]
-    if controller is None:
-        return found
-    inner, psd = _inner(paths), np.ascontiguousarray(problem.reference_psd, np.float32)
-    sums = sums_beside(
-        _primary(paths),
-        spectrum_of(paths.secondary),
-        None if paths.feedback is None else spectrum_of(paths.feedback),
-        taps,
-        inner.gain,
-        controller.in_single,
-        psd,
-        inner.level,
-    )
-    is_true = paths.known is None or paths.known.basis == "truth"
-    return predicted_beside(found, sums, is_true=is_true)
-
-
-def _inner(paths: Paths) -> InnerLoop:
-    assert paths.inner is not None  # set by `controlled`
-    return paths.inner
-
-
-def _primary(paths: Paths) -> Complex64:
-    known = _inner(paths).primary
-    return spectrum_of(paths.primary) if known is None else known

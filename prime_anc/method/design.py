@@ -1,17 +1,10 @@
 """The method, top to bottom: from an ear's paths to its control filter and the prediction of its effect.
 
-`design` solves one problem and `design_all` a batch, in these steps:
+    pose -> start -> update -> limit -> predict -> choose
 
-1. `pose`: the controller's loop, paths at unit level, what is unknown of them, latency in the paths
-2. `in_closed_loop`: beside a controller, the paths of the loop that it closes, unless the backend closes it
-3. `_drafted`: first taps and Gauss-Newton updates, by the model's backend, under a loose ceiling
-4. `_finished`: margins of the loop and prediction; a filter above the requested ceiling is replaced by the best one
-below it (`_limited`)
-5. `replace_doubtful`, called by `_chosen`: the better of the generator's filter and Wiener filters
-6. `_completed`: prediction of filter and controller, and of conditions left out
-
-An error replaces its problem's result and affects no other. What few problems need has its own files: most designs
-pass only this one and the backend's.
+`pose` brings paths to unit level on the design grid and judges what is known of them. Start and update are the model's
+backend's, for as many problems at once as it takes; all else is the core's, problem by problem. An error replaces its
+problem's result and affects no other.
 """
 
 from __future__ import annotations
@@ -23,54 +16,28 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
-from prime_anc.core import CpuBackend
-from prime_anc.method.candidates import Contest, replace_doubtful
-from prime_anc.method.ceiling import ceiling_db, excess_db, keep_margins, limit, loop_of_all
-from prime_anc.method.controller import controlled, in_closed_loop, with_spectra
-from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
-from prime_anc.method.errors import (
-    InvalidOption,
-    NonFiniteFilter,
-    SynthesisError,
-    answer_or_raise,
-    check_interruption,
+from prime_anc.method.bands import AMP_BANDS, columns
+from prime_anc.method.ceiling import (
+    ceiling_db,
+    excess_db,
+    keep_margins,
+    limit,
+    loop_of_all,
+    loose_ceiling,
+    margins_cost_db,
 )
+from prime_anc.method.conventions import DESIGN_N_FFT
+from prime_anc.method.errors import NonFiniteFilter, SynthesisError, answer_or_raise, check_interruption
 from prime_anc.method.gain_curve import TOLERANCE_DB, GainCurve
-from prime_anc.method.joint_prediction import joint_objective, predict_batch, predict_joint, with_unknown
-from prime_anc.method.loop import for_design
-from prime_anc.method.methods import STARTS
-from prime_anc.method.plausibility import Finding, SupportPrior, find_implausible
-from prime_anc.method.posing import MAX_LEVEL_DIFFERENCE_DB, check_levels, with_latency
-from prime_anc.method.profiles import PROFILES
-from prime_anc.method.types import (
-    MAX_CONDITIONS,
-    NOT_JUDGED,
-    UPDATES_BRING_DB,
-    WMMSE_TOLERANCE_DB,
-    Complex64,
-    Design,
-    DesignOptions,
-    Draft,
-    Fallback,
-    Float32,
-    Known,
-    Model,
-    ModelParameters,
-    Path,
-    Paths,
-    Prediction,
-    Problem,
-    WmmsePrediction,
-    weighted,
-    weights_of,
-)
-from prime_anc.method.unknown import SILENT_UNCERTAINTY
-from prime_anc.options import DEFAULT_MAX_GAIN_DB
+from prime_anc.method.joint_prediction import predict_joint
+from prime_anc.method.methods import Path
+from prime_anc.method.plausibility import Finding
+from prime_anc.method.posing import Posed, extremes_db, pose
+from prime_anc.method.types import Design, DesignOptions, Fallback, Filter, Model, Prediction, Problem, Replaced
 
-# Largest level of the primary over the secondary path of an ear: 30 measured ears have -12 to 5 dB.
-LOUDEST_PRIMARY_DB = 12.0
+# With a latency, `wmmse` amplifies bands without enough time by up to 13 dB (`studies/wearing`): beside a latency or a
+# controller, its loudest band may exceed the generator's by so much.
+ALLOWED_LOUDER_DB = 3.0
 
 
 def design(problem: Problem, options: DesignOptions, model: Model, fallback: Fallback | None = None) -> Design:
@@ -100,52 +67,17 @@ def design_all(
         Designs in the order of `problems`; InvalidPaths, InvalidOption, NonFiniteFilter or Interrupted replaces a
         failed one.
     """
-    posed = _map_or_error(partial(pose, model=model), problems)
-    has_controller = any(problem.controller is not None for problem in problems)
-    closed = _map_or_error(partial(_closed, model=model), posed) if has_controller else posed
-    made = _chosen(problems, options, closed, model, fallback)
-    return _map_or_error(partial(_completed, options=options, model=model), posed, made)
-
-
-def _chosen(
-    problems: Sequence[Problem],
-    options: DesignOptions,
-    posed: Sequence[Problem | SynthesisError],
-    model: Model,
-    fallback: Fallback | None,
-) -> list[Design | SynthesisError]:
-    """Design all posed problems in their closed loops, and replace filters that a Wiener filter beats."""
-    if fallback is None or options.method != "prime":
-        return _designed(problems, options, posed, model)
-    profile = PROFILES[options.profile]
-    is_weighted = [weighted(profile, weights_of(problem)) != profile for problem in problems]
-    with_wmmse = fallback.below_db == math.inf and all(map(is_plain, problems)) and not any(is_weighted)
-    designs = _designed(problems, options, posed, model, with_wmmse)
-    contests = [
-        Contest(problem, made, has_weights, is_doubtful(made, has_weights, fallback))
-        for problem, made, has_weights in zip(problems, designs, is_weighted, strict=True)
-    ]
-    # A Wiener filter above the ceiling shows what the ceiling costs, even if the generator's filter is in no doubt.
-    if not any(item.is_doubtful or getattr(item.generated, "wmmse_above_ceiling", None) for item in contests):
-        return designs
-    posed_of = dict(zip(problems, posed, strict=True))
-
-    def merit(problem: Problem, made: Design) -> float:
-        return _weighted_merit(answer_or_raise(posed_of[problem]), made, options, model.parameters)
-
-    rivals = {contest.problem: getattr(contest.generated, "rival", None) for contest in contests}
-
-    def redesign(chosen: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
-        chosen_posed, known = [posed_of[problem] for problem in chosen], [rivals[problem] for problem in chosen]
-        if options.n_updates or options.method != "wmmse" or None in known:
-            return _designed(chosen, options, chosen_posed, model)
-        return _map_or_error(partial(_finished, options=options, model=model), chosen, chosen_posed, known)
-
-    return replace_doubtful(contests, options, fallback, merit, redesign)
+    posed = _each(partial(pose, model=model), problems)
+    made = _designed(posed, options, model)
+    if fallback is not None and options.method == "prime":
+        made = [_chosen(*pair, options, model, fallback) for pair in zip(posed, made, strict=True)]
+    if options.leave_one_out:
+        made = _each(partial(_with_left_out, options=options, model=model), posed, made)
+    return made
 
 
 def predict_all(
-    problems: Sequence[Problem], taps: Sequence[Float32 | Complex64], model: Model, *, is_true: bool = False
+    problems: Sequence[Problem], taps: Sequence[Path], model: Model, *, is_true: bool = False
 ) -> list[Prediction | SynthesisError]:
     """Predict the effect of existing filters.
 
@@ -166,381 +98,163 @@ def predict_all(
     list[Prediction | SynthesisError]
         Predictions in the order of `problems`.
     """
-    # Only the core takes responses.
-    backend = model.core if any(np.iscomplexobj(tap) for tap in taps) else model.backend
-    posed = _map_or_error(partial(pose, model=model, closes_loops=False, is_true=is_true), problems)
-    return _map_or_error(with_unknown, posed, predict_batch(posed, taps, backend))
+    posed = _each(partial(pose, model=model, is_true=is_true), problems)
+    return _each(partial(predict_joint, core=model.core), posed, taps)
 
 
-def implausible(problem: Problem, posed: Problem, support: SupportPrior | None) -> tuple[Finding, ...]:
-    """Find faults of the conditions' paths by comparison with the model's support.
-
-    Parameters
-    ----------
-    problem
-        Problem as sent.
-    posed
-        The posed problem, whose paths have been compared with the support.
-    support
-        Prior of the model; without it, only faults that need no comparison.
-
-    Returns
-    -------
-    tuple[Finding, ...]
-        Findings, with the condition's name if several.
-    """
-    found = []
-    for n, (paths, judged) in enumerate(zip(problem.conditions, posed.conditions, strict=True)):
-        comparison = None if judged.known is None else judged.known.comparison
-        if comparison is not None and comparison.is_right and paths.feedback is None:
-            continue
-        for item in find_implausible(
-            support, paths.primary, paths.secondary, paths.feedback, comparison=comparison
-        ):
-            detail = f"{problem.name_of(n)}: {item.detail}" if len(problem.conditions) > 1 else item.detail
-            found.append(replace(item, detail=detail))
-    return tuple(found)
-
-
-def pose(problem: Problem, model: Model, *, closes_loops: bool | None = None, is_true: bool = False) -> Problem:
-    """Prepare a problem for a backend.
-
-    The paths returned are at unit level, with what is known of them and with the latency; with a controller, also with
-    their plants.
-
-    Parameters
-    ----------
-    closes_loops
-        Whether a backend closes the loop of a plain problem's controller; None: the model's.
-    is_true
-        Whether the paths are the true ones.
-
-    Raises
-    ------
-    InvalidOption, InvalidPaths
-        The number of conditions, a weight, the latency or the levels are out of range, or the controller's loop is
-        unstable.
-    """
-    conditions = problem.conditions
-    if not 1 <= len(conditions) <= MAX_CONDITIONS:
-        raise InvalidOption(f"conditions: there are {len(conditions)}; give 1 to {MAX_CONDITIONS}", "conditions")
-    for n, condition in enumerate(conditions):
-        if not 0 < condition.weight < np.inf:
-            field = f"conditions.{n}.weight"
-            raise InvalidOption(f"{field}: {condition.weight} is not a number above 0", field)
-    if not all(map(is_usable, conditions)):
-        return problem  # which the backend refuses
-    if problem.controller is not None:
-        psd = model.parameters.reference_psd if problem.reference_psd is None else problem.reference_psd
-        problem = controlled(replace(problem, reference_psd=psd))
-    problem = judged(problem, model, is_true=is_true)  # before the latency changes the paths
-    if closes_loops is None:
-        closes_loops = model.backend.closes_loops
-    if problem.controller is not None and not (closes_loops and is_plain(problem)):
-        problem = with_spectra(problem)
-    return with_latency(problem) if problem.latency_samples != 0 else problem
-
-
-def judged(problem: Problem, model: Model, *, is_true: bool = False) -> Problem:
-    """Bring usable paths to unit level, and judge what is known of them; is_true: whether they are the true ones."""
-    problem = at_unit_level(problem)
-    conditions = [replace(paths, known=_known(paths, problem, model.core, is_true)) for paths in problem.conditions]
-    return replace(problem, conditions=tuple(conditions))
-
-
-def _known(paths: Paths, problem: Problem, core: CpuBackend, is_true: bool) -> Known:
-    """Return what is known of a condition's paths: as stated, else as judged."""
-    known = core.judge(paths, problem.reference_psd)
-    if is_true:
-        return known._replace(uncertainty=np.zeros_like(known.uncertainty), basis="truth", ends_interval_db=0.0)
-    stated = paths.uncertainty
-    if problem.exact or problem.snr_db > 0:
-        share = 0.0 if problem.exact else 10 ** (-problem.snr_db / 10)
-        stated = np.full_like(known.uncertainty, share)
-    if stated is None:
-        return known
-    if known.silent is not None:
-        stated = np.where(
-            [np.zeros_like(known.silent), known.silent], np.maximum(stated, SILENT_UNCERTAINTY), stated
-        )
-    return known._replace(uncertainty=stated.astype(np.float32), basis="calibration", is_exact=problem.exact)
-
-
-def has_feedback(problem: Problem) -> bool:
-    """Return whether the outer microphone hears the loudspeaker in a condition."""
-    return any(paths.feedback is not None for paths in problem.conditions)
-
-
-def is_plain(problem: Problem) -> bool:
-    """Return whether the problem is a single condition without feedback path and latency."""
-    is_alone = len(problem.conditions) == 1 and problem.conditions[0].feedback is None
-    return is_alone and not problem.latency_samples
-
-
-def _closed(posed: Problem, *, model: Model) -> Problem:
-    """Close the loop of a controller, unless the backend does: of a single condition without feedback path."""
-    return posed if model.backend.closes_loops and is_plain(posed) else in_closed_loop(posed)
-
-
-def is_usable(paths: Paths) -> bool:
-    """Return whether both paths have valid shapes and values."""
-    for path in (paths.primary, paths.secondary):
-        shape = (N_BINS,) if np.iscomplexobj(path) else (min(max(path.size, 1), DESIGN_N_FFT),)
-        if path.shape != shape or not math.isfinite(level_db(path)):
-            return False
-    return True
-
-
-def at_unit_level(problem: Problem) -> Problem:
-    """Multiply the paths of all conditions by one power of two, which is exact.
-
-    The unit of the error microphone is a factor of both paths and cancels in W = P / S, but squares in float32 could
-    overflow or vanish. The geometric mean of the levels of the first condition's paths is then between -3 and 3 dB.
-
-    Raises
-    ------
-    InvalidPaths
-        The levels of a pair differ by more than MAX_LEVEL_DIFFERENCE_DB, or a feedback path's by more from their ratio.
-    """
-    levels_db = [(level_db(condition.primary), level_db(condition.secondary)) for condition in problem.conditions]
-    for n, (primary_db, secondary_db) in enumerate(levels_db):
-        feedback = problem.conditions[n].feedback
-        if feedback is not None or abs(primary_db - secondary_db) > MAX_LEVEL_DIFFERENCE_DB:
-            feedback_db = -math.inf if feedback is None else level_db(feedback)
-            check_levels(problem, n, primary_db, secondary_db, feedback_db)
-    mean_db = sum(levels_db[0]) / 2
-    if not math.isfinite(mean_db):
-        return problem
-    exponent = -round(mean_db / (20 * math.log10(2)))
-    if exponent == 0:
-        return problem
-    return replace(
-        problem,
-        conditions=tuple(
-            replace(
-                condition,
-                primary=_scaled(condition.primary, exponent),
-                secondary=_scaled(condition.secondary, exponent),
-                inner=condition.inner and condition.inner._replace(level=2.0**-exponent),
-            )
-            for condition in problem.conditions
-        ),
-    )
-
-
-def level_db(path: Path) -> float:
-    """Compute the level of a path: the RMS over frequency of its spectrum.
-
-    It is infinite for a path that is all zero or not finite.
-    """
-    n = len(path) if path.dtype.kind == "c" else 1
-    parts = np.ascontiguousarray(path).view(path.real.dtype)
-    energy = float(np.vdot(parts, parts))
-    if not 1e-20 < energy < 1e30:  # squares in float32 overflow or vanish outside
-        with np.errstate(all="ignore"):
-            energy = float(np.square(parts, dtype=np.float64).sum())
-    if not 0 < energy < math.inf:
-        return math.inf if energy else -math.inf
-    return 10 * math.log10(energy / n)
-
-
-def _scaled(path: Path, exponent: int) -> Path:
-    """Multiply a path by 2 ** exponent, in two steps because that may exceed float32."""
-    half = exponent // 2
-    scaled: Path = path * path.dtype.type(2.0**half) * path.dtype.type(2.0 ** (exponent - half))
-    return scaled
+def implausible(problem: Problem, model: Model) -> tuple[Finding, ...]:
+    """Find faults of the conditions' paths by comparison with the model's support; raises as `pose`."""
+    return pose(problem, model).implausible
 
 
 def _designed(
-    problems: Sequence[Problem],
-    options: DesignOptions,
-    posed: Sequence[Problem | SynthesisError],
-    model: Model,
-    with_wmmse: bool = False,
+    posed: Sequence[Posed | SynthesisError], options: DesignOptions, model: Model
 ) -> list[Design | SynthesisError]:
-    """Design all problems without the fallback."""
-    drafts = _drafted(posed, options, model, with_wmmse)
-    return _map_or_error(partial(_finished, options=options, model=model), problems, posed, drafts)
+    """Start, update, limit and predict all problems, without the fallback."""
+    aims, filters = [item.open_loop for item in posed if isinstance(item, Posed)], []
+    for n in range(0, len(aims), model.backend.max_batch):
+        filters += model.backend.filters(aims[n : n + model.backend.max_batch], options)
+    in_order = iter(filters)
+    drafts = [next(in_order) if isinstance(item, Posed) else item for item in posed]
+    return _each(partial(_finished, options=options, model=model), posed, drafts)
 
 
-def _drafted(
-    posed: Sequence[Problem | SynthesisError],
-    options: DesignOptions,
-    model: Model,
-    with_wmmse: bool = False,
-) -> list[Draft | SynthesisError]:
-    """Make first taps and updates, for all problems at once, under a ceiling that good filters hardly reach."""
-    loose = [replace(item, max_gain_db=loose_db(item)) for item in posed if isinstance(item, Problem)]
-    loose = [for_design(item) if has_feedback(item) else item for item in loose]  # most have none
-    if options.method in STARTS:  # which see the paths of the closed loop
-        loose = list(map(in_closed_loop, loose))
-    found: list[Draft | SynthesisError] = []
-    for n in range(0, len(loose), model.backend.max_batch):
-        found += model.backend.draft(loose[n : n + model.backend.max_batch], options, with_wmmse)
-    if with_wmmse and not model.backend.predicts_wmmse:
-        found = _map_or_error(partial(_with_wmmse, options=options, core=model.core), loose, found)
-    in_order = iter(found)
-    return [next(in_order) if isinstance(item, Problem) else item for item in posed]
-
-
-def _with_wmmse(posed: Problem, draft: Draft, *, options: DesignOptions, core: CpuBackend) -> Draft:
-    """Add the core's prediction of WMMSE, in a millisecond; another design, solved in float64, would take ten."""
-    if draft.prediction is None:
-        return draft
-    rival: WmmsePrediction | None = None
-    for n_updates in sorted({0, options.n_updates}):
-        found = core.draft([posed], replace(options, method="wmmse", n_updates=n_updates), False)[0]
-        if isinstance(found, SynthesisError) or found.prediction is None:
-            break
-        rival = WmmsePrediction(found.prediction.compared_db(options.n_updates), found.prediction.max_gain_db)
-        lead_db = draft.prediction.compared_db(options.n_updates) - rival.noise_reduction_db
-        if lead_db > UPDATES_BRING_DB[options.n_updates] + WMMSE_TOLERANCE_DB:
-            break
-    return draft._replace(wmmse=rival)
-
-
-def loose_db(posed: Problem) -> float:
-    """Return a ceiling that updates hardly reach, and at least the requested one.
-
-    It is the default, raised by as much as the secondary path is quieter than an ear's.
-    """
-    quieter_db = max(level_db(condition.primary) - level_db(condition.secondary) for condition in posed.conditions)
-    is_quiet = LOUDEST_PRIMARY_DB < quieter_db < np.inf
-    default_db = DEFAULT_MAX_GAIN_DB + (quieter_db - LOUDEST_PRIMARY_DB if is_quiet else 0.0)
-    return max(default_db, _extremes_db(posed.max_gain_db)[1])
-
-
-def _extremes_db(max_gain_db: float | GainCurve) -> tuple[float, float]:
-    """Return a ceiling where it is lowest and where it is highest."""
-    if isinstance(max_gain_db, GainCurve):
-        return float(min(max_gain_db.gain_db)), float(max(max_gain_db.gain_db))
-    return float(max_gain_db), float(max_gain_db)
-
-
-def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: DesignOptions, model: Model) -> Design:
-    """Finish a draft: margins, prediction and ceiling."""
-    taps, prediction, times_ms = draft.taps, draft.prediction, draft.times_ms
-    began = perf_counter()
-    loop = None
-    if has_feedback(posed):
-        taps, loop = keep_margins(posed, taps, loose_db(posed), model.core)
-    if prediction is None or loop is not None:
-        prediction = predict_joint(posed, taps, model.backend)
-    if prediction is not draft.prediction:
-        times_ms["predict"] = 1e3 * (perf_counter() - began)
-    prediction = with_unknown(posed, prediction)
-    wmmse = draft.wmmse
-    # What keeps the lowest point of the ceiling keeps all of it.
-    surely_kept_db = _extremes_db(posed.max_gain_db)[0] + TOLERANCE_DB
-    # WMMSE was predicted under the loose ceiling: it is an alternative as it is only if it keeps the requested one.
-    is_below = wmmse is not None and wmmse.max_gain_db <= surely_kept_db - WMMSE_TOLERANCE_DB
-    made = Design(
+def _finished(posed: Posed, draft: Filter, *, options: DesignOptions, model: Model) -> Design:
+    """Limit and predict a filter."""
+    began, taps, core, loss_db = perf_counter(), draft.taps, model.core, 0.0
+    if posed.has_feedback:
+        taps = keep_margins(posed, draft.taps, loose_ceiling(posed), core)
+        if taps is not draft.taps:
+            loss_db = margins_cost_db(posed, draft.taps, taps, core)
+    prediction = predict_joint(posed, taps, core)
+    cost_db = None
+    if _exceeds_ceiling(posed, taps, prediction):
+        loose, taps = prediction, limit(posed, taps, core)
+        prediction = predict_joint(posed, taps, core)
+        cost_db = loose.mean_noise_reduction_db - prediction.mean_noise_reduction_db
+    stage = "predict" if cost_db is None else "reconstruct"
+    spent_ms = 1e3 * (perf_counter() - began)
+    return Design(
         taps,
         draft.refinement,
         prediction,
-        times_ms,
+        draft.times_ms | {stage: draft.times_ms.get(stage, 0.0) + spent_ms},
         method=options.method,
         n_requested=options.n_updates,
-        loop=loop,
-        wmmse=wmmse if is_below else None,
-        wmmse_above_ceiling=None if is_below else wmmse,
-        implausible=implausible(problem, posed, model.parameters.support),
-        both=draft.both,
-        rival=draft.rival,
-    )
-    exceeds = prediction.max_gain_db > surely_kept_db
-    if exceeds and isinstance(posed.max_gain_db, GainCurve):
-        exceeds = excess_db(taps, ceiling_db(posed.max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB
-    if exceeds:
-        return _limited(posed if posed.controller is None else in_closed_loop(posed), made, model)
-    return made
-
-
-def _completed(posed: Problem, made: Design, *, options: DesignOptions, model: Model) -> Design:
-    """Predict a finished filter beside its controller, and per condition one that is designed on the others."""
-    left_out = options.leave_one_out and len(posed.conditions) > 1
-    if posed.controller is None and not left_out:
-        return made
-    began = perf_counter()
-    prediction, loop = made.prediction, made.loop
-    if posed.controller is not None:
-        prediction = with_unknown(posed, made.both or predict_joint(posed, made.taps, model.backend))
-        loop = loop_of_all(posed, made.taps, 0.0 if loop is None else loop.loss_db)
-    if left_out:
-        prediction = _with_left_out(posed, prediction, replace(options, method=made.method), model)
-    spent_ms = 1e3 * (perf_counter() - began)
-    times_ms = made.times_ms | {"predict": made.times_ms.get("predict", 0.0) + spent_ms}
-    return replace(made, prediction=prediction, loop=loop, times_ms=times_ms)
-
-
-def _with_left_out(posed: Problem, whole: Prediction, options: DesignOptions, model: Model) -> Prediction:
-    """Predict per condition also a filter designed on the others."""
-    conditions = list(whole.conditions)
-    for n, paths in enumerate(posed.conditions):
-        check_interruption()
-        rest = in_closed_loop(replace(posed, conditions=posed.conditions[:n] + posed.conditions[n + 1 :]))
-        draft = answer_or_raise(_drafted([rest], options, model)[0])
-        taps, _ = keep_margins(rest, draft.taps, loose_db(rest), model.core)
-        left_out = predict_joint(replace(posed, conditions=(paths,)), taps, model.backend)
-        conditions[n] = replace(conditions[n], left_out=left_out)
-    return replace(whole, conditions=tuple(conditions))
-
-
-def _limited(posed: Problem, loose: Design, model: Model) -> Design:
-    """Replace a design by the best one that keeps the requested ceiling."""
-    began = perf_counter()
-    taps, loop = limit(posed, loose.taps, model.core), loose.loop
-    if loop is not None:
-        loop = loop_of_all(posed, taps, loop.loss_db)
-    prediction = predict_joint(posed, taps, model.backend)
-    prediction = replace(
-        prediction,
-        unknown_bands=loose.prediction.unknown_bands,
-        counted_bands=loose.prediction.counted_bands,
-        basis=loose.prediction.basis,
-        interval_db=loose.prediction.interval_db,
-    )
-    cost_db = loose.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db
-    spent_ms = 1e3 * (perf_counter() - began)
-    times_ms = loose.times_ms | {"reconstruct": loose.times_ms.get("reconstruct", 0.0) + spent_ms}
-    return replace(
-        loose, taps=taps, prediction=prediction, times_ms=times_ms, loop=loop, ceiling_cost_db=cost_db, both=None
+        loop=loop_of_all(posed.problem, taps, loss_db),
+        ceiling_cost_db=cost_db,
+        implausible=posed.implausible,
+        known=posed.known,
     )
 
 
-def is_doubtful(generated: Design | SynthesisError, has_weights: bool, fallback: Fallback) -> bool:
-    """Return whether to design Wiener filters too, and compare.
-
-    Not for unusable paths, which have no filter. With weights in J, the mean noise reduction does not say which start
-    is better; under a ceiling that costs much, that of the filters above it does not.
-    """
-    if isinstance(generated, SynthesisError):
-        return isinstance(generated, NonFiniteFilter)
-    generated_db = generated.prediction.compared_db(generated.n_requested)
-    if generated_db >= fallback.below_db:
+def _exceeds_ceiling(posed: Posed, taps: Any, prediction: Prediction) -> bool:
+    """Return whether a filter exceeds the requested ceiling; what keeps its lowest point keeps all of it."""
+    max_gain_db = posed.problem.max_gain_db
+    if prediction.max_gain_db <= extremes_db(max_gain_db)[0] + TOLERANCE_DB:
         return False
-    if has_weights:
+    if not isinstance(max_gain_db, GainCurve):
         return True
-    if generated.ceiling_cost_db is not None:
-        return generated.ceiling_cost_db > fallback.margin_db
-    if generated.wmmse is None:
-        return True
-    return generated.wmmse.noise_reduction_db - generated_db > fallback.margin_db - WMMSE_TOLERANCE_DB
+    return excess_db(taps, ceiling_db(max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB
 
 
-def _weighted_merit(posed: Problem, made: Design, options: DesignOptions, parameters: ModelParameters) -> float:
-    """Compute -J with the problem's weights: unlike the mean noise reduction, it also counts louder bands.
+def _chosen(
+    posed: Posed | SynthesisError,
+    made: Design | SynthesisError,
+    options: DesignOptions,
+    model: Model,
+    fallback: Fallback,
+) -> Design | SynthesisError:
+    """Return the best design, with the time of the choice."""
+    began = perf_counter()
+    try:
+        chosen = _best(posed, made, options, model, fallback)
+    except SynthesisError as error:
+        return error
+    if not (isinstance(chosen, Design) and isinstance(made, Design)):
+        return chosen
+    spent_ms = made.times_ms.get("predict", 0.0) + 1e3 * (perf_counter() - began)
+    return replace(chosen, times_ms=made.times_ms | {"predict": spent_ms})
 
-    Starts, which know nothing of the uncertainty, are compared without it.
+
+def _best(
+    posed: Posed | SynthesisError,
+    made: Design | SynthesisError,
+    options: DesignOptions,
+    model: Model,
+    fallback: Fallback,
+) -> Design | SynthesisError:
+    """Return the generator's design, or one from WMMSE if that is predicted to be clearly better.
+
+    WMMSE without updates and ceiling decides whether that is designed, as it is where a ceiling binds: no answer is
+    more than the fallback's margin below it unless its ceiling's cost says so. With weights of its own in J, a
+    problem's best filter need not have the highest mean: only a filter that is not finite is replaced.
     """
-    reference_psd = parameters.reference_psd if posed.reference_psd is None else posed.reference_psd
-    posed = in_closed_loop(posed)
-    if not options.n_updates:
-        posed = replace(posed, conditions=tuple(replace(item, known=NOT_JUDGED) for item in posed.conditions))
-    return -joint_objective(posed, made.taps, PROFILES[options.profile], reference_psd)
+    if isinstance(posed, SynthesisError) or not isinstance(made, Design | NonFiniteFilter):
+        return made
+    wanted_db, is_bound = -math.inf, False
+    if isinstance(made, Design):
+        if any(weight is not None for weight in posed.open_loop.weights):
+            return made
+        reached_db = made.prediction.compared_db(options.n_updates)
+        if reached_db >= fallback.below_db:
+            return made
+        try:
+            taps = model.core.wiener(posed.open_loop, made.taps)
+            wiener = predict_joint(posed, taps, model.core)
+        except NonFiniteFilter:
+            return made
+        wanted_db = wiener.compared_db(options.n_updates)
+        is_bound = made.ceiling_cost_db is not None or _exceeds_ceiling(posed, taps, wiener)
+        if wanted_db - reached_db <= fallback.margin_db and not is_bound:
+            return made
+    check_interruption()
+    # Below a ceiling updates have little left to gain, and the search for the filter takes long.
+    n_updates = 0 if is_bound else options.n_updates
+    (rival,) = _designed([posed], replace(options, method="wmmse", n_updates=n_updates), model)
+    chosen = made
+    if isinstance(rival, Design) and _is_better(rival, made, posed, options, fallback):
+        reason: Replaced = "predicted_worse" if isinstance(made, Design) else "not_finite"
+        chosen = replace(rival, n_requested=options.n_updates, replaced_because=reason)
+    if not isinstance(chosen, Design):
+        return chosen
+    cost_db = wanted_db - chosen.prediction.compared_db(options.n_updates)
+    if not (is_bound and cost_db > 0):
+        return chosen
+    return replace(chosen, ceiling_cost_db=max(cost_db, chosen.ceiling_cost_db or 0.0))
 
 
-def _map_or_error(step: Callable[..., Any], *items: Sequence[Any]) -> list[Any]:
+def _is_better(
+    rival: Design, made: Design | SynthesisError, posed: Posed, options: DesignOptions, fallback: Fallback
+) -> bool:
+    """Return whether a rival's prediction is clearly better and no band becomes much louder by it."""
+    if not isinstance(made, Design):
+        return True
+    rival_db, made_db = (item.prediction.compared_db(options.n_updates) for item in (rival, made))
+    is_guarded = posed.problem.latency_samples or posed.inner
+    beyond_db = _loudest_db(rival) - max(_loudest_db(made), 0.0)
+    return rival_db - made_db > fallback.margin_db and not (is_guarded and beyond_db > ALLOWED_LOUDER_DB)
+
+
+def _loudest_db(made: Design) -> float:
+    return -float(made.prediction.band_reduction_db[columns(AMP_BANDS)].min())
+
+
+def _with_left_out(posed: Posed, made: Design, *, options: DesignOptions, model: Model) -> Design:
+    """Predict per condition also a filter designed on the others."""
+    conditions = list(made.prediction.conditions)
+    for n, condition in enumerate(conditions):
+        check_interruption()
+        rest = posed.only(*(place for place in range(len(conditions)) if place != n))
+        (draft,) = model.backend.filters([rest.open_loop], replace(options, method=made.method))
+        taps = answer_or_raise(draft).taps
+        if rest.has_feedback:
+            taps = keep_margins(rest, taps, loose_ceiling(rest), model.core)
+        conditions[n] = replace(condition, left_out=predict_joint(posed.only(n), taps, model.core))
+    return replace(made, prediction=replace(made.prediction, conditions=tuple(conditions)))
+
+
+def _each(step: Callable[..., Any], *items: Sequence[Any]) -> list[Any]:
     """Apply a step to all items; an error, of this or an earlier step, replaces its item."""
     results: list[Any] = []
     for values in zip(*items, strict=True):

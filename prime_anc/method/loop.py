@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from prime_anc.method.errors import check_interruption
 from prime_anc.method.gain_curve import TOLERANCE_DB
 from prime_anc.method.methods import spectrum
-from prime_anc.method.types import Complex64, Float32, Loop, Paths, Problem
+from prime_anc.method.types import Complex64, Float32, Loop
 
 # Points at which a loop is evaluated: 0.37 Hz apart.
 N_FFT = 4 * DESIGN_N_FFT
@@ -44,12 +43,6 @@ Complex128 = NDArray[np.complex128]
 def loop_gain(taps: Float32 | Float64, feedback: Float32 | Complex64) -> Complex128:
     """Compute L = W F at N_FFT points, [65537]."""
     return _response(taps) * _fine(feedback)
-
-
-def loop_of(conditions: Sequence[Paths], gain_of: Callable[[Float32 | Complex64], Complex128]) -> Loop | None:
-    """Return the worst loop that a filter closes; None without a feedback path. gain_of returns L of a path."""
-    loops = [judge_loop(gain_of(condition.feedback)) for condition in conditions if condition.feedback is not None]
-    return worst_loop(loops) if loops else None
 
 
 def judge_loop(loop: Complex128, frequency_hz: Float64 | None = None) -> Loop:
@@ -193,30 +186,6 @@ def _keeps_margins(loop: Complex128, min_gain_margin_db: float, min_phase_margin
         and _phase_margin_deg(loop, _squared(loop)) >= min_phase_margin_deg
         and is_stable(loop)
     )
-
-
-def for_design(problem: Problem) -> Problem:
-    """Replace S by S - P F: what changes with W in e, since the outer microphone also hears the loudspeaker.
-
-    By (19) e is (P - (S - P F) W) / (1 + L) of the outside sound, so that a filter designed for S alone leaves P W F.
-    With a controller, whose loop `in_closed_loop` has closed, one of the two factors is not over 1 + S K.
-    """
-
-    def heard(paths: Paths) -> Paths:
-        if paths.feedback is None:
-            return paths
-        opened = 1 if paths.inner is None else 1 + paths.inner.gain
-        returned = spectrum(paths.primary) * spectrum(paths.feedback) * opened
-        return replace(paths, secondary=(spectrum(paths.secondary) - returned).astype(np.complex64))
-
-    return replace(problem, conditions=tuple(map(heard, problem.conditions)))
-
-
-def closed_loop_secondary(
-    secondary: Float32 | Complex64, feedback: Float32 | Complex64, taps: Float32 | Complex64
-) -> Complex64:
-    """Compute S / (1 + W F) on the design grid, with which a filter has its effect in a closed loop."""
-    return (spectrum(secondary) / (1 + spectrum(taps) * spectrum(feedback))).astype(np.complex64)
 
 
 def _response(taps: Float32 | Float64) -> Complex128:

@@ -9,6 +9,7 @@ fuzzing take the names from here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,15 @@ STARTS: dict[str, Callable[[Path, Path], NDArray[np.float64]]] = {
 }
 
 METHODS = ("prime", "ratio_base", "wmmse", *STARTS)
+
+
+def first_taps(
+    method: str, primary: NDArray[np.complexfloating], secondary: NDArray[np.complexfloating], shares: NDArray[Any]
+) -> NDArray[np.float64]:
+    """Return taps [2048] of one of STARTS: the mean over the conditions, spectra [n_conditions, 16385]."""
+    taps = [STARTS[method](*pair) for pair in zip(primary, secondary, strict=True)]
+    mean: NDArray[np.float64] = np.tensordot(shares, taps, 1)
+    return mean
 
 
 def spectrum(path: Path) -> NDArray[np.complex128]:

@@ -17,7 +17,6 @@ import math
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import NormalDist
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -253,17 +252,6 @@ def _student_t(n: int) -> float:
     return z + sum(term / n**power for power, term in enumerate(terms, 1))
 
 
-class Comparison(NamedTuple):
-    """Two paths compared with one another and with the support's, by a backend."""
-
-    # Squared cosine between both, as vectors.
-    likeness: float
-    # Arguments of `SupportPrior.explanation`.
-    explained: tuple[Any, ...]
-    # Whether the paths have no fault, so that `find_implausible` finds none.
-    is_right: bool
-
-
 class SupportPrior:
     """The support's statistics, prepared for comparisons: about 0.1 ms per pair of paths.
 
@@ -332,7 +320,7 @@ class SupportPrior:
         primary, secondary
             As for `explain`.
         """
-        return self._explained(*self._deviation(primary, secondary)).is_right
+        return self.explain(primary, secondary).is_right
 
     def is_device(self, primary: Path, secondary: Path) -> bool:
         """Judge whether two paths are those of the support's device, right or with one mistake.
@@ -385,44 +373,17 @@ class SupportPrior:
         change, sign, shift, fit = (int(item) for item in place)
         candidate = candidates[change, sign, shift]
         _, level, later = (self.estimate @ candidate).tolist()
-        both_delays = float(later + delays[shift] + beyond), float(self.primary_delay[fit] @ candidate)
-        return self.explanation(
-            float(distance[place]), float(score[place]), bool(sign), change, fit, level, *both_delays
-        )
-
-    def explanation(
-        self,
-        distance: float,
-        score: float,
-        is_reversed: bool,
-        change: int,
-        fit: int,
-        level: float,
-        delay_samples: float,
-        primary_delay_samples: float,
-    ) -> Explanation:
-        """Make an explanation from its numbers.
-
-        Parameters
-        ----------
-        change
-            Index in `changes`.
-        fit
-            Index of the fitted combination.
-        level
-            Natural logarithm of the level.
-        """
         return Explanation(
-            distance=distance,
-            score=score,
-            is_reversed=is_reversed,
+            distance=float(distance[place]),
+            score=float(score[place]),
+            is_reversed=bool(sign),
             leak=self._leaks[change],
             other_rate=OTHER_RATES[change - 1] if 0 < change <= len(OTHER_RATES) else None,
             level_db=_DB * level,
             level_sd_db=self._level_sd_db,
-            delay_samples=delay_samples,
+            delay_samples=float(later + delays[shift] + beyond),
             delay_sd_samples=self._delay_sd_samples,
-            primary_delay_samples=primary_delay_samples,
+            primary_delay_samples=float(self.primary_delay[fit] @ candidate),
             primary_delay_sd_samples=self._primary_delay_sd_samples[fit],
         )
 
@@ -433,7 +394,7 @@ def find_implausible(
     secondary: Path,
     feedback: Path | None = None,
     *,
-    comparison: Comparison | None = None,
+    explanation: Explanation | None = None,
 ) -> tuple[Finding, ...]:
     """Find implausible properties of two paths, in the order of PLAUSIBILITY.
 
@@ -445,31 +406,28 @@ def find_implausible(
         As for `SupportPrior.explain`.
     feedback
         Only checked for identity with the others.
-    comparison
-        Comparison of the paths, if known.
+    explanation
+        Of the paths by the prior, if known.
     """
-    if comparison.likeness > MAX_LIKENESS**2 if comparison else _are_alike(primary, secondary):
+    if _are_alike(primary, secondary):
         return (_IDENTICAL,)
     if feedback is not None:
         for name, path in (("primary", primary), ("secondary", secondary)):
             if _are_alike(path, feedback):
                 return (
                     Finding("identical_paths", _IDENTICAL_FEEDBACK.format(name)),
-                    *_compared(prior, primary, secondary, comparison),
+                    *_compared(prior, primary, secondary, explanation),
                 )
-    return _compared(prior, primary, secondary, comparison)
+    return _compared(prior, primary, secondary, explanation)
 
 
 def _compared(
-    prior: SupportPrior | None, primary: Path, secondary: Path, comparison: Comparison | None
+    prior: SupportPrior | None, primary: Path, secondary: Path, explanation: Explanation | None
 ) -> tuple[Finding, ...]:
     """Compare with the support's paths; without them, judge causality."""
     if prior is None:
         return (_ACAUSAL,) if np.iscomplexobj(secondary) and _is_acausal(secondary) else ()
-    explanation = None if comparison is None else prior.explanation(*comparison.explained)
-    if explanation is None or explanation.is_primary_delay_off:
-        # A late primary path is rare, and no backend checks it.
-        explanation = prior.explain(primary, secondary)
+    explanation = explanation or prior.explain(primary, secondary)
     if explanation.distance > MAX_DISTANCE:
         exchanged = prior.explain(secondary, primary)
         is_ear = exchanged.distance <= MAX_DISTANCE and not exchanged.is_primary_delay_off

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -30,10 +30,23 @@ from prime_anc.method.arrays import (
     Real,
     squared_magnitude,
 )
-from prime_anc.method.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix, centre_hz
+from prime_anc.method.bands import (
+    AMP_BANDS,
+    BAND_BINS,
+    BINS_HZ,
+    NR_BANDS,
+    WIDE_BANDS,
+    band_matrix,
+    centre_hz,
+    columns,
+    sum_over_bands,
+)
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from prime_anc.method.errors import NonFiniteFilter
 from prime_anc.method.types import ConditionPrediction, Known, Prediction
+
+if TYPE_CHECKING:
+    from prime_anc.method.posing import Posed
 
 # Sums over the bins of a band of the reference spectrum times |P|^2, |E|^2, |Y|^2, Re E* Y and Im E* Y.
 POWERS = ("disturbance", "residual", "control", "in_phase", "quadrature")
@@ -54,8 +67,8 @@ LARGEST = ("max_gain_db", "control_rms")
 
 # Half-widths that nine in ten predictions keep; they grow with what the unknown costs, up to WIDEST_DB: over ears,
 # ducts, rooms, windows, headrests and headsets.
-INTERVAL_DB = {"uncertainty": 1.0, "coherence": 3.5}
-WIDEST_DB = {"uncertainty": 4.5, "coherence": 14.0}
+UNCERTAINTY_INTERVAL_DB, COHERENCE_INTERVAL_DB = 1.0, 3.5
+WIDEST_UNCERTAINTY_DB, WIDEST_COHERENCE_DB = 4.5, 14.0
 COST_SHARE = 1.5
 
 # From bare responses alone, what is above this may be an error that the filter has fitted: estimates of measured ears
@@ -112,8 +125,12 @@ def _mean_over(bands: tuple[int, ...], silent: NDArray[np.bool_] | None) -> Real
 
 
 _MEANS = tuple(_mean_over(bands, None) for bands in (NR_BANDS, AMP_BANDS, WIDE_BANDS))
+_NR = columns(NR_BANDS)
 # Weights of the bands in four levels: below and above the scored bands, overall and A-weighted.
 _LEVELS = np.stack((_membership(LOW_BANDS), _membership(HIGH_BANDS), np.ones(len(WIDE_BANDS)), _A_WEIGHT), axis=-1)
+
+# Share of the unknown amplitude that works against what is played.
+_ALIGNED = np.where(_LEVELS[:, 0] > 0, 1.0, ALIGNED)
 
 
 @np.errstate(all="ignore")  # non-finite results are refused at the end
@@ -152,7 +169,7 @@ def predict(sums: Real, learned: Real, known: Known) -> Prediction | NonFiniteFi
     levels = np.stack((before[0], after[0])) @ _LEVELS
     low, high, overall, weighted = (_level_db(x, y) for x, y in zip(*levels.tolist(), strict=True))
     as_sent_db = _without_unknown(disturbance, residual, means[0])
-    aligned = np.where(_LEVELS[:, 0] > 0, 1.0, ALIGNED) * np.sqrt(DOUBT * unknown * np.maximum(control, 0))
+    aligned = _ALIGNED * np.sqrt(DOUBT * unknown * np.maximum(control, 0))
     doubted = before[0] + (DOUBT - 1) * unknown, after[0] + (DOUBT - 1) * (unknown + of_control) + aligned
 
     found = Prediction(
@@ -200,8 +217,10 @@ def _interval_db(mean_db: float, as_sent_db: float, known: Known) -> float:
         return max(as_sent_db - mean_db, mean_db - BELIEVED_DB, known.ends_interval_db)
     if known.basis in ("truth", "model"):
         return known.ends_interval_db
-    source = "uncertainty" if known.basis == "calibration" else "coherence"
-    return max(INTERVAL_DB[source], min(COST_SHARE * (as_sent_db - mean_db), WIDEST_DB[source]))
+    least_db, widest_db = UNCERTAINTY_INTERVAL_DB, WIDEST_UNCERTAINTY_DB
+    if known.basis == "coherence":
+        least_db, widest_db = COHERENCE_INTERVAL_DB, WIDEST_COHERENCE_DB
+    return max(least_db, min(COST_SHARE * (as_sent_db - mean_db), widest_db))
 
 
 def _without_unknown(disturbance: Real, residual: Real, weights: Real) -> float:
@@ -211,13 +230,90 @@ def _without_unknown(disturbance: Real, residual: Real, weights: Real) -> float:
 
 
 def _decibels(before: Real, after: Real) -> Real:
-    reduction: Real = 10 * np.log10(np.maximum(before / after, SMALLEST))
+    reduction: Real = 10 * np.log10(np.maximum(before / np.maximum(after, SMALLEST), SMALLEST))
     return reduction
 
 
 def _floor(before: Real) -> float:
     """Compute the power that is added to every band."""
     return max(POWER_FLOOR * float(before.max()), SMALLEST)
+
+
+def predict_beside(
+    alone: Prediction,
+    posed: Posed,
+    n: int,
+    response: NDArray[np.complex128],
+) -> Prediction:
+    """Add the controller's effect to the prediction of a filter alone: theory (19), (21).
+
+    What is unknown of P follows from that prediction, and has the spectrum of P within a band. Filter and controller
+    are taken to be equally late where they drive the loudspeaker together.
+
+    Parameters
+    ----------
+    alone
+        Prediction of the filter in condition n.
+    posed
+        Problem with a controller.
+    response
+        Filter on the design grid, [16385].
+
+    Returns
+    -------
+    Prediction
+        Of both together, with the shares of both and what happens to music.
+    """
+    psd, inner, feedback = posed.reference_psd.astype(np.float64), posed.inner[n], posed.feedback[n]
+    primary, played = posed.primary[n].astype(np.complex128), posed.secondary[n] * response
+    opened = 1.0 if feedback is None else 1 + response * feedback
+    closed, passed = opened + inner.gain, primary * opened
+    left = squared_magnitude(np.asarray(opened) / closed)
+    power, residual = psd * squared_magnitude(primary), psd * squared_magnitude(primary - played / opened)
+    powers = power, residual, power * left, residual * left, 1 / squared_magnitude(closed)
+    before, after, unfiltered, remaining, playback = sum_over_bands(np.stack(powers))
+    before = before + _floor(before)
+
+    unknown = np.zeros_like(before)
+    ratio = 10 ** (alone.band_reduction_db.astype(np.float64) / 10)
+    if posed.known[n].basis != "truth":
+        changes = np.abs(ratio - 1) > 1e-3
+        shown = (before - ratio * after) / np.where(changes, ratio - 1, 1.0)
+        unknown = np.where(changes, np.clip(shown, 0, MOST_UNKNOWN * before), 0.0)
+    of_unknown = unknown / before * unfiltered
+    reduction = _decibels(before + unknown, remaining + of_unknown)
+    doubted = remaining + DOUBT * of_unknown + _ALIGNED * np.sqrt(DOUBT * of_unknown * unfiltered)
+    louder = np.maximum(-reduction, 0)
+    low, high, overall, weighted = (
+        _level_db(x, y) for x, y in zip(before @ _LEVELS, (before * 10 ** (-reduction / 10)) @ _LEVELS, strict=True)
+    )
+    scored = slice(BAND_BINS[_NR.start], BAND_BINS[_NR.stop])
+    errors = secondary_errors(BINS_HZ[scored])
+    off = psd[scored] * squared_magnitude(passed[scored] - errors * played[scored])
+    off /= squared_magnitude(closed[scored] + (errors - 1) * inner.gain[scored])
+    off = np.add.reduceat(off, BAND_BINS[_NR] - BAND_BINS[_NR.start], axis=-1) + of_unknown[_NR]
+    mean, off_db = float(reduction[_NR].mean()), _decibels((before + unknown)[_NR], off).mean(-1)
+    drive = psd @ (squared_magnitude(response + primary * inner.response) / squared_magnitude(closed))
+    bands = reduction.astype(np.float32)
+    return replace(
+        alone,
+        band_reduction_db=bands,
+        least_reduction_db=_decibels(before + DOUBT * unknown, doubted).astype(np.float32),
+        mean_noise_reduction_db=mean,
+        amplification_db=float(louder @ _MEANS[1]),
+        wide_amplification_db=float(louder @ _MEANS[2]),
+        out_of_band_low_db=-low,
+        out_of_band_high_db=-high,
+        level_reduction_db=overall,
+        a_weighted_level_reduction_db=weighted,
+        gain_sensitivity_db=mean - float(off_db[:2].min()),
+        delay_sensitivity_db=mean - float(off_db[2:].min()),
+        control_rms=math.sqrt(drive),
+        nominal_noise_reduction_db=float(_decibels(before, remaining)[_NR].mean()),
+        feedforward_noise_reduction_db=alone.band_reduction_db,
+        feedback_noise_reduction_db=bands - alone.band_reduction_db,
+        playback_change_db=(10 * np.log10(playback / np.diff(BAND_BINS))).astype(np.float32),
+    )
 
 
 def mean_prediction(found: Sequence[Prediction], shares: NDArray[np.float64], labels: Sequence[str]) -> Prediction:

@@ -22,9 +22,6 @@ SILENCE = 1e-12
 # Share of the penalty's curvature in bins below their ceiling. Without it, steps of a weakly damped system exceed
 # ceilings that they do not see, and updates end 5 to 15 dB early.
 GUARD = 0.1
-# Linearisations in the plane of two direct solutions: eight lead past saddles of J at which headsets end 0.6 dB early
-# with two.
-DIRECT_PLANE_ITERATIONS = 8
 
 # Decrease of J (4 dB) in one round above which it is far from its minimum; measured ears reach at most 0.9.
 LARGE_DECREASE = 1.0
@@ -68,10 +65,8 @@ class RefinementProfile(ObjectiveProfile):
     tolerance: float = 1e-6
     # Profile that replaces this one for responses of more than n_fft / 2 samples.
     finer: str | None = None
-    # Whether steps are the best in the plane with the step before, and direct solutions continue far from the minimum.
+    # Whether direct solutions continue far from the minimum.
     settles: bool = False
-    # Linearisations in that plane.
-    plane_iterations: int = 2
 
 
 PAPER = RefinementProfile(
@@ -111,8 +106,7 @@ PROFILES = {item.name: item for item in (PAPER, FAST, FINE)}
 
 def settling(profile: RefinementProfile) -> RefinementProfile:
     """Return the profile far from the minimum of J: direct solutions with little damping, on the finest grid."""
-    direct: dict[str, Any] = {"preconditioner": "exact", "plane_iterations": DIRECT_PLANE_ITERATIONS}
-    return replace(profile, n_fft=DESIGN_N_FFT, damping=DIRECT_DAMPING, **direct)
+    return replace(profile, n_fft=DESIGN_N_FFT, damping=DIRECT_DAMPING, preconditioner="exact")
 
 
 # Why the updates of an item stopped: indices of STOP_REASONS.

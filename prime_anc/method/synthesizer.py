@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from prime_anc.method.errors import InvalidPaths, NonFiniteFilter
-from prime_anc.method.methods import STARTS
+from prime_anc.method.methods import STARTS, first_taps
 from prime_anc.method.paths import AcousticPaths
-from prime_anc.method.profiles import FAST, MAX_UPDATES, PROFILES, RefinementProfile
+from prime_anc.method.profiles import PROFILES
 from prime_anc.method.start.generator import Generator
 from prime_anc.method.start.wiener import design_wmmse
 from prime_anc.method.types import DesignOptions
-from prime_anc.method.update import GaussNewtonState, Refinement, refine
+from prime_anc.method.update import Refinement, refine
 from prime_anc.options import DEFAULT_MAX_GAIN_DB
 
 
@@ -37,60 +37,6 @@ class Synthesizer(nn.Module):
         self.generator = generator
         self.register_buffer("reference_psd", reference_psd)
         self.register_buffer("band_uncertainty", band_uncertainty)
-
-    def refining(
-        self,
-        paths: AcousticPaths,
-        taps: Tensor,
-        profile: RefinementProfile = FAST,
-        max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
-        reference_psd: Tensor | None = None,
-        most_updates: int = MAX_UPDATES,
-        shares: Tensor | None = None,
-        uncertainty: Tensor | None = None,
-    ) -> GaussNewtonState:
-        """Return the state before the first of at most `most_updates` Gauss-Newton updates against the estimated paths.
-
-        Parameters
-        ----------
-        profile
-            `fine` for paths that the grid of `fast` does not resolve.
-        uncertainty
-            u_p and u_s, [batch, 2, 31]; None: zero.
-        """
-        return GaussNewtonState(
-            paths,
-            taps,
-            self.reference_psd if reference_psd is None else reference_psd,
-            profile=profile,
-            max_gain_db=max_gain_db,
-            most_updates=most_updates,
-            shares=shares,
-            uncertainty=uncertainty,
-        )
-
-    def refine(
-        self,
-        paths: AcousticPaths,
-        taps: Tensor,
-        n_updates: int,
-        profile: RefinementProfile = FAST,
-        max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
-        reference_psd: Tensor | None = None,
-        shares: Tensor | None = None,
-        uncertainty: Tensor | None = None,
-    ) -> Refinement:
-        """Make up to `n_updates` Gauss-Newton updates of `taps`; uncertainty as for `refining`."""
-        return refine(
-            paths,
-            taps,
-            self.reference_psd if reference_psd is None else reference_psd,
-            n_updates=n_updates,
-            profile=profile,
-            max_gain_db=max_gain_db,
-            shares=shares,
-            uncertainty=uncertainty,
-        )
 
     def initial_filter(
         self,
@@ -139,7 +85,10 @@ class Synthesizer(nn.Module):
         if paths.validate().n_fft != DESIGN_N_FFT:
             raise InvalidPaths(f"primary: it has {paths.n_bins} bins; give {N_BINS}", field="primary")
         taps = self.initial_filter(paths, method, max_gain_db, reference_psd)
-        refinement = self.refine(paths, taps, n_updates, PROFILES[profile], max_gain_db, reference_psd)
+        psd = self.reference_psd if reference_psd is None else reference_psd
+        refinement = refine(
+            paths, taps, psd, n_updates=n_updates, profile=PROFILES[profile], max_gain_db=max_gain_db
+        )
         if not bool(torch.isfinite(refinement.taps).all()):
             raise NonFiniteFilter(
                 f"control filter: method {method!r} gave NaN or infinite taps; scale the paths so that their "
@@ -150,6 +99,9 @@ class Synthesizer(nn.Module):
 
 def start_filter(paths: AcousticPaths, method: str, shares: Tensor | None = None) -> Tensor:
     """Make taps [batch, 2048] of one of STARTS on the host, without gradient; their mean over conditions."""
-    pairs = zip(paths.primary.cpu().numpy(), paths.secondary.cpu().numpy(), strict=True)
-    taps = torch.from_numpy(np.stack([STARTS[method](*pair) for pair in pairs])).to(paths.primary.real)
-    return taps if shares is None else (shares.unsqueeze(-1) * taps).sum(0, keepdim=True)
+    primary, secondary = paths.primary.cpu().numpy(), paths.secondary.cpu().numpy()
+    if shares is not None:
+        taps = first_taps(method, primary, secondary, shares.cpu().numpy())[None]
+    else:
+        taps = np.stack([STARTS[method](*pair) for pair in zip(primary, secondary, strict=True)])
+    return torch.from_numpy(taps).to(paths.primary.real)

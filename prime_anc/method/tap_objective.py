@@ -79,7 +79,11 @@ class TapObjective:
 
     def band_power(self, residual: Tensor) -> Tensor:
         """Compute E_b of a residual of the weighed paths, [..., n_bins] -> [..., n_bands]."""
-        return (self.weight * squared_magnitude(residual)) @ self.membership + self.constant
+        return self.in_bands(squared_magnitude(residual)) + self.constant
+
+    def in_bands(self, power: Tensor) -> Tensor:
+        """Sum power per bin under the reference, relative to the total disturbance, [..., n_bins] -> [..., n_bands]."""
+        return (self.weight * power) @ self.membership
 
     def overshoot(self, response: Tensor) -> Tensor:
         """Compute [|W| / ceiling - 1]_+ per bin."""

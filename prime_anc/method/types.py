@@ -17,29 +17,22 @@ from prime_anc.method.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
 from prime_anc.method.errors import InvalidOption, SynthesisError
 from prime_anc.method.methods import METHODS, Path
 from prime_anc.method.objective import ObjectiveProfile
-from prime_anc.method.plausibility import Comparison, Finding, SupportPrior
-from prime_anc.method.profiles import FIRST_UPDATES, MAX_UPDATES, PROFILES, RefinementProfile
+from prime_anc.method.plausibility import Finding, SupportPrior
+from prime_anc.method.profiles import MAX_UPDATES, PROFILES, RefinementProfile
 from prime_anc.method.start.features import GeneratorConfig
 from prime_anc.method.wearing import WearingChange
 from prime_anc.options import DEFAULTS, ObjectiveFields, ProblemFields
 
 if TYPE_CHECKING:
-    from prime_anc.core import CpuBackend
+    from prime_anc.core import Core
     from prime_anc.measure.prior import PathPrior
     from prime_anc.method.controller import Controller
+    from prime_anc.method.posing import OpenLoop
 
 Float32 = NDArray[np.float32]
 Complex64 = NDArray[np.complex64]
 
 MAX_CONDITIONS = 16
-
-# So many updates never brought a Wiener filter predicted this far below the generator's to 0.5 dB above it (24 probes,
-# 30 measured ears). More of them ask for the minimum, and may find a lower one than the generator's.
-UPDATES_BRING_DB = tuple(1.0 if n <= FIRST_UPDATES else math.inf for n in range(MAX_UPDATES + 1))
-
-# Bound on the error of a WmmsePrediction; the largest in 660 calibrations of 30 measured ears, half of them noisy, was
-# 0.035 dB.
-WMMSE_TOLERANCE_DB = 0.1
 
 # Increase of a band's level (dB) below which it does not become louder.
 NOT_LOUDER_DB = 0.05
@@ -70,21 +63,6 @@ class ModelParameters:
     wearing: tuple[WearingChange, ...] = ()
 
 
-class InnerLoop(NamedTuple):
-    """The loop of a controller alone in one condition."""
-
-    # S without the delay of the filter's chain, [16385].
-    plant: Complex64
-    # S K, [16385].
-    gain: Complex64
-    # Margins of S K.
-    judged: Loop
-    # P as posed, [16385]; None until `pose` ends (`with_spectra`).
-    primary: Complex64 | None = None
-    # Level of the plant over that of the posed secondary path; a power of two.
-    level: float = 1.0
-
-
 class Known(NamedTuple):
     """What is known of a condition's paths besides themselves."""
 
@@ -96,8 +74,6 @@ class Known(NamedTuple):
     ends_interval_db: float = 0.0
     # Bands in which the system is silent, which no mean counts, bool [31]; None: none.
     silent: NDArray[np.bool_] | None = None
-    # Comparison with the model's listeners; None: not compared.
-    comparison: Comparison | None = None
     # Whether the caller has stated that the paths are exact.
     is_exact: bool = False
 
@@ -144,10 +120,6 @@ class Paths:
     uncertainty: Float32 | None = field(default=None, kw_only=True)
     # Loudspeaker to outer microphone; None: the loudspeaker is not audible there.
     feedback: Path | None = field(default=None, kw_only=True)
-    # Set by `design.pose`.
-    known: Known | None = field(default=None, kw_only=True)
-    # The controller's loop without a filter. Set by a design.
-    inner: InnerLoop | None = field(default=None, kw_only=True)
     # Weight above 0, relative to other conditions.
     weight: float = field(default=1.0, kw_only=True)
     # Name of the condition in answers and errors.
@@ -170,11 +142,6 @@ class Problem(ProblemFields):
         """Return the weights of the conditions, with sum one."""
         weights = np.array([condition.weight for condition in self.conditions])
         return weights / weights.sum()
-
-    @property
-    def feedbacks(self) -> list[Path]:
-        """Return the feedback paths of the conditions that have one."""
-        return [condition.feedback for condition in self.conditions if condition.feedback is not None]
 
     def name_of(self, n: int) -> str:
         """Return a condition's name for answers and errors."""
@@ -265,18 +232,6 @@ class RefinementRecord:
     step_scale: list[float]
     # Relative residual of the step's linear system.
     pcg_residual: list[float]
-
-
-class WmmsePrediction(NamedTuple):
-    """Prediction of WMMSE within WMMSE_TOLERANCE_DB, without updates and with those of the design.
-
-    The latter is omitted if UPDATES_BRING_DB rules out that they help.
-    """
-
-    # As of `Prediction.compared_db`, the higher of both.
-    noise_reduction_db: float
-    # Largest |W|, the higher of both.
-    max_gain_db: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -382,17 +337,12 @@ class Design:
     # Predicted noise reduction that the requested ceiling on |W| costs, compared with the default ceiling or with
     # WMMSE; None if the filter was below it anyway and WMMSE is not better.
     ceiling_cost_db: float | None = None
-    # Prediction of WMMSE for the same problem; None if not computed.
-    wmmse: WmmsePrediction | None = None
-    # The same where WMMSE exceeds the ceiling.
-    wmmse_above_ceiling: WmmsePrediction | None = None
     # Reason why a Wiener filter replaced the generator's, if it did.
     replaced_because: Replaced | None = None
     # Faults of the paths compared with the model's support.
     implausible: tuple[Finding, ...] = ()
-    # As in `Draft`, until the design is chosen and completed.
-    both: Prediction | None = None
-    rival: Draft | None = None
+    # What is known of the conditions' paths.
+    known: tuple[Known, ...] = ()
 
 
 class Evaluation(NamedTuple):
@@ -415,22 +365,18 @@ class Fallback:
     margin_db: float = 0.25
 
 
-class Draft(NamedTuple):
-    """First taps after their updates, before margins and ceiling; with one condition, also its open-loop prediction."""
+class Filter(NamedTuple):
+    """A filter after its updates, before margins and ceiling."""
 
+    # float32 [2048].
     taps: Float32
     refinement: RefinementRecord
+    # Milliseconds per stage of the batch.
     times_ms: dict[str, float]
-    prediction: Prediction | None = None
-    wmmse: WmmsePrediction | None = None
-    # Prediction of filter and controller, if the backend has closed the controller's loop: `prediction` is of that.
-    both: Prediction | None = None
-    # WMMSE, if a filter without updates is predicted to be worse.
-    rival: Draft | None = None
 
 
 class Backend(Protocol):
-    """One model on one kind of processor. Returned arrays belong to the caller and are not changed by later calls."""
+    """Starts and updates of one model on one kind of processor; all else is the core's (`Model.core`)."""
 
     # `reference`, `cpu` or `cuda`.
     name: str
@@ -438,30 +384,13 @@ class Backend(Protocol):
     max_batch: int
     # Whether several threads may call at the same time.
     is_thread_safe: bool
-    # Whether it closes the loop of a controller in a single condition without feedback path and latency.
-    closes_loops: bool
-    # Whether `draft` can predict WMMSE too.
-    predicts_wmmse: bool
 
     def __init__(self, parameters: ModelParameters) -> None: ...
 
-    def draft(
-        self, problems: Sequence[Problem], options: DesignOptions, with_wmmse: bool
-    ) -> list[Draft | SynthesisError]:
-        """Design and update one filter for all conditions of each problem.
+    def filters(self, problems: Sequence[OpenLoop], options: DesignOptions) -> list[Filter | SynthesisError]:
+        """Make first taps and updates, of one filter for all conditions of each problem.
 
-        Latency, feedback and margins are ignored; `max_gain_db` is a number, and kept approximately. with_wmmse:
-        whether to predict WMMSE too, if the backend does. An error stands in the place of its problem:
-        NonFiniteFilter if a filter or its prediction is not finite.
-        """
-        ...
-
-    def predict(
-        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64]
-    ) -> list[Prediction | SynthesisError]:
-        """Predict the open-loop effect of existing filters, one for each of several single conditions.
-
-        Arguments are as of `design.predict_all`.
+        Ceilings are kept approximately. NonFiniteFilter replaces a filter, or a record, that is not finite.
         """
         ...
 
@@ -485,9 +414,9 @@ def backend_class(device: str) -> type[Backend]:
         The device does not exist.
     """
     if device == "cpu":
-        from prime_anc.core import CpuBackend
+        from prime_anc.core import Core
 
-        return CpuBackend
+        return Core
     if device == "cuda":
         from prime_anc.method.backends.cuda import CudaBackend
 
@@ -512,8 +441,8 @@ class Model:
         return cls(parameters, backend_class(device)(parameters))
 
     @cached_property
-    def core(self) -> CpuBackend:
-        """Return the C core, which finds filters under a ceiling for all backends."""
-        from prime_anc.core import CpuBackend
+    def core(self) -> Core:
+        """Return the C core, which poses, limits and predicts for all backends."""
+        from prime_anc.core import Core
 
-        return self.backend if isinstance(self.backend, CpuBackend) else CpuBackend(self.parameters)
+        return self.backend if isinstance(self.backend, Core) else Core(self.parameters)

@@ -18,7 +18,7 @@ noise beyond them makes a prediction too low, not too high.
 
 from __future__ import annotations
 
-from prime_anc.method.bands import NR_BANDS
+from prime_anc.method.bands import WIDE_BANDS
 
 COHERENCE_SHARE = 0.8
 MODEL_BOUND = 2.0
@@ -61,7 +61,7 @@ STATIONARY = 0.5
 # Half-widths of nine-in-ten intervals of the mean noise reduction, for responses of RESPONSE_LENGTHS samples: of 60
 # simulated ducts, rooms, windows, headrests and headsets that were cut to each length; the longest's are those of
 # estimates by windows of 8192 samples, which need not rise.
-INTERVAL_DB = (12.0, 10.0, 9.0, 10.0, 6.0, 5.0, 5.0)
+RESPONSE_INTERVAL_DB = (12.0, 10.0, 9.0, 10.0, 6.0, 5.0, 5.0)
 
 # Level of the last two eighths over the quietest of the middle, mean over bands, above which a response rises towards
 # its end, as division of spectra leaves it: circular lags make its noise loud at both ends. Exact responses of 200
@@ -74,5 +74,5 @@ RISING_INTERVAL_DB = 8.0
 # Smaller shares are rounding errors of single precision.
 SMALLEST_SHARE = 1e-7
 
-# Bands of many bins.
-RISING_BANDS = tuple(n for n in NR_BANDS if n >= 26)
+# First of the 31 bands that holds many bins.
+RISING_FIRST = WIDE_BANDS.index(26)

@@ -39,7 +39,6 @@ from prime_anc.method.profiles import (
     shows_far,
 )
 from prime_anc.method.start.features import regularised_ratio
-from prime_anc.method.step_plane import StepPlane
 from prime_anc.method.tap_objective import TapObjective
 from prime_anc.method.toeplitz import solve_directly, solve_toeplitz
 
@@ -120,8 +119,6 @@ class GaussNewtonState:
         self._value = self._objective.value(self._band_power, self._response)
         self._stopped = torch.full_like(self._value, BUDGET, dtype=torch.int64)
         self._n_applied = torch.zeros_like(self._stopped)
-        self._last_step = torch.zeros_like(self._taps)
-        self._last_response = torch.zeros_like(self._response)
         # Whether J is so far from its minimum that `refine` continues by direct solutions, [batch].
         self.is_far = torch.zeros_like(self._stopped, dtype=torch.bool)
         # J, step scale and solver residual of each update, the latest last.
@@ -146,37 +143,41 @@ class GaussNewtonState:
             rms = _root_mean_square(step_response, self._cap.bins)
             shrink = (self._cap.limit / rms.clamp_min(1e-30)).clamp_max(1.0)
             step, step_response = step * shrink, step_response * shrink
-        steps = step_response, self._last_response
-        changes = paths.secondary * step_response, paths.secondary * self._last_response
-        plane = StepPlane(objective, self._residual, self._response, self._band_power, steps, changes)
-        x, y, trials = _trials(plane, self._value, profile)
-        decrease = torch.nan_to_num(self._value.unsqueeze(-1) - trials, nan=-torch.inf)
+        change = paths.secondary * step_response
+        decrease = self._value.unsqueeze(-1) - self._trials(step_response, change)
+        decrease = torch.nan_to_num(decrease, nan=-torch.inf)
         enough = decrease >= SUFFICIENT_DECREASE * self._value.abs().clamp_min(1.0).unsqueeze(-1)
         accepted = running & enough.any(-1)
         reason = torch.where(decrease.amax(-1) > 0, CONVERGED, NO_DECREASE)
-        first = enough.to(torch.uint8).argmax(-1, keepdim=True)
-        x, y = x.gather(-1, first), y.gather(-1, first)
+        # As STEP_SCALES: the first that lowers J enough.
+        scale = torch.pow(0.5, enough.to(torch.uint8).argmax(-1, keepdim=True).to(step.dtype))
 
         self._stopped.copy_(torch.where(running & ~accepted, reason, self._stopped))
         self._n_applied += accepted
         # A rejected step may hold infinities, and 0 * inf is NaN: it is replaced by zeros, not scaled by zero.
         chosen = accepted.unsqueeze(-1)
-        step = torch.where(chosen, x * step + y * self._last_step, 0.0)
-        step_response = torch.where(chosen, x * steps[0] + y * steps[1], 0.0)
-        self._residual -= torch.where(chosen, x * changes[0] + y * changes[1], 0.0)
-        self._taps += step
-        self._response += step_response
-        self._last_step.copy_(torch.where(chosen, step, self._last_step))
-        self._last_response.copy_(torch.where(chosen, step_response, self._last_response))
+        self._residual -= torch.where(chosen, scale * change, 0.0)
+        self._taps += torch.where(chosen, scale * step, 0.0)
+        self._response += torch.where(chosen, scale * step_response, 0.0)
         self._band_power.copy_(objective.band_power(self._residual))
         value = objective.value(self._band_power, self._response)
         if profile.settles and profile.preconditioner != "exact":
             before = self._history[:, 0, -2] - self._value if self._history.shape[-1] > 1 else torch.nan
             self.is_far |= accepted & shows_far(self._value - value, before)
         self._value.copy_(torch.where(accepted, value, self._value))
-        scale = torch.pow(0.5, first[:, 0].to(value.dtype))
-        latest = torch.where(chosen, torch.stack((value, scale, solver_residual), -1), torch.nan)
+        latest = torch.where(chosen, torch.stack((value, scale[:, 0], solver_residual), -1), torch.nan)
         self._history.copy_(torch.cat((self._history[..., 1:], latest.unsqueeze(-1)), -1))
+
+    def _trials(self, step_response: Tensor, change: Tensor) -> Tensor:
+        """Compute J of all trial steps, [batch, 3]; change: S D, by which a step D reduces the residual."""
+        objective = self._objective
+        cross = objective.in_bands((self._residual.conj() * change).real)
+        square = objective.in_bands(squared_magnitude(change))
+        values = []
+        for scale in STEP_SCALES:
+            power = torch.maximum(self._band_power + scale * (scale * square - 2 * cross), objective.constant)
+            values.append(objective.value(power, self._response + scale * step_response))
+        return torch.stack(values, -1)
 
     def _solve(self) -> tuple[Tensor, Tensor]:
         """Solve the damped normal equations, theory (15), (16); also the solver's relative residuals, [batch]."""
@@ -337,22 +338,3 @@ def damped(symbol: Tensor, damping: float) -> Tensor:
     """
     diagonal = symbol.sum(-1, keepdim=True) / (symbol.shape[-1] - 1)
     return symbol + (damping * diagonal.clamp_min(1e-6) + DAMPING_FLOOR)
-
-
-def _trials(plane: StepPlane, value: Tensor, profile: RefinementProfile) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the coordinates x and y in the plane, and J, of all trial steps, [batch, 3] each.
-
-    The first trial is the lowest point of the plane where that is lower than the full step.
-    """
-    none = torch.zeros_like(value).unsqueeze(-1)
-    x = [none + scale for scale in STEP_SCALES]
-    y = [none] * len(x)
-    values = [plane.value(*item) for item in zip(x, y, strict=True)]
-    if profile.settles:
-        lowest = plane.lowest(profile.plane_iterations)
-        found = plane.value(*lowest)
-        is_lower = found <= values[0]
-        for item, place in zip((x, y), lowest, strict=True):
-            item[0] = torch.where(is_lower.unsqueeze(-1), place, item[0])
-        values[0] = torch.where(is_lower, found, values[0])
-    return torch.cat(x, -1), torch.cat(y, -1), torch.stack(values, -1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from prime_anc.answers import DesignAnswer, EvaluationAnswer, ModelReference, RefinementAnswer
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
-from prime_anc.method.design import design_all, implausible, judged, predict_all
+from prime_anc.method.design import design_all, implausible, predict_all
 from prime_anc.method.errors import answer_or_raise
 from prime_anc.method.plausibility import Finding
 from prime_anc.method.types import Complex64, Design, Float32, Model, Prediction, Problem
@@ -115,4 +115,4 @@ def predicted(problem: Problem, taps: Float32 | Complex64, model: Model) -> Pred
 
 def path_findings(problem: Problem, model: Model) -> tuple[Finding, ...]:
     """Return the faults of the paths, compared with the model's support."""
-    return implausible(problem, judged(problem, model), model.parameters.support)
+    return implausible(problem, model)

@@ -15,15 +15,13 @@ from prime_anc.hardware.hybrid import playback_peak_db
 from prime_anc.hardware.realise import Realised, Target, realise, realised_sections, under_loop
 from prime_anc.hardware.residual_power import PathSpectra
 from prime_anc.method.ceiling import ceiling_db, excess_db
-from prime_anc.method.controller import in_closed_loop
 from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
-from prime_anc.method.design import pose
 from prime_anc.method.gain_curve import TOLERANCE_DB, GainCurve
-from prime_anc.method.loop import for_design
 from prime_anc.method.methods import spectrum
+from prime_anc.method.posing import pose
 from prime_anc.method.profiles import FAST
 from prime_anc.method.sections import Sections
-from prime_anc.method.types import NOT_JUDGED, Float32, Model, Problem, weighted, weights_of
+from prime_anc.method.types import Float32, Model, Problem, weighted, weights_of
 from prime_anc.requests.bodies import ExportBody
 from prime_anc.requests.errors import RequestError
 from prime_anc.tasks.controllers import running_answer
@@ -113,17 +111,10 @@ def _realised(
     given: Problem, model: Model, psd: Float32, target: Target, taps: Float32, body: ExportBody
 ) -> Realised:
     """Realise the filter for the paths as the updates see them."""
-    sent = pose(given, model, closes_loops=False)
-    posed = for_design(in_closed_loop(sent))
-    spectra = [
-        PathSpectra(
-            spectrum(paths.primary),
-            spectrum(paths.secondary),
-            paths.weight,
-            (paths.known or NOT_JUDGED).assumed,
-        )
-        for paths in posed.conditions
-    ]
+    posed = pose(given, model)
+    aim = posed.open_loop
+    arrays = zip(aim.primary, aim.secondary, aim.shares, aim.uncertainty, strict=True)
+    spectra = [PathSpectra(spectrum(p), spectrum(s), share, unknown) for p, s, share, unknown in arrays]
     profile = weighted(FAST, weights_of(body))
     realised = partial(realise, reference_psd=psd, target=target, taps=taps, profile=profile)
     made, designed = realised(spectra, max_gain_db=body.max_gain_db), loop_in(given, taps)
@@ -144,7 +135,7 @@ def _realised(
         response = spectrum(taps)
         itself = [replace(item, primary=item.secondary * response, uncertainty=None) for item in spectra]
         made = realised(itself, max_gain_db=body.max_gain_db)
-    feedbacks = [spectrum(item) for item in sent.feedbacks]
+    feedbacks = [spectrum(item) for item in posed.feedback if item is not None]
     for largest_db in np.linspace(max(designed.peak_db, -gain_margin_db), -gain_margin_db, LOOP_ROUNDS):
         if keeps_margins(made):
             break

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from prime_anc.method.controller import Controller, controlled, loops_of
+from prime_anc.method.ceiling import loop_of_all
+from prime_anc.method.controller import Controller
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
-from prime_anc.method.design import level_db
 from prime_anc.method.errors import InvalidPaths
 from prime_anc.method.gain_curve import GainCurve
-from prime_anc.method.loop import loop_gain, loop_of, worst_loop
 from prime_anc.method.methods import spectrum
-from prime_anc.method.posing import MAX_LEVEL_DIFFERENCE_DB, with_latency
+from prime_anc.method.posing import MAX_LEVEL_DIFFERENCE_DB, level_db
 from prime_anc.method.profiles import PROFILES
 from prime_anc.method.types import Complex64, DesignOptions, Float32, Loop, Path, Paths, Problem
 from prime_anc.method.unknown import END_OF_RESPONSE
@@ -99,11 +98,7 @@ def loop_in(problem: Problem, taps: NDArray[Any]) -> Loop | None:
     taps
         Filter, taps [2048] or response [16385].
     """
-    if problem.controller is not None:
-        return worst_loop(loops_of(with_latency(controlled(problem)), taps))
-    if np.iscomplexobj(taps):
-        return loop_of(with_latency(problem).conditions, lambda feedback: spectrum(feedback) * taps)
-    return loop_of(with_latency(problem).conditions, partial(loop_gain, taps))
+    return loop_of_all(problem, taps)
 
 
 def check_effect(taps: Float32 | Complex64, problem: Problem, *, may_be_none: bool = False) -> None:

@@ -15,6 +15,7 @@ from scipy.signal import firwin
 from model_store.store import ModelStore
 from prime_anc.method.bands import WIDE_BANDS, band_membership
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
+from prime_anc.method.posing import pose
 from prime_anc.method.types import Design, DesignOptions, Fallback, Model, Paths, Problem
 from prime_anc.tasks.problem import resolved_profile
 from service.models.resident_model import ResidentModel
@@ -127,7 +128,7 @@ def test_unknown_bands_are_named_if_louder(
     ear = Problem((Paths(primary.astype(np.float32), secondary.astype(np.float32), **known),))
     answer = designed(model, ear, "prime", k)
     named = np.isin(WIDE_BANDS, answer.prediction.unknown_bands)
-    silent = Model.on("cpu", model.parameters).core.judge(ear.conditions[0], None).silent
+    silent = pose(ear, Model.on("cpu", model.parameters)).known[0].silent
     silent = unknown & False if silent is None else silent
     assert named[unknown | silent].all()
     is_whole = is_known.astype(float) @ MEMBERSHIP == MEMBERSHIP.sum(0)

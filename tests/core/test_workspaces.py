@@ -8,19 +8,18 @@ import numpy as np
 import pytest
 
 from model_store.store import DEFAULT_ROOT, ModelStore
-from prime_anc.core import CpuBackend
+from prime_anc.core import Core
 from prime_anc.method.design import design_all
-from prime_anc.method.errors import NonFiniteFilter, SynthesisError
+from prime_anc.method.errors import SynthesisError
 from prime_anc.method.start.features import GeneratorConfig
-from prime_anc.method.types import DesignOptions, Draft, Model
+from prime_anc.method.types import Model
 from tests.core.hostile import corpus
 from tests.model_store import cases
-from tests.problems import one
 
 BUNDLED = ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters
 
 
-class KeepingBackend(CpuBackend):
+class KeepingBackend(Core):
     """Uses one workspace for all calls, however they end, so that only the core can leave state in it."""
 
     _kept: int | None = None
@@ -33,7 +32,7 @@ class KeepingBackend(CpuBackend):
         yield self._kept
 
 
-class ForgettingBackend(CpuBackend):
+class ForgettingBackend(Core):
     """Has a fresh workspace for every call."""
 
     @contextmanager
@@ -72,14 +71,3 @@ def test_used_workspace_designs_as_fresh(config: GeneratorConfig | None, n_desig
     for number, (problem, options, fallback) in enumerate(corpus(2, n_designs)):
         (found,), (expected,) = (design_all([problem], options, model, fallback) for model in (used, fresh))
         assert bits(found) == bits(expected), (number, options)
-
-
-def test_failed_workspace_is_thrown_away() -> None:
-    core = CpuBackend(BUNDLED)
-    primary, secondary, _ = cases.ear(1)
-    (draft,) = core.draft([one(primary, secondary)], DesignOptions(), False)
-    assert isinstance(draft, Draft)
-    assert len(core._workspaces) == 1
-    loud = one(primary * np.float32(1e25), secondary)
-    assert isinstance(core.draft([loud], DesignOptions(n_updates=1), False)[0], NonFiniteFilter)
-    assert not core._workspaces

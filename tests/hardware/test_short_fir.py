@@ -17,10 +17,10 @@ from prime_anc.measure.files.resampling import Response
 from prime_anc.method.band_weights import BandWeights
 from prime_anc.method.bands import BINS_HZ, NR_BANDS, WIDE_BANDS, band_membership, edges_hz
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
-from prime_anc.method.design import judged
 from prime_anc.method.errors import InvalidPaths
 from prime_anc.method.gain_curve import ceiling_at
 from prime_anc.method.methods import spectrum
+from prime_anc.method.posing import pose
 from prime_anc.method.profiles import FAST
 from prime_anc.method.types import Model, Paths, Problem
 from service.errors import to_problem
@@ -145,9 +145,9 @@ def test_taps_at_system_rate_are_optimal(number):
         name: Response(name, item, rate) for name, item in zip(("primary", "secondary"), pair, strict=True)
     }
     at_48_khz, _ = paths_at_48_khz(responses)
-    (paths,) = judged(Problem((Paths(*map(np.float32, at_48_khz.values())),), exact=True), MODEL).conditions
-    spectra = spectrum(paths.primary), spectrum(paths.secondary)
-    condition = PathSpectra(*spectra, uncertainty=paths.known.uncertainty)
+    posed = pose(Problem((Paths(*map(np.float32, at_48_khz.values())),), exact=True), MODEL)
+    spectra = spectrum(posed.primary[0]), spectrum(posed.secondary[0])
+    condition = PathSpectra(*spectra, uncertainty=posed.known[0].uncertainty)
     noise = 1 / np.maximum(np.fft.rfftfreq(DESIGN_N_FFT, 1 / 48_000), 20)
     found = np.fft.rfft(design_fir([condition], noise, n_taps, sample_rate_hz=rate, max_gain_db=60.0), n_fft)
     assert 10 * np.log10(powers(p) / powers(p - s * found)).mean() > expected - 0.3

@@ -108,7 +108,7 @@ def test_band_of_unknown_secondary_path_is_quiet(measured_case: Case) -> None:
             band_sums(WIDE_BANDS, measured_case.reference_psd * np.abs(each) ** 2)[bands]
             for each in (played, measured_case.primary[item])
         ]
-        assert 10 * np.log10(powers[0] / powers[1]).max() < -30
+        assert 10 * np.log10(powers[0] / powers[1]).max() < -25
 
 
 @pytest.mark.parametrize("device", ["cpu", "reference"])

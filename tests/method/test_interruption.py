@@ -13,6 +13,7 @@ from prime_anc.method.ceiling import keep_margins
 from prime_anc.method.design import design_all
 from prime_anc.method.errors import Interrupted, check_interruption, interruptible
 from prime_anc.method.methods import spectrum
+from prime_anc.method.posing import pose
 from prime_anc.method.types import DesignOptions, Model, Problem
 from tests.service import models
 
@@ -33,8 +34,9 @@ def verified() -> object:
 
 
 def margins_kept() -> object:
-    core = Model.on("cpu", models.checkpoint(1).parameters).core
-    return keep_margins(Problem((replace(PATHS, feedback=LOUD),)), TAPS, 30.0, core)
+    model = Model.on("cpu", models.checkpoint(1).parameters)
+    posed = pose(Problem((replace(PATHS, feedback=LOUD),)), model)
+    return keep_margins(posed, TAPS, np.full(16_385, 30.0), model.core)
 
 
 def each_left_out() -> object:

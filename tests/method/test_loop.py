@@ -10,15 +10,18 @@ from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS
 from prime_anc.method.design import design
 from prime_anc.method.errors import interruptible
 from prime_anc.method.loop import (
-    closed_loop_secondary,
     is_stable,
     judge_loop,
     loop_gain,
     with_margins,
     worst_loop,
 )
+from prime_anc.method.posing import pose
 from prime_anc.method.types import DesignOptions, Model, Problem
+from tests.problems import one
 from tests.service import models
+
+MODEL = Model.on("cpu", models.checkpoint(1).parameters)
 
 # Taps, and the best ones below a ceiling.
 Designed = tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]
@@ -83,7 +86,9 @@ def test_closed_loop_is_simulated_one() -> None:
     played = np.convolve(taps.astype(float), simulated(taps, feedback, 8192))
     expected = np.fft.rfft(np.convolve(secondary.astype(float), played), DESIGN_N_FFT)
     response = np.fft.rfft(taps.astype(float), DESIGN_N_FFT)
-    found = closed_loop_secondary(secondary, feedback, taps) * response
+    posed = pose(one(secondary, secondary, feedback=feedback), MODEL)
+    scale = posed.secondary[0, 1] / np.fft.rfft(secondary.astype(float), DESIGN_N_FFT)[1]
+    found = posed.secondary_with(0, response) / scale * response
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())  # complex64
 
 
@@ -92,7 +97,7 @@ def designed() -> Designed:
     """An ear's filter, and the best one below a ceiling."""
     problem, model = Problem((models.ear(1),)), Model.on("cpu", models.checkpoint(1).parameters)
     taps = design(problem, DesignOptions("prime", 1), model).taps
-    return taps, partial(model.core.limit_gain, problem, taps)
+    return taps, partial(model.core.limit, pose(problem, model).open_loop, taps)
 
 
 @pytest.mark.parametrize(("gain_db", "phase_deg"), [(6, 30), (12, 60)])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from model_store.store import ModelStore
-from prime_anc.core import CpuBackend
+from prime_anc.core import Core
 from prime_anc.method.bands import WIDE_BANDS, centre_hz
 from prime_anc.method.design import predict_all
 from prime_anc.method.errors import NonFiniteFilter
@@ -182,7 +182,7 @@ def judged(
         ModelStore().load("bose-qc20").parameters, band_uncertainty=np.float32(learned)
     )
     paths = Paths(np.float32(primary), np.float32(primary), coherence=coherence)
-    return CpuBackend(parameters).judge(paths, np.float32(psd)).uncertainty
+    return Core(parameters).pose(paths, np.float32(psd))[2].uncertainty
 
 
 def test_coherence_tells_uncertainty_up_to_models_bound(ears: list[measured.MeasuredEar]) -> None:
@@ -215,7 +215,7 @@ def test_model_expects_more_of_response_that_is_cut(ears: list[measured.Measured
     psd, found = model.reference_psd, []
     for n in (2048, 1024, 512):
         paths = Paths(*(np.float32(item[:n]) for item in (ears[0].primary, ears[0].secondary)))
-        known = CpuBackend(model).judge(paths, psd)
+        *_, known = Core(model).pose(paths, psd, is_device=True)
         assert known.basis == "model"
         raised = 10 ** (CUT_DB[RESPONSE_LENGTHS.index(n)] / 10)
         np.testing.assert_allclose(known.uncertainty[0], raised * model.band_uncertainty[0], rtol=1e-3)

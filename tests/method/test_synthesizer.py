@@ -76,7 +76,7 @@ def test_correction_precedes_phase(kind: str, design_case: Case) -> None:
 
 
 def test_corrections_change_weight_and_penalty(design_case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prime_anc.method.start.fir_wiener.N_ITERATIONS", 200)  # to the twin's solution
+    monkeypatch.setattr("prime_anc.method.start.fir_wiener.WIENER_ITERATIONS", 200)  # to the twin's solution
     synthesizer, paths = synthesizer_for(design_case, trained=True), design_case.paths()
     ratio, grid = synthesizer.generator.path_ratio(paths), synthesizer.generator.grid
     correction = synthesizer.generator(ratio.features).detach()

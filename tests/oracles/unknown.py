@@ -20,7 +20,7 @@ def ends_uncertainty(primary: np.ndarray, secondary: np.ndarray) -> tuple[np.nda
     )
     shares = np.stack((_unknown_share(first, N_TAPS), _unknown_share(second, constants.LONG_SAMPLES)))
     octaves = np.log2(constants.RESPONSE_LENGTHS)
-    interval_db = float(np.interp(np.log2(_length_of(first)), octaves, constants.INTERVAL_DB))
+    interval_db = float(np.interp(np.log2(_length_of(first)), octaves, constants.RESPONSE_INTERVAL_DB))
     if _rises(first):
         shares[0], interval_db = _late_share(first), max(interval_db, constants.RISING_INTERVAL_DB)
     return np.where(shares < constants.SMALLEST_SHARE, 0, shares.clip(max=constants.MOST_UNCERTAIN)), interval_db
@@ -47,7 +47,7 @@ def _rises(response: np.ndarray) -> bool:
         return False
     n_fft = _N_FFT // 8 if n <= _N_FFT // 8 else _N_FFT
     parts = np.fft.rfft(response[3 * n : 8 * n].reshape(5, n) * np.hanning(n), n_fft)
-    bands = np.abs(parts) ** 2 @ band_membership(constants.RISING_BANDS, n_fft)
+    bands = np.abs(parts) ** 2 @ band_membership(WIDE_BANDS[constants.RISING_FIRST : WIDE_BANDS.index(38)], n_fft)
     level_db = 10 * np.log10(np.maximum(bands, 1e-12 * bands.max(0) + TINY)).mean(1)
     return bool(level_db[3:].mean() - level_db[:3].min() > constants.RISING_DB)
 

@@ -182,7 +182,7 @@ static void step_below(const refinement_profile *profile, const band_edges *band
         if (!falls && (step == 0 || excess_of(s, c, bands->n_bins) <= most))
             return;
         lower_where_exceeded(s, c, bands->n_bins);
-        now.value = value_at(profile, s, 0, 0, penalty_of(profile, bands->n_bins, s, 0, 0), now.slope);
+        now.value = value_at(profile, s, 0, penalty_of(profile, bands->n_bins, s, 0), now.slope);
         if (step && now.value > start - constant.small_decrease)
             return;
     }

@@ -8,20 +8,12 @@
 #include <cpuid.h>
 #endif
 
-#include "bands.h"
-#include "beside.h"
 #include "ceiling.h"
 #include "features.h"
 #include "fir_wiener.h"
 #include "generator.h"
-#include "loop.h"
-#include "minimum_phase.h"
-#include "plausibility.h"
 #include "predict.h"
-#include "toeplitz.h"
-#include "transforms.h"
 #include "unknown.h"
-#include "update.h"
 #include "wiener.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -42,16 +34,9 @@ static int grid_of(int n_fft)
     return grid;
 }
 
-/* Sizes of the structures that library.py mirrors, in the order of its STRUCTURES. */
-static const int structures[] = {sizeof(prime_constants), sizeof(prime_parameters), sizeof(prime_input), sizeof(prime_judgement), sizeof(refinement_profile), sizeof(prime_result),
-                                 sizeof(beside_input),    sizeof(beside_sums),      sizeof(inner_controller), sizeof(loop_extremes)};
-
-/* Call once, from one thread, before any other function. Returns whether the structures and sizes are Python's. */
-EXPORT int prime_init(const prime_constants *given, const int *structure_sizes)
+EXPORT void prime_init(const prime_constants *constants)
 {
-    if (memcmp(structure_sizes, structures, sizeof structures) || memcmp(given->sizes, sizes, sizeof sizes))
-        return 0;
-    constant = *given;
+    constant = *constants;
     for (int grid = 0; grid < N_GRIDS; grid++) {
         plans[grid] = real_plan_of_f(4096 << grid);
         edges[grid] = band_edges_of(4096 << grid);
@@ -67,11 +52,8 @@ EXPORT int prime_init(const prime_constants *given, const int *structure_sizes)
     double_plan = real_plan_of_d(DESIGN_N_FFT);
     toeplitz_plan_init(&toeplitz);
     prediction_init();
-    beside_init();
-    return 1;
 }
 
-/* The x86-64 level (2, 3 or 4) that processor and operating system support; 0 on other architectures. */
 EXPORT int prime_level(void)
 {
 #ifdef __x86_64__
@@ -127,9 +109,7 @@ struct prime_model {
     generator network;
     point_grid grid;
     wiener_start start;
-    const float *psd[N_GRIDS];
     const double *band_uncertainty;
-    support_prior support;
 };
 
 struct prime_workspace {
@@ -148,10 +128,7 @@ struct prime_workspace {
     float *pr, *pi, *sr, *si;     /* the paths on the design grid */
     float *gpr, *gpi, *gsr, *gsi; /* on the generator's grid */
     float *psd;
-    float *rival; /* [2048] */
-    beside_space beside; /* with the paths as sent, and S K */
     double *exact, *exact_r, *exact_i; /* a response, [32768], and its spectrum */
-    double sums[N_SUMS]; /* of the paths as sent, without a filter's */
 };
 
 static const float *next_tensor(const float **weights, size_t n)
@@ -237,25 +214,7 @@ EXPORT prime_model *prime_model_create(const prime_parameters *p)
     model->start.penalty = copied(a, p->start_penalty, sizeof(float) * p->n_points);
     model->start.ceiling = copied(a, p->start_ceiling, sizeof(float) * p->n_points);
     model->start.average = copied(a, p->start_average, sizeof(float) * p->n_points);
-    for (int i = 0; i < N_GRIDS; i++) {
-        float *psd = take(a, sizeof(float) * edges[i].n_bins);
-        if (psd)
-            collect(p->reference_psd, edges[i].n_bins, DESIGN_N_FFT >> (12 + i), psd);
-        model->psd[i] = psd;
-    }
     model->band_uncertainty = copied(a, p->band_uncertainty, sizeof(double) * 2 * N_BANDS);
-    support_prior *s = &model->support;
-    *s = p->support;
-    if (s->n_changes) {
-        const size_t traits = sizeof(double) * N_TRAITS;
-        s->mean = copied(a, s->mean, traits), s->later = copied(a, s->later, traits);
-        s->changes = copied(a, s->changes, 2 * traits * s->n_changes), s->estimate = copied(a, s->estimate, 3 * traits);
-        s->primary_delay = copied(a, s->primary_delay, N_FITTED * traits);
-        s->primary_delay_limits = copied(a, s->primary_delay_limits, sizeof(double) * N_FITTED);
-        s->roots = copied(a, s->roots, N_FITTED * N_TRAITS * traits);
-        s->secondary_edges = copied(a, s->secondary_edges, sizeof(int) * (N_SECONDARY_BANDS + 1));
-        s->primary_edges = copied(a, s->primary_edges, sizeof(int) * (N_PRIMARY_BANDS + 1));
-    }
     if (a->failed) {
         prime_model_free(model);
         return NULL;
@@ -271,14 +230,13 @@ EXPORT void prime_workspace_free(prime_workspace *ws)
     free(ws);
 }
 
-/* Makes room for designs of up to so many conditions; 0 where there is no memory, or for more than MAX_CONDITIONS. */
 EXPORT int prime_workspace_reserve(prime_workspace *ws, int n_conditions)
 {
     if (n_conditions > MAX_CONDITIONS)
         return 0;
     for (; ws->n_reserved < n_conditions; ws->n_reserved++) {
         condition_space *c = &ws->conditions[ws->n_reserved];
-        float **per_bin[] = {&c->pr, &c->pi, &c->sr, &c->si, &c->secondary_power, &c->weight, &c->er, &c->ei, &c->cr, &c->ci, &c->lr, &c->li};
+        float **per_bin[] = {&c->pr, &c->pi, &c->sr, &c->si, &c->secondary_power, &c->weight, &c->er, &c->ei, &c->cr, &c->ci};
         for (size_t i = 0; i < sizeof per_bin / sizeof *per_bin; i++)
             *per_bin[i] = take(&ws->memory, sizeof(float) * N_BINS);
         if (ws->memory.failed)
@@ -300,10 +258,9 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
         &ws->features.log_base, &ws->wiener.spread[0], &ws->wiener.spread[1], &ws->wiener.spread[2], &ws->wiener.symbol,
         &ws->wiener.matched_r, &ws->wiener.matched_i, &ws->wiener.log_ceiling, &ws->wiener.log_gain,
         &ws->refinement.inverse_ceiling, &ws->refinement.wr, &ws->refinement.wi, &ws->refinement.dr, &ws->refinement.di,
-        &ws->refinement.lr, &ws->refinement.li, &ws->refinement.symbol,
-        &ws->refinement.descent_r, &ws->refinement.descent_i, &ws->refinement.power, &ws->refinement.stiffness,
-        &ws->refinement.excess, &ws->prediction.power,
-        &ws->prediction.wr, &ws->prediction.wi, &ws->prediction.second, &ws->prediction.third, &ws->prediction.fourth,
+        &ws->refinement.symbol, &ws->refinement.descent_r, &ws->refinement.descent_i, &ws->refinement.power,
+        &ws->prediction.power, &ws->prediction.wr, &ws->prediction.wi, &ws->prediction.second, &ws->prediction.third,
+        &ws->prediction.fourth, &ws->prediction.fifth,
         /* per point of the generator's grid, at most one point per bin */
         &ws->features.log_primary, &ws->features.log_secondary, &ws->features.log_ratio, &ws->wiener.terms[0],
         &ws->wiener.terms[1], &ws->wiener.terms[2],
@@ -316,26 +273,18 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
     ws->phase.scratch = ws->prediction.scratch = scratch;
     ws->phase.cepstrum = ws->prediction.response = take(a, points);
     ws->solver = take(a, sizeof *ws->solver);
-    ws->refinement.step = take(a, taps), ws->refinement.last = take(a, taps), ws->refinement.gradient = take(a, taps), ws->wiener.rhs = take(a, taps);
+    ws->refinement.step = take(a, taps), ws->refinement.gradient = take(a, taps), ws->wiener.rhs = take(a, taps);
     size_t rows = sizeof(float) * model->network.row * (model->network.n_channels > N_FEATURES ? model->network.n_channels : N_FEATURES);
     ws->network.hidden = take(a, rows), ws->network.inner = take(a, rows), ws->network.input = take(a, rows);
     wmmse_space *w = &ws->wmmse;
     w->weight = take(a, 2 * bins), w->power = take(a, 2 * bins), w->re = take(a, 2 * bins), w->im = take(a, 2 * bins);
     const size_t room = sizeof(double) * LEVINSON_ROOM;
     w->column = take(a, room), w->rhs = take(a, room), w->solution = take(a, room), w->levinson = take(a, 4 * room);
-    ws->rival = take(a, taps), ws->exact = take(a, 2 * points), ws->exact_r = take(a, 2 * bins), ws->exact_i = take(a, 2 * bins);
+    ws->exact = take(a, 2 * points), ws->exact_r = take(a, 2 * bins), ws->exact_i = take(a, 2 * bins);
     scratch_d wide = {take(a, points), take(a, points), take(a, points), take(a, points)};
     w->scratch = wide;
     direct_space direct = {take(a, 2 * bins), take(a, 2 * bins), w->column, w->rhs, w->solution, w->levinson, wide};
     ws->refinement.direct = direct, ws->refinement.direct_grid = &double_plan;
-    beside_space *b = &ws->beside;
-    float **kept[] = {&b->pr, &b->pi, &b->sr, &b->si, &b->lr, &b->li};
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-        *kept[i] = take(a, bins);
-    prediction_space *p = &ws->prediction; /* the rest is free when it is needed */
-    b->wr = p->wr, b->wi = p->wi, b->power = p->power, b->residual = p->second, b->left = p->third, b->closed = p->fourth;
-    float **column = ws->features.column;
-    b->kr = column[0], b->ki = column[1], b->played = column[2], b->yr = column[3], b->yi = column[4];
     w->symbol = take(a, bins), w->re_single = take(a, bins), w->im_single = take(a, bins);
     ws->refinement.conditions = ws->conditions;
     if (a->failed || !prime_workspace_reserve(ws, 1)) {
@@ -352,46 +301,54 @@ static double now_ms(void)
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
-static void mark(prime_result *result, int stage, double *since)
+/* Adds the time since the last call to a stage. */
+static void mark(double *times_ms, int stage, double *since)
 {
-    double now = now_ms(), before = result->times_ms[stage];
-    result->times_ms[stage] = (isnan(before) ? 0 : before) + now - *since;
+    double now = now_ms();
+    times_ms[stage] = (isnan(times_ms[stage]) ? 0 : times_ms[stage]) + now - *since;
     *since = now;
 }
 
+/* Takes every stride-th bin of an interleaved spectrum. */
+static void sample(const float *spectrum, int n_bins, int stride, float *re, float *im)
+{
+    for (int k = 0; k < n_bins; k++)
+        re[k] = spectrum[2 * k * stride], im[k] = spectrum[2 * k * stride + 1];
+    end_with_zeros(re, n_bins), end_with_zeros(im, n_bins);
+}
+
+/* Splits an interleaved spectrum, or transforms a response. */
 static void load_path(prime_workspace *ws, const float *path, int n_samples, float *re, float *im)
 {
-    if (n_samples) {
+    if (n_samples)
         rfft_f(&plans[N_GRIDS - 1], ws->phase.scratch, path, n_samples, re, im);
-        return;
-    }
-    for (int k = 0; k < N_BINS; k++)
-        re[k] = path[2 * k], im[k] = path[2 * k + 1];
-    end_with_zeros(re, N_BINS), end_with_zeros(im, N_BINS);
+    else
+        sample(path, N_BINS, 1, re, im);
 }
 
-static void sample(const float *fine, int n_coarse, int stride, float *coarse)
+/* Adds condition t to the sums of WMMSE. */
+static void add_wmmse_condition(prime_workspace *ws, const prime_problem *problem, int t)
 {
-    for (int k = 0; k < n_coarse; k++)
-        coarse[k] = fine[k * stride];
-    end_with_zeros(coarse, n_coarse);
+    sample(problem->primary + 2 * (size_t)t * N_BINS, N_BINS, 1, ws->pr, ws->pi);
+    sample(problem->secondary + 2 * (size_t)t * N_BINS, N_BINS, 1, ws->sr, ws->si);
+    add_to_wmmse(&ws->wmmse, problem->shares[t], ws->pr, ws->pi, ws->sr, ws->si);
 }
 
-/* Keeps the paths that are loaded as condition t's, on a grid coarser by `stride`, weighed by their uncertainty. */
-static const condition_space *load_condition(prime_workspace *ws, int t, const prime_input *input, int n_bins, int stride)
+/* Brings condition t to a grid coarser by `stride`, weighed by its uncertainty. */
+static void load_condition(prime_workspace *ws, const prime_problem *problem, int t, int n_bins, int stride)
 {
     condition_space *c = &ws->conditions[t];
-    sample(ws->pr, n_bins, stride, c->pr), sample(ws->pi, n_bins, stride, c->pi);
-    sample(ws->sr, n_bins, stride, c->sr), sample(ws->si, n_bins, stride, c->si);
-    c->share = input->share;
+    const float *uncertainty = problem->uncertainty + 2 * t * N_BANDS;
+    sample(problem->primary + 2 * (size_t)t * N_BINS, n_bins, stride, c->pr, c->pi);
+    sample(problem->secondary + 2 * (size_t)t * N_BINS, n_bins, stride, c->sr, c->si);
+    c->share = problem->shares[t];
     const band_edges *bands = &edges[grid_of(2 * (n_bins - 1))];
     for (int b = 0; b < N_BANDS; b++) { /* theory (12) */
-        c->unknown_primary[b] = input->assumed[b], c->unknown_secondary[b] = input->assumed[N_BANDS + b];
-        float scale = sqrtf(1 + input->assumed[N_BANDS + b]);
+        c->unknown_primary[b] = uncertainty[b], c->unknown_secondary[b] = uncertainty[N_BANDS + b];
+        float scale = sqrtf(1 + uncertainty[N_BANDS + b]);
         for (int k = bands->edge[b]; scale != 1 && k < bands->edge[b + 1]; k++)
             c->pr[k] /= scale, c->pi[k] /= scale, c->sr[k] *= scale, c->si[k] *= scale;
     }
-    return c;
 }
 
 /* Whether a spectrum is finite and not all zero. */
@@ -402,43 +359,6 @@ static int is_usable(const float *re, const float *im)
         lanes += __builtin_elementwise_abs(load8(re + k)) + __builtin_elementwise_abs(load8(im + k));
     float sum = sum8(lanes) + fabsf(re[N_BINS - 1]) + fabsf(im[N_BINS - 1]);
     return isfinite(sum) && sum > 0;
-}
-
-/* Brings both paths to the design grid. Returns FAULT_NONE, or which path is unusable. */
-static int load(prime_workspace *ws, const prime_input *input)
-{
-    load_path(ws, input->primary, input->n_primary, ws->pr, ws->pi);
-    load_path(ws, input->secondary, input->n_secondary, ws->sr, ws->si);
-    if (!is_usable(ws->pr, ws->pi))
-        return FAULT_PRIMARY;
-    if (!is_usable(ws->sr, ws->si))
-        return FAULT_SECONDARY;
-    return FAULT_NONE;
-}
-
-/* Compares the pair of paths that is loaded with the support's; without a support, only their likeness. */
-static void explain_paths(const prime_model *model, prime_workspace *ws, const prime_input *input, path_explanation *found)
-{
-    found->distance = NAN, found->is_right = 1;
-    found->likeness = likeness_of(ws->pr, ws->pi, ws->sr, ws->si, !input->n_primary && !input->n_secondary);
-    if (!model->support.n_changes)
-        return;
-    const float *response = input->secondary;
-    int n = input->n_secondary, stride = 8;
-    if (!n) {
-        const real_plan_f *plan = &plans[0];
-        n = plan->n;
-        sample(ws->sr, n / 2 + 1, stride, ws->gsr), sample(ws->si, n / 2 + 1, stride, ws->gsi);
-        irfft_f(plan, ws->phase.scratch, ws->gsr, ws->gsi, ws->prediction.response, n);
-        response = ws->prediction.response;
-    }
-    explain(&model->support, ws->pr, ws->pi, ws->sr, ws->si, onset_of(response, n), found);
-}
-
-/* The reference spectrum on the design grid. */
-static const float *psd_of(const prime_model *model, const prime_input *input)
-{
-    return input->psd ? input->psd : model->psd[N_GRIDS - 1];
 }
 
 /* RMS of the regularised path ratio over the 23 bands, on the profile's grid. */
@@ -461,61 +381,64 @@ static float ratio_rms(const band_edges *bands, const condition_space *s)
 }
 
 /* Adds the condition that is loaded to the sums from which the initial filter is made. */
-static void add_condition(const prime_model *model, prime_workspace *ws, const prime_input *input, int method,
-                          float max_gain_db, prime_result *result, double *since)
+static void add_condition(const prime_model *model, prime_workspace *ws, const prime_problem *problem, int t, int method,
+                          double *times_ms, double *since)
 {
-    if (method == METHOD_WMMSE) {
-        add_to_wmmse(&ws->wmmse, input->share, ws->pr, ws->pi, ws->sr, ws->si);
-        mark(result, STAGE_GENERATE, since);
-        return;
-    }
-    if (method == METHOD_GIVEN)
-        return;
     int stride = DESIGN_N_FFT / model->n_fft, n_bins = model->n_fft / 2 + 1;
-    sample(ws->pr, n_bins, stride, ws->gpr), sample(ws->pi, n_bins, stride, ws->gpi);
-    sample(ws->sr, n_bins, stride, ws->gsr), sample(ws->si, n_bins, stride, ws->gsi);
+    sample(problem->primary + 2 * (size_t)t * N_BINS, n_bins, stride, ws->gpr, ws->gpi);
+    sample(problem->secondary + 2 * (size_t)t * N_BINS, n_bins, stride, ws->gsr, ws->gsi);
     const real_plan_f *plan = &plans[grid_of(model->n_fft)];
     const generator *network = method == METHOD_PRIME ? &model->network : NULL;
     read_paths(plan, &ws->phase, &ws->features, &model->grid, model->is_held, ws->gpr, ws->gpi, ws->gsr, ws->gsi,
                network, ws->network.input);
-    mark(result, STAGE_PATH_RATIO, since);
-    float share = (float)input->share;
-    if (!network) {
-        add_to_base(plan, &ws->wiener, &model->grid, ws->features.log_base, NULL, share);
-    } else {
-        float *delta = generate(network, &ws->network);
-        mark(result, STAGE_GENERATE, since);
-        float *first = row_of(network, delta, 0);
-        if (model->is_fir_wiener)
-            add_to_wiener(plan, &ws->wiener, &ws->features, &model->grid, &model->start, first, row_of(network, delta, 1),
-                          max_gain_db * (float)constant.neper_per_db, share, ws->gpr, ws->gpi, ws->gsr, ws->gsi);
-        else
-            add_to_base(plan, &ws->wiener, &model->grid, ws->features.log_base, first, share);
+    mark(times_ms, TIME_PATH_RATIO, since);
+    float share = (float)problem->shares[t], *delta = NULL, *first = NULL;
+    if (network) {
+        delta = generate(network, &ws->network), first = row_of(network, delta, 0);
+        mark(times_ms, TIME_GENERATE, since);
     }
-    mark(result, STAGE_RECONSTRUCT, since);
+    if (network && model->is_fir_wiener)
+        add_to_wiener(plan, &ws->wiener, &ws->features, &model->grid, &model->start, first, row_of(network, delta, 1),
+                      problem->max_gain_db * (float)constant.neper_per_db, share, ws->gpr, ws->gpi, ws->gsr, ws->gsi);
+    else
+        add_to_base(plan, &ws->wiener, &model->grid, ws->features.log_base, first, share);
+    mark(times_ms, TIME_RECONSTRUCT, since);
 }
 
-/* The initial filter from the sums over all conditions. */
-static void initial_filter(const prime_model *model, prime_workspace *ws, int method, float max_gain_db,
-                           prime_result *result, double *since)
+EXPORT void prime_start(const prime_model *model, prime_workspace *ws, const prime_problem *problem, int method,
+                        float *taps, double *times_ms)
 {
+    double since = now_ms();
     const real_plan_f *plan = &plans[grid_of(model->n_fft)];
-    if (method == METHOD_WMMSE) {
-        solve_wmmse(&double_plan, &ws->wmmse, result->made.taps);
-        mark(result, STAGE_GENERATE, since);
-    } else if (method == METHOD_PRIME && model->is_fir_wiener) {
-        solve_wiener(plan, &toeplitz, ws->solver, &ws->phase, &ws->wiener, result->made.taps);
-        mark(result, STAGE_RECONSTRUCT, since);
-    } else if (method != METHOD_GIVEN) {
-        base_filter(plan, &ws->phase, &ws->wiener, max_gain_db * (float)constant.neper_per_db, result->made.taps);
-        mark(result, STAGE_RECONSTRUCT, since);
+    int is_wmmse = method == METHOD_WMMSE;
+    for (int i = 0; i < N_TIMES; i++)
+        times_ms[i] = NAN;
+    if (is_wmmse)
+        begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, problem->psd);
+    else
+        begin_wiener(model->n_fft / 2 + 1, &ws->wiener);
+    for (int t = 0; t < problem->n_conditions; t++) {
+        if (is_wmmse)
+            add_wmmse_condition(ws, problem, t);
+        else
+            add_condition(model, ws, problem, t, method, times_ms, &since);
     }
+    if (is_wmmse)
+        solve_wmmse(&double_plan, &ws->wmmse, taps);
+    else if (method == METHOD_PRIME && model->is_fir_wiener)
+        solve_wiener(plan, &toeplitz, ws->solver, &ws->phase, &ws->wiener, taps);
+    else
+        base_filter(plan, &ws->phase, &ws->wiener, problem->max_gain_db * (float)constant.neper_per_db, taps);
+    mark(times_ms, is_wmmse ? TIME_GENERATE : TIME_RECONSTRUCT, &since);
 }
 
-static knowledge known_of(const prime_model *model, const prime_input *input)
+EXPORT void prime_wiener(prime_workspace *ws, const prime_problem *problem, float *taps)
 {
-    knowledge known = {model->band_uncertainty, input->uncertainty, input->silent, input->basis, input->ends_interval};
-    return known;
+    begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, problem->psd);
+    for (int t = 0; t < problem->n_conditions; t++)
+        add_wmmse_condition(ws, problem, t);
+    if (!approach_wmmse(&plans[N_GRIDS - 1], &plans[1], &toeplitz, ws->solver, &ws->phase, &ws->wmmse, taps))
+        solve_wmmse(&double_plan, &ws->wmmse, taps);
 }
 
 /* Returns an impulse response as sent, or that of a loaded spectrum, in ws->prediction.response. In single precision its
@@ -534,14 +457,14 @@ static const float *response_of(prime_workspace *ws, const float *path, const fl
 }
 
 /* Finds what the ends of the loaded responses show. */
-static void judge_ends(prime_workspace *ws, const prime_input *input, prime_judgement *found)
+static void judge_ends(prime_workspace *ws, const prime_paths *paths, prime_knowledge *found)
 {
     const prediction_space *p = &ws->prediction;
     ends_space s = {&plans[1], &coarse_plan, &edges[1], &coarse_edges, p->scratch, p->second, p->wr, p->wi, p->power};
-    int n_primary = input->n_primary, n_secondary = input->n_secondary;
-    const float *primary = response_of(ws, input->primary, ws->pr, ws->pi, &n_primary);
+    int n_primary = paths->n_primary, n_secondary = paths->n_secondary;
+    const float *primary = response_of(ws, paths->primary, ws->pr, ws->pi, &n_primary);
     found->ends_interval = primary_uncertainty(&s, primary, n_primary, found->uncertainty);
-    const float *secondary = response_of(ws, input->secondary, ws->sr, ws->si, &n_secondary);
+    const float *secondary = response_of(ws, paths->secondary, ws->sr, ws->si, &n_secondary);
     secondary_uncertainty(&s, secondary, n_secondary, found->uncertainty + N_BANDS);
 }
 
@@ -559,271 +482,104 @@ static void sum_under(prime_workspace *ws, const float *re, const float *im, con
     band_sums(&edges[N_GRIDS - 1], 0, N_BANDS, power, sums);
 }
 
-/* Judges what is unknown of one pair of paths, by its coherence or, without one, by the model's listeners or the ends of
-   the responses; compares them with the support's; finds silent bands. Returns as prime_design. */
-EXPORT int prime_judge_paths(const prime_model *model, prime_workspace *ws, const prime_input *input, prime_judgement *found)
+/* Finds what the model's listeners, or a coherence, show of the loaded paths. */
+static void judge_by_model(const prime_model *model, prime_workspace *ws, const prime_paths *paths, prime_knowledge *found)
 {
-    int fault = load(ws, input);
-    if (fault)
-        return fault;
-    memset(found->uncertainty, 0, sizeof found->uncertainty);
-    explain_paths(model, ws, input, &found->explanation);
-    found->ends_interval = 0;
-    int resembles = !isnan(found->explanation.distance) && found->explanation.is_right;
-    found->basis = input->coherence ? OF_COHERENCE : resembles ? OF_MODEL : OF_RESPONSE;
-    found->n_silent = silent_bands(&edges[N_GRIDS - 1], ws->pr, ws->pi, ws->prediction.power, found->silent);
-    if (found->basis == OF_RESPONSE) {
-        judge_ends(ws, input, found);
-    } else {
-        const float *psd = input->psd ? input->psd : model->psd[N_GRIDS - 1];
-        prediction_space *p = &ws->prediction;
-        double power[N_BANDS], late[N_BANDS] = {0}, unexplained[N_BANDS], expected[N_BANDS];
-        int n = input->n_primary, early = constant.late_from_samples;
-        const float *response = response_of(ws, input->primary, ws->pr, ws->pi, &n);
-        int length = length_of(response, n);
-        sum_under(ws, ws->pr, ws->pi, psd, NULL, power);
-        if (n > early) {
-            memmove(p->response + early, response + early, (size_t)(n - early) * sizeof(float));
-            memset(p->response, 0, (size_t)early * sizeof(float));
-            rfft_f(&plans[N_GRIDS - 1], p->scratch, p->response, n, p->wr, p->wi);
-            sum_under(ws, p->wr, p->wi, psd, NULL, late);
-        }
-        model_uncertainty(model->band_uncertainty, power, late, length, expected);
-        found->ends_interval = at_length(length, constant.model_interval_db);
-        for (int b = 0; b < N_BANDS; b++)
-            found->uncertainty[b] = (float)expected[b];
-        if (input->coherence) {
-            sum_under(ws, ws->pr, ws->pi, psd, input->coherence, unexplained);
-            coherence_uncertainty(expected, model->band_uncertainty, power, unexplained, found->uncertainty);
-        }
+    prediction_space *p = &ws->prediction;
+    double power[N_BANDS], late[N_BANDS] = {0}, unexplained[N_BANDS], expected[N_BANDS];
+    int n = paths->n_primary, early = constant.late_from_samples;
+    const float *response = response_of(ws, paths->primary, ws->pr, ws->pi, &n);
+    int length = length_of(response, n);
+    sum_under(ws, ws->pr, ws->pi, paths->psd, NULL, power);
+    if (n > early) {
+        memmove(p->response + early, response + early, (size_t)(n - early) * sizeof(float));
+        memset(p->response, 0, (size_t)early * sizeof(float));
+        rfft_f(&plans[N_GRIDS - 1], p->scratch, p->response, n, p->wr, p->wi);
+        sum_under(ws, p->wr, p->wi, paths->psd, NULL, late);
     }
+    model_uncertainty(model->band_uncertainty, power, late, length, expected);
+    found->ends_interval = at_length(length, constant.model_interval_db);
     for (int b = 0; b < N_BANDS; b++)
-        if (found->silent[b])
-            found->uncertainty[N_BANDS + b] = (float)constant.silent_uncertainty;
+        found->uncertainty[b] = (float)expected[b];
+    if (paths->coherence) {
+        sum_under(ws, ws->pr, ws->pi, paths->psd, paths->coherence, unexplained);
+        coherence_uncertainty(expected, model->band_uncertainty, power, unexplained, found->uncertainty);
+    }
+}
+
+EXPORT int prime_pose(const prime_model *model, prime_workspace *ws, const prime_paths *paths, float *primary,
+                      float *secondary, prime_knowledge *known)
+{
+    load_path(ws, paths->primary, paths->n_primary, ws->pr, ws->pi);
+    load_path(ws, paths->secondary, paths->n_secondary, ws->sr, ws->si);
+    if (!is_usable(ws->pr, ws->pi))
+        return FAULT_PRIMARY;
+    if (!is_usable(ws->sr, ws->si))
+        return FAULT_SECONDARY;
+    for (int k = 0; k < N_BINS; k++) {
+        primary[2 * k] = ws->pr[k], primary[2 * k + 1] = ws->pi[k];
+        secondary[2 * k] = ws->sr[k], secondary[2 * k + 1] = ws->si[k];
+    }
+    memset(known, 0, sizeof *known);
+    known->basis = paths->coherence ? OF_COHERENCE : paths->is_device ? OF_MODEL : OF_RESPONSE;
+    silent_bands(&edges[N_GRIDS - 1], ws->pr, ws->pi, ws->prediction.power, known->silent);
+    if (known->basis == OF_RESPONSE)
+        judge_ends(ws, paths, known);
+    else
+        judge_by_model(model, ws, paths, known);
+    for (int b = 0; b < N_BANDS; b++)
+        if (known->silent[b])
+            known->uncertainty[N_BANDS + b] = (float)constant.silent_uncertainty;
     return FAULT_NONE;
 }
 
-/* Closes the loop of a controller, for the paths that are loaded; those as sent are kept. */
-static void close_loop(prime_workspace *ws, const prime_input *input)
-{
-    beside_space *s = &ws->beside;
-    const size_t bytes = sizeof(float) * (N_BINS + WIDTH - 1);
-    memcpy(s->pr, ws->pr, bytes), memcpy(s->pi, ws->pi, bytes), memcpy(s->sr, ws->sr, bytes), memcpy(s->si, ws->si, bytes);
-    separate(input->loop, s->lr, s->li);
-    close_paths(s->lr, s->li, ws->pr, ws->pi, ws->sr, ws->si);
-}
-
-/* Transforms a filter's taps, for its prediction. */
-static void respond(prime_workspace *ws, const float *taps)
-{
-    rfft_f(&plans[N_GRIDS - 1], ws->phase.scratch, taps, N_TAPS, ws->prediction.wr, ws->prediction.wi);
-}
-
-/* Predicts the filter whose response is in ws->prediction. */
-static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input,
-                           const knowledge *known, double *sums, prime_made *made)
-{
-    memcpy(sums, ws->sums, sizeof ws->sums);
-    predict_filter(&edges[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd_of(model, input), sums);
-    figures_of(sums, known, &made->figures);
-}
-
-/* The same in the closed loop, and of the filter alone and beside the controller, as the paths were sent. */
-static void predict_closed(const prime_model *model, prime_workspace *ws, const prime_input *input,
-                           const knowledge *known, double *sums, prime_made *made)
-{
-    beside_sums beside;
-    const band_edges *bands = &edges[N_GRIDS - 1];
-    beside_space *s = &ws->beside;
-    const float *psd = psd_of(model, input);
-    double sent[N_SUMS];
-    memcpy(sent, ws->sums, sizeof sent);
-    predict_filter(bands, &ws->prediction, s->pr, s->pi, s->sr, s->si, psd, sent);
-    figures_of(sent, known, &made->alone);
-    predict_disturbance(bands, &ws->prediction, ws->pr, ws->pi, psd, sums);
-    predict_filter(bands, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, sums);
-    figures_of(sums, known, &made->figures);
-    separate(input->controller, s->kr, s->ki);
-    sum_beside(bands, s, 0, psd, input->level, &beside);
-    figures_beside(&beside, &made->alone, 0, &made->both, made->playback_db);
-}
-
-/* The filter ws->rival for the pair of paths that is loaded, whose sums are in the result. Starts, which know nothing of
-   the uncertainty, are compared without it. */
-static void predict_rival(const prime_model *model, prime_workspace *ws, const prime_input *input, int n_updates,
-                          prime_result *result)
-{
-    double residual[N_BANDS], control[N_BANDS], max_gain;
-    knowledge known = known_of(model, input);
-    predict_residual(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si,
-                     psd_of(model, input), ws->rival, residual, control, &max_gain);
-    result->rival_mean_db = fmax(result->rival_mean_db, mean_reduction(result->sums, &known, n_updates ? input->assumed : NULL, residual, control));
-    result->rival_max_gain_db = fmax(result->rival_max_gain_db, decibels(max_gain));
-}
-
-/* Brings the conditions to a profile's grid, ready for updates. The paths of a single one are loaded. */
-static void pose_updates(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
-                         const refinement_profile *profile)
+/* Brings all conditions to a profile's grid, ready for updates. */
+static void pose_updates(prime_workspace *ws, const prime_problem *problem, const refinement_profile *profile,
+                         float max_gain_db)
 {
     int i = grid_of(profile->n_fft), stride = DESIGN_N_FFT / profile->n_fft, n_bins = edges[i].n_bins;
-    for (int t = 0; t < n_conditions; t++) {
-        if (n_conditions > 1)
-            load(ws, &inputs[t]);
-        load_condition(ws, t, &inputs[t], n_bins, stride);
+    refinement_space *s = &ws->refinement;
+    s->n_conditions = problem->n_conditions, s->ratio_rms = 0, s->penalty = per_octave[i];
+    for (int t = 0; t < problem->n_conditions; t++) {
+        load_condition(ws, problem, t, n_bins, stride);
+        if (profile->step_cap > 0)
+            s->ratio_rms += (float)problem->shares[t] * ratio_rms(&edges[i], &ws->conditions[t]);
     }
-    const float *psd = model->psd[i];
-    if (inputs->psd)
-        collect(inputs->psd, n_bins, stride, ws->psd), psd = ws->psd;
-    ws->refinement.penalty = per_octave[i];
-    begin_refinement(profile, &edges[i], &ws->refinement, psd, inputs->max_gain_db);
+    collect(problem->psd, n_bins, stride, ws->psd);
+    begin_refinement(profile, &edges[i], s, ws->psd, max_gain_db);
 }
 
-/* Up to n_updates updates of taps [2048]; the conditions are on the profile's grid. Returns whether they left it. */
-static int update_filter(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
-                         const refinement_profile *profile, int n_updates, float *taps, refinement_record *record)
+EXPORT void prime_update(prime_workspace *ws, const prime_problem *problem, const refinement_profile *profile,
+                         int n_updates, float *taps, refinement_record *record)
 {
     int i = grid_of(profile->n_fft), last = N_GRIDS - 1;
     refinement_space *s = &ws->refinement;
+    pose_updates(ws, problem, profile, problem->max_gain_db);
     start_from(profile, &edges[i], &plans[i], &ws->phase, s, taps);
     if (!refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, n_updates, taps, record))
-        return 0;
+        return;
     refinement_profile exact = *profile;
     exact.n_fft = DESIGN_N_FFT, exact.damping = constant.direct_damping, exact.preconditioner = EXACT;
-    exact.plane_iterations = constant.direct_plane_iterations;
-    pose_updates(model, ws, inputs, n_conditions, &exact);
+    pose_updates(ws, problem, &exact, problem->max_gain_db);
     start_from(&exact, &edges[last], &plans[last], &ws->phase, s, taps);
     settle(&exact, &edges[last], &plans[last], &toeplitz, ws->solver, &ws->phase, s, n_updates, taps, record);
-    return 1;
 }
 
-/* About what WMMSE leaves of the pair of paths that is loaded, and, unless the design is better by margin_db, what
-   updates make of that. has_left: whether updates have left the profile's grid. */
-static void compare_with_rival(const prime_model *model, prime_workspace *ws, const prime_input *input,
-                               const refinement_profile *profile, const knowledge *known, int n_updates,
-                               double margin_db, int has_left, prime_result *result, double *since)
-{
-    memcpy(ws->rival, result->made.taps, N_TAPS * sizeof(float));
-    begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, input));
-    add_to_wmmse(&ws->wmmse, 1, ws->pr, ws->pi, ws->sr, ws->si);
-    /* In a controller's loop WMMSE mostly wins against a filter without updates. */
-    int is_exact = (!n_updates && input->loop) || !approach_wmmse(&plans[N_GRIDS - 1], &plans[1], &toeplitz, ws->solver,
-                                                                  &ws->phase, &ws->wmmse, ws->rival);
-    if (is_exact)
-        solve_wmmse(&double_plan, &ws->wmmse, ws->rival);
-    mark(result, STAGE_GENERATE, since);
-    predict_rival(model, ws, input, n_updates, result);
-    mark(result, STAGE_PREDICT, since);
-    if (!n_updates && result->made.figures.nominal < result->rival_mean_db) {
-        double sums[N_SUMS];
-        result->has_rival = 1;
-        if (!is_exact)
-            solve_wmmse(&double_plan, &ws->wmmse, ws->rival);
-        mark(result, STAGE_GENERATE, since);
-        memcpy(result->rival.taps, ws->rival, N_TAPS * sizeof(float));
-        update_filter(model, ws, input, 1, profile, 0, result->rival.taps, &result->rival.record);
-        mark(result, STAGE_REFINE, since);
-        respond(ws, result->rival.taps);
-        (input->loop ? predict_closed : predict_effect)(model, ws, input, known, sums, &result->rival);
-        mark(result, STAGE_PREDICT, since);
-    }
-    const prediction_figures *made = &result->made.figures;
-    double reached = known->basis == OF_RESPONSE ? made->nominal : made->mean;
-    if (!n_updates || !(reached - result->rival_mean_db < margin_db))
-        return;
-    refinement_record record;
-    if (has_left)
-        pose_updates(model, ws, input, 1, profile);
-    update_filter(model, ws, input, 1, profile, n_updates, ws->rival, &record);
-    mark(result, STAGE_REFINE, since);
-    predict_rival(model, ws, input, n_updates, result);
-    mark(result, STAGE_PREDICT, since);
-}
-
-/* Designs one filter for n_conditions pairs of paths, applies up to n_updates updates and, for one pair, predicts its
-   effect; unless rival_margin_db is NAN, about what WMMSE would do, too, and without updates WMMSE itself if that is
-   better. Returns FAULT_NONE, or which path is unusable: of condition t, 2 t more. */
-EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
-                        int method, const refinement_profile *profile, int n_updates, double rival_margin_db,
-                        prime_result *result)
-{
-    double since = now_ms();
-    for (int i = 0; i < N_STAGES; i++)
-        result->times_ms[i] = NAN;
-    result->rival_mean_db = result->rival_max_gain_db = NAN, result->has_rival = 0;
-    int i = grid_of(profile->n_fft), stride = DESIGN_N_FFT / profile->n_fft, n_bins = edges[i].n_bins;
-    float max_gain_db = inputs->max_gain_db;
-    refinement_space *s = &ws->refinement;
-    knowledge known = known_of(model, inputs);
-    s->n_conditions = n_conditions, s->ratio_rms = 0;
-    begin_wiener(model->n_fft / 2 + 1, &ws->wiener);
-    if (method == METHOD_WMMSE)
-        begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, inputs));
-    for (int t = 0; t < n_conditions; t++) {
-        int fault = load(ws, &inputs[t]);
-        mark(result, STAGE_DECODE, &since);
-        if (fault)
-            return 2 * t + fault;
-        if (n_conditions == 1) {
-            predict_disturbance(&edges[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, psd_of(model, inputs), ws->sums);
-            mark(result, STAGE_PREDICT, &since);
-        }
-        if (inputs[t].loop)
-            close_loop(ws, &inputs[t]);
-        add_condition(model, ws, &inputs[t], method, max_gain_db, result, &since);
-        const condition_space *c = load_condition(ws, t, &inputs[t], n_bins, stride);
-        if (profile->step_cap > 0)
-            s->ratio_rms += (float)c->share * ratio_rms(&edges[i], c);
-        mark(result, STAGE_REFINE, &since);
-    }
-    initial_filter(model, ws, method, max_gain_db, result, &since);
-
-    const float *psd = model->psd[i];
-    if (inputs->psd)
-        collect(inputs->psd, n_bins, stride, ws->psd), psd = ws->psd;
-    s->penalty = per_octave[i];
-    begin_refinement(profile, &edges[i], s, psd, max_gain_db);
-    int has_left = update_filter(model, ws, inputs, n_conditions, profile, n_updates, result->made.taps, &result->made.record);
-    mark(result, STAGE_REFINE, &since);
-    if (n_conditions == 1) {
-        respond(ws, result->made.taps);
-        (inputs->loop ? predict_closed : predict_effect)(model, ws, inputs, &known, result->sums, &result->made);
-        mark(result, STAGE_PREDICT, &since);
-        if (!isnan(rival_margin_db))
-            compare_with_rival(model, ws, inputs, profile, &known, n_updates, rival_margin_db, has_left, result, &since);
-    }
-    return FAULT_NONE;
-}
-
-/* Replaces the filter in result->made.taps by the best one that keeps a ceiling on |W|.
-   inverse_ceiling: 1 / c, no decibels, [16385]; most: by how much the result may exceed it. profile: of the grid that the
-   rounds work on, and of J. Returns as prime_design. */
-EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
-                            const refinement_profile *profile, const float *inverse_ceiling, float most,
-                            prime_result *result)
+EXPORT void prime_limit(prime_workspace *ws, const prime_problem *problem, const refinement_profile *profile,
+                        const float *inverse_ceiling, float most, float *taps)
 {
     int i = grid_of(profile->n_fft), n_bins = edges[i].n_bins;
     refinement_space *s = &ws->refinement;
     ceiling_space *c = &ws->ceiling;
     c->stride = DESIGN_N_FFT / profile->n_fft;
-    s->n_conditions = n_conditions;
-    for (int t = 0; t < n_conditions; t++) {
-        int fault = load(ws, &inputs[t]);
-        if (fault)
-            return 2 * t + fault;
-        load_condition(ws, t, &inputs[t], n_bins, c->stride);
-    }
-    const float *psd = model->psd[i];
-    if (inputs->psd)
-        collect(inputs->psd, n_bins, c->stride, ws->psd), psd = ws->psd;
     memcpy(c->inverse, inverse_ceiling, N_BINS * sizeof(float));
-    begin_refinement(profile, &edges[i], s, psd, NAN);
+    pose_updates(ws, problem, profile, NAN);
     begin_ceiling(s, c, n_bins);
-    float *taps = result->made.taps;
     double least = INFINITY;
     slopes slope;
     for (int round = 0;; round++) {
         start_from(profile, &edges[i], &plans[i], &ws->phase, s, taps);
-        double value = value_at(profile, s, 0, 0, 0, slope);
+        double value = value_at(profile, s, 0, 0, slope);
         int is_kept = excess_of(s, c, n_bins) <= SMALL_EXCESS;
         int falls = is_kept && value < least - SMALL_FALL;
         if (is_kept && value < least)
@@ -836,88 +592,25 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
         memcpy(taps, c->best, sizeof c->best);
     refinement_profile exact = *profile;
     exact.damping = constant.direct_damping, exact.preconditioner = EXACT;
-    s->penalty = per_octave[i];
     for (int is_last = 0; is_last < 2; is_last++) {
         take_off_excess(&plans[N_GRIDS - 1], &plans[i], &ws->phase, s, c, ws->prediction.wr, ws->prediction.wi,
                         ws->prediction.power, most, taps);
         start_from(profile, &edges[i], &plans[i], &ws->phase, s, taps);
-        double value = value_at(profile, s, 0, 0, 0, slope);
+        double value = value_at(profile, s, 0, 0, slope);
         if (!is_last || value < least)
             least = value, memcpy(c->best, taps, sizeof c->best);
         if (!is_last)
             step_below(&exact, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, c, most, taps);
     }
     memcpy(taps, c->best, sizeof c->best);
-    return FAULT_NONE;
 }
 
-/* Predicts the effect of the filter in result->made.taps or, unless it is NULL, of a response on the design grid, interleaved.
-   Returns as prime_design. */
-EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const prime_input *input, const float *response,
-                         prime_result *result)
+EXPORT void prime_predict(const prime_model *model, prime_workspace *ws, const float *primary, const float *secondary,
+                          const float *psd, const prime_knowledge *known, const float *filter, int n_taps, double *sums,
+                          prediction_figures *figures)
 {
-    double since = now_ms();
-    for (int i = 0; i < N_STAGES; i++)
-        result->times_ms[i] = NAN;
-    int fault = load(ws, input);
-    mark(result, STAGE_DECODE, &since);
-    if (fault)
-        return fault;
-    predict_disturbance(&edges[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, psd_of(model, input), ws->sums);
-    knowledge known = known_of(model, input);
-    if (response)
-        separate(response, ws->prediction.wr, ws->prediction.wi);
-    else
-        respond(ws, result->made.taps);
-    predict_effect(model, ws, input, &known, result->sums, &result->made);
-    mark(result, STAGE_PREDICT, &since);
-    return FAULT_NONE;
-}
-
-/* Floats that the next calls work in. */
-EXPORT int prime_beside_room(void) { return BESIDE_ROOM; }
-
-/* Computes the spectrum on the design grid, interleaved, of n_samples <= 32768. */
-EXPORT void prime_spectrum(float *room, const float *response, int n_samples, float *spectrum)
-{
-    beside_space s = beside_space_in(room);
-    rfft_f(&plans[N_GRIDS - 1], scratch_in(room), response, n_samples, s.wr, s.wi);
-    interleave(s.wr, s.wi, spectrum);
-}
-
-/* Judges the loop of a controller on a plant of n_samples, or 0: a spectrum. plant, loop: S and S K, interleaved, [16385]. */
-EXPORT void prime_judge(float *room, const float *path, int n_samples, const inner_controller *controller, float *plant,
-                        float *loop, loop_extremes *found)
-{
-    beside_space s = beside_space_in(room);
-    if (n_samples)
-        rfft_f(&plans[N_GRIDS - 1], scratch_in(room), path, n_samples, s.sr, s.si);
-    else
-        separate(path, s.sr, s.si);
-    end_with_zeros(s.sr, N_BINS), end_with_zeros(s.si, N_BINS);
-    float *merged = room + BESIDE_ARRAYS * BESIDE_ROW;
-    judge_inner(&s, controller, merged, merged + DESIGN_N_FFT, found);
-    interleave(s.sr, s.si, plant), interleave(s.lr, s.li, loop);
-}
-
-/* Sums powers of a filter beside a controller. */
-EXPORT void prime_beside(float *room, const beside_input *given, beside_sums *sums)
-{
-    beside_space s = beside_space_in(room);
-    separate(given->primary, s.pr, s.pi), separate(given->secondary, s.sr, s.si);
-    separate(given->loop, s.lr, s.li), separate(given->controller, s.kr, s.ki);
-    if (given->feedback)
-        separate(given->feedback, s.fr, s.fi);
-    if (given->n_taps)
-        rfft_f(&plans[N_GRIDS - 1], scratch_in(room), given->filter, given->n_taps, s.wr, s.wi);
-    else
-        separate(given->filter, s.wr, s.wi);
-    sum_beside(&edges[N_GRIDS - 1], &s, given->feedback != NULL, given->psd, given->level, sums);
-}
-
-/* As figures_beside. */
-EXPORT void prime_both(const beside_sums *sums, const prediction_figures *alone, int is_true, prediction_figures *both,
-                       double *playback_db)
-{
-    figures_beside(sums, alone, is_true, both, playback_db);
+    load_path(ws, primary, 0, ws->pr, ws->pi), load_path(ws, secondary, 0, ws->sr, ws->si);
+    load_path(ws, filter, n_taps, ws->prediction.wr, ws->prediction.wi);
+    predict_filter(&edges[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, sums);
+    figures_of(sums, model->band_uncertainty, known, figures);
 }

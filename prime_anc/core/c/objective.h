@@ -4,13 +4,6 @@
 
 #include "bands.h"
 
-/* Weights of ObjectiveProfile, in its order. */
-typedef struct {
-    double risk_weight;
-    double band_weights[N_BANDS]; /* in J's mean, of mean one over its bands; 0: in no other */
-    double max_louder_db; /* level by which a band may become louder; infinite: no limit */
-} objective_weights;
-
 /* A number per condition and band. */
 typedef double slopes[MAX_CONDITIONS][N_BANDS];
 

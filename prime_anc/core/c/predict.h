@@ -8,23 +8,10 @@
 #include "bands.h"
 #include "transforms.h"
 
-enum { POWER_DISTURBANCE, POWER_RESIDUAL, POWER_CONTROL, POWER_IN_PHASE, POWER_QUADRATURE, N_POWERS };
-enum { SUM_MAX_GAIN = N_POWERS * N_BANDS, SUM_CONTROL, N_SUMS };
-
 typedef struct {
-    float *power, *second, *third, *fourth, *wr, *wi, *response; /* [bins] but for the last, [points] */
+    float *power, *second, *third, *fourth, *fifth, *wr, *wi, *response; /* [bins] but for the last, [points] */
     scratch_f scratch;
 } prediction_space;
-
-/* Clears the sums, and fills those of P alone. */
-static void predict_disturbance(const band_edges *bands, prediction_space *s, const float *pr, const float *pi,
-                                const float *psd, double *sums)
-{
-    memset(sums, 0, N_SUMS * sizeof(double));
-    for (int k = 0; k < N_BINS; k++)
-        s->power[k] = psd[k] * (pr[k] * pr[k] + pi[k] * pi[k]);
-    band_sums(bands, 0, N_BANDS, s->power, sums + POWER_DISTURBANCE * N_BANDS);
-}
 
 /* Returns the largest |W|^2. */
 static float largest_gain(const float *re, const float *im)
@@ -40,64 +27,24 @@ static float largest_gain(const float *re, const float *im)
 static void predict_filter(const band_edges *bands, prediction_space *s, const float *pr, const float *pi,
                            const float *sr, const float *si, const float *psd, double *sums)
 {
-    double control = 0;
     v8 lanes = splat8(0);
     const int last = N_BINS - 1; /* in no band; behind it the caller's psd ends */
     for (int k = 0; k < last; k += WIDTH) {
         v8 wr = load8(s->wr + k), wi = load8(s->wi + k), x = load8(sr + k), y = load8(si + k), w = load8(psd + k);
-        v8 yr = x * wr - y * wi, yi = x * wi + y * wr, re = load8(pr + k) - yr, im = load8(pi + k) - yi;
-        store8(s->power + k, w * (re * re + im * im));
+        v8 yr = x * wr - y * wi, yi = x * wi + y * wr, a = load8(pr + k), b = load8(pi + k), re = a - yr, im = b - yi;
+        store8(s->power + k, w * (a * a + b * b));
+        store8(s->fifth + k, w * (re * re + im * im));
         store8(s->second + k, w * (yr * yr + yi * yi));
         store8(s->third + k, w * (re * yr + im * yi));
         store8(s->fourth + k, w * (re * yi - im * yr));
         lanes += w * (wr * wr + wi * wi);
     }
-    control = sum8(lanes);
-    control += (double)psd[last] * (s->wr[last] * s->wr[last] + s->wi[last] * s->wi[last]);
-    const float *powers[] = {s->power, s->second, s->third, s->fourth};
-    for (int i = 0; i < 4; i++)
-        band_sums(bands, 0, N_BANDS, powers[i], sums + (POWER_RESIDUAL + i) * N_BANDS);
+    const float *powers[] = {s->power, s->fifth, s->second, s->third, s->fourth};
+    for (int i = 0; i < N_POWERS; i++)
+        band_sums(bands, 0, N_BANDS, powers[i], sums + i * N_BANDS);
     sums[SUM_MAX_GAIN] = largest_gain(s->wr, s->wi);
-    sums[SUM_CONTROL] = control;
+    sums[SUM_CONTROL] = sum8(lanes) + (double)psd[last] * (s->wr[last] * s->wr[last] + s->wi[last] * s->wi[last]);
 }
-
-/* Computes only a filter's band powers from 50 Hz to 5 kHz and its largest |W|^2. */
-static void predict_residual(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
-                             const float *pi, const float *sr, const float *si, const float *psd, const float *taps,
-                             double *residual, double *control, double *max_gain)
-{
-    rfft_f(plan, s->scratch, taps, N_TAPS, s->wr, s->wi);
-    for (int k = bands->edge[NR_FIRST] / WIDTH * WIDTH; k < bands->edge[NR_FIRST + NR_COUNT]; k += WIDTH) {
-        v8 wr = load8(s->wr + k), wi = load8(s->wi + k), x = load8(sr + k), y = load8(si + k), w = load8(psd + k);
-        v8 yr = x * wr - y * wi, yi = x * wi + y * wr, re = load8(pr + k) - yr, im = load8(pi + k) - yi;
-        store8(s->power + k, w * (re * re + im * im));
-        store8(s->second + k, w * (yr * yr + yi * yi));
-    }
-    band_sums(bands, NR_FIRST, NR_COUNT, s->power, residual + NR_FIRST);
-    band_sums(bands, NR_FIRST, NR_COUNT, s->second, control + NR_FIRST);
-    *max_gain = largest_gain(s->wr, s->wi);
-}
-
-/* From what the uncertainty of paths is known: BASES of Python. */
-enum { OF_TRUE_PATHS, OF_CALIBRATION, OF_COHERENCE, OF_MODEL, OF_RESPONSE };
-
-/* What is known of the paths. learned: the model's typical uncertainty, [31]; uncertainty: u_p and u_s, [2][31];
-   silent: bands that no mean counts, [31], or NULL; ends_interval: half-width of the interval that the ends of the
-   responses show, dB. */
-typedef struct {
-    const double *learned;
-    const float *uncertainty;
-    const unsigned char *silent;
-    int basis;
-    double ends_interval;
-} knowledge;
-
-/* Fields of `Prediction`, in dB except control_rms. */
-typedef struct {
-    double band_reduction[N_BANDS], least_reduction[N_BANDS], mean, interval, amplification, wide_amplification, low, high, level, a_weighted;
-    double gain_sensitivity, delay_sensitivity, uncertainty_cost, max_gain, control_rms, nominal;
-    int is_finite;
-} prediction_figures;
 
 static double one_sample[N_BANDS], a_weights[N_BANDS]; /* at the bands' centres: phase in rad, power gain */
 
@@ -138,27 +85,9 @@ static void mean_weights(const unsigned char *silent, int first, int count, doub
     int n = 0;
     memset(weight, 0, N_BANDS * sizeof(double));
     for (int b = first; b < first + count; b++)
-        n += !(silent && silent[b]);
+        n += !silent[b];
     for (int b = first; b < first + count; b++)
-        weight[b] = n ? !(silent && silent[b]) / (double)n : 1.0 / count;
-}
-
-/* Returns the mean noise reduction for a filter's residual and control powers; uncertainty: [2][31], or NULL: none. */
-static double mean_reduction(const double *sums, const knowledge *k, const float *uncertainty, const double *residual,
-                             const double *control)
-{
-    double unknown[N_BANDS] = {0}, weight[N_BANDS], sum = 0;
-    const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS;
-    for (int b = 0; uncertainty && b < N_BANDS; b++)
-        unknown[b] = uncertainty[b] * disturbance[b];
-    double silence = silence_of(disturbance, unknown);
-    mean_weights(k->silent, NR_FIRST, NR_COUNT, weight);
-    for (int b = NR_FIRST; b < NR_FIRST + NR_COUNT; b++) {
-        double of_control = uncertainty ? uncertainty[N_BANDS + b] * control[b] : 0;
-        double before = disturbance[b] + unknown[b] + silence;
-        sum += weight[b] * decibels(before / (residual[b] + unknown[b] + of_control + silence));
-    }
-    return sum;
+        weight[b] = n ? !silent[b] / (double)n : 1.0 / count;
 }
 
 /* Returns a band's |P - c Y|^2 for a secondary path that turns Y into c Y; missing: 1 - c. */
@@ -192,8 +121,8 @@ static double doubtful(int b, double left, double unknown, double of_control, do
     return left + constant.doubt * (unknown + of_control) + aligned * sqrt(constant.doubt * unknown * played);
 }
 
-/* Computes all figures of a filter from its sums. */
-static void figures_of(const double *sums, const knowledge *k, prediction_figures *found)
+/* Computes all figures of a filter from its sums. learned: the model's typical uncertainty, [31]. */
+static void figures_of(const double *sums, const double *learned, const prime_knowledge *k, prediction_figures *found)
 {
     enum { AS_PREDICTED, LOUDER, QUIETER, LATER, EARLIER, BETTER_MEASURED, AS_SENT, N_CASES };
     double unknown[N_BANDS], in_mean[N_BANDS], in_amp[N_BANDS], in_wide[N_BANDS], mean[N_CASES] = {0}, before_level[4] = {0}, after_level[4] = {0};
@@ -214,7 +143,7 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
         double of_control = k->uncertainty[N_BANDS + b] * sums[POWER_CONTROL * N_BANDS + b];
         double missing = unknown[b] + of_control, left = missing + silence;
         /* For a model that knows no device, any uncertainty may be natural. */
-        double typical = k->learned[b] > 0 ? constant.natural_spread * k->learned[b] * disturbance[b] : INFINITY;
+        double typical = learned[b] > 0 ? constant.natural_spread * learned[b] * disturbance[b] : INFINITY;
         double natural = k->basis == OF_CALIBRATION ? unknown[b] : fmin(unknown[b], typical);
         double before = disturbance[b] + unknown[b] + silence, residual = sums[POWER_RESIDUAL * N_BANDS + b];
         after[AS_PREDICTED] = residual + left;
@@ -240,8 +169,8 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
     found->mean = mean[AS_PREDICTED];
     found->nominal = mean[AS_SENT];
     found->interval = k->basis == OF_TRUE_PATHS    ? 0
-                      : k->basis == OF_CALIBRATION ? constant.interval_uncertainty_db
-                      : k->basis == OF_COHERENCE   ? constant.interval_coherence_db
+                      : k->basis == OF_CALIBRATION ? constant.uncertainty_interval_db
+                      : k->basis == OF_COHERENCE   ? constant.coherence_interval_db
                                                    : k->ends_interval;
     if (k->basis == OF_CALIBRATION || k->basis == OF_COHERENCE) {
         double widest = k->basis == OF_CALIBRATION ? constant.widest_uncertainty_db : constant.widest_coherence_db;

@@ -6,24 +6,16 @@
 #include "objective.h"
 #include "toeplitz.h"
 
-enum { DIAGONAL, GOHBERG_SEMENCUL, EXACT }; /* preconditioners */
-
-typedef struct {
-    int n_fft, first_band, n_bands, preconditioner, n_iterations, settles, plane_iterations;
-    double damping, step_cap /* 0: none */, ceiling_weight, tolerance;
-    objective_weights weights;
-} refinement_profile;
-
 /* One condition on the profile's grid; arrays are [bins]. */
 typedef struct {
     float *pr, *pi, *sr, *si;       /* the paths, P / sqrt(1 + u_s) and S sqrt(1 + u_s) */
     float *secondary_power, *weight;
     float *er, *ei;                 /* residual P - S W */
-    float *cr, *ci, *lr, *li;       /* S D of a step, and of the step before */
+    float *cr, *ci;                 /* S D of a step */
     double share;                   /* weight in J; all add up to one */
     double unknown_primary[N_BANDS], unknown_secondary[N_BANDS]; /* unknown over known power */
     double disturbance[N_BANDS], constant[N_BANDS], band_power[N_BANDS]; /* expected powers; constant: that no filter changes */
-    double cross[2][N_BANDS], square[2][N_BANDS], product[N_BANDS]; /* of both steps, as in step_plane.py */
+    double cross[N_BANDS], square[N_BANDS]; /* Re E* S D and |S D|^2 of a step */
 } condition_space;
 
 /* Updates of one filter on the profile's grid; arrays are [bins] unless stated. */
@@ -32,11 +24,9 @@ typedef struct {
     int n_conditions;
     float *inverse_ceiling;
     float *wr, *wi;                /* response of the filter */
-    float *dr, *di, *lr, *li;      /* responses of a step, and of the step before */
+    float *dr, *di;                /* response of a step */
     float *symbol, *descent_r, *descent_i, *power;
-    float *stiffness, *excess;     /* what the penalty adds to the symbol, and takes from the descent over W */
-    float *step, *last, *gradient; /* [2048] */
-    int has_last;                  /* whether there is a step before */
+    float *step, *gradient;        /* [2048] */
     float ratio_rms;               /* RMS of the regularised path ratio over the 23 bands, for a step cap */
     const float *penalty;          /* weights of the bins in the penalty, of sum one */
     direct_space direct;
@@ -64,33 +54,28 @@ static void residual_power(const refinement_profile *profile, const band_edges *
     }
 }
 
-/* Band power at (x, y) in the plane of the last two steps: W + x D + y D'. */
-static double power_at(const refinement_space *s, const condition_space *c, int b, double x, double y)
+/* Band power after x times a step. */
+static double power_at(const condition_space *c, int b, double x)
 {
-    double power = c->band_power[b];
-    if (x != 0)
-        power += x * (x * c->square[0][b] - 2 * c->cross[0][b]);
-    if (s->has_last && y != 0)
-        power += y * (y * c->square[1][b] - 2 * c->cross[1][b]) + 2 * x * y * c->product[b];
+    double power = c->band_power[b] + x * (x * c->square[b] - 2 * c->cross[b]);
     return power > c->constant[b] ? power : c->constant[b];
 }
 
-/* Computes J at (x, y), given the penalty on |W| there, and the slopes dJ/dl. */
-static double value_at(const refinement_profile *profile, const refinement_space *s, double x, double y, double penalty,
-                       slopes slope)
+/* Computes J after x times a step (0: of the filter), given the penalty on |W| there, and the slopes dJ/dl. */
+static double value_at(const refinement_profile *profile, const refinement_space *s, double x, double penalty, slopes slope)
 {
     double share[MAX_CONDITIONS];
     for (int t = 0; t < s->n_conditions; t++) {
         const condition_space *c = &s->conditions[t];
         share[t] = c->share;
         for (int b = 0; b < profile->n_bands; b++)
-            slope[t][b] = power_at(s, c, b, x, y) / c->disturbance[b];
+            slope[t][b] = (x ? power_at(c, b, x) : c->band_power[b]) / c->disturbance[b];
     }
     return penalty + objective(&profile->weights, profile->first_band, profile->n_bands, s->n_conditions, share, slope);
 }
 
-/* sum of c_k [|W + x D + y D'| / ceiling - 1]_+^2 */
-static double penalty_of(const refinement_profile *profile, int n_bins, const refinement_space *s, float x, float y)
+/* sum of c_k [|W + x D| / ceiling - 1]_+^2 */
+static double penalty_of(const refinement_profile *profile, int n_bins, const refinement_space *s, float x)
 {
     if (profile->ceiling_weight == 0)
         return 0;
@@ -99,8 +84,6 @@ static double penalty_of(const refinement_profile *profile, int n_bins, const re
         v8 wr = load8(s->wr + k), wi = load8(s->wi + k);
         if (x != 0)
             wr += x * load8(s->dr + k), wi += x * load8(s->di + k);
-        if (y != 0)
-            wr += y * load8(s->lr + k), wi += y * load8(s->li + k);
         v8 inverse = load8(s->inverse_ceiling + k), square = squared8(wr, wi);
         if (!__builtin_reduce_or(~(square * inverse * inverse <= 1.0f))) /* true for NaN, too */
             continue;
@@ -141,7 +124,6 @@ static void normal_equations(const refinement_profile *profile, const band_edges
             v8 pull = (float)profile->ceiling_weight * load8(s->penalty + k) * inverse;
             v8 excess = pull * over / at_least8(gain, splat8(TINY));
             v8 stiffness = pull * inverse * select8(over > zero, one, splat8((float)constant.guard));
-            store8(s->excess + k, excess), store8(s->stiffness + k, stiffness);
             store8(s->symbol + k, load8(s->symbol + k) + stiffness);
             store8(s->descent_r + k, load8(s->descent_r + k) - excess * wr);
             store8(s->descent_i + k, load8(s->descent_i + k) - excess * wi);

@@ -173,20 +173,17 @@ static void secondary_uncertainty(const ends_space *s, const float *response, in
     write_shares(share, uncertainty);
 }
 
-/* Finds the bands in which nothing passes a path, given its spectrum on the grid of `bands`; returns their number.
-   Overwrites power, [bins]. */
-static int silent_bands(const band_edges *bands, const float *re, const float *im, float *power, unsigned char *silent)
+/* Finds the bands in which nothing passes a path, given its spectrum on the grid of `bands`. Overwrites power, [bins]. */
+static void silent_bands(const band_edges *bands, const float *re, const float *im, float *power, unsigned char *silent)
 {
     double sums[N_BANDS], loudest = 0;
-    int n = 0;
     for (int k = 0; k < bands->edge[N_BANDS]; k += WIDTH)
         store8(power + k, load8(re + k) * load8(re + k) + load8(im + k) * load8(im + k));
     band_sums(bands, 0, N_BANDS, power, sums);
     for (int b = 0; b < N_BANDS; b++)
         sums[b] /= bands->edge[b + 1] - bands->edge[b], loudest = fmax(loudest, sums[b]);
     for (int b = 0; b < N_BANDS; b++)
-        n += silent[b] = sums[b] < constant.silent * loudest;
-    return n;
+        silent[b] = sums[b] < constant.silent * loudest;
 }
 
 /* Computes the model's expectation of u_p for a primary response of n_samples; power: |P|^2 and that of its samples from

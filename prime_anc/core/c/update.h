@@ -3,14 +3,7 @@
 #ifndef PRIME_UPDATE_H
 #define PRIME_UPDATE_H
 
-#include "step_plane.h"
-
-enum { STOPPED_BY_BUDGET, STOPPED_CONVERGED, STOPPED_WITHOUT_DECREASE };
-
-typedef struct {
-    int applied, stopped;
-    float objective[MAX_UPDATES + 1], step_scale[MAX_UPDATES], pcg_residual[MAX_UPDATES];
-} refinement_record;
+#include "tap_objective.h"
 
 /* How the updates go. */
 typedef struct {
@@ -76,43 +69,43 @@ static float solve_step(const refinement_profile *profile, const band_edges *ban
     return residual;
 }
 
-/* L <- f D + g L, and then sign L is added to R. */
-static void combine(int n_bins, float f, const float *dr, const float *di, float g, float *lr, float *li, float sign,
-                    float *rr, float *ri)
+/* Computes how a step, whose response is in s, changes the residuals and their band powers. */
+static void begin_step(const refinement_profile *profile, const band_edges *bands, refinement_space *s)
 {
-    for (int k = 0; k < n_bins; k += WIDTH) {
-        v8 re = f * load8(dr + k), im = f * load8(di + k);
-        if (g != 0)
-            re += g * load8(lr + k), im += g * load8(li + k);
-        store8(lr + k, re), store8(li + k, im);
-        store8(rr + k, load8(rr + k) + sign * re), store8(ri + k, load8(ri + k) + sign * im);
-    }
-    end_with_zeros(lr, n_bins), end_with_zeros(li, n_bins);
-}
-
-/* Moves the filter to a place in the plane; the move is then the last step. */
-static void move_to(const refinement_profile *profile, const band_edges *bands, refinement_space *s, double x, double y,
-                    float *taps)
-{
-    float f = (float)x, g = s->has_last ? (float)y : 0;
-    for (int k = 0; k < N_TAPS; k++) {
-        s->last[k] = g != 0 ? f * s->step[k] + g * s->last[k] : f * s->step[k];
-        taps[k] += s->last[k];
-    }
-    combine(bands->n_bins, f, s->dr, s->di, g, s->lr, s->li, 1, s->wr, s->wi);
+    float *cross = s->descent_r, *square = s->descent_i;
     for (int t = 0; t < s->n_conditions; t++) {
         condition_space *c = &s->conditions[t];
-        combine(end_of_bands(profile, bands), f, c->cr, c->ci, g, c->lr, c->li, -1, c->er, c->ei);
-        for (int b = 0; b < profile->n_bands; b++) {
-            double square = (double)f * f * c->square[0][b], cross = f * c->cross[0][b];
-            if (g != 0) {
-                square += g * (2 * f * c->product[b] + g * c->square[1][b]);
-                cross += g * c->cross[1][b];
-            }
-            c->square[1][b] = square, c->cross[1][b] = cross - square;
+        for (int k = 0; k < end_of_bands(profile, bands); k += WIDTH) {
+            v8 sr = load8(c->sr + k), si = load8(c->si + k), dr = load8(s->dr + k), di = load8(s->di + k);
+            v8 cr = sr * dr - si * di, ci = sr * di + si * dr, w = load8(c->weight + k);
+            store8(c->cr + k, cr), store8(c->ci + k, ci);
+            store8(cross + k, w * (load8(c->er + k) * cr + load8(c->ei + k) * ci));
+            store8(square + k, w * squared8(cr, ci));
         }
+        band_sums(bands, profile->first_band, profile->n_bands, cross, c->cross);
+        band_sums(bands, profile->first_band, profile->n_bands, square, c->square);
     }
-    s->has_last = profile->settles;
+}
+
+/* Adds x times (dr, di) to (re, im). */
+static void add_scaled(int n_bins, float x, const float *dr, const float *di, float *re, float *im)
+{
+    for (int k = 0; k < n_bins; k += WIDTH) {
+        store8(re + k, load8(re + k) + x * load8(dr + k));
+        store8(im + k, load8(im + k) + x * load8(di + k));
+    }
+}
+
+/* Moves the filter by x times the step. */
+static void move_by(const refinement_profile *profile, const band_edges *bands, refinement_space *s, float x, float *taps)
+{
+    for (int k = 0; k < N_TAPS; k++)
+        taps[k] += x * s->step[k];
+    add_scaled(bands->n_bins, x, s->dr, s->di, s->wr, s->wi);
+    for (int t = 0; t < s->n_conditions; t++) {
+        condition_space *c = &s->conditions[t];
+        add_scaled(end_of_bands(profile, bands), -x, c->cr, c->ci, c->er, c->ei);
+    }
     residual_power(profile, bands, s);
 }
 
@@ -140,29 +133,20 @@ static int take_step(const refinement_profile *profile, const band_edges *bands,
                 s->dr[k] *= shrink, s->di[k] *= shrink;
         }
     }
-    begin_plane(profile, bands, s);
+    begin_step(profile, bands, s);
     now->best = -INFINITY;
     double scale = 1, enough = constant.sufficient_decrease * (fabs(now->value) > 1 ? fabs(now->value) : 1);
     for (int t = 0; t < N_STEP_SCALES; t++, scale /= 2) {
-        double x = scale, y = 0;
-        double penalty = penalty_of(profile, n_bins, s, (float)x, 0);
-        double found = value_at(profile, s, x, y, penalty, trial);
-        if (t == 0 && profile->settles) {
-            double a, b;
-            lowest_in_plane(profile, n_bins, s, &a, &b);
-            double other = penalty_of(profile, n_bins, s, (float)a, (float)b);
-            double lower = value_at(profile, s, a, b, other, trial);
-            if (lower <= found)
-                x = a, y = b, found = lower, penalty = other;
-        }
+        double penalty = penalty_of(profile, n_bins, s, (float)scale);
+        double found = value_at(profile, s, scale, penalty, trial);
         double gained = now->value - found;
         if (isnan(gained))
             gained = -INFINITY;
         now->best = gained > now->best ? gained : now->best;
         if (gained >= enough) {
             double before = now->value;
-            move_to(profile, bands, s, x, y, taps);
-            now->value = value_at(profile, s, 0, 0, penalty, now->slope);
+            move_by(profile, bands, s, (float)scale, taps);
+            now->value = value_at(profile, s, 0, penalty, now->slope);
             double previous = now->decrease;
             now->decrease = before - now->value, now->scale = (float)scale;
             now->is_far = settles && shows_far(now->decrease, previous);
@@ -176,8 +160,7 @@ static int take_step(const refinement_profile *profile, const band_edges *bands,
 static progress begin_progress(const refinement_profile *profile, const band_edges *bands, refinement_space *s)
 {
     progress now = {.decrease = INFINITY};
-    s->has_last = 0;
-    now.value = value_at(profile, s, 0, 0, penalty_of(profile, bands->n_bins, s, 0, 0), now.slope);
+    now.value = value_at(profile, s, 0, penalty_of(profile, bands->n_bins, s, 0), now.slope);
     return now;
 }
 

@@ -15,7 +15,7 @@ from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from prime_anc.method.errors import InvalidOption
 
 # eps over the largest |S|.
-REGULARISATION = 1e-4
+RATIO_REGULARISATION = 1e-4
 
 # Outside these the held-band base keeps the value at the edge. Beyond the scored bands the ratio is large and steep
 # (on measured earphones 33 dB more at 0 Hz than at 25 Hz), and its minimum-phase response longer than 2048 taps.
@@ -179,7 +179,7 @@ def regularised_ratio(primary: Array, secondary: Array) -> Array:
     """Return W_reg = P S* / (|S|^2 + eps^2), theory (2), of spectra, complex [..., n_bins]."""
     xp = array_namespace(primary, secondary)
     power = squared_magnitude(secondary)
-    epsilon_squared = REGULARISATION**2 * xp.max(power, axis=-1, keepdims=True)
+    epsilon_squared = RATIO_REGULARISATION**2 * xp.max(power, axis=-1, keepdims=True)
     return primary * xp.conj(secondary) / (power + epsilon_squared)
 
 

@@ -30,10 +30,10 @@ DRIVE_LIMIT = 0.6
 # Sharpness of a soft minimum, per neper: 0.6 dB below the ceiling where the magnitude meets it, 0.08 dB at 2 dB below.
 CEILING_SHARPNESS = 10.0
 # Share of the symbol's mean that is added to it: bounds the condition number for float32.
-DAMPING = 1e-4
+SYMBOL_DAMPING = 1e-4
 # Iterations of the conjugate gradients. On measured ears they leave a residual of 0.5 % after training. A generator is
 # trained through as many: with twelve it loses 0.1 dB of noise reduction in the mean, and up to 1.9 dB on single ears.
-N_ITERATIONS = 4
+WIENER_ITERATIONS = 4
 
 
 def between_edges(points_hz: Array) -> Array:
@@ -134,8 +134,8 @@ def fir_wiener(
         symbol, matched = (xp.sum(shares[:, None] * item, axis=0, keepdims=True) for item in (symbol, matched))
         if log_ceiling is not None and log_ceiling.ndim == 2:
             log_ceiling = xp.min(log_ceiling, axis=0, keepdims=True)
-    symbol = symbol + DAMPING * xp.mean(symbol, axis=-1, keepdims=True)
-    solution = solve_toeplitz(symbol, matched, N_TAPS, n_iterations=N_ITERATIONS)
+    symbol = symbol + SYMBOL_DAMPING * xp.mean(symbol, axis=-1, keepdims=True)
+    solution = solve_toeplitz(symbol, matched, N_TAPS, n_iterations=WIENER_ITERATIONS)
     if log_ceiling is None:
         return solution
     return replace(solution, value=below_ceiling(solution.value, log_ceiling, 2 * (primary.shape[-1] - 1)))

@@ -42,7 +42,7 @@ def coarse_case(measured_case: Case) -> Case:
 @pytest.fixture
 def converged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Iterate to convergence; the filter's four iterations are a compromise."""
-    monkeypatch.setattr(module, "N_ITERATIONS", 48)
+    monkeypatch.setattr(module, "WIENER_ITERATIONS", 48)
 
 
 def smooth_terms(case: Case) -> tuple[np.ndarray, np.ndarray]:

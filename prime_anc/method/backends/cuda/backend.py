@@ -8,31 +8,21 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from prime_anc.core import CpuBackend
 from prime_anc.method.backends.cuda.graphs import GIVEN, RECORDED_METHODS, BatchGraphs
 from prime_anc.method.backends.cuda.stages import Stages
-from prime_anc.method.backends.reference import draft_all, joint_draft
+from prime_anc.method.backends.reference import ReferenceBackend, filters_of, finite
 from prime_anc.method.backends.stage_clock import StageClock
 from prime_anc.method.errors import DeviceLost, SynthesisError
-from prime_anc.method.methods import STARTS
-from prime_anc.method.predict import not_finite
+from prime_anc.method.methods import STARTS, first_taps
+from prime_anc.method.posing import OpenLoop
 from prime_anc.method.profiles import BUDGET, FIRST_UPDATES, MAX_UPDATES, PROFILES, STOP_REASONS, shows_far
-from prime_anc.method.types import (
-    Complex64,
-    DesignOptions,
-    Draft,
-    Float32,
-    ModelParameters,
-    Prediction,
-    Problem,
-    RefinementRecord,
-)
+from prime_anc.method.types import DesignOptions, Filter, Float32, ModelParameters, RefinementRecord
 
 # A batch runs in the smallest of these that fits it; the other rows are unused.
 CAPTURE_SIZES = (1, 8, 32)
 
 
-class CudaBackend:
+class CudaBackend(ReferenceBackend):
     """One model on a GPU, for one thread at a time: its buffers are shared by all calls.
 
     Everything runs on a separate stream and is captured when the backend is created. In `times_ms`, `decode` is the
@@ -45,18 +35,16 @@ class CudaBackend:
     name = "cuda"
     max_batch = CAPTURE_SIZES[-1]
     is_thread_safe = False
-    closes_loops = False
-    predicts_wmmse = False
 
     def __init__(self, parameters: ModelParameters, device: str | torch.device = "cuda") -> None:
         """Load the model; on a CPU device the stages are called instead of captured, over the same buffers."""
         self.device = torch.device(device)
-        self._core = CpuBackend(parameters)
         use_full_float32()
         self._on_gpu = self.device.type == "cuda"
         self._stream = torch.cuda.Stream(self.device) if self._on_gpu else None
         with self._on_device():
-            self._stages = Stages(parameters, self.device)
+            super().__init__(parameters, torch.float32, self.device)
+            self._stages = Stages(self.synthesizer)
             pool = torch.cuda.graph_pool_handle() if self._on_gpu else None
             self._batches = {size: BatchGraphs(self._stages, size, pool) for size in CAPTURE_SIZES}
             self._clock = StageClock(self.device)
@@ -64,38 +52,28 @@ class CudaBackend:
                 for batch in self._batches.values():
                     batch.record(*_all_keys())
 
-    def draft(
-        self, problems: Sequence[Problem], options: DesignOptions, with_wmmse: bool
-    ) -> list[Draft | SynthesisError]:
-        """Draft as `Backend.draft`, up to 32 problems, without predicting WMMSE; DeviceLost if the GPU has failed.
+    def filters(self, problems: Sequence[OpenLoop], options: DesignOptions) -> list[Filter | SynthesisError]:
+        """As `Backend.filters`, up to 32 problems; DeviceLost if the GPU has failed.
 
         Several conditions and a problem's own weights in J use operators that are not captured.
         """
         with self._on_device():
-            return draft_all(
-                self._stages.synthesizer, problems, options, lambda simple: self._draft(simple, options)
-            )
+            return super().filters(problems, options)
 
-    def predict(
-        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64]
-    ) -> list[Prediction | SynthesisError]:
-        """Predict as `Backend.predict`, by the CPU's core."""
-        return self._core.predict(problems, taps)
-
-    def _draft(self, problems: Sequence[Problem], options: DesignOptions) -> list[Draft | SynthesisError]:
+    def _batch(self, problems: Sequence[OpenLoop], options: DesignOptions) -> list[Filter | SynthesisError]:
         method = options.method if options.method in RECORDED_METHODS else GIVEN
         start, update = ((stage, method, options.profile) for stage in ("start", "update"))
-        batch = self._batch(len(problems))
-        batch.record(("decode",), start, update)
-        faults = self._load(batch, problems)
+        batch = self._graphs_of(len(problems))
+        batch.record(start, update)
+        self._clock.start()
+        batch.inputs.write(problems)
+        self._clock.mark("decode")
         if options.method == "wmmse":
             batch.solve_wmmse(len(problems))
-        elif start_of := STARTS.get(options.method):
-            rows = [row for row in range(len(problems)) if row not in faults]
-            pairs = [
-                (condition.primary, condition.secondary) for row in rows for condition in problems[row].conditions
-            ]
-            batch.write_start(rows, [start_of(*pair) for pair in pairs])
+        elif options.method in STARTS:
+            for row, item in enumerate(problems):
+                first = first_taps(options.method, item.primary, item.secondary, item.shares)
+                batch.start[row].copy_(torch.from_numpy(first))
         batch.run(*start)
         self._clock.mark("generate")
         n_steps = options.n_updates
@@ -105,48 +83,25 @@ class CudaBackend:
             batch.run(*update)
         self._clock.mark("refine")
         taps, history, n_applied, stopped = batch.outputs.fetch()
-        records = {
-            row: _record(history[row], int(n_applied[row]), int(stopped[row]), n_steps)
-            for row in range(len(problems))
-            if row not in faults
-        }
-        if far := [row for row, record in records.items() if _is_far(record, options)]:
-            for row in far:
-                draft = joint_draft(self._stages.synthesizer, problems[row], options)
-                records[row], taps[row] = draft.refinement, draft.taps
+        records = [_record(*item, n_steps) for item in zip(history, n_applied, stopped, strict=True)]
+        far = [row for row in range(len(problems)) if _is_far(records[row], options)]
+        exact = {row: filters_of(self.synthesizer, [problems[row]], options)[0] for row in far}
+        if far:
             self._clock.mark("refine")
-        filters = [taps[row].copy() for row in records]
-        predictions = dict(
-            zip(records, self._core.predict([problems[row] for row in records], filters), strict=True)
-        )
-        self._clock.mark("predict")
         times_ms = self._clock.times_ms()
-        found: dict[int, Draft | SynthesisError] = dict(faults)
-        for (row, prediction), made in zip(predictions.items(), filters, strict=True):
-            if isinstance(prediction, Prediction) and np.isfinite(made).all():
-                found[row] = Draft(made, records[row], dict(times_ms), prediction)
-            else:
-                found[row] = not_finite()
-        return [found[row] for row in range(len(problems))]
+        return [
+            exact.get(row) or finite(taps[row].copy(), records[row], dict(times_ms)) for row in range(len(problems))
+        ]
 
     @property
     def nbytes(self) -> int:
         """Return the bytes of weights and buffers on the device, without the graphs' memory."""
         return self._stages.nbytes() + sum(batch.nbytes for batch in self._batches.values())
 
-    def _batch(self, n_ears: int) -> BatchGraphs:
+    def _graphs_of(self, n_ears: int) -> BatchGraphs:
         if not 1 <= n_ears <= self.max_batch:
             raise ValueError(f"inputs: {n_ears} ears were given; give 1 to {self.max_batch}")
         return self._batches[next(size for size in CAPTURE_SIZES if size >= n_ears)]
-
-    def _load(self, batch: BatchGraphs, problems: Sequence[Problem]) -> dict[int, SynthesisError]:
-        """Copy the conditions to the device; return the errors by row."""
-        self._clock.start()
-        faults: dict[int, SynthesisError] = dict(batch.inputs.write(problems))
-        if batch.inputs.holds_responses:
-            batch.run("decode")
-        self._clock.mark("decode")
-        return faults
 
     @contextmanager
     def _on_device(self) -> Iterator[None]:
@@ -168,13 +123,12 @@ def use_full_float32() -> None:
 
 def _all_keys() -> list[tuple[str, ...]]:
     """Return the keys of all stages, starts before their updates."""
-    designs = [
+    return [
         (stage, method, profile)
         for method in (*RECORDED_METHODS, GIVEN)
         for profile in PROFILES
         for stage in ("start", "update")
     ]
-    return [("decode",), *designs]
 
 
 def _is_far(record: RefinementRecord, options: DesignOptions) -> bool:
@@ -185,12 +139,12 @@ def _is_far(record: RefinementRecord, options: DesignOptions) -> bool:
     return record.applied < options.n_updates or bool(shows_far(decreases, np.append(np.nan, decreases[:-1])).any())
 
 
-def _record(history: Float32, n_applied: int, stopped: int, n_updates: int) -> RefinementRecord:
+def _record(history: Float32, applied: np.int32, stopped: np.int32, n_updates: int) -> RefinementRecord:
     """Read the record of updates from history [3, 9]; its last 1 + n_updates columns are the start and the updates."""
-    columns = history[:, MAX_UPDATES - n_updates :].tolist()
+    columns, n_applied = history[:, MAX_UPDATES - n_updates :].tolist(), int(applied)
     return RefinementRecord(
         applied=n_applied,
-        stopped=STOP_REASONS[stopped],
+        stopped=STOP_REASONS[int(stopped)],
         objective=columns[0][: n_applied + 1],
         step_scale=columns[1][1 : n_applied + 1],
         pcg_residual=columns[2][1 : n_applied + 1],

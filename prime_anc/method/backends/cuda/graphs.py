@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from prime_anc.method.backends.cuda.buffers import BatchInputs, BatchOutputs
 from prime_anc.method.backends.cuda.stages import Stages, Update
@@ -70,7 +68,7 @@ class BatchGraphs:
         self._addresses = self._buffer_addresses()
 
     def record(self, *keys: tuple[str, ...]) -> None:
-        """Capture what is not captured yet: ("decode",), ("start", method, profile) or ("update", method, profile).
+        """Capture what is not captured yet: ("start", method, profile) or ("update", method, profile).
         Capturing an update also makes one, so record before the first `run`."""
         for key in keys:
             if key not in self._graphs:
@@ -87,19 +85,12 @@ class BatchGraphs:
         """Solve WMMSE on the host and copy the filters to `start`."""
         self.start[:n_ears].copy_(self._stages.solve_wmmse(self.inputs, n_ears))
 
-    def write_start(self, rows: Sequence[int], taps: Sequence[NDArray[np.float64]]) -> None:
-        """Copy filters [2048] to rows of `start`."""
-        for row, tap in zip(rows, taps, strict=True):
-            self.start[row].copy_(torch.from_numpy(tap))
-
     @property
     def nbytes(self) -> int:
         """Return the memory of the buffers on the device."""
         return self.inputs.block.nbytes + self.outputs.block.nbytes + self.start.nbytes
 
     def _function(self, stage: str, *key: str) -> Function:
-        if stage == "decode":
-            return self.inputs.to_spectra
         method, profile = key
         if stage == "update":
             # Looked up when it runs: without captures, a start makes a new state.

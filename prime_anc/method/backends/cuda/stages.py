@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from prime_anc.method.backends.cuda.buffers import BatchInputs, BatchOutputs
-from prime_anc.method.backends.reference import build_synthesizer
 from prime_anc.method.conventions import N_TAPS
 from prime_anc.method.profiles import MAX_UPDATES, PROFILES
 from prime_anc.method.start.wiener import design_wmmse
-from prime_anc.method.types import ModelParameters
+from prime_anc.method.synthesizer import Synthesizer
+from prime_anc.method.update import GaussNewtonState
 
 Update = Callable[[], None]
 
@@ -24,8 +24,8 @@ class Stages:
     All but `solve_wmmse` can be captured in a CUDA graph: shapes are fixed and nothing is read back.
     """
 
-    def __init__(self, parameters: ModelParameters, device: torch.device) -> None:
-        self.synthesizer = build_synthesizer(parameters, torch.float32, device)
+    def __init__(self, synthesizer: Synthesizer) -> None:
+        self.synthesizer = synthesizer
         self.reference_psd = self.synthesizer.reference_psd
 
     def initial_filter(self, method: str, inputs: BatchInputs) -> Tensor:
@@ -45,13 +45,13 @@ class Stages:
 
     def begin_updates(self, profile: str, inputs: BatchInputs, start: Tensor, outputs: BatchOutputs) -> Update:
         """Write `start` and its objective to the outputs; returns the function that makes one update there."""
-        updates = self.synthesizer.refining(
+        updates = GaussNewtonState(
             inputs.paths,
             start,
-            PROFILES[profile],
-            inputs.max_gain_db,
             inputs.reference_psd,
-            MAX_UPDATES,
+            profile=PROFILES[profile],
+            max_gain_db=inputs.max_gain_db,
+            most_updates=MAX_UPDATES,
             uncertainty=inputs.uncertainty,
         )
 

@@ -8,13 +8,13 @@ from prime_anc.method.backends.cuda import CudaBackend, graphs
 from prime_anc.method.backends.cuda.graphs import BatchGraphs
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from prime_anc.method.design import design_all
-from prime_anc.method.errors import DeviceLost, InvalidPaths, NonFiniteFilter
+from prime_anc.method.errors import DeviceLost, NonFiniteFilter
 from prime_anc.method.start.features import GeneratorConfig
-from prime_anc.method.types import DesignOptions, Draft, Known, Model, ModelParameters, Prediction, Problem
+from prime_anc.method.types import DesignOptions, Filter, Model, ModelParameters, Problem
 from tests.method.backends.cuda.taped import capture_on_tape
 from tests.method.cases import random_case, relative_error
 from tests.model_store import cases
-from tests.problems import changed, one
+from tests.problems import changed, one, open_loop
 
 
 @pytest.fixture(scope="module")
@@ -43,26 +43,17 @@ def ears() -> list[Problem]:
     primary, secondary = case.primary.astype(np.complex64), case.secondary.astype(np.complex64)
     responses = (np.fft.irfft(item[1])[:300].astype(np.float32) for item in (primary, secondary))
     shares = np.random.default_rng(2).uniform(0.001, 0.1, (2, 31)).astype(np.float32)
-    of_model, of_coherence, stated = (Known(shares, basis) for basis in ("model", "coherence", "calibration"))
     return [
-        one(primary[0], secondary[0], known=of_model),
-        one(*responses, known=of_coherence, max_gain_db=12.0),
-        one(primary[2], secondary[2], known=stated, reference_psd=np.full(N_BINS, 1e-3, np.float32)),
+        one(primary[0], secondary[0], uncertainty=shares),
+        one(*responses, uncertainty=shares, max_gain_db=12.0),
+        one(primary[2], secondary[2], reference_psd=np.full(N_BINS, 1e-3, np.float32)),
     ]
 
 
-def designs(model: Model, inputs: list[Problem], options: DesignOptions) -> list[Draft]:
-    answers = model.backend.draft(inputs, options, False)
-    assert all(isinstance(answer, Draft) for answer in answers)
+def designs(model: Model, inputs: list[Problem], options: DesignOptions) -> list[Filter]:
+    answers = model.backend.filters([open_loop(item, item.reference_psd) for item in inputs], options)
+    assert all(isinstance(answer, Filter) for answer in answers)
     return answers
-
-
-def assert_same_prediction(found: Prediction, expected: Prediction) -> None:
-    assert found.basis == expected.basis
-    assert found.mean_noise_reduction_db == pytest.approx(expected.mean_noise_reduction_db, abs=0.01)
-    np.testing.assert_allclose(found.noise_reduction_db, expected.noise_reduction_db, atol=0.05)
-    assert found.max_gain_db == pytest.approx(expected.max_gain_db, abs=0.05)
-    assert found.control_rms == pytest.approx(expected.control_rms, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +78,7 @@ def test_drafts_equal_reference(options: DesignOptions, model: Model, reference:
         np.testing.assert_allclose(
             found.refinement.pcg_residual, expected.refinement.pcg_residual, rtol=rtol, atol=1e-5
         )
-        assert_same_prediction(found.prediction, expected.prediction)
-        assert set(found.times_ms) == {"decode", "generate", "refine", "predict"}
+        assert {"generate", "refine"} <= set(found.times_ms)
 
 
 def test_prime_drafts_equal_reference() -> None:
@@ -96,7 +86,6 @@ def test_prime_drafts_equal_reference() -> None:
     both = on_gpu(parameters), Model.on("reference", parameters)
     for found, expected in zip(*(designs(item, ears()[:1], DesignOptions()) for item in both), strict=True):
         assert relative_error(found.taps[None], expected.taps[None]) < 1e-3
-        assert_same_prediction(found.prediction, expected.prediction)
 
 
 def test_draft_is_independent_of_batch(model: Model) -> None:
@@ -109,15 +98,13 @@ def test_draft_is_independent_of_batch(model: Model) -> None:
     for answers in in_turn:
         for answer in answers:
             assert relative_error(answer.taps[None], beside.taps[None]) < 1e-4
-            assert answer.prediction.basis == "model"
 
 
-def test_fault_fails_alone(model: Model) -> None:
+def test_filter_that_is_not_finite_fails_alone(model: Model) -> None:
     good = ears()[0]
-    long = changed(good, secondary=np.zeros(DESIGN_N_FFT + 1, np.float32))
     loud = changed(good, primary=good.conditions[0].primary * np.float32(1e25))
-    answers = model.backend.draft([long, good, loud], DesignOptions("prime", 1), False)
-    assert [type(answer) for answer in answers] == [InvalidPaths, Draft, NonFiniteFilter]
+    answers = model.backend.filters([open_loop(item) for item in (good, loud)], DesignOptions("prime", 1))
+    assert [type(answer) for answer in answers] == [Filter, NonFiniteFilter]
 
 
 @pytest.fixture
@@ -136,15 +123,14 @@ def test_recorded_stages_replay(recorded: Model, reference: Model) -> None:
             (found,), (expected,) = (designs(item, [ear], options) for item in (recorded, reference))
             assert relative_error(found.taps[None], expected.taps[None]) < 5e-3
             assert found.refinement.applied == expected.refinement.applied
-            assert_same_prediction(found.prediction, expected.prediction)
 
 
 def test_moved_buffer_is_noticed(model: Model) -> None:
     batch = BatchGraphs(model.backend._stages, 1)
-    batch.record(("decode",))
+    batch.record(("start", "given", "fast"))
     batch.start = batch.start.clone()
     with pytest.raises(AssertionError, match="moved"):
-        batch.run("decode")
+        batch.run("start", "given", "fast")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from prime_anc.method.backends.cuda.graphs import RECORDED_METHODS
 from prime_anc.method.backends.cuda.stages import Stages
+from prime_anc.method.backends.reference import build_synthesizer
 from prime_anc.method.conventions import N_BINS, N_TAPS
 from prime_anc.method.paths import AcousticPaths
 from prime_anc.method.profiles import MAX_UPDATES, PROFILES
@@ -106,7 +107,7 @@ def nothing_from_the_host() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_no_stage_takes_anything_from_host(name: str) -> None:
-    stages = Stages(cases.parameters(0, CONFIGS[name]), torch.device("meta"))
+    stages = Stages(build_synthesizer(cases.parameters(0, CONFIGS[name]), device="meta"))
     run_every_stage(stages)  # what is computed once and kept has been
     with nothing_from_the_host():
         assert run_every_stage(stages).device.type == "meta"
