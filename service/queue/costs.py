@@ -81,7 +81,7 @@ def _limits(problem: Problem) -> list[str]:
     found = {
         "ceiling": is_tight,
         "louder": problem.max_louder_db is not None,
-        "loop": bool(problem.feedbacks),
+        "loop": any(item.feedback is not None for item in problem.conditions),
         "controller": problem.controller is not None,
     }
     return [name for name, binds in found.items() if binds]
