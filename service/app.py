@@ -90,6 +90,7 @@ def create_app(settings: Settings, fallback: Fallback | None = None) -> FastAPI:
         servers=[{"url": PREFIX}],
         dependencies=[Depends(check_sender)],
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,

@@ -27,6 +27,7 @@ router = APIRouter()
 
 @router.post(
     "/calibrate",
+    name="calibrate",
     **described(
         CalibrationBody,
         answer=CalibrationAnswer,

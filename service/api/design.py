@@ -70,6 +70,7 @@ async def _design(request: Request, service: CurrentService, state: State, body:
 
 @router.post(
     "/evaluate",
+    name="evaluate",
     **described(EvaluateBody, answer=EvaluationAnswer, codes=WORK_CODES, bodies=examples.EVALUATE_BODIES),
 )
 async def evaluate_filter(

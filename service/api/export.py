@@ -24,6 +24,7 @@ router = APIRouter()
 
 @router.post(
     "/export",
+    name="export",
     **described(
         ExportBody,
         answer=ExportAnswer,

@@ -23,7 +23,9 @@ router = APIRouter()
 
 
 @router.post(
-    "/hybrid", **described(HybridBody, answer=HybridAnswer, codes=DESIGN_CODES, bodies=examples.HYBRID_BODIES)
+    "/hybrid",
+    name="hybrid",
+    **described(HybridBody, answer=HybridAnswer, codes=DESIGN_CODES, bodies=examples.HYBRID_BODIES),
 )
 async def design_hybrid(
     request: Request, service: CurrentService, state: State, body: Annotated[Any, body_of(HybridBody, HYBRIDS)]
