@@ -16,9 +16,9 @@ from model_store.listing import published
 from model_store.store import DEFAULT_ROOT, ModelStore
 from prime_anc.answers import Answer, ModelReference, document
 from prime_anc.client.client import Client, Fields
-from prime_anc.client.errors import from_document
+from prime_anc.client.errors import Refused, from_document
 from prime_anc.client.wire import RATE_HZ
-from prime_anc.method.errors import Interrupted, InvalidPaths, SynthesisError, interruptible
+from prime_anc.method.errors import Interrupted, interruptible
 from prime_anc.method.types import Fallback, Model
 from prime_anc.requests.bodies import DesignBody, EvaluateBody, ExportBody, HybridBody, SynthesisBody
 from prime_anc.requests.controllers import put_published
@@ -29,6 +29,7 @@ from prime_anc.requests.takes import CalibrationBody
 from prime_anc.requests.verification import VerifyBody
 from prime_anc.tasks.calibrate import calibrate
 from prime_anc.tasks.design import design, evaluate
+from prime_anc.tasks.errors import request_error
 from prime_anc.tasks.export import FilterFile, export
 from prime_anc.tasks.hybrid import hybrid
 from prime_anc.tasks.models import LoadedModel, require_digest, split_reference
@@ -83,13 +84,12 @@ class LocalClient(Client):
         try:
             with interruptible(check):
                 answer = self._answer(path, {"sample_rate": RATE_HZ, **body})
-        except RequestError as error:
-            raise _refused(error.code, error.detail, error.field) from error
-        except SynthesisError as error:
-            code = "unusable-paths" if isinstance(error, InvalidPaths) else "invalid-field"
-            raise _refused(code, str(error), error.field) from error
         except (ModelNotFound, InvalidName) as error:
-            raise _refused("unknown-model", str(error), "model") from error
+            raise _refused(RequestError("unknown-model", str(error), "model")) from error
+        except Exception as error:
+            if (found := request_error(error)) is None:
+                raise
+            raise _refused(found) from error
         if isinstance(answer, FilterFile):
             return httpx.Response(200, content=answer.content, headers={"Content-Type": answer.media_type})
         content = orjson.dumps(document(answer), option=orjson.OPT_SERIALIZE_NUMPY)
@@ -128,5 +128,7 @@ def _as_sent(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _refused(code: str, detail: str, field: str | None) -> Exception:
-    return from_document(422, {"type": code, "detail": detail, "field": field})
+def _refused(error: RequestError) -> Refused:
+    """Return the client's error for that of a request."""
+    status = {"unknown-model": 404, "deadline-passed": 503}.get(error.code, 422)
+    return from_document(status, {"type": error.code, "detail": error.detail, "field": error.field})

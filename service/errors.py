@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import errno
 import math
-import traceback
 from collections.abc import Mapping
 
-import numpy as np
 import orjson
 from starlette.responses import Response
 
 from model_store.errors import InvalidName, ModelNotFound, ModelStoreError
-from prime_anc.method.errors import Interrupted, InvalidOption, InvalidPaths, NonFiniteFilter
 from prime_anc.requests.errors import RequestError
+from prime_anc.tasks.errors import request_error
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:prime-anc:problem:"
@@ -104,48 +102,17 @@ def to_problem(error: Exception) -> HttpProblem | None:
     """Return the problem of a known error; None for an unexpected one, which is a defect of the service.
 
     An invalid name is reported as an unknown model. Other errors of the store name files, which clients must not see.
-    Numerical errors, such as a singular matrix, are caused by paths that cannot be computed with.
     """
-    field = getattr(error, "field", None)
     if isinstance(error, HttpProblem):
         return error
-    if isinstance(error, RequestError):
-        return HttpProblem(error.code, error.detail, error.field)
-    if isinstance(error, Interrupted):
-        return HttpProblem("deadline-passed", str(error))
-    if isinstance(error, InvalidPaths):
-        return HttpProblem("unusable-paths", str(error), field)
-    if isinstance(error, InvalidOption):
-        return HttpProblem("invalid-field", str(error), field)
-    if isinstance(error, NonFiniteFilter):
-        return HttpProblem("no-finite-filter", str(error), field)
+    if (found := request_error(error)) is not None:
+        return HttpProblem(found.code, found.detail, found.field)
     if isinstance(error, ModelNotFound | InvalidName):
         return HttpProblem("unknown-model", "no such model or version is published; see GET /models", "model")
     if isinstance(error, ModelStoreError):
         return HttpProblem(
             "model-unavailable", "the checkpoint or the store cannot be read; contact the operator", "model"
         )
-    if isinstance(error, ArithmeticError | np.linalg.LinAlgError) and _is_numerical(error):
-        return HttpProblem(
-            "unusable-paths",
-            "nothing can be computed from these numbers: a level is out of all proportion, or a path is a constant "
-            "or a pure tone; send what was measured, in its own unit",
-        )
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return HttpProblem("overloaded", "there is not enough memory for this request; retry later, or send less")
     return None
-
-
-_NUMERICAL = (
-    "prime_anc.method.",
-    "prime_anc.core.",
-    "prime_anc.hardware.",
-    "prime_anc.measure.",
-    "prime_anc.tasks.",
-)
-
-
-def _is_numerical(error: Exception) -> bool:
-    """Return whether an error was raised below a package that only computes."""
-    frames = traceback.walk_tb(error.__traceback__)
-    return any(str(frame.f_globals.get("__name__")).startswith(_NUMERICAL) for frame, _ in frames)

@@ -10,6 +10,8 @@ import soundfile
 from scipy.signal import fftconvolve
 
 import prime_anc
+from prime_anc.client import InvalidRequest, Unavailable
+from prime_anc.library import local
 from prime_anc.measure.files.errors import FileError
 
 
@@ -72,6 +74,16 @@ def test_unusable_arguments_are_explained(folder: Path) -> None:
     with pytest.raises(FileError, match="xyz is not known"):
         prime_anc.export(folder / "filter.json", folder / "ear.json", folder / "a.h", folder / "b.xyz")
     assert not (folder / "a.h").exists()
+
+
+def test_number_that_is_none_is_refused(folder: Path) -> None:
+    with pytest.raises(InvalidRequest, match="max_gain_db: nan"):
+        prime_anc.design(folder / "ear.json", max_gain_db=float("nan"))
+
+
+def test_late_answer_is_unavailable(folder: Path) -> None:
+    with pytest.raises(Unavailable, match="allow more time"):
+        local().hybrid(prime_anc.read(folder / "ear.json"), deadline_ms=1.0)
 
 
 def test_failed_calibration_warns(folder: Path) -> None:

@@ -345,16 +345,6 @@ class Design:
     known: tuple[Known, ...] = ()
 
 
-class Evaluation(NamedTuple):
-    """Predicted effect of a given filter."""
-
-    prediction: Prediction
-    # As in `Design`.
-    times_ms: dict[str, float]
-    # Faults of the paths compared with the model's support.
-    implausible: tuple[Finding, ...]
-
-
 @dataclass(frozen=True)
 class Fallback:
     """When a Wiener filter replaces the generator's, besides one that is not finite."""

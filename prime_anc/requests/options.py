@@ -136,9 +136,9 @@ class CurveReader:
         return found
 
     def _in_range(self, value: float) -> float:
-        """Return the value; RequestError if it leaves the limits. NaN makes no curve."""
+        """Return the value; RequestError if it leaves the limits."""
         (low, high), name = self.limits, self.kind.OPTION
-        if value < low or value > high:
+        if not low <= value <= high:
             unit = f" {self.kind.UNIT}".rstrip()
             raise RequestError("out-of-range", f"{name}: {value:g}{unit}; send {low:g} to {high:g}{unit}", name)
         return value

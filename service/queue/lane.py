@@ -68,7 +68,13 @@ class Batch(list[Work]):
 class Lane:
     """Work for workers of one kind. Not locked."""
 
-    def __init__(self, n_workers: int, max_batch: int = 1, longest_wait_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        n_workers: int,
+        max_batch: int = 1,
+        longest_wait_s: float = math.inf,
+        estimates: Estimates | None = None,
+    ) -> None:
         """Make an empty lane.
 
         Parameters
@@ -79,9 +85,11 @@ class Lane:
             Most work of one group in a batch.
         longest_wait_s
             Wait above which a key's work is refused, however late its deadline; one piece may always wait.
+        estimates
+            What lanes that share a machine have learned; None: of its own.
         """
         self.n_workers, self.max_batch, self.longest_wait_s = n_workers, max_batch, longest_wait_s
-        self.estimates = Estimates()
+        self.estimates = estimates or Estimates()
         self._waiting: dict[str, deque[Work]] = {}  # by key, in order of arrival
         self._urgent: deque[Work] = deque()
         self._served_s: dict[str, float] = {}  # by key

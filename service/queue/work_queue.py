@@ -18,6 +18,7 @@ from typing import Any
 
 from prime_anc.method.errors import DeviceLost, Interrupted, interruption_check
 from service.errors import HttpProblem, retry_after
+from service.queue.estimates import Estimates
 from service.queue.lane import Batch, Lane, Work
 from service.queue.waiting import Disconnected, done_in_time
 
@@ -47,9 +48,10 @@ class WorkQueue:
 
     def __init__(self, n_light: int, n_heavy: int, max_batch: int = 1) -> None:
         """Set the numbers of workers of both lanes, and the most designs in a batch."""
+        estimates = Estimates()
         self.lanes = {
-            "light": Lane(n_light, max_batch, LONGEST_WAIT_S["light"]),
-            "heavy": Lane(n_heavy, 1, LONGEST_WAIT_S["heavy"]),
+            "light": Lane(n_light, max_batch, LONGEST_WAIT_S["light"], estimates),
+            "heavy": Lane(n_heavy, 1, LONGEST_WAIT_S["heavy"], estimates),
         }
         self._changed = Condition()
         self._is_closed = False
@@ -82,7 +84,8 @@ class WorkQueue:
     @property
     def n_pending(self) -> dict[str, int]:
         """Return the number of pieces of work that wait or run, by lane."""
-        return {name: len(lane) for name, lane in self.lanes.items()}
+        with self._changed:
+            return {name: len(lane) for name, lane in self.lanes.items()}
 
     def longest_running_s(self) -> float:
         """Return the time (s) since the start of the oldest light work, which is never this long."""
