@@ -62,7 +62,8 @@ def systems(
         system = simulate_system(n, seed)
         yield system.kind, f"{system.kind} {n}, seed {seed}", system.primary, system.secondary
     for file in sorted(foreign.glob("*.npz")) if foreign else []:
-        held = np.load(file)
+        with np.load(file) as arrays:
+            held = dict(arrays)
         ratio = Fraction(SAMPLE_RATE_HZ, int(held.get("sample_rate", 44_100)))
         pair = [resample_poly(held[name], ratio.numerator, ratio.denominator) for name in ("primary", "secondary")]
         yield "measured", file.stem, pair[0], pair[1]

@@ -61,8 +61,8 @@ def example(output: Path, seconds: float, snr_db: float, seed: int) -> None:
     loudspeaker silent. on.wav: gain 0.35, the same noise, so that what outlasts the windows can be measured.
     drive.wav: loudspeaker alone. listener.npz: the true paths, which only `prime-anc simulate` may know.
     """
-    ear = np.load(str(files("prime_anc.cli") / "example_ear.npz"))
-    primary, secondary = ear["primary"].astype(float), ear["secondary"].astype(float)
+    with np.load(str(files("prime_anc.cli") / "example_ear.npz")) as ear:
+        primary, secondary = ear["primary"].astype(float), ear["secondary"].astype(float)
     feedback = FEEDBACK_LEVEL * np.concatenate((np.zeros(FEEDBACK_DELAY), secondary[:-FEEDBACK_DELAY]))
     random = np.random.default_rng(seed)
     n = round(seconds * SAMPLE_RATE_HZ)

@@ -44,7 +44,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_recording_of_loudspeaker_alone_gives_feedback_path(folder: Path):
     played = 0.05 * np.random.default_rng(1).standard_normal(5 * 48_000)
-    secondary = np.load(folder / "ear.npz")["secondary"]
+    with np.load(folder / "ear.npz") as ear:
+        secondary = ear["secondary"]
     channels = [played, lfilter([0, 0, 0.01], 1, played), lfilter(secondary, 1, played)]
     soundfile.write(folder / "drive.wav", np.stack(channels, 1), 48_000, subtype="FLOAT")
     takes = folder / "off.wav", folder / "on.wav", "--gain", GAIN
@@ -209,7 +210,8 @@ def test_measurement_keeps_sign_up_to_trimmed_filter(folder: Path, tmp_path: Pat
     made = run("design", ear, "-k", 1, "-o", design)
     assert f"written: {design}" in made.output
     fir = -np.array(json.loads(design.read_text())["fir"])
-    primary, secondary = (np.load(folder / "ear.npz")[name] for name in ("primary", "secondary"))
+    with np.load(folder / "ear.npz") as ear:
+        primary, secondary = ear["primary"], ear["secondary"]
     outer = 0.05 * np.random.default_rng(1).standard_normal(5 * 48_000)
     off = lfilter(primary, 1, outer)
     for name, loudness in (("off", 0.0), ("on", 1.0), ("loud", 1.2)):

@@ -36,8 +36,9 @@ def read(file: Path) -> Measurement:
     """Read an .npz or .npy file."""
     check_size(file)
     try:
-        loaded = np.load(file, allow_pickle=False)
-        arrays = {"samples": loaded} if isinstance(loaded, np.ndarray) else dict(loaded.items())
+        with file.open("rb") as opened:
+            loaded = np.load(opened, allow_pickle=False)
+            arrays = {"samples": loaded} if isinstance(loaded, np.ndarray) else dict(loaded.items())
     except (OSError, ValueError, EOFError, SyntaxError, zipfile.BadZipFile, zlib.error, NotImplementedError,
             RuntimeError) as error:  # fmt: skip
         raise FileError(f"{file}: it is no readable NumPy file ({error})") from error
