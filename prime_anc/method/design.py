@@ -208,17 +208,19 @@ def _best(
         is_bound = made.ceiling_cost_db is not None or _exceeds_ceiling(posed, taps, wiener)
         if wanted_db - reached_db <= fallback.margin_db and not is_bound:
             return made
-    check_interruption()
-    # Below a ceiling updates have little left to gain, and the search for the filter takes long.
-    n_updates = 0 if is_bound else options.n_updates
-    (rival,) = _designed([posed], replace(options, method="wmmse", n_updates=n_updates), model)
+    # Updates follow J, not the mean, and have little left to gain below a ceiling, where the search takes long.
     chosen = made
-    if isinstance(rival, Design) and _is_better(rival, made, posed, options, fallback):
-        reason: Replaced = "predicted_worse" if isinstance(made, Design) else "not_finite"
-        chosen = replace(rival, n_requested=options.n_updates, replaced_because=reason)
+    for n_updates in dict.fromkeys((0 if is_bound else options.n_updates, 0)):
+        if chosen is not made and wanted_db - _compared_db(chosen, options) <= fallback.margin_db:
+            break
+        check_interruption()
+        (rival,) = _designed([posed], replace(options, method="wmmse", n_updates=n_updates), model)
+        if isinstance(rival, Design) and _is_better(rival, chosen, posed, options, fallback):
+            reason: Replaced = "predicted_worse" if isinstance(made, Design) else "not_finite"
+            chosen = replace(rival, n_requested=options.n_updates, replaced_because=reason)
     if not isinstance(chosen, Design):
         return chosen
-    cost_db = wanted_db - chosen.prediction.compared_db(options.n_updates)
+    cost_db = wanted_db - _compared_db(chosen, options)
     if not (is_bound and cost_db > 0):
         return chosen
     return replace(chosen, ceiling_cost_db=max(cost_db, chosen.ceiling_cost_db or 0.0))
@@ -230,10 +232,15 @@ def _is_better(
     """Return whether a rival's prediction is clearly better and no band becomes much louder by it."""
     if not isinstance(made, Design):
         return True
-    rival_db, made_db = (item.prediction.compared_db(options.n_updates) for item in (rival, made))
     is_guarded = posed.problem.latency_samples or posed.inner
     beyond_db = _loudest_db(rival) - max(_loudest_db(made), 0.0)
-    return rival_db - made_db > fallback.margin_db and not (is_guarded and beyond_db > ALLOWED_LOUDER_DB)
+    gained_db = _compared_db(rival, options) - _compared_db(made, options)
+    return gained_db > fallback.margin_db and not (is_guarded and beyond_db > ALLOWED_LOUDER_DB)
+
+
+def _compared_db(made: Design | SynthesisError, options: DesignOptions) -> float:
+    """Return the reduction by which designs are compared; none for a filter that is not finite."""
+    return made.prediction.compared_db(options.n_updates) if isinstance(made, Design) else -math.inf
 
 
 def _loudest_db(made: Design) -> float:

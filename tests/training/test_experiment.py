@@ -248,17 +248,20 @@ def test_every_trained_method_scores_split(tmp_path, monkeypatch, capsys):
 
 def test_protocol_by_recording_holds_out_both(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(data_module, "SNRS_DB", (None,))
-    monkeypatch.setattr(data_module, "N_SYNTHETIC", 2)
+    monkeypatch.setattr(data_module, "N_SYNTHETIC", 1)
     monkeypatch.setattr(data_module, "QUICK_QUERIES", 1)
+    whole = simulated_noise()
+    monkeypatch.setattr(data_module, "simulated_noise", lambda: whole.of(whole.names[:4], ("white", "pink")))
     options = ("--protocol", "by-recording", "--methods", "wmmse,prime-log", "--updates", "2")
     assert main(command(tmp_path, *options)) == 0
     assert "probe pool" in capsys.readouterr().out
     rows = read_rows(tmp_path / "out")
     assert not set(rows.listener) & set(rows.support.iloc[0].split())
     assert not set(rows.probe) & set(rows.support_recordings.iloc[0].split())
-    assert rows.probe.nunique() == 8
-    # Two ears, eight probes, two methods, four designs.
-    assert len(rows) == 2 * 8 * 2 * 4
+    # White, pink, two recordings together and each alone, an airplane.
+    assert rows.probe.nunique() == 6
+    # Two ears, six probes, two methods, four designs.
+    assert len(rows) == 2 * 6 * 2 * 4
     (version,) = ModelStore(tmp_path / "store", include_bundled=False).list()
     assert version.name == "simulated-by-recording-prime-log-split00-seed0"
 
