@@ -163,7 +163,7 @@ def request_designs(service: ServiceProcess) -> None:
     primary, secondary = (np.array(listener[name]["impulse_response"]) for name in ("primary", "secondary"))
     body = wire.encode(primary, secondary)
     noise = np.random.default_rng(0).standard_normal(48_000)
-    takes = encoded(recordings([noise], primary, secondary))
+    takes = encoded(recordings(noise, primary, secondary))
     requests = (("/refine?k=1", body, 200), ("/synthesize", body, 200), ("/refine?k=99", body, 422))
     for path, body, status in (*requests, ("/calibrate", takes, 200)):
         headers = {"Content-Type": "application/x-safetensors", "Authorization": "Bearer secret"}

@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -14,62 +13,33 @@ from model_store.store import ModelStore
 from prime_anc.client import Take
 from prime_anc.measure.calibration import calibrate
 from prime_anc.measure.estimate import GainTake
-from prime_anc.measure.prior import PathPrior, learn_path_prior
-from prime_anc.method.support_statistics import learn_support_statistics
 from service.api.reading import parse_tensors
 from service.settings import Settings
-from tests.service import models
 from tests.service.api.test_design import ask
 from tests.service.api.test_problems import assert_problem
 from tests.service.bodies import BINARY_BODY, post_packed
 from tests.service.conftest import connected, started
 from tests.service.recordings import encoded, recordings
-from training.datasets.noise import simulated_noise
-from training.datasets.path_pairs import PathPair
-from training.datasets.simulated import simulate_listeners
 
 pytestmark = pytest.mark.anyio
 
-N_SAMPLES = 2 * 48_000
+MODEL = ModelStore("none").load("bose-qc20")
 
 
 @pytest.fixture(scope="module")
-def pairs() -> tuple[PathPair, ...]:
-    """Four simulated ears."""
-    return simulate_listeners(2).pairs
-
-
-@pytest.fixture(scope="module")
-def prior(pairs: tuple[PathPair, ...]) -> PathPrior:
-    """Of these ears."""
-    listeners = [pair.listener for pair in pairs]
-    found = learn_path_prior([pair.primary for pair in pairs], [pair.secondary for pair in pairs], listeners)
-    return PathPrior.from_arrays(found.arrays())  # in single precision, as a store keeps it
-
-
-@pytest.fixture(scope="module")
-async def app(
-    tmp_path_factory: pytest.TempPathFactory, anyio_backend: str, pairs: tuple[PathPair, ...], prior: PathPrior
-) -> AsyncIterator[FastAPI]:
+async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[FastAPI]:
     """A service whose model knows its support."""
-    folder = tmp_path_factory.mktemp("store")
-    store, knowing = ModelStore(folder, include_bundled=False), models.checkpoint(1)
-    traits = learn_support_statistics(
-        np.array([pair.primary for pair in pairs]), np.array([pair.secondary for pair in pairs])
-    )
-    knowing.manifest = knowing.manifest.model_copy(update={"support_traits": traits})
-    knowing.parameters = replace(knowing.parameters, path_prior=prior)
-    store.publish("knowing", knowing)
     patient = {"deadline_ms": 60_000, "calibration_deadline_ms": 60_000}
-    settings = Settings(store=folder, model="knowing", device="cpu", threads=1, **patient)
-    async with started(settings) as app:
+    store = tmp_path_factory.mktemp("store")
+    async with started(Settings(store=store, model="bose-qc20", device="cpu", threads=1, **patient)) as app:
         yield app
 
 
 @pytest.fixture(scope="module")
-def takes(pairs: tuple[PathPair, ...]) -> list[Take]:
+def takes() -> list[Take]:
     """Two takes of two seconds, of an ear without faults."""
-    return recordings(simulated_noise().signals[3:4, :N_SAMPLES], pairs[0].primary, pairs[0].secondary)
+    noise = np.random.default_rng(3).standard_normal(96_000)
+    return recordings(noise, *(path.astype(float) for path in (MODEL.golden.primary, MODEL.golden.secondary)))
 
 
 async def post(client: httpx.AsyncClient, takes: list[Take], query: str = "", **headers: str) -> httpx.Response:
@@ -89,13 +59,12 @@ def as_float32(signal: np.ndarray) -> dict[str, str]:
     return {"float32": base64.b64encode(signal.astype("<f4").tobytes()).decode()}
 
 
-async def test_answer_equals_estimate(calibrated: dict[str, Any], takes: list[Take], prior: PathPrior) -> None:
+async def test_answer_equals_estimate(calibrated: dict[str, Any], takes: list[Take]) -> None:
     found = calibrated
     signals = [GainTake(t.gain, t.x.astype(float), t.e.astype(float)) for t in takes]
-    expected = calibrate(signals, prior=prior)
-    paths = {"primary": expected.estimate.primary, "secondary": expected.estimate.secondary}
-    for name, path in paths.items():
-        rounded = path.astype(np.float32)
+    expected = calibrate(signals, prior=MODEL.parameters.path_prior)
+    for name in ("primary", "secondary"):
+        rounded = getattr(expected.estimate, name).astype(np.float32)
         assert np.array_equal(np.float32(found[name]["impulse_response"]), rounded)
         spectrum = np.frombuffer(base64.b64decode(found["spectra"][name]["complex64"]), "<c8")
         np.testing.assert_allclose(spectrum, np.fft.rfft(rounded, 32_768), atol=1e-6 * np.abs(spectrum).max())
@@ -103,7 +72,7 @@ async def test_answer_equals_estimate(calibrated: dict[str, Any], takes: list[Ta
     bands, verdict = found["bands"], found["verdict"]
     ceiling = -10 * np.log10(1 - np.array(bands["coherence"]))
     np.testing.assert_allclose(bands["noise_reduction_ceiling_db"], ceiling, atol=0.01)
-    assert (verdict["passed"], verdict["not_judged"], verdict["model"]["name"]) == (True, [], "knowing"), verdict
+    assert (verdict["passed"], verdict["not_judged"], verdict["model"]["name"]) == (True, [], "bose-qc20"), verdict
     assert abs(verdict["figures"]["level_db"]) < 1
     assert abs(verdict["figures"]["delay_samples"]) < 0.5
 

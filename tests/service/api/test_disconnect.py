@@ -85,7 +85,7 @@ async def test_disconnect_frees_waiting_calibration(app: FastAPI, service: Servi
     queue, memory, hindered = service.engine.queue, service.admission.memory, threading.Event()
     held = asyncio.ensure_future(service.engine.run(hindered.wait, Cost("held", 1.0)))
     noise = np.random.default_rng(0).standard_normal(N_SAMPLES)
-    body = encoded(recordings([noise], *models.responses(7)))
+    body = encoded(recordings(noise, *models.responses(7)))
     clients = [Client(app, "/calibrate", body, "application/x-safetensors") for _ in range(2)]
     await wait_until(lambda: queue.n_pending["heavy"] == 3)
     clients[0].hung_up.set()
