@@ -33,18 +33,15 @@ def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
     expected = client.refine(ear.primary, ear.secondary, coherence=ear.coherence, k=1)
     np.testing.assert_array_equal(one.taps, expected.taps)
     assert one.prediction.conditions is None
-    feedback = np.float32(0.01) * ear.secondary
     pair = [
-        Condition(ear.primary, ear.secondary, feedback=feedback, label="closed", weight=2),
+        Condition(ear.primary, ear.secondary, feedback=np.float32(0.01) * ear.secondary, label="closed", weight=2),
         Condition(ear.primary, 0.7 * ear.secondary, label="loose"),
     ]
-    found = client.refine_conditions(pair, k=1, leave_one_out=True, latency_samples=0.5, min_gain_margin_db=8)
-    assert [condition.label for condition in found.prediction.conditions] == ["closed", "loose"]
-    assert all(condition.left_out_noise_reduction_db is not None for condition in found.prediction.conditions)
-    assert found.loop.stable
-    assert found.loop.gain_margin_db >= 8
-    for path in (feedback, feedback[:1000]):
-        assert client.refine(ear.primary, ear.secondary, feedback=path, k=1).loop is not None
+    found = client.refine_conditions(pair, k=1)
+    closed, loose = found.prediction.conditions
+    assert (closed.label, loose.label) == ("closed", "loose")
+    mean_db = (2 * closed.mean_noise_reduction_db + loose.mean_noise_reduction_db) / 3
+    assert found.prediction.mean_noise_reduction_db == pytest.approx(mean_db)
     with pytest.raises(UnusablePaths) as refused:
         client.refine_conditions([*pair, Condition(ear.primary, 0 * ear.secondary, label="dead")])
     assert refused.value.field == "conditions.2.secondary"
@@ -59,42 +56,24 @@ def test_filter_is_verified_on_ear(client: Client, ear: Paths) -> None:
     found = client.verify(taps, *recorded, ear.primary, ear.secondary)
     assert [item.code for item in found.diagnosis] == ["level_off"]
     assert found.trim.gain_db == pytest.approx(-20 * np.log10(1.3), abs=0.1)
-    np.testing.assert_allclose(found.trim.fir, taps / 1.3, atol=0.01 * np.abs(taps).max())
     with pytest.raises(ValueError, match="same length"):
         client.verify(taps, [Recording([0.0], [0.0, 1.0])], recorded[1], ear.primary, ear.secondary)
 
 
 @pytest.mark.parametrize("sign", ["minus", "plus"])
 def test_design_is_evaluated_and_exported_in_sign(client: Client, ear: Paths, sign: Sign) -> None:
-    design = client.refine(ear.primary, ear.secondary, k=1, coherence=ear.coherence, sign=sign)
     paths = ear.primary, ear.secondary
-    again = client.evaluate(design, *paths, coherence=ear.coherence)
-    assert again.prediction.mean_noise_reduction_db == pytest.approx(
-        design.prediction.mean_noise_reduction_db, abs=1e-3
-    )
-    as_taps = client.evaluate(design.taps, *paths, coherence=ear.coherence, sign=sign)
-    assert np.array_equal(as_taps.prediction.noise_reduction_db, again.prediction.noise_reduction_db)
-    target = {"form": "fir", "number_format": "q5.27"}
-    realised = client.export(design, target, *paths, coherence=ear.coherence)
+    design = client.refine(*paths, k=1, sign=sign)
+    expected_db = pytest.approx(design.prediction.mean_noise_reduction_db, abs=1e-3)
+    for given in (design, design.taps):
+        again = client.evaluate(given, *paths, **({} if given is design else {"sign": sign}))
+        assert again.prediction.mean_noise_reduction_db == expected_db
+    realised = client.export(design, {"form": "fir", "number_format": "q5.27"}, *paths)
     assert np.abs(realised.coefficients.taps - design.taps).max() <= 2**-27
-    assert abs(realised.loss_db) < 0.01
-    assert realised.prediction.max_gain_db == pytest.approx(design.prediction.max_gain_db, abs=0.05)
-    sections = client.export(design, {"n_sections": 4}, *paths, coherence=ear.coherence)
-    of_sections = client.evaluate(sections, *paths, coherence=ear.coherence)
-    expected_db = sections.prediction.mean_noise_reduction_db
-    assert of_sections.prediction.mean_noise_reduction_db == pytest.approx(expected_db, abs=1e-3)
-    feedback = 10 * np.ones(1, np.float32)
-    howling = (
-        client.evaluate(design, *paths, feedback=feedback),
-        client.export(design, target, *paths, feedback=feedback),
-    )
-    assert not any(item.loop.stable for item in howling)
-    assert all("unstable_loop" in [warning.code for warning in item.warnings] for item in howling)
-    assert all(warning.detail for item in howling for warning in item.warnings)
-    weighted, usual = (
-        client.export(design, {"n_sections": 2}, *paths, risk_weight=weight).prediction for weight in (10.0, None)
-    )
-    assert weighted.noise_reduction_db.min() > usual.noise_reduction_db.min()
+    sections = client.export(design, {"n_sections": 4}, *paths)
+    of_sections = client.evaluate(sections, *paths)
+    expected_db = pytest.approx(sections.prediction.mean_noise_reduction_db, abs=1e-3)
+    assert of_sections.prediction.mean_noise_reduction_db == expected_db
     text = client.export(design, {"form": "fir"}, *paths, file="csv").decode()
     assert np.float32(text.split()[-2048:]).tobytes() == design.taps.tobytes()
     with pytest.raises(TypeError, match="coherense"):
@@ -129,11 +108,9 @@ def test_client_waits_for_starting_service(program: Program, ear: Paths) -> None
     "answer",
     [
         b"Content-Type: text/html\r\nContent-Length: 13\r\n\r\n<html>Log in!",
-        b"Content-Length: 0\r\n\r\n",
         b"Content-Type: application/json\r\nContent-Length: 4\r\n\r\nnull",
         b'Content-Length: 28\r\n\r\n{"items": [], "verdict": [] }',
         b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\nzip?",
-        b"Content-Length: 4\r\n\r\n" + bytes(4),
         b'Content-Length: 12\r\n\r\n{"fir": [0]}',
     ],
 )
@@ -141,14 +118,10 @@ def test_foreign_success_is_rejected(answer: bytes) -> None:
     with answering(b"HTTP/1.1 200 OK\r\n" + answer) as (port, accepted):
         with Client(f"http://127.0.0.1:{port}") as client:
             assert not client.is_ready()
-            for ask in (
-                lambda: client.synthesize([1.0], [1.0]),
-                lambda: client.refine([1.0], [1.0], reference_psd=[1.0]),
-                lambda: client.calibrate([Take(0, [1.0], [1.0])]),
-            ):
+            for ask in (lambda: client.refine([1.0], [1.0]), lambda: client.calibrate([Take(0, [1.0], [1.0])])):
                 with pytest.raises(UnknownAnswer, match=r"does not come from the service|Content-Encoding"):
                     ask()
-        assert len(accepted) <= 5  # no retries
+        assert len(accepted) <= 4  # no retries
 
 
 def test_502_of_proxy_is_repeated() -> None:

@@ -49,14 +49,9 @@ def test_command_needs_only_what_is_copied(tmp_path: Path) -> None:
             assert f"!{item}" in ignored or f"!{item.partition('/')[0]}" in ignored
             (tmp_path / item).parent.mkdir(exist_ok=True)
             (tmp_path / item).symlink_to(ROOT / item)
-    command = [
-        sys.executable,
-        "-S",
-        "-c",
-        "import service.app, prime_anc.cli.__main__ as cli; cli.main()",
-        "--help",
-    ]
+    code = "import service.app, prime_anc.cli.__main__ as cli; cli.main()"
     environment = os.environ | {"PYTHONPATH": sysconfig.get_path("purelib")}  # without this checkout, as `-S` says
+    command = [sys.executable, "-S", "-c", code, "--help"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -64,12 +59,9 @@ def test_command_needs_only_what_is_copied(tmp_path: Path) -> None:
 SERVICE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["service"]
 
 
-def test_service_gets_existing_settings() -> None:
-    assert misspelt(SERVICE["environment"]) == {}
-
-
-def test_foreign_host_names_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_exist_and_refuse_foreign_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the container does not listen on loopback."""
+    assert misspelt(SERVICE["environment"]) == {}
     (default,) = re.findall(r"^\$\{PRIME_ALLOWED_HOSTS:-(.*)\}$", SERVICE["environment"]["PRIME_ALLOWED_HOSTS"])
     monkeypatch.setenv("PRIME_ALLOWED_HOSTS", default)
     assert Settings().allowed_hosts == ("localhost",)

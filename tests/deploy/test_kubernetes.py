@@ -39,11 +39,19 @@ def container_of(manifests: dict[str, Manifest]) -> Manifest:
     return container | {"settings": {item["name"]: item["value"] for item in container["env"]}}
 
 
-def mounts_of_secret(manifests: dict[str, Manifest]) -> list[Path]:
-    volumes = [
-        item["name"] for item in manifests["Deployment"]["spec"]["template"]["spec"]["volumes"] if "secret" in item
-    ]
-    return [Path(item["mountPath"]) for item in container_of(manifests)["volumeMounts"] if item["name"] in volumes]
+def test_parts_fit_together(manifests: dict[str, Manifest]) -> None:
+    """Ports of the service and of scrapes, files of keys in the secret's folder, and a GPU for its overlay alone."""
+    container, template = container_of(manifests), manifests["Deployment"]["spec"]["template"]
+    (port,) = container["ports"]
+    assert template["metadata"]["annotations"]["prometheus.io/port"] == str(port["containerPort"])
+    assert [item["targetPort"] for item in manifests["Service"]["spec"]["ports"]] == [port["name"]]
+    files = [Path(value) for name, value in container["settings"].items() if name.endswith("_KEYS_FILE")]
+    assert len(files) == (2 if manifests["variant"] in ("keys", "gpu") else 0)
+    secrets = {item["name"] for item in template["spec"]["volumes"] if "secret" in item}
+    mounts = {Path(item["mountPath"]) for item in container["volumeMounts"] if item["name"] in secrets}
+    assert {file.parent for file in files} == mounts
+    requested = container["resources"]["limits"].get("nvidia.com/gpu")
+    assert requested == ("1" if manifests["variant"] == "gpu" else None)
 
 
 def test_manifests_obey_schemas(manifests: dict[str, Manifest]) -> None:
@@ -65,22 +73,3 @@ def test_deployment_uses_existing_features(manifests: dict[str, Manifest]) -> No
         assert container[probe]["httpGet"]["port"] == "http"
     assert container["livenessProbe"]["httpGet"]["path"] == "/health/live"
     assert parsed.drain_s > container["readinessProbe"]["periodSeconds"]
-
-
-def test_service_and_scrapes_use_its_port(manifests: dict[str, Manifest]) -> None:
-    (port,) = container_of(manifests)["ports"]
-    annotations = manifests["Deployment"]["spec"]["template"]["metadata"]["annotations"]
-    assert annotations["prometheus.io/port"] == str(port["containerPort"])
-    assert [port["targetPort"] for port in manifests["Service"]["spec"]["ports"]] == [port["name"]]
-
-
-def test_keys_are_of_a_secret(manifests: dict[str, Manifest]) -> None:
-    settings = container_of(manifests)["settings"]
-    files = [Path(value) for name, value in settings.items() if name.endswith("_KEYS_FILE")]
-    assert len(files) == (2 if manifests["variant"] in ("keys", "gpu") else 0)
-    assert {file.parent for file in files} == set(mounts_of_secret(manifests))
-
-
-def test_only_overlay_asks_for_gpu(manifests: dict[str, Manifest]) -> None:
-    requested = container_of(manifests)["resources"]["limits"].get("nvidia.com/gpu")
-    assert requested == ("1" if manifests["variant"] == "gpu" else None)

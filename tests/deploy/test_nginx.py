@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
 from inspect import getclosurevars
 from pathlib import Path
 
@@ -33,7 +34,7 @@ from tests.service.program import PATIENT, exchange, free_port, wait_for
 
 CONFIGURATION = Path(__file__).resolve().parents[2] / "deploy" / "nginx" / "nginx.conf"
 HEADERS = {"Content-Type": "application/x-safetensors", "Accept": "application/octet-stream"}
-OVERLOADED = "503 overloaded"
+OVERLOADED, DESIGNED = "503 overloaded", b'status="200"'
 # A design, on which requests do not depend.
 BODY = wire.encode(*models.responses(7))
 
@@ -52,7 +53,7 @@ def configured(folder: Path, port: int, replicas: tuple[int, ...]) -> list[str]:
         text = "user root;\n" + text
     for number, replica in enumerate(replicas):
         text = text.replace(f"server 127.0.0.1:{8000 + number} ", f"server 127.0.0.1:{replica} ")
-    text = re.sub(r"(client_(header|body)_timeout) 10s", r"\1 1s", text)
+    text = re.sub(r"(client_(header|body)_timeout |fail_timeout=|flush=)\d+s", r"\g<1>1s", text)
     (folder / "nginx.conf").write_text(text.replace("listen 127.0.0.1:8080", f"listen 127.0.0.1:{port}"))
     return [nginx(), "-p", str(folder), "-c", str(folder / "nginx.conf")]
 
@@ -111,29 +112,16 @@ def test_lists_are_those_of_service() -> None:
     assert max(map(int, re.findall(r"keepalive_timeout (\d+)s", text))) < KEEP_ALIVE_S
 
 
-@contextmanager
-def two_replicas(folder: Path) -> Iterator[list[ServiceProcess]]:
-    """Two services over one store."""
-    store = ModelStore(folder / "store", include_bundled=False)
-    store.publish("generic", models.checkpoint(1))
-    with ExitStack() as stack:
-        yield [stack.enter_context(started_service(store.root, *PATIENT)) for _ in range(2)]
-
-
 def is_listened_on(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextmanager
-def in_front_of(
-    replicas: list[ServiceProcess], folder: Path, change: Callable[[str], str] = lambda text: text
-) -> Iterator[int]:
-    """Yield the port of a new nginx with a changed configuration."""
+def in_front_of(ports: list[int], folder: Path, change: Callable[[str], str] = lambda text: text) -> Iterator[int]:
+    """Yield the port of a new nginx with a changed configuration, in front of replicas at two ports."""
     port = free_port()
-    folder.mkdir()
-    first, second = replicas
-    command = configured(folder, port, (first.port, second.port))
+    command = configured(folder, port, (ports[0], ports[1]))
     file = folder / "nginx.conf"
     file.write_text(change(file.read_text()))
     process = subprocess.Popen(command)
@@ -145,27 +133,30 @@ def in_front_of(
 
 @pytest.fixture(scope="module")
 def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ServiceProcess]]:
-    """Two running replicas; only the last test stops one."""
+    """Two replicas over one store; only the last test stops one."""
     nginx()
-    with two_replicas(tmp_path_factory.mktemp("replicas")) as both:
-        yield both
+    store = ModelStore(tmp_path_factory.mktemp("store"), include_bundled=False)
+    store.publish("generic", models.checkpoint(1))
+    with ExitStack() as stack:
+        yield [stack.enter_context(started_service(store.root, *PATIENT)) for _ in range(2)]
 
 
-@pytest.fixture
-def port(replicas: list[ServiceProcess], tmp_path: Path) -> Iterator[int]:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the nginx at `port`."""
+    return tmp_path_factory.mktemp("nginx")
+
+
+@pytest.fixture(scope="module")
+def port(replicas: list[ServiceProcess], folder: Path) -> Iterator[int]:
     """Port of nginx in front of the replicas."""
-    with in_front_of(replicas, tmp_path / "nginx") as port:
+    with in_front_of([replica.port for replica in replicas], folder) as port:
         yield port
 
 
 def post(port: int, path: str, body: bytes, **headers: str) -> httpx.Response:
     """POST on a new connection."""
     return httpx.post(f"http://127.0.0.1:{port}{path}", content=body, headers=HEADERS | headers, timeout=120)
-
-
-def n_designs(replica: ServiceProcess) -> int:
-    """Designs that a replica has answered, from its metrics."""
-    return n_counted(replica, b'status="200"')
 
 
 def n_counted(replica: ServiceProcess, label: bytes) -> int:
@@ -175,22 +166,9 @@ def n_counted(replica: ServiceProcess, label: bytes) -> int:
     return int(sum(float(item) for item in found))
 
 
-def test_shed_request_does_not_block_next(port: int) -> None:
-    """Refusals pass through with their Retry-After, and the next request is served."""
-
-    def ask(deadline_ms: str) -> httpx.Response:
-        return post(port, "/refine?k=3", BODY, **{"X-Deadline-Ms": deadline_ms})
-
-    # An idle replica tries one now and then, and a body that comes late is answered 408.
-    for hurried in (ask("1") for _ in range(6)):
-        assert hurried.status_code in (200, 408, 503)
-        assert hurried.status_code != 503 or hurried.headers["Retry-After"]
-    assert ask("60000").status_code == 200
-
-
-def test_clients_are_logged(port: int, tmp_path: Path) -> None:
+def test_clients_are_logged(port: int, folder: Path) -> None:
     post(port, "/refine?k=1", BODY, **{"X-Request-Id": "ticket-7"})
-    log = tmp_path / "nginx" / "access.log"
+    log = folder / "access.log"
     wait_for(lambda: "ticket-7\n" in log.read_text())
     assert re.search(r' 127\.0\.0\.1 "POST /refine" 200 [\d.]+ s ticket-7\n', log.read_text())
 
@@ -200,7 +178,7 @@ def test_quota_is_counted_by_key(replicas: list[ServiceProcess], tmp_path: Path)
         text = re.sub(r"# (limit_req_zone \$key .*|limit_req zone=keys .*)", r"\1", text)
         return text.replace("zone=keys:10m rate=50r/s", "zone=keys:10m rate=1r/m").replace("burst=100", "burst=1")
 
-    with in_front_of(replicas, tmp_path / "nginx", change) as port:
+    with in_front_of([replica.port for replica in replicas], tmp_path, change) as port:
 
         def ask(**headers: str) -> httpx.Response:
             return httpx.get(f"http://127.0.0.1:{port}/models", headers=headers, timeout=60)
@@ -217,7 +195,7 @@ def test_quota_is_counted_by_key(replicas: list[ServiceProcess], tmp_path: Path)
 
 
 def test_computed_request_is_not_repeated(replicas: list[ServiceProcess], port: int) -> None:
-    """A request that one replica could not answer by its deadline is not sent to the other."""
+    """A request that one replica could not answer by its deadline is not sent to the other, nor blocks the next."""
     path = {"impulse_response": [1.0] * 2048}
     conditions = 16 * [{"primary": {"impulse_response": [0.0, 1.0]}, "secondary": path, "feedback": path}]
     body = json.dumps({"conditions": conditions, "sample_rate": 48_000}).encode()
@@ -227,6 +205,7 @@ def test_computed_request_is_not_repeated(replicas: list[ServiceProcess], port: 
     assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (503, "deadline-passed")
     assert answer.headers["Retry-After"]
     assert sum(n_counted(item, b'code="deadline-passed"') for item in replicas) == n_before + 1
+    assert statuses(port, 4) == [200] * 4
 
 
 @pytest.mark.parametrize(("origin", "status"), [("http://127.0.0.1:{}", 200), ("http://evil.example", 403)])
@@ -248,47 +227,39 @@ def test_silent_replica_is_skipped(replicas: list[ServiceProcess], port: int) ->
     silent = replicas[0]
     silent.process.send_signal(signal.SIGSTOP)
     try:
-        began, found = time.monotonic(), statuses(port, 60)
-        # It is tried again every ten seconds, of which a busy machine needs several for these.
-        assert 1 <= found.count(503) <= 2 + (time.monotonic() - began) / 10
+        began, found = time.monotonic(), statuses(port, 20)
+        # It is tried again every second, of which a busy machine needs several for these.
+        assert 1 <= found.count(503) <= 2 + (time.monotonic() - began) / 5
         assert set(found) == {200, 503}
     finally:
         silent.process.send_signal(signal.SIGCONT)
-    before = n_designs(silent)
-    wait_for(lambda: bool(statuses(port, 4)) and n_designs(silent) >= before + 3)
+    before = n_counted(silent, DESIGNED)
+    wait_for(lambda: bool(statuses(port, 4)) and n_counted(silent, DESIGNED) >= before + 3)
 
 
-@pytest.mark.parametrize("deadline_ms", ["1000", "5000"])
-def test_dead_replicas_are_problem_to_retry(deadline_ms: str, tmp_path: Path) -> None:
-    dead = free_port()
-    command = configured(tmp_path, port := free_port(), (dead, dead))
-    process = subprocess.Popen(command)
-    wait_for(lambda: is_listened_on(port))
-    answer = post(port, "/refine", BODY, **{"X-Deadline-Ms": deadline_ms})
-    process.terminate()
-    process.wait(120)
-    assert (answer.status_code, answer.json()["type"]) == (503, "urn:prime-anc:problem:not-ready")
-    assert answer.headers["Retry-After"]
-    assert answer.headers["X-Request-Id"]
+def test_dead_replicas_are_problem_to_retry(tmp_path: Path) -> None:
+    with in_front_of([free_port()] * 2, tmp_path) as port:
+        for deadline_ms in ("1000", "5000"):
+            answer = post(port, "/refine", BODY, **{"X-Deadline-Ms": deadline_ms})
+            assert (answer.status_code, answer.json()["type"]) == (503, "urn:prime-anc:problem:not-ready")
+            assert answer.headers["Retry-After"]
+            assert answer.headers["X-Request-Id"]
 
 
 def test_too_large_body_gets_service_problem(port: int) -> None:
     limits = {"/refine": MAX_BODY_BYTES, "/v1/calibrate": MAX_RECORDINGS_BYTES}
     for path, limit in limits.items():
-        answer = exchange(port, f"POST {path} HTTP/1.0\r\nContent-Length: {limit + 1}\r\n\r\n".encode())
-        head, _, body = answer.partition(b"\r\n\r\n")
-        assert b" 413 " in head
-        assert b"Content-Type: application/problem+json" in head
-        found, expected = json.loads(body), HttpProblem("too-large", "").document()
-        assert {name: found[name] for name in expected} == expected | {"detail": found["detail"]}
+        connection = HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("POST", path, headers={"Content-Length": str(limit + 1)})
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Content-Type"]) == (413, "application/problem+json")
+        found, expected = json.loads(answer.read()), HttpProblem("too-large", "").document()
+        connection.close()
+        assert found == found | expected | {"detail": found["detail"]}
         assert all(str(item) in found["detail"] for item in (*limits.values(), MAX_JSON_BYTES))
-
-
-def test_too_large_json_gets_its_limit(port: int) -> None:
-    """nginx cannot pass on the replica's answer, so its own text has to be right."""
+    # nginx cannot pass on the replica's answer, so its own text has to be right.
     answer = post(port, "/refine", b" " * (MAX_JSON_BYTES + 1), **{"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["title"]) == (413, "The body is too large")
-    assert f"{MAX_JSON_BYTES} bytes of JSON" in answer.json()["detail"]
 
 
 def test_large_and_slow_requests_end_here(port: int, replicas: list[ServiceProcess]) -> None:
@@ -320,9 +291,7 @@ def test_operator_endpoints_are_not_passed_on(port: int) -> None:
         ("GET", "/metrics", 404),
         ("GET", "/v1/metrics", 404),
         ("POST", "/v1/models/reload", 404),
-        ("POST", "/models/reload", 404),
         ("POST", "/models/generic/load", 404),
-        ("POST", "/models/generic/unload", 404),
         ("GET", "/models/generic", 200),
         ("GET", "/health/ready", 200),
     ):
@@ -338,7 +307,7 @@ def test_replica_killed_under_load_costs_no_answer(replicas: list[ServiceProcess
     The last test of this file, since it stops a replica.
     """
     outcomes, stop = Counter[str](), threading.Event()
-    designed = [n_designs(replica) for replica in replicas]
+    designed = [n_counted(replica, DESIGNED) for replica in replicas]
 
     def ask() -> None:
         while not stop.is_set():
@@ -352,14 +321,13 @@ def test_replica_killed_under_load_costs_no_answer(replicas: list[ServiceProcess
     clients = [threading.Thread(target=ask) for _ in range(4)]
     for client in clients:
         client.start()
-    wait_for(lambda: outcomes.total() >= 40)
+    wait_for(lambda: outcomes.total() >= 20)
     before = outcomes.total()
-    assert all(
-        n_designs(replica) > n for replica, n in zip(replicas, designed, strict=True)
-    )  # both receive requests
+    for replica, n in zip(replicas, designed, strict=True):  # both receive requests
+        assert n_counted(replica, DESIGNED) > n
     replicas[0].process.kill()
     replicas[0].process.wait()
-    wait_for(lambda: outcomes.total() >= before + 40)
+    wait_for(lambda: outcomes.total() >= before + 20)
     stop.set()
     for client in clients:
         client.join()

@@ -3,7 +3,7 @@
 import io
 import struct
 import tracemalloc
-from collections import Counter
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -41,12 +41,11 @@ def in_24_bits(values: np.ndarray, tag: int = 1) -> bytes:
     [
         (written(np.round(SAMPLES * 32767).astype(np.int16)), 2**-15),
         (written(np.round(SAMPLES * (2**31 - 1)).astype(np.int32)), 2**-23),
-        (written(SAMPLES.astype(np.float32)), 2**-24),
         (written(SAMPLES), 2**-24),
         (in_24_bits(SAMPLES), 2**-23),
         (in_24_bits(SAMPLES, 0xFFFE), 2**-23),
     ],
-    ids=["16 bits", "32 bits", "float32", "float64", "24 bits", "24 bits, extensible"],
+    ids=["16 bits", "32 bits", "float64", "24 bits", "24 bits, extensible"],
 )
 def test_samples_are_read_within_step(data: bytes, step: float) -> None:
     found = read_wav(data, "takes.0.x.wav")
@@ -60,10 +59,8 @@ GOOD = written(SAMPLES.astype(np.float32))
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        (b"", "invalid-field"),
         (b"RIFX" + GOOD[4:], "invalid-field"),
-        (GOOD[:-4], "invalid-field"),
-        (GOOD[:20], "invalid-field"),
+        *[(GOOD[:n], "invalid-field") for n in (0, 20, 36, 40, 44, -4)],
         (GOOD[:12] + GOOD[GOOD.index(b"data") :], "invalid-field"),
         (written(SAMPLES, 44_100), "wrong-rate"),
         (written(np.stack([SAMPLES, SAMPLES], axis=1)), "invalid-field"),
@@ -92,15 +89,13 @@ def test_empty_chunks_cost_no_memory(is_in_front: bool) -> None:
     assert peak_bytes < 2**20  # 40,000 entries would take 2 MB
 
 
-def test_mutated_files_are_read_or_refused() -> None:
-    rng, outcomes = np.random.default_rng(3), Counter[str]()
+def test_mutated_header_is_read_or_refused() -> None:
+    rng, n_read = np.random.default_rng(3), 0
     for _ in range(600):
-        data = bytearray(GOOD[: rng.integers(4, len(GOOD))] if rng.random() < 0.3 else GOOD)
-        for _ in range(rng.integers(1, 5)):
-            data[rng.integers(min(len(data), 64))] = rng.integers(256)
-        try:
+        data = bytearray(GOOD)
+        for place in rng.integers(64, size=rng.integers(1, 5)):
+            data[place] = rng.integers(256)
+        with suppress(RequestError):  # and nothing else
             read_wav(bytes(data), "x")
-            outcomes["read"] += 1
-        except RequestError:
-            outcomes["refused"] += 1
-    assert min(outcomes["read"], outcomes["refused"]) > 30  # and nothing else was raised
+            n_read += 1
+    assert 30 < n_read < 570

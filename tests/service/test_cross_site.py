@@ -24,7 +24,6 @@ def refusal(headers: dict[str, str], scope: dict = LOOPBACK, allowed: tuple[str,
     "headers",
     [
         {"Origin": "http://evil.example"},
-        {"Origin": "null"},
         {"Origin": "http://["},
         {"Sec-Fetch-Site": "cross-site"},
         {"Host": "evil.example"},
@@ -39,10 +38,8 @@ def test_foreign_request_is_refused(headers: dict[str, str]) -> None:
     "headers",
     [
         {},
-        {"Host": "localhost:9"},
         {"Host": "[::1]:9"},
         {"Host": "localhost:9", "Origin": "http://localhost:9", "Sec-Fetch-Site": "same-origin"},
-        {"Host": "anc.example.org", "Origin": "https://anc.example.org", "Sec-Fetch-Site": "same-origin"},
         {"Host": "replica", "Origin": "https://anc.example.org", "Sec-Fetch-Site": "same-origin"},
         {"Host": "192.0.2.1:8080", "Origin": "http://192.0.2.1:8080"},
     ],

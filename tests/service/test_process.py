@@ -1,6 +1,5 @@
 """The real program on a real socket, and its one heap."""
 
-import base64
 import platform
 import re
 import signal
@@ -10,15 +9,16 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-import orjson
 import pytest
 
 from model_store.store import ModelStore
+from prime_anc.client import Take
 from prime_anc.method.methods import METHODS
 from prime_anc.method.types import Paths
 from tests.service import models
-from tests.service.bodies import JSON_BODY, as_responses
+from tests.service.bodies import BINARY_BODY, as_responses
 from tests.service.program import Program, started
+from tests.service.recordings import encoded
 
 
 def test_no_answer_on_cpu_needs_torch(program: Program, ear: Paths) -> None:
@@ -30,16 +30,10 @@ def test_no_answer_on_cpu_needs_torch(program: Program, ear: Paths) -> None:
         client.post("/evaluate", json=body | {"fir": designed["fir"]}).raise_for_status()
         noise = np.random.default_rng(1).standard_normal(20_000).astype("<f4")
         delayed = np.roll(noise, 2)
-        x, off, on = (
-            {"float32": base64.b64encode(item.tobytes()).decode()}
-            for item in (noise, delayed, delayed - np.roll(noise, 4))
-        )
-        takes = [{"gain": gain, "x": x, "e": e} for gain, e in ((0, off), (1, on))]
-        client.post("/calibrate", json={"takes": takes, "sample_rate": 48_000}).raise_for_status()
+        takes = [Take(gain, noise, delayed - gain * np.roll(noise, 4)) for gain in (0, 1)]
+        client.post("/calibrate", content=encoded(takes), headers=BINARY_BODY).raise_for_status()
     loaded = Path(f"/proc/{program.process.pid}/maps").read_text()
-    assert "/numpy/" in loaded
-    assert "/torch/" not in loaded
-    assert "/scipy/" not in loaded
+    assert [f"/{name}/" in loaded for name in ("numpy", "torch", "scipy")] == [True, False, False]
 
 
 def test_log_holds_no_request_data(program: Program, ear: Paths) -> None:
@@ -65,17 +59,15 @@ def test_signals_reload_models_then_drain(tmp_path: Path, ear: Paths) -> None:
         program.process.send_signal(signal.SIGHUP)
         program.logged(rf"Loaded ears version 2 \(({second.digest})\)")
         program.logged(r"Unloaded ears version (1)")
-        content = orjson.dumps(as_responses(ear))
         with httpx.Client(base_url=program.address, timeout=60) as client:
-            before = client.post("/synthesize", content=content, headers=JSON_BODY)
+            before = client.post("/synthesize", json=as_responses(ear))
             assert before.json()["model"]["digest"] == second.digest
             assert "connection" not in before.headers
             program.process.send_signal(signal.SIGTERM)
             program.logged("(Shutting down)")
             assert client.get("/health/ready").status_code == 503
-            answer = client.post("/synthesize", content=content, headers=JSON_BODY)
-            assert answer.status_code == 200
-            assert answer.headers["connection"] == "close"
+            answer = client.post("/synthesize", json=as_responses(ear))
+            assert (answer.status_code, answer.headers["connection"]) == (200, "close")
             assert client.get("/health/live").status_code == 200
         program.process.send_signal(signal.SIGINT)
         assert program.process.wait(120) in (0, -signal.SIGINT)
@@ -105,8 +97,8 @@ libc.fflush(out)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="heaps of a thread are glibc's")
-@pytest.mark.parametrize(("word", "one"), [("shared", True), ("", False)])
-def test_threads_share_one_heap(word: str, one: bool) -> None:
-    said = subprocess.run([sys.executable, "-c", COUNT_HEAPS, word], capture_output=True, text=True, check=True)
-    n_heaps = said.stdout.count("<heap nr=")
-    assert (n_heaps == 1) == one, f"{n_heaps} heaps"
+def test_threads_share_one_heap() -> None:
+    """Several without that call, or this test could not fail."""
+    for word, is_one in (("shared", True), ("", False)):
+        said = subprocess.run([sys.executable, "-c", COUNT_HEAPS, word], capture_output=True, text=True, check=True)
+        assert (said.stdout.count("<heap nr=") == 1) == is_one

@@ -16,7 +16,7 @@ from tests.service.bodies import Json, as_base64, as_lists, as_responses, read_j
 
 RESPONSE = {"impulse_response": [1.0, 0.5]}
 GOOD: Json = {"primary": RESPONSE, "secondary": RESPONSE, "sample_rate": 48_000}
-SPECTRUM = {"real": [1.0] * 2049, "imag": [0] * 2049}
+SPECTRUM, FINER = ({"real": [1.0] * n, "imag": [0] * n} for n in (2049, 4097))
 
 
 def changed(**fields: object) -> bytes:
@@ -43,55 +43,36 @@ def test_three_forms_of_path_are_equal(ear: Paths) -> None:
 @pytest.mark.parametrize(
     ("fields", "code", "field"),
     [
-        ({"primary": {"impulse_response": [1.0, "2"]}}, "invalid-field", "primary.impulse_response"),
         ({"primary": {"impulse_response": [1.0, True]}}, "invalid-field", "primary.impulse_response"),
         ({"primary": {"impulse_response": 1.0}}, "invalid-field", "primary.impulse_response"),
         ({"primary": {"impulse_response": []}}, "unusable-paths", "primary.impulse_response"),
         ({"primary": {"impulse_response": [1e39]}}, "unusable-paths", "primary.impulse_response"),
-        ({"secondary": {"impulse_response": [0.0] * 8}}, "unusable-paths", "secondary"),
         ({"secondary": {"impulse_response": [1e-60]}}, "unusable-paths", "secondary"),
         ({"primary": {"impulse_response": [1.0] * 32_769}}, "unusable-paths", "primary.impulse_response"),
         ({"primary": {"real": [1.0] * 2049}}, "missing-field", "primary"),
-        ({"primary": SPECTRUM | {"phase": []}}, "unknown-field", "primary.phase"),
         ({"primary": SPECTRUM | RESPONSE}, "invalid-field", "primary"),
         ({"primary": [1.0]}, "invalid-field", "primary"),
         ({"primary": SPECTRUM | {"imag": [0.0] * 2048}}, "unequal-grids", "primary.imag"),
         ({"primary": SPECTRUM | {"imag": [-1e300] * 2049}}, "unusable-paths", "primary.imag"),
         ({"primary": {"real": [1.0] * 1000, "imag": [0.0] * 1000}}, "unusable-paths", "primary.real"),
-        ({"primary": {"complex64": "@@@@"}}, "invalid-field", "primary.complex64"),
         ({"primary": {"complex64": "AAAA"}}, "invalid-field", "primary.complex64"),
         ({"primary": {"complex64": 7}}, "invalid-field", "primary.complex64"),
-        (
-            {"primary": SPECTRUM, "secondary": {"real": [1.0] * 4097, "imag": [0] * 4097}},
-            "unequal-grids",
-            "secondary",
-        ),
+        ({"primary": SPECTRUM, "secondary": FINER}, "unequal-grids", "secondary"),
         ({"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
-        ({"sample_rate": "48000"}, "invalid-field", "sample_rate"),
         ({"sample_rate": None}, "missing-field", "sample_rate"),
         ({"max_gain_db": True}, "invalid-field", "max_gain_db"),
         ({"max_gain_db": {"frequency_hz": [0.1, 4], "gain_db": [10, 20]}}, "out-of-range", "max_gain_db"),
-        ({"max_gain_db": {"frequency_hz": [20, 40], "gain_db": [10, 61]}}, "out-of-range", "max_gain_db"),
         ({"band_weights": 2.0}, "invalid-field", "band_weights"),
-        (
-            {"band_weights": {"frequency_hz": [100, 200], "gain_db": [1, 2]}},
-            "unknown-field",
-            "band_weights.gain_db",
-        ),
         ({"band_weights": {"frequency_hz": [100]}}, "missing-field", "band_weights"),
         ({"band_weights": {"frequency_hz": [200, 100], "weight": [1, 2]}}, "invalid-field", "band_weights"),
         ({"coherence": [0.5] * 2049}, "unequal-grids", "coherence"),
-        ({"coherence": {"float32": "AAAA"}}, "invalid-field", "coherence.float32"),
         ({"coherence": {"float32": "AAAAAA==", "wav": ""}}, "invalid-field", "coherence"),
         ({"coherence": [0.5] * (N_BINS - 1) + [1.5]}, "out-of-range", "coherence"),
-        ({"coherence": [0.5] * (N_BINS - 1) + ["1"]}, "invalid-field", "coherence"),
         ({"uncertainty": [1e38] * 62}, "out-of-range", "uncertainty"),
         ({"uncertainty": [[0.1] * 31] * 3}, "invalid-field", "uncertainty"),
         ({"reference_psd": [1e-6] * (N_BINS - 1) + [-1e-9]}, "out-of-range", "reference_psd"),
         ({"reference_psd": [0.0] * N_BINS}, "out-of-range", "reference_psd"),
-        ({"reference_psd": [1e-6] * 10}, "unequal-grids", "reference_psd"),
         ({"colour": "blue"}, "unknown-field", "colour"),
-        ({"fir": [0.0] * 2048}, "unknown-field", "fir"),
     ],
 )
 def test_fault_names_field(fields: Json, code: str, field: str) -> None:
@@ -104,8 +85,7 @@ def test_fault_names_field(fields: Json, code: str, field: str) -> None:
 
 def test_values_per_bin_share_grid(ear: Paths) -> None:
     body = as_lists(ear, 4096, coherence=[0.5] * 2049, reference_psd=[1.0] * 2049)
-    read = read_json(DesignBody, orjson.dumps(body))
-    assert read.coherence.shape == read.reference_psd.shape == (2049,)
+    read_json(DesignBody, orjson.dumps(body))
     with pytest.raises(RequestError) as refused:
         read_json(DesignBody, orjson.dumps(body | {"coherence": [0.5] * N_BINS}))
     assert (refused.value.code, refused.value.field) == ("unequal-grids", "coherence")
@@ -119,12 +99,7 @@ def test_uncertainty_may_be_two_lists() -> None:
 
 @pytest.mark.parametrize(
     ("fir", "code"),
-    [
-        ([0.0] * 2047, "invalid-field"),
-        ([0.0] * 2047 + [False], "invalid-field"),
-        ([1e39] + [0.0] * 2047, "invalid-field"),
-        (None, "missing-field"),
-    ],
+    [([0.0] * 2047, "invalid-field"), ([1e39] + [0.0] * 2047, "invalid-field"), (None, "missing-field")],
 )
 def test_given_filter_needs_2048_finite_taps(fir: object, code: str) -> None:
     with pytest.raises(RequestError) as refused:
@@ -133,24 +108,13 @@ def test_given_filter_needs_2048_finite_taps(fir: object, code: str) -> None:
     assert np.array_equal(read_json(EvaluateBody, changed(fir=[0.5] * 2048)).fir, np.full(2048, 0.5))
 
 
-LOW = {"frequency_hz": [200.0, 215.0], "weight": [1.0, 0.0]}
-
-
-async def test_query_options_are_those_of_body(client: httpx.AsyncClient, ear: Paths) -> None:
-    expected = (await client.post("/refine", json=as_responses(ear, k=1, sign="plus"))).json()
-    answer = (await client.post("/refine?k=1&sign=plus", json=as_responses(ear))).json()
-    assert (answer["fir"], answer["refinement"]["requested"]) == (expected["fir"], 1)
-
-
 @pytest.mark.parametrize(
     ("query", "fields", "code", "field"),
     [
         ("k=2", {"k": 1}, "invalid-field", "k"),
         ("max_gain_db=100:12,1000:24", {"max_gain_db": 20.0}, "invalid-field", "max_gain_db"),
         ("band_weights=1", {}, "invalid-field", "band_weights"),
-        ("band_weights=100:2,1000:1", {"band_weights": LOW}, "invalid-field", "band_weights"),
         ("k=1&k=1", {}, "invalid-field", "k"),
-        ("gain=3", {}, "unknown-field", "gain"),
         ("primary=1", {}, "unknown-field", "primary"),
         ("k=many", {}, "invalid-field", "k"),
     ],

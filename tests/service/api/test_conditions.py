@@ -8,6 +8,7 @@ from prime_anc.method.conventions import N_BINS
 from prime_anc.method.types import Paths
 from tests.service import models
 from tests.service.api.test_design import ask
+from tests.service.api.test_problems import assert_problem
 from tests.service.bodies import Json, as_responses
 
 
@@ -21,28 +22,12 @@ def joint(*conditions: Json, **more: object) -> Json:
     return {"conditions": list(conditions), "sample_rate": 48_000, **more}
 
 
-@pytest.fixture
-def two() -> list[Paths]:
-    return [models.ear(1), models.ear(2)]
+async def refined(client: httpx.AsyncClient, body: Json) -> Json:
+    return await ask(client, "/refine?k=2", body)
 
 
-async def refined(client: httpx.AsyncClient, body: Json, query: str = "") -> Json:
-    return await ask(client, "/refine?k=2" + query, body)
-
-
-async def test_every_condition_is_predicted(client: httpx.AsyncClient, two: list[Paths]) -> None:
-    body = joint(condition(two[0], label="closed", weight=2), condition(two[1], label="pressed"))
-    found = await refined(client, body)
-    closed, pressed = found["prediction"]["conditions"]
-    assert (closed["label"], pressed["label"]) == ("closed", "pressed")
-    means = [item["mean_noise_reduction_db"] for item in (closed, pressed)]
-    assert found["prediction"]["mean_noise_reduction_db"] == pytest.approx((2 * means[0] + means[1]) / 3)
-    assert found["prediction"]["worst_noise_reduction_db"] == min(means)
-    assert "left_out_noise_reduction_db" not in closed
-
-
-async def test_condition_without_data_is_named(client: httpx.AsyncClient, two: list[Paths]) -> None:
-    body = joint(condition(two[0]), condition(two[1], coherence=[0.01] * N_BINS))
+async def test_condition_without_data_is_named(client: httpx.AsyncClient) -> None:
+    body = joint(condition(models.ear(1)), condition(models.ear(2), coherence=[0.01] * N_BINS))
     details = {item["code"]: item["detail"] for item in (await refined(client, body))["warnings"]}
     assert details["low_coherence"].startswith("conditions.1: the mean is 0.01")
 
@@ -52,8 +37,6 @@ async def test_loop_is_reported(client: httpx.AsyncClient, ear: Paths) -> None:
     feedback = {"feedback": {"impulse_response": (0.3 * shape).tolist()}}
     found = await refined(client, as_responses(ear, **feedback))
     assert found["loop"]["stable"] is True
-    assert found["loop"]["max_sensitivity_db"] < 6.1  # follows from the margins
-    assert found["loop"]["gain_margin_db"] >= 6
     target = {"form": "fir", "number_format": "float64"}
     for path, more in (("evaluate", {}), ("export", {"target": target})):
         again = (await client.post(f"/{path}", json=as_responses(ear) | found | feedback | more)).json()
@@ -70,7 +53,6 @@ async def test_loop_is_reported(client: httpx.AsyncClient, ear: Paths) -> None:
     "target",
     [
         {"n_sections": 4},
-        {"form": "fir", "n_taps": 256},
         {"form": "fir", "sample_rate": 16_000},
         {"form": "fir", "sample_rate": 44_100},
     ],
@@ -97,38 +79,20 @@ def flat(n_bins: int) -> Json:
 
 
 GOOD = {"primary": {"impulse_response": [0.5, 0.25]}, "secondary": {"impulse_response": [0.0, 1.0]}}
+SILENT, FLAT = {"impulse_response": [0.0]}, {"primary": flat(2049), "secondary": flat(2049)}
 
 
 @pytest.mark.parametrize(
     ("change", "code", "field"),
     [
         ({"conditions": []}, "out-of-range", "conditions"),
-        ({"conditions": [GOOD] * 17}, "out-of-range", "conditions"),
-        ({"conditions": [GOOD, 3]}, "invalid-field", "conditions.1"),
         ({"conditions": [GOOD, {"primary": GOOD["primary"]}]}, "missing-field", "conditions.1.secondary"),
         ({"conditions": [GOOD, GOOD | {"weight": 0}]}, "out-of-range", "conditions.1.weight"),
-        (
-            {"conditions": [GOOD, GOOD | {"sample_rate": 44_100}]},
-            "unknown-field",
-            "conditions.1.sample_rate",
-        ),
-        (
-            {"conditions": [GOOD, GOOD | {"secondary": {"impulse_response": [0.0]}}]},
-            "unusable-paths",
-            "conditions.1.secondary",
-        ),
-        ({"conditions": [GOOD, GOOD | {"coherence": [0.5] * 400}]}, "unequal-grids", "conditions.1.coherence"),
-        (
-            {"conditions": [GOOD, {"primary": flat(2049), "secondary": flat(2049), "feedback": flat(4097)}]},
-            "unequal-grids",
-            "conditions.1.feedback",
-        ),
+        ({"conditions": [GOOD, GOOD | {"sample_rate": 48_000}]}, "unknown-field", "conditions.1.sample_rate"),
+        ({"conditions": [GOOD, GOOD | {"secondary": SILENT}]}, "unusable-paths", "conditions.1.secondary"),
+        ({"conditions": [GOOD, FLAT | {"feedback": flat(4097)}]}, "unequal-grids", "conditions.1.feedback"),
         ({"primary": GOOD["primary"]}, "unknown-field", "primary"),
     ],
 )
 async def test_fault_is_named(client: httpx.AsyncClient, change: Json, code: str, field: str) -> None:
-    answer = await client.post("/refine", json=joint(GOOD, GOOD) | change)
-    problem = answer.json()
-    assert answer.status_code == 422, problem
-    assert problem["type"].endswith(code), problem
-    assert problem["field"] == field
+    assert_problem(await client.post("/refine", json=joint(GOOD, GOOD) | change), code, field)

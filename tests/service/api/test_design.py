@@ -5,7 +5,6 @@ from typing import Any
 
 import httpx
 import numpy as np
-import orjson
 import pytest
 import torch
 
@@ -14,7 +13,7 @@ from prime_anc.method.conventions import STAGES
 from prime_anc.method.paths import AcousticPaths
 from prime_anc.method.synthesizer import Synthesizer
 from prime_anc.method.types import Paths
-from tests.service.bodies import as_base64, as_lists, as_responses, spectra
+from tests.service.bodies import as_base64, as_lists, as_responses
 
 pytestmark = pytest.mark.anyio
 
@@ -41,14 +40,7 @@ async def ask(client: httpx.AsyncClient, path: str, body: object) -> dict[str, A
     """POST JSON, expect an answer."""
     answer = await client.post(path, json=body)
     assert answer.status_code == 200, answer.text
-    return orjson.loads(answer.content)
-
-
-async def ask_binary(client: httpx.AsyncClient, path: str, body: bytes) -> httpx.Response:
-    """POST a binary body, expect a binary answer."""
-    answer = await client.post(path, content=body, headers={"Content-Type": wire.MEDIA_TYPE, "Accept": BINARY})
-    assert answer.status_code == 200, answer.text
-    return answer
+    return answer.json()
 
 
 @pytest.mark.parametrize(("n_samples", "profile"), [(4096, "fast"), (4097, "fine")])
@@ -63,16 +55,15 @@ async def test_profile_follows_response_length(
     longer = replace(ear, primary=np.pad(ear.primary, (0, 2000)))
     for body in (as_responses(ear), as_responses(longer), as_base64(ear, 16_384), as_lists(ear, 8192)):
         assert_same_filter((await ask(client, "/refine?k=2", body))["fir"], expected)
-    for binary in (wire.encode(longer.primary, ear.secondary), wire.encode(*spectra(ear, 16_384))):
-        answer = await ask_binary(client, "/refine?k=2", binary)
-        assert_same_filter(np.frombuffer(answer.content, "<f4"), expected)
     other = default_model.design(library_paths(ear), 2, profile="fast" if profile == "fine" else "fine").taps
     assert (other - expected).abs().max() > 3 * SAME_FLOAT32 * expected.abs().max()  # or this test could not fail
 
 
 async def test_json_and_binary_agree_bit_by_bit(client: httpx.AsyncClient, ear: Paths) -> None:
     query = "k=1&model=other&method=prime&sign=plus&max_gain_db=20"
-    answer = await ask_binary(client, f"/refine?{query}", wire.encode(ear.primary, ear.secondary, ear.coherence))
+    sent = wire.encode(ear.primary, ear.secondary, ear.coherence)
+    headers = {"Content-Type": wire.MEDIA_TYPE, "Accept": BINARY}
+    answer = await client.post(f"/refine?{query}", content=sent, headers=headers)
     body = as_responses(ear, model="other", sign="plus", max_gain_db=20, coherence=ear.coherence.tolist())
     document = await ask(client, "/refine?k=1", body)
     assert np.array_equal(np.frombuffer(answer.content, "<f4"), np.array(document["fir"], np.float32))
@@ -86,33 +77,15 @@ async def test_json_and_binary_agree_bit_by_bit(client: httpx.AsyncClient, ear: 
     assert float(answer.headers["x-predicted-amp-db"]) == pytest.approx(prediction["amplification_db"], abs=1e-3)
 
 
-@pytest.mark.parametrize("sign", ["minus", "plus"])
-async def test_evaluating_a_design_gives_its_prediction(client: httpx.AsyncClient, ear: Paths, sign: str) -> None:
-    design = await ask(client, "/refine?k=1", as_responses(ear, sign=sign))
-    evaluation = await ask(client, "/evaluate", as_responses(ear, sign=sign, fir=design["fir"]))
-    assert set(evaluation) == {"prediction", "warnings", "timings_ms"}
-    assert evaluation["prediction"] == design["prediction"]
-    assert evaluation["timings_ms"]["core"] is None
-    assert evaluation["timings_ms"]["predict"] > 0
-    wrong_sign = "plus" if sign == "minus" else "minus"
-    louder = await ask(client, "/evaluate", as_responses(ear, sign=wrong_sign, fir=design["fir"]))
-    assert louder["prediction"]["mean_noise_reduction_db"] < -3
-
-
 @pytest.mark.parametrize(
     ("method", "absent"),
-    [
-        ("prime", set()),
-        ("ratio_base", {"generate"}),
-        ("wmmse", {"path_ratio", "reconstruct"}),
-    ],
+    [("prime", set()), ("ratio_base", {"generate"}), ("wmmse", {"path_ratio", "reconstruct"})],
 )
 async def test_times_name_timed_stages_only(
     client: httpx.AsyncClient, ear: Paths, method: str, absent: set[str]
 ) -> None:
-    content = orjson.dumps(as_responses(ear, method=method))
-    answer = await client.post("/refine?k=1", content=content, headers={"Content-Type": "application/json"})
-    times = orjson.loads(answer.content)["timings_ms"]
+    answer = await client.post("/refine?k=1", json=as_responses(ear, method=method))
+    times = answer.json()["timings_ms"]
     assert list(times) == [*STAGES, "core", "total"]
     assert {name for name, spent in times.items() if spent is None} == absent
     core = ("path_ratio", "generate", "reconstruct", "refine")
@@ -128,10 +101,8 @@ async def test_models_are_listed_with_their_manifests(client: httpx.AsyncClient)
     listed = (await client.get("/models")).json()
     assert listed["default"] == "ears"
     mine = {(each["name"], each["version"]): each for each in listed["models"]}
-    assert {("ears", 1), ("ears", 2), ("other", 1)} <= set(mine)
     assert mine["ears", 2]["resident"]
     assert mine["other", 1]["seed"] == 3
     for reference, version in (("ears", 2), ("ears@1", 1)):
         shown = (await client.get(f"/models/{reference}")).json()
         assert shown == mine["ears", version] | {"resident": shown["resident"]}
-        assert {"name", "version", "digest", "dataset", "split", "seed", "scores"} <= set(shown)

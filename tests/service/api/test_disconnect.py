@@ -26,9 +26,9 @@ N_SAMPLES = 48_000
 LONG_S = 60.0
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[FastAPI]:
-    """A new service per test, whose threads and processes can be blocked."""
+    """A service whose threads can be blocked."""
     async with started(settings) as app:
         yield app
 
@@ -47,15 +47,8 @@ class Client:
         self.hung_up = asyncio.Event()
         self._parts: list[Message] = [{"type": "http.request", "body": body}]
         headers = {"content-type": media_type, "content-length": str(len(body))}
-        scope = {
-            "type": "http",
-            "http_version": "1.1",
-            "method": "POST",
-            "path": path,
-            "query_string": b"",
-            "server": ("service", 80),
-            "client": None,
-        }
+        scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": path, "query_string": b""}
+        scope |= {"server": ("service", 80), "client": None}
         scope["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
         self.asking = asyncio.ensure_future(app(scope, self._receive, self._send))
 
@@ -92,7 +85,7 @@ async def test_disconnect_frees_waiting_calibration(app: FastAPI, service: Servi
     queue, memory, hindered = service.engine.queue, service.admission.memory, threading.Event()
     held = asyncio.ensure_future(service.engine.run(hindered.wait, Cost("held", 1.0)))
     noise = np.random.default_rng(0).standard_normal(N_SAMPLES)
-    body = encoded(recordings([noise], *models.responses(7)))
+    body = encoded(recordings(noise, *models.responses(7)))
     clients = [Client(app, "/calibrate", body, "application/x-safetensors") for _ in range(2)]
     await wait_until(lambda: queue.n_pending["heavy"] == 3)
     clients[0].hung_up.set()

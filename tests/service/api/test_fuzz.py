@@ -18,8 +18,8 @@ from tests.service.bodies import read_json
 
 FIELDS = sorted({*DesignBody.model_fields, *EvaluateBody.model_fields} - {"primary", "secondary"})
 LEAVES = (
-    *(None, True, False, 0, -1, 3, 2**63, -(2**63), 0.5, -0.0, 1e-320, 1e39, -1e308, "", "x", "\0", "é", "1"),
-    *(48_000, "prime", "wmmse", "plus", "fast", "ears"),
+    *(None, True, 0, -1, 2**63, -(2**63), 0.5, -0.0, 1e-320, 1e39, -1e308, "", "\0", "é", "1"),
+    *(48_000, "prime", "plus", "fast", "ears"),
 )
 FORMS = ("impulse_response", "real", "imag", "complex64", "x")
 
@@ -41,18 +41,15 @@ def path(draw: Random) -> Any:
     return draw.choice((good, good, good, good | {draw.choice(FORMS): value(draw)}, value(draw)))
 
 
-def outcome(read: Callable[[], Any]) -> Any:
-    """Return the parsed request or its problem; any other exception fails the test."""
+def outcome(read: Callable[[], Any]) -> HttpProblem | None:
+    """Return the problem of a request, or None if its arrays are finite; any other exception fails the test."""
     try:
-        return read()
+        body = read()
     except RequestError as error:
         return to_problem(error)
-
-
-def assert_usable(*arrays: Any) -> None:
-    for array in arrays:
-        if array is not None:
-            assert np.isfinite(array).all()
+    for array in (body.primary, body.secondary, body.coherence, body.reference_psd):
+        assert array is None or np.isfinite(array).all()
+    return None
 
 
 def test_json_of_any_content_is_answered() -> None:
@@ -61,13 +58,11 @@ def test_json_of_any_content_is_answered() -> None:
         body = {"primary": path(draw), "secondary": path(draw), "sample_rate": 48_000}
         body |= {draw.choice(FIELDS): value(draw) for _ in range(draw.randrange(3))}
         content = orjson.dumps(body if draw.random() < 0.9 else value(draw))
-        read = outcome(lambda content=content: read_json(draw.choice((DesignBody, EvaluateBody)), content))
-        if isinstance(read, HttpProblem):
-            assert 400 <= read.status < 500
-            assert orjson.loads(read.response().body)["detail"] == read.detail
-        else:
-            assert_usable(read.primary, read.secondary, read.coherence, read.reference_psd)
-        outcomes["refused" if isinstance(read, HttpProblem) else "read"] += 1
+        problem = outcome(lambda content=content: read_json(draw.choice((DesignBody, EvaluateBody)), content))
+        if problem:
+            assert 400 <= problem.status < 500
+            assert orjson.loads(problem.response().body)["detail"] == problem.detail
+        outcomes["refused" if problem else "read"] += 1
     assert min(outcomes.values()) > 20
 
 
@@ -90,12 +85,9 @@ def test_binary_of_any_numbers_is_answered() -> None:
         is_flipped = draw.random() < 0.5
         if is_flipped:
             body[draw.randrange(len(body))] ^= 1 << draw.randrange(8)
-        found = outcome(lambda body=body: read_tensors(body))
-        if isinstance(found, HttpProblem):
-            assert found.status in (400, 422)
-            assert cut or is_flipped or not np.isfinite(primary).all() or not primary.any()
-        else:
-            assert not cut
-            assert_usable(found.primary, found.secondary)
-        outcomes["refused" if isinstance(found, HttpProblem) else "read"] += 1
+        problem = outcome(lambda body=body: read_tensors(body))
+        assert problem is None or problem.status in (400, 422)
+        assert not problem or cut or is_flipped or not np.isfinite(primary).all() or not primary.any()
+        assert problem or not cut
+        outcomes["refused" if problem else "read"] += 1
     assert min(outcomes.values()) > 50

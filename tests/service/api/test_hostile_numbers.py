@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx
 import numpy as np
-import orjson
 import pytest
 from jsonschema import Draft202012Validator
 from starlette.applications import Starlette
@@ -57,11 +56,10 @@ def response(samples: Any) -> dict[str, Any]:
     return {"impulse_response": np.asarray(samples, float).tolist()}
 
 
-def takes(*rows: tuple[float, float, float], x: Any = None) -> dict[str, Any]:
-    """A calibration whose takes have these gains and factors of x and e. x: noise by default."""
-    noise = np.resize(NOISE, 12_000)
-    e = np.convolve(noise, DECAY)[: len(noise)]
-    x = noise if x is None else x
+def takes(*rows: tuple[float, float, float]) -> dict[str, Any]:
+    """A calibration whose takes have these gains and factors of x and e."""
+    x = np.resize(NOISE, 12_000)
+    e = np.convolve(x, DECAY)[: len(x)]
     sounds = [{"gain": gain, "x": (of_x * x).tolist(), "e": (of_e * e).tolist()} for gain, of_x, of_e in rows]
     return {"takes": sounds, "sample_rate": 48_000}
 
@@ -69,7 +67,7 @@ def takes(*rows: tuple[float, float, float], x: Any = None) -> dict[str, Any]:
 def hostile_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
     """JSON requests with valid numbers: paths of all kinds and calibrations of all levels."""
     draw = Random(0)
-    for primary, secondary in draw.sample(list(product(PATHS, repeat=2)), 36):
+    for primary, secondary in draw.sample(list(product(PATHS, repeat=2)), 24):
         paths = {"primary": response(PATHS[primary]), "secondary": response(PATHS[secondary])}
         body = {**paths, "sample_rate": 48_000}
         taps = response(10.0 ** draw.randint(-9, 9) * NOISE[:2048])["impulse_response"]
@@ -81,31 +79,23 @@ def hostile_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield "/evaluate", body | {"fir": taps, "feedback": feedback}
             case 2:
                 yield "/export", body | {"fir": taps, "target": draw.choice(TARGETS)}
-    for _ in range(8):
+    for _ in range(4):
         for span, of_x in ((30, 10.0 ** draw.randint(-30, 30)), (5, 1.0)):
             gain, *levels = draw.choice([0.35, -1, 1e3, 1e-6]), *(10.0 ** draw.randint(-span, span) for _ in "01")
             yield "/calibrate", takes((0, 1, levels[0]), (gain, of_x, levels[1]))
 
 
-async def assert_documented(answer: httpx.Response, path: str, schema: dict[str, Any]) -> None:
-    """Expect a problem, or an answer that matches the schema, nulls included."""
-    assert answer.status_code < 500 or answer.status_code == 503, answer.text
-    if answer.status_code != 200:
-        return
-    document = orjson.loads(answer.content)
-    operation = schema["paths"][path.partition("?")[0].replace("/models/default/", "/models/{name}/")]["post"]
-    content = operation["responses"]["200"]["content"]["application/json"]["schema"]
-    errors = Draft202012Validator({**content, "components": schema["components"]}).iter_errors(document)
-    assert not [f"{error.json_path}: {error.message[:200]}" for error in errors]
-
-
-async def test_answers_hold_documented_nulls_only(
-    app: Starlette, client: httpx.AsyncClient, schema: dict[str, Any]
-) -> None:
+async def test_answers_hold_documented_nulls_only(client: httpx.AsyncClient, schema: dict[str, Any]) -> None:
+    """Nulls are in the schema."""
     statuses = []
     for path, body in hostile_bodies():
         answer = await client.post(path, json=body)
-        await assert_documented(answer, path, schema)
         statuses.append((path, answer.status_code))
+        assert answer.status_code < 500 or answer.status_code == 503, answer.text
+        if answer.status_code == 200:
+            content = schema["paths"][path.partition("?")[0]]["post"]["responses"]["200"]["content"]
+            of_answer = content["application/json"]["schema"] | {"components": schema["components"]}
+            errors = Draft202012Validator(of_answer).iter_errors(answer.json())
+            assert not [f"{error.json_path}: {error.message[:200]}" for error in errors]
     for path in ("/refine?k=1", "/evaluate", "/export", "/calibrate"):
         assert {(path, 200), (path, 422)} <= set(statuses)

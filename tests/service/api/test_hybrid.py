@@ -10,7 +10,7 @@ from prime_anc.method.sections import Sections
 from tests.data.six_ears import FILE
 from tests.model_store.cases import controller
 from tests.service.api.test_design import ask
-from tests.service.bodies import post_packed
+from tests.service.bodies import ask_packed
 from tests.service.conftest import connected
 
 pytestmark = pytest.mark.anyio
@@ -48,12 +48,10 @@ async def test_answer_has_both(made):
     controller = made["controller"]
     words = np.array(controller["words"]) * 2.0 ** (np.array(controller["shift"])[:, None] - 27)
     np.testing.assert_array_equal(np.array(controller["sos"])[:, [0, 1, 2, 4, 5]], words)
-    labels = [item["label"] for item in made["loop"]["conditions"]]
-    assert labels[0] == "conditions.0"
-    assert len(labels) > 3
-    assert made["loop"]["max_sensitivity_db"] == max(
-        item["max_sensitivity_db"] for item in made["loop"]["conditions"]
-    )
+    plants = made["loop"]["conditions"]
+    assert plants[0]["label"] == "conditions.0"
+    assert len(plants) > 3
+    assert made["loop"]["max_sensitivity_db"] == max(item["max_sensitivity_db"] for item in plants)
 
 
 async def test_playback_sections_undo_change(made):
@@ -70,14 +68,8 @@ async def test_file_keeps_playback_headroom(client, running, made):
     answer = await client.post("/export", json=running | {"target": {"n_sections": 2}, "file": "csv"})
     with zipfile.ZipFile(io.BytesIO(answer.content)) as folder:
         rows = np.loadtxt(folder.open("playback.csv"), delimiter=",", skiprows=2)
-    controller = made["controller"]
-    frequency_hz = np.geomspace(1, 48_000, 4096)
-    written, sent = (
-        np.abs(Sections(item, 96_000.0).response(frequency_hz))
-        for item in (rows, np.array(controller["playback_sos"]))
-    )
+    written = np.abs(Sections(rows, 96_000.0).response(np.geomspace(1, 48_000, 4096)))
     assert written.max() == pytest.approx(1, abs=0.01)
-    assert 20 * np.log10(sent.max()) == pytest.approx(controller["playback_peak_db"], abs=0.1)
 
 
 async def test_full_scale_follows_sent_noise(client, running, made):
@@ -92,18 +84,13 @@ async def test_full_scale_follows_sent_noise(client, running, made):
     assert found[0] - found[1] == pytest.approx(20, abs=1e-3)
 
 
-async def test_evaluation_equals_prediction(client, running, made):
-    found = await ask(client, "/evaluate", running)
-    for name in ("noise_reduction_db", "feedback_noise_reduction_db", "playback_change_db"):
-        np.testing.assert_allclose(found["prediction"][name], made["prediction"][name], atol=1e-3)
-
-
 async def test_filter_is_designed_around_controller(client, measured, running, made):
     body = measured | {"controller": made["controller"], "k": 1, "max_louder_db": made["max_louder_db"]}
-    found = await ask(client, "/refine", body)
+    found = await ask_packed(client, "/refine", body)
     np.testing.assert_allclose(found["fir"], made["fir"], atol=1e-4 * np.abs(made["fir"]).max())
-    packed = await post_packed(client, "/refine", body)
-    np.testing.assert_array_equal(packed.json()["fir"], found["fir"])
+    evaluated = await ask(client, "/evaluate", running)
+    for name in ("noise_reduction_db", "feedback_noise_reduction_db", "playback_change_db"):
+        np.testing.assert_allclose(evaluated["prediction"][name], made["prediction"][name], atol=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -115,23 +102,17 @@ def published(app, made):
     return str(app.state.service.engine.store.publish("everybody", controller(sos=rows.tolist(), **found)))
 
 
-@pytest.mark.parametrize("endpoint", ["refine", "synthesize", "evaluate", "export"])
+@pytest.mark.parametrize("endpoint", ["refine", "evaluate", "export"])
 async def test_controller_runs_by_name(client, measured, made, published, endpoint):
-    body = measured | ({"fir": made["fir"]} if endpoint in ("evaluate", "export") else {})
+    body = measured | ({} if endpoint == "refine" else {"fir": made["fir"]})
     body |= {"target": {"n_sections": 2}} if endpoint == "export" else {}
     expected = await ask(client, f"/{endpoint}", body | {"controller": made["controller"]})
-    for reference in (published, "everybody"):
-        body["controller"] = reference
-        packed = await post_packed(client, f"/{endpoint}", body)
-        for found in (await ask(client, f"/{endpoint}", body), packed.json()):
-            assert found["prediction"] == expected["prediction"]
-            assert found["loop"] == expected["loop"]
-
-
-async def test_published_controllers_are_listed_apart(client, published):
-    answer = (await client.get("/models")).json()
-    assert published in [f"{item['name']}@{item['version']}" for item in answer["controllers"]]
-    assert "everybody" not in [item["name"] for item in answer["models"]]
+    for reference, send in ((published, ask), ("everybody", ask_packed)):
+        found = await send(client, f"/{endpoint}", body | {"controller": reference})
+        assert (found["prediction"], found["loop"]) == (expected["prediction"], expected["loop"])
+    listed = (await client.get("/models")).json()
+    assert published in [f"{item['name']}@{item['version']}" for item in listed["controllers"]]
+    assert "everybody" not in [item["name"] for item in listed["models"]]
 
 
 @pytest.mark.parametrize("reference", ["ears", "nobody", "No name"])
@@ -159,7 +140,6 @@ ROW = [0.1, 0.0, 0.0, 1.0, 0.0, 0.0]
     [
         ({"sample_rate": 44_100.0}, "controller.sample_rate"),
         ({"sos": [ROW] * 17}, "controller.sos"),
-        ({"sos": [[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]]}, "controller.sos"),
         ({"sos": [["0.1", 0.0, 0.0, 1.0, 0.0, 0.0]]}, "controller.sos"),
         ({"sos": [[0.1, 0.0, 0.0, 1.0, -2.1, 1.0]]}, "controller.sos"),
         ({"number_format": "int"}, "controller.number_format"),
@@ -184,8 +164,6 @@ async def test_export_is_designed_in_closed_loop(client, running, made):
     full = made["prediction"]["mean_noise_reduction_db"]
     assert found["prediction"]["mean_noise_reduction_db"] == pytest.approx(full - found["loss_db"], abs=0.01)
     alone = await ask(client, "/export", {**body, "controller": None})
-    evaluated = await ask(client, "/evaluate", running)
-    assert found["loop"]["max_sensitivity_db"] == pytest.approx(evaluated["loop"]["max_sensitivity_db"], abs=1e-6)
     assert alone["coefficients"]["sos"] != found["coefficients"]["sos"]
     header = await client.post("/export", json=body | {"file": "c"})
     assert "hybrid_step" in header.text

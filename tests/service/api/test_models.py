@@ -4,10 +4,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
-import orjson
 import pytest
 from fastapi import FastAPI
-from jsonschema import Draft202012Validator
 
 from model_store.store import ModelStore
 from prime_anc.method.types import Paths
@@ -15,12 +13,12 @@ from service.app import create_app
 from service.settings import Settings
 from tests.service import models
 from tests.service.api.test_problems import assert_problem
-from tests.service.bodies import JSON_BODY, as_responses, digest
+from tests.service.bodies import as_responses, digest
 from tests.service.conftest import connected, started
 
 pytestmark = pytest.mark.anyio
 
-KEY = {"Authorization": "Bearer operator"}
+KEY, CLIENT = ({"Authorization": f"Bearer {name}"} for name in ("operator", "client"))
 PATHS = ("/models/ears/load", "/models/ears/unload", "/models/reload")
 
 
@@ -49,7 +47,7 @@ async def app(
 
 async def test_client_key_cannot_manage(client: httpx.AsyncClient) -> None:
     for path in PATHS:
-        for headers in ({}, {"Authorization": "Bearer client"}, {"Authorization": "Bearer nobody"}):
+        for headers in ({}, CLIENT, {"Authorization": "Bearer nobody"}):
             answer = await client.post(path, headers=headers)
             assert_problem(answer, "unauthorised")
             assert answer.headers["www-authenticate"] == "Bearer"
@@ -63,9 +61,7 @@ async def test_operator_replaces_failed_model(client: httpx.AsyncClient, app: Fa
             assert (await client.get(address)).status_code == 503, address
         assert (await client.post("/models/reload", headers=KEY)).status_code == 200
         assert (await client.get("/health/live")).status_code == 200
-        designed = await client.post(
-            "/synthesize", json=as_responses(ear), headers={"Authorization": "Bearer client"}
-        )
+        designed = await client.post("/synthesize", json=as_responses(ear), headers=CLIENT)
         assert designed.status_code == 200
 
 
@@ -79,38 +75,29 @@ async def test_new_version_takes_over_on_request(
     app: FastAPI, client: httpx.AsyncClient, store: ModelStore, ear: Paths
 ) -> None:
     async def serving() -> str:
-        headers = JSON_BODY | {"Authorization": "Bearer client"}
-        answer = await client.post("/synthesize", content=orjson.dumps(as_responses(ear)), headers=headers)
-        assert answer.status_code == 200
+        answer = await client.post("/synthesize", json=as_responses(ear), headers=CLIENT)
         return answer.json()["model"]["digest"]
 
-    schemas = {"components": (await client.get("/openapi.json")).json()["components"]}
-    for path, schema in (("/models/reload", "ResidentModelsAnswer"), ("/models/ears/load", "ModelReference")):
+    for path in ("/models/reload", "/models/ears/load"):
         before, after = await serving(), store.publish("ears", models.checkpoint(2)).digest
         assert await serving() == before != after  # only on request
-        answer = await client.post(path, headers=KEY)
-        assert answer.status_code == 200
-        Draft202012Validator({"$ref": f"#/components/schemas/{schema}"} | schemas).validate(answer.json())
+        assert (await client.post(path, headers=KEY)).status_code == 200
         assert await serving() == after
 
 
 async def test_reload_finds_damaged_file(client: httpx.AsyncClient, store: ModelStore) -> None:
-    headers = {"Authorization": "Bearer client"}
     damaged = Path(store.root) / store.publish("other", models.checkpoint(3)).file
-    assert (await client.get("/models", headers=headers)).json()["broken"] == {}
+    assert (await client.get("/models", headers=CLIENT)).json()["broken"] == {}
     damaged.chmod(0o644)
     damaged.write_bytes(damaged.read_bytes()[:1000])
     await client.post("/models/reload", headers=KEY)
-    assert list((await client.get("/models", headers=headers)).json()["broken"]) == ["other@1"]
+    assert list((await client.get("/models", headers=CLIENT)).json()["broken"]) == ["other@1"]
 
 
 async def test_unloading_over_http(client: httpx.AsyncClient, store: ModelStore) -> None:
     other = store.publish("other", models.checkpoint(3))
     assert (await client.post("/models/other@1/load", headers=KEY)).json()["digest"] == other.digest
     answer = await client.post("/models/other/unload", headers=KEY)
-    components = (await client.get("/openapi.json")).json()["components"]
-    schema = {"$ref": "#/components/schemas/UnloadedModels", "components": components}
-    Draft202012Validator(schema).validate(answer.json())
     assert [item["digest"] for item in answer.json()["unloaded"]] == [other.digest]
     assert_problem(await client.post("/models/other/unload", headers=KEY), "unknown-model", "model")
     for reference in ("ears", "ears@1"):
@@ -118,7 +105,7 @@ async def test_unloading_over_http(client: httpx.AsyncClient, store: ModelStore)
         assert_problem(answer, "default-model", "model")
     newer = store.publish("other", models.checkpoint(4))  # after unloading, the name is looked up again
     body = as_responses(models.ear(1), model="other")
-    designed = await client.post("/synthesize", json=body, headers={"Authorization": "Bearer client"})
+    designed = await client.post("/synthesize", json=body, headers=CLIENT)
     assert designed.json()["model"]["digest"] == newer.digest
     for path in ("/models/nobody/load", "/models/..%2Fears/load", "/models/A/unload"):
         assert (await client.post(path, headers=KEY)).status_code == 404

@@ -1,13 +1,11 @@
 """Refusals over HTTP: status, code and media type; compression; prefix; the request id in answer and log."""
 
 import asyncio
-import gzip
 import logging
 import re
 from collections.abc import AsyncIterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
@@ -18,12 +16,12 @@ from fastapi import FastAPI
 from prime_anc.client import wire
 from prime_anc.method.types import Paths
 from service.admission import BODIES_BYTES, MAX_BODY_BYTES
-from service.app import MIN_GZIP_BYTES, create_app
+from service.app import create_app
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, TYPE_PREFIX
 from service.log import JsonFormatter
 from service.settings import Settings
 from tests.service.bodies import BINARY_BODY, JSON_BODY, as_responses
-from tests.service.conftest import connected
+from tests.service.conftest import connected, started
 
 pytestmark = pytest.mark.anyio
 
@@ -43,22 +41,11 @@ def assert_problem(answer: httpx.Response, code: str, field: str | None = None) 
     assert "tmp" not in answer.text
 
 
-@pytest.mark.parametrize(
-    ("path", "change", "code", "field"),
-    [
-        ("/refine?k=3.0", {}, "invalid-field", "k"),
-        ("/synthesize?k=1", {}, "unknown-field", "k"),
-        ("/synthesize", {"model": "ears@99"}, "unknown-model", "model"),
-        ("/synthesize", {"model": {"name": "ears", "version": 1, "digest": "sha256:0"}}, "unknown-model", "model"),
-        ("/evaluate?k=1", {"fir": [0.0] * 2048}, "unknown-field", "k"),
-        ("/evaluate", {"fir": [0.0] * 2048, "profile": "fast"}, "unknown-field", "profile"),
-        ("/evaluate", {"fir": [3e38] * 2048}, "out-of-range", "fir"),
-    ],
-)
-async def test_unusable_values_are_rejected(
-    client: httpx.AsyncClient, ear: Paths, path: str, change: dict[str, Any], code: str, field: str | None
-) -> None:
-    assert_problem(await client.post(path, json=as_responses(ear, **change)), code, field)
+async def test_unusable_values_are_rejected(client: httpx.AsyncClient, ear: Paths) -> None:
+    assert_problem(await client.post("/synthesize?k=1", json=as_responses(ear)), "unknown-field", "k")
+    for model in ("ears@99", {"name": "ears", "version": 1, "digest": "sha256:0"}):
+        answer = await client.post("/synthesize", json=as_responses(ear, model=model))
+        assert_problem(answer, "unknown-model", "model")
 
 
 async def test_bodies_under_way_are_bounded_in_memory(app: FastAPI, client: httpx.AsyncClient) -> None:
@@ -90,60 +77,38 @@ async def test_bodies_under_way_are_bounded_in_memory(app: FastAPI, client: http
 async def test_long_response_is_rejected(client: httpx.AsyncClient, ear: Paths) -> None:
     late = np.zeros(65_536)
     late[[0, 40_000]] = 1.0
-    spectrum = np.fft.rfft(late).astype(np.complex64)
-    early = np.fft.rfft(ear.secondary, 65_536).astype(np.complex64)
-    for paths, field in (((spectrum, early), "primary"), ((early, spectrum), "secondary")):
-        answer = await client.post("/synthesize", content=wire.encode(*paths), headers=BINARY_BODY)
-        assert_problem(answer, "unusable-paths", field)
-        assert "-40 dB" in answer.json()["detail"]
+    paths = (np.fft.rfft(item, 65_536).astype(np.complex64) for item in (ear.primary, late))
+    answer = await client.post("/synthesize", content=wire.encode(*paths), headers=BINARY_BODY)
+    assert_problem(answer, "unusable-paths", "secondary")
+    assert "-40 dB" in answer.json()["detail"]
 
 
-GZIP = JSON_BODY | {"Content-Encoding": "gzip"}
+async def test_unreadable_json_is_rejected(client: httpx.AsyncClient) -> None:
+    for content, code in (
+        (b"{", "malformed-json"),
+        (b'{"primary": NaN}', "malformed-json"),
+        (b"[]", "invalid-field"),
+    ):
+        assert_problem(await client.post("/synthesize", content=content, headers=JSON_BODY), code)
 
 
-@pytest.mark.parametrize(
-    ("content", "headers", "code", "said"),
-    [
-        (b"{", JSON_BODY, "malformed-json", ""),
-        (b'{"primary": NaN}', JSON_BODY, "malformed-json", ""),
-        (b"[]", JSON_BODY, "invalid-field", ""),
-        (b'{"coherence": [' + b"[]," * 600_000 + b"[]]}", JSON_BODY, "invalid-field", "more than"),
-        (b"{" + b",".join(b'"%d":1' % n for n in range(300)) + b"}", JSON_BODY, "invalid-field", "more than"),
-        (gzip.compress(b"{}", mtime=0), GZIP, "unsupported-encoding", "uncompressed"),
-    ],
-    ids=["cut", "NaN", "list", "elements", "members", "gzip"],
-)
-async def test_unreadable_body_is_rejected(
-    client: httpx.AsyncClient, content: bytes, headers: dict[str, str], code: str, said: str
-) -> None:
-    answer = await client.post("/synthesize", content=content, headers=headers)
-    assert_problem(answer, code)
-    assert said in answer.json()["detail"]
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda body: b"",
-        lambda body: body[:-1],
-        lambda body: body + b"\0\0\0\0",
-        lambda body: body.replace(b"F32", b"F64"),
-        lambda body: body.replace(b"[0,", b"[4,", 1),
-        lambda body: body.replace(b'"primary"', b'"a..imary"'),
-        lambda body: body.replace(b'"secondary"', b'"primary.0"'),
-        lambda body: body.replace(b'"request"', b'"request'),
-    ],
-)
-async def test_malformed_binary_is_rejected(client: httpx.AsyncClient, ear: Paths, damage: Any) -> None:
-    body = damage(wire.encode(ear.primary, ear.secondary))
-    assert_problem(await client.post("/refine", content=body, headers=BINARY_BODY), "malformed-tensors")
+async def test_malformed_binary_is_rejected(client: httpx.AsyncClient, ear: Paths) -> None:
+    """Beside what `test_fuzz` cuts and flips."""
+    body = wire.encode(ear.primary, ear.secondary)
+    replacements = (
+        (b"F32", b"F64"),
+        (b"[0,", b"[4,"),
+        (b'"secondary"', b'"primary.0"'),
+        (b'"request"', b'"request'),
+    )
+    for damaged in (body + bytes(4), *(body.replace(*pair, 1) for pair in replacements)):
+        assert_problem(await client.post("/refine", content=damaged, headers=BINARY_BODY), "malformed-tensors")
 
 
 @pytest.mark.parametrize(
     ("headers", "code"),
     [
         ({"Content-Type": "text/plain"}, "unsupported-media-type"),
-        ({"Content-Type": ""}, "unsupported-media-type"),
         ({"Content-Type": "application/json; charset=latin-1"}, "unsupported-media-type"),
         (JSON_BODY | {"Content-Encoding": "br"}, "unsupported-encoding"),
         (JSON_BODY | {"Accept": "text/html"}, "not-acceptable"),
@@ -155,30 +120,22 @@ async def test_malformed_binary_is_rejected(client: httpx.AsyncClient, ear: Path
 async def test_unusable_headers_are_rejected(
     client: httpx.AsyncClient, ear: Paths, headers: dict[str, str], code: str
 ) -> None:
-    content = orjson.dumps(as_responses(ear))
-    assert_problem(await client.post("/synthesize", content=content, headers=headers), code)
+    answer = await client.post("/synthesize", json=as_responses(ear), headers=headers)
+    assert_problem(answer, code)
 
 
-@pytest.mark.parametrize(
-    ("accept", "media_type"),
-    [
+async def test_accept_chooses_preferred_form(client: httpx.AsyncClient, ear: Paths) -> None:
+    for accept, media_type in (
         ("*/*", "application/json"),
-        ("application/json, application/octet-stream", "application/json"),
         ("application/json;q=0.4, application/octet-stream", "application/octet-stream"),
         ("application/octet-stream;q=0.4, */*;q=0.5", "application/json"),
         ("text/html, application/octet-stream;q=0.1", "application/octet-stream"),
-    ],
-)
-async def test_accept_chooses_preferred_form(
-    client: httpx.AsyncClient, ear: Paths, accept: str, media_type: str
-) -> None:
-    content = orjson.dumps(as_responses(ear))
-    answer = await client.post("/synthesize", content=content, headers=JSON_BODY | {"Accept": accept})
-    assert answer.headers["content-type"] == media_type
+    ):
+        answer = await client.post("/synthesize", json=as_responses(ear), headers={"Accept": accept})
+        assert answer.headers["content-type"] == media_type, accept
 
 
-async def test_undeclared_length_is_rejected_unread(client: httpx.AsyncClient, ear: Paths) -> None:
-
+async def test_undeclared_length_is_rejected_unread(client: httpx.AsyncClient) -> None:
     async def chunked() -> AsyncIterator[bytes]:
         yield b"{}"
 
@@ -189,12 +146,7 @@ async def test_undeclared_length_is_rejected_unread(client: httpx.AsyncClient, e
     ("limit_s", "deadline_ms", "remedy"), [(0.05, "60000", "; send it faster"), (60, "50", "; raise X-Deadline-Ms")]
 )
 async def test_slow_body_is_rejected(
-    limit_s: float,
-    deadline_ms: str,
-    remedy: str,
-    app: FastAPI,
-    client: httpx.AsyncClient,
-    monkeypatch: pytest.MonkeyPatch,
+    limit_s: float, deadline_ms: str, remedy: str, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.api.reading.RECEIVE_S", limit_s)
 
@@ -221,8 +173,6 @@ async def test_body_longer_than_declared_is_rejected(client: httpx.AsyncClient) 
         ("GET", "/nowhere", "not-found", None),
         ("POST", "/", "method-not-allowed", "GET"),
         ("POST", "/refine/", "not-found", None),  # no redirection to the request's host
-        ("GET", "/synthesize", "method-not-allowed", "POST"),
-        ("PUT", "/health/live", "method-not-allowed", "GET"),
         ("PUT", "/models/reload", "method-not-allowed", "GET"),
     ],
 )
@@ -237,16 +187,12 @@ async def test_unknown_addresses_and_methods_are_rejected(
 async def test_missing_default_model_is_not_ready(
     settings: Settings, ear: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = create_app(settings.model_copy(update={"model": "missing"}))
-    async with app.router.lifespan_context(app), connected(app) as client:
-        await app.state.service.engine.started()
+    async with started(settings.model_copy(update={"model": "missing"})) as app, connected(app) as client:
         assert (await client.get("/health/live")).status_code == 200
         assert_problem(await client.get("/health/ready"), "model-unavailable")
         answer = await client.post("/synthesize", json=as_responses(ear))
         assert_problem(answer, "model-unavailable")
         assert int(answer.headers["retry-after"]) > 0
-        assert (await client.get("/models")).status_code == 200
-    assert "missing" in caplog.text
     assert "ModelNotFound" in caplog.text
 
 
@@ -264,35 +210,25 @@ async def test_loading_default_model_is_not_ready(settings: Settings, ear: Paths
 async def test_large_answers_are_compressed(client: httpx.AsyncClient, ear: Paths) -> None:
     small = await client.post("/synthesize", json=as_responses(ear))
     assert "content-encoding" not in small.headers  # not worth the wait
-    document = await client.get("/openapi.json", headers={"Accept-Encoding": "gzip"})
-    assert document.headers["content-encoding"] == "gzip"
-    assert len(document.content) > MIN_GZIP_BYTES
-    document = await client.get("/openapi.json", headers={"Accept-Encoding": "identity"})
-    assert "content-encoding" not in document.headers
-
-
-MADE = r"[0-9a-f]{32}"
+    for accepted, used in (("gzip", "gzip"), ("identity", None)):
+        document = await client.get("/openapi.json", headers={"Accept-Encoding": accepted})
+        assert document.headers.get("content-encoding") == used
 
 
 async def test_prefix_v1_reaches_every_address(client: httpx.AsyncClient, ear: Paths) -> None:
-    for path in ("/health/live", "/models"):
-        assert (await client.get(f"/v1{path}")).json() == (await client.get(path)).json()
-    lasting = await client.post("/v1/refine?k=1", json=as_responses(ear))
-    assert lasting.json()["fir"] == (await client.post("/refine?k=1", json=as_responses(ear))).json()["fir"]
+    assert (await client.get("/v1/models")).json() == (await client.get("/models")).json()
+    assert (await client.post("/v1/synthesize", json=as_responses(ear))).status_code == 200
     for path in ("/v1", "/v1/v1/models", "/v1refine"):
         assert (await client.get(path)).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("sent", "expected"), [("Fit-7_b.2", r"Fit-7_b\.2"), ("", MADE), ("two words", MADE), ("a" * 129, MADE)]
-)
-async def test_request_id_is_taken_or_made(client: httpx.AsyncClient, sent: str, expected: str) -> None:
-    for path in ("/health/live", "/nowhere"):
-        answer = await client.get(path, headers={"X-Request-Id": sent})
+async def test_request_id_is_taken_or_made(client: httpx.AsyncClient) -> None:
+    for sent in ("Fit-7_b.2", "", "two words", "a" * 129):
+        answer = await client.get("/nowhere", headers={"X-Request-Id": sent})
+        expected = re.escape(sent) if sent == "Fit-7_b.2" else r"[0-9a-f]{32}"
         assert re.fullmatch(expected, answer.headers["x-request-id"])
 
 
-@pytest.mark.anyio
 async def test_access_is_fields_in_json(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
     app = create_app(settings.model_copy(update={"access_log": True}))
     with caplog.at_level(logging.INFO, "service.access"):
