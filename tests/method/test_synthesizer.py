@@ -17,8 +17,7 @@ from prime_anc.options import DEFAULT_MAX_GAIN_DB
 from tests.method.cases import (
     HOPELESS,
     Case,
-    hopeless_paths,
-    predictions,
+    hopeless,
     random_case,
     relative_error,
 )
@@ -31,7 +30,6 @@ KINDS = {
     "prime-log": GeneratorConfig.prime_log(),
     "prime-log, minimum phase": GeneratorConfig.prime_log(realisation="minimum_phase"),
 }
-MINIMUM_PHASE = [name for name, config in KINDS.items() if config.realisation == "minimum_phase"]
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +59,8 @@ def test_the_ratio_base_fir_is_the_twins(kind: str, design_case: Case) -> None:
         assert relative_error(found.taps[row], minimum_phase_oracle.fir(log_base, 2048)) < 1e-10
 
 
-@pytest.mark.parametrize("kind", MINIMUM_PHASE)
-def test_correction_precedes_phase(kind: str, design_case: Case) -> None:
-    synthesizer, paths = synthesizer_for(design_case, kind, trained=True), design_case.paths()
+def test_correction_precedes_phase(design_case: Case) -> None:
+    synthesizer, paths = synthesizer_for(design_case, "prime", trained=True), design_case.paths()
     ratio = synthesizer.generator.path_ratio(paths)
     correction = synthesizer.generator(ratio.features).detach()
     found = synthesizer.generator.reconstruct(paths, ratio, correction)
@@ -100,31 +97,20 @@ def test_corrections_change_weight_and_penalty(design_case: Case, monkeypatch: p
     assert relative_error(found, untrained) > 0.01
 
 
-@pytest.mark.parametrize(("kind", "every"), [("prime", 3), ("prime-log", 1)])
-def test_float32_follows_float64_on_measured_ears(measured_case: Case, kind: str, every: int) -> None:
-    """Every ear through the default generator; every sixth through the paper's, a far larger CNN."""
-    twin = synthesizer_for(measured_case, kind, trained=True)
-    single = synthesizer_for(measured_case, kind, trained=True).float()
-    paths = measured_case.paths()[::every]
+def test_float32_follows_float64_on_measured_ears(measured_case: Case) -> None:
+    twin = synthesizer_for(measured_case, trained=True)
+    single = synthesizer_for(measured_case, trained=True).float()
+    paths = measured_case.paths()[::2]
     with torch.inference_mode():
-        for k in (0, 3):
-            expected, found = twin.design(paths, k), single.design(paths.to(torch.float32), k)
-            # Spectra and bases span 60 dB and the normal matrices have a condition of 1e4 to 1e5, which multiply
-            # float32's 6e-8. Measured: 4e-7, 2e-5, 3e-5 for `prime`, which solves nothing at k = 0; 9e-4, 7e-4,
-            # 7e-4 for `prime-log`, and 4e-3 where an ear's systems are solved directly: what they hardly damp is
-            # left to the rounding of the paths, and weighs nothing in J.
-            tolerance = 1e-5 if kind == "prime" and k == 0 else 1e-2
-            assert relative_error(found.taps, expected.taps) < tolerance
-            assert torch.equal(found.n_applied, expected.n_applied)
-            torch.testing.assert_close(found.objective.double(), expected.objective, rtol=0, atol=5e-3)
-            predicted = predictions(paths.to(torch.float32), found.taps, single.reference_psd)
-            by_twin = predictions(paths, expected.taps, twin.reference_psd)
-            for name in ("mean_noise_reduction_db", "amplification_db", "wide_amplification_db", "max_gain_db"):
-                levels = ([getattr(item, name) for item in some] for some in (predicted, by_twin))
-                np.testing.assert_allclose(*levels, rtol=0, atol=0.01)  # hundredths of a decibel
+        expected, found = twin.design(paths, 3), single.design(paths.to(torch.float32), 3)
+        # Spectra and bases span 60 dB and the normal matrices have a condition of 1e4 to 1e5, which multiply
+        # float32's 6e-8. Measured: 7e-4, and 4e-3 where an ear's systems are solved directly.
+        assert relative_error(found.taps, expected.taps) < 1e-2
+        assert torch.equal(found.n_applied, expected.n_applied)
+        torch.testing.assert_close(found.objective.double(), expected.objective, rtol=0, atol=5e-3)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["prime", "prime-log"])
 def test_gradients_flow_from_the_objective_to_the_generator(kind: str, design_case: Case) -> None:
     synthesizer, paths = synthesizer_for(design_case, kind, trained=True), design_case.paths()
     objective = TapObjective(paths, synthesizer.reference_psd, FAST, DEFAULT_MAX_GAIN_DB)
@@ -156,14 +142,14 @@ def test_gradients_flow_from_the_objective_to_the_generator(kind: str, design_ca
 @torch.inference_mode()
 def test_ill_conditioned_paths_stay_finite(method: str, profile: str, design_case: Case) -> None:
     """Every kind of HOPELESS, side by side; three updates' trace holds that of one and two."""
-    paths, synthesizer = hopeless_paths().to(torch.float32), synthesizer_for(design_case, trained=True).float()
-    found = synthesizer.design(paths, 3, method=method, profile=profile)
+    each_kind = [hopeless(name, random_case(1, DESIGN_N_FFT, seed=11)) for name in HOPELESS]
+    both = (torch.cat([getattr(item, name) for item in each_kind]) for name in ("primary", "secondary"))
+    synthesizer = synthesizer_for(design_case, trained=True).float()
+    found = synthesizer.design(AcousticPaths(*both).to(torch.float32), 3, method=method, profile=profile)
     assert torch.isfinite(found.taps).all()
     for name, trace, applied in zip(HOPELESS, found.objective, found.n_applied, strict=True):
         assert torch.isfinite(trace[: int(applied) + 1]).all(), name
         assert (trace[: int(applied) + 1].diff() < 0).all(), name
-    # Predictions are refused where a figure is not finite.
-    predictions(paths, found.taps, synthesizer.reference_psd)
 
 
 def test_what_is_no_design_is_refused(design_case: Case) -> None:
