@@ -38,7 +38,6 @@ from prime_anc.method.types import (
 )
 from tests.method.cases import HOPELESS, Case, hopeless, random_case, relative_error
 from tests.model_store import cases
-from tests.oracles.unknown import ends_uncertainty
 from tests.problems import changed, one, open_loop
 
 LOG = GeneratorConfig.prime_log()
@@ -157,24 +156,6 @@ def test_core_figures_follow_from_sums(measured_case: Case, bundled: Pair, basis
         spectra = posed.primary.astype(complex), posed.secondary.astype(complex)
         exact = band_sums(*spectra, taps[None].astype(float), posed.reference_psd.astype(float))
         np.testing.assert_allclose(sums, exact[0], rtol=1e-4, atol=1e-6 * exact.max())
-
-
-def test_core_reads_ends_of_responses_as_numpy_does() -> None:
-    """Cut, short, noisy and rising responses, and spectra; float32's transforms of 8192 samples."""
-    rng, core = np.random.default_rng(2), Core(ModelStore(DEFAULT_ROOT).load("generic").parameters)
-    decay = [rng.standard_normal(8192) * np.exp(-np.arange(8192) / n) for n in (300, 60)]
-    rising = decay[0] + 0.3 * decay[0][::-1]
-    longest = np.pad(np.tile(rising, 2), (0, 900))
-    for primary in (decay[0][:700], decay[0][:50], decay[0] + 1e-3, rising, longest):
-        secondary = decay[1][:2048] + 1e-4 * rng.standard_normal(2048)
-        responses = [item.astype(np.float32) for item in (primary, secondary)]
-        shown, interval_db = ends_uncertainty(*responses)
-        spectra = [np.fft.rfft(item, DESIGN_N_FFT).astype(np.complex64) for item in responses]
-        for paths in (responses, spectra):
-            *_, found = core.pose(Paths(*paths), np.ones(N_BINS, np.float32))
-            assert found.basis == "response"
-            np.testing.assert_allclose(found.uncertainty, shown, rtol=1e-2, atol=1e-6)
-            assert found.ends_interval_db == pytest.approx(interval_db, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", HOPELESS)

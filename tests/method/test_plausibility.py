@@ -42,17 +42,12 @@ def found_in(case: Case, change: Callable[..., tuple[Array, Array]]) -> list[str
         ("primary inverted", "implausible_polarity"),
         ("secondary also as primary", "identical_paths"),
         ("primary also as secondary", "identical_paths"),
-        ("secondary 6 dB too quiet", "implausible_level"),
         ("secondary 20 dB too quiet", "implausible_level"),
-        ("secondary 30 dB too quiet", "implausible_level"),
         ("primary 200 dB too quiet", "implausible_level"),
         ("paths swapped", "swapped_paths"),
         ("first-order leak, 200 Hz", "implausible_leak"),
-        ("first-order leak, 300 Hz", "implausible_leak"),
-        ("second-order leak, 200 Hz", "implausible_leak"),
         ("second-order leak, 300 Hz", "implausible_leak"),
         ("1 sample late", "implausible_delay"),
-        ("2 samples late", "implausible_delay"),
         ("4 samples late", "implausible_delay"),
         ("primary 16 samples late", "implausible_delay"),
     ],
@@ -67,18 +62,13 @@ def test_another_sample_rate_is_named(cases: list[Case]) -> None:
     assert sum(item == ["implausible_sample_rate"] for item in found) >= 5
 
 
-@pytest.mark.parametrize("late_by", [12, 48, 500])
-def test_long_delays_are_measured(cases: list[Case], late_by: int) -> None:
-    for prior, (primary, secondary), _ in cases[::5]:
-        found = prior.explain(primary, later(np.pad(secondary, (0, 2048)), late_by))
-        assert found.delay_samples == pytest.approx(late_by, abs=0.5)
-
-
-def test_delay_of_primary_path_is_found(cases: list[Case]) -> None:
+def test_delays_of_both_paths_are_found(cases: list[Case]) -> None:
     for prior, (primary, secondary), _ in cases[::3]:
         found = prior.explain(later(primary, 20), secondary)
         assert found.primary_delay_samples == pytest.approx(20, abs=7)
         assert abs(found.delay_samples) < 0.3
+        found = prior.explain(primary, later(np.pad(secondary, (0, 2048)), 500))
+        assert found.delay_samples == pytest.approx(500, abs=0.5)
         (finding,) = find_implausible(prior, later(primary, 20), later(secondary, 20))  # e recorded late
         assert re.search("secondary path is (19.9|20.[01]) samples later", finding.detail)
         assert "primary path is " in finding.detail
