@@ -136,21 +136,6 @@ def test_unstable_loop_names_condition(ear, model):
         design(problem, DesignOptions(), model)
 
 
-@pytest.mark.parametrize(
-    ("row", "n", "rate_hz", "latency_s", "field"),
-    [
-        ([1, 0, 0, 1, 0, 1.1], 1, 48_000, 0, "sos"),
-        ([1, 0, 0, 1, 0, 0], 17, 48_000, 0, "sos"),
-        ([1, 0, 0, 1, 0, 0], 1, 44_100, 0, "sample_rate"),
-        ([1, 0, 0, 1, 0, 0], 1, 48_000, np.nan, "latency_us"),
-    ],
-)
-def test_unusable_controllers_are_refused(row, n, rate_hz, latency_s, field):
-    with pytest.raises(InvalidOption) as found:
-        Controller(Sections(np.array([row] * n, float), rate_hz), latency_s)
-    assert found.value.field == f"controller.{field}"
-
-
 def test_gain_above_measured_band_is_refused(ear, model):
     """At 192 kHz a controller that is loud above 24 kHz has a loop of which nothing is known."""
     plant = np.fft.rfft(ear.secondary, DESIGN_N_FFT)

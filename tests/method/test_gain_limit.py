@@ -8,8 +8,7 @@ from model_store.store import DEFAULT_ROOT, ModelStore
 from prime_anc.core import Core
 from prime_anc.method.bands import NR_BANDS, WIDE_BANDS, band_membership
 from prime_anc.method.ceiling import ceiling_db
-from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
-from prime_anc.method.gain_curve import GainCurve
+from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS
 from prime_anc.method.methods import fir_wiener, projected_ratio
 from prime_anc.method.profiles import FAST
 from prime_anc.method.types import Paths, Problem
@@ -35,7 +34,7 @@ def pairs_of(case: Case) -> list[Pair]:
 
 
 def limited(
-    taps: np.ndarray, pairs: list[Pair], psd: np.ndarray, max_gain_db: float | GainCurve, *weights: float
+    taps: np.ndarray, pairs: list[Pair], psd: np.ndarray, max_gain_db: float, *weights: float
 ) -> np.ndarray:
     first, *others = [[item.astype(np.complex64) for item in pair] for pair in pairs]
     weight, *rest = weights or [1.0] * len(pairs)
@@ -44,14 +43,9 @@ def limited(
     return CORE.limit(open_loop(ear), taps.astype(np.float32), ceiling_db(max_gain_db, DESIGN_N_FFT))
 
 
-def excess_db(taps: np.ndarray, max_gain_db: float | GainCurve) -> float:
-    """Excess on a grid four times as fine as the design's, without the package's curve."""
-    response_db = 20 * np.log10(np.abs(np.fft.rfft(taps, FINE)) + 1e-30)
-    if not isinstance(max_gain_db, GainCurve):
-        return float(response_db.max() - max_gain_db)
-    frequency_hz = np.maximum(np.arange(len(response_db)) * SAMPLE_RATE_HZ / FINE, max_gain_db.frequency_hz[0])
-    limit_db = np.interp(np.log(frequency_hz), np.log(max_gain_db.frequency_hz), max_gain_db.gain_db)
-    return float((response_db - limit_db).max())
+def excess_db(taps: np.ndarray, max_gain_db: float) -> float:
+    """Excess on a grid four times as fine as the design's."""
+    return float(20 * np.log10(np.abs(np.fft.rfft(taps, FINE)).max()) - max_gain_db)
 
 
 def noise_reduction_db(taps: np.ndarray, pair: Pair, psd: np.ndarray) -> float:

@@ -126,13 +126,3 @@ def test_objective_counts_worst_band() -> None:
         costs.append(float(objective(louder, share, FAST)[0] - before))
     # 0.4 ln((30 + e^3) / 31) and 0.4 ln((30 + e^6) / 31).
     assert costs == pytest.approx([0.4 * np.log((30 + np.exp(3 * n)) / 31) for n in (1, 2)])
-
-
-def test_objective_prefers_serving_both_conditions() -> None:
-    """-15 dB in both rather than -40 dB in one and -2 dB in the other, which has the lower mean of decibels."""
-    decibel, share = np.log(10) / 10, np.array([0.5, 0.5])
-    even, uneven = (
-        objective(np.outer(item, np.full(len(WIDE_BANDS), decibel)), share, FAST)[0]
-        for item in ([-15, -15], [-40, -2])
-    )
-    assert even < uneven - 1

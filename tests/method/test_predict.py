@@ -14,7 +14,7 @@ from prime_anc.method.support_statistics import band_uncertainty, late_share, le
 from prime_anc.method.types import NOT_JUDGED, Known, KnownFrom, Paths, Prediction
 from prime_anc.method.unknown import COHERENCE_SHARE, CUT_DB, MODEL_BOUND, RESPONSE_LENGTHS
 from tests.oracles import measured
-from tests.oracles import noise_reduction as oracle
+from tests.oracles.octave_bands import NR_BANDS
 from tests.oracles.octave_bands import band_sums as oracle_sums
 
 N_FFT = 32_768
@@ -43,9 +43,12 @@ class OneEar:
         return predict(self.sums, learned, known)
 
     def mean_db(self, secondary: np.ndarray) -> float:
-        return oracle.predict(
-            self.primary, secondary, self.taps, self.reference_psd, np.zeros(31)
-        ).mean_noise_reduction_db
+        """Mean noise reduction from 50 Hz to 5 kHz with another secondary path."""
+        residual = self.primary - secondary * np.fft.rfft(self.taps, N_FFT)
+        before, after = (
+            oracle_sums(NR_BANDS, self.reference_psd * np.abs(item) ** 2) for item in (self.primary, residual)
+        )
+        return float(10 * np.log10(before / after).mean())
 
 
 @pytest.fixture
@@ -57,18 +60,6 @@ def ear() -> OneEar:
     error = np.fft.rfft(0.01 * rng.standard_normal(4096) * np.exp(-np.arange(4096) / 300), N_FFT)
     primary = secondary * np.fft.rfft(taps, N_FFT) + error
     return OneEar(primary, secondary, taps, rng.uniform(0.5, 2, N_FFT // 2 + 1))
-
-
-def test_figures_equal_twin(ear: OneEar) -> None:
-    known = known_from("calibration", 1e-3)
-    found = ear.predicted(known)
-    paths = ear.primary, ear.secondary, ear.taps, ear.reference_psd
-    expected = oracle.predict(*paths, known.uncertainty[0])
-    for field in dataclasses.fields(expected):
-        # Float64 against float64: the floor of 1e-12 that the twin does not have and the rounding to float32.
-        pair = getattr(found, field.name), getattr(expected, field.name)
-        np.testing.assert_allclose(*pair, rtol=1e-6, atol=1e-6, err_msg=field.name)
-    assert found.interval_db > ear.predicted().interval_db == 0
 
 
 def flat_ear(residual: np.ndarray | float) -> OneEar:
@@ -91,6 +82,8 @@ def test_secondary_uncertainty_counts_with_filter(ear: OneEar) -> None:
     np.testing.assert_allclose(found.band_reduction_db, expected_db, atol=1e-5)
     # On the paths as sent, nothing is unknown, and starts are compared by that.
     nominal = ear.predicted()
+    assert nominal.mean_noise_reduction_db == pytest.approx(ear.mean_db(ear.secondary), abs=1e-6)
+    assert found.interval_db > nominal.interval_db == 0
     assert (found.compared_db(1), found.compared_db(0)) == (
         found.mean_noise_reduction_db,
         pytest.approx(nominal.mean_noise_reduction_db, abs=1e-9),
