@@ -82,10 +82,7 @@ def bundled() -> Pair:
 
 @pytest.mark.parametrize(
     ("method", "profile"),
-    [
-        *((method, "fast") for method in METHODS),
-        *(("prime", name) for name in ("fine", "paper")),
-    ],
+    [*((method, "fast") for method in METHODS), *(("prime", name) for name in ("fine", "paper"))],
 )
 def test_every_method_and_profile_is_references(
     method: str, profile: str, measured_case: Case, bundled: Pair
@@ -158,16 +155,18 @@ def test_core_figures_follow_from_sums(measured_case: Case, bundled: Pair, basis
 def test_hopeless_paths_end_as_references_do(name: str, simulated: Case, bundled: Pair) -> None:
     paths = hopeless(name, simulated)[:1].to(torch.float32)
     problem = one(paths.primary[0].numpy(), paths.secondary[0].numpy())
-    single = Model.on("reference", BUNDLED.parameters)
-    models = [Model(BUNDLED.parameters, item) for item in bundled]
-    (found,), (expected,) = (design_all([problem], DesignOptions("prime", 2), model) for model in models)
-    assert isinstance(found, Design | NonFiniteFilter | InvalidPaths)
-    assert isinstance(found, InvalidPaths) == isinstance(expected, InvalidPaths)
-    if isinstance(expected, Design) and isinstance(found, Design):
-        exact, reached = (item.prediction.mean_noise_reduction_db for item in (expected, found))
-        (rounded,) = design_all([problem], DesignOptions("prime", 2), single)
-        usual = abs(rounded.prediction.mean_noise_reduction_db - exact) if isinstance(rounded, Design) else np.inf
-        assert abs(reached - exact) <= 2 * usual + 0.5
+    models = [Model(BUNDLED.parameters, item) for item in (*bundled, ReferenceBackend(BUNDLED.parameters))]
+    found = [design_all([problem], DesignOptions("prime", 2), model)[0] for model in models]
+    if isinstance(found[1], InvalidPaths):
+        assert [type(item) for item in found] == [InvalidPaths] * 3
+        return
+    if name == "one tone":  # which torch's single precision does not hold
+        assert isinstance(found.pop(), NonFiniteFilter)
+    for item in found:
+        assert isinstance(item, Design)
+        assert (np.diff(item.refinement.objective) < 0).all()
+    reached, exact, *rounded = (item.prediction.mean_noise_reduction_db for item in found)
+    assert abs(reached - exact) <= 0.5 + sum(2 * abs(usual - exact) for usual in rounded)
 
 
 def test_fault_is_one_ears_own(simulated: Case, bundled: Pair) -> None:

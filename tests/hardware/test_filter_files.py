@@ -208,11 +208,7 @@ int main(void) {
 @pytest.mark.parametrize("is_both", [False, True])
 @pytest.mark.parametrize(
     ("form", "name", "denominator"),
-    [
-        ("sos", "float32", "subtracted"),
-        ("sos", "q5.27", "added"),
-        ("fir", "q1.15", "subtracted"),
-    ],
+    [("sos", "float32", "subtracted"), ("sos", "q5.27", "added"), ("fir", "q1.15", "subtracted")],
 )
 def test_compiled_header_runs(tmp_path: Path, form: str, name: str, denominator: str, is_both: bool):
     """The header's functions are the simulation's, but for a unit where states are narrower."""

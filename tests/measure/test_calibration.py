@@ -5,13 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from prime_anc.measure.calibration import (
-    MAX_SAMPLES,
-    MIN_SAMPLES,
-    Windows,
-    calibrate,
-    plan_windows,
-)
+from prime_anc.measure.calibration import MAX_SAMPLES, MIN_SAMPLES, Windows, calibrate, plan_windows
 from prime_anc.measure.estimate import GainTake, estimate_paths
 from prime_anc.measure.signals import clipped_share
 from prime_anc.method.errors import InvalidOption, InvalidPaths

@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 
-from prime_anc.measure.prior import (
-    PRIOR_BINS,
-    PathPrior,
-    device_mean,
-    learn_path_prior,
-    measurement_level,
-)
+from prime_anc.measure.prior import PRIOR_BINS, PathPrior, device_mean, learn_path_prior, measurement_level
 from tests.oracles import path_prior as oracle
 
 

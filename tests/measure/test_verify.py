@@ -159,8 +159,7 @@ def test_leak_another_fit_and_silence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "corner_hz", "change", "expected"),
-    [(6, 150, leaking, "level_off"), (4, 250, leaking, "leak")],
+    ("order", "corner_hz", "change", "expected"), [(6, 150, leaking, "level_off"), (4, 250, leaking, "leak")]
 )
 def test_bands_below_noise_show_no_leak(order: int, corner_hz: float, change: Change, expected: str) -> None:
     """With a filter that plays low frequencies alone, as one of few sections does."""

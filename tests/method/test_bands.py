@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from prime_anc.method.bands import (
-    WIDE_BANDS,
-    band_matrix,
-    centre_hz,
-    edges_hz,
-    frequencies_hz,
-    nominal_hz,
-)
+from prime_anc.method.bands import WIDE_BANDS, band_matrix, centre_hz, edges_hz, frequencies_hz, nominal_hz
 from tests.oracles import octave_bands as oracle
 
 # IEC 61260-1:2014, table E.1: exact base-10 mid-band frequencies to the digits printed there, and nominal labels;

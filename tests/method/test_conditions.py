@@ -34,10 +34,7 @@ def _cuda_on_the_cpu() -> Model:
     return Model(BUNDLED, CudaBackend(BUNDLED, "cpu"))
 
 
-BACKENDS: dict[str, Callable[[], Model]] = {
-    "cpu": lambda: Model.on("cpu", BUNDLED),
-    "cuda": _cuda_on_the_cpu,
-}
+BACKENDS: dict[str, Callable[[], Model]] = {"cpu": lambda: Model.on("cpu", BUNDLED), "cuda": _cuda_on_the_cpu}
 
 
 @pytest.fixture(scope="module")
@@ -137,10 +134,7 @@ def test_margins_hold_in_every_loop(model: Model) -> None:
 
 @pytest.mark.parametrize(
     ("change", "field"),
-    [
-        ({"weight": 0.0}, "conditions.0.weight"),
-        ({"conditions": several(17).conditions}, "conditions"),
-    ],
+    [({"weight": 0.0}, "conditions.0.weight"), ({"conditions": several(17).conditions}, "conditions")],
 )
 def test_invalid_problem_is_rejected(model: Model, change: dict[str, object], field: str) -> None:
     (answer,) = design_all([changed(several(2), **change)], K3, model)

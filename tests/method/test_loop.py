@@ -9,13 +9,7 @@ import pytest
 from prime_anc.method.conventions import N_TAPS
 from prime_anc.method.design import design
 from prime_anc.method.errors import interruptible
-from prime_anc.method.loop import (
-    is_stable,
-    judge_loop,
-    loop_gain,
-    with_margins,
-    worst_loop,
-)
+from prime_anc.method.loop import is_stable, judge_loop, loop_gain, with_margins, worst_loop
 from prime_anc.method.posing import pose
 from prime_anc.method.types import DesignOptions, Model, Problem
 from tests.service import models

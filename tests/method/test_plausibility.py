@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 
 from model_store.store import BUNDLED_ROOT, ModelStore
-from prime_anc.method.plausibility import (
-    SupportPrior,
-    find_implausible,
-)
+from prime_anc.method.plausibility import SupportPrior, find_implausible
 from tests.oracles import measured
 from training.datasets.mistakes import REQUEST_MISTAKES, later
 

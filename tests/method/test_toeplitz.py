@@ -7,10 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from prime_anc.method.toeplitz import (
-    Solution,
-    conjugate_gradients,
-)
+from prime_anc.method.toeplitz import Solution, conjugate_gradients
 
 
 @dataclass(frozen=True)

@@ -241,8 +241,7 @@ def test_removed_delay_is_applied(tmp_path: Path, remark: str):
 
 
 @pytest.mark.parametrize(
-    "remark",
-    ["Delay 0.15 ms", "delay 0.15 ms, not removed", "removed delay (ms): 0.15", "delay: 7"],
+    "remark", ["Delay 0.15 ms", "delay 0.15 ms, not removed", "removed delay (ms): 0.15", "delay: 7"]
 )
 def test_unclear_delay_is_refused(tmp_path: Path, remark: str):
     with pytest.raises(FileError, match="not clear whether"):

@@ -7,13 +7,7 @@ from scipy.linalg import matmul_toeplitz
 
 from prime_anc.method.arrays import floored_log
 from prime_anc.method.start.features import GeneratorConfig
-from prime_anc.method.start.fir_wiener import (
-    HIGH_EDGE_HZ,
-    LOW_EDGE_HZ,
-    START_PENALTY,
-    fir_wiener,
-    starting_weight,
-)
+from prime_anc.method.start.fir_wiener import HIGH_EDGE_HZ, LOW_EDGE_HZ, START_PENALTY, fir_wiener, starting_weight
 from prime_anc.method.start.generator import LogFrequencyGrid
 from tests.method.cases import Case, both
 from tests.oracles import fir_wiener as oracle

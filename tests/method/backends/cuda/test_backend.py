@@ -122,11 +122,7 @@ def test_moved_buffer_is_noticed(model: Model) -> None:
     ],
 )
 def test_gpu_errors_are_distinguished(
-    error: type[Exception],
-    expected: type[Exception],
-    message: str,
-    model: Model,
-    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception], expected: type[Exception], message: str, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*key: str) -> None:
         raise error("out of reach")
