@@ -1,6 +1,5 @@
 """The compiled core against the reference in double precision: filters, updates, predictions, refusals."""
 
-import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
@@ -16,7 +15,7 @@ from prime_anc.core import Core, library
 from prime_anc.core.build import LEVELS, library_file, machine
 from prime_anc.method.backends.reference import ReferenceBackend
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
-from prime_anc.method.design import design, design_all
+from prime_anc.method.design import design, design_all, predict_all
 from prime_anc.method.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from prime_anc.method.methods import METHODS
 from prime_anc.method.posing import pose
@@ -38,7 +37,6 @@ from prime_anc.method.types import (
 )
 from tests.method.cases import HOPELESS, Case, hopeless, random_case, relative_error
 from tests.model_store import cases
-from tests.oracles.unknown import ends_uncertainty
 from tests.problems import changed, one, open_loop
 
 LOG = GeneratorConfig.prime_log()
@@ -84,11 +82,7 @@ def bundled() -> Pair:
 
 @pytest.mark.parametrize(
     ("method", "profile"),
-    [
-        *((method, "fast") for method in METHODS),
-        *(("prime", name) for name in ("fine", "paper")),
-        ("fir_wiener", "fine"),
-    ],
+    [*((method, "fast") for method in METHODS), *(("prime", name) for name in ("fine", "paper"))],
 )
 def test_every_method_and_profile_is_references(
     method: str, profile: str, measured_case: Case, bundled: Pair
@@ -113,17 +107,15 @@ def test_unknown_bands_of_conditions_are_treated_as_by_reference(
     measured_case: Case, bundled: Pair, n_updates: int
 ) -> None:
     hz = np.linspace(0, 24_000, N_BINS)
-    for low_hz, high_hz in ((0, 120), (3000, 24_000)):
-        coherence = np.where((hz >= low_hz) & (hz < high_hz), 0, 0.999).astype(np.float32)
-        ear, other, _ = inputs_of(measured_case, 2)
-        ear = Problem((*changed(ear, coherence=coherence).conditions, *other.conditions))
-        found, expected = (
-            design(ear, DesignOptions("prime", n_updates), Model(BUNDLED.parameters, item)) for item in bundled
-        )
-        error = np.linalg.norm(found.taps - expected.taps) / np.linalg.norm(expected.taps)
-        assert error < 0.01
-        # The start is far above the ceiling where S is not known, which the square of float32 taps shows.
-        assert found.refinement.objective == pytest.approx(expected.refinement.objective, rel=1e-3, abs=1e-3)
+    coherence = np.where((hz >= 120) & (hz < 3000), 0.999, 0).astype(np.float32)
+    ear, other, _ = inputs_of(measured_case, 2)
+    ear = Problem((*changed(ear, coherence=coherence).conditions, *other.conditions))
+    found, expected = (
+        design(ear, DesignOptions("prime", n_updates), Model(BUNDLED.parameters, item)) for item in bundled
+    )
+    assert relative_error(found.taps, expected.taps) < 0.01
+    # The start is far above the ceiling where S is not known, which the square of float32 taps shows.
+    assert found.refinement.objective == pytest.approx(expected.refinement.objective, rel=1e-3, abs=1e-3)
 
 
 @pytest.mark.parametrize("config", [LINEAR, replace(LOG, realisation="minimum_phase", base="full_band")])
@@ -159,51 +151,42 @@ def test_core_figures_follow_from_sums(measured_case: Case, bundled: Pair, basis
         np.testing.assert_allclose(sums, exact[0], rtol=1e-4, atol=1e-6 * exact.max())
 
 
-def test_core_reads_ends_of_responses_as_numpy_does() -> None:
-    """Cut, short, noisy and rising responses, and spectra; float32's transforms of 8192 samples."""
-    rng, core = np.random.default_rng(2), Core(ModelStore(DEFAULT_ROOT).load("generic").parameters)
-    decay = [rng.standard_normal(8192) * np.exp(-np.arange(8192) / n) for n in (300, 60)]
-    rising = decay[0] + 0.3 * decay[0][::-1]
-    longest = np.pad(np.tile(rising, 2), (0, 900))
-    for primary in (decay[0][:700], decay[0][:50], decay[0] + 1e-3, rising, longest):
-        secondary = decay[1][:2048] + 1e-4 * rng.standard_normal(2048)
-        responses = [item.astype(np.float32) for item in (primary, secondary)]
-        shown, interval_db = ends_uncertainty(*responses)
-        spectra = [np.fft.rfft(item, DESIGN_N_FFT).astype(np.complex64) for item in responses]
-        for paths in (responses, spectra):
-            *_, found = core.pose(Paths(*paths), np.ones(N_BINS, np.float32))
-            assert found.basis == "response"
-            np.testing.assert_allclose(found.uncertainty, shown, rtol=1e-2, atol=1e-6)
-            assert found.ends_interval_db == pytest.approx(interval_db, abs=1e-3)
-
-
 @pytest.mark.parametrize("name", HOPELESS)
 def test_hopeless_paths_end_as_references_do(name: str, simulated: Case, bundled: Pair) -> None:
     paths = hopeless(name, simulated)[:1].to(torch.float32)
     problem = one(paths.primary[0].numpy(), paths.secondary[0].numpy())
-    single = Model.on("reference", BUNDLED.parameters)
-    models = [Model(BUNDLED.parameters, item) for item in bundled]
-    (found,), (expected,) = (design_all([problem], DesignOptions("prime", 2), model) for model in models)
-    assert isinstance(found, Design | NonFiniteFilter | InvalidPaths)
-    assert isinstance(found, InvalidPaths) == isinstance(expected, InvalidPaths)
-    if isinstance(expected, Design) and isinstance(found, Design):
-        exact, reached = (item.prediction.mean_noise_reduction_db for item in (expected, found))
-        (rounded,) = design_all([problem], DesignOptions("prime", 2), single)
-        usual = abs(rounded.prediction.mean_noise_reduction_db - exact) if isinstance(rounded, Design) else np.inf
-        assert abs(reached - exact) <= 2 * usual + 0.5
+    models = [Model(BUNDLED.parameters, item) for item in (*bundled, ReferenceBackend(BUNDLED.parameters))]
+    found = [design_all([problem], DesignOptions("prime", 2), model)[0] for model in models]
+    if isinstance(found[1], InvalidPaths):
+        assert [type(item) for item in found] == [InvalidPaths] * 3
+        return
+    if name == "one tone":  # which torch's single precision does not hold
+        assert isinstance(found.pop(), NonFiniteFilter)
+    for item in found:
+        assert isinstance(item, Design)
+        assert (np.diff(item.refinement.objective) < 0).all()
+    reached, exact, *rounded = (item.prediction.mean_noise_reduction_db for item in found)
+    assert abs(reached - exact) <= 0.5 + sum(2 * abs(usual - exact) for usual in rounded)
 
 
 def test_fault_is_one_ears_own(simulated: Case, bundled: Pair) -> None:
     good = inputs_of(simulated)[0]
-    paths = good.conditions[0]
-    short, long = changed(good, primary=paths.primary[:100]), changed(good, secondary=np.ones(40_000, np.float32))
-    not_finite = changed(good, primary=np.full_like(paths.primary, np.nan))
-    silent = changed(good, secondary=np.zeros(100, np.float32))
-    model = Model(BUNDLED.parameters, bundled[0])
-    *faulty, last = design_all([short, long, not_finite, silent, good], DesignOptions(), model)
-    assert all(isinstance(item, InvalidPaths) for item in faulty)
-    assert [item.field for item in faulty] == ["primary", "secondary", "primary", "secondary"]
-    assert isinstance(last, Design)
+    primary = good.conditions[0].primary
+    faulty = [
+        changed(good, primary=primary[:100]),
+        changed(good, secondary=np.ones(40_000, np.float32)),
+        changed(good, primary=np.full_like(primary, np.nan)),
+        changed(good, secondary=np.zeros(100, np.float32)),
+        changed(good, primary=np.complex64(1e18) * primary),
+    ]
+    model, taps = Model(BUNDLED.parameters, bundled[0]), np.eye(1, 2048, dtype=np.float32)[0]
+    for answers in (
+        design_all([*faulty, good], DesignOptions(), model),
+        predict_all([*faulty, good], [taps] * 6, model),
+    ):
+        *failed, last = answers
+        assert [item.field for item in failed] == ["primary", "secondary", "primary", "secondary", "primary"]
+        assert isinstance(last, Design | Prediction)
 
 
 @pytest.mark.parametrize("layer", ["stem.0.weight", "head.2.bias"])
@@ -215,24 +198,13 @@ def test_network_that_is_not_number_has_no_finite_filter(layer: str, simulated: 
     assert isinstance(core.filters([aim], DesignOptions("prime", 1))[0], NonFiniteFilter)
 
 
-def _with_grid(parameters: ModelParameters, **changes: float) -> ModelParameters:
-    """A configuration without its own checks."""
-    config = replace(parameters.config)
-    for name, value in changes.items():
-        object.__setattr__(config, name, value)
-    return replace(parameters, config=config)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(
     "broken",
     [
-        lambda model: _with_grid(model, low_hz=1e-320),
-        lambda model: _with_grid(model, high_hz=math.inf),
         lambda model: replace(model, weights={**model.weights, "stem.1.bias": np.zeros(3, np.float32)}),
         lambda model: replace(model, band_uncertainty=model.band_uncertainty[:1]),
     ],
-    ids=["low_hz", "high_hz", "weight", "band_uncertainty"],
+    ids=["weight", "band_uncertainty"],
 )
 def test_core_gets_no_model_beyond_bounds(broken: Callable[[ModelParameters], ModelParameters]) -> None:
     with pytest.raises(InvalidOption):

@@ -34,10 +34,10 @@ def realised(**options: object) -> Realised:
     return realise([simulated()], PINK, Target(**options))
 
 
-@pytest.mark.parametrize("rate", [48_000.0, 384_000.0])
-def test_wav_of_sections_is_impulse_response(rate: float):
-    found = realised(n_sections=6, sample_rate_hz=rate)
-    samples, _ = soundfile.read(io.BytesIO(write(found, "wav")[0]))
+def test_wav_of_sections_is_impulse_response():
+    found = realised(n_sections=6, sample_rate_hz=384_000.0)
+    samples, rate = soundfile.read(io.BytesIO(write(found, "wav")[0]))
+    assert rate == 384_000
     frequency_hz = np.fft.rfftfreq(len(samples), 1 / rate)
     np.testing.assert_allclose(np.fft.rfft(samples), found.sections.response(frequency_hz), atol=1e-3)
 
@@ -147,7 +147,7 @@ def loudspeaker_of_apo(text: str, inputs: np.ndarray) -> np.ndarray:
     return signals[1]
 
 
-@pytest.mark.parametrize("n_parts", [1, 2, 3])
+@pytest.mark.parametrize("n_parts", [1, 3])
 @pytest.mark.parametrize(
     ("kind", "form", "run"),
     [
@@ -171,11 +171,10 @@ def test_loudspeaker_plays_sum_of_parts(kind: str, form: str, run: Callable, n_p
     np.testing.assert_allclose(run(written[0].decode(), signals.copy()), expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["apo", "camilladsp"])
-def test_unequal_rates_are_refused_together(kind: str):
+def test_unequal_rates_are_refused_together():
     controller = realised_sections(Sections(np.array([[0.3, 0, 0, 1, 0, 0]]), 96_000.0), "float64")
     with pytest.raises(InvalidOption, match="one rate, not the filter at 48000 and the controller at 96000 Hz"):
-        write_both(realised(n_sections=1), controller, kind)
+        write_both(realised(n_sections=1), controller, "apo")
 
 
 @pytest.mark.parametrize("sign", ["minus", "plus"])
@@ -209,13 +208,7 @@ int main(void) {
 @pytest.mark.parametrize("is_both", [False, True])
 @pytest.mark.parametrize(
     ("form", "name", "denominator"),
-    [
-        ("sos", "float32", "subtracted"),
-        ("fir", "float64", "subtracted"),
-        ("sos", "q1.23", "subtracted"),
-        ("sos", "q5.27", "added"),
-        ("fir", "q1.15", "subtracted"),
-    ],
+    [("sos", "float32", "subtracted"), ("sos", "q5.27", "added"), ("fir", "q1.15", "subtracted")],
 )
 def test_compiled_header_runs(tmp_path: Path, form: str, name: str, denominator: str, is_both: bool):
     """The header's functions are the simulation's, but for a unit where states are narrower."""
@@ -244,13 +237,3 @@ def test_compiled_header_runs(tmp_path: Path, form: str, name: str, denominator:
     headroom = max(0 if item.scaling is None else item.scaling.headroom_bits for item in items)
     np.testing.assert_allclose(found, expected, atol=1e-9 if unit == 1 else 2 * 2**headroom / unit)
     assert np.abs(expected).max() > 0.05
-
-
-def test_zip_holds_both_files():
-    control_filter = realised(n_sections=2)
-    controller = realised_sections(Sections(np.array([[0.3, -0.2, 0.05, 1, -1.3, 0.5]]), 48_000.0), "float32")
-    content, media_type, _ = write_both(control_filter, controller, "minidsp")
-    assert media_type == "application/zip"
-    with zipfile.ZipFile(io.BytesIO(content)) as folder:
-        assert folder.namelist() == ["control_filter.txt", "controller.txt"]
-        assert folder.read("controller.txt") == write(controller, "minidsp")[0]

@@ -17,7 +17,7 @@ from prime_anc.method.design import design, predict_all
 from prime_anc.method.sections import Sections
 from prime_anc.method.types import DesignOptions, Loop, Model, Paths, Problem
 from prime_anc.options import ControllerFields
-from tests.oracles.closed_loop import growth_in_words, simulated
+from tests.oracles.closed_loop import growth_in_words
 
 OPTIONS = DesignOptions(n_updates=1)
 
@@ -34,11 +34,15 @@ def ear(measured):
     return Problem((Paths(*(np.fft.irfft(item).astype(np.float32) for item in paths)),), noise.astype(np.float32))
 
 
+def loops_of(problem, made, **wanted):
+    """The loops of a filter that was designed."""
+    ears = [Ear(problem, made, [plant_of(problem, problem.conditions[0], "")])]
+    return loop_problem(ears, ControllerFields(**wanted), problem.reference_psd, np.zeros(0, np.intp))
+
+
 @pytest.fixture
 def posed(ear, model):
-    plants = [plant_of(ear, ear.conditions[0], "")]
-    ears = [Ear(ear, design(ear, OPTIONS, model), plants)]
-    return loop_problem(ears, ControllerFields(), ear.reference_psd, np.zeros(0, np.intp))
+    return loops_of(ear, design(ear, OPTIONS, model))
 
 
 def test_derivatives_of_loops_match_differences(posed):
@@ -72,11 +76,8 @@ def test_sign_of_controller_lowers_objective(posed):
 
 def test_posed_loops_have_latency_and_ceiling(ear, model):
     """Below the lowest band, where S was not measured, the ceiling keeps |S K| below one half."""
-    ears = [Ear(ear, design(ear, OPTIONS, model), [plant_of(ear, ear.conditions[0], "")])]
-    at_once, late = (
-        loop_problem(ears, ControllerFields(latency_us=us), ear.reference_psd, np.zeros(0, np.intp))
-        for us in (0.0, 100.0)
-    )
+    made = design(ear, OPTIONS, model)
+    at_once, late = (loops_of(ear, made, latency_us=us) for us in (0.0, 100.0))
     turn = np.exp(-2j * np.pi * 1e-4 * at_once.frequency_hz)
     np.testing.assert_allclose(late.plants, at_once.plants * turn)
     np.testing.assert_allclose(late.scored, at_once.scored * turn[: at_once.scored.shape[1]])
@@ -108,22 +109,12 @@ def test_controller_follows_band_weights(ear, model):
     made = design(ear, OPTIONS, model)
     left = []
     for problem in (ear, weighted):
-        ears = [Ear(problem, made, [plant_of(problem, problem.conditions[0], "")])]
-        posed = loop_problem(ears, ControllerFields(), ear.reference_psd, np.zeros(0, np.intp))
+        posed = loops_of(problem, made)
         fit, rows = fit_controller(posed, 3)
         closed = 1 + fit.response(rows[:1])[:, None, : fit.n_scored] * posed.scored + posed.scored_before
         power = np.add.reduceat(posed.residual / np.abs(closed) ** 2, fit.first_of_band, axis=-1)
         left.append(np.log(power[0, 0, low]).mean())
     assert left[1] < left[0] - 0.1
-
-
-def test_more_sections_lower_objective(posed):
-    """Twelve from starts of their own end above eight."""
-    values = []
-    for n_sections in (8, 12):
-        fit, rows = fit_controller(posed, n_sections)
-        values.append(fit.objective(fit.response(rows[:1]), BARRIER_WEIGHT)[0][0])
-    assert values[1] < values[0]
 
 
 @pytest.mark.parametrize(("rate_hz", "latency_us"), [(48_000.0, 83.0), (384_000.0, 5.0)])
@@ -146,10 +137,8 @@ def test_margins_hold_on_every_plant(ear, model, rate_hz, latency_us):
         assert loop.phase_margin_deg >= wanted.min_phase_margin_deg
 
 
-@pytest.mark.parametrize("name", ["bose-qc20", "generic"])
-def test_loop_holds_while_taken_off(ear, name):
+def test_loop_holds_while_taken_off(ear, model):
     """On the straight line from the ear's path to that of the earphone taken off, at -3 to 6 dB."""
-    model = Model.on("cpu", ModelStore(BUNDLED_ROOT).load(name).parameters)
     found = design_hybrid(ear, OPTIONS, model)
     assert not found.is_plant_unknown
     worn = np.fft.rfft(ear.conditions[0].secondary, DESIGN_N_FFT)
@@ -160,7 +149,7 @@ def test_loop_holds_while_taken_off(ear, name):
             assert judge(found.controller, path).stable, (share, gain_db)
 
 
-@pytest.mark.parametrize("number_format", ["float64", "float32", "q5.27"])
+@pytest.mark.parametrize("number_format", ["float64", "q5.27"])
 def test_controller_is_quiet_outside_bands(ear, model, number_format):
     """It is 0 at 0 Hz, and |S K| below one half where S was not measured."""
     wanted = ControllerFields(n_sections=4, number_format=number_format)
@@ -188,7 +177,7 @@ def test_controller_for_all_suits_each(measured, model):
     conditions, noise = measured
     paths = [
         Paths(*(np.fft.irfft(item).astype(np.float32) for item in (ear.primary, ear.secondary)))
-        for ear in conditions
+        for ear in conditions[::2]
     ]
     problems = [Problem((item,), noise.astype(np.float32)) for item in paths]
     wanted = ControllerFields(n_sections=2)
@@ -229,20 +218,15 @@ def test_format_is_named_that_keeps_reduction(ear, model):
 
 
 def test_stability_agrees_with_time(ear, model):
-    """The designed controller, louder, quieter and inverted, runs in time as its loop is judged."""
+    """In words the designed controller dies away, and grows where its loop is judged unstable."""
     wanted = ControllerFields(n_sections=3, latency_us=500.0, number_format="q1.23")
-    both = design_hybrid(ear, OPTIONS, model, wanted)
-    found = both.controller
+    found = design_hybrid(ear, OPTIONS, model, wanted)
     plant = np.array(ear.conditions[0].secondary[:800], float)
     plant[: np.flatnonzero(np.abs(plant) > 1e-3 * np.abs(plant).max())[0]] = 0  # what comes before the sound
-    judged = []
-    for gain in (1.0, 2.0, 8.0, -0.3, -4.0):
-        tried = replace(found, sections=found.sections.scaled(gain))
-        judged.append(judge(tried, np.fft.rfft(plant, 32_768)).stable)
-        assert (simulated(plant, tried) < 0) == judged[-1]
-    assert judged[0]
-    assert not all(judged)
-    assert growth_in_words(plant, both) < 0 < growth_in_words(20 * plant, both)
+    for gain in (1.0, 2.0, 20.0, -20.0):
+        stable = judge(found.controller, np.fft.rfft(gain * plant, DESIGN_N_FFT)).stable
+        assert stable is (abs(gain) < 3)
+        assert (growth_in_words(gain * plant, found) < 0) is stable
 
 
 def test_level_of_paths_changes_controller_alone(ear, model):

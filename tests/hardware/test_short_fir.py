@@ -39,16 +39,25 @@ def reduction_db(
     return float(np.mean(10 * np.log10(powers[0] / powers[1])))
 
 
-def test_short_design_beats_truncation(measured):
+def test_short_design_beats_truncation_and_ceiling_costs_little(measured):
+    """The ceiling costs 0.2 to 0.4 dB; with a hundred times the first penalty up to 1 dB."""
     conditions, noise = measured
     for condition in conditions[:2]:
         long = design_fir([condition], noise, 2048)
-        short = design_fir([condition], noise, 512)
-        assert len(short) == 512
-        assert reduction_db(condition, noise, short) > reduction_db(condition, noise, long[:512]) + 3
+        truncated, short, free, bounded = (
+            reduction_db(condition, noise, taps)
+            for taps in (
+                long[:512],
+                design_fir([condition], noise, 512),
+                long,
+                design_fir([condition], noise, 2048, max_gain_db=20.0),
+            )
+        )
+        assert short > truncated + 3
+        assert bounded > free - 0.5
 
 
-@pytest.mark.parametrize("rate", [8000, 11_025, 48_000, 96_000])
+@pytest.mark.parametrize("rate", [8000, 96_000])
 def test_response_is_that_of_taps(rate):
     taps = np.random.default_rng(0).standard_normal(300)
     found = at_design_rate(taps, rate)
@@ -69,17 +78,6 @@ def test_ceiling_holds_between_bins(condition, pink, ceiling_db):
     assert 20 * np.log10(np.abs(np.fft.rfft(design_fir([condition], pink, 256), 1 << 18)).max()) > ceiling_db
     taps = design_fir([condition], pink, 256, max_gain_db=ceiling_db)
     assert 20 * np.log10(np.abs(np.fft.rfft(taps, 1 << 18)).max()) <= ceiling_db + 0.01
-
-
-def test_ceiling_costs_little(measured):
-    """Measured 0.2 to 0.4 dB; with a hundred times the first penalty up to 1 dB."""
-    conditions, noise = measured
-    for condition in conditions[:3]:
-        free, bounded = (
-            reduction_db(condition, noise, design_fir([condition], noise, 2048, max_gain_db=ceiling_db))
-            for ceiling_db in (np.inf, 20.0)
-        )
-        assert bounded > free - 0.5
 
 
 def test_taps_gain_where_band_weights_are(condition, pink):
@@ -114,40 +112,30 @@ def test_condition_without_sound_is_rejected(condition, pink):
     assert problem.code == "unusable-paths"
 
 
-@pytest.mark.parametrize("number", [5, 18])
-def test_taps_at_system_rate_are_optimal(number):
-    """Within 0.3 dB of float64 taps from the responses at that rate, with weights 1 / E: two ducts and a headrest."""
-    system = simulate_system(number)
+def test_taps_at_system_rate_are_optimal():
+    """Of a headrest, within 0.3 dB of float64 taps from the responses at that rate, with weights 1 / E."""
+    system = simulate_system(18)
     rate, n_taps = system.rate_hz, round(2048 * system.rate_hz / 48_000)
     ratio = Fraction(rate, 48_000)
     pair = [resample_poly(item, ratio.numerator, ratio.denominator) for item in (system.primary, system.secondary)]
     n_fft = DESIGN_N_FFT * rate // 48_000
     p, s = (np.fft.rfft(item, n_fft) for item in pair)
     hz = np.fft.rfftfreq(n_fft, 1 / rate)
-    bands = [(hz >= low) & (hz < high) for low, high in map(edges_hz, NR_BANDS) if high < 0.46 * rate]
+    bands = np.array([(hz >= low) & (hz < high) for low, high in map(edges_hz, NR_BANDS) if high < 0.46 * rate])
     psd = np.where(hz > 20, 1 / np.maximum(hz, 20), 0)
-
-    def powers(response: np.ndarray) -> np.ndarray:
-        return np.array([(psd * np.abs(response) ** 2)[band].sum() for band in bands])
-
     residual = p
     for _ in range(12):
-        weight = psd * sum(
-            np.where(band, 1 / power, 0) for band, power in zip(bands, powers(residual), strict=True)
-        )
+        weight = psd * ((1 / (bands @ (psd * np.abs(residual) ** 2))) @ bands)
         normal, matched = (np.fft.irfft(weight * s.conj() * item)[:n_taps] for item in (s, p))
         normal[0] *= 1 + 1e-7
-        taps = solve_toeplitz(normal, matched)
-        residual = p - s * np.fft.rfft(taps, n_fft)
-    expected = 10 * np.log10(powers(p) / powers(residual)).mean()
-
-    responses = {
-        name: Response(name, item, rate) for name, item in zip(("primary", "secondary"), pair, strict=True)
-    }
+        residual = p - s * np.fft.rfft(solve_toeplitz(normal, matched), n_fft)
+    names = ("primary", "secondary")
+    responses = {name: Response(name, item, rate) for name, item in zip(names, pair, strict=True)}
     at_48_khz, _ = paths_at_48_khz(responses)
     posed = pose(Problem((Paths(*map(np.float32, at_48_khz.values())),), exact=True), MODEL)
     spectra = spectrum(posed.primary[0]), spectrum(posed.secondary[0])
     condition = PathSpectra(*spectra, uncertainty=posed.known[0].uncertainty)
     noise = 1 / np.maximum(np.fft.rfftfreq(DESIGN_N_FFT, 1 / 48_000), 20)
     found = np.fft.rfft(design_fir([condition], noise, n_taps, sample_rate_hz=rate, max_gain_db=60.0), n_fft)
-    assert 10 * np.log10(powers(p) / powers(p - s * found)).mean() > expected - 0.3
+    powers = [bands @ (psd * np.abs(item) ** 2) for item in (residual, p - s * found)]
+    assert 10 * np.log10(powers[1] / powers[0]).mean() < 0.3

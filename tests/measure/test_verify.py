@@ -26,7 +26,7 @@ from prime_anc.method.start.wiener import design_wmmse
 from tests.data.six_ears import FILE
 from tests.method.cases import random_case
 
-N = 6 * 48_000
+N = 4 * 48_000
 NOTHING = np.zeros(1)
 CASE = random_case(n_cases=1, n_fft=32_768, seed=4)
 PRIMARY, SECONDARY = (np.fft.irfft(item[0])[:400] for item in (CASE.primary, CASE.secondary))
@@ -39,7 +39,7 @@ Change = Callable[[np.ndarray], np.ndarray]
 
 
 def convolved(x: np.ndarray, h: np.ndarray) -> np.ndarray:
-    n = 2**20
+    n = 2**18
     return np.fft.irfft(np.fft.rfft(x, n) * np.fft.rfft(h, n), n)[: len(x)]
 
 
@@ -71,8 +71,8 @@ def recordings(
         x = rng.standard_normal(n + 8192)
         e = convolved(x, primary)
         if is_on:
-            loop = np.fft.rfft(np.convolve(taps, feedback), 2**20)
-            x = np.fft.irfft(np.fft.rfft(x, 2**20) / (1 + loop))[: len(x)]
+            loop = np.fft.rfft(np.convolve(taps, feedback), 2**18)
+            x = np.fft.irfft(np.fft.rfft(x, 2**18) / (1 + loop))[: len(x)]
             e = e - convolved(convolved(x, taps.astype(float)), secondary)
         e = e + noise * rng.standard_normal(len(e))
         found.append(StateTake(is_on, x[8192:].astype(np.float32), e[8192:].astype(np.float32)))
@@ -83,9 +83,9 @@ def measured(change: Change) -> Verification:
     return verify(recordings(change(SECONDARY)), TAPS, *GIVEN)
 
 
-def codes(found: Verification, predicted_db: float | None = None) -> list[str]:
+def codes(found: Verification, predicted_db: float | None = None, **more: np.ndarray) -> list[str]:
     predicted_db = found.mean_noise_reduction_db if predicted_db is None else predicted_db
-    return [item.code for item in diagnose(found, predicted_db)]
+    return [item.code for item in diagnose(found, predicted_db, **more)]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,6 @@ def codes(found: Verification, predicted_db: float | None = None) -> list[str]:
     [
         (lambda s: s, 0, 0, False, ["as_predicted"]),
         (lambda s: s * 10**0.05, 1, 0, False, ["level_off"]),
-        (lambda s: s[1:], 0, -1, False, ["delay_off"]),
         (lambda s: delayed(s, 0.4), 0, 0.4, False, ["delay_off"]),
         (lambda s: -1.3 * np.pad(s, (2, 0)), 2.28, 2, True, ["polarity_off", "level_off", "delay_off"]),
     ],
@@ -108,20 +107,10 @@ def test_gain_delay_and_polarity(
     assert codes(found) == expected
 
 
-def test_measured_bands_are_those_of_paths() -> None:
-    found = measured(lambda s: s * 10**0.1)
-    n_fft = 32_768
-    response, primary, secondary = (np.fft.rfft(item, n_fft) for item in (TAPS, PRIMARY, SECONDARY * 10**0.1))
-    f = np.arange(n_fft // 2 + 1) * (48_000 / n_fft)
-    expected = []
-    for n in AMP_BANDS:
-        inside = (f >= 10 ** (n / 10 - 0.05)) & (f < 10 ** (n / 10 + 0.05))
-        left = np.sum(np.abs(primary - secondary * response)[inside] ** 2) + 1e-4 * inside.sum()
-        expected.append(10 * np.log10((np.sum(np.abs(primary[inside]) ** 2) + 1e-4 * inside.sum()) / left))
-    # 140 or more independent bins above 200 Hz, few below.
-    np.testing.assert_allclose(found.noise_reduction_db[6:], expected[6:], atol=1.0)
-    assert found.mean_noise_reduction_db == pytest.approx(np.mean(expected[:21]), abs=0.5)
-    assert 0 < found.interval_db < 1
+def band_powers(spectrum: np.ndarray) -> np.ndarray:
+    """Of a spectrum under white noise, and under that of the error microphone."""
+    membership = band_membership(AMP_BANDS, 2 * (len(spectrum) - 1))
+    return (np.abs(spectrum) ** 2 + 1e-4) @ membership
 
 
 def test_feedback_to_outer_microphone_is_allowed_for() -> None:
@@ -136,10 +125,10 @@ def test_feedback_to_outer_microphone_is_allowed_for() -> None:
     primary, response, played, loop = (
         np.fft.rfft(item, 2**16) for item in (PRIMARY, TAPS, secondary, np.convolve(TAPS, leaked))
     )
-    after = np.abs(primary - played * response / (1 + loop)) ** 2 + 1e-4
-    membership = band_membership(AMP_BANDS, 2**16)
-    expected = 10 * np.log10((np.abs(primary) ** 2 + 1e-4) @ membership / (after @ membership))
+    expected = 10 * np.log10(band_powers(primary) / band_powers(primary - played * response / (1 + loop)))
     np.testing.assert_allclose(found.noise_reduction_db[3:], expected[3:], atol=0.3)
+    assert found.mean_noise_reduction_db == pytest.approx(np.mean(expected[:21]), abs=0.5)
+    assert 0 < found.interval_db < 1
     unaware = verify(takes, TAPS, *GIVEN)  # without the feedback path
     assert np.abs(unaware.noise_reduction_db - expected).max() > 2
 
@@ -170,8 +159,7 @@ def test_leak_another_fit_and_silence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "corner_hz", "change", "expected"),
-    [(6, 150, np.copy, "as_predicted"), (6, 150, leaking, "level_off"), (4, 250, leaking, "leak")],
+    ("order", "corner_hz", "change", "expected"), [(6, 150, leaking, "level_off"), (4, 250, leaking, "leak")]
 )
 def test_bands_below_noise_show_no_leak(order: int, corner_hz: float, change: Change, expected: str) -> None:
     """With a filter that plays low frequencies alone, as one of few sections does."""
@@ -179,40 +167,35 @@ def test_bands_below_noise_show_no_leak(order: int, corner_hz: float, change: Ch
     assert codes(verify(recordings(change(SECONDARY), taps=taps), taps, *GIVEN))[0] == expected
 
 
-@pytest.mark.parametrize("person", ["001", "023"])
-def test_high_pass_beside_filter_is_named(person: str) -> None:
-    """On measured ears; noise that the outer microphone does not hear is no other filter, though as much remains."""
+def test_high_pass_beside_filter_is_named() -> None:
+    """On a measured ear; noise that the outer microphone does not hear is no other filter, though as much remains."""
     with np.load(FILE) as stored:
-        secondary, primary = stored[person].astype(float)[:4096, [0, 4]].T
+        secondary, primary = stored["023"].astype(float)[:4096, [0, 4]].T
     paths = AcousticPaths(*(torch.from_numpy(np.fft.rfft(item, 32_768)[None]) for item in (primary, secondary)))
     taps = design_wmmse(paths, CASE.psd())[0].float().numpy()
     high_pass = butter(1, 20, "high", fs=48_000)
     quiet, loud = (noise * np.linalg.norm(primary) for noise in (0.003, 0.1))
-    found = []
-    for change, noise in ((np.copy, quiet), (partial(lfilter, *high_pass), quiet), (np.copy, loud)):
-        takes = recordings(change(np.pad(secondary, (0, 8192))), primary, noise=noise, taps=taps)
-        found.append(verify(takes, taps, primary.astype(np.float32), secondary.astype(np.float32)))
-    right, wrong, noisy = found
+    right, *others = (
+        verify(
+            recordings(change(np.pad(secondary, (0, 8192))), primary, noise=noise, taps=taps),
+            taps,
+            primary.astype(np.float32),
+            secondary.astype(np.float32),
+        )
+        for change, noise in ((np.copy, quiet), (partial(lfilter, *high_pass), quiet), (np.copy, loud))
+    )
     mean, bands = right.mean_noise_reduction_db, right.noise_reduction_db
-    assert [item.code for item in diagnose(wrong, mean, bands_db=bands)] == ["other_filter"]
-    assert [item.code for item in diagnose(right, mean, bands_db=bands)] == ["as_predicted"]
-    assert [item.code for item in diagnose(noisy, mean, bands_db=bands)] == ["less_than_predicted"]
-
-
-def test_other_filter_is_named_alone() -> None:
-    found = verify(recordings(SECONDARY, taps=TAPS[300::-1].copy()), TAPS, *GIVEN)
-    (only,) = diagnose(found, 20.0)
-    assert only.code == "other_filter"
-    assert "trim" not in only.detail
+    expected = ["as_predicted", "other_filter", "less_than_predicted"]
+    assert [codes(item, mean, bands_db=bands) for item in (right, *others)] == [[code] for code in expected]
 
 
 def test_band_that_filter_makes_louder_is_no_howling() -> None:
     found = verify(recordings(SECONDARY, taps=TAPS), TAPS, *GIVEN)
     mean, bands = found.mean_noise_reduction_db, found.noise_reduction_db.copy()
     loud = replace(found, howl_db=11.0, howl_hz=1250.0)
-    assert [item.code for item in diagnose(loud, mean, bands_db=bands)] == ["howling"]
+    assert codes(loud, mean, bands_db=bands) == ["howling"]
     bands[AMP_BANDS.index(31)] = -11.5
-    assert [item.code for item in diagnose(loud, mean, bands_db=bands)] == ["as_predicted"]
+    assert codes(loud, mean, bands_db=bands) == ["as_predicted"]
 
 
 def test_trim_of_another_filter_is_not_promised() -> None:
@@ -222,44 +205,27 @@ def test_trim_of_another_filter_is_not_promised() -> None:
     for taps, expected in ((TAPS, "level_off"), (another, "other_filter")):
         found = verify(recordings(SECONDARY, taps=1.4 * taps), TAPS, *GIVEN)
         assert found.unexplained_share < 0.08
-        assert [item.code for item in diagnose(found, 25.0, promised_db=promised)] == [expected]
+        assert codes(found, 25.0, promised_db=promised) == [expected]
 
 
-def test_what_was_found_can_be_undone() -> None:
+def test_trimmed_filter_undoes_change() -> None:
     found = measured(lambda s: -1.2 * s[1:])
-    now = np.fft.irfft(path_found(SECONDARY.astype(np.float32), found))
-    expected = np.pad(-1.2 * SECONDARY[1:], (0, 8))
-    np.testing.assert_allclose(now[: len(expected)], expected, atol=0.02)
     restored = np.convolve(shifted_filter(TAPS, found), -1.2 * SECONDARY[1:])
     # 0.05 samples and 0.1 dB of error, and the samples lost at the end.
     wanted = np.convolve(TAPS, SECONDARY)[: len(restored)]
     assert np.linalg.norm(restored - wanted) < 0.05 * np.linalg.norm(wanted)
+    now = np.fft.irfft(path_found(SECONDARY.astype(np.float32), found))
+    np.testing.assert_allclose(now[: len(SECONDARY)], -1.2 * np.pad(SECONDARY[1:], (0, 1)), atol=0.02)
 
 
 @pytest.mark.parametrize("fault", ["no on", "short", "unequal", "silent"])
-def test_useless_recordings_are_diagnosed(fault: str) -> None:
-    takes = recordings(SECONDARY, n=MIN_SAMPLES)
-    off, on = takes
-    if fault == "no on":
-        takes = [off, off]
-    elif fault == "short":
-        takes = [off, StateTake(True, on.x[:-1], on.e[:-1])]
-    elif fault == "unequal":
-        takes = [off, StateTake(True, on.x, on.e[:-1])]
-    else:
-        takes = [off, StateTake(True, on.x, 0 * on.e)]
+def test_useless_recordings_are_refused(fault: str) -> None:
+    off, on = recordings(SECONDARY, n=MIN_SAMPLES)
+    second = {
+        "no on": off,
+        "short": replace(on, x=on.x[:-1], e=on.e[:-1]),
+        "unequal": replace(on, e=on.e[:-1]),
+        "silent": replace(on, e=0 * on.e),
+    }
     with pytest.raises(InvalidOption):
-        verify(takes, TAPS, *GIVEN)
-
-
-def test_microphone_turned_down_is_not_as_predicted() -> None:
-    """6 dB in the take with the filter on resemble noise reduction."""
-    rng = np.random.default_rng(9)
-    x, noise = rng.standard_normal(4 * 48_000), 0.01 * rng.standard_normal((2, 4 * 48_000))
-    primary = PRIMARY + 0.1 * np.linalg.norm(PRIMARY) / np.sqrt(len(PRIMARY)) * rng.standard_normal(len(PRIMARY))
-    given = primary.astype(np.float32), GIVEN[1]
-    e = convolved(x, primary)
-    left = e - convolved(convolved(x, TAPS.astype(float)), SECONDARY)
-    off, on = StateTake(False, x, e + noise[0]), left + noise[1]
-    for gain, expected in ((1.0, "as_predicted"), (0.5, "implausible_reduction")):
-        assert codes(verify([off, StateTake(True, x, gain * on)], TAPS, *given)) == [expected]
+        verify([off, second[fault]], TAPS, *GIVEN)

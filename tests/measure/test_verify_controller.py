@@ -93,17 +93,12 @@ def test_state_of_controller_is_found(ear, taps, controller, gain, louder, codes
     assert ("level_off" in [item.code for item in diagnose(found, 0.0)]) == (louder != 1)
 
 
-@pytest.mark.parametrize("gain", [0.0, 1.0])
-def test_other_filter_leaves_controller_unknown(ear, taps, controller, gain):
+def test_controller_that_is_unknown_or_howls_is_named(ear, taps, controller):
     """What another filter plays is no controller's."""
     paths = [item.astype(np.float32) for item in ear]
     other = np.convolve(taps, [0.5, 0, 0, 0, 0, 0, 0.9])[:2048]
-    _, beside = verify_both(recorded(ear, other, controller, gain), taps, controller, *paths, paths[1])
+    _, beside = verify_both(recorded(ear, other, controller, 0.0), taps, controller, *paths, paths[1])
     assert [item.code for item in diagnose_controller(beside)] == ["controller_unknown"]
-
-
-def test_nearly_howling_controller_is_named(ear, taps, controller):
-    paths = [item.astype(np.float32) for item in ear]
     loud = controller.scaled(-0.37)
     _, beside = verify_both(recorded(ear, taps, loud), taps, loud, *paths, paths[1])
     assert [item.code for item in diagnose_controller(beside)] == ["near_howling"]

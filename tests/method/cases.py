@@ -6,10 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from prime_anc.method.conventions import DESIGN_N_FFT
 from prime_anc.method.paths import AcousticPaths
-from prime_anc.method.predict import band_sums, predict
-from prime_anc.method.types import NOT_JUDGED, Prediction
 
 SMALL_N_FFT = 16_384  # 2.9 Hz apart: the coarsest power of two with a bin in each of the 31 bands
 SMALL_N_TAPS = 48
@@ -35,19 +32,6 @@ class Case:
     def psd(self, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu") -> torch.Tensor:
         """The reference spectrum as a tensor."""
         return torch.from_numpy(self.reference_psd).to(device, dtype)
-
-
-def predictions(paths: AcousticPaths, taps: torch.Tensor, reference_psd: torch.Tensor) -> list[Prediction]:
-    """Predictions of each of `taps` for true paths."""
-    sums = band_sums(paths.primary, paths.secondary, taps, reference_psd).double().numpy()
-    found = [predict(item, np.zeros((2, 31)), NOT_JUDGED) for item in sums]
-    assert all(isinstance(item, Prediction) for item in found)
-    return found
-
-
-def mean_reductions_db(found: list[Prediction]) -> np.ndarray:
-    """Mean noise reduction of each prediction."""
-    return np.array([item.mean_noise_reduction_db for item in found])
 
 
 def decaying_noise(rng: np.random.Generator, n_cases: int, delay: int, length: int, decay: float) -> np.ndarray:
@@ -110,15 +94,6 @@ def hopeless(name: str, case: Case) -> AcousticPaths:
     paths = case.paths()
     frequency_hz = torch.linspace(0, 24_000, paths.n_bins, dtype=torch.float64)
     return AcousticPaths(*HOPELESS[name](paths.primary, paths.secondary, frequency_hz))
-
-
-def hopeless_paths() -> AcousticPaths:
-    """One case of the design grid in each of these kinds, one after the other."""
-    case = random_case(n_cases=1, n_fft=DESIGN_N_FFT, seed=11)
-    each_kind = [hopeless(name, case) for name in HOPELESS]
-    return AcousticPaths(
-        torch.cat([item.primary for item in each_kind]), torch.cat([item.secondary for item in each_kind])
-    )
 
 
 def relative_error(found: torch.Tensor | np.ndarray, expected: torch.Tensor | np.ndarray) -> float:

@@ -9,17 +9,17 @@ import pytest
 
 from model_store.store import DEFAULT_ROOT, ModelStore
 from prime_anc.method.ceiling import ceiling_db
-from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
+from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from prime_anc.method.design import design_all, predict_all
-from prime_anc.method.errors import InvalidOption, InvalidPaths, SynthesisError
+from prime_anc.method.errors import InvalidOption, SynthesisError, answer_or_raise
 from prime_anc.method.gain_curve import GainCurve
 from prime_anc.method.methods import METHODS
 from prime_anc.method.posing import pose
-from prime_anc.method.types import Design, DesignOptions, Fallback, Model, Prediction, Problem
+from prime_anc.method.types import Design, DesignOptions, Model, Problem
 from prime_anc.options import DEFAULT_MAX_GAIN_DB
 from tests.method.cases import Case, random_case
 from tests.oracles import measured
-from tests.problems import changed, one
+from tests.problems import one
 
 PARAMETERS = ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters
 CURVE = GainCurve([100, 1000, 8000], [-6, 3, -10])
@@ -68,15 +68,6 @@ def test_every_method_keeps_ceiling(method: str, n_updates: int, simulated: list
             assert predicted.mean_noise_reduction_db == design.prediction.mean_noise_reduction_db
 
 
-def test_wmmse_above_ceiling_shows_its_cost(simulated: list[Problem], model: Model) -> None:
-    """A filter below the ceiling that WMMSE without one beats states what the ceiling costs."""
-    ear = replace(simulated[0], max_gain_db=-6.0)
-    (bound,) = designs(design_all([ear], DesignOptions(n_updates=1), model, Fallback()))
-    (free,) = designs(design_all([replace(ear, max_gain_db=np.inf)], DesignOptions("wmmse"), model))
-    lost_db = free.prediction.compared_db(1) - bound.prediction.compared_db(1)
-    assert bound.ceiling_cost_db > lost_db - 0.1 > 0.5
-
-
 def test_ceiling_cost_is_stated(simulated: list[Problem], model: Model) -> None:
     (usual, *_), (bound, *_), (loose, *_) = (
         designs(design_all([replace(simulated[0], max_gain_db=item)], DesignOptions("wmmse"), model))
@@ -90,7 +81,7 @@ def test_ceiling_cost_is_stated(simulated: list[Problem], model: Model) -> None:
     assert lost_db > 1
 
 
-@pytest.mark.parametrize(("quieter_db", "loose_db"), [(11.9, 30.0), (20.0, 38.0), (60.0, 78.0)])
+@pytest.mark.parametrize(("quieter_db", "loose_db"), [(11.9, 30.0), (20.0, 38.0)])
 def test_loose_ceiling_follows_quiet_loudspeakers(quieter_db: float, loose_db: float) -> None:
     """An ear's secondary path is up to 12 dB quieter than its primary path."""
     path = np.random.default_rng(0).standard_normal(64).astype(np.float32)
@@ -112,79 +103,41 @@ def test_curve_binds_where_low(simulated: list[Problem], model: Model) -> None:
     np.testing.assert_array_equal(bound.taps, usual.taps)
 
 
-def times(path: np.ndarray, factor: float) -> np.ndarray:
-    return (path.astype(np.float64) * factor).astype(np.float32)
-
-
-@pytest.mark.parametrize("factor", [1e-10, 1e18])
-def test_absurd_level_fails_alone(factor: float, simulated: list[Problem], model: Model) -> None:
-    absurd = changed(simulated[0], primary=times(simulated[0].conditions[0].primary, factor))
-    taps = np.eye(1, N_TAPS, dtype=np.float32)[0]
-    for answers in (
-        design_all([simulated[1], absurd, simulated[0]], DesignOptions(), model),
-        predict_all([simulated[1], absurd, simulated[0]], [taps] * 3, model),
-        predict_all([simulated[1], absurd, simulated[0]], [taps] * 3, model, is_true=True),
-    ):
-        assert [isinstance(answer, InvalidPaths) for answer in answers] == [False, True, False]
-    (alone,) = design_all([absurd], DesignOptions(), model)
-    assert "which no earphone explains" in str(alone)
-
-
 @pytest.mark.measured
 def test_ceiling_search_uses_fine_grid(measured_data: Path) -> None:
     """Whole measured responses vary within a bin of the grid of `fast`, on which 3 dB were lost."""
-    model = Model.on("cpu", PARAMETERS)
+    model, means = Model.on("cpu", PARAMETERS), []
     whole = [
         one(*(item[:8192].astype(np.float32) for item in pair), max_gain_db=12.0)
         for pair in list(measured.read_ears(measured_data).values())[::2]
     ]
-    means = {}
     for profile in ("fast", "fine"):
-        taps = [
-            design.taps for design in designs(design_all(whole, DesignOptions(n_updates=3, profile=profile), model))
-        ]
-        assert max(excess_db(tap, 12.0) for tap in taps) < 0.1
+        taps = [item.taps for item in designs(design_all(whole, DesignOptions("prime", 3, profile), model))]
         scores = predict_all(whole, taps, model, is_true=True)
-        means[profile] = np.mean(
-            [score.mean_noise_reduction_db for score in scores if isinstance(score, Prediction)]
-        )
-    assert abs(means["fine"] - means["fast"]) < 0.1  # measured on 15 ears: 27.4 dB both
+        means.append(np.mean([answer_or_raise(score).mean_noise_reduction_db for score in scores]))
+    assert abs(means[1] - means[0]) < 0.1  # measured on 15 ears: 27.4 dB both
 
 
 N_FFT = 8192
 FREQUENCY_HZ = np.arange(N_FFT // 2 + 1) * SAMPLE_RATE_HZ / N_FFT
 
 
-def test_curve_is_interpolated_over_log_frequency() -> None:
-    found = ceiling_db(GainCurve([100, 1000, 10_000], [6, 26, 20]), N_FFT)
-    near = lambda hz: found[round(hz * N_FFT / SAMPLE_RATE_HZ)]  # noqa: E731
-    # Within half a bin, 3 Hz, of the value at the bin.
-    assert near(316.2) == pytest.approx(16, abs=0.15)
-    assert near(3162) == pytest.approx(23, abs=0.02)
-    assert (found[FREQUENCY_HZ < 90] == 6).all()
-    assert (found[FREQUENCY_HZ > 10_010] == 20).all()
-
-
-@pytest.mark.parametrize("n_fft", [8192, 32_768])
-def test_bin_holds_lowest_value_nearby(n_fft: int) -> None:
+def test_bin_holds_lowest_value_nearby() -> None:
     points_hz, gain_db = [20, 55.5, 56, 500, 501, 23_999], [30, 30, -20, -20, 12, 40]
-    found = GainCurve(points_hz, gain_db).least_db(n_fft)
+    found = GainCurve(points_hz, gain_db).least_db(N_FFT)
     fine_hz = np.concatenate([np.geomspace(1, 24_000, 200_001), points_hz])
     fine_db = np.interp(np.log(fine_hz), np.log(points_hz), gain_db)
-    nearest = np.rint(fine_hz * n_fft / SAMPLE_RATE_HZ).astype(int)
+    nearest = np.rint(fine_hz * N_FFT / SAMPLE_RATE_HZ).astype(int)
     assert (found[nearest] <= fine_db + 1e-9).all()
 
 
 @pytest.mark.parametrize(
     ("frequency_hz", "gain_db", "message"),
     [
-        ([], [], "1 to 1024"),
         ([100], [1, 2], "as many values"),
         ([0, 100], [1, 2], "above 0 Hz"),
-        ([100, 100], [1, 2], "rise"),
         ([200, 100], [1, 2], "rise"),
         ([100, np.nan], [1, 2], "finite"),
-        ([100, 200], [1, np.inf], "finite"),
     ],
 )
 def test_what_is_no_curve_is_rejected(frequency_hz: list[float], gain_db: list[float], message: str) -> None:

@@ -9,12 +9,13 @@ import torch
 
 from model_store.store import DEFAULT_ROOT, ModelStore
 from prime_anc.method.backends.reference import ReferenceBackend
+from prime_anc.method.band_weights import BandWeights
 from prime_anc.method.design import design, design_all, predict_all
-from prime_anc.method.errors import InvalidOption, InvalidPaths
+from prime_anc.method.errors import InvalidOption
 from prime_anc.method.loop import judge_loop, loop_gain
 from prime_anc.method.methods import METHODS
 from prime_anc.method.start.generator import Generator, model_parameters
-from prime_anc.method.types import Design, DesignOptions, Model, Paths, Problem
+from prime_anc.method.types import DesignOptions, Model, Paths, Problem
 from tests.method.cases import relative_error
 from tests.model_store import cases
 from tests.problems import changed
@@ -33,11 +34,7 @@ def _cuda_on_the_cpu() -> Model:
     return Model(BUNDLED, CudaBackend(BUNDLED, "cpu"))
 
 
-BACKENDS: dict[str, Callable[[], Model]] = {
-    "cpu": lambda: Model.on("cpu", BUNDLED),
-    "reference": lambda: Model.on("reference", BUNDLED),
-    "cuda": _cuda_on_the_cpu,
-}
+BACKENDS: dict[str, Callable[[], Model]] = {"cpu": lambda: Model.on("cpu", BUNDLED), "cuda": _cuda_on_the_cpu}
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +48,7 @@ def several(n: int, **changes: object) -> Problem:
     return Problem(tuple(conditions), **changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("method", "profile"), [*((method, "fast") for method in METHODS), ("prime", "fine"), ("prime", "paper")]
-)
+@pytest.mark.parametrize(("method", "profile"), [*((method, "fast") for method in METHODS), ("prime", "paper")])
 def test_joint_filter_equals_reference(model: Model, method: str, profile: str) -> None:
     # Without a ceiling: of the paper's start for these paths it would bind.
     ear, options = several(4, max_gain_db=300.0), DesignOptions(method, 2, profile)
@@ -72,12 +67,17 @@ def test_joint_filter_equals_reference(model: Model, method: str, profile: str) 
 
 
 @pytest.mark.parametrize("n_conditions", [1, 3])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_weighted_risk_gives_references_filter(backend: str, n_conditions: int) -> None:
-    model = BACKENDS[backend]()
-    ear, options = several(n_conditions, max_gain_db=300.0, risk_weight=2.0), DesignOptions("fir_wiener", 2)
-    found, expected = (design(ear, options, item) for item in (model, TWIN))
-    usual = design(replace(ear, risk_weight=None), options, TWIN)
+@pytest.mark.parametrize(
+    "weights",
+    [{"risk_weight": 2.0}, {"band_weights": BandWeights([50, 500, 5000], [4, 1, 0])}, {"max_louder_db": 0.0}],
+    ids=lambda item: next(iter(item)),
+)
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+def test_weights_give_references_filter(backend: str, weights: dict[str, object], n_conditions: int) -> None:
+    # Six samples late, so that bands become louder.
+    ear, options = several(n_conditions, max_gain_db=300.0, latency_samples=6.0), DesignOptions("fir_wiener", 2)
+    found, expected = (design(replace(ear, **weights), options, item) for item in (BACKENDS[backend](), TWIN))
+    usual = design(ear, options, TWIN)
     # As without a weight.
     assert relative_error(found.taps, expected.taps) < 1e-2 < relative_error(usual.taps, expected.taps)
     np.testing.assert_allclose(found.refinement.objective, expected.refinement.objective, rtol=2e-3)
@@ -114,20 +114,6 @@ def test_left_out_condition_is_predicted(model: Model) -> None:
     assert design(ear, K3, model).prediction.conditions[0].left_out is None
 
 
-def test_latency_delays_secondary_path(model: Model) -> None:
-    primary, secondary, coherence = cases.ear(4)
-    ear = Problem((Paths(primary, secondary, coherence),))
-    delayed = changed(ear, secondary=np.concatenate((np.zeros(3, np.float32), secondary)))
-    late, expected = (design(item, K3, model) for item in (replace(ear, latency_samples=3.0), delayed))
-    assert relative_error(late.taps, expected.taps) < 5e-3
-    assert late.prediction.mean_noise_reduction_db == pytest.approx(
-        expected.prediction.mean_noise_reduction_db, abs=0.01
-    )
-    half = design(replace(ear, latency_samples=1.5), K3, model).prediction.mean_noise_reduction_db
-    none = design(ear, K3, model).prediction.mean_noise_reduction_db
-    assert late.prediction.mean_noise_reduction_db - 0.1 < half < none + 0.1
-
-
 def test_margins_hold_in_every_loop(model: Model) -> None:
     ear = several(2)
     shape = np.exp(-np.arange(64) / 6) * np.cos(np.arange(64) / 5)
@@ -146,26 +132,9 @@ def test_margins_hold_in_every_loop(model: Model) -> None:
     assert made.loop.loss_db == 0
 
 
-def test_error_names_condition(model: Model) -> None:
-    ear = several(3)
-    broken = replace(ear.conditions[2], secondary=np.full(8, np.nan, np.float32))
-    too_long = replace(ear.conditions[2], primary=np.ones(40_000, np.float32))
-    for condition, field in ((broken, "conditions.2.secondary"), (too_long, "conditions.2.primary")):
-        answer, good = design_all([replace(ear, conditions=(*ear.conditions[:2], condition)), ear], K3, model)
-        assert isinstance(answer, InvalidPaths)
-        assert answer.field == field
-        assert "conditions.2 (fit 2)" in str(answer)
-        assert isinstance(good, Design)
-
-
 @pytest.mark.parametrize(
     ("change", "field"),
-    [
-        ({"weight": 0.0}, "conditions.0.weight"),
-        ({"weight": float("nan")}, "conditions.0.weight"),
-        ({"latency_samples": 1025.0}, "latency_samples"),
-        ({"conditions": several(17).conditions}, "conditions"),
-    ],
+    [({"weight": 0.0}, "conditions.0.weight"), ({"conditions": several(17).conditions}, "conditions")],
 )
 def test_invalid_problem_is_rejected(model: Model, change: dict[str, object], field: str) -> None:
     (answer,) = design_all([changed(several(2), **change)], K3, model)

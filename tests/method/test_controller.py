@@ -82,12 +82,11 @@ def test_prediction_matches_simulated_loop(system, model):
     np.testing.assert_allclose(shares, expected, atol=0.05)
 
 
-@pytest.mark.parametrize("factor", [10 ** (1 / 20), 10 ** (-1 / 20)])
-def test_sensitivity_matches_changed_path(system, model, factor):
+def test_sensitivity_matches_changed_path(system, model):
     """The stated cost of 1 dB in the secondary path is at least that of the loop with a path so changed."""
     paths, taps, controller = system
     psd = np.ones(DESIGN_N_FFT // 2 + 1, np.float32)
-    changed = replace(paths, secondary=np.float32(factor) * paths.secondary)
+    changed = replace(paths, secondary=np.float32(10 ** (1 / 20)) * paths.secondary)
     found, other = (
         predict_all([Problem((item,), psd, controller=controller)], [taps], model, is_true=True)[0]
         for item in (paths, changed)
@@ -135,22 +134,6 @@ def test_unstable_loop_names_condition(ear, model):
     problem = Problem((ear,), controller=integrator(ear, gain=-40.0))
     with pytest.raises(InvalidOption, match=r"conditions\.0 is unstable near \d+ Hz"):
         design(problem, DesignOptions(), model)
-
-
-@pytest.mark.parametrize(
-    ("row", "n", "rate_hz", "latency_s", "field"),
-    [
-        ([1, 0, 0, 1, 0, 1.1], 1, 48_000, 0, "sos"),
-        ([np.nan, 0, 0, 1, 0, 0], 1, 48_000, 0, "sos"),
-        ([1, 0, 0, 1, 0, 0], 17, 48_000, 0, "sos"),
-        ([1, 0, 0, 1, 0, 0], 1, 44_100, 0, "sample_rate"),
-        ([1, 0, 0, 1, 0, 0], 1, 48_000, np.nan, "latency_us"),
-    ],
-)
-def test_unusable_controllers_are_refused(row, n, rate_hz, latency_s, field):
-    with pytest.raises(InvalidOption) as found:
-        Controller(Sections(np.array([row] * n, float), rate_hz), latency_s)
-    assert found.value.field == f"controller.{field}"
 
 
 def test_gain_above_measured_band_is_refused(ear, model):

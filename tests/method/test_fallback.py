@@ -44,7 +44,7 @@ def nr_db(answer: Design | SynthesisError, n_updates: int = 0) -> float:
 
 
 # An update repairs much of what bad weights do; what is not a number stays none.
-@pytest.mark.parametrize(("reason", "n_updates"), [("not_finite", 0), ("not_finite", 1), ("predicted_worse", 0)])
+@pytest.mark.parametrize(("reason", "n_updates"), [("not_finite", 1), ("predicted_worse", 0)])
 def test_failing_filter_is_replaced(model: Model, reason: str, n_updates: int) -> None:
     problems, options = [models.problem(seed) for seed in range(3)], DesignOptions(n_updates=n_updates)
     failing = trained(std=30.0) if reason == "predicted_worse" else damaged(model)
@@ -74,42 +74,28 @@ def test_better_of_two_answers(model: Model, margin_db: float) -> None:
         assert (whole(answer).replaced_because is not None) == (nr_db(rival) - nr_db(generated) > margin_db)
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch, device: str = "cpu") -> tuple[Model, list[str]]:
-    """A model that records the methods of its backend's calls."""
-    model, calls = Model.on(device, trained().parameters), list[str]()
-    filters = model.backend.filters
+@pytest.mark.parametrize(("margin_db", "methods"), [(100.0, ["prime"]), (-100.0, ["prime", "wmmse"])])
+def test_rival_that_cannot_win_is_not_designed(
+    margin_db: float, methods: list[str], model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, filters = list[str](), model.backend.filters
 
     def noted(problems: list[OpenLoop], options: DesignOptions) -> list[Filter | SynthesisError]:
         calls.append(options.method)
         return filters(problems, options)
 
     monkeypatch.setattr(model.backend, "filters", noted)
-    return model, calls
-
-
-@pytest.mark.parametrize("device", ["cpu", "reference"])
-@pytest.mark.parametrize(("margin_db", "methods"), [(100.0, ["prime"]), (-100.0, ["prime", "wmmse"])])
-def test_rival_that_cannot_win_is_not_designed(
-    margin_db: float, methods: list[str], device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, calls = recorded(monkeypatch, device)
     design_all([models.problem(1)], DesignOptions(n_updates=1), model, Fallback(np.inf, margin_db))
     assert calls == methods
 
 
 @pytest.mark.measured
-@pytest.mark.parametrize("n_samples", [2.0, 4.0])
-def test_late_measured_ears_have_no_loud_band(ears: list[measured.MeasuredEar], n_samples: float) -> None:
-    """WMMSE makes single bands of these ears louder by 23 dB at two samples, by 32 dB at four; its updates take most of
-    that back."""
+def test_late_measured_ears_have_no_loud_band(ears: list[measured.MeasuredEar]) -> None:
+    """WMMSE makes single bands of these ears louder by 32 dB at four samples; its updates take most of that back."""
     model = Model.on(models.DEVICE, ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
     problems = [
-        one(
-            *(item.astype(np.float32) for item in (case.estimated_primary, case.estimated_secondary)),
-            case.coherence.astype(np.float32),
-            latency_samples=n_samples,
-        )
-        for case in ears
+        one(np.float32(ear.estimated_primary), np.float32(ear.estimated_secondary), latency_samples=4.0)
+        for ear in ears
     ]
     options = DesignOptions(n_updates=3)
     served, roaring = (

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from prime_anc.method.conventions import DESIGN_N_FFT
+from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from prime_anc.method.errors import InvalidPaths
 from prime_anc.method.posing import MAX_LEVEL_DIFFERENCE_DB, Posed, level_db, pose, with_latency
 from prime_anc.method.types import Model, Paths, Problem
@@ -17,27 +17,19 @@ def ear(seed: int = 1) -> Paths:
     return Paths(*cases.ear(seed))
 
 
-def test_latency_shifts_response() -> None:
+def test_latency_delays_paths_of_loudspeaker() -> None:
     plain = ear()
-    feedback = plain.secondary[:40]
-    later = Paths(plain.primary, 2 * plain.secondary, feedback=feedback, label="loose")
-    found = with_latency(Problem((replace(plain, feedback=feedback), later), latency_samples=5.0))
+    later = Paths(plain.primary, 2 * plain.secondary, feedback=plain.secondary[:40], label="loose")
+    found = with_latency(Problem((plain, later), latency_samples=5.3))
     assert found.latency_samples == 0
     assert found.conditions[1].label == "loose"
+    turn = np.exp(-2j * np.pi * 5.3 * np.arange(N_BINS) / DESIGN_N_FFT)
     for before, after in zip((plain, later), found.conditions, strict=True):
         assert after.primary is before.primary
-        shifted = np.fft.irfft(after.secondary)
-        np.testing.assert_allclose(shifted[5 : 5 + len(before.secondary)], before.secondary, atol=1e-6)
-        assert np.abs(shifted[:5]).max() < 1e-6
-        np.testing.assert_allclose(np.fft.irfft(after.feedback)[5:45], feedback, atol=1e-6)
-
-
-def test_fractional_latency_delays_sines() -> None:
-    plain = ear()
-    found = with_latency(Problem((plain,), latency_samples=0.3)).conditions[0].secondary
-    ratio = found / np.fft.rfft(plain.secondary, DESIGN_N_FFT)
-    angle = -2 * np.pi * 0.3 * np.arange(len(ratio)) / DESIGN_N_FFT
-    np.testing.assert_allclose(ratio, np.exp(1j * angle), atol=1e-4)  # complex64, where |S| is 40 dB down too
+        for name in ("secondary", "feedback"):
+            if (path := getattr(before, name)) is not None:
+                delayed = np.fft.rfft(path, DESIGN_N_FFT) * turn
+                np.testing.assert_allclose(getattr(after, name), delayed, atol=1e-6 * np.abs(delayed).max())
 
 
 RNG = np.random.default_rng(1)
@@ -59,7 +51,7 @@ def posed(problem: Problem) -> Posed:
     return pose(problem, MODEL)
 
 
-@pytest.mark.parametrize("factor", [1e-30, 1e-12, 0.3, 1.0, 1e9, 1e30])
+@pytest.mark.parametrize("factor", [1e-30, 0.3, 1e30])
 def test_unit_level_removes_any_factor(factor: float) -> None:
     """But for a last power of two, where a factor is none: 1.5 dB of slack at its edges."""
     found, same = posed(ear_of(factor)), posed(ear_of())
@@ -80,34 +72,23 @@ def test_unit_level_scales_conditions_alike() -> None:
     np.testing.assert_array_equal(found.open_loop.shares, [0.25, 0.75])
 
 
-@pytest.mark.parametrize(("factor", "word"), [(1e-10, "below"), (1e-19, "below"), (1e18, "above")])
+@pytest.mark.parametrize(("factor", "word"), [(1e-10, "below"), (1e18, "above")])
 def test_unit_level_refuses_unequal_levels(factor: float, word: str) -> None:
     with pytest.raises(InvalidPaths, match=f"dB {word} that of the secondary path") as caught:
         posed(ear_of(primary_factor=factor))
     assert caught.value.field == "primary"
-    with pytest.raises(InvalidPaths, match="that of the primary path") as caught:
-        posed(ear_of(1 / factor, factor))
-    assert caught.value.field == "secondary"
-    unusual = ear_of(primary_factor=factor)
-    two = Problem(ear_of().conditions + unusual.conditions)
-    with pytest.raises(InvalidPaths, match=r"conditions\.1") as caught:
+    two = Problem(ear_of().conditions + ear_of(1 / factor, factor).conditions)
+    with pytest.raises(InvalidPaths, match=r"conditions\.1.* that of the primary path") as caught:
         posed(two)
-    assert caught.value.field == "conditions.1.primary"
+    assert caught.value.field == "conditions.1.secondary"
 
 
-def test_unit_level_refuses_absurd_feedback() -> None:
+def test_unit_level_refuses_absurd_feedback_alone() -> None:
+    posed(ear_of(primary_factor=10 ** ((MAX_LEVEL_DIFFERENCE_DB - 20) / 20)))
     (usual,) = ear_of().conditions
-    for factor in (1e-30, 1.0, 100.0):
+    for factor in (1e-30, 100.0):
         posed(Problem((replace(usual, feedback=np.float32(factor) * usual.secondary),)))
     loud = np.float32(1e18) * usual.secondary
     with pytest.raises(InvalidPaths, match="feedback: its level is") as caught:
-        posed(Problem((replace(usual, feedback=loud),)))
-    assert caught.value.field == "feedback"
-    with pytest.raises(InvalidPaths) as caught:
         posed(Problem((usual, replace(usual, feedback=loud))))
     assert caught.value.field == "conditions.1.feedback"
-
-
-def test_unit_level_accepts_unusual_amplifier() -> None:
-    found = posed(ear_of(primary_factor=10 ** ((MAX_LEVEL_DIFFERENCE_DB - 20) / 20)))
-    assert np.isfinite(found.primary).all()

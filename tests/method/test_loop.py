@@ -6,19 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS
+from prime_anc.method.conventions import N_TAPS
 from prime_anc.method.design import design
 from prime_anc.method.errors import interruptible
-from prime_anc.method.loop import (
-    is_stable,
-    judge_loop,
-    loop_gain,
-    with_margins,
-    worst_loop,
-)
+from prime_anc.method.loop import is_stable, judge_loop, loop_gain, with_margins, worst_loop
 from prime_anc.method.posing import pose
 from prime_anc.method.types import DesignOptions, Model, Problem
-from tests.problems import one
 from tests.service import models
 
 MODEL = Model.on("cpu", models.checkpoint(1).parameters)
@@ -67,29 +60,16 @@ def test_stability_is_what_simulation_shows(seed: int) -> None:
         assert judged.gain_margin_db == pytest.approx(-beyond_db, abs=0.02)
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("sign", [1, -1])
-def test_instability_at_ends_is_found(seed: int, sign: int) -> None:
+def test_instability_at_ends_is_found(sign: int) -> None:
     """One real pole beyond the unit circle, near z = sign, turns 1 + L by pi, not by 2 pi."""
-    feedback = -np.pad((sign * (0.6 + 0.08 * seed)) ** np.arange(64), (1, 0)).astype(np.float32)
+    feedback = -np.pad((0.7 * sign) ** np.arange(64), (1, 0)).astype(np.float32)
     for gain, stable in ((0.98, True), (1.02, False)):
         taps = np.zeros(N_TAPS, np.float32)
         taps[0] = sign * gain / np.abs(feedback).sum()  # L = -gain at z = sign
         assert judge_loop(loop_gain(taps, feedback)).stable is stable
         grows = np.abs(simulated(taps, feedback, 3000)[-500:]).max() > 1
         assert grows is not stable
-
-
-def test_closed_loop_is_simulated_one() -> None:
-    taps, feedback = control_filter(1), feedback_path(0.05)
-    secondary = np.random.default_rng(2).standard_normal(64).astype(np.float32)
-    played = np.convolve(taps.astype(float), simulated(taps, feedback, 8192))
-    expected = np.fft.rfft(np.convolve(secondary.astype(float), played), DESIGN_N_FFT)
-    response = np.fft.rfft(taps.astype(float), DESIGN_N_FFT)
-    posed = pose(one(secondary, secondary, feedback=feedback), MODEL)
-    scale = posed.secondary[0, 1] / np.fft.rfft(secondary.astype(float), DESIGN_N_FFT)[1]
-    found = posed.secondary_with(0, response) / scale * response
-    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())  # complex64
 
 
 @pytest.fixture(scope="module")

@@ -56,27 +56,34 @@ def log_ratios(ear: Problem, taps: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "weights", [{}, {"risk_weight": 3.0}, {"band_weights": WEIGHTS}], ids=["none", "risk", "bands"]
+    "weights",
+    [{}, {"risk_weight": 3.0}, {"band_weights": WEIGHTS}, {"max_louder_db": 0.0}],
+    ids=["none", "risk", "bands", "louder"],
 )
-@pytest.mark.parametrize(("n_conditions", "unknown"), [(1, 0), (1, 0.01), (4, 0), (4, 0.01)])
+@pytest.mark.parametrize(("n_conditions", "unknown"), [(1, 0.01), (4, 0), (4, 0.01)])
 def test_objective_equals_core(backend: Core, n_conditions: int, unknown: float, weights: dict[str, Any]) -> None:
+    """The loudspeaker is six samples late, so that bands become louder."""
     shares = unknown * np.random.default_rng(6).random((n_conditions, 2, 31), np.float32)
-    conditions = tuple(
-        Paths(*cases.ear(seed)[:2], weight=1 + seed % 3, uncertainty=shares[seed]) for seed in range(n_conditions)
-    )
-    ear = Problem(conditions, **weights)
+    conditions = []
+    for seed, uncertainty in enumerate(shares):
+        primary, secondary, _ = cases.ear(seed)
+        conditions.append(Paths(primary, np.pad(secondary, (6, 0)), weight=1 + seed % 3, uncertainty=uncertainty))
+    ear = Problem(tuple(conditions), **weights)
     profile = weighted(FINE, weights_of(ear))
     assert (profile != FINE) == bool(weights)
     aim = open_loop(ear, PARAMETERS.reference_psd)
     (design,) = backend.filters([aim], DesignOptions("fir_wiener", 2, FINE.name))
-    levels = log_ratios(ear, design.taps)
+    reached, levels = design.refinement.objective[-1], log_ratios(ear, design.taps)
     # The core works in single precision, and takes far updates on a grid of twice the points; E may be 110 dB below D.
-    assert design.refinement.objective[-1] == pytest.approx(objective(levels, ear.shares, profile)[0], abs=1e-2)
+    given = levels, ear.shares
+    for values in (given, map(torch.from_numpy, given)):
+        expected, _ = objective(*values, profile)
+        assert reached == pytest.approx(float(expected), abs=0.05 if "max_louder_db" in weights else 1e-2)
     if n_conditions > 1:  # or the case shows nothing of the weights
         equal = np.full(n_conditions, 1 / n_conditions)
-        assert abs(objective(levels, equal, profile)[0] - design.refinement.objective[-1]) > 0.01
-    if weights:
-        assert abs(objective(levels, ear.shares, FAST)[0] - design.refinement.objective[-1]) > 0.02
+        assert abs(objective(levels, equal, profile)[0] - reached) > 0.01
+        if weights:
+            assert abs(objective(levels, ear.shares, FAST)[0] - reached) > 0.02
 
 
 @pytest.mark.parametrize("profile", [FAST, WEIGHTED, replace(FAST, max_louder_db=1.0)])
@@ -91,39 +98,11 @@ def test_slopes_are_derivatives(profile: RefinementProfile) -> None:
         assert (objective(moved, share, profile)[0] - value) / step == pytest.approx(slope[place], rel=1e-4)
 
 
-def test_band_weights_count_in_mean_alone() -> None:
-    """Without the risk a band of weight 0 changes nothing, and one of weight 2 twice as much as one of weight 1."""
-    levels, share = np.random.default_rng(3).uniform(-4, 1, (2, len(WIDE_BANDS))), np.array([0.7, 0.3])
-    centre_hz = [10 ** (band / 10) for band in NR_BANDS]
-    weights = BandWeights(centre_hz, [0.0, 2.0, *np.ones(len(NR_BANDS) - 2)]).relative()
-    mean_alone = replace(FAST, band_weights=weights, risk_weight=0.0)
-    _, slope = objective(levels, share, mean_alone)
-    first = WIDE_BANDS.index(NR_BANDS[0])
-    summed = slope.sum(0)  # of a band over conditions: its weight over 21
-    assert summed[first] == 0
-    assert summed[first + 1] == pytest.approx(2 * summed[first + 2])
-    assert slope.sum() == pytest.approx(1)
-    risk = objective(levels, share, FAST)[1] - objective(levels, share, replace(FAST, risk_weight=0.0))[1]
-    np.testing.assert_allclose(objective(levels, share, replace(mean_alone, risk_weight=0.4))[1] - slope, risk)
-
-
-def test_limit_of_louder_bands_equals_core(backend: Core) -> None:
-    """The loudspeaker is six samples late, so that bands become louder."""
-    pairs = [cases.ear(seed)[:2] for seed in range(2)]
-    late = [Paths(primary, np.concatenate((np.zeros(6, np.float32), secondary))) for primary, secondary in pairs]
-    ear = Problem(tuple(late), max_louder_db=0.0)
-    aim = open_loop(ear, PARAMETERS.reference_psd)
-    (design,) = backend.filters([aim], DesignOptions("fir_wiener", 2, FINE.name))
-    found, levels = design.refinement.objective[-1], log_ratios(ear, design.taps)
-    assert found == pytest.approx(objective(levels, ear.shares, weighted(FINE, weights_of(ear)))[0], abs=0.05)
-    assert found > objective(levels, ear.shares, FINE)[0] + 0.2
-
-
 def test_limit_holds_louder_bands(ears: list[MeasuredEar], measured_psd: np.ndarray) -> None:
     """With a latency, which makes bands above 5 kHz up to 10 dB louder."""
     model, options = Model.on("cpu", PARAMETERS), DesignOptions("prime", 3, FINE.name)
     loudest_db = []
-    for item in ears:
+    for item in ears[::2]:
         paths = Paths(item.primary.astype(np.float32), item.secondary.astype(np.float32))
         posed = Problem((paths,), latency_samples=4.0, exact=True, reference_psd=measured_psd.astype(np.float32))
         for problem in (posed, replace(posed, max_louder_db=3.0)):
@@ -131,18 +110,6 @@ def test_limit_holds_louder_bands(ears: list[MeasuredEar], measured_psd: np.ndar
             loudest_db.append(-found.band_reduction_db.min())
     assert max(loudest_db[::2]) > 6
     assert max(loudest_db[1::2]) < 4.5
-
-
-def test_torch_and_numpy_objectives_agree() -> None:
-    random = np.random.default_rng(2)
-    levels, share = random.uniform(-9, 1, (4, 2, len(WIDE_BANDS))), np.array([0.6, 0.4])
-    for profile in (FAST, WEIGHTED):
-        for found, expected in zip(
-            objective(torch.from_numpy(levels), torch.from_numpy(share), profile),
-            objective(levels, share, profile),
-            strict=True,
-        ):
-            np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_objective_counts_worst_band() -> None:
@@ -159,13 +126,3 @@ def test_objective_counts_worst_band() -> None:
         costs.append(float(objective(louder, share, FAST)[0] - before))
     # 0.4 ln((30 + e^3) / 31) and 0.4 ln((30 + e^6) / 31).
     assert costs == pytest.approx([0.4 * np.log((30 + np.exp(3 * n)) / 31) for n in (1, 2)])
-
-
-def test_objective_prefers_serving_both_conditions() -> None:
-    """-15 dB in both rather than -40 dB in one and -2 dB in the other, which has the lower mean of decibels."""
-    decibel, share = np.log(10) / 10, np.array([0.5, 0.5])
-    even, uneven = (
-        objective(np.outer(item, np.full(len(WIDE_BANDS), decibel)), share, FAST)[0]
-        for item in ([-15, -15], [-40, -2])
-    )
-    assert even < uneven - 1

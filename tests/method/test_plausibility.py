@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 
 from model_store.store import BUNDLED_ROOT, ModelStore
-from prime_anc.method.plausibility import (
-    SupportPrior,
-    find_implausible,
-)
+from prime_anc.method.plausibility import SupportPrior, find_implausible
 from tests.oracles import measured
 from training.datasets.mistakes import REQUEST_MISTAKES, later
 
@@ -42,17 +39,12 @@ def found_in(case: Case, change: Callable[..., tuple[Array, Array]]) -> list[str
         ("primary inverted", "implausible_polarity"),
         ("secondary also as primary", "identical_paths"),
         ("primary also as secondary", "identical_paths"),
-        ("secondary 6 dB too quiet", "implausible_level"),
         ("secondary 20 dB too quiet", "implausible_level"),
-        ("secondary 30 dB too quiet", "implausible_level"),
         ("primary 200 dB too quiet", "implausible_level"),
         ("paths swapped", "swapped_paths"),
         ("first-order leak, 200 Hz", "implausible_leak"),
-        ("first-order leak, 300 Hz", "implausible_leak"),
-        ("second-order leak, 200 Hz", "implausible_leak"),
         ("second-order leak, 300 Hz", "implausible_leak"),
         ("1 sample late", "implausible_delay"),
-        ("2 samples late", "implausible_delay"),
         ("4 samples late", "implausible_delay"),
         ("primary 16 samples late", "implausible_delay"),
     ],
@@ -67,18 +59,13 @@ def test_another_sample_rate_is_named(cases: list[Case]) -> None:
     assert sum(item == ["implausible_sample_rate"] for item in found) >= 5
 
 
-@pytest.mark.parametrize("late_by", [12, 48, 500])
-def test_long_delays_are_measured(cases: list[Case], late_by: int) -> None:
-    for prior, (primary, secondary), _ in cases[::5]:
-        found = prior.explain(primary, later(np.pad(secondary, (0, 2048)), late_by))
-        assert found.delay_samples == pytest.approx(late_by, abs=0.5)
-
-
-def test_delay_of_primary_path_is_found(cases: list[Case]) -> None:
+def test_delays_of_both_paths_are_found(cases: list[Case]) -> None:
     for prior, (primary, secondary), _ in cases[::3]:
         found = prior.explain(later(primary, 20), secondary)
         assert found.primary_delay_samples == pytest.approx(20, abs=7)
         assert abs(found.delay_samples) < 0.3
+        found = prior.explain(primary, later(np.pad(secondary, (0, 2048)), 500))
+        assert found.delay_samples == pytest.approx(500, abs=0.5)
         (finding,) = find_implausible(prior, later(primary, 20), later(secondary, 20))  # e recorded late
         assert re.search("secondary path is (19.9|20.[01]) samples later", finding.detail)
         assert "primary path is " in finding.detail
@@ -88,15 +75,6 @@ def test_reversed_sign_is_named_beside_another_mistake(cases: list[Case]) -> Non
     for case in cases[::3]:
         codes = found_in(case, lambda ear, other: (ear[0], -later(ear[1], 2)))
         assert codes == ["implausible_polarity", "implausible_delay"]
-
-
-def test_noise_instead_of_paths_is_another_device(cases: list[Case]) -> None:
-    rng = np.random.default_rng(4)
-    codes = [
-        found_in(case, lambda ear, other: tuple(rng.standard_normal((2, 2048)).astype(np.float32)))
-        for case in cases[::5]
-    ]
-    assert all(code == ["other_device"] for code in codes)
 
 
 @pytest.mark.parametrize(

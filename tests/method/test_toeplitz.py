@@ -1,80 +1,13 @@
-"""Toeplitz matrices, their approximate inverses and conjugate gradients against dense ones and SciPy's recursion."""
+"""Conjugate gradients on a batch: an item that has converged, or whose matrix is indefinite, stops alone."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
-from scipy.sparse.linalg import LinearOperator, cg
 from torch import Tensor
 
-from prime_anc.method.toeplitz import (
-    TAPER,
-    GohbergSemencul,
-    Solution,
-    SymmetricToeplitz,
-    conjugate_gradients,
-    solve_toeplitz,
-)
-from tests.oracles import toeplitz as oracle
-
-
-@pytest.mark.parametrize("n", [1, 2, 7, 48, 2048])
-def test_the_product_is_the_dense_product(n: int, dtype: torch.dtype) -> None:
-    column, vector = torch.randn(2, n, dtype=torch.float64), torch.randn(2, n, dtype=torch.float64)
-    found = SymmetricToeplitz(column.to(dtype)) @ vector.to(dtype)
-    assert found.dtype == dtype
-    for row in range(2):
-        expected = oracle.dense(column[row].numpy()) @ vector[row].numpy()
-        # Rounding of a transform of 2n points relative to the norms of matrix row and vector.
-        scale = column[row].norm().item() * vector[row].norm().item()
-        tolerance = 20 * torch.finfo(dtype).eps * scale
-        np.testing.assert_allclose(found[row].double().numpy(), expected, rtol=0, atol=tolerance)
-
-
-def recursive_symbol(n_fft: int) -> torch.Tensor:
-    """1 / |A|^2 of two polynomials of order 3 with their zeros at 0.5 to 0.8 from the origin: [2, n_bins]."""
-    zeros = np.array([[0.8, 0.5 + 0.4j, 0.5 - 0.4j], [-0.6, 0.1 + 0.7j, 0.1 - 0.7j]])
-    polynomials = np.array([np.poly(item).real for item in zeros])
-    return torch.from_numpy(1 / np.abs(np.fft.rfft(polynomials, n_fft)) ** 2)
-
-
-def dense(operator: SymmetricToeplitz | GohbergSemencul, n: int) -> np.ndarray:
-    """The operator of a single item as a matrix, column by column."""
-    return (operator @ torch.eye(n, dtype=torch.float64)).numpy().T
-
-
-@pytest.mark.parametrize("n", [5, 64, 500])
-def test_recursive_symbol_is_inverted_exactly(n: int, dtype: torch.dtype) -> None:
-    """1 / F ends before the matrix does, so that nothing is cut: the formula is then exact, untapered."""
-    symbol = recursive_symbol(4096)
-    column, vector = torch.fft.irfft(symbol)[:, :n], torch.randn(2, n, dtype=torch.float64)
-    inverse = GohbergSemencul(symbol.to(dtype), n, taper=0.0)
-    found = inverse @ (SymmetricToeplitz(column.to(dtype)) @ vector.to(dtype))
-    assert found.dtype == dtype
-    # Rounding times the matrix' condition, below 2000.
-    tolerance = 2000 * torch.finfo(dtype).eps * vector.norm().item()
-    torch.testing.assert_close(found, vector.to(dtype), rtol=0, atol=tolerance)
-
-
-@pytest.mark.parametrize("taper", [0.0, TAPER])
-def test_gohberg_semencul_is_the_formulas_dense_matrix(taper: float) -> None:
-    n = 48
-    spectrum = torch.rand(2, 2 * n, dtype=torch.float64)[:, : n + 1] + 0.1
-    for row in range(2):
-        found = dense(GohbergSemencul(spectrum[row : row + 1], n, taper), n)
-        expected = oracle.gohberg_semencul(spectrum[row].numpy(), n, taper)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
-
-
-def test_arrays_of_numpy_give_the_same() -> None:
-    frequency = np.linspace(0, 1, 1025)
-    symbol = 1e-3 + np.exp(-6 * frequency) * (1.1 + np.cos(9 * np.pi * frequency))
-    matched = np.fft.rfft(np.random.default_rng(3).standard_normal(256), 2048)
-    found = solve_toeplitz(symbol, matched, 256, n_iterations=4)
-    expected = solve_toeplitz(torch.from_numpy(symbol), torch.from_numpy(matched), 256, n_iterations=4)
-    np.testing.assert_allclose(found.value, expected.value.numpy(), rtol=0, atol=1e-12 * np.abs(found.value).max())
-    assert found.n_iterations == expected.n_iterations.item()
+from prime_anc.method.toeplitz import Solution, conjugate_gradients
 
 
 @dataclass(frozen=True)
@@ -91,28 +24,6 @@ def definite(n: int, condition: float) -> Tensor:
     """Random symmetric matrices with eigenvalues from 1 to `condition`, evenly in their logarithm."""
     q = torch.linalg.qr(torch.randn(1, n, n, dtype=torch.float64))[0]
     return (q * torch.logspace(0, np.log10(condition), n, dtype=torch.float64)) @ q.mT
-
-
-@pytest.mark.parametrize("preconditioned", [False, True])
-def test_each_iterate_is_scipys(preconditioned: bool) -> None:
-    n = 96
-    spectrum = torch.rand(1, 2 * n, dtype=torch.float64)[:, : n + 1] + 0.02
-    column, rhs = torch.fft.irfft(spectrum)[:, :n], torch.randn(1, n, dtype=torch.float64)
-    operator = SymmetricToeplitz(column)
-    preconditioner = GohbergSemencul(spectrum, n) if preconditioned else None
-    inverse = oracle.gohberg_semencul(spectrum[0].numpy(), n, TAPER) if preconditioned else np.eye(n)
-    for n_iterations in (1, 4, 16):
-        expected, _ = cg(
-            oracle.dense(column[0].numpy()),
-            rhs[0].numpy(),
-            rtol=0,
-            maxiter=n_iterations,
-            M=LinearOperator((n, n), matvec=lambda v: inverse @ v, dtype=np.float64),
-        )
-        found = conjugate_gradients(operator, rhs, preconditioner, n_iterations=n_iterations, tolerance=0.0)
-        # The same recursion; rounding grows with iterations, here 16 of a matrix of condition 50.
-        np.testing.assert_allclose(found.value[0].numpy(), expected, rtol=0, atol=1e-10)
-        assert found.n_iterations.item() == n_iterations
 
 
 def test_item_that_has_converged_keeps_value() -> None:

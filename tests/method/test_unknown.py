@@ -58,12 +58,6 @@ def test_missing_tail_follows_from_decay() -> None:
     assert 10 * np.log10(np.median(uncertainty[0, SCORED])) == pytest.approx(true_db, abs=5)
 
 
-def test_decayed_response_lacks_nothing() -> None:
-    response = decaying(2048, 60)
-    uncertainty = judged(response, response).uncertainty
-    assert uncertainty.max() < 1e-6
-
-
 def test_form_of_response_does_not_matter() -> None:
     response = decaying(1000, 200)
     one = judged(response, response)
@@ -73,10 +67,12 @@ def test_form_of_response_does_not_matter() -> None:
         assert other.ends_interval_db == pytest.approx(one.ends_interval_db, abs=0.01)
 
 
-@pytest.mark.parametrize("response", [np.ones(1), np.ones(10), decaying(8192, 2000)], ids=["one", "few", "long"])
-def test_nothing_is_unknown_of_short_or_long(response: np.ndarray) -> None:
+@pytest.mark.parametrize(
+    "response", [np.ones(1), decaying(2048, 60), decaying(8192, 2000)], ids=["one", "decayed", "long"]
+)
+def test_nothing_is_unknown_of_whole_response(response: np.ndarray) -> None:
     uncertainty = judged(response, response).uncertainty
-    assert not uncertainty.any()
+    assert uncertainty.max() < 1e-6
 
 
 def test_rising_end_shows_missing_windows() -> None:
@@ -89,7 +85,7 @@ def test_rising_end_shows_missing_windows() -> None:
 
 
 @pytest.mark.measured
-@pytest.mark.parametrize("n", [1024, 2048, 4096, 8192])
+@pytest.mark.parametrize("n", [1024, 8192])
 def test_bare_estimates_keep_their_interval(ears: list[MeasuredEar], n: int) -> None:
     """Estimates by windows promise up to 15 dB more than the filter takes away, which no end of a response shows."""
     within = []

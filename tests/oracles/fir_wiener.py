@@ -10,18 +10,7 @@ is minimised by Levinson's recursion on its normal matrix.
 import numpy as np
 from scipy.linalg import solve_toeplitz
 
-from tests.oracles import minimum_phase
-
 DAMPING = 1e-4
-SHARPNESS = 10.0
-
-
-def raised_penalty(
-    primary: np.ndarray, secondary: np.ndarray, weight: np.ndarray, penalty: np.ndarray, ceiling: np.ndarray
-) -> np.ndarray:
-    """l_k, or where that is larger the value at which a bin by itself, v S* P / (v |S|^2 + l), has magnitude c."""
-    lone = weight * np.abs(secondary) * np.abs(primary) / ceiling - weight * np.abs(secondary) ** 2
-    return np.maximum(penalty, lone)
 
 
 def system(
@@ -37,10 +26,3 @@ def system(
 def fir(primary: np.ndarray, secondary: np.ndarray, weight: np.ndarray, penalty: np.ndarray) -> np.ndarray:
     """Solve for the best 2048 taps, before the ceiling."""
     return solve_toeplitz(*system(primary, secondary, weight, penalty, 2048))
-
-
-def below_ceiling(taps: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
-    """Through the minimum-phase filter whose magnitude is a soft minimum of 1 and c / |W|, cut to as many taps."""
-    response = np.fft.rfft(taps, 2 * (len(ceiling) - 1))
-    bend = -np.logaddexp(0, SHARPNESS * np.log(np.abs(response) / ceiling)) / SHARPNESS
-    return np.fft.irfft(response * minimum_phase.response(bend))[: len(taps)]

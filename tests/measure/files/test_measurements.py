@@ -20,11 +20,10 @@ SAMPLES = np.random.default_rng(0).standard_normal(4800)
 
 @pytest.mark.parametrize("name", ["a.wav", "a.flac", "a.aiff"])
 def test_stereo_audio_is_outer_then_error(tmp_path: Path, name: str):
-    soundfile.write(tmp_path / name, 0.1 * np.stack([SAMPLES, SAMPLES[::-1]], 1), 48_000)
+    both = 0.1 * np.stack([SAMPLES, SAMPLES[::-1]], 1)
+    soundfile.write(tmp_path / name, both, 48_000)
     found = recording(tmp_path / name)
-    outer, error = found.signals
-    np.testing.assert_allclose(outer, 0.1 * SAMPLES, atol=1e-4)
-    np.testing.assert_allclose(error, 0.1 * SAMPLES[::-1], atol=1e-4)
+    np.testing.assert_allclose(np.stack(found.signals, 1), both, atol=1e-4)
     assert found.clipped_shares == [0, 0]
 
 
@@ -61,10 +60,8 @@ def _wav(samples: Any, rate: int = 48_000) -> Any:
         ("a.wav", _wav(np.zeros((0, 2))), "no samples"),
         ("a.wav", _wav(np.zeros((4800, 2))), "silent"),
         ("a.wav", _wav(0.1 * np.ones((48_000 * 61, 2))), "lasts 61 s"),
-        ("a.wav", lambda file: file.write_bytes(b"nothing"), "no readable audio"),
         ("a.wav", _wav(np.ones((100, 2)), 2000), "sample rate is 2000"),
         ("a.xyz", lambda file: file.write_bytes(b""), "not known"),
-        ("a.csv", lambda file: file.write_text("hello\n"), "no numbers"),
         ("a.npz", lambda file: file.write_bytes(b"PK"), "no readable NumPy"),
         ("a.mat", lambda file: file.write_bytes(b"nothing"), "no readable MATLAB"),
         ("a.sofa", lambda file: file.write_bytes(b""), "Data_Delay=sofa.Data_Delay"),
@@ -76,12 +73,11 @@ def test_unusable_file_is_named(tmp_path: Path, name: str, write: Any, message: 
         recording(tmp_path / name)
 
 
-@pytest.mark.parametrize("rate", [44_100, 96_000])
-def test_clipping_is_counted_before_resampling(tmp_path: Path, rate: int):
+def test_clipping_is_counted_before_resampling(tmp_path: Path):
     """Flat tops below full scale too, as after a change of volume."""
-    samples = np.random.default_rng(1).standard_normal(2 * rate)
+    samples = np.random.default_rng(1).standard_normal(88_200)
     clipped = 0.3 * np.clip(samples, -1.5, 1.5)
-    soundfile.write(tmp_path / "a.wav", np.stack([0.1 * samples, clipped], 1), rate)
+    soundfile.write(tmp_path / "a.wav", np.stack([0.1 * samples, clipped], 1), 44_100)
     assert recording(tmp_path / "a.wav").clipped_shares == pytest.approx([0, 0.134], abs=0.01)
 
 
@@ -131,7 +127,6 @@ def test_axes_beside_arrays(tmp_path: Path, arrays: dict[str, Any], rate_hz: flo
     [
         ({"primary": SAMPLES, "t": TIMES, "fs": 44_100}, "does not fit the sample rate"),
         ({"primary": SAMPLES, "fs": 48_000, "t0": -0.001}, "what t0 = -0.001"),
-        ({"primary": SAMPLES, "fs": 48_000, "scale": 0.5}, "what scale = 0.5"),
         ({"primary": np.stack([SAMPLES] * 2), "fs": 48_000, "delays": [0, 4]}, "what delays = 4"),
         ({"primary": np.abs(SAMPLES), "freq": np.arange(4800.0)}, "values at frequencies"),
         ({"primary_db": SAMPLES, "fs": 48_000}, "no impulse response"),

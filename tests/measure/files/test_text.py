@@ -34,8 +34,7 @@ def samples(file: Path, **options: float) -> np.ndarray:
     return response(file, **options)[0].samples
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
-@pytest.mark.parametrize("minus", ["-", "\u2212"])
+@pytest.mark.parametrize(("encoding", "minus"), [("utf-8-sig", "\u2212"), ("utf-16", "-")])
 def test_encodings_and_minus_signs_keep_samples(tmp_path: Path, encoding: str, minus: str):
     write(tmp_path / "a.csv", [SAMPLES], encoding=encoding, minus=minus)
     np.testing.assert_array_equal(samples(tmp_path / "a.csv", rate_hz=48_000), SAMPLES)
@@ -74,13 +73,10 @@ def test_comments_are_no_samples(tmp_path: Path, comment: str):
 @pytest.mark.parametrize(
     ("head", "columns"),
     [
-        ("Freq(Hz) SPL(dB) Phase(degrees)", (HZ, LEVEL, np.rad2deg(PHASE))),
         ("Frequency (Hz), Magnitude (dB), Phase (deg), Coherence", (HZ, LEVEL, np.rad2deg(PHASE), COHERENCE)),
         ("Freq[kHz];dBV;Phase[°]", (HZ / 1000, LEVEL, np.rad2deg(PHASE))),
         ("phase_rad,freq_Hz,mag_dB", (PHASE, HZ, LEVEL)),
-        ("Freq(Hz);SPL (dB re 20 uPa);Phase wrapped (deg)", (HZ, LEVEL, np.rad2deg(PHASE))),
         ("f,Re(H),Im(H)", (HZ, 10 ** (LEVEL / 20) * np.cos(PHASE), 10 ** (LEVEL / 20) * np.sin(PHASE))),
-        ("frequency,magnitude_linear,phase_deg", (HZ, 10 ** (LEVEL / 20), np.rad2deg(PHASE))),
         (",freq,level,phase", (np.arange(1024.0), HZ, LEVEL, np.rad2deg(PHASE))),
         ("omega (rad/s),level_db,phase_rad", (HZ * 2 * np.pi, LEVEL, PHASE)),
     ],
@@ -98,20 +94,15 @@ def test_head_says_what_columns_are(tmp_path: Path, head: str, columns: tuple[An
     ("head", "columns", "message"),
     [
         ("freq_hz,spl_db,spl_offaxis_db", (HZ, LEVEL, LEVEL - 3), "none is phase"),
-        ("freq,level,coherence", (HZ, LEVEL, COHERENCE), "none is phase"),
         ("freq,level,phase,phase_2", (HZ, LEVEL, PHASE, PHASE), "2 are phase"),
-        ("level,phase", (LEVEL, PHASE), "none is frequency"),
         ("", (HZ, LEVEL, np.rad2deg(PHASE)), "no line names its 3 columns"),
         ("freq,level_db,phase_rad", (HZ, LEVEL, -np.arctan(HZ / 6000)), "minimum phase"),
         ("freq_khz,level,phase_deg", (HZ, LEVEL, PHASE), "covers"),
         ("freq,level,phase", (HZ, LEVEL, 0 * PHASE), "0 everywhere"),
         ("freq,level,phase_rad", (HZ[::-1], LEVEL, PHASE), "do not rise"),
         ("dB", (SAMPLES,), "dB is no impulse response"),
-        ("freq,level_db,phase_lag_deg", (HZ, LEVEL, -np.rad2deg(PHASE)), "none is phase"),
         ("freq,level_db,minimum phase (deg)", (HZ, LEVEL, np.rad2deg(PHASE)), "computed from the level"),
-        ("freq,insertion loss (dB),phase_deg", (HZ, -LEVEL, np.rad2deg(PHASE)), "none is level"),
         ("freq,log10 magnitude,phase_rad", (HZ, LEVEL / 20, PHASE), "none is level"),
-        ("freq,real,imag", (HZ, np.cos(PHASE), -np.sin(PHASE)), "phase rises with frequency"),
         ("freq,level_db,phase_deg", (HZ, LEVEL, -np.rad2deg(PHASE)), "phase rises with frequency"),
         ("freq,magnitude,phase_deg", (HZ, 100 * 10 ** (LEVEL / 20), np.rad2deg(PHASE)), "may be linear or in dB"),
         ("freq,level,phase", (HZ, LEVEL, 1.5 * np.unwrap(PHASE) - 90), "degrees or in radians"),
@@ -141,7 +132,7 @@ def test_doubtful_commas_are_rejected(tmp_path: Path):
 
 
 @pytest.mark.parametrize("decimal", [".", ","])
-@pytest.mark.parametrize("start", [-240.0, -240.25, 0.0, 3.5])
+@pytest.mark.parametrize("start", [-240.25, 3.5])
 def test_rew_interval_and_start_are_obeyed(tmp_path: Path, decimal: str, start: float):
     head = [
         "* Impulse Response data saved by REW V5.31",
@@ -168,8 +159,6 @@ def test_rew_interval_and_start_are_obeyed(tmp_path: Path, decimal: str, start: 
     ("line", "rate"),
     [
         ("# fs = 44100", 44_100),
-        ("% Sample rate: 44.1 kHz", 44_100),
-        ("sample_rate_hz = 44100", 44_100),
         ("Sampling frequency (Hz): 96000", 96_000),
         ("# control filter at 96000 Hz, e = d - s * w * x", 96_000),
         ("0 // Sample interval (seconds)", 0),
@@ -189,13 +178,10 @@ def test_rate_in_head_is_obeyed(tmp_path: Path, line: str, rate: float):
     [
         (["# sample rate: 48000", "# fs = 44100", *map(str, SAMPLES)], "several sample rates"),
         (["48000", *map(str, SAMPLES)], "line 1: 48000 is how many"),
-        (["300", "48000", *map(str, SAMPLES)], "line 1: 300 is how many"),
         ([*map(str, SAMPLES), "", *map(str, -SAMPLES)], "several blocks"),
-        (["# P", *map(str, SAMPLES), "# S", *map(str, SAMPLES[:99])], "several blocks"),
         (["* IR is the min phase version", "# fs 48000", *map(str, SAMPLES)], "computed from the level"),
         (["# fs 48000", "* Delay 0.2 ms removed", "# delay 0.1 ms removed", *map(str, SAMPLES)], "several delays"),
         (["# fs 48000", "# latency: 3 samples", *map(str, SAMPLES)], "not clear whether 'latency: 3"),
-        (["* IR is normalised", "# fs 48000", *map(str, SAMPLES)], "by what it is normalised"),
         (["# Normalized to 0 dB at 1 kHz", "# fs 48000", *map(str, SAMPLES)], "by what it is normalised"),
         (["# fs 44100", "time,response", *(f"{n / 48000:.9f},{x}" for n, x in enumerate(SAMPLES))], "states 44100"),
     ],
@@ -231,6 +217,9 @@ def test_remark_is_no_column(tmp_path: Path, line: str):
     np.testing.assert_array_equal(samples(tmp_path / "a.txt"), SAMPLES)
 
 
+REW_NAMES = "* Freq(Hz) SPL(dB) Phase(degrees)"
+
+
 def spectrum(file: Path, remark: str, late_s: float = 0.0) -> Response:
     """The response of an export of REW with a remark, whose phase lacks a delay."""
     phase = np.rad2deg(PHASE + 2 * np.pi * HZ * late_s)
@@ -238,31 +227,21 @@ def spectrum(file: Path, remark: str, late_s: float = 0.0) -> Response:
     return response(file)[0]
 
 
-REW_NAMES = "* Freq(Hz) SPL(dB) Phase(degrees)"
-
-
-def test_removed_delay_is_applied(tmp_path: Path):
+@pytest.mark.parametrize(
+    "remark",
+    [
+        "Delay 0.1500 ms using estimated IR delay relative to acoustic reference",
+        *("Delay removed: 0.15 ms", "150 us delay compensated", "Time of flight 0.15 ms was subtracted"),
+    ],
+)
+def test_removed_delay_is_applied(tmp_path: Path, remark: str):
     whole = spectrum(tmp_path / "a.txt", "* 0.0")
-    remark = "* Delay 0.1500 ms using estimated IR delay relative to acoustic reference"
-    found = spectrum(tmp_path / "a.txt", remark, 150e-6)
+    found = spectrum(tmp_path / "a.txt", f"* {remark}", 150e-6)
     np.testing.assert_allclose(found.samples, whole.samples, atol=1e-3 * whole.samples.max())
 
 
 @pytest.mark.parametrize(
-    "remark",
-    ["Delay removed: 0.15 ms", "150 us delay compensated", "Time of flight 0.15 ms was subtracted"],
-)
-def test_removed_delay_is_worded_freely(tmp_path: Path, remark: str):
-    spectrum(tmp_path / "a.txt", f"* {remark}", 150e-6)
-    assert response(tmp_path / "a.txt")[1][0].startswith("delayed by 0.15 ms")
-
-
-@pytest.mark.parametrize(
-    "remark",
-    [
-        *("Delay 0.15 ms", "delay 0.15 ms, not removed", "t0 shifted by 0.15 ms", "removed delay (ms): 0.15"),
-        *("Delay 0.15 ms removed (5 s sweep)", "delay: 7"),
-    ],
+    "remark", ["Delay 0.15 ms", "delay 0.15 ms, not removed", "removed delay (ms): 0.15", "delay: 7"]
 )
 def test_unclear_delay_is_refused(tmp_path: Path, remark: str):
     with pytest.raises(FileError, match="not clear whether"):
@@ -270,17 +249,16 @@ def test_unclear_delay_is_refused(tmp_path: Path, remark: str):
 
 
 @pytest.mark.parametrize(
-    "remark",
-    ["Phase is the minimum phase response generated by REW", "Minimum-phase", "phase: Hilbert", "min. phase"],
+    ("remark", "late_s", "message"),
+    [
+        ("Phase is the minimum phase response generated by REW", 0.0, "computed from the level"),
+        ("phase: Hilbert", 0.0, "computed from the level"),
+        ("Delay 0.208333 ms removed", DELAY / 48_000, "is the minimum phase"),
+    ],
 )
-def test_minimum_phase_is_refused(tmp_path: Path, remark: str):
-    with pytest.raises(FileError, match="computed from the level"):
-        spectrum(tmp_path / "a.txt", f"* {remark}")
-
-
-def test_minimum_phase_with_removed_delay_is_refused(tmp_path: Path):
-    with pytest.raises(FileError, match="is the minimum phase"):
-        spectrum(tmp_path / "a.txt", "* Delay 0.208333 ms removed", DELAY / 48_000)
+def test_minimum_phase_is_refused(tmp_path: Path, remark: str, late_s: float, message: str):
+    with pytest.raises(FileError, match=message):
+        spectrum(tmp_path / "a.txt", f"* {remark}", late_s)
 
 
 @pytest.mark.parametrize(

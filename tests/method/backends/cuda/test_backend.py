@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from prime_anc.method.backends.cuda import CudaBackend, graphs
+from prime_anc.method.backends.cuda import CudaBackend
 from prime_anc.method.backends.cuda.graphs import BatchGraphs
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from prime_anc.method.design import design_all
 from prime_anc.method.errors import DeviceLost, NonFiniteFilter
 from prime_anc.method.start.features import GeneratorConfig
 from prime_anc.method.types import DesignOptions, Filter, Model, ModelParameters, Problem
-from tests.method.backends.cuda.taped import capture_on_tape
 from tests.method.cases import random_case, relative_error
 from tests.model_store import cases
 from tests.problems import changed, one, open_loop
@@ -107,24 +106,6 @@ def test_filter_that_is_not_finite_fails_alone(model: Model) -> None:
     assert [type(answer) for answer in answers] == [Filter, NonFiniteFilter]
 
 
-@pytest.fixture
-def recorded(parameters: ModelParameters, monkeypatch: pytest.MonkeyPatch) -> Model:
-    """The backend on a CPU, with stages captured on tape before the first design."""
-    monkeypatch.setattr(graphs, "capture", capture_on_tape)
-    backend = CudaBackend(parameters, "cpu")
-    for batch in backend._batches.values():
-        batch._pool = "on tape"
-    return Model(parameters, backend)
-
-
-def test_recorded_stages_replay(recorded: Model, reference: Model) -> None:
-    for options in (DesignOptions("prime", 2), DesignOptions("wmmse", 1)):
-        for ear in (*ears(), ears()[0]):
-            (found,), (expected,) = (designs(item, [ear], options) for item in (recorded, reference))
-            assert relative_error(found.taps[None], expected.taps[None]) < 5e-3
-            assert found.refinement.applied == expected.refinement.applied
-
-
 def test_moved_buffer_is_noticed(model: Model) -> None:
     batch = BatchGraphs(model.backend._stages, 1)
     batch.record(("start", "given", "fast"))
@@ -141,11 +122,7 @@ def test_moved_buffer_is_noticed(model: Model) -> None:
     ],
 )
 def test_gpu_errors_are_distinguished(
-    error: type[Exception],
-    expected: type[Exception],
-    message: str,
-    model: Model,
-    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception], expected: type[Exception], message: str, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*key: str) -> None:
         raise error("out of reach")
