@@ -74,7 +74,7 @@ def test_better_of_two_answers(model: Model, margin_db: float) -> None:
         assert (whole(answer).replaced_because is not None) == (nr_db(rival) - nr_db(generated) > margin_db)
 
 
-@pytest.mark.parametrize(("margin_db", "methods"), [(100.0, ["prime"]), (-100.0, ["prime", "wmmse"])])
+@pytest.mark.parametrize(("margin_db", "methods"), [(100.0, ["prime"]), (-100.0, ["prime", "wmmse", "wmmse"])])
 def test_rival_that_cannot_win_is_not_designed(
     margin_db: float, methods: list[str], model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,8 @@ def reduction_db(problem: Problem, taps: NDArray[np.floating], model: Model) -> 
     return float(10 * np.log10(before / after).mean())
 
 
-@pytest.mark.parametrize("number", [0, 2, 4])
+# In the last, a headrest, updates lower the mean by 1 dB.
+@pytest.mark.parametrize("number", [0, 2, 193])
 def test_design_is_not_below_wmmse_unsaid(number: int, model: Model) -> None:
     problem = problem_of(number)
     (paths,) = problem.conditions
