@@ -1,10 +1,10 @@
 // The bench: its steps, files that are dropped on it, sessions, and work that stays in this browser.
 
 import { $, changed, chosenEars, currentEar, element, hasFailed, on, state } from "./state.js";
-import { clearMessages, forget, note, say } from "./messages.js";
+import { clearMessages, forget, note } from "./messages.js";
 import { fixed } from "./dsp.js";
 import { earFromDocument, fits, readBench, sessionDocument } from "./bench_file.js";
-import { keep, redesign, remember, startDesigning, takeNoise } from "./design.js";
+import { keep, redesign, remember, startDesigning } from "./design.js";
 import { startHybrid, useController } from "./hybrid.js";
 import { rendered, startListening } from "./listen.js";
 import { startLoading } from "./load.js";

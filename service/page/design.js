@@ -74,7 +74,7 @@ function showKept() {
   }));
 }
 
-export async function takeNoise(file) {
+async function takeNoise(file) {
   try {
     state.noise = { name: file.name, psd: await noiseSpectrum(file) };
     changed("noise");

@@ -12,7 +12,7 @@ export const signed = (value) => fixed(value).replace(/^(?!-)/, "+");
 export const withInterval = ({ mean_noise_reduction_db: mean, interval_db: interval }) => `${fixed(mean)}${interval ? ` ± ${fixed(interval)}` : ""} dB`;
 
 // In-place radix-2 transform of length 2^m; sign -1 forward, +1 inverse (unscaled).
-export function fft(re, im, sign = -1) {
+function fft(re, im, sign = -1) {
   const n = re.length;
   for (let i = 1, j = 0; i < n; i++) {
     let bit = n >> 1;

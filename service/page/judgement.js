@@ -7,9 +7,9 @@ const WORDS = ["good", "fair", "poor"];
 
 // A figure is good from `good` on and fair from `fair` on, or below both where less is better; otherwise it is poor. An
 // interval that reaches below counts as the worse word; without one the mean itself counts.
-export const THRESHOLDS = [
+const THRESHOLDS = [
   { of: ({ mean_noise_reduction_db: mean, interval_db: interval }) => mean - (interval ?? 0), good: 16, fair: 3,
-    why: "noise reduction at the low end", next: "A tighter fit, less latency, louder noise in a quieter room; then measure again." },
+    why: "noise reduction at the low end", next: "Try a tighter fit, less latency, and louder noise in a quieter room; then measure again." },
   { of: ({ amplification_db }) => amplification_db, good: 0.1, fair: 1, isLess: true,
     why: "amplification", next: "Limit louder bands in step 2, or shorten the latency." },
   { of: ({ interval_db: interval }) => interval ?? 0, good: 5, fair: Infinity, isLess: true,
@@ -22,7 +22,7 @@ export const THRESHOLDS = [
 const INVALID = ["howling", "not_running", "unrelated", "exchanged_channels", "clipping", "implausible_reduction", "foreign_prediction", "controller_off"];
 
 export function findingsOf({ diagnosis }) {
-  return diagnosis.filter(({ code }) => code !== "as_predicted").map(({ code, detail }) => ({ rank: INVALID.includes(code) ? 2 : 1, why: code.replaceAll("_", " "), next: `${detail}.` }));
+  return diagnosis.filter(({ code }) => code !== "as_predicted").map(({ code }) => ({ rank: INVALID.includes(code) ? 2 : 1, why: code.replaceAll("_", " "), next: "Do what the finding in step 5 says, then verify again." }));
 }
 
 // Judge figures of a prediction or measurement, besides findings {rank, why, next}; `next` follows a good result.
@@ -37,4 +37,4 @@ export function judged(figures, findings, next) {
 
 export const wordOf = ({ word }) => element("strong", { className: `word ${word}`, textContent: word });
 
-export const reasonOf = ({ why, next }) => `${why[0].toUpperCase()}${why.slice(1)}. Next: ${next[0].toUpperCase()}${next.slice(1)}`;
+export const reasonOf = ({ why, next }) => `${why[0].toUpperCase()}${why.slice(1)}. Next: ${next[0].toLowerCase()}${next.slice(1)}`;

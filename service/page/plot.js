@@ -1,4 +1,4 @@
-// Plots as SVG over frequency, with a cursor whose values stand in words beside the figure's name.
+// Plots as SVG over frequency, with a cursor whose values stand below in words.
 //
 // A figure is {range, name, y, lines, bars}: range in Hz, name of the axis, y = {name, unit, range, digits?};
 // lines: [{name, color, points: [[hz, y], ..], dash?, kind?}]; bars: [{x0, x1, y0, y, name, color}].
