@@ -84,7 +84,7 @@ function showFigures() {
   ];
   $("figures").replaceChildren(...figures.map(([name, value, title]) => element("div", { title },
     element("dt", {}, element("button", { type: "button", className: "term", textContent: name, popoverTargetElement: $("terms") })), element("dd", {}, ...[value].flat()))));
-  $("judgement").textContent = reasonOf(judgement);
+  $("judgement").textContent = reasonOf(seen ? judgedRun() : judgement);
   const texts = [...failed.map(({ label, verdict: { reasons = [] } }) => `calibration of ${label}: it did not pass (${reasons.map(({ code }) => code).join(", ")})`), ...state.design.warnings.map(({ code, detail }) => `${code}: ${detail}`)];
   $("warnings").replaceChildren(...texts.map((textContent) => element("p", { className: "warning", textContent })));
 }

@@ -4,6 +4,7 @@ Needs the package playwright and a Chromium on PATH; skipped without them.
 """
 
 import json
+import re
 import shutil
 import urllib.request
 from base64 import b64decode, b64encode
@@ -655,6 +656,17 @@ def test_word_follows_thresholds(page: Any, found: dict[str, Any], codes: list[s
     assert (judged["next"] == "Go on.") == (word == "good")
     if codes and word != "good":
         assert judged["why"] == codes[-1].replace("_", " ")
+
+
+def test_guide_says_what_is_good():
+    """The thresholds between good and fair above are those of its table."""
+    text = (Path(__file__).parents[2] / "docs" / "guide.md").read_text()
+    assert dict(re.findall(r"^`(\w+)` \| (?:< )?([\d.]+)", text, re.MULTILINE)) == {
+        "mean_noise_reduction_db": "16",
+        "interval_db": "5",
+        "amplification_db": "0.1",
+        "out_of_band_db": "1",
+    }
 
 
 def test_word_stands_beside_noise_reduction(page: Any):
