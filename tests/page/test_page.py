@@ -610,52 +610,45 @@ def test_terms_and_guide_open(page: Any, url: str):
 
 def figures(mean: float = 30, interval: float | None = 1, louder: float = 0, low: float = 0, high: float = 0):
     """Figures of an answer."""
-    outside = {"low": low, "high": high}
-    return {
-        "mean_noise_reduction_db": mean,
-        "interval_db": interval,
-        "amplification_db": louder,
-        "out_of_band_db": outside,
-    }
+    names = ("mean_noise_reduction_db", "interval_db", "amplification_db", "out_of_band_db")
+    return dict(zip(names, (mean, interval, louder, {"low": low, "high": high}), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("found", "codes", "word"),
-    [
-        (figures(16, None), [], "good"),
-        (figures(15.9, None), [], "fair"),
-        (figures(17, 1), [], "good"),
-        (figures(16.9, 1), [], "fair"),  # its interval reaches below
-        (figures(3, None), [], "fair"),
-        (figures(2.9, None), [], "poor"),
-        (figures(4, 1), [], "fair"),
-        (figures(3.9, 1), [], "poor"),
-        (figures(interval=4.9), [], "good"),
-        (figures(interval=5), [], "fair"),
-        (figures(louder=0.09), [], "good"),
-        (figures(louder=0.1), [], "fair"),
-        (figures(louder=0.9), [], "fair"),
-        (figures(louder=1), [], "poor"),
-        (figures(low=0.9, high=0.9), [], "good"),
-        (figures(low=1), [], "fair"),
-        (figures(high=1), [], "fair"),
-        ({"mean_noise_reduction_db": 20, "interval_db": None, "amplification_db": 0}, ["as_predicted"], "good"),
-        (figures(), ["level_off"], "fair"),
-        (figures(), ["level_off", "howling"], "poor"),
-    ],
-)
-def test_word_follows_thresholds(page: Any, found: dict[str, Any], codes: list[str], word: str):
-    judged = page.evaluate(
-        """async ([found, codes]) => {
+def measured(*codes: str):
+    """Figures of a good measurement, and codes of its findings."""
+    return {"mean_noise_reduction_db": 20, "interval_db": None, "amplification_db": 0}, *codes
+
+
+# Words of figures, with codes of findings, on both sides of each threshold.
+JUDGED = [
+    *((figures(16, None), "good"), (figures(15.9, None), "fair"), (figures(3, None), "fair")),
+    (figures(2.9, None), "poor"),
+    # An interval that reaches below a threshold counts as the worse word.
+    *((figures(17, 1), "good"), (figures(16.9, 1), "fair"), (figures(4, 1), "fair"), (figures(3.9, 1), "poor")),
+    *((figures(interval=4.9), "good"), (figures(interval=5), "fair")),
+    *((figures(louder=0.09), "good"), (figures(louder=0.1), "fair")),
+    *((figures(louder=0.9), "fair"), (figures(louder=1), "poor")),
+    *((figures(low=0.9, high=0.9), "good"), (figures(low=1), "fair"), (figures(high=1), "fair")),
+    *(
+        (measured("as_predicted"), "good"),
+        (measured("level_off"), "fair"),
+        (measured("level_off", "howling"), "poor"),
+    ),
+]
+
+
+def test_word_follows_thresholds(page: Any):
+    found = page.evaluate(
+        """async (cases) => {
         const { findingsOf, judged } = await import("/workbench/judgement.js");
-        return judged(found, findingsOf({ diagnosis: codes.map((code) => ({ code })) }), "Go on.");
+        const findings = (codes) => findingsOf({ diagnosis: codes.map((code) => ({ code })) });
+        return cases.map(([figures, ...codes]) => judged(figures, findings(codes), "Go on."));
     }""",
-        [found, codes],
+        [case if isinstance(case, tuple) else [case] for case, _ in JUDGED],
     )
-    assert judged["word"] == word
-    assert (judged["next"] == "Go on.") == (word == "good")
-    if codes and word != "good":
-        assert judged["why"] == codes[-1].replace("_", " ")
+    assert [item["word"] for item in found] == [word for _, word in JUDGED]
+    assert [item["next"] == "Go on." for item in found] == [word == "good" for _, word in JUDGED]
+    assert found[-1]["why"] == "howling"
 
 
 def test_guide_says_what_is_good():
