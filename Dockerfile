@@ -13,6 +13,8 @@ COPY scripts/install.sh scripts/
 COPY prime_anc prime_anc/
 COPY model_store model_store/
 COPY service service/
+# The page links to it.
+COPY docs/guide.md docs/
 # Also compiles the CPU core, for every level of the processor architecture.
 RUN PIP_NO_CACHE_DIR=1 scripts/install.sh /opt/prime-anc \
         ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} ".$EXTRAS" \

@@ -57,6 +57,12 @@ async def page() -> Response:
     return FileResponse(_SERVED["index.html"], headers=HEADERS)
 
 
+@router.get("/guide")
+async def guide() -> Response:
+    """Answer the fitting guide, as text."""
+    return FileResponse(FOLDER / "guide.md", headers=HEADERS, media_type="text/plain; charset=utf-8")
+
+
 @router.get("/workbench/options.json")
 def option_model() -> Response:
     """Answer what the page makes its controls from."""

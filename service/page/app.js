@@ -1,24 +1,24 @@
 // The bench: its steps, files that are dropped on it, sessions, and work that stays in this browser.
 
 import { $, changed, chosenEars, currentEar, element, hasFailed, on, state } from "./state.js";
-import { clearMessages, forget, note, say } from "./messages.js";
-import { RATE, fixed } from "./dsp.js";
+import { clearMessages, forget, note } from "./messages.js";
+import { fixed } from "./dsp.js";
 import { earFromDocument, fits, readBench, sessionDocument } from "./bench_file.js";
-import { keep, redesign, remember, startDesigning, takeNoise } from "./design.js";
+import { keep, redesign, remember, startDesigning } from "./design.js";
 import { startHybrid, useController } from "./hybrid.js";
 import { rendered, startListening } from "./listen.js";
 import { startLoading } from "./load.js";
 import { addEars, startMeasuring, withIds } from "./measure.js";
-import { SLIDERS, makeControls, restoreSettings, settings, showOutputs } from "./options.js";
-import { checkNotSilent, decoded, resampledFrom, responsesOf } from "./read_files.js";
+import { SLIDERS, makeControls, restoreSettings, settings, showOutputs, withoutControl } from "./options.js";
+import { decoded } from "./read_files.js";
 import { startRecording } from "./record.js";
 import { addRecording } from "./recordings.js";
 import { saveJson } from "./save.js";
 import * as store from "./store.js";
 import { isAsPredicted, startVerifying, verified } from "./verify.js";
-import { showView, startViewing } from "./views.js";
+import { bandTable, showView, startViewing } from "./views.js";
 
-const STEPS = { measure: "magnitude", design: "gain", look: "latency", load: "realised", verify: "deviation" };
+const STEPS = { measure: "magnitude", design: "gain", look: "gain", load: "gain", verify: "deviation" }; // and what is drawn
 
 const openStep = () => Object.keys(STEPS).find((step) => $(`step-${step}`).open);
 
@@ -42,6 +42,8 @@ function takeDocument(name, document) {
   if (found.isSession) {
     Object.assign(state, { ears: withIds(found.ears), kept: [], current: found.current, noise: found.noise, controller: null, takes: found.takes, runs: found.runs, chip: found.chip });
     restoreSettings(found.settings);
+    const others = withoutControl(found.settings);
+    if (others.length) note(name, `it sets ${others.join(", ")}, which this page leaves at their defaults; prime-anc uses them.`);
     $("joint").checked = found.joint;
   }
   for (const { name: label, design } of found.kept) {
@@ -67,41 +69,19 @@ function jsonOf(text) {
   return found;
 }
 
+async function takeFile(file) {
+  if (/\.json$/i.test(file.name)) return takeDocument(file.name, jsonOf(await file.text()));
+  const sound = await decoded(file), list = recordingList(file.name);
+  if (sound.channels.length < 2) throw new Error("it has one channel: record outer and error microphone in one stereo file. Of impulse responses prime-anc session makes a file for this page");
+  addRecording(list, file.name, sound);
+  return open(list === "runs" ? "verify" : "measure");
+}
+
 async function takeFiles(files) {
-  const separate = {};
   for (const file of files) {
     forget(file.name);
-    try {
-      if (/\.json$/i.test(file.name)) takeDocument(file.name, jsonOf(await file.text()));
-      else if (/\.(csv|txt|frd)$/i.test(file.name)) {
-        if (/primary|secondary|feedback/i.test(file.name)) throw new Error("this page reads impulse responses as WAV or FLAC; prime-anc also as tables");
-        await takeNoise(file);
-      }
-      else {
-        const sound = await decoded(file);
-        if (sound.channels.length >= 2) {
-          const list = recordingList(file.name);
-          addRecording(list, file.name, sound);
-          open(list === "runs" ? "verify" : "measure");
-        } else {
-          checkNotSilent(sound.recorded, 1);
-          const kind = ["primary", "secondary", "feedback"].find((name) => file.name.toLowerCase().includes(name));
-          if (!kind) throw new Error("it has one channel: record outer and error microphone in one stereo file, or name an impulse response primary or secondary");
-          separate[kind] = { samples: sound.recorded[0], rate: sound.rate };
-          if (sound.rate !== RATE) note(file.name, resampledFrom(sound.rate), { isBad: false });
-        }
-      }
-    } catch (error) {
-      note(file.name, error.message);
-    }
+    try { await takeFile(file); } catch (error) { note(file.name, error.message); }
   }
-  if (separate.primary && separate.secondary) {
-    try {
-      addEars([{ label: "impulse responses", sign: "minus", ...responsesOf(separate) }]);
-    } catch (error) {
-      note("Impulse responses", error.message);
-    }
-  } else if (Object.keys(separate).length) note("Impulse responses", "drop the primary and the secondary one together.");
 }
 
 async function loadExample() {
@@ -109,7 +89,7 @@ async function loadExample() {
     const found = await (await fetch("workbench/example.json")).json(), at = state.ears.length;
     addEars(Object.entries(found).map(([label, ear]) => earFromDocument(label, ear)), at);
     open("design");
-  } catch (error) { note("Example", `it could not be loaded: ${error.message}`); }
+  } catch (error) { note("Example", `it could not be loaded: ${error.message}`, { action: { label: "Try again", run: loadExample } }); }
 }
 
 function acceptDrops() {
@@ -155,7 +135,7 @@ async function restoreWork() {
   let found = {};
   try { found = await store.restored(); } catch { /* nothing can be kept here, as in some private windows */ }
   const { ears: measured, settings: chosen, ...rest } = found;
-  restoreSettings({ ...chosen, ...Object.fromEntries(new URLSearchParams(location.hash.slice(1))) });
+  restoreSettings({ ...chosen });
   for (const [part, value] of Object.entries(rest)) if (value && part in PARTS) state[part] = value;
   if (measured) {
     Object.assign(state, { ears: measured.ears, current: measured.current });
@@ -181,13 +161,6 @@ function saveSession() {
   isUnsaved = false;
 }
 
-async function copyLink() {
-  history.replaceState(null, "", `#${new URLSearchParams(settings())}`);
-  const rest = "a session file also holds the measurements.";
-  try { await navigator.clipboard.writeText(location.href); say(`The link with these settings is in the clipboard; ${rest}`); }
-  catch { say(`The address bar has the link with these settings; ${rest}`); }
-}
-
 // ---- steps ----
 
 function showSteps() {
@@ -206,17 +179,17 @@ function showSteps() {
   for (const control of document.querySelectorAll("[data-needs]")) control.disabled = !(control.dataset.needs === "ear" ? ears.length : design);
 }
 
+// A report is about one filter: that in use, not those kept beside it.
 function fillReport() {
-  const { ears, design } = state, verification = verified(), model = design?.model, verdict = (ear) => (ear.verdict ? ` (calibration ${ear.verdict.passed ? "passed" : "NOT passed"})` : "");
+  const { design } = state, verification = verified(), model = design?.model, verdict = (ear) => (ear.verdict ? ` (calibration ${ear.verdict.passed ? "passed" : "NOT passed"})` : "");
   const rows = [
-    ["Date", new Date().toISOString().slice(0, 16).replace("T", " ")], ["Measurements", ears.map((ear) => ear.label + verdict(ear)).join(", ")],
-    ["Recordings", [...state.takes, ...state.runs].map(({ name }) => name).join(", ")], ["Design", design?.name ?? ""], ["Controller", $("hybrid").checked ? $("controller-text").textContent : ""],
+    ["Date", new Date().toISOString().slice(0, 16).replace("T", " ")], ["Measured", chosenEars().map((ear) => ear.label + verdict(ear)).join(", ")],
+    ["Design", design?.name ?? ""], ["Controller", $("hybrid").checked ? $("controller-text").textContent : ""],
     ["Model", model ? `${model.name}@${model.version} (${model.digest.slice(0, 19)})` : ""], ["Hardware", $("realised").textContent],
     ["Verified", verification ? verification.answer.diagnosis.map(({ detail }) => detail).join("; ") : "not yet"],
   ].filter(([, value]) => value);
   $("report-head").replaceChildren(...rows.map(([name, value]) => element("p", { textContent: `${name}: ${value}` })));
-  const [bands, plants] = ["band-table", "plants"].map((id) => element("table", {}, ...[...$(id).children].map((part) => part.cloneNode(true))));
-  $("report-tables").replaceChildren(bands, ...($("plants").hidden ? [] : [plants]), ...[...$("warnings").children].map((warning) => warning.cloneNode(true)));
+  $("report-tables").replaceChildren(...(design ? [element("table", {}, ...bandTable([]))] : []), ...[...document.querySelectorAll("#plants:not([hidden]), #warnings > p")].map((part) => Object.assign(part.cloneNode(true), { id: "" })));
 }
 
 function start() {
@@ -232,7 +205,7 @@ function start() {
   keepWork();
   acceptDrops();
   on(["ears", "takes", "runs", "design", "realised", "verification"], showSteps);
-  on(["print"], fillReport);
+  addEventListener("beforeprint", fillReport);
   for (const [step, view] of Object.entries(STEPS)) {
     $(`step-${step}`).addEventListener("toggle", () => { if ($(`step-${step}`).open) { open(step); showView(view); } });
   }
@@ -240,12 +213,12 @@ function start() {
     $(id).addEventListener("input", () => { showOutputs(); if (["k", "ceiling", "latency"].includes(id)) redesign(); });
     $(id).addEventListener("change", remember);
   }
-  for (const input of [$("method"), $("ceiling-curve"), $("hybrid"), ...document.querySelectorAll("#more-options :is(input, select), #controller-options :is(input, select)")]) {
+  for (const input of [$("method"), $("max_louder_db"), $("hybrid"), ...$("controller-options").querySelectorAll("input")]) {
     input.addEventListener("change", () => { remember(); redesign(); });
   }
   for (const id of ["target", "form", "taps", "format", "rate", "file", "gain", "sign"]) $(id).addEventListener("change", remember);
   for (const button of document.querySelectorAll(".example")) button.onclick = loadExample;
-  Object.entries({ save: saveSession, link: copyLink, print: () => window.print(), "throw-away": throwAway, "clear-messages": clearMessages })
+  Object.entries({ save: saveSession, print: () => window.print(), "throw-away": throwAway, "clear-messages": clearMessages })
     .forEach(([id, act]) => { $(id).onclick = act; });
   $("key-row").onsubmit = (event) => { event.preventDefault(); redesign(); };
   showSteps();

@@ -1,7 +1,7 @@
 // Files of the bench, as bench_file.schema.json declares them: measurements, filters and sessions that the page and
 // prime-anc read and write. Numbers are float32, lists or base64, and come back bit by bit.
 
-export const MAX_RESPONSE = 32768; // most samples of a response in a request
+const MAX_RESPONSE = 32768; // most samples of a response in a request
 const N_BINS = 16385, N_TAPS = 2048, N_UNCERTAINTY = 62, N_SECTIONS = 16;
 const MAX_SAMPLES = 60 * 48000; // of a recording
 const MAX_RECORDED = 60e6; // numbers in all recordings of a file, whose text would otherwise exceed what browsers hold

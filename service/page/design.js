@@ -10,12 +10,12 @@ import { ask, requestOf } from "./requests.js";
 import { noiseSpectrum } from "./read_files.js";
 
 const KEPT_COLORS = ["--k0", "--k1", "--k2", "--k3", "--k4", "--k5"];
-const LATENCIES = [0, 1, 2, 4, 8, 16, 32];
 const REST_MS = 80; // pause after the last change before the Wiener filter and the sound are updated
 
 let resting = 0;
 
 export const redesign = newest(async () => {
+  clearTimeout(resting); // what a design is for may differ from what it was made for
   if (!chosenEars().length) {
     state.design = state.rival = state.realised = null;
     changed("design");
@@ -30,7 +30,6 @@ export const redesign = newest(async () => {
     const ms = performance.now() - began;
     document.body.dataset.redrawMs = ms.toFixed(1);
     say(`Designed and drawn in ${ms.toFixed(0)} ms.`);
-    clearTimeout(resting);
     resting = setTimeout(() => { changed("rest"); compare(); }, REST_MS); // slower updates, so that no plot waits for them
   } catch (error) {
     say(`The design failed: ${error.message}`, true, redesign);
@@ -50,7 +49,7 @@ const compare = newest(async () => {
 // Short name of the present design: ear, method, and what differs between designs.
 function designName() {
   const ears = chosenEars(), parts = [isJoint() && ears.length > 1 ? `${ears.length} measurements` : ears[0].label, $("method").value];
-  parts.push(`k ${$("k").value}`, $("ceiling-curve").value ? "curve" : `${$("ceiling").value} dB`);
+  parts.push(`k ${$("k").value}`, `${$("ceiling").value} dB`);
   if (+$("latency").value) parts.push(`${$("latency").value} samples late`);
   if ($("hybrid").checked) parts.push("with controller");
   return parts.join(", ");
@@ -75,24 +74,11 @@ function showKept() {
   }));
 }
 
-async function computeLatencies() {
-  if (!chosenEars().length) return;
-  const points = [];
-  try {
-    for (const samples of LATENCIES) {
-      const found = await designed({ ...optionsFor("refine"), latency_samples: samples });
-      points.push([samples, found.prediction.mean_noise_reduction_db]);
-      state.latencyCurve = points;
-      changed("latency");
-    }
-  } catch (error) { note("Latency curve", error.message); }
-}
-
-export async function takeNoise(file) {
+async function takeNoise(file) {
   try {
     state.noise = { name: file.name, psd: await noiseSpectrum(file) };
     changed("noise");
-    note(file.name, "the noise to expect; remove it under More options of step 2.", { isBad: false });
+    note(file.name, "the noise to expect; remove it in step 2.", { isBad: false });
   } catch (error) { note(file.name, error.message); }
 }
 
@@ -131,10 +117,9 @@ function travel(from, to) {
 }
 
 export function startDesigning() {
-  on(["ears", "noise"], () => { state.latencyCurve = state.rival = state.realised = null; showNoise(); redesign(); });
+  on(["ears", "noise"], () => { state.rival = state.realised = null; showNoise(); redesign(); });
   on(["kept"], showKept);
   $("keep").onclick = () => { if (state.design) keep(state.design.name, state.design); };
-  $("latency-curve").onclick = computeLatencies;
   $("noise-remove").onclick = () => { forget(state.noise.name); state.noise = null; changed("noise"); };
   $("noise-file").onchange = () => { const [file] = $("noise-file").files; if (file) takeNoise(file); $("noise-file").value = ""; };
   $("undo").onclick = () => travel(past, future);

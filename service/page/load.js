@@ -3,7 +3,7 @@
 import { $, changed, newest, on, state } from "./state.js";
 import { forget, note, say } from "./messages.js";
 import { RATE, fixed } from "./dsp.js";
-import { SUFFIXES, isFileFor, model, optionsFor, showOutputs } from "./options.js";
+import { isFileFor, model, optionsFor, showOutputs, suffixOf } from "./options.js";
 import { redesign } from "./design.js";
 import { ask, requestOf } from "./requests.js";
 import { saveFile, saveJson } from "./save.js";
@@ -35,6 +35,7 @@ const realiseNewest = newest(async () => {
   } catch (error) {
     state.realised = null;
     $("realised").textContent = `The export failed: ${error.message}`;
+    say("The export failed.", true, realise);
   }
   state.isRealising = false;
   changed("realised");
@@ -107,7 +108,7 @@ function takeControllerChip({ sample_rate_hz: rate, number_format }) {
 const isAsDesigned = ({ n_taps, sample_rate, number_format }) => n_taps === 2048 && sample_rate === RATE && number_format === "float32";
 
 async function saveExport(request, name) {
-  const file = await ask("export", request, "blob"), suffix = file.type === "application/zip" ? "zip" : SUFFIXES[request.file] ?? request.file;
+  const file = await ask("export", request, "blob"), suffix = file.type === "application/zip" ? "zip" : suffixOf(request.file);
   saveFile(file, `${name}.${suffix}`);
   say(`Saved ${name}.${suffix}.`);
 }

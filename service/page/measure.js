@@ -53,7 +53,7 @@ async function calibrate() {
     say(found.verdict.passed ? "The calibration passed." : "The calibration did not pass.", !found.verdict.passed);
   } catch (error) {
     note("Calibration", named(error.message, files));
-    say("The calibration failed.", true);
+    say("The calibration failed.", true, () => $("calibrate").click());
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { $, element, on, state, whileDisabled } from "./state.js";
 import { note, say } from "./messages.js";
-import { RATE, fixed, irfft, noise, rfft, times } from "./dsp.js";
+import { RATE, fixed, irfft, noise, powers, rfft, rms } from "./dsp.js";
 import { addRecording } from "./recordings.js";
 
 const TAIL_S = 0.7; // recorded after the probe: the computer's latency and the last echo
@@ -28,32 +28,28 @@ function sweeps(length) {
 
 // Samples that are played, the loudest of pink noise at 12 dB above its RMS.
 function probeOf(kind, length, levelDb) {
-  const samples = kind === "sweep" ? sweeps(length) : noise("pink", 3, length + 2400).subarray(0, length);
-  const rms = Math.sqrt(samples.reduce((sum, value) => sum + value * value, 0) / length), gain = 10 ** (levelDb / 20) / rms;
-  return samples.map((value) => Math.max(-1, Math.min(1, gain * value)));
+  const samples = kind === "sweep" ? sweeps(length) : noise("pink", 3, undefined, 2 ** Math.ceil(Math.log2(length))).subarray(0, length);
+  const gain = 10 ** (levelDb / 20) / rms(samples);
+  return Float32Array.from(samples, (value) => Math.max(-1, Math.min(1, gain * value)));
 }
 
 // ---- delays ----
 
+// Spectrum of b times the conjugate of that of a, over `weight`.
+const crossed = (b, a, weight) => ({ re: b.re.map((value, k) => (value * a.re[k] + b.im[k] * a.im[k]) / weight[k]), im: b.im.map((value, k) => (value * a.re[k] - b.re[k] * a.im[k]) / weight[k]) });
+
 // Response from a drive to a recording, within a segment from `start` on.
 function responseBetween(drive, recorded, start) {
-  const n = 2 * SEGMENT, D = rfft(drive.subarray(start, start + SEGMENT), n), E = rfft(recorded.subarray(start, start + SEGMENT), n);
-  let most = 0;
-  for (let k = 0; k < D.re.length; k++) most = Math.max(most, D.re[k] ** 2 + D.im[k] ** 2);
-  const re = new Float64Array(D.re.length), im = new Float64Array(D.re.length);
-  for (let k = 0; k < re.length; k++) {
-    const square = D.re[k] ** 2 + D.im[k] ** 2 + 1e-4 * most;
-    re[k] = (E.re[k] * D.re[k] + E.im[k] * D.im[k]) / square;
-    im[k] = (E.im[k] * D.re[k] - E.re[k] * D.im[k]) / square;
-  }
-  return irfft({ re, im }).subarray(0, SWEEP);
+  const [D, E] = [drive, recorded].map((samples) => rfft(samples.subarray(start, start + SEGMENT), 2 * SEGMENT));
+  const power = powers(D), least = 1e-4 * power.reduce((most, value) => Math.max(most, value), 0);
+  return irfft(crossed(E, D, power.map((value) => value + least))).subarray(0, SWEEP);
 }
 
 const peakOf = (values) => values.reduce((best, value, n) => (value > values[best] ? n : best), 0);
 
 // Samples by which response `b` is later than `a`, between samples: where their correlation is largest.
 function shiftBetween(a, b) {
-  const A = rfft(a, SWEEP), B = rfft(b, SWEEP), correlation = irfft(times(B, { re: A.re, im: A.im.map((value) => -value) }));
+  const A = rfft(a, SWEEP), correlation = irfft(crossed(rfft(b, SWEEP), A, A.re.map(() => 1)));
   const at = peakOf(correlation), [before, most, after] = [-1, 0, 1].map((step) => correlation.at((at + step) % SWEEP));
   return (at > SWEEP / 2 ? at - SWEEP : at) + (before - after) / (2 * (before - 2 * most + after) || 1);
 }
@@ -134,7 +130,7 @@ async function record() {
   say(`${name} is recorded.`);
   const found = isDriven ? aligned(probe, recorded) : { channels: recorded };
   addRecording(list, name, { channels: found.channels, clippedShares: [], rate: RATE });
-  const level = recorded.map((samples) => dbfs(Math.sqrt(samples.reduce((sum, value) => sum + value * value, 0) / samples.length)));
+  const level = recorded.map((samples) => dbfs(rms(samples)));
   const said = [`x ${fixed(level[0], 0)} dB, e ${fixed(level[1], 0)} dB of full scale`];
   if (isDriven) said.push(`latency ${found.late} samples, taken out`, `clock slip ${fixed(found.ppm)} ppm`);
   $("record-state").textContent = `${name}: ${said.join("; ")}.`;

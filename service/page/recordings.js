@@ -6,7 +6,7 @@ import { RATE } from "./dsp.js";
 import { MAX_SECONDS, checkNotSilent, resampledFrom } from "./read_files.js";
 
 // Signals of the first channels, by what the loudspeaker did.
-export const CHANNELS = { off: ["x", "e"], on: ["x", "e"], drive: ["drive", "x", "e"] };
+const CHANNELS = { off: ["x", "e"], on: ["x", "e"], drive: ["drive", "x", "e"] };
 const TEXTS = {
   takes: { off: "off", on: "on, with the gain", drive: "alone (drive, x, e)" },
   runs: { off: "filter off", on: "filter on" },

@@ -12,7 +12,7 @@ export const state = {
   chip: null, // filter of a file that a chip runs: {name, document}
   noise: null, // expected noise: {name, psd}
   verification: null, // {answer, earId, runs, filter, isTaps}
-  design: null, rival: null, realised: null, isRealising: false, latencyCurve: null,
+  design: null, rival: null, realised: null, isRealising: false,
 };
 
 const reactions = new Map();
@@ -48,6 +48,8 @@ export function element(tag, fields = {}, ...children) {
   made.append(...children);
   return made;
 }
+
+export const row = (kind, ...cells) => element("tr", {}, ...cells.map((textContent) => element(kind, { textContent })));
 
 // Replace a list's rows; the keyboard stays where it was in it.
 export function refill(list, rows) {

@@ -1,7 +1,8 @@
 // Step 5: what the filter does on the ear, from recordings with it off and on.
 
-import { $, changed, currentEar, element, on, state } from "./state.js";
+import { $, changed, currentEar, element, on, row, state } from "./state.js";
 import { fixed, signed, withInterval } from "./dsp.js";
+import { findingsOf, judged, reasonOf, wordOf } from "./judgement.js";
 import { forget, note, say } from "./messages.js";
 import { beside, downloadTaps, formOf } from "./load.js";
 import { optionsFor } from "./options.js";
@@ -61,7 +62,7 @@ async function verify() {
     say(`Verified: ${fixed(answer.measured.mean_noise_reduction_db)} dB measured, ${fixed(answer.predicted_noise_reduction_db)} dB predicted.`);
   } catch (error) {
     note("Verification", named(error.message, files));
-    say("The verification failed.", true);
+    say("The verification failed.", true, verify);
   } finally {
     showCandidates();
   }
@@ -78,17 +79,21 @@ export function verified() {
   return found && found.earId === currentEar()?.id && found.runs === recordings() ? found : null;
 }
 
-const row = (kind, ...cells) => element("tr", {}, ...cells.map((textContent) => element(kind, { textContent })));
+// Judge the last verification.
+export function judgedRun() {
+  const { answer } = verified();
+  return judged(answer.measured, findingsOf(answer), "Use it. Verify again when the earphone sits differently.");
+}
 
 function showVerification() {
   const found = verified();
   $("verification").hidden = !found;
   if (!found) return;
   const { answer: { measured, predicted_noise_reduction_db: predicted, band_deviation_db: deviations, deviation_db, diagnosis, trim }, filter, isTaps } = found;
-  const isGood = isAsPredicted(found.answer);
-  const head = `${withInterval(measured)} measured, ${fixed(predicted)} dB predicted (${signed(deviation_db)} dB); filter ${filter}.`;
+  const judgement = judgedRun(), isGood = isAsPredicted(found.answer);
+  const head = ` ${withInterval(measured)} measured, ${fixed(predicted)} dB predicted (${signed(deviation_db)} dB); filter ${filter}.`;
   const findings = diagnosis.map(({ code, detail }) => element("p", { className: isGood ? "good" : "warning", textContent: `${code.replaceAll("_", " ")}: ${detail}` }));
-  const parts = [element("p", { textContent: head }), ...findings];
+  const parts = [element("p", {}, wordOf(judgement), head), element("p", { className: "help", textContent: reasonOf(judgement) }), ...findings];
   if (trim) {
     const delay = `delay ${fixed(trim.delay_samples, 2)} samples at 48 kHz${trim.invert ? ", inverted" : ""}`;
     const promise = isTaps ? `; ${fixed(trim.predicted_noise_reduction_db)} dB to expect` : "";

@@ -4,6 +4,7 @@ Needs the package playwright and a Chromium on PATH; skipped without them.
 """
 
 import json
+import re
 import shutil
 import urllib.request
 from base64 import b64decode, b64encode
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from scipy.signal import lfilter, resample, sosfilt, welch
+from scipy.signal import lfilter, sosfilt, welch
 
 from benchmarks.service_process import started_service
 
@@ -158,18 +159,8 @@ def rendered(page: Any, noise: str, name: str, seconds: int) -> np.ndarray:
     return np.frombuffer(b64decode(page.evaluate(script)), "<f4").astype(float)
 
 
-@pytest.mark.parametrize("is_hybrid", [False, True])
-def test_sound_matches_plot(page: Any, is_hybrid: bool):
+def test_sound_matches_plot(page: Any):
     with_example(page)
-    if is_hybrid:
-        page.evaluate("window.workbench.state.ears.forEach((ear) => { ear.sign = 'plus'; })")
-        slide(page, "latency", 4)
-        page.check("#hybrid")
-        page.click("text=Options of the controller")
-        page.fill("#controller-latency_us", "20")
-        page.press("#controller-latency_us", "Enter")
-        until(page, "design.controller?.latency_us === 20")
-        wait_until_drawn(page)
     sound = {name: rendered(page, "white", name, 4) for name in ("passive", "active")}
     spectra = {}
     for name, samples in sound.items():
@@ -180,10 +171,8 @@ def test_sound_matches_plot(page: Any, is_hybrid: bool):
         centre = 10 ** (round(10 * np.log10(hz)) / 10)
         inside = (frequency >= centre * 10**-0.05) & (frequency < centre * 10**0.05)
         errors.append(10 * np.log10(spectra["passive"][inside].sum() / spectra["active"][inside].sum()) - promised)
-    # A band of 50 Hz has four bins of 20 segments: its level is known to 0.5 dB. Predictions are lower by what the
-    # calibration left unknown, where little is left, as at 50 Hz with a controller.
-    assert np.abs(errors).max() < 4.5
-    assert np.abs(errors).mean() < 0.8
+    assert np.abs(errors).max() < 2  # a band of 50 Hz has four bins, which hear its neighbour
+    assert np.abs(errors).mean() < 0.3
 
 
 def test_recorded_noise_keeps_its_power(page: Any, tmp_path: Path):
@@ -207,9 +196,7 @@ def test_sound_stays_below_full_scale(page: Any, unit: float):
         levels[name] = 20 * np.log10(np.std(sound))
     assert abs(levels["passive"] - levels["open"]) < 1
     assert levels["active"] < levels["passive"]
-    page.evaluate(
-        "() => { const { design } = window.workbench.state; design.fir = design.fir.map((tap) => 1e6 * tap); }"
-    )
+    page.evaluate("window.workbench.state.design.prediction.noise_reduction_db.fill(-80)")
     sound = rendered(page, "white", "active", 1)
     assert 0.5 < np.abs(sound).max() <= 10 ** (-1 / 20) + 1e-6
 
@@ -234,8 +221,9 @@ def test_bad_sessions_change_nothing(page: Any, tmp_path: Path):
         page.evaluate("document.getElementById('messages').replaceChildren()")
         now = "JSON.stringify([window.workbench.state.ears.length, window.workbench.state.current])"
         assert page.evaluate(now) == before
-    (tmp_path / "good.json").write_text(json.dumps({"session": [ear]}))
+    (tmp_path / "good.json").write_text(json.dumps({"session": [ear], "settings": {"risk_weight": "2", "k": "1"}}))
     page.set_input_files("#files", [tmp_path / "good.json"])
+    wait_for(page, "#messages", "it sets risk_weight, which this page leaves")
     until(page, "ears.length === 1")
     assert state(page, "ears[0].label") == "x"
 
@@ -253,7 +241,7 @@ def test_recordings_are_calibrated(page: Any, tmp_path: Path):
     page.click("#calibrate")
     wait_for(page, "#messages", "write into “Gain that was played”")
     page.fill("#gain", "0,35")
-    page.click("#calibrate")
+    page.click("text=Try again")
     assert page.input_value("#gain") == "0.35"
     wait_for(page, "#verdict", "The calibration passed.")
     wait_for(page, "#figures", "Noise reduction")
@@ -277,28 +265,6 @@ def test_recordings_are_calibrated(page: Any, tmp_path: Path):
     assert state(page, "ears[0].label") == "left"
 
 
-def test_responses_at_any_rate_keep_level_and_delay(page: Any, tmp_path: Path):
-    """Transfer functions equal those of `prime-anc design`, whatever the rate of the files."""
-    decay, time = np.exp(-np.arange(400) / 40), np.arange(400)
-    responses = {
-        "primary": decay * np.sin(time / 7),
-        "secondary": decay * np.sin(time / 3) ** 2,
-        "feedback": decay / 50,
-    }
-    responses["feedback"][:40] = 0
-    rates = {"primary": 44_100, "secondary": 48_000, "feedback": 192_000}
-    for name, response in responses.items():
-        samples = resample(np.pad(response, (0, 400)), 800 * rates[name] // 48_000) * 48_000 / rates[name]
-        soundfile.write(tmp_path / f"{name}.wav", samples, rates[name], subtype="FLOAT")
-    page.set_input_files("#files", [tmp_path / f"{name}.wav" for name in responses])
-    wait_for(page, "#figures", "Noise reduction")
-    for name, response in responses.items():
-        ear = f"window.workbench.state.ears.at(-1).{name}"
-        found = np.array(page.evaluate(f"Array.from({ear})"))
-        spectra = [np.fft.rfft(item, 8192)[10:1366] for item in (found, response)]
-        assert np.linalg.norm(spectra[0] - spectra[1]) < 0.05 * np.linalg.norm(spectra[1])
-
-
 def test_clipping_is_judged_as_recorded(page: Any, tmp_path: Path):
     """This also holds for a take of the loudspeaker alone, at a rate that the browser resamples."""
     random = np.random.default_rng(0)
@@ -318,6 +284,7 @@ def test_clipping_is_judged_as_recorded(page: Any, tmp_path: Path):
     for step in ("design", "load"):
         wait_for(page, f"#step-{step} .state.failed", "calibration did not pass")
     wait_for(page, "#warnings", "it did not pass (clipping")
+    wait_for(page, "#figures .word", "poor")
     page.click("[aria-label='Remove off.flac']")
     page.click("#calibrate")
     wait_for(page, "#messages", "it needs a recording with the loudspeaker off")
@@ -426,6 +393,8 @@ def test_designs_are_kept_exported_and_restored(page: Any, browser: Any, url: st
     with_example(page)
     page.click("#keep")
     assert state(page, "kept[0].name") == "left ear, prime, k 3, 30 dB"
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert "left ear, prime" not in wait_for(page, "#report-tables", "designed, dB")  # a report is about one filter
     open_step(page, "load")
     wait_for(page, "#realised", "8 sections")
     slide(page, "sections", 4)
@@ -506,6 +475,7 @@ def test_recordings_verify_exported_sections(page: Any, tmp_path: Path):
     assert "it needs a recording" not in page.text_content("#messages")
     wait_for(page, "#figures", "Measured, as exported: 8 sections")
     assert "as predicted" in text
+    assert page.text_content("#verification .word") == "good"
     predicted = state(
         page, "[verification.answer.predicted_noise_reduction_db, realised.prediction.mean_noise_reduction_db]"
     )
@@ -515,7 +485,6 @@ def test_recordings_verify_exported_sections(page: Any, tmp_path: Path):
 
 
 def test_controller_stays_while_filter_changes(page: Any):
-    """Its loop is drawn; `test_bench_file` brings it and recordings back with a session."""
     with_example(page)
     alone = state(page, "design.prediction.mean_noise_reduction_db")
     page.check("#hybrid")
@@ -529,14 +498,6 @@ def test_controller_stays_while_filter_changes(page: Any):
     wait_until_drawn(page)
     wait_for(page, "#warnings", "plant_unknown")
     found = state(page, "[controller.document.sos]")
-    page.select_option("#detail-view", "nyquist")
-    page.focus("#plot-detail")
-    page.keyboard.press("ArrowRight")
-    assert "|1+L|" in wait_for(page, "#readout-detail", "left ear")
-    page.select_option("#detail-view", "sensitivity")
-    page.focus("#plot-detail")
-    page.keyboard.press("ArrowRight")
-    assert "left ear -" in wait_for(page, "#readout-detail", "bound")  # quieter in the middle of the plot
     slide(page, "ceiling", 10)
     until(page, "design.prediction.max_gain_db < 10.2")
     wait_until_drawn(page)
@@ -593,20 +554,93 @@ def test_page_records_its_own_probe(browser: Any, url: str, probe: str, slip_ppm
         assert np.linalg.norm(spectra[0] - spectra[1]) < 0.02 * np.linalg.norm(spectra[1])
 
 
-def test_options_of_the_model_reach_the_service(page: Any):
+def test_plot_reads_by_keys(page: Any):
     with_example(page)
-    before = state(page, "design.prediction.max_gain_db")
-    page.click("#more > summary")
-    page.fill("#ceiling-curve", "20 Hz")
-    page.press("#ceiling-curve", "Enter")
-    wait_for(page, "#status", "write pairs of Hz and value")
-    page.fill("#ceiling-curve", "20:-5,20000:10")
-    page.press("#ceiling-curve", "Enter")
-    page.select_option("#option-profile", "paper")
-    page.fill("#option-risk_weight", "1")
-    page.press("#option-risk_weight", "Enter")
-    wait_until_drawn(page)
-    assert state(page, "design.prediction.max_gain_db") < before
+    page.focus("#plot-nr")
+    page.keyboard.press("ArrowRight")
+    assert "designed" in wait_for(page, "#readout-nr", "Wiener")
+    page.keyboard.press("Escape")
+    assert page.text_content("#readout-nr") == ""
+
+
+def test_limit_of_louder_bands_is_requested(page: Any):
+    with_example(page)
+    for text, answer in (("none", "write a number"), ("0,5", "Designed and drawn")):
+        page.fill("#max_louder_db", text)
+        page.press("#max_louder_db", "Enter")
+        wait_for(page, "#status", answer)
+    until(page, "design.max_louder_db === 0.5")
+
+
+def test_terms_and_guide_open(page: Any, url: str):
+    page.focus("[popovertarget=terms]")
+    page.keyboard.press("Enter")
+    assert page.locator("#terms").is_visible()
+    page.keyboard.press("Escape")
+    assert page.locator("#terms").is_hidden()
+    assert page.get_by_role("img", name="Wiring of a measurement").is_visible()
+    with urllib.request.urlopen(url + page.get_attribute("text=Guide", "href")) as guide:
+        assert "Fitting guide" in guide.read().decode()
+
+
+def figures(mean: float = 30, interval: float | None = 1, louder: float = 0, low: float = 0, high: float = 0):
+    """Figures of an answer."""
+    names = ("mean_noise_reduction_db", "interval_db", "amplification_db", "out_of_band_db")
+    return dict(zip(names, (mean, interval, louder, {"low": low, "high": high}), strict=True))
+
+
+def measured(*codes: str):
+    """Figures of a good measurement, and codes of its findings."""
+    return {"mean_noise_reduction_db": 20, "interval_db": None, "amplification_db": 0}, *codes
+
+
+# Words of figures, with codes of findings, on both sides of each threshold.
+JUDGED = [
+    *((figures(16, None), "good"), (figures(15.9, None), "fair"), (figures(3, None), "fair")),
+    (figures(2.9, None), "poor"),
+    # An interval that reaches below a threshold counts as the worse word.
+    *((figures(17, 1), "good"), (figures(16.9, 1), "fair"), (figures(4, 1), "fair"), (figures(3.9, 1), "poor")),
+    *((figures(interval=4.9), "good"), (figures(interval=5), "fair")),
+    *((figures(louder=0.09), "good"), (figures(louder=0.1), "fair")),
+    *((figures(louder=0.9), "fair"), (figures(louder=1), "poor")),
+    *((figures(low=0.9, high=0.9), "good"), (figures(low=1), "fair"), (figures(high=1), "fair")),
+    *(
+        (measured("as_predicted"), "good"),
+        (measured("level_off"), "fair"),
+        (measured("level_off", "howling"), "poor"),
+    ),
+]
+
+
+def test_word_follows_thresholds(page: Any):
+    found = page.evaluate(
+        """async (cases) => {
+        const { findingsOf, judged } = await import("/workbench/judgement.js");
+        const findings = (codes) => findingsOf({ diagnosis: codes.map((code) => ({ code })) });
+        return cases.map(([figures, ...codes]) => judged(figures, findings(codes), "Go on."));
+    }""",
+        [case if isinstance(case, tuple) else [case] for case, _ in JUDGED],
+    )
+    assert [item["word"] for item in found] == [word for _, word in JUDGED]
+    assert [item["next"] == "Go on." for item in found] == [word == "good" for _, word in JUDGED]
+    assert found[-1]["why"] == "howling"
+
+
+def test_guide_says_what_is_good():
+    """The thresholds between good and fair above are those of its table."""
+    text = (Path(__file__).parents[2] / "docs" / "guide.md").read_text()
+    assert dict(re.findall(r"^`(\w+)` \| (?:< )?([\d.]+)", text, re.MULTILINE)) == {
+        "mean_noise_reduction_db": "16",
+        "interval_db": "5",
+        "amplification_db": "0.1",
+        "out_of_band_db": "1",
+    }
+
+
+def test_word_stands_beside_noise_reduction(page: Any):
+    with_example(page)
+    assert page.text_content("#figures > :first-child dd").startswith("fair 20.4 ± 4.5 dB")
+    assert "15.9 dB (good: at least 16). Next: try " in page.text_content("#judgement")
 
 
 @pytest.fixture
@@ -684,7 +718,6 @@ def test_phone_needs_no_sideways_scrolling(page: Any):
     page.click("#keep")
     page.fill("#kept input", "a name that is far too long for any button, line or list of a telephone")
     page.press("#kept input", "Enter")
-    page.wait_for_selector("#detail-view option[value=kept-0]", state="attached")
     until(page, "kept[0].name.startsWith('a name')")
     page.wait_for_timeout(200)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
