@@ -514,8 +514,11 @@ def test_recordings_verify_exported_sections(page: Any, tmp_path: Path):
     until(page, "document.querySelector('#verification').hidden")  # a verdict is on the recordings as they were
 
 
-def test_controller_stays_while_filter_changes(page: Any):
-    """Its loop is drawn; `test_bench_file` brings it and recordings back with a session."""
+def test_controller_stays_while_filter_changes(page: Any, browser: Any, url: str, tmp_path: Path):
+    """Its loop is drawn, and a session brings it and the recordings back."""
+    noise = np.random.default_rng(0).uniform(-0.1, 0.1, (4800, 2))
+    soundfile.write(tmp_path / "off.wav", noise, 48_000, subtype="FLOAT")
+    page.set_input_files("#files", [tmp_path / "off.wav"])
     with_example(page)
     alone = state(page, "design.prediction.mean_noise_reduction_db")
     page.check("#hybrid")
@@ -547,6 +550,25 @@ def test_controller_stays_while_filter_changes(page: Any):
     page.uncheck("#joint")
     until(page, "!design.prediction.conditions")
     wait_until_drawn(page)
+    open_step(page, "design")
+    page.click("#keep")
+    with page.expect_download() as started:
+        page.click("#save")
+    started.value.save_as(tmp_path / "session.json")
+    other = browser.new_context().new_page()
+    other.goto(url)
+    other.wait_for_selector("body[data-ready]")
+    other.set_input_files("#files", [tmp_path / "session.json"])
+    until(other, "!!design?.controller")
+    assert state(other, "design.fir") == state(page, "design.fir")
+    assert other.text_content("#plants") == page.text_content("#plants") != ""
+    wait_for(other, "#controller-text", "for these measurements")
+    wait_for(other, "#warnings", "plant_unknown")
+    np.testing.assert_array_equal(state(other, "Array.from(takes[0].channels[1])"), np.float32(noise[:, 1]))
+    other.click("text=Use its K")
+    wait_for(other, "#controller-text", "K of left ear")
+    assert other.text_content("#plants") == page.text_content("#plants")
+    other.context.close()
     open_step(page, "load")
     page.select_option("#target", "openearable-2")  # and the controller is for its chip
     until(page, "design.controller.sample_rate === 192000")
