@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import httpx
 import numpy as np
 import pytest
+from scipy.signal import fftconvolve
 from starlette.applications import Starlette
 
 from model_store.store import ModelStore
@@ -158,11 +159,20 @@ async def verifying(client: httpx.AsyncClient, latency_samples: float) -> tuple[
     return design, paths(coherence=COHERENCE) | design | {"takes": off_and_on(P, played)}
 
 
-async def test_reduction_is_no_more_than_paths_allow(client: httpx.AsyncClient) -> None:
+async def test_unusable_verification_is_named(client: httpx.AsyncClient) -> None:
     design, body = await verifying(client, 0.0)
     off, on = body["takes"]
     quieter = {"takes": [off, on | {"e": 0.1 * on["e"]}]}  # as with the microphone's gain lowered
     assert await codes(client, "verify", body | quieter) == ["implausible_reduction"]
+    rng, seconds = np.random.default_rng(3), np.arange(len(on["e"])) / 48_000
+    slip = fftconvolve(rng.standard_normal(len(seconds)), np.ones(480) / 480)[: len(seconds)]
+    for tone in (0.5 * np.sin(14_400 * seconds), np.sin(2 * np.pi * 63 * seconds + slip)):  # a howl, and rumble
+        louder = {"takes": [off, on | {"e": on["e"] + tone}]}
+        assert await codes(client, "verify", body | louder) == ["howling"]
+    clipped = {
+        "takes": [take | {"e": take["e"].clip(*(take["e"].std() * np.array([-2, 2])))} for take in (off, on)]
+    }
+    assert await codes(client, "verify", body | clipped) == ["clipping"]
     worse = {"fir": np.array(design["fir"]) * (1 + 0.2 * np.random.default_rng(3).standard_normal(2048))}
     assert await codes(client, "verify", body | worse | {"prediction": None}) == ["other_filter"]
 
