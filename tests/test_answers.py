@@ -17,7 +17,7 @@ from prime_anc.client import Client, DriveTake, Take, wire
 from tests.oracles.measured import MeasuredEar
 from tests.service.recordings import off_and_on
 
-N, JSON = 4 * 48_000, "application/json"
+N, JSON = 2 * 48_000, "application/json"
 SECTIONS = {"n_sections": 2, "number_format": "q5.26"}
 
 
@@ -63,9 +63,8 @@ def documents(client: Client, ear: MeasuredEar) -> Iterator[tuple[type, dict[str
     def ask(path: str, **body: Any) -> dict[str, Any]:
         return json.loads(client.ask(path, paths | body, accept=JSON).content)
 
-    takes_of = wire.takes([*takes, DriveTake(drive, *played)])
-    drowned = [take._replace(e=take.e + drive) for take in takes]
-    for asked in ({"takes": takes_of, "model": "generic"}, {"takes": wire.takes(drowned)}):
+    driven, drowned = [*takes, DriveTake(drive, *played)], [take._replace(e=take.e + drive) for take in takes]
+    for asked in ({"takes": wire.takes(driven), "model": "generic"}, {"takes": wire.takes(drowned)}):
         yield answers.CalibrationAnswer, json.loads(client.ask("/calibrate", asked, accept=JSON).content)
     psd = {"reference_psd": np.full(16385, 1e-6, np.float32)}
     limits = {"latency_samples": 0.5, "max_gain_db": 25.0}

@@ -163,6 +163,14 @@ class Ways:
         ears = [str(self.folder / f"{condition.label}.npz") for condition in CONDITIONS]
         return CliRunner().invoke(main, ["design", *ears, *given, "--url", self.address, "--json"])
 
+    def hybrid(self, wishes: dict[str, Any]) -> tuple[httpx.Response, Result]:
+        """Give options of a controller in JSON, and to the command."""
+        body = LISTS[0] | {"sample_rate": 48_000, "k": 0, "controller": wishes}
+        flags = [f"--controller-{name.replace('_', '-')}={value}" for name, value in wishes.items()]
+        ear = str(self.folder / f"{CONDITIONS[0].label}.npz")
+        result = CliRunner().invoke(main, ["hybrid", ear, "-k0", *flags, "--url", self.address, "--json"])
+        return httpx.post(f"{self.address}/hybrid", json=body, timeout=60), result
+
 
 @pytest.fixture(scope="module")
 def ways(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Ways:
@@ -218,29 +226,13 @@ WISHES: dict[str, Any] = {
 }
 
 
-def hybrid_ways(ways: Ways) -> Any:
-    """Return JSON and command, each a function of the controller's options."""
-
-    def command(wishes: dict[str, Any]) -> Result:
-        flags = [f"--controller-{name.replace('_', '-')}={value}" for name, value in wishes.items()]
-        ear = str(ways.folder / f"{CONDITIONS[0].label}.npz")
-        return CliRunner().invoke(main, ["hybrid", ear, "-k0", *flags, "--url", ways.address, "--json"])
-
-    def sent(wishes: dict[str, Any]) -> httpx.Response:
-        body = LISTS[0] | {"sample_rate": 48_000, "k": 0, "controller": wishes}
-        return httpx.post(f"{ways.address}/hybrid", json=body, timeout=60)
-
-    return sent, command
-
-
 def test_controller_options_reach_method(ways: Ways, store_folder: Path) -> None:
     assert WISHES.keys() == controller_schemas().keys()
     model = Model.on("cpu", ModelStore(store_folder, include_bundled=False).load("ears").parameters)
     made = design_hybrid(Problem(CONDITIONS[:1]), DesignOptions(), model, ControllerFields(**WISHES))
-    sent, command = hybrid_ways(ways)
-    result = command(WISHES)
+    sent, result = ways.hybrid(WISHES)
     assert result.exit_code == 0, result.output
-    for answer in (sent(WISHES).json(), json.loads(result.stdout)):
+    for answer in (sent.json(), json.loads(result.stdout)):
         found = answer["controller"]
         np.testing.assert_allclose(found["sos"], made.controller.sections.rows, rtol=1e-6)
         assert (found["latency_us"], found["number_format"]) == (pytest.approx(12.5), "q5.27")
@@ -250,8 +242,7 @@ def test_controller_options_reach_method(ways: Ways, store_folder: Path) -> None
 def test_unusable_controller_option_is_named(ways: Ways, name: str) -> None:
     schema = controller_schemas()[name]
     wishes = {name: schema["maximum"] + 1 if "maximum" in schema else "nonesuch"}
-    sent, command = hybrid_ways(ways)
-    assert sent(wishes).json()["field"] == f"controller.{name}"
-    result = command(wishes)
+    sent, result = ways.hybrid(wishes)
+    assert sent.json()["field"] == f"controller.{name}"
     assert result.exit_code in (1, 2)
     assert name in result.output.replace("-", "_")

@@ -40,10 +40,7 @@ BODY = wire.encode(*models.responses(7))
 
 
 def nginx() -> str:
-    program = shutil.which("nginx")
-    if program is None:
-        pytest.skip("nginx is not on PATH (`make programs` fetches it)")
-    return program
+    return shutil.which("nginx") or pytest.skip("nginx is not on PATH (`make programs` fetches it)")
 
 
 def configured(folder: Path, port: int, replicas: tuple[int, ...]) -> list[str]:
@@ -60,20 +57,15 @@ def configured(folder: Path, port: int, replicas: tuple[int, ...]) -> list[str]:
 
 def test_optional_blocks_are_valid(tmp_path: Path) -> None:
     """TLS, quotas and the limits by client address, uncommented."""
-    command = configured(tmp_path, 8080, (8000, 8001))
-    made = [tmp_path / name for name in ("key.pem", "certificate.pem")]
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is not on PATH")
+    command, file = configured(tmp_path, 8080, (8000, 8001)), tmp_path / "nginx.conf"
+    openssl = shutil.which("openssl") or pytest.skip("openssl is not on PATH")
     options = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=anc"]
-    files = ["-keyout", made[0], "-out", made[1]]
+    files = ["-keyout", tmp_path / "privkey.pem", "-out", tmp_path / "fullchain.pem"]
     subprocess.run([openssl, *options, *files], check=True, capture_output=True)
-    file = tmp_path / "nginx.conf"
     text, n_used = re.subn(r"# (listen 443|ssl_|server_name|limit_)", r"\1", file.read_text())
     assert n_used == 11
     text = re.sub(r"listen 127.0.0.1:\d+;", "", text).replace("443", "0.0.0.0:18443")
-    text = re.sub(r"/etc/ssl/anc/privkey.pem", str(made[0]), text)
-    file.write_text(text.replace("/etc/ssl/anc/fullchain.pem", str(made[1])))
+    file.write_text(text.replace("/etc/ssl/anc", str(tmp_path)))
     done = subprocess.run([*command, "-t"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -112,11 +104,6 @@ def test_lists_are_those_of_service() -> None:
     assert max(map(int, re.findall(r"keepalive_timeout (\d+)s", text))) < KEEP_ALIVE_S
 
 
-def is_listened_on(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 @contextmanager
 def in_front_of(ports: list[int], folder: Path, change: Callable[[str], str] = lambda text: text) -> Iterator[int]:
     """Yield the port of a new nginx with a changed configuration, in front of replicas at two ports."""
@@ -125,7 +112,8 @@ def in_front_of(ports: list[int], folder: Path, change: Callable[[str], str] = l
     file = folder / "nginx.conf"
     file.write_text(change(file.read_text()))
     process = subprocess.Popen(command)
-    wait_for(lambda: is_listened_on(port))
+    with socket.socket() as probe:
+        wait_for(lambda: probe.connect_ex(("127.0.0.1", port)) == 0)
     yield port
     process.terminate()
     process.wait(120)
@@ -142,15 +130,9 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ServiceP
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the nginx at `port`."""
-    return tmp_path_factory.mktemp("nginx")
-
-
-@pytest.fixture(scope="module")
-def port(replicas: list[ServiceProcess], folder: Path) -> Iterator[int]:
+def port(replicas: list[ServiceProcess], tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Port of nginx in front of the replicas."""
-    with in_front_of([replica.port for replica in replicas], folder) as port:
+    with in_front_of([replica.port for replica in replicas], tmp_path_factory.mktemp("nginx")) as port:
         yield port
 
 
@@ -166,14 +148,7 @@ def n_counted(replica: ServiceProcess, label: bytes) -> int:
     return int(sum(float(item) for item in found))
 
 
-def test_clients_are_logged(port: int, folder: Path) -> None:
-    post(port, "/refine?k=1", BODY, **{"X-Request-Id": "ticket-7"})
-    log = folder / "access.log"
-    wait_for(lambda: "ticket-7\n" in log.read_text())
-    assert re.search(r' 127\.0\.0\.1 "POST /refine" 200 [\d.]+ s ticket-7\n', log.read_text())
-
-
-def test_quota_is_counted_by_key(replicas: list[ServiceProcess], tmp_path: Path) -> None:
+def test_quota_is_counted_by_key_and_logged(replicas: list[ServiceProcess], tmp_path: Path) -> None:
     def change(text: str) -> str:
         text = re.sub(r"# (limit_req_zone \$key .*|limit_req zone=keys .*)", r"\1", text)
         return text.replace("zone=keys:10m rate=50r/s", "zone=keys:10m rate=1r/m").replace("burst=100", "burst=1")
@@ -192,6 +167,9 @@ def test_quota_is_counted_by_key(replicas: list[ServiceProcess], tmp_path: Path)
             assert b" 429 " in exchange(port, sent).partition(b"\r\n")[0], written
         assert ask(Authorization="Bearer two").status_code == 200
         assert [ask().status_code for _ in range(4)] == [200] * 4
+        log = tmp_path / "access.log"
+        wait_for(lambda: "mine\n" in log.read_text())
+    assert re.search(r' 127\.0\.0\.1 "GET /models" 429 [\d.]+ s mine\n', log.read_text())
 
 
 def test_computed_request_is_not_repeated(replicas: list[ServiceProcess], port: int) -> None:

