@@ -208,3 +208,13 @@ def test_ceiling_penalty_equals_twin(measured_case: Case) -> None:
         rtol=0,
         atol=1e-9,
     )
+
+
+def test_updates_keep_their_buffers(small_case: Case) -> None:
+    """Recorded CUDA graphs read the state in place."""
+    paths = small_case.paths()
+    state = GaussNewtonState(paths, base_taps(paths), small_case.psd(), profile=FAST, most_updates=2)
+    before = vars(state).copy()
+    state.update()
+    moved = [name for name, item in before.items() if torch.is_tensor(item) and vars(state)[name] is not item]
+    assert not moved
