@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from scipy.signal import lfilter, sosfilt
+from scipy.signal import lfilter
 
+from prime_anc.hardware.running import Machine, run_in_loop
 from prime_anc.measure.verify import StateTake, diagnose
 from prime_anc.measure.verify_controller import diagnose_controller, verify_both
 from prime_anc.method.controller import Controller
@@ -11,7 +12,7 @@ from prime_anc.method.sections import Sections
 from tests.data.six_ears import FILE
 
 RATE, N = 48_000.0, 2 * 48_000
-# Latency of the controller; blocks of so many samples can be computed at once.
+# Samples of latency of the controller.
 LATENCY = 16
 
 
@@ -45,18 +46,10 @@ def recorded(ear, taps, controller, gain=1.0, louder=1.0):
         e = lfilter(primary, 1, x) + 1e-3 * random.standard_normal(N)
         if is_on:
             e -= louder * lfilter(np.convolve(taps, secondary), 1, x)
-            n = len(secondary)
-            heard = np.zeros((LATENCY, n + LATENCY - 1))
-            for i in range(LATENCY):
-                heard[i, i : i + n] = louder * secondary[::-1]
-            played, state = np.zeros(N + LATENCY + n - 1), np.zeros((len(controller.sections.rows), 2))
-            for start in range(0, N, LATENCY):
-                here = slice(start, start + LATENCY)
-                e[here] -= heard @ played[start : start + n + LATENCY - 1]
-                # `played` starts n - 1 samples early, and the controller is late.
-                later = start + LATENCY + n - 1
-                out, state = sosfilt(controller.sections.rows, gain * e[here], zi=state)
-                played[later : later + LATENCY] = out[: len(played) - later]
+            plant = louder * np.pad(secondary, (LATENCY, 0))
+            sections = {"form": "sos", "sample_rate": RATE, "sos": controller.scaled(gain).sections.rows}
+            (played,) = run_in_loop([Machine(sections)], [e], [[plant]])
+            e -= lfilter(plant, 1, played)
         takes.append(StateTake(is_on, x, e))
     return takes
 

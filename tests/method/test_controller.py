@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.signal import sosfilt
 
 from model_store.store import BUNDLED_ROOT, ModelStore
+from prime_anc.hardware.running import Machine, run_in_loop
 from prime_anc.method.bands import WIDE_BANDS, band_membership
 from prime_anc.method.controller import Controller, is_quiet_beyond, judge
 from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS
@@ -41,25 +41,19 @@ def system():
 
 def run(paths, taps, controller):
     """Run m = x - f y, y = w m + k e, e = p x - s y for an impulse x, and return e."""
-    primary, secondary, feedback = (item.astype(float) for item in (paths.primary, paths.secondary, paths.feedback))
-    disturbance = np.zeros(N_SAMPLES)
-    disturbance[: len(primary)] = primary
-    delay = round(controller.latency_s * 48_000)
-    state = np.zeros((len(controller.sections.rows), 2))
-    outer, played, inner, controlled = (np.zeros(N_SAMPLES) for _ in range(4))
-    outer[0] = 1.0
-    n_filter = 80
-    for n in range(N_SAMPLES):
-        for signal, path, sign in ((outer, feedback, -1), (inner, secondary, -1)):
-            recent = played[max(n - len(path) + 1, 0) : n + 1][::-1]
-            signal[n] += sign * (path[: len(recent)] @ recent)
-        inner[n] += disturbance[n]
-        (controlled[n],), state = sosfilt(
-            controller.sections.rows, [inner[n - delay] if n >= delay else 0.0], zi=state
-        )
-        recent = outer[max(n - n_filter + 1, 0) : n + 1][::-1]
-        played[n] = taps[: len(recent)].astype(float) @ recent + controlled[n]
-    return inner
+    delay, rate = round(controller.latency_s * 48_000), 48_000
+    loops = [
+        [np.pad(path.astype(float), (late, 80 - late - len(path))) for late in (0, delay)]
+        for path in (paths.feedback, paths.secondary)
+    ]
+    sounds = np.zeros((2, N_SAMPLES))
+    sounds[0, 0], sounds[1, : len(paths.primary)] = 1.0, paths.primary
+    machines = [
+        Machine({"form": "fir", "taps": taps[:80].astype(float), "sample_rate": rate}),
+        Machine({"form": "sos", "sos": controller.sections.rows, "sample_rate": rate}),
+    ]
+    played = run_in_loop(machines, sounds, loops)
+    return sounds[1] - sum(map(np.convolve, played, loops[1]))[:N_SAMPLES]
 
 
 @pytest.fixture(scope="module")

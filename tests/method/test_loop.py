@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scipy.signal import lfilter
 
 from prime_anc.method.conventions import N_TAPS
 from prime_anc.method.design import design
@@ -32,18 +33,12 @@ def control_filter(seed: int) -> np.ndarray:
     return taps
 
 
-def simulated(taps: np.ndarray, feedback: np.ndarray, n_samples: int = 24_000) -> np.ndarray:
+def simulated(taps: np.ndarray, feedback: np.ndarray, n_samples: int = 12_000) -> np.ndarray:
     """m = x - f * w * m for an impulse x, sample by sample, in float64."""
     loop = np.convolve(taps.astype(float), feedback.astype(float))
-    loop = loop[: np.flatnonzero(loop)[-1] + 1]
     assert loop[0] == 0  # or there would be a loop without delay
-    recorded = np.zeros(n_samples + len(loop))
-    for n in range(n_samples):
-        here = n + len(loop)
-        recorded[here] = (n == 0) - loop[1:] @ recorded[here - 1 : here - len(loop) : -1]
-        if abs(recorded[here]) > 1e9:
-            break
-    return recorded[len(loop) :]
+    loop[0] = 1
+    return lfilter([1.0], loop[: np.flatnonzero(loop)[-1] + 1], np.eye(1, n_samples)[0])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -54,7 +49,7 @@ def test_stability_is_what_simulation_shows(seed: int) -> None:
         louder = feedback * np.float32(10 ** ((margin_db + beyond_db) / 20))
         judged = judge_loop(loop_gain(taps, louder))
         found = simulated(taps, louder)
-        grows = np.abs(found[-2000:]).max() > np.abs(found[:2000]).max() or np.abs(found).max() > 1e9
+        grows = np.abs(found[-2000:]).max() > np.abs(found[:2000]).max()
         assert judged.stable is stable
         assert grows is not stable
         assert judged.gain_margin_db == pytest.approx(-beyond_db, abs=0.02)

@@ -22,7 +22,6 @@ from tests.oracles import gauss_newton as oracle
 from tests.oracles import spectra as spectra_oracle
 from tests.oracles.octave_bands import AMP_BANDS, WIDE_BANDS
 
-NAMES = ("primary", "secondary")
 RISK = {"paper": (AMP_BANDS, 0.05), **dict.fromkeys(("fast", "fine"), (WIDE_BANDS, FAST.risk_weight))}
 # More iterations than a small case has taps; steps alone.
 EXACT: dict[str, Any] = {"n_iterations": 100, "tolerance": 1e-13, "settles": False}
@@ -103,8 +102,8 @@ def test_autograd_agrees_with_the_right_hand_side_ceiling_included(
 def test_an_exact_update_is_the_twins(small_case: Case, profile: RefinementProfile) -> None:
     paths, psd = small_case.paths(), small_case.psd()
     taps = base_taps(paths)
-    found = refine(paths, taps, psd, n_updates=1, profile=replace(profile, **EXACT), max_gain_db=None)
-    for item, problem in enumerate(problems(on_grid(small_case, profile), profile)):
+    found = refine(paths, taps, psd, n_updates=1, profile=replace(profile, **EXACT), max_gain_db=-6.0)
+    for item, problem in enumerate(problems(on_grid(small_case, profile), profile, -6.0)):
         step = oracle.full_step(problem, taps[item].numpy())
         if profile.step_cap is not None:
             base_rms = oracle.response_rms(problem, regularised_ratio(paths.primary, paths.secondary)[item].numpy())
@@ -175,36 +174,11 @@ def test_a_rejected_step_that_overflowed_leaves_nothing_behind(
     assert {STOP_REASONS[item] for item in found.stopped} == {"no_decrease"}
 
 
-def test_ceiling_penalty_equals_twin(measured_case: Case) -> None:
-    paths, psd = measured_case.paths()[:3], measured_case.psd()
-    taps = base_taps(paths, 2048)
-    coarse = on_grid(replace(measured_case, **{name: getattr(measured_case, name)[:3] for name in NAMES}), FAST)
-    columns, shares, descents = [], [], []
-    for limit in (12.0, None):
-        objective = TapObjective(coarse.paths(), coarse.psd(), FAST, limit)
-        found = value(objective, coarse.paths(), taps)
-        twins = list(problems(coarse, FAST, limit))
-        column, descent = linearised(objective, coarse.paths(), taps)
-        columns.append(column)
-        descents.append(descent)
-        shares.append([oracle.normal_column(problem, w.numpy()) for problem, w in zip(twins, taps, strict=True)])
-        for item, problem in enumerate(twins):
-            w = taps[item].numpy()
-            assert found[item].item() == pytest.approx(oracle.objective(problem, w), abs=1e-5)
-            assert relative_error(column[item], shares[-1][item]) < 1e-5
-            assert relative_error(descent[item], -oracle.gradient(problem, w)) < 1e-5
-    # The limit binds, or this shows nothing; its own share of the matrix, a thousandth, is the twin's too.
-    assert relative_error(descents[0], descents[1]) > 1e-3
-    expected = np.array(shares[0]) - np.array(shares[1])
-    assert (np.linalg.norm(expected, axis=-1) > 0).any()
-    np.testing.assert_allclose(
-        (columns[0] - columns[1]).numpy(), expected, rtol=0, atol=1e-6 * np.abs(expected).max()
-    )
-
-    per_item = torch.full((3, 1), 12.0, dtype=torch.float64)
-    torch.testing.assert_close(
-        refine(paths, taps, psd, n_updates=1, max_gain_db=per_item).taps,
-        refine(paths, taps, psd, n_updates=1, max_gain_db=12.0).taps,
-        rtol=0,
-        atol=1e-9,
-    )
+def test_updates_keep_their_buffers(small_case: Case) -> None:
+    """Recorded CUDA graphs read the state in place."""
+    paths = small_case.paths()
+    state = GaussNewtonState(paths, base_taps(paths), small_case.psd(), profile=FAST, most_updates=2)
+    before = vars(state).copy()
+    state.update()
+    moved = [name for name, item in before.items() if torch.is_tensor(item) and vars(state)[name] is not item]
+    assert not moved

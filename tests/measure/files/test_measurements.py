@@ -38,17 +38,6 @@ def test_other_rate_is_resampled_with_note(tmp_path: Path):
     assert "resampled from 44100 to 48000 Hz" in notes[0]
 
 
-def test_arrays_keep_names_and_rate(tmp_path: Path):
-    savemat(tmp_path / "a.mat", {"primary": SAMPLES, "secondary": SAMPLES[:100], "fs": 96_000})
-    np.savez(tmp_path / "a.npz", primary=SAMPLES, secondary=SAMPLES[:100], sample_rate=96_000)
-    for name in ("a.mat", "a.npz"):
-        found = read(tmp_path / name)
-        assert set(found.channels) == {"primary", "secondary"}
-        assert found.rate_hz == 96_000
-        with pytest.raises(FileError, match="name one of them feedback"):
-            found.name_of("feedback")
-
-
 def _wav(samples: Any, rate: int = 48_000) -> Any:
     return lambda file: soundfile.write(file, samples, rate)
 
@@ -120,6 +109,8 @@ def test_axes_beside_arrays(tmp_path: Path, arrays: dict[str, Any], rate_hz: flo
         assert (found.rate_hz, found.start_s) == (rate_hz, pytest.approx(start_s))
         np.testing.assert_array_equal(found.samples, SAMPLES)
         assert set(read(tmp_path / name).channels) == {"primary"}
+        with pytest.raises(FileError, match="name one of them feedback"):
+            read(tmp_path / name).name_of("feedback")
 
 
 @pytest.mark.parametrize(
