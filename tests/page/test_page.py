@@ -484,7 +484,11 @@ def test_recordings_verify_exported_sections(page: Any, tmp_path: Path):
     until(page, "document.querySelector('#verification').hidden")  # a verdict is on the recordings as they were
 
 
-def test_controller_stays_while_filter_changes(page: Any):
+def test_controller_stays_while_filter_changes(page: Any, browser: Any, url: str, tmp_path: Path):
+    """A session brings it and the recordings back."""
+    noise = np.random.default_rng(0).uniform(-0.1, 0.1, (4800, 2))
+    soundfile.write(tmp_path / "off.wav", noise, 48_000, subtype="FLOAT")
+    page.set_input_files("#files", [tmp_path / "off.wav"])
     with_example(page)
     alone = state(page, "design.prediction.mean_noise_reduction_db")
     page.check("#hybrid")
