@@ -28,6 +28,7 @@ from prime_anc.answers import (
 from prime_anc.client import Client, Condition, DriveTake, Recording, Take
 from prime_anc.client.client import FileKind
 from prime_anc.client.options import BESIDES, EXPORT, FILTER, REFINEMENT, takes_options
+from prime_anc.inputs import bench, ears, filters, recordings
 from prime_anc.local import LocalClient
 from prime_anc.measure.files.errors import FileError
 from prime_anc.options import Sign
@@ -69,19 +70,17 @@ def read(file: File, *, side: str = "left", sample_rate: float | None = None) ->
     FileError
         The file cannot be used; the message says why, and what to do.
     """
-    from prime_anc.cli import inputs
-
     if side not in ("left", "right"):
         raise ValueError(f"side: {side!r}; give left or right")
     path = Path(file)
     if path.suffix.lower() == ".json":
-        document = inputs.load_json(path)
+        document = bench.load(path)
         kind = next((kind for name, kind in _KINDS if name in document), None)
         if kind is not None:
             kind = HybridAnswer if "conditions" in document.get("loop", ()) else kind
             return answers.read(kind, document)
-    fields = _noted(*inputs.ear(path, side, sample_rate))
-    paths = {name: inputs.samples(fields[name]) for name in ("primary", "secondary", "feedback") if name in fields}
+    fields = _noted(*ears.ear(path, side, sample_rate))
+    paths = {name: ears.samples(fields[name]) for name in ("primary", "secondary", "feedback") if name in fields}
     besides: dict[str, Any] = {"coherence": fields.get("coherence"), "feedback": paths.get("feedback")}
     return Condition(paths["primary"], paths["secondary"], **besides, label=path.stem)
 
@@ -266,9 +265,9 @@ def export(
     kind
         Kind of file, where its extension does not say.
     """
-    from prime_anc.cli.export import file_kind
-
-    kinds = [None if Path(file).suffix.lower() == ".json" else kind or file_kind(Path(file)) for file in files]
+    kinds = [
+        None if Path(file).suffix.lower() == ".json" else kind or filters.file_kind(Path(file)) for file in files
+    ]
     paths, measured = _paths(ear, None)
     wishes = {"n_sections": sections, "n_taps": taps, "sample_rate": sample_rate, "number_format": format}
     wishes |= {"name": target, "form": None if taps is None else "fir"}
@@ -310,10 +309,8 @@ def _filter(control_filter: Any) -> Any:
     """Return a filter as the client takes it."""
     if not isinstance(control_filter, str | PathLike):
         return control_filter
-    from prime_anc.cli import inputs
-
     path = Path(control_filter)
-    return read(path) if path.suffix.lower() == ".json" else inputs.filter_fields(path)["fir"]
+    return read(path) if path.suffix.lower() == ".json" else filters.filter_fields(path)["fir"]
 
 
 def _noted(fields: Mapping[str, Any], notes: Sequence[str]) -> Mapping[str, Any]:
@@ -326,9 +323,7 @@ def _noted(fields: Mapping[str, Any], notes: Sequence[str]) -> Mapping[str, Any]
 def _signals(recording: Any, names: Sequence[str]) -> list[Any]:
     """Return the signals of a recording, in the order of their names."""
     if isinstance(recording, str | PathLike):
-        from prime_anc.cli import inputs
-
-        fields = _noted(*inputs.recording(Path(recording), names))
+        fields = _noted(*recordings.recording(Path(recording), names))
         return [fields[name] for name in names]
     array = np.asarray(recording)
     if array.ndim != 2 or len(names) not in array.shape:

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from scipy.signal import lfilter
 
 from prime_anc.cli.__main__ import main
-from prime_anc.cli.inputs import ear
+from prime_anc.inputs.ears import ear
 from prime_anc.measure.files.errors import FileError
 from tests.client.relay import answering
 from tests.service import models
