@@ -29,7 +29,7 @@ from tests.service.recordings import off_and_on
 
 
 def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
-    one = client.refine_conditions([Condition(ear.primary, ear.secondary, ear.coherence)], k=1)
+    one = client.refine([Condition(ear.primary, ear.secondary, ear.coherence)], k=1)
     expected = client.refine(ear.primary, ear.secondary, coherence=ear.coherence, k=1)
     np.testing.assert_array_equal(one.taps, expected.taps)
     assert one.prediction.conditions is None
@@ -37,13 +37,13 @@ def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
         Condition(ear.primary, ear.secondary, feedback=np.float32(0.01) * ear.secondary, label="closed", weight=2),
         Condition(ear.primary, 0.7 * ear.secondary, label="loose"),
     ]
-    found = client.refine_conditions(pair, k=1)
+    found = client.refine(pair, k=1)
     closed, loose = found.prediction.conditions
     assert (closed.label, loose.label) == ("closed", "loose")
     mean_db = (2 * closed.mean_noise_reduction_db + loose.mean_noise_reduction_db) / 3
     assert found.prediction.mean_noise_reduction_db == pytest.approx(mean_db)
     with pytest.raises(UnusablePaths) as refused:
-        client.refine_conditions([*pair, Condition(ear.primary, 0 * ear.secondary, label="dead")])
+        client.refine([*pair, Condition(ear.primary, 0 * ear.secondary, label="dead")])
     assert refused.value.field == "conditions.2.secondary"
     with pytest.raises(InvalidRequest):
         client.refine(ear.primary, ear.secondary, k=9)
