@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from array_api_compat import array_namespace
-
-from prime_anc.method.arrays import Array
+from prime_anc.method.arrays import Array, array_namespace
 from prime_anc.method.bands import NR_BANDS, columns, mean_weights
 
 # Weight of ln(E / D) of a known band above its limit, and the reciprocal of the range (nepers) in which it sets in.
