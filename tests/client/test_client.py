@@ -56,6 +56,7 @@ def test_filter_is_verified_on_ear(client: Client, ear: Paths) -> None:
     found = client.verify(taps, *recorded, ear.primary, ear.secondary)
     assert [item.code for item in found.diagnosis] == ["level_off"]
     assert found.trim.gain_db == pytest.approx(-20 * np.log10(1.3), abs=0.1)
+    np.testing.assert_allclose(found.trim.fir, taps / 1.3, atol=0.01 * np.abs(taps).max())
     with pytest.raises(ValueError, match="same length"):
         client.verify(taps, [Recording([0.0], [0.0, 1.0])], recorded[1], ear.primary, ear.secondary)
 
@@ -70,7 +71,10 @@ def test_design_is_evaluated_and_exported_in_sign(client: Client, ear: Paths, si
         assert again.prediction.mean_noise_reduction_db == expected_db
     realised = client.export(design, {"form": "fir", "number_format": "q5.27"}, *paths)
     assert np.abs(realised.coefficients.taps - design.taps).max() <= 2**-27
-    sections = client.export(design, {"n_sections": 4}, *paths)
+    sections, weighted = (
+        client.export(design, {"n_sections": 4}, *paths, risk_weight=item) for item in (None, 10.0)
+    )
+    assert weighted.prediction.noise_reduction_db.min() > sections.prediction.noise_reduction_db.min()
     of_sections = client.evaluate(sections, *paths)
     expected_db = pytest.approx(sections.prediction.mean_noise_reduction_db, abs=1e-3)
     assert of_sections.prediction.mean_noise_reduction_db == expected_db
