@@ -166,7 +166,7 @@ def test_controller_for_all_suits_each(measured, model):
     conditions, noise = measured
     paths = [
         Paths(*(np.fft.irfft(item).astype(np.float32) for item in (ear.primary, ear.secondary)))
-        for ear in conditions[::2]
+        for ear in conditions[::3]
     ]
     problems = [Problem((item,), noise.astype(np.float32)) for item in paths]
     wanted = ControllerFields(n_sections=2)
