@@ -42,8 +42,8 @@ def objective(log_ratio: Array, shares: Array, profile: ObjectiveProfile) -> tup
     serving one condition and giving up another. The second is a smooth maximum, the risk of the worst band. With
     one condition the first term is the mean of l_b (Section 3.2 of the paper).
 
-    The mean and the soft worst case are concave in the powers E_tb. Their tangent, which is quadratic in the taps, is never below them, so
-    that a step that lowers it lowers them at least as much: hence the slopes.
+    The mean and the soft worst case are concave in the powers E_tb. Their tangent, which is quadratic in the taps,
+    is never below them, so that a step that lowers it lowers them at least as much: hence the slopes.
 
     Weights of bands enter the first term alone, over their mean: it stays a mean of decibels, so that the weight of
     the risk, the damping and the thresholds of the updates keep their meaning. The risk has no weights: it keeps a
