@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,14 @@ from prime_anc.answers import (
 )
 from prime_anc.client import Client, Condition, DriveTake, Recording, Take
 from prime_anc.client.client import FileKind
-from prime_anc.client.options import BESIDES, EXPORT, FILTER, REFINEMENT, takes_options
+from prime_anc.client.options import EXPORT, FILTER, REFINEMENT, takes_options
+from prime_anc.inputs import bench, ears, filters, recordings
 from prime_anc.local import LocalClient
 from prime_anc.measure.files.errors import FileError
 from prime_anc.options import Sign
 
 File = str | PathLike[str]
-Ear = CalibrationAnswer | Condition
+Ear = CalibrationAnswer | Condition | Sequence[File | CalibrationAnswer | Condition]
 Filter = DesignAnswer | ExportAnswer
 
 # Fields by which a file's answer is known, the more special one first.
@@ -69,19 +71,17 @@ def read(file: File, *, side: str = "left", sample_rate: float | None = None) ->
     FileError
         The file cannot be used; the message says why, and what to do.
     """
-    from prime_anc.cli import inputs
-
     if side not in ("left", "right"):
         raise ValueError(f"side: {side!r}; give left or right")
     path = Path(file)
     if path.suffix.lower() == ".json":
-        document = inputs.load_json(path)
+        document = bench.load(path)
         kind = next((kind for name, kind in _KINDS if name in document), None)
         if kind is not None:
             kind = HybridAnswer if "conditions" in document.get("loop", ()) else kind
             return answers.read(kind, document)
-    fields = _noted(*inputs.ear(path, side, sample_rate))
-    paths = {name: inputs.samples(fields[name]) for name in ("primary", "secondary", "feedback") if name in fields}
+    fields = _noted(*ears.ear(path, side, sample_rate))
+    paths = {name: ears.samples(fields[name]) for name in ("primary", "secondary", "feedback") if name in fields}
     besides: dict[str, Any] = {"coherence": fields.get("coherence"), "feedback": paths.get("feedback")}
     return Condition(paths["primary"], paths["secondary"], **besides, label=path.stem)
 
@@ -123,7 +123,7 @@ def calibrate(
     ValueError, FileError, ClientError
         A recording cannot be used; the message says why, and what to do.
     """
-    if on is not None and not gain:
+    if on is not None and not (gain and isinstance(gain, Real)):
         raise ValueError("gain: give the factor between outer microphone and loudspeaker in `on`, other than 0")
     takes: list[Take | DriveTake] = [Take(0.0, *_signals(off, ("x", "e")))]
     if on is not None:
@@ -134,9 +134,7 @@ def calibrate(
 
 
 @takes_options(REFINEMENT)
-def design(
-    ear: File | Ear | ArrayLike | Sequence[Ear], secondary: ArrayLike | None = None, **options: Any
-) -> DesignAnswer:
+def design(ear: File | Ear | ArrayLike, secondary: ArrayLike | None = None, **options: Any) -> DesignAnswer:
     """Design the control filter of an ear, or one filter for several conditions.
 
     Parameters
@@ -159,13 +157,7 @@ def design(
     TypeError, ValueError, FileError, ClientError
         There is no such option, or an array, a file or a value cannot be used.
     """
-    if isinstance(ear, Sequence) and ear and all(isinstance(item, CalibrationAnswer | Condition) for item in ear):
-        conditions = [
-            Condition(*_paths(item, None)[0]) if isinstance(item, CalibrationAnswer) else item for item in ear
-        ]
-        return local().refine_conditions(conditions, **options)  # type: ignore[arg-type]
-    paths, measured = _paths(ear, secondary)
-    return local().refine(*paths, **measured | options)
+    return local().refine(_ear(ear), secondary, **options)
 
 
 @takes_options(REFINEMENT)
@@ -183,8 +175,7 @@ def hybrid(ear: File | Ear | ArrayLike, secondary: ArrayLike | None = None, **op
     HybridAnswer
         With its `controller`; `loop.conditions` holds the loop of each plant.
     """
-    paths, measured = _paths(ear, secondary)
-    return local().hybrid(*paths, **measured | options)
+    return local().hybrid(_ear(ear), secondary, **options)
 
 
 @takes_options(FILTER)
@@ -201,15 +192,14 @@ def predict(
     control_filter
         A design, an export, a file of either, or 2048 taps at 48 kHz.
     ear, secondary, **options
-        As of `design`.
+        As of `design`, of one ear.
 
     Returns
     -------
     EvaluationAnswer
         With its `prediction`.
     """
-    paths, measured = _paths(ear, secondary)
-    return local().evaluate(_filter(control_filter), *paths, **measured | options)
+    return local().evaluate(_filter(control_filter), _ear(ear), secondary, **options)
 
 
 @takes_options(FILTER)
@@ -225,13 +215,12 @@ def verify(
     Parameters
     ----------
     control_filter, ear, **options
-        As of `predict`.
+        As of `predict`; two arrays as a Condition.
     off, on
         Recordings of both microphones with the filter off and on, as `off` of `calibrate`.
     """
-    paths, measured = _paths(ear, None)
     silent, running = ([Recording(*_signals(state, ("x", "e")))] for state in (off, on))
-    return local().verify(_filter(control_filter), silent, running, *paths, **measured | options)
+    return local().verify(_filter(control_filter), silent, running, _ear(ear), **options)
 
 
 @takes_options(EXPORT)
@@ -252,7 +241,7 @@ def export(
     Parameters
     ----------
     control_filter, ear, **options
-        As of `predict`.
+        As of `design`; two arrays as a Condition.
     *files
         Files to write: .wav, .csv, .h, .mat, .yml (CamillaDSP), .json, or .txt with `kind`.
     sections, taps
@@ -266,19 +255,18 @@ def export(
     kind
         Kind of file, where its extension does not say.
     """
-    from prime_anc.cli.export import file_kind
-
-    kinds = [None if Path(file).suffix.lower() == ".json" else kind or file_kind(Path(file)) for file in files]
-    paths, measured = _paths(ear, None)
+    kinds = [
+        None if Path(file).suffix.lower() == ".json" else kind or filters.file_kind(Path(file)) for file in files
+    ]
     wishes = {"n_sections": sections, "n_taps": taps, "sample_rate": sample_rate, "number_format": format}
     wishes |= {"name": target, "form": None if taps is None else "fir"}
-    asked = _filter(control_filter), {name: value for name, value in wishes.items() if value is not None}, *paths
-    answer = local().export(*asked, **measured | options)
+    asked = _filter(control_filter), {name: value for name, value in wishes.items() if value is not None}, _ear(ear)
+    answer = local().export(*asked, **options)
     for file, written in zip(files, kinds, strict=True):
         if written is None:
             answer.save(file)
         else:
-            Path(file).write_bytes(local().export(*asked, **measured | options, file=written))
+            Path(file).write_bytes(local().export(*asked, **options, file=written))
     return answer
 
 
@@ -288,32 +276,26 @@ def local() -> Client:
     return LocalClient()
 
 
-def _paths(ear: Any, secondary: ArrayLike | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return an ear as arguments of the client: paths or a calibration, and what was measured besides."""
+def _ear(ear: Any) -> Any:
+    """Return an ear as the client takes it: files read, and calibrations that did not pass warned of."""
+    if isinstance(ear, list | tuple) and any(isinstance(one, str | PathLike | answers.Answer) for one in ear):
+        return [_ear(one) for one in ear]
     found = read(ear) if isinstance(ear, str | PathLike) else ear
-    if isinstance(found, answers.Answer | Condition) and secondary is not None:
-        raise ValueError("secondary: the first argument is an ear, which has its secondary path; leave it out")
     if isinstance(found, CalibrationAnswer):
         if not found.verdict.passed:
             reasons = "; ".join(f"{item.code}: {item.detail}" for item in found.verdict.reasons)
             warnings.warn(f"this calibration did not pass: {reasons}", stacklevel=3)
-        return (found,), {}
-    if isinstance(found, Condition):
-        besides = {name: getattr(found, name) for name in BESIDES}
-        return (found.primary, found.secondary), {name: item for name, item in besides.items() if item is not None}
-    if isinstance(found, answers.Answer):
+    elif isinstance(found, answers.Answer):
         raise FileError(f"{ear if found is not ear else type(found).__name__}: it is no measurement of an ear")
-    return (found, secondary), {}
+    return found
 
 
 def _filter(control_filter: Any) -> Any:
     """Return a filter as the client takes it."""
     if not isinstance(control_filter, str | PathLike):
         return control_filter
-    from prime_anc.cli import inputs
-
     path = Path(control_filter)
-    return read(path) if path.suffix.lower() == ".json" else inputs.filter_fields(path)["fir"]
+    return read(path) if path.suffix.lower() == ".json" else filters.filter_fields(path)["fir"]
 
 
 def _noted(fields: Mapping[str, Any], notes: Sequence[str]) -> Mapping[str, Any]:
@@ -326,11 +308,12 @@ def _noted(fields: Mapping[str, Any], notes: Sequence[str]) -> Mapping[str, Any]
 def _signals(recording: Any, names: Sequence[str]) -> list[Any]:
     """Return the signals of a recording, in the order of their names."""
     if isinstance(recording, str | PathLike):
-        from prime_anc.cli import inputs
-
-        fields = _noted(*inputs.recording(Path(recording), names))
+        fields = _noted(*recordings.recording(Path(recording), names))
         return [fields[name] for name in names]
-    array = np.asarray(recording)
+    try:
+        array = np.asarray(recording)
+    except ValueError as error:
+        raise ValueError(f"a recording is no array of numbers: its signals differ in length ({error})") from error
     if array.ndim != 2 or len(names) not in array.shape:
         raise ValueError(
             f"a recording of the shape {list(array.shape)}: give [{len(names)}, n], {' then '.join(names)}, at 48 kHz"

@@ -57,11 +57,13 @@ def test_unusable_arguments_are_explained(folder: Path) -> None:
         prime_anc.calibrate(folder / "off.wav", folder / "on.wav")
     with pytest.raises(ValueError, match=r"shape \[9\]: give \[2, n\], x then e"):
         prime_anc.calibrate(np.zeros(9), np.zeros(9), gain=1)
-    with pytest.raises(TypeError, match="there is no such argument"):
-        prime_anc.design(folder / "ear.json", updates=3)
+    with pytest.raises(ValueError, match="gain: give the factor"):
+        prime_anc.calibrate(folder / "off.wav", folder / "on.wav", gain="loud")
+    with pytest.raises(TypeError, match="there is no such argument; max_gain_db is"):
+        prime_anc.design(folder / "ear.json", max_gain=3)
     with pytest.raises(FileError, match="no measurement of an ear"):
         prime_anc.design(prime_anc.design(folder / "ear.json", k=0))
-    with pytest.raises(ValueError, match="secondary: the first argument is an ear"):
+    with pytest.raises(ValueError, match="a calibration includes them"):
         prime_anc.design(folder / "ear.json", np.ones(4))
     with pytest.raises(InvalidRequest, match="max_gain_db: nan"):
         prime_anc.design(folder / "ear.json", max_gain_db=float("nan"))

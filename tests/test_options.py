@@ -146,7 +146,7 @@ class Ways:
             Condition(*(getattr(item, name) for name in PATHS[:2]), feedback=FEEDBACK) for item in CONDITIONS
         ]
         with Client(self.address, timeout_s=60) as client:
-            made = client.refine_conditions(conditions, **options)
+            made = client.refine(conditions, **options)
         left_out = [condition.left_out_noise_reduction_db for condition in made.prediction.conditions or ()]
         return Found(made.taps, [item for item in left_out if item is not None])
 

@@ -11,7 +11,7 @@ import click
 import orjson
 
 from model_store.errors import ModelStoreError
-from prime_anc.cli import bench_file, inputs, tables
+from prime_anc.cli import tables
 from prime_anc.cli.device import device
 from prime_anc.cli.exit_status import EPILOG, ExitStatus
 from prime_anc.cli.export import export, for_device, targets, write_filter
@@ -20,6 +20,7 @@ from prime_anc.cli.measured import by_measurement, with_paths
 from prime_anc.cli.output import answered, print_json, save
 from prime_anc.cli.service import ServiceClient
 from prime_anc.cli.simulate import example, simulate
+from prime_anc.inputs import bench, ears, filters, recordings
 from prime_anc.measure.files.errors import FileError
 from prime_anc.method.errors import InvalidOption
 from prime_anc.options import DesignFields
@@ -120,7 +121,7 @@ def calibrate(
         raise click.UsageError("give the gain that ON was played with: --gain")
     if played and gain == 0:
         raise click.UsageError("--gain: 0 is that of OFF; give the factor between outer microphone and loudspeaker")
-    takes = tables.noted(inputs.takes((off, *more_off), played, gain or 0.0, drive))
+    takes = tables.noted(recordings.takes((off, *more_off), played, gain or 0.0, drive))
     body: Json = {"takes": takes, "sign": sign, "model": model, "sample_rate": 48_000}
     files = (off, *more_off, *played, *drive)
     answer = answered(service.ask("/calibrate", body, files), output, as_json)
@@ -203,8 +204,7 @@ def hybrid(
     """
     body = paths | options | {"controller": for_device(target) | wishes, "lend_wearing": lend_wearing}
     given = [
-        tables.noted(inputs.ear(file)) | {"label": file.stem[:80], "stability_only": True}
-        for file in stability_only
+        tables.noted(ears.ear(file)) | {"label": file.stem[:80], "stability_only": True} for file in stability_only
     ]
     kept = ("primary", "secondary", "coherence", "uncertainty", "feedback", "label", "stability_only")
     body["conditions"] += [{name: item[name] for name in kept if name in item} for item in (*others, *given)]
@@ -229,7 +229,7 @@ def evaluate(
     service: ServiceClient, control_filter: Path, paths: Json, file_rate: float | None, as_json: bool
 ) -> None:
     """Predict the effect of a filter on these measurements."""
-    body = tables.noted(inputs.about_filter(paths, control_filter, file_rate))
+    body = tables.noted(filters.about_filter(paths, control_filter, file_rate))
     for label, ear in by_measurement(body):
         answer = answered(service.ask("/evaluate", ear), None, as_json)
         if not as_json:
@@ -263,11 +263,13 @@ def verify(
     CONTROL_FILTER: the file of the filter that runs: of `prime-anc design`, or, for sections and other numbers of
     taps, what `prime-anc export` wrote as .json.
     """
-    takes = [tables.noted(inputs.recording(file)) | {"state": state} for state, file in (("off", off), ("on", on))]
+    takes = [
+        tables.noted(recordings.recording(file)) | {"state": state} for state, file in (("off", off), ("on", on))
+    ]
     if "conditions" in paths:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
-    document = inputs.filter_document(control_filter) if inputs.is_document(control_filter) else {}
-    body = tables.noted(inputs.about_filter(paths, control_filter, file_rate)) | {"takes": takes}
+    document = filters.filter_document(control_filter) if filters.is_document(control_filter) else {}
+    body = tables.noted(filters.about_filter(paths, control_filter, file_rate)) | {"takes": takes}
     body |= {"prediction": document["prediction"]} if "prediction" in document else {}
     answer = answered(service.ask("/verify", body, (off, on)), None, as_json)
     if not as_json:
@@ -280,7 +282,7 @@ def verify(
             )
     tables.findings(answer["diagnosis"], "found")
     if output is not None:
-        _save_trim(output, answer, inputs.trimmed_by(control_filter))
+        _save_trim(output, answer, filters.trimmed_by(control_filter))
     codes = {item["code"] for item in answer["diagnosis"]}
     if "howling" in codes or ("as_predicted" not in codes and not tables.is_within(answer)):
         sys.exit(ExitStatus.NOT_PASSED)
@@ -298,7 +300,7 @@ def _save_trim(output: Path, answer: Json, earlier: Json) -> None:
             f"{output}: not written, for a chip's filter is not trimmed: change its gain and delay by what is printed, "
             "or verify the file of `prime-anc design`"
         )
-    save(output, orjson.dumps(inputs.since_measured(answer, earlier)))
+    save(output, orjson.dumps(filters.since_measured(answer, earlier)))
 
 
 @main.command()
@@ -331,8 +333,8 @@ def report(
 
     if output.suffix.lower() not in (".html", ".htm"):
         raise click.BadParameter(f"{output}: name it .html; a browser prints it as PDF")
-    verified = None if verification is None else inputs.verification(verification)
-    verdicts = [found for file in files for found in inputs.verdicts(file)]
+    verified = None if verification is None else filters.verification(verification)
+    verdicts = [found for file in files for found in ears.verdicts(file)]
     about = About(listener, f"{ear} ear" if ear else "", verdicts, beside, verified)
     save(output, compose(service, paths, options, about).encode())
 
@@ -351,9 +353,9 @@ def session(files: Sequence[Path], output: Path, joint: bool) -> None:
     filters = []
     begun: Json = {}
     for file in files:
-        document = inputs.load_json(file) if file.suffix.lower() == ".json" else {}
+        document = bench.load(file) if file.suffix.lower() == ".json" else {}
         if "session" in document:
-            bench_file.measurements(file, document)
+            bench.measurements(file, document)
             if begun:
                 tables.notes([f"{file}: only its measurements and kept filters are added to the first session"])
                 document = {name: [*begun.get(name, ()), *document.get(name, ())] for name in ("session", "kept")}
@@ -362,14 +364,14 @@ def session(files: Sequence[Path], output: Path, joint: bool) -> None:
         if "fir" in document and "prediction" in document:
             filters.append((file.stem, document))
             continue
-        found, notes, _ = inputs.ears(file)
+        found, notes, _ = ears.ears(file)
         tables.notes(f"{file}: {note}" for note in notes)
-        for (label, fields), (_, verdict) in zip(found, inputs.verdicts(file), strict=True):
+        for (label, fields), (_, verdict) in zip(found, ears.verdicts(file), strict=True):
             measured.append((label, fields | {"verdict": verdict}))
     if not (measured or begun):
         raise click.UsageError("give at least one measurement")
     begun |= {"joint": True} if joint else {}
-    save(output, orjson.dumps(bench_file.session(measured, filters, begun)))
+    save(output, orjson.dumps(bench.session(measured, filters, begun)))
 
 
 @main.command()

@@ -10,7 +10,8 @@ import numpy as np
 
 from model_store.devices import Device, Devices
 from model_store.store import DEFAULT_ROOT, ModelStore, existing_store
-from prime_anc.cli import inputs, tables
+from prime_anc.cli import tables
+from prime_anc.inputs import bench, ears
 from prime_anc.measure.device import MIN_LISTENERS, PRIOR_LISTENERS, TRAINED_LISTENERS, ListenerEar
 from prime_anc.measure.files.errors import FileError
 from prime_anc.method.conventions import N_BINS
@@ -103,14 +104,14 @@ def train(name: str, store: str) -> None:
 
 def read_ear(file: Path, listener: str) -> ListenerEar:
     """Read a calibration that passed; raises FileError."""
-    document = inputs.load_json(file)
+    document = bench.load(file)
     verdict = document.get("verdict")
     if not isinstance(verdict, dict) or verdict.get("passed") is not True:
         raise FileError(
             f"{file}: it is no calibration that passed; give a file of `prime-anc calibrate`, or measure again"
         )
     primary, secondary = (
-        np.asarray(inputs.samples(document.get(path, {})).real, np.float32) for path in ("primary", "secondary")
+        np.asarray(ears.samples(document.get(path, {})).real, np.float32) for path in ("primary", "secondary")
     )
     coherence = np.asarray(document.get("coherence", ()), np.float32)
     if coherence.shape != (N_BINS,):

@@ -12,16 +12,16 @@ from typing import Any
 import click
 import orjson
 
-from prime_anc.cli import inputs, tables
+from prime_anc.cli import tables
 from prime_anc.cli.flags import FILE, json_flag, options_of, with_service
 from prime_anc.cli.measured import by_measurement, with_paths
 from prime_anc.cli.output import answered, print_json, save
 from prime_anc.cli.service import ServiceClient
-from prime_anc.client.client import FileKind
 from prime_anc.hardware.filter_files import KINDS, equation
 from prime_anc.hardware.targets import requested
 from prime_anc.hardware.targets import target as known_target
 from prime_anc.hardware.targets import targets as known_targets
+from prime_anc.inputs import filters
 from prime_anc.measure.files.errors import FileError
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from prime_anc.options import ObjectiveFields, controller_schemas
@@ -30,15 +30,6 @@ Json = dict[str, Any]
 
 # Loss of sections beyond any earphone's, whose filter hardly delays: on 30 ears at most 4 dB with eight, 6 with four.
 SECTIONS_LOST_DB = 10.0
-
-FILTER_FILES: dict[str, FileKind] = {
-    ".wav": "wav",
-    ".csv": "csv",
-    ".h": "c",
-    ".c": "c",
-    ".mat": "mat",
-    ".yml": "camilladsp",
-}
 
 
 @click.command()
@@ -88,7 +79,7 @@ def export(
     """
     target = _target(target_name, sections, taps, rate, number_format)
     text = _text_kind(target_name)
-    body: Json = tables.noted(inputs.about_filter(paths, control_filter, file_rate)) | options | {"target": target}
+    body: Json = tables.noted(filters.about_filter(paths, control_filter, file_rate)) | options | {"target": target}
     if isinstance(body["fir"], dict):
         raise FileError(f"{control_filter}: it was exported already; give the file that `prime-anc design` wrote")
     response = service.ask("/export", body)
@@ -97,10 +88,10 @@ def export(
     for output in outputs:
         if output.suffix.lower() == ".json":
             # `verify` judges what a trimmed filter does by the loudspeaker for which it was trimmed.
-            trim = inputs.trimmed_by(control_filter)
+            trim = filters.trimmed_by(control_filter)
             contents.append((output, orjson.dumps(answer | {"trim": trim}) if trim else response.content))
             continue
-        file = kind or (text if output.suffix.lower() == ".txt" else file_kind(output))
+        file = kind or (text if output.suffix.lower() == ".txt" else filters.file_kind(output))
         written = service.ask("/export", body | {"file": file})
         if written.headers["content-type"] == "application/zip":
             contents += _parts(output, written.content)
@@ -199,7 +190,7 @@ def write_filter(service: ServiceClient, answer: Json, paths: Json, output: Path
         "fir": answer["fir"],
         "sign": answer["sign"],
         "target": {"form": "fir", "number_format": "float32"},
-        "file": file_kind(output),
+        "file": filters.file_kind(output),
     }
     save(output, service.ask("/export", body).content)
     _state(SAMPLE_RATE_HZ, answer["sign"], None)
@@ -210,17 +201,6 @@ def _state(sample_rate_hz: float, sign: str, controller: Json | None) -> None:
     beside = "" if controller is None else f", controller at {controller['sample_rate']:g} Hz"
     stated = equation(sign, has_controller=controller is not None)
     tables.notes([f"control filter at {sample_rate_hz:g} Hz{beside}: {stated}"], "")
-
-
-def file_kind(output: Path) -> FileKind:
-    """Return the kind of a filter's file by its extension."""
-    kind = FILTER_FILES.get(output.suffix.lower())
-    if kind is None:
-        raise FileError(
-            f"{output}: {output.suffix or 'no extension'} is not known; use {', '.join(FILTER_FILES)}, .json, or give "
-            "the kind"
-        )
-    return kind
 
 
 def _parts(output: Path, content: bytes) -> list[tuple[Path, bytes]]:

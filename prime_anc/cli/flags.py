@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from prime_anc.cli import inputs
+from prime_anc.inputs import curves
 from prime_anc.method.curve import Curve
 from prime_anc.options import controller_schemas, curve_kinds, option_schemas
 
@@ -59,7 +59,7 @@ class CurveFile(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
         """Read the curve; raises FileError for a file that is not a table."""
-        return inputs.curve(value, self.kind, self.or_number) if isinstance(value, str) else value
+        return curves.curve(value, self.kind, self.or_number) if isinstance(value, str) else value
 
 
 def flag_of(name: str) -> str:

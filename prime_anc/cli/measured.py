@@ -9,8 +9,12 @@ from typing import Any
 
 import click
 
-from prime_anc.cli import inputs, tables
+from prime_anc.cli import tables
 from prime_anc.cli.flags import FILE, option_flag
+from prime_anc.inputs import curves, filters
+from prime_anc.inputs.ears import ears as read_ears
+from prime_anc.inputs.ears import n_bins as count_bins
+from prime_anc.inputs.ears import separate
 
 Json = dict[str, Any]
 Command = Callable[..., None]
@@ -89,12 +93,12 @@ def with_paths(command: Command) -> Command:
         if weights:
             _weigh(paths, weights)
         if noise is not None:
-            n_bins = inputs.n_bins(paths.get("conditions", [paths])[0])
-            paths["reference_psd"] = tables.noted(inputs.reference_psd(noise, n_bins))
+            n_bins = count_bins(paths.get("conditions", [paths])[0])
+            paths["reference_psd"] = tables.noted(curves.reference_psd(noise, n_bins))
         elif "reference_psd" in settings:
             paths["reference_psd"] = settings["reference_psd"]
         if controller is not None:
-            paths["controller"], about = inputs.controller(controller)
+            paths["controller"], about = filters.controller(controller)
         elif "controller" in settings and not takes_filter:
             paths["controller"], about = settings["controller"], settings["controller_about"]
         if takes_filter:
@@ -142,13 +146,13 @@ def _paths(
         raise click.UsageError("give measurements (EARS), or one file each with --primary and --secondary")
     measured: list[tuple[str, Json]] = []
     if primary is not None and secondary is not None:
-        given = inputs.separate(file_rate, primary=primary, secondary=secondary, feedback=feedback)
+        given = separate(file_rate, primary=primary, secondary=secondary, feedback=feedback)
         measured.append((primary.stem, tables.noted(given)))
         feedback = None
     settings: Json = {}
     others: list[Json] = []
     for file in ears:
-        found, notes, settings = inputs.ears(file, side, file_rate)
+        found, notes, settings = read_ears(file, side, file_rate)
         tables.notes(f"{file}: {note}" for note in notes)
         measured += found
         others += settings.pop("others", [])
@@ -156,7 +160,7 @@ def _paths(
     if feedback is not None:
         if len(measured) > 1:
             raise click.UsageError("--feedback is for a single measurement; several have theirs in their files")
-        fields = tables.noted(inputs.separate(file_rate, feedback=feedback))
+        fields = tables.noted(separate(file_rate, feedback=feedback))
         if "coherence" in measured[0][1] and "feedback" not in measured[0][1]:
             tables.notes(
                 [

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prime_anc.cli.inputs import response_of
 from prime_anc.cli.service import ServiceClient
 from prime_anc.cli.tables import loop_text, mean_of, verdict, wiener_name
+from prime_anc.inputs.ears import response_of
 from prime_anc.method.controller import Controller
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from prime_anc.method.sections import Sections

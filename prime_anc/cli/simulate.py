@@ -10,8 +10,9 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from prime_anc.cli import inputs, tables
+from prime_anc.cli import tables
 from prime_anc.cli.flags import FILE, output_flag
+from prime_anc.inputs import ears, filters
 from prime_anc.measure.files import measurements
 from prime_anc.measure.posterior import SECONDARY_TAPS
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
@@ -143,8 +144,8 @@ def simulate(
     """
     if len(outputs) != 2:
         raise click.UsageError("give two files: -o quiet.wav -o running.wav")
-    paths = tables.noted(inputs.ear(ear))
-    document = inputs.running_filter(control_filter)
+    paths = tables.noted(ears.ear(ear))
+    document = filters.running_filter(control_filter)
     random = np.random.default_rng(seed)
     n = round(seconds * SAMPLE_RATE_HZ)
     outside = [
@@ -185,13 +186,13 @@ def recorded(
     from prime_anc.hardware.running import Machine, run_in_loop
     from prime_anc.method.errors import InvalidOption
 
-    primary, secondary = (inputs.response_of(paths[name]) for name in ("primary", "secondary"))
+    primary, secondary = (ears.response_of(paths[name]) for name in ("primary", "secondary"))
     # Of the outer and the error microphone, to which filter and controller listen.
     signals = [outside, _through(outside, primary)]
     if document is None:
         return signals, 0.0
     level = gain if document.get("sign", "minus") == "minus" else -gain
-    routes = [level * inputs.response_of(paths["feedback"]) if paths.get("feedback") else None, level * secondary]
+    routes = [level * ears.response_of(paths["feedback"]) if paths.get("feedback") else None, level * secondary]
     coefficients, delays_s = [document["coefficients"]], [document.get("latency_samples", 0.0) / SAMPLE_RATE_HZ]
     if controller := document.get("controller"):
         coefficients.append(controller | {"form": "sos"})

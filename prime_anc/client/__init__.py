@@ -13,7 +13,7 @@ or from recordings of both microphones:
 
 one filter for several ways of wearing:
 
-    design = client.refine_conditions([Condition(closed, label="closed"), Condition(pressed, label="pressed")])
+    design = client.refine([Condition(closed, label="closed"), Condition(pressed, label="pressed")])
 
 the measured effect of a running filter, and coefficients for a chip:
 

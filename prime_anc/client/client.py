@@ -49,6 +49,9 @@ _MAX_DEADLINE_MS = 60_000.0
 _RECORDINGS_DEADLINE_MS = 30_000.0
 _LONG = ("/calibrate", "/hybrid", "/verify")
 
+# Members of a request that are one condition's.
+_OF_CONDITION = ("primary", "secondary", *BESIDES)
+
 _Kind = TypeVar("_Kind")
 
 Fields = Mapping[str, Any]
@@ -70,6 +73,11 @@ class Condition:
     # Weight above 0, relative to the others.
     weight: float = 1.0
     label: str = ""
+
+
+_EAR = (CalibrationAnswer, Condition)
+# Besides arrays: one ear, or several conditions, 1 to 16, for which one filter is designed.
+Ear = CalibrationAnswer | Condition | Sequence[CalibrationAnswer | Condition]
 
 
 class Client:
@@ -149,7 +157,7 @@ class Client:
     @takes_options(SYNTHESIS)
     def synthesize(
         self,
-        primary: ArrayLike | CalibrationAnswer,
+        primary: ArrayLike | Ear,
         secondary: ArrayLike | None = None,
         *,
         deadline_ms: float | None = None,
@@ -161,7 +169,8 @@ class Client:
         ----------
         primary, secondary
             Impulse responses (real, 1 to 32768 samples at 48 kHz) or one-sided spectra (complex, n_fft / 2 + 1 bins).
-            A calibration replaces them, the coherence and the feedback path, and gives the sign.
+            A calibration or a Condition replaces them, the coherence and the feedback path; a calibration gives the
+            sign, too. A list of these, 1 to 16 conditions, gets one filter, whose effect is predicted for each.
         deadline_ms
             Time after which the answer is no longer needed.
         **fields
@@ -172,7 +181,7 @@ class Client:
         TypeError
             There is no such option.
         ValueError
-            An array has a wrong shape.
+            An array has a wrong shape, or calibrations differ in sign.
         ClientError
             The service does not answer, or refuses.
         """
@@ -181,7 +190,7 @@ class Client:
     @takes_options(REFINEMENT)
     def refine(
         self,
-        primary: ArrayLike | CalibrationAnswer,
+        primary: ArrayLike | Ear,
         secondary: ArrayLike | None = None,
         *,
         deadline_ms: float | None = None,
@@ -193,7 +202,7 @@ class Client:
     @takes_options(REFINEMENT)
     def hybrid(
         self,
-        primary: ArrayLike | CalibrationAnswer,
+        primary: ArrayLike | Ear,
         secondary: ArrayLike | None = None,
         *,
         controller: Fields | None = None,
@@ -222,37 +231,13 @@ class Client:
         """
         body = _about_ear(primary, secondary, fields | {"controller": controller}, REFINEMENT)
         if stability_only:
-            names = ("primary", "secondary", "coherence", "uncertainty", "feedback")
-            conditions = [{name: body.pop(name) for name in names if name in body}]
+            if "conditions" not in body:
+                body["conditions"] = [{name: body.pop(name) for name in _OF_CONDITION if name in body}]
             for other in stability_only:
                 measured, _ = _paths_of(other, body.get("sign"))
-                conditions.append(measured | {"label": other.label, "stability_only": True})
-            body["conditions"] = conditions
+                body["conditions"].append(measured | {"label": other.label, "stability_only": True})
         body |= {"lend_wearing": lend_wearing}
         return _parse(HybridAnswer, self.ask("/hybrid", body, deadline_ms, _JSON))
-
-    @takes_options(REFINEMENT)
-    def refine_conditions(
-        self, conditions: Sequence[Condition], *, deadline_ms: float | None = None, **fields: Any
-    ) -> DesignAnswer:
-        """Design one filter for 1 to 16 conditions, and predict its effect per condition.
-
-        Arguments and errors are those of `synthesize`; also ValueError if calibrations differ in sign.
-        """
-        known = [_paths_of(condition, fields.get("sign")) for condition in conditions]
-        signs = {sign for _, sign in known if sign is not None}
-        if len(signs) > 1:
-            raise ValueError(
-                "conditions: the calibrations have different signs; give `sign`, or calibrate all with the same sign"
-            )
-        body = {
-            "conditions": [
-                measured | {"weight": condition.weight, "label": condition.label}
-                for condition, (measured, _) in zip(conditions, known, strict=True)
-            ],
-            "sign": next(iter(signs), None),
-        }
-        return self._design("/refine", given(fields, REFINEMENT) | body, deadline_ms)
 
     def calibrate(
         self,
@@ -298,7 +283,7 @@ class Client:
     def evaluate(
         self,
         taps: ArrayLike | DesignAnswer | ExportAnswer,
-        primary: ArrayLike | CalibrationAnswer,
+        primary: ArrayLike | Ear,
         secondary: ArrayLike | None = None,
         *,
         deadline_ms: float | None = None,
@@ -322,7 +307,7 @@ class Client:
         taps: ArrayLike | DesignAnswer | ExportAnswer,
         off: Sequence[Recording],
         on: Sequence[Recording],
-        primary: ArrayLike | CalibrationAnswer,
+        primary: ArrayLike | Ear,
         secondary: ArrayLike | None = None,
         *,
         deadline_ms: float | None = None,
@@ -365,7 +350,7 @@ class Client:
         self,
         taps: ArrayLike | DesignAnswer,
         target: Mapping[str, object],
-        primary: ArrayLike | CalibrationAnswer,
+        primary: ArrayLike | Ear,
         secondary: ArrayLike | None = None,
         *,
         file: None = None,
@@ -378,7 +363,7 @@ class Client:
         self,
         taps: ArrayLike | DesignAnswer,
         target: Mapping[str, object],
-        primary: ArrayLike | CalibrationAnswer,
+        primary: ArrayLike | Ear,
         secondary: ArrayLike | None = None,
         *,
         file: FileKind,
@@ -391,7 +376,7 @@ class Client:
         self,
         taps: ArrayLike | DesignAnswer,
         target: Mapping[str, object],
-        primary: ArrayLike | CalibrationAnswer,
+        primary: ArrayLike | Ear,
         secondary: ArrayLike | None = None,
         *,
         file: FileKind | None = None,
@@ -499,18 +484,36 @@ def _paths_of(one: Condition, sign: Sign | None) -> tuple[dict[str, Any], Sign |
 
 
 def _about_ear(
-    primary: ArrayLike | CalibrationAnswer, secondary: ArrayLike | None, fields: Fields, names: tuple[str, ...]
+    primary: ArrayLike | Ear, secondary: ArrayLike | None, fields: Fields, names: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Build a request for one ear from the arguments of a method."""
+    """Build a request for one ear, or several conditions, from the arguments of a method."""
     found = given(fields, (*names, *BESIDES))
-    one = Condition(primary, secondary, **{name: found.pop(name) for name in BESIDES if name in found})
-    measured, sign = _paths_of(one, found.get("sign"))
-    return {**found, **measured, "sign": sign}
+    besides = {name: found.pop(name) for name in BESIDES if name in found}
+    several = (
+        primary if isinstance(primary, list | tuple) and any(isinstance(one, _EAR) for one in primary) else None
+    )
+    if several is None and not isinstance(primary, Condition):
+        conditions = [Condition(primary, secondary, **besides)]  # type: ignore[arg-type]
+    elif besides or secondary is not None:
+        raise ValueError(f"{', '.join(besides) or 'secondary'}: a condition includes it; omit it")
+    else:
+        conditions = [one if isinstance(one, Condition) else Condition(one) for one in several or (primary,)]
+    known = [_paths_of(condition, found.get("sign")) for condition in conditions]
+    signs = {sign for _, sign in known if sign is not None}
+    if len(signs) > 1:
+        raise ValueError(
+            "conditions: the calibrations have different signs; give `sign`, or calibrate all with the same"
+        )
+    found["sign"] = next(iter(signs), None)
+    if several is None:
+        return found | known[0][0]
+    both = zip(conditions, known, strict=True)
+    return found | {"conditions": [paths | {"weight": one.weight, "label": one.label} for one, (paths, _) in both]}
 
 
 def _about_filter(
     taps: ArrayLike | DesignAnswer | ExportAnswer,
-    primary: ArrayLike | CalibrationAnswer,
+    primary: ArrayLike | Ear,
     secondary: ArrayLike | None,
     fields: Fields,
     names: tuple[str, ...],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import numpy as np
@@ -91,8 +92,10 @@ def given(options: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     TypeError
         There is no such option.
     """
-    if unknown := options.keys() - {*names, "reference_psd", "controller"}:
-        raise TypeError(f"{', '.join(sorted(unknown))}: there is no such argument")
+    known = (*names, "reference_psd", "controller")
+    for name in options.keys() - set(known):
+        (nearest,) = get_close_matches(name, known, n=1) or [""]
+        raise TypeError(f"{name}: there is no such argument{nearest and f'; {nearest} is'}")
     found = {name: value for name, value in options.items() if value is not None}
     if "reference_psd" in found:
         found["reference_psd"] = np.asarray(found["reference_psd"])

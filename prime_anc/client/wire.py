@@ -105,7 +105,10 @@ def paths(
 
 def vector(name: str, values: ArrayLike) -> NDArray[Any]:
     """Convert to an array of one dimension; ValueError for others."""
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # lists of different lengths
+        raise ValueError(f"{name}: it is no array of numbers ({error})") from error
     if array.ndim != 1:
         raise ValueError(f"{name}: the array has {array.ndim} dimensions; give one")
     return array

@@ -264,7 +264,7 @@ def _problem(problem: OpenLoop) -> Any:
     """Lay out a problem, which the caller keeps alive."""
     arrays = problem.primary, problem.secondary, problem.uncertainty, problem.reference_psd, problem.shares
     pointers = [pointer_to(values) for values in arrays]
-    return ffi.new("prime_problem *", (*pointers, len(problem.shares), problem.max_gain_db))
+    return ffi.new("prime_problem *", (*pointers, len(problem.shares), problem.loose_db))
 
 
 def _path(path: NDArray[Any], name: str) -> tuple[NDArray[Any], int]:

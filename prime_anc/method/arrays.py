@@ -12,7 +12,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_torch_namespace
+from array_api_compat import array_namespace as compatible_namespace
+from array_api_compat import is_torch_namespace
 from numpy.typing import NDArray
 
 from prime_anc.method.conventions import COHERENCE_FLOOR, N_TAPS
@@ -31,6 +32,14 @@ Real = NDArray[np.floating]
 Complex = NDArray[np.complexfloating]
 # A real or complex array of NumPy or torch. The arrays of one call are of one kind, also that returned.
 Array = Any
+
+
+def array_namespace(*arrays: Array) -> Any:
+    """Return the namespace of the array API that arrays of one kind belong to: NumPy itself, or torch's.
+
+    `array_api_compat.numpy` holds the same and loads all of NumPy, for a tenth of the time in which a service starts.
+    """
+    return np if isinstance(arrays[0], np.ndarray | np.generic) else compatible_namespace(*arrays)
 
 
 def shared(make: Callable[..., Any], given: tuple[Any, ...], like: Array) -> Array:

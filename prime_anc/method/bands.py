@@ -11,10 +11,9 @@ from functools import cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from prime_anc.method.arrays import Array, shared
+from prime_anc.method.arrays import Array, array_namespace, shared
 from prime_anc.method.conventions import BIN_HZ, DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 
 Float64 = NDArray[np.float64]

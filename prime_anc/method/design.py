@@ -16,6 +16,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+from prime_anc.core import Core
 from prime_anc.method.bands import AMP_BANDS, columns
 from prime_anc.method.ceiling import (
     ceiling_db,
@@ -121,17 +122,12 @@ def _designed(
 
 def _finished(posed: Posed, draft: Filter, *, options: DesignOptions, model: Model) -> Design:
     """Limit and predict a filter."""
-    began, taps, core, loss_db = perf_counter(), draft.taps, model.core, 0.0
-    if posed.has_feedback:
-        taps = keep_margins(posed, draft.taps, loose_ceiling(posed), core)
-        if taps is not draft.taps:
-            loss_db = margins_cost_db(posed, draft.taps, taps, core)
-    prediction = predict_joint(posed, taps, core)
+    began, core = perf_counter(), model.core
+    kept, taps, loose, prediction = _limited(posed, draft.taps, core)
+    loss_db = 0.0 if kept is draft.taps else margins_cost_db(posed, draft.taps, kept, core)
     cost_db = None
-    if _exceeds_ceiling(posed, taps, prediction):
-        loose, taps = prediction, limit(posed, taps, core)
-        prediction = predict_joint(posed, taps, core)
-        cost_db = loose.mean_noise_reduction_db - prediction.mean_noise_reduction_db
+    if taps is not kept:  # the search for a filter below the ceiling may find a better one
+        cost_db = max(loose.mean_noise_reduction_db - prediction.mean_noise_reduction_db, 0.0)
     stage = "predict" if cost_db is None else "reconstruct"
     spent_ms = 1e3 * (perf_counter() - began)
     return Design(
@@ -146,6 +142,16 @@ def _finished(posed: Posed, draft: Filter, *, options: DesignOptions, model: Mod
         implausible=posed.implausible,
         known=posed.known,
     )
+
+
+def _limited(posed: Posed, taps: Any, core: Core) -> tuple[Any, Any, Prediction, Prediction]:
+    """Return a filter within the loop's margins and one within the ceiling too, each with its prediction."""
+    kept = keep_margins(posed, taps, loose_ceiling(posed), core) if posed.has_feedback else taps
+    loose = predict_joint(posed, kept, core)
+    if not _exceeds_ceiling(posed, kept, loose):
+        return kept, kept, loose, loose
+    limited = limit(posed, kept, core)
+    return kept, limited, loose, predict_joint(posed, limited, core)
 
 
 def _exceeds_ceiling(posed: Posed, taps: Any, prediction: Prediction) -> bool:
@@ -254,9 +260,7 @@ def _with_left_out(posed: Posed, made: Design, *, options: DesignOptions, model:
         check_interruption()
         rest = posed.only(*(place for place in range(len(conditions)) if place != n))
         (draft,) = model.backend.filters([rest.open_loop], replace(options, method=made.method))
-        taps = answer_or_raise(draft).taps
-        if rest.has_feedback:
-            taps = keep_margins(rest, taps, loose_ceiling(rest), model.core)
+        _, taps, _, _ = _limited(rest, answer_or_raise(draft).taps, model.core)
         conditions[n] = replace(condition, left_out=predict_joint(posed.only(n), taps, model.core))
     return replace(made, prediction=replace(made.prediction, conditions=tuple(conditions)))
 

@@ -11,9 +11,7 @@ band of which nothing is known has a large u_s: its best W is zero.
 
 from __future__ import annotations
 
-from array_api_compat import array_namespace
-
-from prime_anc.method.arrays import Array
+from prime_anc.method.arrays import Array, array_namespace
 from prime_anc.method.bands import WIDE_BANDS, band_matrix
 
 

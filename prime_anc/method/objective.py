@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from array_api_compat import array_namespace
-
-from prime_anc.method.arrays import Array
+from prime_anc.method.arrays import Array, array_namespace
 from prime_anc.method.bands import NR_BANDS, columns, mean_weights
 
 # Weight of ln(E / D) of a known band above its limit, and the reciprocal of the range (nepers) in which it sets in.
@@ -24,7 +22,7 @@ MOST_BELOW = 40.0
 class ObjectiveProfile:
     """Settings of J: theory (13). A design's option replaces the weight of its name (`method.types.weighted`).
 
-    The C core has the weights, in this order, in `objective_weights` (core/objective.h).
+    The C core has the weights, in this order, in `objective_weights` (core/c/core.h).
     """
 
     # Bands of the soft worst case.
@@ -44,8 +42,8 @@ def objective(log_ratio: Array, shares: Array, profile: ObjectiveProfile) -> tup
     serving one condition and giving up another. The second is a smooth maximum, the risk of the worst band. With
     one condition the first term is the mean of l_b (Section 3.2 of the paper).
 
-    Both terms are concave in the powers E_tb. Their tangent, which is quadratic in the taps, is never below them, so
-    that a step that lowers it lowers them at least as much: hence the slopes.
+    The mean and the soft worst case are concave in the powers E_tb. Their tangent, which is quadratic in the taps,
+    is never below them, so that a step that lowers it lowers them at least as much: hence the slopes.
 
     Weights of bands enter the first term alone, over their mean: it stays a mean of decibels, so that the weight of
     the risk, the damping and the thresholds of the updates keep their meaning. The risk has no weights: it keeps a

@@ -61,7 +61,7 @@ class OpenLoop:
     # Weights in J, as `weighted` takes them.
     weights: tuple[Any, ...]
     # Ceiling on |W| that good filters hardly reach.
-    max_gain_db: float
+    loose_db: float
 
     def profile(self, name: str) -> RefinementProfile:
         """Return the profile of this name with the problem's weights in J."""

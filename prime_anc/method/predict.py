@@ -21,13 +21,13 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from prime_anc.method.arrays import (
     SMALLEST,
     Array,
     Real,
+    array_namespace,
     squared_magnitude,
 )
 from prime_anc.method.bands import (

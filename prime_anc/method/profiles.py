@@ -23,7 +23,8 @@ SILENCE = 1e-12
 # ceilings that they do not see, and updates end 5 to 15 dB early.
 GUARD = 0.1
 
-# Decrease of J (4 dB) in one round above which it is far from its minimum; measured ears reach at most 0.9.
+# Decrease of J (4 dB) in one round above which it is far from its minimum. Of measured ears none
+# exceeds it, unless a coherence, of which the start knows nothing, is sent with the paths.
 LARGE_DECREASE = 1.0
 # A decrease (0.6 dB) of more than that share of the one before: hardly damped systems fall as slowly from update to
 # update; of 30 measured ears none.

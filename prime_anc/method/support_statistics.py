@@ -16,10 +16,17 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from prime_anc.method.arrays import Array, Complex, Real, late_spectrum, squared_magnitude, unexplained_power
+from prime_anc.method.arrays import (
+    Array,
+    Complex,
+    Real,
+    array_namespace,
+    late_spectrum,
+    squared_magnitude,
+    unexplained_power,
+)
 from prime_anc.method.bands import AMP_BANDS, BINS_HZ, WIDE_BANDS, band_matrix, edges_hz
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from prime_anc.method.errors import InvalidOption

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 from numpy.typing import NDArray
 
-from prime_anc.method.arrays import Array, minimum_phase_response
+from prime_anc.method.arrays import Array, array_namespace, minimum_phase_response
 
 # Damping of the generating polynomial over its length, nepers; see `GohbergSemencul`.
 TAPER = 4.0

@@ -380,7 +380,7 @@ class Backend(Protocol):
     def filters(self, problems: Sequence[OpenLoop], options: DesignOptions) -> list[Filter | SynthesisError]:
         """Make first taps and updates, of one filter for all conditions of each problem.
 
-        Ceilings are kept approximately. NonFiniteFilter replaces a filter, or a record, that is not finite.
+        They keep the loose ceiling approximately. NonFiniteFilter replaces a filter, or a record, that is not finite.
         """
         ...
 

@@ -3,8 +3,9 @@
 The uncertainty u_p of the primary path, unknown over known power per band, comes from the best source available:
 
     a calibration   states it, and u_s of the secondary path
-    a coherence c   COHERENCE_SHARE of (1 - c) / c, but at most MODEL_BOUND times the model's expectation, because it
-                    includes the error microphone's noise; where that exceeds one, nothing is known of S either
+    a coherence c   x = COHERENCE_SHARE times the mean of (1 - c) / c over the band, weighed by the power of P. It
+                    includes the error microphone's noise, so that a device's model bounds it by MODEL_BOUND times its
+                    expectation. Where x exceeds one, it is not bounded, and u_s is x too; elsewhere u_s is zero
     the model       raised typical (per_share share / typical)^a: typical the unknown over known power of the support's
                     ears, share the late share of the response's power, per_share the support's ratio of the two, a =
                     1/2 for a long response and 0 for a short one, raised a factor that grows as the response is shorter

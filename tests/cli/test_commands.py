@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from scipy.signal import lfilter
 
 from prime_anc.cli.__main__ import main
-from prime_anc.cli.inputs import ear
+from prime_anc.inputs.ears import ear
 from prime_anc.measure.files.errors import FileError
 from tests.client.relay import answering
 from tests.service import models
@@ -129,10 +129,8 @@ def test_doubtful_recordings_are_named(folder: Path, tmp_path: Path):
 
 
 def test_hybrid_runs_on_chip_as_predicted(folder: Path, tmp_path: Path):
-    ear, both, chip, quiet, running, header, page = (
-        *(folder / "ear.npz", tmp_path / "both.json", tmp_path / "chip.json", tmp_path / "quiet.wav"),
-        *(tmp_path / "running.wav", tmp_path / "both.h", tmp_path / "both.html"),
-    )
+    ear, names = folder / "ear.npz", ("both.json", "chip.json", "quiet.wav", "running.wav", "both.h", "both.html")
+    both, chip, quiet, running, header, page = (tmp_path / name for name in names)
     device = ("--target", "openearable-2", "--controller-sample-rate", 48_000)
     made = run("hybrid", ear, *device, "-k", 0, "-o", both)
     assert made.exit_code == 0, made.output

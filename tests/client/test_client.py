@@ -29,7 +29,7 @@ from tests.service.recordings import off_and_on
 
 
 def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
-    one = client.refine_conditions([Condition(ear.primary, ear.secondary, ear.coherence)], k=1)
+    one = client.refine([Condition(ear.primary, ear.secondary, ear.coherence)], k=1)
     expected = client.refine(ear.primary, ear.secondary, coherence=ear.coherence, k=1)
     np.testing.assert_array_equal(one.taps, expected.taps)
     assert one.prediction.conditions is None
@@ -37,13 +37,13 @@ def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
         Condition(ear.primary, ear.secondary, feedback=np.float32(0.01) * ear.secondary, label="closed", weight=2),
         Condition(ear.primary, 0.7 * ear.secondary, label="loose"),
     ]
-    found = client.refine_conditions(pair, k=1)
+    found = client.refine(pair, k=1)
     closed, loose = found.prediction.conditions
     assert (closed.label, loose.label) == ("closed", "loose")
     mean_db = (2 * closed.mean_noise_reduction_db + loose.mean_noise_reduction_db) / 3
     assert found.prediction.mean_noise_reduction_db == pytest.approx(mean_db)
     with pytest.raises(UnusablePaths) as refused:
-        client.refine_conditions([*pair, Condition(ear.primary, 0 * ear.secondary, label="dead")])
+        client.refine([*pair, Condition(ear.primary, 0 * ear.secondary, label="dead")])
     assert refused.value.field == "conditions.2.secondary"
     with pytest.raises(InvalidRequest):
         client.refine(ear.primary, ear.secondary, k=9)
@@ -56,6 +56,7 @@ def test_filter_is_verified_on_ear(client: Client, ear: Paths) -> None:
     found = client.verify(taps, *recorded, ear.primary, ear.secondary)
     assert [item.code for item in found.diagnosis] == ["level_off"]
     assert found.trim.gain_db == pytest.approx(-20 * np.log10(1.3), abs=0.1)
+    np.testing.assert_allclose(found.trim.fir, taps / 1.3, atol=0.01 * np.abs(taps).max())
     with pytest.raises(ValueError, match="same length"):
         client.verify(taps, [Recording([0.0], [0.0, 1.0])], recorded[1], ear.primary, ear.secondary)
 
@@ -70,7 +71,10 @@ def test_design_is_evaluated_and_exported_in_sign(client: Client, ear: Paths, si
         assert again.prediction.mean_noise_reduction_db == expected_db
     realised = client.export(design, {"form": "fir", "number_format": "q5.27"}, *paths)
     assert np.abs(realised.coefficients.taps - design.taps).max() <= 2**-27
-    sections = client.export(design, {"n_sections": 4}, *paths)
+    sections, weighted = (
+        client.export(design, {"n_sections": 4}, *paths, risk_weight=item) for item in (None, 10.0)
+    )
+    assert weighted.prediction.noise_reduction_db.min() > sections.prediction.noise_reduction_db.min()
     of_sections = client.evaluate(sections, *paths)
     expected_db = pytest.approx(sections.prediction.mean_noise_reduction_db, abs=1e-3)
     assert of_sections.prediction.mean_noise_reduction_db == expected_db

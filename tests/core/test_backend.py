@@ -88,7 +88,7 @@ def test_every_method_and_profile_is_references(
     method: str, profile: str, measured_case: Case, bundled: Pair
 ) -> None:
     is_paper = profile == "paper"  # whose J takes its estimates for exact
-    ears, options = inputs_of(measured_case, every=2, is_known=is_paper), DesignOptions(method, 3, profile)
+    ears, options = inputs_of(measured_case, every=3, is_known=is_paper), DesignOptions(method, 3, profile)
     core, twin = (filters(item, ears, options) for item in bundled)
     for found, expected in zip(core, twin, strict=True):
         # Spectra that span 60 dB and a condition of 1e4 on float32's 6e-8. Measured: 2e-3.

@@ -11,7 +11,7 @@ import pytest
 from prime_anc.core.build import SOURCES
 
 ROOT = Path(__file__).parents[2]
-N_DESIGNS = 15
+N_DESIGNS = 12
 ZIG = [sys.executable, "-m", "ziglang"]
 # The flags in one option would leave the first sanitizer out. Optimised code takes ten times as long to compile.
 FLAGS = (

@@ -58,10 +58,10 @@ def bits(found: object) -> object:
 @pytest.mark.parametrize(
     ("config", "n_designs"),
     [
-        (None, 40),
+        (None, 25),
         # Whose rows end within a vector, and whose output has more channels than its layers.
-        (GeneratorConfig.prime_log(n_points=100, n_channels=1, n_groups=1, dilations=(1,)), 12),
-        (GeneratorConfig.prime(n_fft=4096), 10),
+        (GeneratorConfig.prime_log(n_points=100, n_channels=1, n_groups=1, dilations=(1,)), 8),
+        (GeneratorConfig.prime(n_fft=4096), 6),
     ],
     ids=["bundled", "odd rows", "linear"],
 )

@@ -74,17 +74,6 @@ def test_sign_of_controller_lowers_objective(posed):
         assert value < opposite
 
 
-def test_posed_loops_have_latency_and_ceiling(ear, model):
-    """Below the lowest band, where S was not measured, the ceiling keeps |S K| below one half."""
-    made = design(ear, OPTIONS, model)
-    at_once, late = (loops_of(ear, made, latency_us=us) for us in (0.0, 100.0))
-    turn = np.exp(-2j * np.pi * 1e-4 * at_once.frequency_hz)
-    np.testing.assert_allclose(late.plants, at_once.plants * turn)
-    np.testing.assert_allclose(late.scored, at_once.scored * turn[: at_once.scored.shape[1]])
-    low = at_once.frequency_hz < 17.8
-    assert (at_once.ceiling * np.abs(at_once.plants[0]))[low].max() == pytest.approx(0.5)
-
-
 def test_margins_are_in_decibels():
     """A loop of half of the gain at which it howls has a margin of 6 dB, and the distance of one half from -1."""
     wanted = ControllerFields(
@@ -177,7 +166,7 @@ def test_controller_for_all_suits_each(measured, model):
     conditions, noise = measured
     paths = [
         Paths(*(np.fft.irfft(item).astype(np.float32) for item in (ear.primary, ear.secondary)))
-        for ear in conditions[::2]
+        for ear in conditions[::3]
     ]
     problems = [Problem((item,), noise.astype(np.float32)) for item in paths]
     wanted = ControllerFields(n_sections=2)

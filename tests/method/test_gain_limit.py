@@ -6,7 +6,7 @@ from scipy.linalg import solve_toeplitz
 
 from model_store.store import DEFAULT_ROOT, ModelStore
 from prime_anc.core import Core
-from prime_anc.method.bands import NR_BANDS, WIDE_BANDS, band_membership
+from prime_anc.method.bands import WIDE_BANDS, band_membership
 from prime_anc.method.ceiling import ceiling_db
 from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS
 from prime_anc.method.methods import fir_wiener, projected_ratio
@@ -14,6 +14,7 @@ from prime_anc.method.profiles import FAST
 from prime_anc.method.types import Paths, Problem
 from tests.method.cases import Case, random_case
 from tests.oracles import gauss_newton as oracle
+from tests.oracles.octave_bands import reduction_db
 from tests.oracles.spectra import collected
 from tests.problems import one, open_loop
 from training.datasets.simulated_systems import simulate_system
@@ -49,11 +50,7 @@ def excess_db(taps: np.ndarray, max_gain_db: float) -> float:
 
 
 def noise_reduction_db(taps: np.ndarray, pair: Pair, psd: np.ndarray) -> float:
-    primary, secondary = pair
-    membership = band_membership(NR_BANDS, DESIGN_N_FFT)
-    residual = primary - secondary * np.fft.rfft(taps, DESIGN_N_FFT)
-    before, after = (psd * np.abs(item) ** 2 @ membership for item in (primary, residual))
-    return float(np.mean(10 * np.log10(before / after)))
+    return reduction_db(*pair, np.fft.rfft(taps, DESIGN_N_FFT), psd)
 
 
 def test_several_conditions_share_gain(case: Case) -> None:

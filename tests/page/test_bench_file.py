@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from prime_anc.cli import bench_file, inputs
 from prime_anc.cli.__main__ import main
+from prime_anc.inputs import bench, ears
 from prime_anc.requests.bodies import DesignBody
 from prime_anc.requests.reading import validate_object
 from service.api.reading import parse_tensors
@@ -82,7 +82,7 @@ def test_session_returns_same_taps_bit_by_bit(tmp_path: Path) -> None:
         run("design", session, "-o", again)  # the session's options
         found = json.loads(again.read_text())
         assert (found["fir"] == designed["fir"], found["sign"]) == (is_same, "plus")
-    assert inputs.verdicts(session) == [(f"session.json, {ear}", verdict)]
+    assert ears.verdicts(session) == [(f"session.json, {ear}", verdict)]
     run("evaluate", f"{session}#{filter_file}", session)
     run("session", ear, filter_file, "-o", session)
     from_command = json.loads(session.read_text())
@@ -117,7 +117,7 @@ def test_session_of_page_stays_whole(tmp_path: Path) -> None:
     back = page_session(tmp_path, session)
     assert back | {"kept": back["kept"][:1]} == saved
     assert back["kept"][1]["design"]["controller_about"]["plants"] == plants
-    assert "the measurement chosen on the page" in " ".join(inputs.ears(session)[1])
+    assert "the measurement chosen on the page" in " ".join(ears.ears(session)[1])
     saved["session"][0] = saved["session"][0] | {"label": "pressed", "used": False, "stability_only": True}
     session.write_text(json.dumps(saved | {"joint": True}))
     run("hybrid", session, *controller, "-o", again)
@@ -145,9 +145,9 @@ def test_session_sets_only_options_with_an_effect() -> None:
     }
     bare = {"primary": [0.0, 1.0], "secondary": [1.0]}
     both = {"k": 1, "max_gain_db": 25.0}
-    assert bench_file.settings(Path("s.json"), {"settings": settings}, [bare]) == both | {"exact": True}
+    assert bench.settings(Path("s.json"), {"settings": settings}, [bare]) == both | {"exact": True}
     with_loop = bare | {"coherence": [0.5], "feedback": [0.0, 0.1]}
-    found = bench_file.settings(Path("s.json"), {"settings": settings}, [with_loop])
+    found = bench.settings(Path("s.json"), {"settings": settings}, [with_loop])
     assert found == both | {"min_gain_margin_db": 9}
 
 

@@ -156,9 +156,8 @@ def test_only_named_origins_may_call(program: Program) -> None:
         answer = httpx.post(f"{program.address}/refine", content=b"{}", headers=key | foreign, timeout=60)
         assert answer.status_code == status, answer.text
     assert "access-control-allow-origin" not in answer.headers
-    for path in ("/metrics", "/health/live", "/docs"):
-        refused = httpx.get(program.address + path, headers={"Host": "evil.example"}, timeout=60)
-        assert refused.status_code == 403
+    refused = httpx.get(f"{program.address}/metrics", headers={"Host": "evil.example"}, timeout=60)
+    assert refused.status_code == 403
 
 
 def test_half_closed_client_is_answered(program: Program, request_of_ear: bytes) -> None:

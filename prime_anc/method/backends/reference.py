@@ -87,7 +87,7 @@ def filters_of(
     with torch.inference_mode():
         like = synthesizer.reference_psd
         psd = torch.stack([_tensor(item.reference_psd, like) for item in problems])
-        limit_db = like.new_tensor([[item.max_gain_db] for item in problems])
+        limit_db = like.new_tensor([[item.loose_db] for item in problems])
         shares = _tensor(problems[0].shares, like) if is_joint else None
         paths = AcousticPaths(
             *(

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
-from array_api_compat import array_namespace
-
-from prime_anc.method.arrays import Array, floored_log, minimum_phase_response, squared_magnitude
+from prime_anc.method.arrays import Array, array_namespace, floored_log, minimum_phase_response, squared_magnitude
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from prime_anc.method.errors import InvalidOption
 

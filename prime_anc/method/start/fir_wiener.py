@@ -14,9 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from array_api_compat import array_namespace
-
-from prime_anc.method.arrays import Array, minimum_phase_response, softplus, squared_magnitude
+from prime_anc.method.arrays import Array, array_namespace, minimum_phase_response, softplus, squared_magnitude
 from prime_anc.method.conventions import N_TAPS
 from prime_anc.method.toeplitz import Solution, solve_toeplitz
 

@@ -107,5 +107,5 @@ async def test_unloading_over_http(client: httpx.AsyncClient, store: ModelStore)
     body = as_responses(models.ear(1), model="other")
     designed = await client.post("/synthesize", json=body, headers=CLIENT)
     assert designed.json()["model"]["digest"] == newer.digest
-    for path in ("/models/nobody/load", "/models/..%2Fears/load", "/models/A/unload"):
+    for path in ("/models/nobody/load", "/models/..%2Fears/load"):
         assert (await client.post(path, headers=KEY)).status_code == 404

@@ -61,7 +61,7 @@ class BatchInputs:
             values = (
                 problem.primary,
                 problem.secondary,
-                problem.max_gain_db,
+                problem.loose_db,
                 problem.uncertainty,
                 problem.reference_psd,
             )
