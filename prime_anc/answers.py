@@ -641,7 +641,7 @@ class CalibrationBands(Answer):
 
 
 class FindingAnswer(Answer):
-    """A fault, or a check that was impossible."""
+    """A fault; in `not_judged`, a check that was impossible, or advice on a calibration that may pass."""
 
     code: Annotated[str, Example("low_snr")]
     detail: Annotated[str, Example("noise in the estimated paths costs 1.8 dB")]

@@ -1,6 +1,6 @@
 """Options of a design, declared once: name, type, default, range, text. A name ends with the unit.
 
-Requests in all forms, the OpenAPI document, the page, the command and the Python client derive their options from the
+Requests in all forms, the OpenAPI document, the command and the Python client derive their options from the
 fields of these classes, and `Problem` has those that pose the problem. A class holds the options of one kind of
 request.
 """

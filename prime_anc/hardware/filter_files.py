@@ -323,6 +323,7 @@ _KINDS: dict[str, tuple[Callable[[Realised, str], bytes], str, str]] = {
     "sigmadsp": (_sigmadsp, "text/plain", "txt"),
 }
 KINDS = tuple(_KINDS)
+EXTENSIONS = {kind: extension for kind, (_, _, extension) in _KINDS.items()}
 NEEDS = {
     **dict.fromkeys(KINDS, Needs()),
     "minidsp": Needs("sos"),

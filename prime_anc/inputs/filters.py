@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prime_anc.client.client import FileKind
+from prime_anc.hardware.filter_files import EXTENSIONS
 from prime_anc.inputs import bench
 from prime_anc.inputs.ears import samples
 from prime_anc.measure.files import measurements
@@ -18,15 +19,10 @@ from prime_anc.method.conventions import N_TAPS, SAMPLE_RATE_HZ
 
 Json = dict[str, Any]
 
-# Kinds of a filter's files, by extension.
-FILTER_FILES: dict[str, FileKind] = {
-    ".wav": "wav",
-    ".csv": "csv",
-    ".h": "c",
-    ".c": "c",
-    ".mat": "mat",
-    ".yml": "camilladsp",
-}
+# Kinds of a filter's files, by extension; those of text need their name.
+FILTER_FILES: dict[str, Any] = {
+    f".{extension}": kind for kind, extension in EXTENSIONS.items() if extension != "txt"
+} | {".c": "c"}
 
 
 def verification(file: Path) -> Json:
@@ -186,7 +182,7 @@ def running_filter(file: Path) -> Json:
 
 def file_kind(output: Path) -> FileKind:
     """Return the kind of a filter's file by its extension."""
-    kind = FILTER_FILES.get(output.suffix.lower())
+    kind: FileKind | None = FILTER_FILES.get(output.suffix.lower())
     if kind is None:
         raise FileError(
             f"{output}: {output.suffix or 'no extension'} is not known; use {', '.join(FILTER_FILES)}, .json, or give "

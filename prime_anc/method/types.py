@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
@@ -16,7 +16,6 @@ from prime_anc.method.band_weights import BandWeights
 from prime_anc.method.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
 from prime_anc.method.errors import InvalidOption, SynthesisError
 from prime_anc.method.methods import METHODS, Path
-from prime_anc.method.objective import ObjectiveProfile
 from prime_anc.method.plausibility import Finding, SupportPrior
 from prime_anc.method.profiles import MAX_UPDATES, PROFILES, RefinementProfile
 from prime_anc.method.start.features import GeneratorConfig
@@ -156,14 +155,17 @@ class Problem(ProblemFields):
         return type(error)(f"{self.name_of(n)}: {error}", field)
 
 
-_WEIGHTS = [item.name for item in fields(ObjectiveProfile) if item.name in ObjectiveFields.__dataclass_fields__]
+_WEIGHTS = [name for name in ObjectiveFields.__dataclass_fields__ if name != "max_gain_db"]
 # Weights in J of a problem or a request, as `weighted` takes them.
 weights_of = attrgetter(*_WEIGHTS)
 
 
 @lru_cache(256)
 def weighted(profile: RefinementProfile, weights: tuple[Any, ...]) -> RefinementProfile:
-    """Return a profile with the weights in J that were chosen; None: the profile's."""
+    """Return a profile with the weights in J that were chosen; None: the profile's.
+
+    An option that changes another weight is folded into it here.
+    """
     chosen = {name: value for name, value in zip(_WEIGHTS, weights, strict=True) if value is not None}
     in_bands = {name: value.relative() for name, value in chosen.items() if isinstance(value, BandWeights)}
     return replace(profile, **(chosen | in_bands)) if chosen else profile

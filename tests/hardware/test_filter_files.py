@@ -8,6 +8,7 @@ import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from scipy.io import loadmat
 from scipy.signal import lfilter, sosfilt
 
 from prime_anc.answers import document
-from prime_anc.hardware.filter_files import write, write_both
+from prime_anc.client.client import FileKind
+from prime_anc.hardware.filter_files import KINDS, write, write_both
 from prime_anc.hardware.realise import Realised, Target, realise, realised_sections
 from prime_anc.hardware.running import Machine
 from prime_anc.hardware.targets import requested, target, targets
@@ -32,6 +34,10 @@ PINK = 1 / np.maximum(np.arange(16385), 10.0)
 def realised(**options: object) -> Realised:
     """Realise the filter of a simulated ear."""
     return realise([simulated()], PINK, Target(**options))
+
+
+def test_client_names_all_kinds():
+    assert get_args(FileKind) == KINDS
 
 
 def test_wav_of_sections_is_impulse_response():
