@@ -55,7 +55,7 @@ def read(file: File, *, side: str = "left", sample_rate: float | None = None) ->
     ----------
     file
         What `save` or the command wrote, or a measurement with a primary and a secondary channel (.npz, .mat, .ita,
-        .sofa, WAV, text).
+        WAV, text).
     side
         Which ear, of a file with both: `left` or `right`.
     sample_rate

@@ -3,7 +3,7 @@
 The uncertainty u_p of the primary path, unknown over known power per band, comes from the best source available:
 
     a calibration   states it, and u_s of the secondary path
-    a coherence c   x = COHERENCE_SHARE times the mean of (1 - c) / c over the band, weighed by the power of P. It
+    a coherence c   x = COHERENCE_SHARE times the mean of (1 - c) / c over the band, weighed by r |P|^2. It
                     includes the error microphone's noise, so that a device's model bounds it by MODEL_BOUND times its
                     expectation. Where x exceeds one, it is not bounded, and u_s is x too; elsewhere u_s is zero
     the model       raised typical (per_share share / typical)^a: typical the unknown over known power of the support's
