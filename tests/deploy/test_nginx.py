@@ -39,12 +39,9 @@ OVERLOADED, DESIGNED = "503 overloaded", b'status="200"'
 BODY = wire.encode(*models.responses(7))
 
 
-def nginx() -> str:
-    return shutil.which("nginx") or pytest.skip("nginx is not on PATH (`make programs` fetches it)")
-
-
 def configured(folder: Path, port: int, replicas: tuple[int, ...]) -> list[str]:
     """Return the command for the deployment's configuration with its addresses replaced."""
+    nginx = shutil.which("nginx") or pytest.skip("nginx is not on PATH (`make programs` fetches it)")
     text = CONFIGURATION.read_text()
     if os.geteuid() == 0:  # nginx's workers could not read a test's folder
         text = "user root;\n" + text
@@ -52,7 +49,7 @@ def configured(folder: Path, port: int, replicas: tuple[int, ...]) -> list[str]:
         text = text.replace(f"server 127.0.0.1:{8000 + number} ", f"server 127.0.0.1:{replica} ")
     text = re.sub(r"(client_(header|body)_timeout |fail_timeout=|flush=)\d+s", r"\g<1>1s", text)
     (folder / "nginx.conf").write_text(text.replace("listen 127.0.0.1:8080", f"listen 127.0.0.1:{port}"))
-    return [nginx(), "-p", str(folder), "-c", str(folder / "nginx.conf")]
+    return [nginx, "-p", str(folder), "-c", str(folder / "nginx.conf")]
 
 
 def test_optional_blocks_are_valid(tmp_path: Path) -> None:
@@ -91,8 +88,7 @@ def test_lists_are_those_of_service() -> None:
             continue
         path = (route.path or "").replace("{name}", "generic")
         needs = [item.call for item in route.dependant.dependencies]
-        is_operators = operator_key in needs or path.endswith("/metrics")
-        assert bool(re.search(operators, path)) == is_operators, path
+        assert bool(re.search(operators, path)) == (operator_key in needs or path.endswith("/metrics")), path
         for policy in (getclosurevars(need).nonlocals.get("policy") for need in needs):
             if isinstance(policy, Policy):
                 n_policies += 1
@@ -122,7 +118,6 @@ def in_front_of(ports: list[int], folder: Path, change: Callable[[str], str] = l
 @pytest.fixture(scope="module")
 def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ServiceProcess]]:
     """Two replicas over one store; only the last test stops one."""
-    nginx()
     store = ModelStore(tmp_path_factory.mktemp("store"), include_bundled=False)
     store.publish("generic", models.checkpoint(1))
     with ExitStack() as stack:
@@ -178,7 +173,7 @@ def test_computed_request_is_not_repeated(replicas: list[ServiceProcess], port: 
     conditions = 16 * [{"primary": {"impulse_response": [0.0, 1.0]}, "secondary": path, "feedback": path}]
     body = json.dumps({"conditions": conditions, "sample_rate": 48_000}).encode()
     n_before = sum(n_counted(item, b'code="deadline-passed"') for item in replicas)
-    headers = {"Content-Type": "application/json", "Accept": "application/json", "X-Deadline-Ms": "1000"}
+    headers = dict.fromkeys(("Content-Type", "Accept"), "application/json") | {"X-Deadline-Ms": "1000"}
     answer = post(port, "/refine?leave_one_out=true", body, **headers)
     assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (503, "deadline-passed")
     assert answer.headers["Retry-After"]
@@ -219,12 +214,13 @@ def test_dead_replicas_are_problem_to_retry(tmp_path: Path) -> None:
 
 def test_too_large_body_gets_service_problem(port: int) -> None:
     limits = {"/refine": MAX_BODY_BYTES, "/v1/calibrate": MAX_RECORDINGS_BYTES}
+    expected = HttpProblem("too-large", "").document()
     for path, limit in limits.items():
         connection = HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("POST", path, headers={"Content-Length": str(limit + 1)})
         answer = connection.getresponse()
         assert (answer.status, answer.headers["Content-Type"]) == (413, "application/problem+json")
-        found, expected = json.loads(answer.read()), HttpProblem("too-large", "").document()
+        found = json.loads(answer.read())
         connection.close()
         assert found == found | expected | {"detail": found["detail"]}
         assert all(str(item) in found["detail"] for item in (*limits.values(), MAX_JSON_BYTES))

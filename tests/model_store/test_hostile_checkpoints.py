@@ -76,7 +76,7 @@ def hostile_cases() -> Iterator[Case]:
     for name in (*others, *weights):
         for value in VALUES:
             array = arrays[name].copy()
-            array.reshape(-1)[3] = np.float32(value)
+            array.reshape(-1)[3:4] = np.float32(value)
             yield f"{name} {value}", manifest, {**arrays, name: array}
 
 
