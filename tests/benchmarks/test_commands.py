@@ -24,9 +24,8 @@ def rows_of(command: str, folder: Path, *arguments: str) -> list[dict[str, Any]]
 def test_core(tmp_path: Path) -> None:
     rows = rows_of("core", tmp_path, "--reference")
     table = pd.DataFrame([row for row in rows if "designer" in row]).set_index(["designer", "k"])
-    assert set(table.index) == {(name, k) for name in ("cpu", "reference") for k in core.N_UPDATES} | {
-        (core.SOLVER, 0)
-    }
+    designs = {(name, k) for name in ("cpu", "reference") for k in core.N_UPDATES}
+    assert set(table.index) == designs | {(core.SOLVER, 0)}
     ratio = table.p50_ms["cpu", 1] / table.p50_ms[core.SOLVER, 0]
     assert table.over_solver["cpu", 1] == pytest.approx(ratio, rel=1e-3)
     for k in core.N_UPDATES:
@@ -34,15 +33,11 @@ def test_core(tmp_path: Path) -> None:
         assert same[0] == pytest.approx(same[1], abs=0.02)
 
 
-@pytest.mark.parametrize("options", [(), ("--mixed",)])
-def test_load(options: tuple[str, ...], tmp_path: Path) -> None:
-    """Beyond the capacity requests are shed, and nothing is answered that may not be."""
-    figures, *rows = rows_of("load", tmp_path, *options)
+def test_load_sheds_beyond_capacity(tmp_path: Path) -> None:
+    """Nothing is answered that may not be."""
+    figures, *rows = rows_of("load", tmp_path)
     table = pd.DataFrame(rows).set_index(["phase", "kind", "status"])
     assert figures["capacity_per_s"] > 0
-    if options:
-        assert set(figures["shares"]) == set(load.SHARES)
-        return
     assert set(table.index.unique("status")) <= {200, 503}
     unloaded = table.loc["unloaded"]
     assert set(unloaded.index.unique("kind")) == {"binary", "binary spectra", "json", "json spectra"}
@@ -50,13 +45,11 @@ def test_load(options: tuple[str, ...], tmp_path: Path) -> None:
     assert table.loc["recovered", "binary", 200].n == 20
 
 
-def test_train(tmp_path: Path) -> None:
+def test_other_commands_run(tmp_path: Path) -> None:
+    assert set(rows_of("load", tmp_path, "--mixed")[0]["shares"]) == set(load.SHARES)
     (row,) = rows_of("train", tmp_path)
     assert row["extrapolated"] is True
     assert row["seconds_per_model"] == pytest.approx(row["recipe_updates"] / row["updates_per_s"], rel=1e-3)
-
-
-def test_start(tmp_path: Path) -> None:
     rows = rows_of("start", tmp_path)
     assert len(rows) == 2
     assert all(row["ready_s"] > 0.1 and row["resident_mb"] > 30 for row in rows)

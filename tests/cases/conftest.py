@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from scipy.signal import freqz
@@ -56,7 +57,21 @@ def in_case(cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
     return enter
 
 
-def read_design(name: str) -> dict[str, Any]:
-    """The answer that `prime-anc design -o NAME` wrote."""
-    document: dict[str, Any] = json.loads(Path(name).read_text())
-    return document
+def designed(run: Command, *arguments: object) -> dict[str, Any]:
+    """The answer of `prime-anc design`, which must succeed."""
+    found = run("design", *arguments, "-o", "out.json")
+    assert found.exit_code == 0, found.output
+    answer: dict[str, Any] = json.loads(Path("out.json").read_text())
+    return answer
+
+
+def reached_db(truth: Any, answer: dict[str, Any]) -> np.ndarray:
+    """Noise reduction per band that a design reaches on the true paths."""
+    bands: np.ndarray = truth.nr(np.array(answer["fir"]), 48_000)[1]
+    return bands
+
+
+def stored(file: str) -> np.ndarray:
+    """The response in an .npz file beside its sample rate."""
+    with np.load(file) as loaded:
+        return next(np.squeeze(loaded[name]) for name in loaded.files if loaded[name].size > 1)

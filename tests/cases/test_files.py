@@ -1,9 +1,7 @@
 """Path files from the field are read correctly, or refused with advice."""
 
-import json
 from collections.abc import Callable
 from importlib.resources import files
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -11,19 +9,13 @@ import pytest
 import soundfile
 from scipy.io import savemat
 
-from tests.cases.conftest import Command
+from tests.cases.conftest import Command, designed, reached_db, stored
 
 NPZ, TXT = ((f"P.{kind}", f"S.{kind}") for kind in ("npz", "txt"))
 
 
 def paths(files: tuple[str, str]) -> tuple[str, ...]:
     return ("--primary", files[0], "--secondary", files[1])
-
-
-def stored(file: str) -> np.ndarray:
-    """The response in an .npz file, beside whatever states its rate."""
-    with np.load(file) as loaded:
-        return next(np.squeeze(loaded[name]) for name in loaded.files if loaded[name].size > 1)
 
 
 @pytest.mark.parametrize(
@@ -37,14 +29,11 @@ def test_resampled_system_is_cancelled(
     number: str, rate_hz: float | None, least_db: float, in_case: Callable[[str], Command], score: ModuleType
 ) -> None:
     run = in_case(number)
-    found = run("design", *paths(NPZ), "-k", 3, "-o", "out.json")
-    assert found.exit_code == 0, found.output
+    answer = designed(run, *paths(NPZ), "-k", 3)
     if rate_hz is None:
         with np.load("P.npz") as loaded:
             rate_hz = float(loaded["sr"])
-    answer = json.loads(Path("out.json").read_text())
-    _, reduction = score.Truth(stored("P.npz"), stored("S.npz"), rate_hz).nr(np.array(answer["fir"]), 48_000)
-    reached = np.nanmean(reduction)
+    reached = np.nanmean(reached_db(score.Truth(stored("P.npz"), stored("S.npz"), rate_hz), answer))
     assert reached > least_db
     prediction = answer["prediction"]
     assert abs(prediction["mean_noise_reduction_db"] - reached) < prediction["interval_db"]
@@ -57,9 +46,7 @@ def test_feedback_keeps_level_at_any_rate(in_case: Callable[[str], Command]) -> 
     for suffix in ("48", ""):
         files = [part for path, name in (("primary", "P"), ("secondary", "S"), ("feedback", "F"))
                  for part in (f"--{path}", f"{name}{suffix}.wav")]  # fmt: skip
-        found = run("design", *files, "-k", 1, "-o", "out.json")
-        assert found.exit_code == 0, found.output
-        answers.append(json.loads(Path("out.json").read_text()))
+        answers.append(designed(run, *files, "-k", 1))
     at_48, at_192 = answers
     assert at_192["loop"]["gain_margin_db"] >= 5.9
     assert at_192["loop"]["peak_db"] == pytest.approx(at_48["loop"]["peak_db"], abs=1)
@@ -76,24 +63,13 @@ def pair() -> list[np.ndarray]:
 
 def reduction_db(run: Command, arguments: tuple[object, ...], truth: tuple[list[np.ndarray], ModuleType]) -> float:
     """What a design from files reaches on the true paths."""
-    found = run("design", *arguments, "-k", 1, "-o", "out.json")
-    assert found.exit_code == 0, found.output
-    taps = np.array(json.loads(Path("out.json").read_text())["fir"])
-    return float(np.nanmean(truth[1].Truth(*truth[0], 48_000).nr(taps, 48_000)[1]))
+    answer = designed(run, *arguments, "-k", 1)
+    return float(np.nanmean(reached_db(truth[1].Truth(*truth[0], 48_000), answer)))
 
 
 @pytest.mark.parametrize(
     ("number", "kind"),
-    [
-        ("14", "csv"),
-        ("16", "csv"),
-        ("17", "csv"),
-        ("20", "csv"),
-        ("24", "txt"),
-        ("27", "txt"),
-        ("43", "txt"),
-        ("45", "txt"),
-    ],
+    [*((n, "csv") for n in ("14", "16", "17", "20")), *((n, "txt") for n in ("24", "27", "43", "45"))],
 )
 def test_text_is_read_as_it_is_meant(
     number: str, kind: str, in_case: Callable[[str], Command], score: ModuleType, pair: list[np.ndarray]

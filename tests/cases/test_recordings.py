@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.cases.conftest import Command, read_design
+from tests.cases.conftest import Command, designed, reached_db
 from tests.measure.test_clocks import drifted
 
 
@@ -46,9 +46,8 @@ def test_drive_takes_place_of_on(in_case: Callable[[str], Command], score: Modul
     noise = 1e-4 * np.random.default_rng(8).standard_normal((2, len(played)))
     soundfile.write("drive.wav", np.stack([played, *(np.array(sounds) + noise)], 1), 48_000)
     assert run("calibrate", "off.wav", "--drive", "drive.wav", "-o", "ear.json").exit_code == 0
-    assert run("design", "ear.json", "-k", 1, "-o", "out.json").exit_code == 0
-    _, bands = score.Truth(paths["P"], paths["S"], 48_000).nr(np.array(read_design("out.json")["fir"]), 48_000)
-    assert np.mean(bands) > 15
+    answer = designed(run, "ear.json", "-k", 1)
+    assert np.mean(reached_db(score.Truth(paths["P"], paths["S"], 48_000), answer)) > 15
     assert "feedback" in json.loads(Path("ear.json").read_text())
 
 

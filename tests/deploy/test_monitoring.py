@@ -80,9 +80,6 @@ def test_pods_are_scraped_under_the_job_of_the_alerts() -> None:
     assert set(re.findall(r'job="([^"]*)"', " ".join(alert_expressions()))) == {job["job_name"]}
 
 
-SCRAPE_S = 0.5
-
-
 def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
     tests = (Path(__file__).parent / "rules_test.yml").read_text()
     file = tmp_path / "rules_test.yml"
@@ -109,19 +106,15 @@ class Prometheus:
 
     def __init__(self, program: str, folder: Path, target: str) -> None:
         config = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
-        config["global"] = {"scrape_interval": f"{int(1e3 * SCRAPE_S)}ms", "evaluation_interval": "500ms"}
-        config["global"]["scrape_timeout"] = config["global"]["scrape_interval"]
+        config["global"] = dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), "500ms")
         config["rule_files"] = [str(PROMETHEUS / item) for item in config["rule_files"]]
         config["scrape_configs"][0]["static_configs"] = [{"targets": [target]}]
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         self.address = f"127.0.0.1:{free_port()}"
         arguments = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
         self.log = (folder / "log").open("w")
-        self.process = subprocess.Popen(
-            [program, *arguments, f"--web.listen-address={self.address}", "--log.level=warn"],
-            stdout=self.log,
-            stderr=self.log,
-        )
+        arguments += [f"--web.listen-address={self.address}", "--log.level=warn"]
+        self.process = subprocess.Popen([program, *arguments], stdout=self.log, stderr=self.log)
 
     def ask(self, path: str, **parameters: str) -> Any:
         return httpx.get(f"http://{self.address}/api/v1/{path}", params=parameters, timeout=120).json()["data"]

@@ -66,11 +66,13 @@ def test_special_file_is_refused(tmp_path: Path, make: Callable[[Path], object])
         Storage(tmp_path).read("odd")
 
 
-def test_large_file_is_refused(tmp_path: Path) -> None:
+def test_large_file_and_plain_root_are_refused(tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as file:
         file.truncate(2**26 + 1)
     with pytest.raises(CorruptStore, match="67108865 bytes, expected"):
         Storage(tmp_path).read("large")
+    with pytest.raises(PublishFailed, match="it cannot be written"), Storage(tmp_path / "large").locked():
+        pass
 
 
 def test_root_alone_may_be_link(tmp_path: Path) -> None:
@@ -138,12 +140,6 @@ def test_held_lock_ends_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         thread.start()
         thread.join()
     assert len(refused) == 1
-
-
-def test_unwritable_root_is_named(tmp_path: Path) -> None:
-    (tmp_path / "root").write_bytes(b"")
-    with pytest.raises(PublishFailed, match="it cannot be written"), Storage(tmp_path / "root").locked():
-        pass
 
 
 def test_missing_driver_is_named() -> None:

@@ -20,7 +20,9 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def noise():
-    return simulated_noise(0)
+    """Four recordings, white and pink."""
+    whole = simulated_noise(0)
+    return whole.of(whole.names[:4], ("white", "pink"))
 
 
 def one_probe(noises, split):
@@ -31,16 +33,16 @@ def one_probe(noises, split):
 
 @pytest.fixture
 def opened(monkeypatch, tmp_path, noise):
-    """A function that opens data of four simulated listeners, or of given ones, with one held-out probe."""
+    """A function that opens data of three simulated listeners, or of given ones, with one held-out probe."""
 
     def opened(dataset=None, noises=noise, protocol="by-recording"):
-        chosen = dataset or simulate_listeners(4)
-        monkeypatch.setattr(data_module, "SNRS_DB", (None,))
-        monkeypatch.setattr(data_module, "N_SYNTHETIC", 1)
-        monkeypatch.setattr(data_module, "QUICK_QUERIES", 1)
-        monkeypatch.setattr(data_module, "query_probes", one_probe)
-        monkeypatch.setattr(data_module, "open_dataset", lambda *_, **__: chosen)
-        monkeypatch.setattr(data_module, "simulated_noise", lambda: noises)
+        chosen = dataset or simulate_listeners(3)
+        changes = {
+            "SNRS_DB": (None,), "N_SYNTHETIC": 1, "QUICK_QUERIES": 1, "query_probes": one_probe,
+            "open_dataset": lambda *_, **__: chosen, "simulated_noise": lambda: noises,
+        }  # fmt: skip
+        for name, value in changes.items():
+            monkeypatch.setattr(data_module, name, value)
         given = {
             "dataset": "simulated", "out": tmp_path, "protocol": protocol, "window": 4096, "splits": 2, "support": 2,
             "calibration": "prior", "quick": True, "device": "cpu",

@@ -1,6 +1,5 @@
 """A table of files becomes a data set: every format, every column, and what is wrong with either or with a path."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ from scipy.io import savemat
 from training.data import open_dataset
 from training.datasets.index import read_index
 from training.datasets.path_pairs import DatasetError, PathPair
-from training.datasets.simulated import simulate_listeners
 from training.measurements import wearing_of
 
 HEADING = "listener,ear,condition,primary,secondary,feedback"
@@ -131,21 +129,11 @@ def test_missing_and_unknown_columns_and_tables_are_named(tmp_path: Path) -> Non
         (np.zeros(8), "all samples are zero"),
         (np.array([1.0, np.nan, np.inf]), "2 samples are NaN or infinite"),
         (np.ones((2, 4)), r"shape \(2, 4\)"),
-        (np.ones(8193), r"shape \(8193,\), expected one dimension of 1 to 8192"),
-        (np.ones(0), r"shape \(0,\)"),
+        (np.ones(8193), "of 1 to 8192"),
         (["a"], "list values, not real numbers"),
     ],
 )
-@pytest.mark.parametrize("path", ["primary", "secondary"])
-def test_unusable_response_is_rejected_by_name(path: str, response: object, message: str) -> None:
-    paths = {"primary": np.ones(4), "secondary": np.ones(4)} | {path: response}
-    with pytest.raises(DatasetError, match=rf"{path} path of person-01 \(left\): .*{message}"):
-        PathPair("person-01", "left", "original", "normal", **paths)
-
-
-def test_pair_counts_once() -> None:
-    dataset = simulate_listeners(1)
-    with pytest.raises(DatasetError, match="simulated-001/left/original occurs twice"):
-        replace(dataset, pairs=(*dataset.pairs, dataset.pairs[0]))
-    with pytest.raises(DatasetError, match="there is no pair"):
-        replace(dataset, pairs=())
+def test_unusable_response_is_rejected_by_name(response: object, message: str) -> None:
+    for paths in ((response, np.ones(4)), (np.ones(4), response)):
+        with pytest.raises(DatasetError, match=rf"ary path of person-01 \(left\): .*{message}"):
+            PathPair("person-01", "left", "original", "normal", *paths)

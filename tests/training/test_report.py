@@ -19,7 +19,6 @@ from training.report import (
     mean_figures,
     sections,
     summary,
-    with_design,
     write_report,
 )
 from training.rows import RunError, by_split, split_means, write_rows
@@ -78,17 +77,6 @@ def test_paired_differences_are_those_of_splits(rows):
     assert line["NR dB"] == pytest.approx(statistics.mean(gains), abs=1e-9)
     assert line["SD"] == pytest.approx(statistics.stdev(gains), abs=1e-9)
     assert line["splits won"] == f"{sum(gain > 0 for gain in gains)} of 2"
-
-
-def test_designs_are_named_in_order():
-    methods = ["wmmse", "fxlms", "wmmse", "prime-log", "no such method"]
-    rows = pd.DataFrame({"method": methods, "k": [3, 0, 3, 1, 0], "profile": ["paper", "", "fast", "fast", ""]})
-    rows["paths"] = ["estimated", "true", *["estimated"] * 3]
-    names = with_design(rows).design
-    assert names.tolist() == [
-        "wmmse + GN(3)", "fxlms (true paths)", "wmmse + GN(3, fast)", "prime-log + GN(1)", "no such method",
-    ]  # fmt: skip
-    assert names.cat.categories.tolist() == [names[n] for n in (3, 2, 0, 1, 4)]
 
 
 def test_manifest_has_starts_and_default_updates(rows):

@@ -10,7 +10,7 @@ from training.datasets.path_pairs import DatasetError
 PERSONS = tuple(f"person-{number:02d}" for number in range(1, 16))
 
 
-@pytest.mark.parametrize("n_listeners", [2, 3, 5, 13, 14, 15, 23])
+@pytest.mark.parametrize("n_listeners", [2, 3, 14, 23])
 @pytest.mark.parametrize("dataset", ["pandar", "ten-path", "simulated"])
 def test_splits_partition_listeners(n_listeners: int, dataset: str) -> None:
     listeners = [f"person-{number:02d}" for number in range(n_listeners)]
@@ -45,10 +45,8 @@ def test_pairs_of_splits_hold_out_all_recordings() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"listeners": PERSONS[:1]}, "found 1 listeners, expected at least 2"),
         ({"listeners": [*PERSONS[:1]] * 5}, "found 1 listeners, expected at least 2"),
         ({"n_support": 15}, "n_support = 15, expected 1 to 14 of 15"),
-        ({"n_support": 0}, "n_support = 0, expected 1 to 14"),
         ({"listeners": PERSONS[:4], "n_splits": 7, "n_support": 2}, "n_splits = 7, expected at most 6"),
     ],
 )
