@@ -62,7 +62,7 @@ NEGATIVE = np.full(N_BINS, -1.0)
     [
         ("path_prior.secondary.residual_variance", np.zeros(4097), "from 0 to 0"),
         ("path_prior.primary.variance", np.full(4097, -1.0), "from -1 to -1"),
-        ("path_prior.primary.directions", np.zeros((65, 4097, 2)), "shape"),
+        ("path_prior.primary.directions", np.zeros((65, 4097, 2)), r"primary\.directions: of shape"),
         ("path_prior.primary.directions", np.zeros(()), "shape"),
         ("path_prior.more", np.zeros(1), "unknown or missing"),
         (STEM, NO_NUMBER, rf"{STEM}: from nan to nan"),

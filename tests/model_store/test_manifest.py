@@ -5,7 +5,7 @@ from model_store.errors import InvalidName
 from model_store.manifest import Scores, check_name, parse_reference
 from tests.model_store.cases import manifest
 
-NO_NAMES = ("", "../x", "A", "é", "_a", "a@1", "٣", "a\n", "a" * 65)
+NO_NAMES = ("", ".x", "../x", "a/b", "a\\b", "A", "é", "a.b", "_a", "a@1", "٣", "a\n", "a" * 65)
 NO_VERSIONS = ("", "0", "01", "+1", "1@2", "٣", "1000000000", "1\n")
 
 
