@@ -101,8 +101,17 @@ async def operator_key(request: Request) -> None:
     state_of(request).key = service_of(request).admission.operator(request.headers)
 
 
-CurrentService = Annotated[Service, Depends(service_of)]
-State = Annotated[RequestState, Depends(state_of)]
+# Coroutines, because FastAPI calls other dependencies in a thread, which takes longer than all of its routing.
+async def _current_service(request: Request) -> Service:
+    return service_of(request)
+
+
+async def _current_state(request: Request) -> RequestState:
+    return state_of(request)
+
+
+CurrentService = Annotated[Service, Depends(_current_service)]
+State = Annotated[RequestState, Depends(_current_state)]
 
 
 async def disconnected(request: Request) -> None:
