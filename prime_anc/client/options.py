@@ -93,9 +93,9 @@ def given(options: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
         There is no such option.
     """
     known = (*names, "reference_psd", "controller")
-    for name in options.keys() - set(known):
-        (nearest,) = get_close_matches(name, known, n=1) or [""]
-        raise TypeError(f"{name}: there is no such argument{nearest and f'; {nearest} is'}")
+    if unknown := [name for name in options if name not in known]:
+        (nearest,) = get_close_matches(unknown[0], known, n=1) or [""]
+        raise TypeError(f"{', '.join(unknown)}: there is no such argument{nearest and f'; {nearest} is'}")
     found = {name: value for name, value in options.items() if value is not None}
     if "reference_psd" in found:
         found["reference_psd"] = np.asarray(found["reference_psd"])
