@@ -1,15 +1,13 @@
-"""Studies behind claims of the pages: each writes its rows and prints its means; `studies.results` runs them all.
+"""Studies behind claims of the pages, which `studies.results` runs.
 
-A study is a set of cases, each a function that returns rows, and a table of all rows. Rows name their case and the
-commit that computed them.
+A study is a module with `cases`, each a function that returns rows, and the `table` of all rows. Rows name their case
+and the commit that computed them.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,15 +24,13 @@ from prime_anc.method.profiles import FAST
 from prime_anc.method.types import DesignOptions, Float32, Model, ModelParameters, Paths, Prediction, Problem
 from prime_anc.options import Method
 from prime_anc.tasks.problem import resolved_profile
-from training.data import N_SIMULATED_LISTENERS, open_dataset
-from training.datasets.noise import NoiseSet, read_noise, simulated_noise
-from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
+from training.datasets.noise import NoiseSet
+from training.datasets.path_pairs import PathDataset, PathPair
 from training.machine import commit
 from training.rows import replacing
 
 Row = dict[str, object]
 Work = Callable[[], list[Row]]
-N_QUICK_LISTENERS = 4
 
 
 @dataclass(frozen=True)
@@ -43,16 +39,10 @@ class Request:
 
     dataset: PathDataset
     noise: NoiseSet
-    # Folder of the PANDAR database; None for simulated ears.
-    data: Path | None = None
-    # Folder of other devices' measured pairs.
+    # Folder of the PANDAR database.
+    data: Path
+    # Folder of other devices' measured pairs; None without any.
     foreign: Path | None = None
-
-    def measured(self) -> Path:
-        """Return the folder of the database; DatasetError without one."""
-        if self.data is None:
-            raise DatasetError("--data: directions and handling are measured; give a folder of the PANDAR database")
-        return self.data
 
 
 def bundled(name: str) -> ModelParameters:
@@ -86,46 +76,6 @@ def as_sent(calibration: Calibration) -> Problem:
 def scored(truth: Problem, taps: Float32, model: Model) -> Prediction:
     """Score a filter on true paths."""
     return answer_or_raise(predict_all([truth], [taps], model, is_true=True)[0])
-
-
-def run(
-    description: str | None,
-    cases: Callable[[Request], Mapping[str, Work]],
-    table: Callable[[pd.DataFrame], pd.DataFrame],
-    arguments: Sequence[str] | None = None,
-) -> int:
-    """Compute the cases whose rows the file lacks, print the table, and return the exit status of the command.
-
-    Parameters
-    ----------
-    description
-        Of the command.
-    cases
-        Returns the cases by name.
-    table
-        Makes the table of all rows.
-    arguments
-        Of the command line; None: the program's.
-    """
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="any level of the PANDAR database (default: simulated ears)")
-    parser.add_argument("--noise", type=Path, help="folder of 48-kHz noises (default: simulated)")
-    parser.add_argument("--foreign", type=Path, help="folder of other devices' measured pairs (default: none)")
-    parser.add_argument("--out", type=Path, required=True, help="CSV file of the rows; those it holds are kept")
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--quick", action="store_true", help="the first case alone")
-    options = parser.parse_args(arguments)
-    try:
-        n_listeners = N_QUICK_LISTENERS if options.quick else N_SIMULATED_LISTENERS
-        dataset = open_dataset("pandar" if options.data else "simulated", options.data, n_listeners=n_listeners)
-        noise = read_noise(options.noise) if options.noise else simulated_noise()
-        every = dict(cases(Request(dataset, noise, options.data, options.foreign)))
-        rows = computed(dict(list(every.items())[: 1 if options.quick else None]), options.out, options.workers)
-    except (DatasetError, OSError) as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return 2
-    print(table(rows).to_string(float_format="%.2f"))
-    return 0
 
 
 def computed(cases: Mapping[str, Work], file: Path, n_workers: int) -> pd.DataFrame:

@@ -1,13 +1,12 @@
-"""Measure with everyday recordings as probes: `python -m studies.everyday --data DIR --noise DIR --out FILE`.
+"""Measure with everyday recordings as probes.
 
 Every ear is measured with six seconds of recordings, an airplane-like noise (nothing above 8 kHz) and white noise,
 without and with noise of the error microphone. The model that knows no device designs from all of `/calibrate`'s
-answer; filters are scored on the true paths, beside WMMSE's. FILE has a row per ear, probe, SNR, method and k.
+answer; filters are scored on the true paths, beside WMMSE's. There is a row per ear, probe, SNR, method and k.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -21,7 +20,7 @@ from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from prime_anc.method.design import design
 from prime_anc.method.types import Fallback, Model
 from prime_anc.options import Method
-from studies import Request, Row, Work, as_sent, bundled, run, scored, served, true_paths
+from studies import Request, Row, Work, as_sent, bundled, scored, served, true_paths
 from training.datasets.noise import NoiseSet, white_noise
 from training.datasets.path_pairs import PathPair
 from training.datasets.synthetic_noise import AIRPLANE, airplane_noise
@@ -76,12 +75,3 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     by = rows.groupby(["probe", "snr_db", "method", "k"], sort=False)
     means = by[["true_db", "said_db", "amp_db", "within", "passed"]].mean()
     return means.join(by.true_db.min().rename("worst_db")).join(by[["error_db", "louder_unsaid_db"]].max())
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the study and return its exit status."""
-    return run(__doc__, cases, table, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

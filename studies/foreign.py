@@ -1,15 +1,14 @@
-"""Design for systems that are no earphone of ours: `python -m studies.foreign --out FILE [--data DIR] [--foreign DIR]`.
+"""Design for systems that are no earphone of ours.
 
-Simulated ducts, rooms, windows, headrests and headsets, the pairs of paths in DIR (`.npz` with `primary`, `secondary`
-and `sample_rate`, both ways) and the directions of PANDAR's dummy head are sent as responses to the model that knows no
-device. Its filters are scored in float64 on these paths, beside exact WMMSE and the filter to which J converges; a
-filter for their calibration (white noise, 4 s; SNR in turn none, 40, 20 dB) is scored on them, too. FILE has a row per
-system, way and number of updates.
+Simulated ducts, rooms, windows, headrests and headsets, measured pairs of other devices (`.npz` with `primary`,
+`secondary` and `sample_rate`, both ways) and the directions of PANDAR's dummy head are sent as responses to the model
+that knows no device. Its filters are scored in float64 on these paths, beside exact WMMSE and the filter to which J
+converges; a filter for their calibration (white noise, 4 s; SNR in turn none, 40, 20 dB) is scored on them, too. There
+is a row per system, way and number of updates.
 """
 
 from __future__ import annotations
 
-import sys
 import zlib
 from collections.abc import Iterator
 from fractions import Fraction
@@ -33,7 +32,7 @@ from prime_anc.method.profiles import FAST, MAX_UPDATES, settling
 from prime_anc.method.start.wiener import design_wmmse
 from prime_anc.method.types import Design, Fallback, Model
 from prime_anc.method.update import refine
-from studies import Request, Row, Work, as_sent, bundled, problem, run, served
+from studies import Request, Row, Work, as_sent, bundled, problem, served
 from training.datasets.noise import white_noise
 from training.datasets.pandar import read_directions
 from training.datasets.simulated_systems import simulate_system
@@ -157,12 +156,3 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     counts = by[["systems", "below_wmmse_unsaid", "louder_unsaid", "too_optimistic"]].sum()
     means = by[["within_interval", "bias_db"]].mean()
     return counts.join(means).join(by.to_converged_db.agg(["median", "max"]).add_prefix("to_converged_db "))
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the study and return its exit status."""
-    return run(__doc__, cases, table, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,13 +1,12 @@
-"""Measure a controller beside the filter: `python -m studies.hybrid --data DIR --out FILE`.
+"""Measure a controller beside the filter.
 
 Filters of the bundled model and controllers of eight sections, for persons' ears at several latencies of the chip, for
 one controller for all, for directions and for ways of wearing, designed and scored on true paths. Changes by wearing,
-and the controller for all, are learnt from other persons. FILE has a row per case.
+and the controller for all, are learnt from other persons. There is a row per case.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -24,7 +23,7 @@ from prime_anc.method.errors import answer_or_raise
 from prime_anc.method.types import DesignOptions, Fallback, Float32, Model, Paths, Problem
 from prime_anc.method.wearing import WearingChange
 from prime_anc.options import ControllerFields
-from studies import Request, Row, Work, bundled, run, true_paths
+from studies import Request, Row, Work, bundled, true_paths
 from training.datasets.pandar import read_directions, read_handling
 from training.datasets.path_pairs import PathPair
 from training.measurements import CLOSED, PRESSED, changes
@@ -80,7 +79,7 @@ class Cases:
     """Measured ears and handling cases."""
 
     def __init__(self, request: Request) -> None:
-        self.persons, self.folder, self.learnt = request.dataset.pairs, request.measured(), cache(self._learnt)
+        self.persons, self.folder, self.learnt = request.dataset.pairs, request.data, cache(self._learnt)
         self.handled = read_handling(self.folder).pairs
 
     def _learnt(self, left_out: tuple[str, ...] = (), ear: str = "") -> tuple[WearingChange, ...]:
@@ -168,12 +167,3 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 MODEL = model_with(())
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the study and return its exit status."""
-    return run(__doc__, cases, table, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,16 +1,15 @@
-"""Measure which mistakes in a measurement are found: `python -m studies.mistakes --data DIR --noise DIR --out FILE`.
+"""Measure which mistakes in a measurement are found.
 
 Every third ear is measured with half of the kinds of probe, correctly and with every mistake, and judged with the
 statistics of the other persons' ears: by the verdict of `/calibrate` and, for mistakes in the paths that a request
 holds, by the warnings of `/refine`. Other devices (simulated systems, and measured ones of `--foreign`) are measured
-correctly and judged by the same model, and with the mistakes that physics can show by one that knows no device. FILE
-has a row per ear or system, endpoint, mistake, probe and SNR. Printed: shares of cases found and of those taken for
+correctly and judged by the same model, and with the mistakes that physics can show by one that knows no device. There
+is a row per ear or system, endpoint, mistake, probe and SNR. Printed: shares of cases found and of those taken for
 another device.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,7 +24,7 @@ from prime_anc.method.errors import SynthesisError
 from prime_anc.method.plausibility import SupportPrior, find_implausible
 from prime_anc.method.support_statistics import learn_support_statistics
 from prime_anc.method.types import ModelParameters
-from studies import Request, Row, Work, bundled, run
+from studies import Request, Row, Work, bundled
 from studies.foreign import systems
 from training.datasets.mistakes import (
     PATH_MISTAKES,
@@ -180,12 +179,3 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     counts = rows.groupby(["mistake", "endpoint"], sort=False)[["n", "n_found", "n_other"]].sum()
     shares = pd.DataFrame({"found": 100 * counts.n_found / counts.n, "other": 100 * counts.n_other / counts.n})
     return pd.DataFrame(shares.unstack("endpoint"))
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the study and return its exit status."""
-    return run(__doc__, cases, table, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

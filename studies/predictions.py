@@ -1,15 +1,14 @@
-"""Measure the accuracy of predictions: `python -m studies.predictions --data DIR --noise DIR --out FILE`.
+"""Measure the accuracy of predictions.
 
 Persons and recordings are left out together: the prior, the uncertainty and the reference spectrum that an ear is
 estimated, designed and predicted with come from other persons, other recordings and synthetic noise. Ears are
 calibrated as by `/calibrate`, with all probes, SNRs and durations. The filter (`fir_wiener`, k = 1) is predicted
-from the estimates and scored on the true paths, under the same reference spectrum. FILE has a row per fold, basis and
+from the estimates and scored on the true paths, under the same reference spectrum. There is a row per fold, basis and
 length of the responses, with sums over ears, probes, SNRs and durations.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -24,7 +23,7 @@ from prime_anc.method.plausibility import SupportPrior
 from prime_anc.method.start.features import GeneratorConfig
 from prime_anc.method.start.generator import Generator
 from prime_anc.method.types import Model, ModelParameters, Problem
-from studies import Request, Row, Work, as_sent, problem, run, scored, served, true_paths
+from studies import Request, Row, Work, as_sent, problem, scored, served, true_paths
 from training.data import SNRS_DB, Split, support_noises, with_recordings
 from training.datasets.noise import NoiseSet, pink_noise, white_noise
 from training.datasets.path_pairs import PathDataset
@@ -120,12 +119,3 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {name: total / sums.n for name, total in means.items()} | {"worst_db": sums.worst_db, "n": sums.n}
     )
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the study and return its exit status."""
-    return run(__doc__, cases, table, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

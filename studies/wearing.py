@@ -1,4 +1,4 @@
-"""Measure how many conditions a filter needs: `python -m studies.wearing --data DIR --noise DIR --out FILE`.
+"""Measure how many conditions a filter needs.
 
 Filters of the bundled model (k = 3, profile `fine`) for a dummy head's directions and for ways of wearing an
 earphone, designed from true paths and scored on the true paths of conditions that no design knew; single ears at
@@ -7,7 +7,6 @@ several latencies, from calibrations at 40 dB SNR; loops through the feedback pa
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,7 +18,7 @@ from prime_anc.method.design import design, design_all
 from prime_anc.method.errors import answer_or_raise
 from prime_anc.method.loop import judge_loop, loop_gain, worst_loop
 from prime_anc.method.types import Design, DesignOptions, Float32, Model, Problem
-from studies import Request, Row, Work, bundled, problem, run, scored, true_paths
+from studies import Request, Row, Work, bundled, problem, scored, true_paths
 from training.datasets.noise import NoiseSet
 from training.datasets.pandar import read_directions, read_handling
 from training.datasets.path_pairs import PathPair
@@ -112,7 +111,7 @@ def rows_of(part: Callable[..., Iterator[Row]], side: str, *inputs: object) -> l
 
 def cases(request: Request) -> dict[str, Work]:
     """Return the parts of both ears."""
-    folder, works = request.measured(), dict[str, Work]()
+    folder, works = request.data, dict[str, Work]()
     for side in ("left", "right"):
         directions, handled, ears = (
             [pair for pair in item.pairs if pair.ear == side]
@@ -127,12 +126,3 @@ def cases(request: Request) -> dict[str, Work]:
 def table(rows: pd.DataFrame) -> pd.DataFrame:
     """Average over starts."""
     return rows.groupby(["kind", "given", "ear"], sort=False).mean(numeric_only=True)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the study and return its exit status."""
-    return run(__doc__, cases, table, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -93,10 +93,11 @@ def test_finished_cases_are_kept(tmp_path: Path) -> None:
     assert rows[["case", "value"]].values.tolist() == [["a", 1.235], ["b", 1.235]]
 
 
-def test_mistakes_in_paths_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_in_paths_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Simulated ears are another device; what physics shows is found on simulated systems."""
     monkeypatch.setattr(mistakes, "N_SYSTEMS", 1)
-    cases = mistakes.cases(Request(simulate_listeners(2), simulated_noise()))
+    monkeypatch.setattr(mistakes, "PHYSICAL", ("microphone inverted",))
+    cases = mistakes.cases(Request(simulate_listeners(1), simulated_noise(), tmp_path))
     rows = pd.DataFrame(list(cases.values())[-1]()).set_index(["endpoint", "mistake"])
     assert not rows.loc["generic", "right"].n_found
     assert rows.loc["generic", "microphone inverted"].n_found
