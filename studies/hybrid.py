@@ -1,13 +1,13 @@
 """Measure a controller beside the filter.
 
-Filters of the bundled model and controllers of eight sections, for persons' ears at several latencies of the chip, for
-one controller for all, for directions and for ways of wearing, designed and scored on true paths. Changes by wearing,
-and the controller for all, are learnt from other persons. There is a row per case.
+Filters of the bundled model and controllers of eight sections, for persons' ears at several latencies of the chip, and
+one controller for all, designed and scored on true paths. Changes by wearing, and the controller for all, are learnt
+from other persons. There is a row per case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 
@@ -20,16 +20,16 @@ from prime_anc.method.controller import Controller, judge
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from prime_anc.method.design import design, predict_all
 from prime_anc.method.errors import answer_or_raise
-from prime_anc.method.types import DesignOptions, Fallback, Float32, Model, Paths, Problem
+from prime_anc.method.types import DesignOptions, Fallback, Float32, Model, Problem
 from prime_anc.method.wearing import WearingChange
 from prime_anc.options import ControllerFields
 from studies import Request, Row, Work, bundled, true_paths
-from training.datasets.pandar import read_directions, read_handling
+from training.datasets.pandar import read_handling
 from training.datasets.path_pairs import PathPair
-from training.measurements import CLOSED, PRESSED, changes
+from training.measurements import changes
 
 OPTIONS, PARAMETERS = DesignOptions("prime", 3, "fine"), bundled("bose-qc20")
-LATENCIES, N_FOLDS, N_STARTS = (0, 2, 4), 5, 3
+LATENCIES, N_FOLDS = (0, 2, 4), 5
 LEVELS_DB = (-3.0, 0.0, 3.0)
 WAYS = ("pressed", "open")  # `loose` is of persons
 LOW_BANDS = columns(tuple(range(17, 25)))  # 50 to 250 Hz
@@ -79,8 +79,8 @@ class Cases:
     """Measured ears and handling cases."""
 
     def __init__(self, request: Request) -> None:
-        self.persons, self.folder, self.learnt = request.dataset.pairs, request.data, cache(self._learnt)
-        self.handled = read_handling(self.folder).pairs
+        self.persons, self.learnt = request.dataset.pairs, cache(self._learnt)
+        self.handled = read_handling(request.data).pairs
 
     def _learnt(self, left_out: tuple[str, ...] = (), ear: str = "") -> tuple[WearingChange, ...]:
         others = [pair for pair in self.persons if pair.listener not in left_out]
@@ -115,53 +115,20 @@ class Cases:
                 rows.append(scores(item, taps, controller) | {"stable": self.is_stable(controller, pair)})
         return rows
 
-    def joint(self, given: Sequence[PathPair], scored: Sequence[PathPair]) -> list[Row]:
-        """Design for several conditions, stably when pressed and open, and score in others."""
-        posed = Problem(tuple(true_paths(pair).conditions[0] for pair in given))
-        own = np.fft.rfft(given[0].secondary, DESIGN_N_FFT)
-        worn = [change.applied(own).astype(np.complex64) for change in self.learnt() if change.name in WAYS]
-        only = [Paths(np.ones(1, np.float32), path) for path in worn]
-        found, alone = design_hybrid(posed, OPTIONS, MODEL, stability_only=only), design(posed, OPTIONS, MODEL)
-        each = [true_paths(pair) for pair in scored]
-        both = [mean_db(bands_db(item, found.design.taps, found.controller)) for item in each]
-        single = [mean_db(bands_db(item, alone.taps, None)) for item in each]
-        row: Row = {
-            "w_db": np.mean(single),
-            "w_worst_db": min(single),
-            "both_db": np.mean(both),
-            "worst_db": min(both),
-        }
-        return [row | {"stable": all(loop.stable for _, loop in found.loops)}]
-
-    def all(self) -> Iterator[tuple[str, Work]]:
-        """Yield names of the cases, and what computes them."""
-        for latency in LATENCIES:
-            for pair in self.persons:
-                yield f"ears, {latency} samples/{pair.name}", partial(self.of_ear, pair, latency)
-            for fold in range(N_FOLDS):
-                yield f"one controller, {latency} samples/{fold}", partial(self.for_all, fold, latency)
-        for ear in ("left", "right"):
-            worn = [
-                item for fit in (CLOSED, PRESSED) for item in self.handled if (item.ear, item.fit) == (ear, fit)
-            ]
-            for name, scored in zip(("closed", "pressed"), worn, strict=True):
-                yield f"joint, {ear}, {name}/0", partial(self.joint, worn, [scored])
-            around = [pair for pair in read_directions(self.folder).pairs if pair.ear == ear]
-            for n_given in (4, 1):
-                step = len(around) // n_given
-                for start in range(0, step, max(step // N_STARTS, 1)):
-                    given = around[start::step][:n_given]
-                    rest = [pair for pair in around if pair not in given]
-                    yield f"{n_given} directions, {ear}/{start}", partial(self.joint, given, rest)
-
 
 def cases(request: Request) -> dict[str, Work]:
-    """Return the cases of ears, folds, directions and ways of wearing."""
-    return dict(Cases(request).all())
+    """Return the cases of ears and of folds, at all latencies."""
+    every, works = Cases(request), dict[str, Work]()
+    for latency in LATENCIES:
+        for pair in every.persons:
+            works[f"ears, {latency} samples/{pair.name}"] = partial(every.of_ear, pair, latency)
+        for fold in range(N_FOLDS):
+            works[f"one controller, {latency} samples/{fold}"] = partial(every.for_all, fold, latency)
+    return works
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Average over ears, folds and starts."""
+    """Average over ears and folds."""
     kinds = rows["case"].str.split("/").str[0]
     return rows.assign(stable=rows.stable.astype(float)).groupby(kinds, sort=False).mean(numeric_only=True)
 

@@ -17,8 +17,9 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from prime_anc.measure.calibration import Calibration, calibrate
-from prime_anc.measure.checks import OTHER_DEVICE, judge
+from prime_anc.measure.calibration import calibrate
+from prime_anc.measure.checks import judge
+from prime_anc.method.arrays import Real
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from prime_anc.method.errors import SynthesisError
 from prime_anc.method.plausibility import SupportPrior, find_implausible
@@ -26,15 +27,7 @@ from prime_anc.method.support_statistics import learn_support_statistics
 from prime_anc.method.types import ModelParameters
 from studies import Request, Row, Work, bundled
 from studies.foreign import systems
-from training.datasets.mistakes import (
-    PATH_MISTAKES,
-    REQUEST_MISTAKES,
-    TAKE_MISTAKES,
-    Real,
-    Responses,
-    Takes,
-    later,
-)
+from training.datasets.mistakes import PATH_MISTAKES, REQUEST_MISTAKES, TAKE_MISTAKES, Responses, Takes, later
 from training.datasets.noise import TARGET_RMS, NoiseSet, pink_noise, white_noise
 from training.datasets.path_pairs import PathPair
 from training.measurements import priors_of_others
@@ -45,17 +38,7 @@ EVERY = 3
 # Simulated systems, on none of which a limit was set; one in five is measured with mistakes.
 N_SYSTEMS, SEED, WITH_MISTAKES_EVERY = 100, 41, 5
 # Mistakes in the takes that need no knowledge of a device to be seen.
-PHYSICAL = (
-    *(f"microphone turned by {level_db:+d} dB" for level_db in (-3, -1, 1, 3)),
-    "microphone inverted",
-    "channels swapped",
-    "states swapped",
-    "dead outer microphone",
-    "dead error microphone",
-    "clipped",
-    "probe ends before half",
-    "takes of 0.2 s",
-)
+PHYSICAL = [name for name in TAKE_MISTAKES if not name.startswith("declared gain")]
 # Samples by which a loudspeaker is later than the noise.
 LATE = 24
 
@@ -67,27 +50,29 @@ def probe_signals(noise: NoiseSet) -> dict[str, Real]:
     return {name: x[None, :N] for name, x in single.items()} | {"pool": noise.signals[: noise.n_recordings : 2, :N]}
 
 
-def judged(takes: Takes, model: ModelParameters) -> tuple[Row, Calibration | None]:
+def row_of(codes: Sequence[str], is_other: bool = False) -> Row:
+    """Count what is found, and what is else taken for another device."""
+    return {"codes": " ".join(codes), "n": 1, "n_found": int(bool(codes)), "n_other": int(is_other and not codes)}
+
+
+def judged(takes: Takes, model: ModelParameters) -> Row:
     """Judge takes as `/calibrate` does."""
     try:
-        calibration = calibrate(takes, prior=model.path_prior, support=model.support)
+        verdict = judge(calibrate(takes, prior=model.path_prior, support=model.support), model.support)
     except SynthesisError:
-        return {"codes": "refused", "is_other": False}, None
-    verdict = judge(calibration, model.support)
-    codes = " ".join(reason.code for reason in verdict.reasons)
+        return row_of(["refused"])
     is_other = verdict.explanation is not None and not verdict.explanation.is_device
-    return {"codes": codes, "is_other": is_other}, calibration
+    return row_of([reason.code for reason in verdict.reasons], is_other)
 
 
 def compared(model: ModelParameters, paths: Responses) -> Row:
     """Judge the paths of a request as `/refine` does."""
     sent = [path.astype(np.float32) for path in paths]
-    codes = [item.code for item in find_implausible(model.support, *sent)]
-    return {"codes": " ".join(codes), "is_other": OTHER_DEVICE in codes}
+    return row_of([item.code for item in find_implausible(model.support, *sent)])
 
 
-def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[str]) -> list[Row]:
-    """Compute all rows of one ear."""
+def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet) -> list[Row]:
+    """Compute all rows of one ear, with half of the kinds of probe."""
     pair, known = pairs[n], bundled("bose-qc20")
     others = [item for item in pairs if item.listener != pair.listener]
     learnt = simulate_calibration(others, noise)
@@ -96,8 +81,7 @@ def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[
     foreign = next((item.primary, item.secondary) for item in others if item.ear == pair.ear)
     paths, probes = (pair.primary, pair.secondary), probe_signals(noise)
     rows: list[Row] = []
-    for kind in kinds:
-        place = list(probes).index(kind)
+    for place, kind in list(enumerate(probes))[n // 2 % 2 :: 2]:
         seed, snr_db, signals = [n, place], SNRS_DB[(n + place) % 3], probes[kind]
         case: Row = {"probe": kind, "snr_db": snr_db}
         takes = {
@@ -107,7 +91,7 @@ def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[
         takes["SNR 10 dB"] = record(signals, paths, 10.0, seed)
         takes["another person's second state"] = record(signals, (paths[0], foreign[1]), snr_db, seed, foreign[0])
         for name, take in takes.items():
-            rows.append(case | {"endpoint": "calibrate", "mistake": name} | judged(take, known)[0])
+            rows.append(case | {"endpoint": "calibrate", "mistake": name} | judged(take, known))
         estimates = [
             calibrate(record(signals, item, snr_db, seed), prior=known.path_prior) for item in (paths, foreign)
         ]
@@ -123,9 +107,8 @@ def rows_of_system(n: int, paths: Responses) -> list[Row]:
     probe, seed, snr_db = white_noise(0)[None, :N], [n], SNRS_DB[n % 3]
     case: Row = {"probe": "white", "snr_db": snr_db}
     takes = {"right": record(probe, paths, snr_db, seed)}
-    row, _ = judged(takes["right"], device)
     rows = [
-        case | {"endpoint": "calibrate", "mistake": "another device"} | row,
+        case | {"endpoint": "calibrate", "mistake": "another device"} | judged(takes["right"], device),
         case | {"endpoint": "refine", "mistake": "another device"} | compared(device, paths),
     ]
     if n % WITH_MISTAKES_EVERY == n // WITH_MISTAKES_EVERY % WITH_MISTAKES_EVERY:  # every kind of system in turn
@@ -137,40 +120,17 @@ def rows_of_system(n: int, paths: Responses) -> list[Row]:
         behind = max(LATE + round(calibrate(takes["right"]).lead_samples), LATE)
         takes["late loudspeaker"] = record(probe, (paths[0], later(paths[1], behind)), snr_db, seed)
     for name, take in takes.items():
-        rows.append(case | {"endpoint": "generic", "mistake": name} | judged(take, generic)[0])
+        rows.append(case | {"endpoint": "generic", "mistake": name} | judged(take, generic))
     return rows
-
-
-def counted(rows: list[Row]) -> list[Row]:
-    """Count what is found, and what is else taken for another device."""
-    return [
-        {
-            **row,
-            "n": 1,
-            "n_found": int(bool(row["codes"])),
-            "n_other": int(bool(row["is_other"]) and not row["codes"]),
-        }
-        for row in rows
-    ]
-
-
-def of_ear(n: int, pairs: Sequence[PathPair], noise: NoiseSet) -> list[Row]:
-    """Return the rows of an ear, with half of the probes."""
-    return counted(rows_of(n, pairs, noise, list(probe_signals(noise))[n // 2 % 2 :: 2]))
-
-
-def of_system(n: int, paths: Responses) -> list[Row]:
-    """Return the rows of a system."""
-    return counted(rows_of_system(n, paths))
 
 
 def cases(request: Request) -> dict[str, Work]:
     """Return a case per ear, and per system."""
     pairs, found = request.dataset.pairs, dict[str, Work]()
     for n in range(0, len(pairs), EVERY):
-        found[pairs[n].name] = partial(of_ear, n, pairs, request.noise)
+        found[pairs[n].name] = partial(rows_of, n, pairs, request.noise)
     for n, (_, name, *paths) in enumerate(systems(N_SYSTEMS, SEED, request.foreign)):
-        found[name] = partial(of_system, n, (paths[0], paths[1]))
+        found[name] = partial(rows_of_system, n, (paths[0], paths[1]))
     return found
 
 
