@@ -11,7 +11,6 @@ import argparse
 import gc
 import random
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -48,7 +47,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     ears_module.add_options(parser)
     add_model_options(parser)
     parser.add_argument("--rounds", type=int, default=200, help="turns per contender with one ear")
-    parser.add_argument("--reference", action="store_true", help="time the torch reference backend too")
     parser.add_argument("--prime", action="store_true", help="time the paper's larger generator, untrained, too")
 
 
@@ -71,8 +69,6 @@ def run(options: argparse.Namespace) -> int:
     ears = ears_module.load(options)
     parameters = store_of(options).load(options.model).parameters
     models = {device: Model.on(device, parameters)}
-    if options.reference:
-        models["reference"] = Model.on("reference", parameters)
     if options.prime:
         models[f"{device}, prime untrained"] = Model.on(device, untrained(parameters))
     designers = {
@@ -93,13 +89,9 @@ def run(options: argparse.Namespace) -> int:
     table = pd.concat(parts).join(pd.Series(reduction_db, name="noise_reduction_db").rename_axis(["designer", "k"]))
     table["over_solver"] = table.p50_ms / table.p50_ms[SOLVER, 0]
     print(table.to_string(float_format="%.3f"))
-    rows: list[Mapping[Any, Any]] = [*table.reset_index().to_dict("records")]
-    for n_threads in sorted({1, described["cores"]}):
-        rows.append(throughput(models[device], ears, n_threads, n_rounds))
-        print(f"k = 1, {n_threads} threads: {rows[-1]['designs_per_s']:.0f} designs per second")
     settings = {"rounds": n_rounds, "model": str(store_of(options).resolve(options.model))}
     file = results.folder_for(options.out, described) / "core.json"
-    results.write(file, "core", described, settings, rows, data=ears.data)
+    results.write(file, "core", described, settings, table.reset_index(), data=ears.data)
     return 0
 
 
@@ -169,16 +161,3 @@ def untrained(parameters: ModelParameters) -> ModelParameters:
         torch.manual_seed(0)
         state = Generator(config).state_dict()
     return replace(parameters, config=config, weights={name: item.numpy() for name, item in state.items()})
-
-
-def throughput(model: Model, ears: Ears, n_threads: int, n_rounds: int) -> dict[str, Any]:
-    """Measure designs (k = 1) per second: with several threads and one ear each, or one thread in batches."""
-    batch = 1 if model.backend.is_thread_safe else model.backend.max_batch
-    n_threads = n_threads if model.backend.is_thread_safe else 1
-    work = partial(designs_of, model, DesignOptions(n_updates=1), ears, batch=batch)
-    with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(work, range(n_threads)))
-        began = perf_counter()
-        list(pool.map(work, range(2 * n_rounds)))
-        seconds = perf_counter() - began
-    return {"threads": n_threads, "batch": batch, "designs_per_s": 2 * n_rounds * batch / seconds}

@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     """Load a service, print the figures and write load.json."""
     device = machine.choose_device(options)
     described = machine.describe(device)
-    n_alone, for_s = (20, 1.0) if options.quick else (options.requests, options.seconds)
+    n_alone, for_s = (10, 0.5) if options.quick else (options.requests, options.seconds)
     golden = store_of(options).load(options.model).golden
     cores = sorted(os.sched_getaffinity(0))
     with ExitStack() as running:
@@ -90,10 +90,9 @@ def run(options: argparse.Namespace) -> int:
     mistakes = forbidden(answers) + (judged(answers, figures) if for_s >= JUDGED_FROM_S else [])
     for mistake in mistakes:
         print(f"MISTAKE: {mistake}", file=sys.stderr)
-    rows: list[Mapping[Any, Any]] = [figures, *table.reset_index().to_dict("records")]
     settings = {"requests": n_alone, "seconds": for_s, "updates": options.updates, "mixed": options.mixed}
     file = results.folder_for(options.out, described) / "load.json"
-    results.write(file, "load", described, settings, rows, mistakes=mistakes)
+    results.write(file, "load", described, settings, table.reset_index(), figures=figures, mistakes=mistakes)
     return int(bool(mistakes))
 
 

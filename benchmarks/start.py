@@ -25,12 +25,13 @@ def run(options: argparse.Namespace) -> int:
     """Start and stop the service repeatedly, print every start, write start.json."""
     device = machine.choose_device(options)
     described, rows = machine.describe(device), []
-    for _ in range(2 if options.quick else options.starts):
+    for _ in range(1 if options.quick else options.starts):
         with started_service(options.store, "--device", device, "--model", options.model) as service:
             rows.append({"ready_s": service.ready_s, "resident_mb": service.resident_bytes() / 1e6})
         print(f"ready after {rows[-1]['ready_s']:.2f} s, {rows[-1]['resident_mb']:.0f} MB resident", flush=True)
-    median = pd.DataFrame(rows).median()
+    table = pd.DataFrame(rows)
+    median = table.median()
     print(f"{median.ready_s:.2f} s and {median.resident_mb:.0f} MB in the median")
     file = results.folder_for(options.out, described) / "start.json"
-    results.write(file, "start", described, {"model": options.model}, rows)
+    results.write(file, "start", described, {"model": options.model}, table)
     return 0

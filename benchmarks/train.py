@@ -1,6 +1,6 @@
 """`python -m benchmarks train`: updates per second and time per model.
 
-A short run is extrapolated to the configuration's number of updates and labelled so; `--full` trains a whole model.
+A short run is extrapolated to the configuration's number of updates.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import time
 
+import pandas as pd
 import torch
 
 from benchmarks import ears, machine, results
@@ -26,38 +27,33 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     ears.add_options(parser)
     parser.add_argument("--generator", choices=tuple(RECIPES), default="prime-log")
     parser.add_argument("--updates", type=int, default=100, help="timed updates")
-    parser.add_argument("--full", action="store_true", help="train a whole model instead of extrapolating")
 
 
 def run(options: argparse.Namespace) -> int:
     """Calibrate, prepare one split's training set, train, write train.json."""
     name, recipe = machine.choose_device(options), RECIPES[options.generator]
     described, device = machine.describe(name), torch.device(name)
-    measurements = ears.measure(options, 4 if options.quick else N_LISTENERS)
+    measurements = ears.measure(options, 2 if options.quick else N_LISTENERS)
     n_calibrations = 2 if options.quick else None
     config = load_config(recipe.kind, interpolation=recipe.interpolation, n_calibrations=n_calibrations)
     split = make_splits(measurements.dataset.listeners, 1, None, 0, measurements.dataset.name)[0]
-    cases, layout = (
-        measurements.training_set(split.support, config, device),
-        recipe.layout(measurements.dataset.n_fft),
-    )
+    cases = measurements.training_set(split.support, config, device)
+    layout = recipe.layout(measurements.dataset.n_fft)
     loss = objective(config, measurements, device)
     trainer = Trainer(options.generator, lambda: GeneratorNetwork(layout), cases, loss, config, seed=0)
     for _ in range(WARM_UP_UPDATES):
         trainer.train_step()
-    n_timed = 3 if options.quick else options.updates
-    n_updates = config.n_updates - WARM_UP_UPDATES if options.full else n_timed
+    n_updates = 3 if options.quick else options.updates
     began = time.perf_counter()
     for _ in range(n_updates):
         trainer.train_step()
     rate = n_updates / (time.perf_counter() - began)
     row = {"generator": options.generator, "timed_updates": n_updates, "recipe_updates": config.n_updates}
     row |= {"precision": config.precision, "updates_per_s": rate, "seconds_per_model": config.n_updates / rate}
-    row["extrapolated"] = not options.full
     print(f"{options.generator}: {rate:.2f} updates/s, {row['seconds_per_model']:.1f} s a model", flush=True)
-    settings = {"full": options.full, "threads": torch.get_num_threads()}
+    settings = {"threads": torch.get_num_threads()}
     file = (
         results.folder_for(options.out, described) / f"train{'' if recipe.kind == 'prime-log' else '-prime'}.json"
     )
-    results.write(file, "train", described, settings, [row], data=ears.provenance(measurements))
+    results.write(file, "train", described, settings, pd.DataFrame([row]), data=ears.provenance(measurements))
     return 0

@@ -13,7 +13,6 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from types import FrameType
 
 ROOT = Path(__file__).resolve().parents[1]
 READY_WITHIN_S = 120.0  # a start takes seconds; a cold disk and a GPU's kernels take longer
@@ -32,25 +31,26 @@ def main() -> int:
     refuse_a_taken_port(options.host, options.port)
     command = [sys.executable, "-m", "service", "--host", options.host, "--port", str(options.port)]
     command += ["--device", options.device, *(["--store", options.store] if options.store else [])]
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C
+        signal.signal(number, signal.default_int_handler)
     # A separate session: Ctrl-C reaches only this program, which then stops the service once.
     service = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
-    stop_signals = forward_stop_signals(service)
     try:
         url = address(options.host, options.port)
         if wait_until_ready(service, f"{url}/health/ready"):
             print(f"\nThe service answers at {url}: a page at {url}/, the reference at {url}/docs.", flush=True)
             example = [sys.executable, str(ROOT / "examples" / "first_design.py"), "--url", url]
-            designed = subprocess.run(example, start_new_session=True, check=False).returncode == 0
-            if designed and not stop_signals:
+            if subprocess.run(example, start_new_session=True, check=False).returncode == 0:
                 print(NEXT.format(url=url), flush=True)
         else:
             service.terminate()
         status = service.wait()
-    finally:
+    except KeyboardInterrupt:
         end(service)
-    if stop_signals:
         print("\nStopped.", flush=True)
         return 0
+    finally:
+        end(service)
     print(f"The service ended with status {status}; the lines above say why.", file=sys.stderr)
     return status or 1
 
@@ -81,19 +81,6 @@ def address(host: str, port: int) -> str:
     """Return the URL at which this machine reaches the service; loopback for a service on all addresses."""
     reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
-
-
-def forward_stop_signals(service: "subprocess.Popen[bytes]") -> list[int]:
-    """Forward Ctrl-C, SIGTERM and a closed terminal as SIGTERM; the returned list then contains the signal's number."""
-    received: list[int] = []
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        service.terminate()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, stop)
-    return received
 
 
 def wait_until_ready(service: "subprocess.Popen[bytes]", ready_url: str) -> bool:

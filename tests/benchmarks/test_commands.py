@@ -14,45 +14,40 @@ from benchmarks import core, load, machine
 from benchmarks.__main__ import main
 
 
-def rows_of(command: str, folder: Path, *arguments: str) -> list[dict[str, Any]]:
+def document_of(command: str, folder: Path, *arguments: str) -> dict[str, Any]:
     assert main([command, "--quick", "--device", "cpu", *arguments, "--out", str(folder)]) == 0
     document = json.loads((folder / f"{command}.json").read_text())
     assert {"created", "commit", "device", "quiet"} <= set(document["machine"])
-    return document["rows"]
+    return document
 
 
 def test_core(tmp_path: Path) -> None:
-    rows = rows_of("core", tmp_path, "--reference")
-    table = pd.DataFrame([row for row in rows if "designer" in row]).set_index(["designer", "k"])
-    designs = {(name, k) for name in ("cpu", "reference") for k in core.N_UPDATES}
-    assert set(table.index) == designs | {(core.SOLVER, 0)}
+    table = pd.DataFrame(document_of("core", tmp_path)["rows"]).set_index(["designer", "k"])
+    assert set(table.index) == {("cpu", k) for k in core.N_UPDATES} | {(core.SOLVER, 0)}
     ratio = table.p50_ms["cpu", 1] / table.p50_ms[core.SOLVER, 0]
     assert table.over_solver["cpu", 1] == pytest.approx(ratio, rel=1e-3)
-    for k in core.N_UPDATES:
-        same = [table.noise_reduction_db[name, k] for name in ("cpu", "reference")]
-        assert same[0] == pytest.approx(same[1], abs=0.02)
+    assert table.noise_reduction_db["cpu"].is_monotonic_increasing
 
 
 def test_load_sheds_beyond_capacity(tmp_path: Path) -> None:
     """Nothing is answered that may not be."""
-    figures, *rows = rows_of("load", tmp_path)
-    table = pd.DataFrame(rows).set_index(["phase", "kind", "status"])
-    assert figures["capacity_per_s"] > 0
+    document = document_of("load", tmp_path)
+    table = pd.DataFrame(document["rows"]).set_index(["phase", "kind", "status"])
+    assert document["figures"]["capacity_per_s"] > 0
     assert set(table.index.unique("status")) <= {200, 503}
     unloaded = table.loc["unloaded"]
     assert set(unloaded.index.unique("kind")) == {"binary", "binary spectra", "json", "json spectra"}
     assert (unloaded.latency_p50_ms > unloaded.besides_p50_ms).all()
-    assert table.loc["recovered", "binary", 200].n == 20
+    assert table.loc["recovered", "binary", 200].n == 10
 
 
 def test_other_commands_run(tmp_path: Path) -> None:
-    assert set(rows_of("load", tmp_path, "--mixed")[0]["shares"]) == set(load.SHARES)
-    (row,) = rows_of("train", tmp_path)
-    assert row["extrapolated"] is True
+    assert set(document_of("load", tmp_path, "--mixed")["figures"]["shares"]) == set(load.SHARES)
+    (row,) = document_of("train", tmp_path)["rows"]
     assert row["seconds_per_model"] == pytest.approx(row["recipe_updates"] / row["updates_per_s"], rel=1e-3)
-    rows = rows_of("start", tmp_path)
-    assert len(rows) == 2
-    assert all(row["ready_s"] > 0.1 and row["resident_mb"] > 30 for row in rows)
+    (row,) = document_of("start", tmp_path)["rows"]
+    assert row["ready_s"] > 0.1
+    assert row["resident_mb"] > 30
 
 
 def test_mistake_in_options_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
