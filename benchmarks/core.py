@@ -90,8 +90,7 @@ def run(options: argparse.Namespace) -> int:
     table["over_solver"] = table.p50_ms / table.p50_ms[SOLVER, 0]
     print(table.to_string(float_format="%.3f"))
     settings = {"rounds": n_rounds, "model": str(store_of(options).resolve(options.model))}
-    file = results.folder_for(options.out, described) / "core.json"
-    results.write(file, "core", described, settings, table.reset_index(), data=ears.data)
+    results.write(options, "core", described, settings, table.reset_index(), data=ears.data)
     return 0
 
 
@@ -136,7 +135,8 @@ def all_taps(model: Model, options: DesignOptions, ears: Ears) -> list[Any]:
 
 def solver(ears: Ears) -> Turn:
     """Return a solution by Levinson's recursion, O(n_taps^2), without whitening and with 1e-4 of white noise added."""
-    primary, secondary = (np.fft.rfft(path, N_FFT) for path in ears.pair(0))
+    (paths,) = ears.estimated[0].conditions
+    primary, secondary = (np.fft.rfft(path.real, N_FFT) for path in (paths.primary, paths.secondary))
     column = np.fft.irfft(np.abs(secondary) ** 2, N_FFT)[:N_TAPS]
     column[0] *= 1 + 1e-4
     rhs = np.fft.irfft(secondary.conj() * primary, N_FFT)[:N_TAPS]
@@ -151,13 +151,9 @@ def solver(ears: Ears) -> Turn:
 
 def untrained(parameters: ModelParameters) -> ModelParameters:
     """Return the model with the paper's generator at initial weights, for its times, not its filters."""
-    import torch
-
     from prime_anc.method.start.features import GeneratorConfig
     from prime_anc.method.start.generator import Generator
 
     config = GeneratorConfig.prime()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        state = Generator(config).state_dict()
-    return replace(parameters, config=config, weights={name: item.numpy() for name, item in state.items()})
+    weights = {name: item.numpy() for name, item in Generator(config).state_dict().items()}
+    return replace(parameters, config=config, weights=weights)

@@ -93,11 +93,6 @@ class Ears:
         """Return the ears of round `number`: rounds advance by one ear and wrap around."""
         return [self.estimated[(number + offset) % len(self)] for offset in range(size)]
 
-    def pair(self, number: int) -> tuple[Float32, Float32]:
-        """Return the estimated primary and secondary path of an ear."""
-        (paths,) = self.estimated[number].conditions
-        return paths.primary.real, paths.secondary.real
-
     def reduction_db(self, model: Model, taps: Sequence[Float32]) -> float:
         """Score one filter per ear on the true paths: the mean noise reduction."""
         found = predict_all(self.true, list(taps), model, is_true=True)

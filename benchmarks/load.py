@@ -91,8 +91,7 @@ def run(options: argparse.Namespace) -> int:
     for mistake in mistakes:
         print(f"MISTAKE: {mistake}", file=sys.stderr)
     settings = {"requests": n_alone, "seconds": for_s, "updates": options.updates, "mixed": options.mixed}
-    file = results.folder_for(options.out, described) / "load.json"
-    results.write(file, "load", described, settings, table.reset_index(), figures=figures, mistakes=mistakes)
+    results.write(options, "load", described, settings, table.reset_index(), figures=figures, mistakes=mistakes)
     return int(bool(mistakes))
 
 

@@ -32,6 +32,5 @@ def run(options: argparse.Namespace) -> int:
     table = pd.DataFrame(rows)
     median = table.median()
     print(f"{median.ready_s:.2f} s and {median.resident_mb:.0f} MB in the median")
-    file = results.folder_for(options.out, described) / "start.json"
-    results.write(file, "start", described, {"model": options.model}, table)
+    results.write(options, "start", described, {"model": options.model}, table)
     return 0

@@ -52,8 +52,6 @@ def run(options: argparse.Namespace) -> int:
     row |= {"precision": config.precision, "updates_per_s": rate, "seconds_per_model": config.n_updates / rate}
     print(f"{options.generator}: {rate:.2f} updates/s, {row['seconds_per_model']:.1f} s a model", flush=True)
     settings = {"threads": torch.get_num_threads()}
-    file = (
-        results.folder_for(options.out, described) / f"train{'' if recipe.kind == 'prime-log' else '-prime'}.json"
-    )
-    results.write(file, "train", described, settings, pd.DataFrame([row]), data=ears.provenance(measurements))
+    file = "train" if recipe.kind == "prime-log" else "train-prime"
+    results.write(options, file, described, settings, pd.DataFrame([row]), data=ears.provenance(measurements))
     return 0

@@ -16,13 +16,12 @@ from functools import partial
 import pandas as pd
 
 from prime_anc.measure.calibration import Calibration, calibrate
-from prime_anc.measure.prior import PathPrior
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from prime_anc.method.design import design
 from prime_anc.method.plausibility import SupportPrior
 from prime_anc.method.start.features import GeneratorConfig
-from prime_anc.method.start.generator import Generator
-from prime_anc.method.types import Model, ModelParameters, Problem
+from prime_anc.method.start.generator import Generator, model_parameters
+from prime_anc.method.types import Model, Problem
 from studies import Request, Row, Work, as_sent, problem, scored, served, true_paths
 from training.data import SNRS_DB, Split, support_noises, with_recordings
 from training.datasets.noise import NoiseSet, pink_noise, white_noise
@@ -44,8 +43,8 @@ def folds_of(dataset: PathDataset, noise: NoiseSet) -> list[Split]:
     return with_recordings(splits, noise.names[: noise.n_recordings])
 
 
-def known_to(split: Split, dataset: PathDataset, noise: NoiseSet) -> tuple[Model, PathPrior]:
-    """Make an untrained model and the prior from a fold's other persons and recordings."""
+def known_to(split: Split, dataset: PathDataset, noise: NoiseSet) -> Model:
+    """Make an untrained model from a fold's other persons and recordings."""
     support = replace(dataset, pairs=dataset.of(split.support))
     measured = Measurements.calibrate(
         support,
@@ -55,12 +54,10 @@ def known_to(split: Split, dataset: PathDataset, noise: NoiseSet) -> tuple[Model
         priors=priors_of_others(support.pairs),
     )
     generator, prior = Generator(GeneratorConfig.prime_log()), learn_prior(support.pairs)
-    assert prior is not None  # `priors_of_others` would have refused a single ear
-    weights = {name: item.numpy() for name, item in generator.state_dict().items()}
-    psd, uncertainty = measured.reference_psd, measured.support_uncertainty(split.support)
+    uncertainty = measured.support_uncertainty(split.support)
     known = SupportPrior(measured.support_statistics(split.support))
-    learned = psd.float().numpy(), uncertainty.float().numpy(), prior, known
-    return Model.on("cpu", ModelParameters(generator.config, weights, *learned)), prior
+    parameters = model_parameters(generator, measured.reference_psd, uncertainty, prior)
+    return Model.on("cpu", replace(parameters, support=known))
 
 
 def inputs_of(found: Calibration) -> Iterator[tuple[str, int, Problem]]:
@@ -77,7 +74,7 @@ def inputs_of(found: Calibration) -> Iterator[tuple[str, int, Problem]]:
 
 def rows_of_fold(split: Split, dataset: PathDataset, noise: NoiseSet) -> list[Row]:
     """Sum the errors over the persons and recordings that a fold leaves out."""
-    model, prior = known_to(split, dataset, noise)
+    model = known_to(split, dataset, noise)
     recorded = noise.of(split.query_recordings).signals
     single = dict(zip(split.query_recordings, recorded[:, None], strict=True))
     probes = {"white": white_noise(1)[None], "pink": pink_noise(1)[None], "pool": recorded} | single
@@ -89,7 +86,7 @@ def rows_of_fold(split: Split, dataset: PathDataset, noise: NoiseSet) -> list[Ro
                 for snr_db in SNRS_DB if seconds == EVERY_SNR_AT_S else SNRS_DB[turn : turn + 1]:
                     cut, paths = signals[:, : round(seconds * SAMPLE_RATE_HZ)], (pair.primary, pair.secondary)
                     takes = record(cut, paths, snr_db, [split.index, number])
-                    for basis, n_taps, requested in inputs_of(calibrate(takes, prior=prior)):
+                    for basis, n_taps, requested in inputs_of(calibrate(takes, prior=model.parameters.path_prior)):
                         made = design(requested, served(requested, 1, "fir_wiener"), model)
                         truth = scored(true_paths(pair), made.taps, model).mean_noise_reduction_db
                         error_db = made.prediction.mean_noise_reduction_db - truth
