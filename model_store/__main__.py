@@ -3,18 +3,13 @@
 Exit status 0: success; 1: failure, with one line on standard error; 2: unknown command.
 """
 
-import json
 import sys
 from typing import Any
 
 import click
 
 from model_store.errors import CorruptStore, GoldenMismatch, ModelStoreError
-from model_store.manifest import Manifest
-from model_store.store import DEFAULT_ROOT, KINDS, ModelStore, ModelVersion, existing_store
-from prime_anc.method.profiles import MAX_UPDATES
-
-COLUMNS = ("version", "kind", "device", "dataset", "split", "seed", "created", "held-out NR dB", "digest")
+from model_store.store import DEFAULT_ROOT, KINDS, ModelStore, existing_store
 
 
 class _Commands(click.Group):
@@ -33,43 +28,8 @@ class _Commands(click.Group):
 )
 @click.pass_context
 def main(context: click.Context, root: str) -> None:
-    """Look after published models. PRIME_STORE names the default store."""
+    """Look after published models, which `prime-anc models` lists. PRIME_STORE names the default store."""
     context.obj = existing_store(root)
-
-
-@main.command("list")
-@click.pass_obj
-def list_(store: ModelStore) -> None:
-    """List every model, controller and version, and the aliases."""
-    rows = [_row(store, version) for suffix in KINDS for version in store.list(suffix)]
-    widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
-    for row in [COLUMNS, *rows]:
-        _say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    for reference, fault in store.broken().items():
-        _say(f"{reference}  damaged: {fault}")
-    _say_aliases(store)
-
-
-def _row(store: ModelStore, version: ModelVersion) -> tuple[str, ...]:
-    manifest, kind, split, seed, score = store.manifest(str(version)), "controller", "", "", ""
-    if isinstance(manifest, Manifest):
-        kind, seed = str(manifest.generator["kind"]), str(manifest.seed)
-        split = "all" if manifest.split is None else str(manifest.split)
-        scores = ((n, manifest.scores.noise_reduction_db(kind, n)) for n in range(MAX_UPDATES + 1))
-        score = " ".join(f"k={n} {value:.2f}" for n, value in scores if value is not None)
-    name = str(version) + (" (bundled)" if version.is_bundled else "")
-    created, digest = f"{manifest.created:%Y-%m-%d %H:%M}", version.digest[: len("sha256:") + 12]
-    return (name, kind, manifest.device or "", manifest.dataset, split, seed, created, score, digest)
-
-
-@main.command()
-@click.argument("reference", metavar="REF")
-@click.pass_obj
-def show(store: ModelStore, reference: str) -> None:
-    """Print digest, file and manifest of a version: REF is a name, name@version or alias."""
-    version = store.resolve(reference, None)
-    manifest = store.manifest(str(version)).model_dump(mode="json")
-    click.echo(json.dumps({"digest": version.digest, "file": version.file, **manifest}, indent=1))
 
 
 @main.command()
@@ -106,13 +66,9 @@ def alias(store: ModelStore, name: str | None, reference: str | None, remove: bo
         note = f", instead of the package's {name}" if store.versions(name, bundled=True) else ""
         _say(f"{name} -> {reference}, now {version}{note}")
     else:
-        _say_aliases(store, name)
-
-
-def _say_aliases(store: ModelStore, name: str | None = None) -> None:
-    for alias_name, reference in store.aliases().items():
-        if name in (None, alias_name):
-            _say(f"{alias_name} -> {reference}")
+        for alias_name, target in store.aliases().items():
+            if name in (None, alias_name):
+                _say(f"{alias_name} -> {target}")
 
 
 def _say(text: str, err: bool = False) -> None:

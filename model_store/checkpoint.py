@@ -142,27 +142,23 @@ class GoldenCase:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def check(self, model: Model) -> dict[str, float]:
-        """Compare designs of a model without and with one update; errors as `compare`."""
-        try:
-            return self.compare(*self.designs(model))
-        except SynthesisError as error:
-            raise GoldenMismatch(f"golden case: it is not designed ({error}); {REMEDY}") from error
-
-    def compare(self, taps: Float32, refined_taps: Float32) -> dict[str, float]:
-        """Return the relative l2 errors |found - golden| / |golden| of both filters, [2048], by name.
+        """Return the relative l2 errors of a model's designs without and with one update, by name.
 
         Raises
         ------
         GoldenMismatch
-            An error exceeds GOLDEN_TOLERANCE, or a filter is not finite.
+            An error exceeds GOLDEN_TOLERANCE, or nothing is designed.
         """
+        try:
+            designs = self.designs(model)
+        except SynthesisError as error:
+            raise GoldenMismatch(f"golden case: it is not designed ({error}); {REMEDY}") from error
         errors = {}
-        for name, found in (("taps", taps), ("refined_taps", refined_taps)):
+        for name, taps in zip(("taps", "refined_taps"), designs, strict=True):
             golden = getattr(self, name).astype(np.float64)
-            difference = found - golden if found.shape == golden.shape else np.array(np.nan)
-            errors[name] = error = float(np.linalg.norm(difference) / np.linalg.norm(golden))
-            if not error <= GOLDEN_TOLERANCE:  # NaN fails too
-                raise GoldenMismatch(f"golden case: a relative error of {error:.3g} in {name}; {REMEDY}")
+            errors[name] = distance = float(np.linalg.norm(taps - golden) / np.linalg.norm(golden))
+            if not distance <= GOLDEN_TOLERANCE:  # NaN fails too
+                raise GoldenMismatch(f"golden case: a relative error of {distance:.3g} in {name}; {REMEDY}")
         return errors
 
 

@@ -120,12 +120,6 @@ class Published(Frozen):
     # Attribution required by the owners of the data.
     attribution: Text
 
-    @model_validator(mode="after")
-    def _check_support(self) -> Self:
-        if len(set(self.support)) < len(self.support):
-            raise ValueError("support: a listener is named twice; name it once")
-        return self
-
     def published(self, name: str, version: int, created: datetime, **others: JsonValue) -> Self:
         """Copy with the store's fields filled in, everything validated again."""
         filled = {"name": name, "version": version, "created": created, **others}
@@ -159,9 +153,4 @@ class Manifest(Published):
             orjson.dumps(self.training)
         except orjson.JSONEncodeError as error:
             raise ValueError(f"training: {error}") from error  # the kind of error that pydantic gathers
-        if self.split is None and self.scores.held_out:
-            raise ValueError(
-                "scores.held_out: found figures for a model trained on every listener (split is null), "
-                "expected none: label them in_support, or give its split models' under split_models"
-            )
         return self

@@ -23,10 +23,7 @@ LOCK, PARTIAL = ".lock", ".partial"
 
 
 class Storage:
-    """A folder, created by the first write, or the objects behind a URL such as ``s3://bucket/models``.
-
-    A folder may be a symbolic link; nothing below it may.
-    """
+    """A folder, created by the first write, or the objects behind a URL such as ``s3://bucket/models``."""
 
     def __init__(self, root: Path | str) -> None:
         """Open a root; ValueError for a URL without a driver."""
@@ -50,8 +47,6 @@ class Storage:
     def names(self, folder: str = "") -> list[str]:
         """List the root or a folder below it; empty if there is none. Errors as `read`."""
         with suppress(FileNotFoundError, NotADirectoryError), self._reading(folder or "store"):
-            if folder and self.is_folder and os.path.islink(self._path(folder)):
-                raise CorruptStore(folder, "a symbolic link", "a folder")
             self._fs.invalidate_cache()
             listed = self._fs.ls(self._path(folder), detail=False)
             return [path.rstrip("/").rpartition("/")[2] for path in listed]
@@ -69,10 +64,9 @@ class Storage:
         """
         with suppress(FileNotFoundError, NotADirectoryError), self._reading(place):
             info = self._fs.info(self._path(place))
-            if info["type"] != "file" or info.get("islink") or info["size"] > MAX_FILE_BYTES:
-                kind = "link" if info.get("islink") else info["type"]
+            if info["type"] != "file" or info["size"] > MAX_FILE_BYTES:
                 expected = f"a plain file of at most {MAX_FILE_BYTES} bytes"
-                raise CorruptStore(place, f"a {kind} of {info['size']} bytes", expected)
+                raise CorruptStore(place, f"a {info['type']} of {info['size']} bytes", expected)
             data: bytes = self._fs.cat_file(self._path(place))
             return data
         return None
@@ -127,9 +121,8 @@ class Storage:
                 self._fs.pipe_file(self._path(place), data)
             return
         target, partial = Path(self._path(place)), Path(self._path(PARTIAL))
-        if not target.parent.is_dir():
-            target.parent.mkdir()
-            _sync(target.parent.parent)
+        target.parent.mkdir(exist_ok=True)
+        _sync(Path(self._root))
         partial.unlink(missing_ok=True)  # of a writer that was killed
         try:
             descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)
@@ -138,9 +131,8 @@ class Storage:
                 stream.flush()
                 os.fsync(descriptor)
             os.replace(partial, target)
-        except BaseException:
+        finally:
             partial.unlink(missing_ok=True)
-            raise
         _sync(target.parent)
 
     def remove(self, place: str) -> None:

@@ -98,7 +98,7 @@ class ModelStore:
 
     # ----- publishing -----------------------------------------------------------------------------------------
 
-    def publish(self, name: str, content: Content, created: datetime | None = None) -> ModelVersion:
+    def publish(self, name: str, content: Content) -> ModelVersion:
         """Add a checkpoint or a controller as the next version of a name, all of it or nothing.
 
         What is written is loaded before, so that nothing is published that `load` would refuse.
@@ -109,8 +109,6 @@ class ModelStore:
             Name of a model, or of a controller; not an alias.
         content
             A copy gets the manifest's fields that the store fills in.
-        created
-            An aware time; None for now.
 
         Raises
         ------
@@ -134,7 +132,7 @@ class ModelStore:
             number = 1 + max([0, *numbers, *(item.version for item in others)])
             parse_reference(f"{name}@{number}")
             try:
-                data = content.to_bytes(name, number, created or datetime.now(UTC))
+                data = content.to_bytes(name, number, datetime.now(UTC))
                 _check_golden(content.from_bytes(data))
             except ValueError as error:
                 raise PublishFailed(f"{name}: not published ({_on_a_line(error)})") from error

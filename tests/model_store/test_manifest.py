@@ -24,7 +24,6 @@ def test_odd_name_or_version_is_rejected() -> None:
     [
         ("name", "../ears"),
         ("support", ()),
-        ("support", ("listener-01", "listener-01")),
         ("scores", {"held_out": {"k=0": {"noise_reduction_db": float("nan")}}}),
     ],
 )
