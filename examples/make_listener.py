@@ -72,8 +72,7 @@ def main() -> None:
 def drawn(path: PathDistribution, random: np.random.Generator) -> np.ndarray:
     """Draw a causal response of 8192 samples."""
     amounts = AMOUNT * random.standard_normal(len(path.directions))
-    response: np.ndarray = np.fft.irfft(path.mean + amounts @ path.directions)
-    return response
+    return np.fft.irfft(path.mean + amounts @ path.directions)
 
 
 def calibrated(pair: PathPair, random: np.random.Generator) -> dict[str, Any]:

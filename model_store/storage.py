@@ -67,8 +67,7 @@ class Storage:
             if info["type"] != "file" or info["size"] > MAX_FILE_BYTES:
                 expected = f"a plain file of at most {MAX_FILE_BYTES} bytes"
                 raise CorruptStore(place, f"a {info['type']} of {info['size']} bytes", expected)
-            data: bytes = self._fs.cat_file(self._path(place))
-            return data
+            return self._fs.cat_file(self._path(place))
         return None
 
     @contextmanager

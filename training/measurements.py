@@ -259,5 +259,4 @@ def changes(persons: Sequence[PathPair], handled: Sequence[PathPair]) -> tuple[W
 
 
 def _secondary(pair: PathPair) -> Complex:
-    spectrum: Complex = np.fft.rfft(pair.secondary, DESIGN_N_FFT)
-    return spectrum
+    return np.fft.rfft(pair.secondary, DESIGN_N_FFT)

@@ -34,8 +34,6 @@ from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from prime_anc.method.paths import AcousticPaths, ControlFilter
 
 Array = NDArray[np.float64]
-# Returns the next n samples of a reference signal.
-Source = Callable[[int], Array]
 
 # Random streams of the white noises for adaptation and validation, `default_rng([seed, stream])`; both differ from the
 # noise used for scoring.
@@ -75,6 +73,11 @@ class Schedule:
     # Least improvement; slow modes gain 0.1 dB in 10 s.
     min_gain_db: float = 0.05
 
+    @property
+    def n_samples(self) -> int:
+        """Return the samples of the longest adaptation."""
+        return math.ceil(self.cap_s * SAMPLE_RATE_HZ)
+
 
 @dataclass(frozen=True)
 class FxLms:
@@ -93,12 +96,12 @@ class FxLms:
     def design(self, paths: AcousticPaths) -> ControlFilter:
         """Adapt taps [batch, n_taps] on the true paths; InvalidPaths if one is unusable."""
         weighting = band_weighting()
+        reference = np.random.default_rng([self.seed, ADAPTATION_STREAM]).standard_normal(self.schedule.n_samples)
         validation_noise = np.random.default_rng([self.seed, VALIDATION_STREAM]).standard_normal(VALIDATION_SAMPLES)
         taps = []
         for primary, secondary in _impulse_responses(paths):
             weighted = fftconvolve(secondary, weighting)
-            source = np.random.default_rng([self.seed, ADAPTATION_STREAM]).standard_normal
-            signals = _Signals(source, fftconvolve(primary, weighting), weighted, self.n_taps)
+            signals = _Signals.through(reference, fftconvolve(primary, weighting), weighted, self.n_taps)
             validation = _Validation(validation_noise, primary, secondary, self.n_taps)
             loop = _Loop(weighted, self.n_taps, float(np.sum(weighted**2)), self.normalised)
             taps.append(adapted(loop, signals, validation, self.schedule))
@@ -135,7 +138,8 @@ class WeightedFxLms:
         noise = np.resize(noise, max(noise.size, VALIDATION_SAMPLES))
         weighting = band_weighting(_band_power(noise, primary))
         weighted = fftconvolve(secondary, weighting)
-        signals = _Signals(_repeated(noise), fftconvolve(primary, weighting), weighted, self.n_taps)
+        reference = np.resize(noise, self.schedule.n_samples)
+        signals = _Signals.through(reference, fftconvolve(primary, weighting), weighted, self.n_taps)
         validation = _Validation(noise, primary, secondary, self.n_taps)
         power = float(np.mean(oaconvolve(noise, weighted) ** 2))
         return adapted(_Loop(weighted, self.n_taps, power, normalised=True), signals, validation, self.schedule)
@@ -162,15 +166,13 @@ def band_weighting(band_power: Array | None = None) -> Array:
         log_inverse = -np.log(np.maximum(band_power, BAND_POWER_FLOOR * band_power.max()))
         log_frequency = np.log(frequency_hz.clamp_min(1).numpy())
         log_magnitude = log_magnitude + torch.from_numpy(np.interp(log_frequency, log_centre, log_inverse)) / 2
-    weighting: Array = minimum_phase_fir(log_magnitude, WEIGHTING_TAPS).numpy()
-    return weighting
+    return minimum_phase_fir(log_magnitude, WEIGHTING_TAPS).numpy()
 
 
 def _band_power(noise: Array, primary: Array) -> Array:
     """Compute the power [21] of the disturbance from `noise`, per scored band."""
     _, psd = welch(noise, nperseg=DESIGN_N_FFT, detrend=False)
-    power: Array = psd * np.abs(rfft(primary, DESIGN_N_FFT)) ** 2 @ band_membership(NR_BANDS, DESIGN_N_FFT)
-    return power
+    return psd * np.abs(rfft(primary, DESIGN_N_FFT)) ** 2 @ band_membership(NR_BANDS, DESIGN_N_FFT)
 
 
 def _impulse_responses(paths: AcousticPaths) -> list[tuple[Array, Array]]:
@@ -183,18 +185,6 @@ def _impulse_responses(paths: AcousticPaths) -> list[tuple[Array, Array]]:
 def _without_tail(response: Array) -> Array:
     remaining = np.cumsum(response[::-1] ** 2)[::-1]
     return response[: int(np.count_nonzero(remaining > NEGLIGIBLE_ENERGY * remaining[0]))]
-
-
-def _repeated(signal: Array) -> Source:
-    position = 0
-
-    def following(n_samples: int) -> Array:
-        nonlocal position
-        taken = np.take(signal, np.arange(position, position + n_samples), mode="wrap")
-        position += n_samples
-        return taken
-
-    return following
 
 
 class _Validation:
@@ -215,8 +205,7 @@ class _Validation:
     def _band_power(self, path: Array) -> Array:
         settled = oaconvolve(self._noise, path, mode="valid")
         _, psd = welch(settled, nperseg=VALIDATION_N_FFT, noverlap=3 * VALIDATION_N_FFT // 4, detrend=False)
-        power: Array = psd @ band_membership(NR_BANDS, VALIDATION_N_FFT)
-        return power
+        return psd @ band_membership(NR_BANDS, VALIDATION_N_FFT)
 
 
 def adapted(loop: _Loop, signals: _Signals, validate: Callable[[Array], float], schedule: Schedule) -> Array:
@@ -224,15 +213,14 @@ def adapted(loop: _Loop, signals: _Signals, validate: Callable[[Array], float], 
 
     After a divergence it resumes from the best filter with half the step and full patience.
     """
-    interval, cap = (math.ceil(item * SAMPLE_RATE_HZ) for item in (schedule.interval_s, schedule.cap_s))
+    interval, cap = math.ceil(schedule.interval_s * SAMPLE_RATE_HZ), schedule.n_samples
     step, n_done, n_stale = schedule.step, 0, 0
     best, best_db = loop.taps, 0.0
     while n_done < cap and n_stale < schedule.patience:
         n_until = min(n_done + interval, cap)
         while n_done < n_until:
-            n_samples = min(GUARD_SAMPLES, n_until - n_done)
-            n_done += n_samples
-            if loop.adapt(signals.next(n_samples), step):
+            first, n_done = n_done, min(n_done + GUARD_SAMPLES, n_until)
+            if loop.adapt(signals, first, n_done, step):
                 step, n_stale = step / 2, 0
                 loop.restart(best)
         found_db = validate(loop.taps)
@@ -242,36 +230,22 @@ def adapted(loop: _Loop, signals: _Signals, validate: Callable[[Array], float], 
     return best
 
 
-class _Stretch(NamedTuple):
-    """Signals of one stretch."""
+class _Signals(NamedTuple):
+    """Signals of a whole adaptation, from rest."""
 
-    # Reference, [n_taps + n].
+    # Reference, after the n_taps - 1 zeros before it and with one more: [n_taps + n].
     reference: Array
-    # Filtered reference, [n_taps - 1 + n].
+    # Filtered reference, after such zeros: [n_taps - 1 + n].
     filtered: Array
     # Disturbance, [n].
     disturbance: Array
 
-
-class _Signals:
-    """A source through the weighted paths, from rest, stretch by stretch."""
-
-    def __init__(self, source: Source, primary: Array, secondary: Array, n_taps: int) -> None:
-        self._source, self._primary, self._secondary, self._n_taps = source, primary, secondary, n_taps
-        self._past = np.zeros(max(primary.size, secondary.size + n_taps) - 1)
-
-    def next(self, n_samples: int) -> _Stretch:
-        validation_noise = np.concatenate((self._past, self._source(n_samples)))
-        self._past = validation_noise[-self._past.size :]
-
-        def through(path: Array, n_past: int) -> Array:
-            return oaconvolve(validation_noise[-(n_past + n_samples + path.size - 1) :], path, mode="valid")
-
-        return _Stretch(
-            reference=np.append(validation_noise[-(self._n_taps - 1 + n_samples) :], 0.0),
-            filtered=through(self._secondary, self._n_taps - 1),
-            disturbance=through(self._primary, 0),
-        )
+    @classmethod
+    def through(cls, reference: Array, primary: Array, secondary: Array, n_taps: int) -> _Signals:
+        """Filter a reference through the weighted paths."""
+        filtered, disturbance = (oaconvolve(reference, path)[: reference.size] for path in (secondary, primary))
+        silence = np.zeros(n_taps - 1)
+        return cls(np.concatenate((silence, reference, [0.0])), np.append(silence, filtered), disturbance)
 
 
 class _Loop:
@@ -300,37 +274,36 @@ class _Loop:
         self._reversed = taps[::-1].copy()
         self._past = np.zeros(self._n_past)
 
-    def adapt(self, stretch: _Stretch, step: float) -> bool:
-        """Adapt over a stretch; return whether the filter diverged."""
+    def adapt(self, signals: _Signals, first: int, last: int, step: float) -> bool:
+        """Adapt over some samples; return whether the filter diverged."""
         scale = (step, NORMALISATION_FLOOR * self._energy) if self._normalised else (step / self._energy, 0.0)
         # The guard checks for overflow.
         with np.errstate(over="ignore", invalid="ignore"):
-            error = self._error(stretch, *scale)
-            return not error @ error <= DIVERGED_POWER_RATIO * (stretch.disturbance @ stretch.disturbance)
+            error, disturbance = self._error(signals, first, last, *scale), signals.disturbance[first:last]
+            return not error @ error <= DIVERGED_POWER_RATIO * (disturbance @ disturbance)
 
-    def _error(self, stretch: _Stretch, step: float, floor: float) -> Array:
+    def _error(self, signals: _Signals, first: int, last: int, step: float, floor: float) -> Array:
         """Compute the weighted error [n] while the taps adapt."""
-        n_samples, n_taps = stretch.disturbance.size, self._reversed.size
-        control = np.concatenate((self._past, np.zeros(n_samples)))
-        error = np.empty(n_samples)
-        for start in range(0, n_samples, BLOCK_SAMPLES):
-            stop = min(start + BLOCK_SAMPLES, n_samples)
-            known = stretch.disturbance[start:stop] - self._late_part(
-                control[start : start + self._n_past], stop - start
-            )
+        n_taps = self._reversed.size
+        control = np.concatenate((self._past, np.zeros(last - first)))
+        error = np.empty(last - first)
+        for start in range(first, last, BLOCK_SAMPLES):
+            stop = min(start + BLOCK_SAMPLES, last)
+            begin, end = start - first, stop - first
+            late = self._late_part(control[begin : begin + self._n_past], stop - start)
             _adapt_block(
                 self._reversed,
                 self._head,
-                stretch.reference[start : stop + n_taps],
-                stretch.filtered[start : stop + n_taps - 1],
-                known,
-                control[start + self._n_past - (self._head.size - 1) : stop + self._n_past],
-                error[start:stop],
+                signals.reference[start : stop + n_taps],
+                signals.filtered[start : stop + n_taps - 1],
+                signals.disturbance[start:stop] - late,
+                control[begin + self._n_past - (self._head.size - 1) : end + self._n_past],
+                error[begin:end],
                 step,
                 floor,
                 self._normalised,
             )
-        self._past = control[n_samples:]
+        self._past = control[last - first :]
         return error
 
     def _late_part(self, past: Array, n_samples: int) -> Array:
@@ -338,8 +311,7 @@ class _Loop:
         # Circular, yet exact: wrapped samples land before the last block.
         validation_noise = irfft(rfft(past, self._n_fft) * self._late, self._n_fft)
         first = self._n_past - BLOCK_SAMPLES
-        late: Array = validation_noise[first : first + n_samples]
-        return late
+        return validation_noise[first : first + n_samples]
 
 
 # Sums may be reordered for vector registers; NaN and infinity keep their meaning for the guard.

@@ -110,8 +110,7 @@ def _inputs(generator: Generator, paths: AcousticPaths) -> PathInputs:
 def _correction(generator: Generator, features: Tensor) -> Tensor:
     """Compute Delta, natural log, [batch, n_bins]."""
     # The standard generator has one output, on the Fourier grid itself.
-    correction: Tensor = generator(features).flatten(1)
-    return correction
+    return generator(features).flatten(1)
 
 
 def _is_same(queries: Tensor, pool: Tensor) -> np.ndarray:
@@ -119,5 +118,4 @@ def _is_same(queries: Tensor, pool: Tensor) -> np.ndarray:
     flat_queries, flat_pool = (torch.view_as_real(item).flatten(1) for item in (queries, pool))
     # Differences are computed directly: the matrix-product form loses small distances to rounding.
     distance = torch.cdist(flat_queries, flat_pool, compute_mode="donot_use_mm_for_euclid_dist")
-    same: np.ndarray = (distance < SAME_PATH * flat_queries.norm(dim=-1, keepdim=True)).cpu().numpy()
-    return same
+    return (distance < SAME_PATH * flat_queries.norm(dim=-1, keepdim=True)).cpu().numpy()

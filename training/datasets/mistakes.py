@@ -19,8 +19,7 @@ Takes = list[GainTake]
 
 def high_passed(response: Real, order: int, cutoff_hz: float) -> Real:
     """Apply a leak, a high-pass of an order."""
-    leaking: Real = lfilter(*butter(order, cutoff_hz, "highpass", fs=SAMPLE_RATE_HZ), response)
-    return leaking
+    return lfilter(*butter(order, cutoff_hz, "highpass", fs=SAMPLE_RATE_HZ), response)
 
 
 def later(response: Real, n_samples: int) -> Real:

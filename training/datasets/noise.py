@@ -153,8 +153,7 @@ def reference_psd(noise_set: NoiseSet) -> NDArray[np.float64]:
         scaling="density",
         axis=-1,
     )
-    psd: NDArray[np.float64] = density.mean(axis=0) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
-    return psd
+    return density.mean(axis=0) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
 
 
 def _find_files(folder: Path) -> dict[str, Path]:
@@ -223,15 +222,13 @@ def _noise_set(
 
 def at_target_rms(signal: NDArray[np.float64]) -> NDArray[np.float64]:
     """Scale a signal [n] to the mean square of all probes, RMS TARGET_RMS; it must not be silent."""
-    levelled: NDArray[np.float64] = signal * (TARGET_RMS / np.sqrt(np.mean(signal**2)))
-    return levelled
+    return signal * (TARGET_RMS / np.sqrt(np.mean(signal**2)))
 
 
 def _shaped(generator: np.random.Generator, magnitude: NDArray[np.float64]) -> NDArray[np.float64]:
     """Generate 12 s of Gaussian noise with a one-sided magnitude [288001]."""
     spectrum = np.fft.rfft(generator.standard_normal(N_SAMPLES)) * magnitude
-    shaped: NDArray[np.float64] = np.fft.irfft(spectrum, N_SAMPLES)
-    return shaped
+    return np.fft.irfft(spectrum, N_SAMPLES)
 
 
 def environment(
@@ -260,5 +257,4 @@ def environment(
     inside = (band_hz[0] <= frequency_hz) & (frequency_hz <= band_hz[1])
     carrier = _shaped(generator, inside * 10 ** (level_db / 20))
     wander = _shaped(generator, ((frequency_hz > 0) & (frequency_hz < wander_hz)).astype(np.float64))
-    varied: NDArray[np.float64] = carrier * 10 ** (depth_db * wander / wander.std() / 20)
-    return varied
+    return carrier * 10 ** (depth_db * wander / wander.std() / 20)

@@ -266,8 +266,7 @@ def _coloured(
     frequency_hz = np.fft.rfftfreq(_CIRCUIT_N_FFT, 1 / SAMPLE_RATE_HZ)
     level_db = np.interp(np.log(np.maximum(frequency_hz, 1)), np.log(_LEVEL_KNOTS_HZ), levels_db)
     colour = minimum_phase_response(level_db * (np.log(10) / 20))
-    coloured: NDArray[np.float64] = np.fft.irfft(spectrum * colour)[:N_SAMPLES]
-    return coloured
+    return np.fft.irfft(spectrum * colour)[:N_SAMPLES]
 
 
 def _fingerprint(n_listeners: int, seed: int) -> str:

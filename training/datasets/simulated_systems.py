@@ -95,8 +95,7 @@ def _duct(hz: _Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectrum]
         near, far = ends[0] * np.exp(-wave * (x + y)), ends[1] * np.exp(-wave * (2 * length - x - y))
         around = ends[0] * ends[1] * np.exp(-2 * wave * length)
         direct, back = np.exp(-wave * abs(x - y)), around * np.exp(wave * abs(x - y))
-        found: _Spectrum = (direct + near + far + back) / (1 - around)
-        return found
+        return (direct + near + far + back) / (1 - around)
 
     driven = _high_pass(hz, rng.uniform(30, 90), rng.uniform(0.5, 1.2))
     return between(reference, error), rng.uniform(0.3, 3) * driven * between(loudspeaker, error)
@@ -159,14 +158,12 @@ def _reverberant(
     tail = rng.standard_normal(len(time)) * np.exp(-np.log(1000) * time / (5 * decay_s))
     tail *= 10 ** (late_db / 20) / np.linalg.norm(tail)
     tail[0] += 1
-    found: _Spectrum = np.fft.rfft(tail) * np.exp(-2j * np.pi * hz * delay_s)
-    return found
+    return np.fft.rfft(tail) * np.exp(-2j * np.pi * hz * delay_s)
 
 
 def _high_pass(hz: _Float64, corner_hz: float, q: float) -> _Spectrum:
     s = 1j * hz / corner_hz
-    found: _Spectrum = s**2 / (s**2 + s / q + 1)
-    return found
+    return s**2 / (s**2 + s / q + 1)
 
 
 def _low_pass(hz: _Float64, corner_hz: float, order: int) -> _Spectrum:
@@ -182,8 +179,7 @@ def _peak(hz: _Float64, centre_hz: float, q: float, gain_db: float) -> _Spectrum
 def _converter(hz: _Float64, rate_hz: int) -> _Spectrum:
     """Its low-pass below half the rate, and its coupling's high-pass."""
     low = 1 / (1 + (hz / (0.42 * rate_hz)) ** 12)
-    found: _Spectrum = low * np.exp(-2j * np.pi * hz * 4 / rate_hz) * _high_pass(hz, 5.0, 0.7)
-    return found
+    return low * np.exp(-2j * np.pi * hz * 4 / rate_hz) * _high_pass(hz, 5.0, 0.7)
 
 
 _DRAWN: dict[Kind, Callable[[_Float64, np.random.Generator], tuple[_Spectrum, _Spectrum]]] = {

@@ -63,8 +63,7 @@ def _draw(generator: np.random.Generator) -> NDArray[np.float64]:
         return noise
     lines = _harmonics(generator)
     share = generator.uniform(0.1, 0.67)
-    mixed: NDArray[np.float64] = np.sqrt(1 - share) * noise / noise.std() + np.sqrt(share) * lines / lines.std()
-    return mixed
+    return np.sqrt(1 - share) * noise / noise.std() + np.sqrt(share) * lines / lines.std()
 
 
 def _harmonics(generator: np.random.Generator) -> NDArray[np.float64]:
