@@ -49,7 +49,6 @@ class TrainingConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     window: int = Field(ge=256, le=65_536, multiple_of=2)
-    regularisation: float = Field(ge=0, le=1)
     # `paper`: regularised estimates; `prior`: estimates under the prior of the support's other listeners.
     calibration: Calibration = "paper"
     conditions: Conditions
@@ -95,9 +94,6 @@ class Configuration(BaseModel):
         None, description="training updates of every trained method (default: as configured)"
     )
     window: int = Field(description="calibration window in samples")
-    regularisation: float = Field(
-        description="regularisation of the calibration, relative to the maximum of the reference autospectrum"
-    )
     calibration: Calibration = Field(
         description="regularised as in the paper, or under the prior of the support's listeners (default: paper, "
         "or prior by recording)"
@@ -126,14 +122,12 @@ class Configuration(BaseModel):
         """
         values = {name: value for name, value in given.items() if value is not None}
         quick, generator = values.get("quick", False), values.get("generator", "prime-log")
-        names = {"window": "window", "regularisation": "regularisation", "updates": "n_updates"}
-        config = load_config(generator, **{to: values.get(name) for name, to in names.items()})
+        config = load_config(generator, window=values.get("window"), n_updates=values.get("updates"))
         defaults = {
             "methods": f"standard,{generator}",
             "splits": 1 if quick else 10,
             "seeds": 1 if quick else 3,
             "window": config.window,
-            "regularisation": config.regularisation,
             "calibration": "prior" if values.get("protocol") == "by-recording" else "paper",
             "conditions": "original" if quick else config.conditions,
         }
@@ -148,7 +142,6 @@ class Configuration(BaseModel):
         """Return the training of a generator in this experiment; `changes` as for `load_config`."""
         config = {
             "window": self.window,
-            "regularisation": self.regularisation,
             "calibration": self.calibration,
             "n_updates": self.updates or (QUICK_UPDATES[generator] if self.quick else None),
             "n_calibrations": QUICK_CALIBRATIONS if self.quick else None,

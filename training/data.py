@@ -152,7 +152,6 @@ class Data:
             noise,
             window=self.configuration.window,
             conditions=conditions or self.configuration.conditions,
-            regularisation=self.configuration.regularisation,
             **others,
         )
 
@@ -171,16 +170,7 @@ class Data:
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that determine a task's results, without the choice of tasks and machine."""
-        chosen = {
-            "protocol",
-            "window",
-            "regularisation",
-            "calibration",
-            "conditions",
-            "support",
-            "updates",
-            "quick",
-        }
+        chosen = {"protocol", "window", "calibration", "conditions", "support", "updates", "quick"}
         return {
             "dataset": self.dataset.name,
             "data_fingerprint": self.dataset.fingerprint,

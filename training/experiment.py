@@ -182,7 +182,6 @@ def case_columns(measurements: Measurements, index: int) -> Row:
         "dataset": measurements.dataset.name,
         "simulated": measurements.dataset.is_simulated or measurements.noise.is_simulated,
         "window": measurements.window,
-        "regularisation": measurements.regularisation,
         "listener": pair.listener,
         "ear": pair.place,
         "condition": pair.condition,

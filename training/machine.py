@@ -6,7 +6,7 @@ import platform
 import subprocess
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ def describe(device: str) -> dict[str, Any]:
         "commit": commit(),
         "device": device_name(device),
         "python": platform.python_version(),
-        **{name: package_version(name) for name in PACKAGES},
+        **{name: version(name) for name in PACKAGES},
     }
 
 
@@ -48,11 +48,3 @@ def commit(folder: Path = Path(__file__).parent) -> str:
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-
-
-def package_version(name: str) -> str | None:
-    """Return a package's version, None if not installed."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from prime_anc.measure.estimate import REGULARISATION
 from prime_anc.measure.prior import PathPrior, learn_path_prior
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from prime_anc.method.paths import AcousticPaths
@@ -45,7 +44,6 @@ class Measurements:
     dataset: PathDataset
     noise: NoiseSet
     window: int
-    regularisation: float
     # True paths: originals, then variants with conditions "all".
     pairs: tuple[PathPair, ...]
     # Calibrations of the pairs with all recordings of `noise`, float64.
@@ -66,7 +64,6 @@ class Measurements:
         *,
         window: int,
         conditions: str,
-        regularisation: float = REGULARISATION,
         snr_db: float | None = None,
         psd: Tensor | None = None,
         probe: str | None = None,
@@ -80,7 +77,6 @@ class Measurements:
             dataset=dataset,
             noise=noise,
             window=window,
-            regularisation=regularisation,
             pairs=pairs,
             estimates=simulate_calibration(
                 pairs,
@@ -88,7 +84,6 @@ class Measurements:
                 window=window,
                 primary_taps=dataset.primary_taps,
                 secondary_taps=dataset.secondary_taps,
-                regularisation=regularisation,
                 snr_db=snr_db,
                 priors=priors,
             ),
@@ -182,7 +177,6 @@ class Measurements:
             probes=probes,
             primary_taps=self.dataset.primary_taps,
             secondary_taps=self.dataset.secondary_taps,
-            regularisation=self.regularisation,
             snr_db=snr_db,
             n_samples=n_samples,
             seed=number,

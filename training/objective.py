@@ -20,7 +20,7 @@ from torch import Tensor
 
 from prime_anc.method.arrays import level_db, squared_magnitude
 from prime_anc.method.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
-from prime_anc.method.conventions import N_TAPS, SAMPLE_RATE_HZ
+from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from prime_anc.method.paths import AcousticPaths
 from training.config import ObjectiveConfig
 from training.datasets.noise import NoiseSet
@@ -63,30 +63,27 @@ class Objective:
         margins = [config.risk_margin_db if n in AMP_BANDS else config.outer_margin_db for n in self.bands]
         self._margin_db = torch.tensor(margins)
 
-    def draw(self, batch_size: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw the random part of a batch's evaluation: int64 [batch, n], here n = 0."""
-        return np.empty((batch_size, 0), dtype=np.int64)
-
-    def band_powers(self, true: Any, taps: Tensor, response: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+    def band_powers(
+        self, true: Any, taps: Tensor, response: Tensor, rng: np.random.Generator | None
+    ) -> tuple[Tensor, Tensor]:
         """Compute disturbance and error power per band, [batch, n_bands], floored above zero.
 
         Parameters
         ----------
         response
             Spectrum of the taps on the design grid, [batch, n_bins].
-        drawn
-            Result of `draw`.
+        rng
+            Of the random part of an evaluation, if it has any.
         """
         raise NotImplementedError
 
-    def __call__(
-        self, true: TruePaths, taps: Tensor, correction: Tensor, rng: np.random.Generator, n_fft: int
-    ) -> Tensor:
-        """Average L over the batch, under draws of `rng`; the rest as for `of_items`."""
-        drawn = torch.from_numpy(self.draw(taps.shape[0], rng)).to(taps.device)
-        return self.of_items(true, taps, correction, drawn, n_fft).mean()
+    def __call__(self, true: TruePaths, taps: Tensor, correction: Tensor, rng: np.random.Generator) -> Tensor:
+        """Average L over the batch; arguments as for `of_items`."""
+        return self.of_items(true, taps, correction, rng).mean()
 
-    def of_items(self, true: Any, taps: Tensor, correction: Tensor, drawn: Tensor, n_fft: int) -> Tensor:
+    def of_items(
+        self, true: Any, taps: Tensor, correction: Tensor, rng: np.random.Generator | None = None
+    ) -> Tensor:
         """Compute L per item, [batch].
 
         Parameters
@@ -97,14 +94,12 @@ class Objective:
             [batch, 2048].
         correction
             Delta, [batch, any number of points].
-        drawn
-            From `draw`, on the taps' device.
-        n_fft
-            Grid of W.
+        rng
+            As for `band_powers`.
         """
         config = self.config
-        response = torch.fft.rfft(taps, n=n_fft)
-        disturbance, error = self.band_powers(true, taps, response, drawn)
+        response = torch.fft.rfft(taps, n=DESIGN_N_FFT)
+        disturbance, error = self.band_powers(true, taps, response, rng)
         reduction = level_db(disturbance / error)
         first = self.bands.index(NR_BANDS[0])
         noise_reduction = reduction[:, first : first + len(NR_BANDS)].mean(-1)
@@ -133,15 +128,13 @@ class TimeDomainObjective(Objective):
         # Bands narrower than the STFT's bins are silent in both signals and count as 0 dB.
         self._n_fft = next_fast_len(CLIP_SAMPLES + MAX_PATH_SAMPLES + N_TAPS, real=True)
 
-    def draw(self, batch_size: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw a noise and a clip's first sample per item: int64 [batch, 2]."""
-        latest = CLIPS_FROM_SAMPLES - CLIP_SAMPLES
-        rows = [(rng.integers(self._signals.shape[0]), rng.integers(latest + 1)) for _ in range(batch_size)]
-        return np.array(rows, dtype=np.int64)
-
-    def band_powers(self, true: TruePaths, taps: Tensor, response: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-        """Convolve from rest, keep the clip's 3 s, sum the STFT's cells."""
-        noise, start = drawn.unbind(-1)
+    def band_powers(
+        self, true: TruePaths, taps: Tensor, response: Tensor, rng: np.random.Generator | None
+    ) -> tuple[Tensor, Tensor]:
+        """Draw a noise and a clip per item, convolve from rest, keep the clip's 3 s, sum the STFT's cells."""
+        assert rng is not None
+        highest = len(self._signals), CLIPS_FROM_SAMPLES - CLIP_SAMPLES + 1
+        noise, start = torch.from_numpy(np.array([rng.integers(highest) for _ in taps])).to(taps.device).unbind(-1)
         clips = self._signals.unfold(-1, CLIP_SAMPLES, 1)[noise, start]
         n = self._n_fft
         reference = torch.fft.rfft(clips, n=n)
@@ -167,7 +160,9 @@ class FrequencyDomainObjective(Objective):
         n_fft = 2 * (reference_psd.shape[-1] - 1)
         self._membership = band_matrix(self.bands, n_fft, reference_psd)
 
-    def band_powers(self, true: TruePaths, taps: Tensor, response: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+    def band_powers(
+        self, true: TruePaths, taps: Tensor, response: Tensor, rng: np.random.Generator | None
+    ) -> tuple[Tensor, Tensor]:
         """Weight |P|^2 and |P - S W|^2 with the reference spectrum; nothing is drawn."""
         return self.powers(AcousticPaths.from_impulse_responses(true.primary, true.secondary), response)
 

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from model_store.errors import ModelStoreError
@@ -70,7 +69,7 @@ def publish(request: argparse.Namespace) -> None:
 
 def configuration_of(settings: dict[str, Any], request: argparse.Namespace) -> Configuration:
     """Return the run's configuration, on the data named on the command line."""
-    chosen = ("protocol", "window", "regularisation", "calibration", "conditions", "support", "updates", "quick")
+    chosen = ("protocol", "window", "calibration", "conditions", "support", "updates", "quick")
     rows_of_split = {name: settings[name] for name in chosen if name in settings}
     folders = {"data": request.data, "noise": request.noise, "out": request.run / "all-listeners"}
     return Configuration.load({"dataset": settings["dataset"], "splits": 1, **folders, **rows_of_split})
@@ -94,12 +93,7 @@ def held_out_tables(rows: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]
     tables = {}
     first = rows[(rows.method == GENERATOR) & (rows.seed == 0)]
     for split, rows_of_split in first.groupby("split"):
-        published = rows_of_split.get("checkpoint", pd.Series([np.nan])).iloc[0]
-        name = (
-            published
-            if isinstance(published, str)
-            else f"{rows_of_split.dataset.iloc[0]}-{GENERATOR}-split{split:02d}-seed0"
-        )
+        name = f"{rows_of_split.dataset.iloc[0]}-{GENERATOR}-split{split:02d}-seed0"
         beside = rows[(rows["split"] == split) & rows.method.isin(GROUPS["standard"])]
         tables[name] = mean_figures(beside, rows_of_split)
     return tables

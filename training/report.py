@@ -10,6 +10,7 @@ splits; SD is the sample standard deviation over split means.
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from collections.abc import Iterator
@@ -248,14 +249,14 @@ def markdown(table: pd.DataFrame) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Write the report and print its tables. Without usable rows, print one line and return 2."""
-    if not 1 <= len(arguments) <= 2 or {"-h", "--help"} & set(arguments):
-        print(__doc__, file=sys.stdout if {"-h", "--help"} & set(arguments) else sys.stderr)
-        return 0 if {"-h", "--help"} & set(arguments) else 2
-    run, *out = map(Path, arguments)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("out", type=Path, nargs="?")
+    request = parser.parse_args(arguments)
     try:
-        print(write_report(run, out[0] if out else None))
+        print(write_report(request.run, request.out))
     except (RunError, OSError) as error:
         print(f"report: {error}", file=sys.stderr)
         return 2
@@ -263,4 +264,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -227,19 +227,13 @@ def check_settings(where: str, kept: Mapping[str, Any], requested: Mapping[str, 
     RunError
         They differ; settings that older runs do not name count as equal.
     """
-    there, here = (_flat(json.loads(json.dumps(item))) for item in (kept, requested))
+    there, here = (
+        pd.json_normalize(json.loads(json.dumps(item))).to_dict("records")[0] for item in (kept, requested)
+    )
     changed = [
         f"{name}: found {there[name]!r}, requested {here[name]!r}"
-        for name in sorted(there.keys() & here.keys())
+        for name in sorted(map(str, there.keys() & here.keys()))
         if there[name] != here[name]
     ]
     if changed:
         raise RunError(f"{where}: holds a run with other settings ({'; '.join(changed)}); choose another")
-
-
-def _flat(settings: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
-    """Return nested settings by dotted name."""
-    values: dict[str, Any] = {}
-    for name, value in settings.items():
-        values |= _flat(value, f"{inside}{name}.") if isinstance(value, dict) else {f"{inside}{name}": value}
-    return values

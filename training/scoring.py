@@ -55,8 +55,6 @@ class Score:
     control_rms: float
     # With the primary's taps from 2048 on set to zero.
     late_cut_noise_reduction_db: float
-    # With the primary's taps from 2048 on set to zero.
-    late_cut_amplification_db: float
 
 
 @dataclass(frozen=True)
@@ -154,7 +152,7 @@ def _figures(
     """Compute figures from band powers of disturbance and error, [n_noises, n_blocks, n_bands]."""
     disturbance, error = measured
     reduction, cut_reduction = (level_db(before / after) for before, after in (measured, late_cut))
-    louder, cut_louder = ((-item).clamp_min(0) for item in (reduction, cut_reduction))
+    louder = (-reduction).clamp_min(0)
 
     def change_db(bands: tuple[int, ...]) -> float:
         chosen = _columns(bands)
@@ -172,5 +170,4 @@ def _figures(
         max_gain_db=level_db(squared_magnitude(response).max()).item(),
         control_rms=control.square().mean((-1, -2)).sqrt().mean().item(),
         late_cut_noise_reduction_db=cut_reduction[..., _columns(NR_BANDS)].mean().item(),
-        late_cut_amplification_db=cut_louder[..., _columns(AMP_BANDS)].mean().item(),
     )

@@ -16,7 +16,7 @@ import torch
 from scipy.signal import oaconvolve
 from torch import Tensor
 
-from prime_anc.measure.estimate import REGULARISATION, GainTake, estimate_paths
+from prime_anc.measure.estimate import GainTake, estimate_paths
 from prime_anc.measure.posterior import estimate
 from prime_anc.measure.prior import PathPrior
 from prime_anc.method.arrays import Real
@@ -80,7 +80,6 @@ def simulate_calibration(
     probes: Sequence[int] | None = None,
     primary_taps: int = 8192,
     secondary_taps: int = 2048,
-    regularisation: float = REGULARISATION,
     snr_db: float | None = None,
     seed: int = 0,
     n_samples: int = LAST_SAMPLE,
@@ -100,8 +99,6 @@ def simulate_calibration(
         Indices of the recordings; None for all.
     primary_taps, secondary_taps
         Lengths of the estimates, in samples.
-    regularisation
-        Regularisation of the pooled reference autospectrum, over its maximum; not negative.
     snr_db
         As for `record`.
     seed
@@ -138,7 +135,6 @@ def simulate_calibration(
             n_offsets=max(MIN_OFFSETS, round(N_OFFSETS * n_samples / LAST_SAMPLE)),
             first_sample=FIRST_SAMPLE,
             last_sample=n_samples,
-            regularisation=regularisation,
         )
         paths = found if priors is None else estimate(takes, prior=priors[pair.listener])
         estimates.append((paths.primary[:primary_taps], paths.secondary[:secondary_taps], found.coherence))

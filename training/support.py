@@ -14,11 +14,10 @@ from prime_anc.method.start.generator import Generator, model_parameters
 from prime_anc.method.types import ModelParameters
 from training.config import Configuration, GeneratorKind, TrainingConfig
 from training.data import Data
-from training.losses import loss_record
 from training.measurements import Measurements
 from training.objective import FrequencyDomainObjective, Objective, TimeDomainObjective
 from training.rows import RunFolder
-from training.trainer import GeneratorNetwork, Network, ReportUpdate, Trainer, save_state
+from training.trainer import GeneratorNetwork, Network, ReportUpdate, Trainer, loss_record, save_state
 from training.training_set import TrainingSet
 
 
@@ -84,7 +83,7 @@ class SupportSet:
     @property
     def progress(self) -> ReportUpdate:
         """Return what records the losses of this task."""
-        return loss_record(self.folder, self.name)
+        return loss_record(self.folder.loss_file(self.name), self.name)
 
     def parameters(self, generator: Generator, with_prior: bool = False) -> ModelParameters:
         """Return a generator as a model of this support."""
@@ -123,7 +122,7 @@ class SupportSet:
         trainer = Trainer(name, build, training_set, loss, config, seed=self.seed, state_file=state_file)
         if trainer.update:
             print(f"{name}: continues from update {trainer.update}", flush=True)
-        return trainer.train(loss_record(self.folder, name))
+        return trainer.train(loss_record(self.folder.loss_file(name), name))
 
 
 def objective(config: TrainingConfig, measurements: Measurements, device: torch.device) -> Objective:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from prime_anc.method.conventions import DESIGN_N_FFT
 from prime_anc.method.paths import AcousticPaths
 from prime_anc.method.start.features import GeneratorConfig
 from prime_anc.method.start.generator import Generator
@@ -140,7 +140,7 @@ class Trainer(Generic[Network]):
         primary, secondary, true = self._training_set.draw(config.batch_size, config.mixture_probability, rng)
         with network_precision(config, self.device):
             taps, penalised = self.network(AcousticPaths.from_impulse_responses(primary, secondary))
-        loss = self._objective(true, taps, penalised, rng, n_fft=DESIGN_N_FFT)
+        loss = self._objective(true, taps, penalised, rng)
         if not bool(torch.isfinite(loss)):
             raise FloatingPointError(f"update {self.update}: the loss is {loss.item()}, not finite")
         self._optimiser.zero_grad(set_to_none=True)
@@ -163,6 +163,29 @@ class Trainer(Generic[Network]):
         self.network.load_state_dict(state["network"])
         self._optimiser.load_state_dict(state["optimiser"])
         self.update = state["update"]
+
+
+def loss_record(file: Path, task: str) -> ReportUpdate:
+    """Return what records the losses of a task's training: on the screen and in a CSV file.
+
+    Losses of all updates are written every 250 updates, as the training's state is, and after the last: files of a
+    resumed training are those of an unbroken one.
+    """
+    losses: list[tuple[int, float]] = []
+    print(f"{task}: losses in {file}", flush=True)
+
+    def record(update: int, n_updates: int, loss: float) -> None:
+        losses.append((update, loss))
+        if update % STATE_EVERY_UPDATES and update != n_updates:
+            return
+        print(f"{task}: {update}/{n_updates} updates, loss {loss:.2f}", flush=True)
+        is_first = losses[0][0] == 1
+        file.parent.mkdir(parents=True, exist_ok=True)
+        table = pd.DataFrame(losses, columns=["update", "loss"])
+        table.to_csv(file, mode="w" if is_first else "a", header=is_first, index=False)
+        losses.clear()
+
+    return record
 
 
 def save_state(file: Path, state: dict[str, object]) -> None:

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from training.datasets.path_pairs import DatasetKind, PathPair
 from training.objective import TruePaths
@@ -63,7 +63,7 @@ class TrainingSet:
             return values.to(device=device, dtype=torch.float32)
 
         def rows(responses: Sequence[np.ndarray]) -> Tensor:
-            return ready(_padded([torch.from_numpy(response)[None] for response in responses]))
+            return ready(pad_sequence([torch.from_numpy(response) for response in responses], batch_first=True))
 
         return cls(
             primary_estimates=ready(torch.stack([estimate.primary for estimate in estimates])),
@@ -105,12 +105,6 @@ class TrainingSet:
             return calibration, mixture.first, mixture.second, mixture.alpha
         case = int(rng.integers(self.n_cases))
         return calibration, case, case, 0.0
-
-
-def _padded(responses: Sequence[Tensor]) -> Tensor:
-    """Stack impulse responses [n, taps], padding shorter ones with zeros."""
-    longest = max(response.shape[-1] for response in responses)
-    return torch.cat([pad(response, (0, longest - response.shape[-1])) for response in responses])
 
 
 def draw_mixtures(

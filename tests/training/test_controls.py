@@ -124,7 +124,7 @@ def noise_reduction_db(cases, taps, psd):
     weights = ("risk_weight", "gain_weight", "correction_weight", "smoothness_weight")
     config = load_config("prime").objective.model_copy(update=dict.fromkeys(weights, 0.0))
     alone = FrequencyDomainObjective(config, psd)
-    return -alone(cases.true, taps, taps, np.random.default_rng(0), n_fft=32_768).item()
+    return -alone(cases.true, taps, taps, np.random.default_rng(0)).item()
 
 
 def test_training_learns_one_path(objective, psd):

@@ -41,7 +41,7 @@ def test_time_domain_loss_equals_direct_evaluation(noise, true_paths):
     objective = TimeDomainObjective(config, noise, torch.device("cpu"))
     taps, correction = decaying_taps(1), torch.linspace(-1, 1, 101)[None]
     first = TruePaths(true_paths.primary[:1], true_paths.secondary[:1])
-    found = objective(first, taps, correction, np.random.default_rng(5), n_fft=32_768).item()
+    found = objective(first, taps, correction, np.random.default_rng(5)).item()
 
     rng = np.random.default_rng(5)
     which, start = int(rng.integers(len(noise.signals))), int(rng.integers(4 * 48_000 - CLIP_SAMPLES + 1))
@@ -79,8 +79,8 @@ def test_silent_filter_costs_risk_margin(noise, true_paths):
     config = load_config("prime-log").objective
     frequency = FrequencyDomainObjective(config, torch.from_numpy(reference_psd(noise)).float())
     correction = torch.zeros(2, 5)
-    silent = frequency(true_paths, torch.zeros(2, 2048), correction, np.random.default_rng(0), n_fft=32_768)
-    loud = frequency(true_paths, decaying_taps(2), correction, np.random.default_rng(0), n_fft=32_768)
+    silent = frequency(true_paths, torch.zeros(2, 2048), correction, np.random.default_rng(0))
+    loud = frequency(true_paths, decaying_taps(2), correction, np.random.default_rng(0))
     assert config.risk_margin_db > config.outer_margin_db
     assert silent.item() == pytest.approx(config.risk_weight * config.risk_margin_db, abs=1e-5)
     assert loud.item() > silent.item() + 1.0

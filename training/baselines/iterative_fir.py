@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,7 +34,7 @@ class TapLoss(FrequencyDomainObjective):
         self.n_ears = paths.batch_size
 
     def band_powers(
-        self, true: TruePaths | None, taps: Tensor, response: Tensor, drawn: Tensor
+        self, true: TruePaths | None, taps: Tensor, response: Tensor, rng: np.random.Generator | None
     ) -> tuple[Tensor, Tensor]:
         """Compute the powers on the ears' estimated paths."""
         return self.powers(self._paths, response)
@@ -42,8 +43,7 @@ class TapLoss(FrequencyDomainObjective):
         """Compute L and its gradient, [batch] and [batch, n_taps], for taps [batch, n_taps]."""
         with torch.enable_grad():
             taps = taps.detach().requires_grad_()
-            nothing = taps.new_zeros(len(taps), 1)
-            loss = self.of_items(None, taps, nothing, nothing, n_fft=self._paths.n_fft)
+            loss = self.of_items(None, taps, taps.new_zeros(len(taps), 1))
             (gradient,) = torch.autograd.grad(loss.sum(), taps)
         return loss.detach(), gradient
 

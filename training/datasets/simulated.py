@@ -29,8 +29,7 @@ fitting the circuit to the one-third-octave levels of PANDAR's ears; the levels 
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -271,13 +270,6 @@ def _coloured(
 
 def _fingerprint(n_listeners: int, seed: int) -> str:
     """Compute a digest of all numbers that determine the responses."""
-    numbers = {
-        "n_listeners": n_listeners,
-        "seed": seed,
-        "nominal": asdict(Earphone()),
-        "elements": [field.name for field in fields(Earphone)],
-        "spread": [_SPREAD, _LOOSER, _LOOSER_SPREAD, _SHARED_VARIANCE],
-        "tails": [_LEVEL_KNOTS_HZ, _SCATTER_DB, _TAIL_DB, _SCATTER_DECAY_SAMPLES],
-        "decay": [_TAIL_DECAY_SAMPLES, _WRAPPED_TAIL_GAIN],
-    }
-    return fingerprint([("simulated", json.dumps(numbers, sort_keys=True).encode())])
+    elements = Earphone(), _SPREAD, _LOOSER, _LOOSER_SPREAD, _SHARED_VARIANCE
+    tails = _LEVEL_KNOTS_HZ, _SCATTER_DB, _TAIL_DB, _SCATTER_DECAY_SAMPLES, _TAIL_DECAY_SAMPLES, _WRAPPED_TAIL_GAIN
+    return fingerprint([("simulated", repr((n_listeners, seed, elements, tails)).encode())])

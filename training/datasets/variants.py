@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from prime_anc.method.arrays import minimum_phase_response
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
-from training.datasets.path_pairs import DatasetError, PathPair, named_seed
+from training.datasets.path_pairs import Condition, DatasetError, PathPair, named_seed
 
 MAX_GAIN_DB = 3.0
 EXTRA_DELAY_SAMPLES = 1
@@ -55,25 +55,15 @@ def secondary_variants(pair: PathPair, seed: int) -> list[PathPair]:
     gain_db = float(generator.uniform(-MAX_GAIN_DB, MAX_GAIN_DB))
     tilt_db = float(generator.uniform(-MAX_TILT_DB, MAX_TILT_DB))
     tail_scale = float(generator.uniform(*TAIL_SCALES))
+    gain_delay = {"gain_db": gain_db, "extra_delay_samples": float(EXTRA_DELAY_SAMPLES)}
+    variants: dict[Condition, tuple[NDArray[np.float64], dict[str, float]]] = {
+        "gain_delay": (with_gain_and_delay(pair.secondary, gain_db, EXTRA_DELAY_SAMPLES), gain_delay),
+        "tilt": (with_tilt(pair.secondary, tilt_db), {"tilt_db": tilt_db}),
+        "tail": (with_scaled_tail(pair.secondary, tail_scale), {"tail_scale": tail_scale}),
+    }
     return [
-        replace(
-            pair,
-            condition="gain_delay",
-            secondary=with_gain_and_delay(pair.secondary, gain_db, EXTRA_DELAY_SAMPLES),
-            variant={"gain_db": gain_db, "extra_delay_samples": float(EXTRA_DELAY_SAMPLES)},
-        ),
-        replace(
-            pair,
-            condition="tilt",
-            secondary=with_tilt(pair.secondary, tilt_db),
-            variant={"tilt_db": tilt_db},
-        ),
-        replace(
-            pair,
-            condition="tail",
-            secondary=with_scaled_tail(pair.secondary, tail_scale),
-            variant={"tail_scale": tail_scale},
-        ),
+        replace(pair, condition=name, secondary=secondary, variant=drawn)
+        for name, (secondary, drawn) in variants.items()
     ]
 
 
