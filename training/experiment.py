@@ -32,7 +32,6 @@ from training.report import mean_figures, write_report
 from training.rows import Row, RunFolder, exclusive
 from training.scoring import SCORED_BANDS, Score, TimeDomainScore
 from training.support import SupportSet
-from training.trainer import computes_bfloat16
 
 
 @dataclass(frozen=True)
@@ -320,8 +319,3 @@ def announce(data: Data, methods: Sequence[str], splits: Sequence[Split]) -> Non
         f"{device_name(data.device.type)}; {', '.join(methods)}",
         flush=True,
     )
-    for split in splits:
-        known = ", ".join((*split.support, *split.support_recordings))
-        print(f"split {split.index}: {known} in support", flush=True)
-    if not computes_bfloat16(data.device):
-        print("networks train in float32: this processor has no native bfloat16", flush=True)

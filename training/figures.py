@@ -69,7 +69,7 @@ def plot_bands(sections: Mapping[str, pd.DataFrame]) -> Figure:
         means, deviations = splits.mean(), splits.std().fillna(0)
         for design in [name for name in MAIN if name in means.index][:N_LINES] or means.index[:N_LINES]:
             line = rows[rows.design == design].iloc[0]
-            colour, mean, deviation = style(line.method)[0], means.loc[design], deviations.loc[design]
+            colour, mean, deviation = STYLES.get(line.method, OTHER)[0], means.loc[design], deviations.loc[design]
             (handles[design],) = axes.plot(centres, mean, color=colour, ls=DASHES[min(line.k, 3)], lw=1.4)
             axes.fill_between(centres, mean - deviation, mean + deviation, color=colour, alpha=0.18, lw=0)
         axes.axvspan(44.7, 5620, color="0.95", zorder=0)
@@ -99,7 +99,7 @@ def plot_starts(title: str, rows: pd.DataFrame) -> Figure:
             mean, deviation = (
                 pd.concat([item.loc[method, ""], item.loc[method, profile]]) for item in (means, deviations)
             )
-            colour, marker = style(method)
+            colour, marker = STYLES.get(method, OTHER)
             (handles[method],) = axes.plot(mean.index, mean, marker=marker, color=colour, ms=5, lw=1.4)
             axes.fill_between(mean.index, mean - deviation, mean + deviation, color=colour, alpha=0.18, lw=0)
         axes.set(xlabel="Gauss-Newton updates K", title=f"profile {profile}")
@@ -108,11 +108,6 @@ def plot_starts(title: str, rows: pd.DataFrame) -> Figure:
     grid[0, 0].set_ylabel("NR (dB), mean and SD over splits")
     figure.suptitle(f"Common starts ({title})", fontsize=10)
     return with_legend(figure, handles)
-
-
-def style(method: str) -> tuple[str, str]:
-    """Return colour and marker of a method."""
-    return STYLES.get(method, OTHER)
 
 
 def with_legend(figure: Figure, handles: dict[str, Any]) -> Figure:

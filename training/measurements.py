@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from prime_anc.measure.prior import PathPrior, learn_path_prior
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
@@ -105,17 +105,12 @@ class Measurements:
 
     def true_paths(self, indices: list[int], dtype: torch.dtype = torch.float32) -> AcousticPaths:
         """Return the true paths of some pairs on the design grid, for the adaptive references only."""
-
-        def spectra(responses: Sequence[NDArray[np.float64]]) -> Tensor:
-            return torch.stack(
-                [torch.fft.rfft(torch.from_numpy(response), n=DESIGN_N_FFT) for response in responses]
-            )
-
         pairs = [self.pairs[index] for index in indices]
-        paths = AcousticPaths(
-            spectra([pair.primary for pair in pairs]), spectra([pair.secondary for pair in pairs])
+        primary, secondary = (
+            pad_sequence([torch.from_numpy(getattr(pair, name)) for pair in pairs], batch_first=True)
+            for name in ("primary", "secondary")
         )
-        return paths.to(dtype)
+        return AcousticPaths.from_impulse_responses(primary, secondary).to(dtype)
 
     def training_set(
         self, support: tuple[str, ...], config: TrainingConfig, device: torch.device, seed: int = 0

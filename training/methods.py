@@ -235,7 +235,7 @@ def _network(build: Callable[[int], FilterNetwork], **changes: Any) -> Method:
 def _fomaml(s: SupportSet) -> Baseline:
     n_updates = s.data.configuration.updates or N_POOLED_UPDATES
     counts = {"n_pooled_updates": n_updates, "n_meta_updates": n_updates // 2}
-    return Fomaml.fit(s.cases, s.psd, seed=s.seed, progress=s.progress, **counts)
+    return Fomaml.fit(s.cases, s.psd, progress=s.progress, **counts)
 
 
 def _shuffled_phase(s: SupportSet) -> Baseline:

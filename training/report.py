@@ -209,7 +209,7 @@ def differences(section: pd.DataFrame) -> pd.DataFrame:
 
 def paper_results(section: pd.DataFrame) -> pd.DataFrame:
     """Return the paper's figures of a section by `design`, and its differences by `design` and `minus`."""
-    with (files("training") / "paper.csv").open() as file:
+    with (files("training.baselines") / "paper.csv").open() as file:
         table = pd.read_csv(file).fillna({"profile": "", "minus_profile": "", "minus_k": 0})
     minus = table[["minus_method", "minus_k", "minus_profile"]].set_axis(["method", "k", "profile"], axis=1)
     table["minus"] = with_design(minus.dropna()).design.astype(str)

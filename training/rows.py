@@ -12,7 +12,6 @@ A file appears whole or not at all, so that a killed run loses at most the tasks
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from filelock import FileLock, Timeout
 from pyarrow import ArrowException
 
 Row = dict[str, Any]
@@ -211,12 +211,11 @@ def exclusive(folder: Path) -> Iterator[None]:
         Another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "run.lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RunError(f"{folder}: another run works in this folder; wait for its end, or stop it") from error
-        yield
+    try:
+        with FileLock(folder / "run.lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise RunError(f"{folder}: another run works in this folder; wait for its end, or stop it") from error
 
 
 def check_settings(where: str, kept: Mapping[str, Any], requested: Mapping[str, Any]) -> None:

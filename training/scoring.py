@@ -57,16 +57,6 @@ class Score:
     late_cut_noise_reduction_db: float
 
 
-@dataclass(frozen=True)
-class _Disturbance:
-    """Band powers of a disturbance."""
-
-    # [n_noises, n_blocks, n_bands], including the floor.
-    power: Tensor
-    # The floor alone.
-    floor: Tensor
-
-
 class TimeDomainScore:
     """Scores filters on true paths with a fixed noise set.
 
@@ -111,8 +101,8 @@ class TimeDomainScore:
             response = torch.fft.rfft(one, n=self._n_fft)
             left = (path - secondary * response for path in (primary, shortened))
             measured, late = (
-                (disturbance.power, self._band_power(self._blocks(path)) + disturbance.floor)
-                for path, disturbance in zip(left, disturbances, strict=True)
+                (power, self._band_power(self._blocks(path)) + floor)
+                for path, (power, floor) in zip(left, disturbances, strict=True)
             )
             scores.append(_figures(measured, late, response, self._blocks(response)))
         return scores
@@ -120,12 +110,11 @@ class TimeDomainScore:
     def _spectrum(self, path: NDArray[np.float64]) -> Tensor:
         return torch.fft.rfft(self._ready(path), n=self._n_fft)
 
-    def _disturbance(self, primary: Tensor) -> _Disturbance:
-        """Compute the disturbance's band powers."""
+    def _disturbance(self, primary: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the disturbance's band powers, [n_noises, n_blocks, n_bands], with their floor, and the floor."""
         blocks = self._blocks(primary)
-        energy = blocks.square().sum((-1, -2, -3), keepdim=True)[..., 0, 0] / N_BLOCKS
-        floor = ENERGY_FLOOR * energy
-        return _Disturbance(self._band_power(blocks) + floor, floor)
+        floor = ENERGY_FLOOR * blocks.square().sum() / N_BLOCKS
+        return self._band_power(blocks) + floor, floor
 
     def _blocks(self, path: Tensor) -> Tensor:
         """Filter the noises by a path's spectrum, the scored part: [n_noises, 6, 24000]."""

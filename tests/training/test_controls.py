@@ -93,9 +93,7 @@ def test_shuffling_changes_phase_channels_alone(generator, paths):
             assert torch.equal(shuffled[case, place], features[case, place]) is not is_phase, channel
 
 
-def test_correction_is_supports_mean_on_each_querys_base(generator, cases, paths, monkeypatch):
-    """However the support is cut into batches."""
-    monkeypatch.setattr("training.baselines.conditioning_controls.CASES_AT_ONCE", 3)
+def test_correction_is_supports_mean_on_each_querys_base(generator, cases, paths):
     control = PathIndependentCorrection.fit(cases, generator)
     inputs = PathInputs.read(paths, N_FFT)
     assert torch.equal(control.design(paths).taps, minimum_phase_fir(inputs.log_base + control.correction))

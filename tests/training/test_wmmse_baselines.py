@@ -68,8 +68,8 @@ def test_meta_updates_lower_adapted_loss(measurements, training_set):
         taps = taps.expand(n_cases, -1)
         return loss.value_and_gradient(taps - INNER_STEP * loss.value_and_gradient(taps)[1])[0].mean().item()
 
-    pooled = Fomaml.fit(training_set, psd, seed=0, n_pooled_updates=80, n_meta_updates=0)
-    meta = Fomaml.fit(training_set, psd, seed=0, n_pooled_updates=80, n_meta_updates=30)
+    pooled = Fomaml.fit(training_set, psd, n_pooled_updates=80, n_meta_updates=0)
+    meta = Fomaml.fit(training_set, psd, n_pooled_updates=80, n_meta_updates=30)
     silence = loss.value_and_gradient(torch.zeros(n_cases, 2048))[0].mean().item()
     assert loss.value_and_gradient(pooled.taps.expand(n_cases, -1))[0].mean().item() < silence - 5
     assert adapted_loss(pooled.taps) < loss.value_and_gradient(pooled.taps.expand(n_cases, -1))[0].mean().item()

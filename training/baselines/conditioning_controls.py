@@ -27,8 +27,6 @@ PHASE_CHANNELS = tuple(CHANNELS.index(name) for name in CHANNELS if name.endswit
 # Relative distance below which two estimates count as the same path: variants of an ear share their primary path.
 SAME_PATH = 1e-3
 
-CASES_AT_ONCE = 8
-
 
 @dataclass(frozen=True)
 class ShuffledPhase:
@@ -89,11 +87,11 @@ class PathIndependentCorrection:
         """Average over the support's cases in the run's calibration."""
         weight = next(generator.parameters())
         paths = support_estimates(training_set).to(weight.dtype, weight.device)
-        total = torch.zeros((), device=weight.device)
-        for start in range(0, paths.batch_size, CASES_AT_ONCE):
-            features = _inputs(generator, paths[start : start + CASES_AT_ONCE]).features
-            total = total + _correction(generator, features).sum(0)
-        return cls(generator, total / paths.batch_size)
+        # One at a time, for the memory of an ear's channels.
+        corrections = [
+            _correction(generator, _inputs(generator, paths[[n]]).features) for n in range(paths.batch_size)
+        ]
+        return cls(generator, torch.cat(corrections).mean(0))
 
     @torch.no_grad()
     def design(self, paths: AcousticPaths) -> ControlFilter:
@@ -102,8 +100,6 @@ class PathIndependentCorrection:
 
 
 def _inputs(generator: Generator, paths: AcousticPaths) -> PathInputs:
-    if generator.config.kind != "prime":
-        raise ValueError(f"conditioning control: found a {generator.config.kind!r} generator, expected 'prime'")
     return PathInputs.read(paths, generator.config.n_fft, generator.config.base)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,9 +20,6 @@ from training.baselines.wmmse import SharedFilter
 from training.training_set import TrainingSet
 
 N_POOLED_UPDATES, N_META_UPDATES = 800, 400
-# Largest number of support cases per update; seven persons with their variants have 56. With eight of fourteen drawn,
-# held-out ears lost 0.4 dB, and the result depended on the last draws.
-MAX_BATCH_SIZE = 64
 POOLED_LEARNING_RATE = 5e-4
 META_LEARNING_RATE = 1e-4
 # Step size of the inner gradient step. The gradient's norm is about 200 dB per unit of the taps, whose norm is 0.4.
@@ -41,27 +37,24 @@ class Fomaml(SharedFilter):
         training_set: TrainingSet,
         reference_psd: Tensor,
         *,
-        seed: int,
         n_pooled_updates: int = N_POOLED_UPDATES,
         n_meta_updates: int = N_META_UPDATES,
         progress: Callable[[int, int, float], None] | None = None,
     ) -> Self:
-        """Start from zero taps; Adam in the outer loop, one gradient step in the inner loop.
+        """Start from zero taps; Adam in the outer loop, one gradient step in the inner loop, over all cases.
 
-        reference_psd: mean square per bin, [n_bins]. seed: for drawing cases,
-        if there are more than 64; otherwise the result does not depend on it. progress: called after each
-        update with updates done, updates in all, and the mean loss (in the meta phase after the inner step).
+        reference_psd: mean square per bin, [n_bins]. progress: called after each update with updates done, updates in
+        all, and the mean loss (in the meta phase after the inner step).
         """
         true = training_set.true
         support = AcousticPaths.from_impulse_responses(true.primary, true.secondary)
-        of_all = TapLoss(PAPER_OBJECTIVE, support, reference_psd) if support.batch_size <= MAX_BATCH_SIZE else None
+        loss = TapLoss(PAPER_OBJECTIVE, support, reference_psd)
         taps = torch.zeros(1, N_TAPS, dtype=true.primary.dtype, device=true.primary.device)
         n_updates = n_pooled_updates + n_meta_updates
         optimiser = torch.optim.Adam([taps], lr=POOLED_LEARNING_RATE)
         for update in range(n_updates):
             if update == n_pooled_updates:
                 optimiser = torch.optim.Adam([taps], lr=META_LEARNING_RATE)
-            loss = of_all or _loss_of_some(support, reference_psd, np.random.default_rng([seed, update]))
             adapted = taps.expand(loss.n_ears, -1)
             if update >= n_pooled_updates:
                 adapted = adapted - INNER_STEP * loss.value_and_gradient(adapted)[1]
@@ -71,9 +64,3 @@ class Fomaml(SharedFilter):
             if progress is not None:
                 progress(update + 1, n_updates, values.mean().item())
         return cls(taps.detach())
-
-
-def _loss_of_some(support: AcousticPaths, reference_psd: Tensor, rng: np.random.Generator) -> TapLoss:
-    """Return the loss of the cases of one update, drawn without replacement."""
-    drawn = rng.permutation(support.batch_size)[:MAX_BATCH_SIZE].tolist()
-    return TapLoss(PAPER_OBJECTIVE, AcousticPaths(support.primary[drawn], support.secondary[drawn]), reference_psd)
