@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from training.datasets.noise import simulated_noise
+from training import data, methods
+from training.datasets.noise import NoiseSet, simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.measurements import Measurements
 from training.run_splits import main
@@ -27,9 +28,27 @@ def command(folder: Path, *options: str) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def measurements() -> Measurements:
+def few_noises() -> NoiseSet:
+    """Two simulated recordings, white and pink."""
+    whole = simulated_noise(0)
+    return whole.of(whole.names[:2], ("white", "pink"))
+
+
+@pytest.fixture(autouse=True)
+def _short_runs(monkeypatch: pytest.MonkeyPatch, few_noises: NoiseSet) -> None:
+    """Runs without recordings calibrate, train and score with these alone, and design once."""
+    shorten(monkeypatch, few_noises)
+
+
+def shorten(patch: pytest.MonkeyPatch, noises: NoiseSet) -> None:
+    patch.setattr(data, "simulated_noise", lambda: noises)
+    patch.setattr(methods, "N_CALLS", 1)
+
+
+@pytest.fixture(scope="session")
+def measurements(few_noises: NoiseSet) -> Measurements:
     """Three simulated listeners, calibrated with simulated noises."""
-    return Measurements.calibrate(simulate_listeners(3, 0), simulated_noise(0), window=8192, conditions="original")
+    return Measurements.calibrate(simulate_listeners(3, 0), few_noises, window=8192, conditions="original")
 
 
 @pytest.fixture
@@ -47,7 +66,7 @@ class QuickRun:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> QuickRun:
+def finished(tmp_path_factory: pytest.TempPathFactory, few_noises: NoiseSet) -> QuickRun:
     """A quick run of the command, made once for all of pytest's workers; this worker's copy of it.
 
     Tests leave its files as they are.
@@ -61,7 +80,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> QuickRun:
         if not original.exists():
             making = shared / "quick-run-in-the-making"
             printed = io.StringIO()
-            with redirect_stdout(printed):
+            with redirect_stdout(printed), pytest.MonkeyPatch.context() as patch:
+                shorten(patch, few_noises)
                 assert main(command(making)) == 0
             (making / "printed").write_text(printed.getvalue())
             making.rename(original)

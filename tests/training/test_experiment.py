@@ -18,7 +18,6 @@ from training import trainer
 from training.baselines.output_controls import OUTPUT_CONTROLS
 from training.config import Configuration
 from training.data import Data, open_data
-from training.datasets.noise import simulated_noise
 from training.experiment import Task, list_tasks, run_task, score_method, support_of
 from training.methods import (
     GROUPS,
@@ -180,7 +179,7 @@ def test_scores_see_true_paths_and_designs_do_not(measurements, tmp_path):
     """Other true paths: the same filter, another score. Other estimates: another filter."""
     data = Data(Configuration.load({"dataset": "simulated", "out": tmp_path, "quick": True}))
     support = support_of(data, Task("wmmse", listener=data.dataset.listeners[0]))
-    designer, score = Served(support.untrained(), "wmmse"), TimeDomainScore(simulated_noise(0))
+    designer, score = Served(support.untrained(), "wmmse"), TimeDomainScore(measurements.noise)
 
     def row(measured):
         listener = measured.dataset.listeners[:1]
@@ -217,9 +216,7 @@ def test_protocol_by_recording_holds_out_both(monkeypatch, tmp_path, capsys):
     """White, pink, recordings together and alone, an airplane: of each, two ears and four designs."""
     for name, value in (("SNRS_DB", (None,)), ("N_SYNTHETIC", 1), ("QUICK_QUERIES", 1)):
         monkeypatch.setattr(data_module, name, value)
-    whole = simulated_noise()
-    monkeypatch.setattr(data_module, "simulated_noise", lambda: whole.of(whole.names[:2], ("white", "pink")))
-    options = ("--protocol", "by-recording", "--methods", "prime-log", "--updates", "2")
+    options = "--protocol", "by-recording", "--methods", "prime-log", "--updates", "2", "--calibration", "paper"
     assert main(command(tmp_path, *options)) == 0
     assert "probe pool" in capsys.readouterr().out
     rows = read_rows(tmp_path / "out")
@@ -246,8 +243,9 @@ def test_every_trained_method_scores_split(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.count(": trains with") == len(chosen & set(GROUPS["generators"])) == 1
 
 
-def test_time_and_profile_are_chosen():
+def test_time_and_profile_are_chosen(monkeypatch):
     """The median of three calls, unless one is long; long windows are refined with `fine`."""
+    monkeypatch.setattr("training.methods.N_CALLS", 3)
     times_ms = iter([5.0, 1.0, 2.0, 4000.0])
     call = lambda: (torch.zeros(1), next(times_ms))  # noqa: E731
     assert [timed(call)[1], timed(call)[1]] == [2.0, 4000.0]
