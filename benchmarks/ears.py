@@ -25,7 +25,9 @@ N_SIMULATED_LISTENERS, N_QUICK_LISTENERS = 8, 2
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add `--data` and `--noise`."""
     parser.add_argument("--data", type=Path, help="folder of the PANDAR database (default: simulated ears)")
-    parser.add_argument("--noise", type=Path, help="folder of noise recordings (default: DATA/noise, or simulated)")
+    parser.add_argument(
+        "--noise", type=Path, help="folder of noise recordings (default: DATA/noise; simulated without DATA)"
+    )
 
 
 def measure(options: argparse.Namespace, n_listeners: int = N_SIMULATED_LISTENERS) -> Measurements:
@@ -36,9 +38,7 @@ def measure(options: argparse.Namespace, n_listeners: int = N_SIMULATED_LISTENER
     DatasetError
         The data are missing or unusable.
     """
-    folder = options.noise
-    if folder is None and options.data is not None and (options.data / "noise").is_dir():
-        folder = options.data / "noise"
+    folder = options.noise or (options.data / "noise" if options.data else None)
     noise = read_noise(folder) if folder else simulated_noise()
     dataset = open_dataset("pandar" if options.data else "simulated", options.data, n_listeners=n_listeners)
     if dataset.is_simulated or noise.is_simulated:

@@ -28,5 +28,4 @@ def description(store: ModelStore, version: ModelVersion, resident: Collection[M
 
 
 def _manifest(store: ModelStore, version: ModelVersion) -> Json:
-    named = {"name": version.name, "version": version.version, "digest": version.digest}
-    return store.manifest(str(version)).model_dump(mode="json") | named
+    return store.manifest(str(version)).model_dump(mode="json") | {"digest": version.digest}

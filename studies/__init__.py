@@ -83,7 +83,8 @@ def computed(cases: Mapping[str, Work], file: Path, n_workers: int) -> pd.DataFr
     rows = pd.read_csv(file) if file.exists() else pd.DataFrame({"case": []})
     left = {name: work for name, work in cases.items() if name not in set(rows.case)}
     began = time.monotonic()
-    finished = Parallel(n_workers, return_as="generator_unordered")(delayed(_named)(*item) for item in left.items())
+    named = delayed(lambda name, work: (name, work()))
+    finished = Parallel(n_workers, return_as="generator_unordered")(named(*item) for item in left.items())
     for n, (name, found) in enumerate(finished, start=1):
         more = pd.DataFrame(found).round(3).assign(case=name, commit=commit())
         rows = pd.concat([rows, more], ignore_index=True) if len(rows) else more
@@ -92,7 +93,3 @@ def computed(cases: Mapping[str, Work], file: Path, n_workers: int) -> pd.DataFr
         spent_s = time.monotonic() - began
         print(f"{name}: {n} of {len(left)}, {spent_s * (len(left) - n) / n / 60:.0f} min left", flush=True)
     return rows
-
-
-def _named(name: str, work: Work) -> tuple[str, list[Row]]:
-    return name, work()

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from prime_anc.measure.prior import PathPrior, learn_path_prior
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
@@ -22,7 +21,7 @@ from training.datasets.pandar import read_handling
 from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
 from training.datasets.variants import secondary_variants
 from training.simulated_calibration import SimulatedEstimate, simulate_calibration
-from training.training_set import TrainingSet, draw_mixtures, order_listeners
+from training.training_set import TrainingSet, draw_mixtures, order_listeners, true_responses
 
 VARIANT_SEED = 0
 VARIED_WINDOWS = (4096, 8192, 16_384)
@@ -105,12 +104,8 @@ class Measurements:
 
     def true_paths(self, indices: list[int], dtype: torch.dtype = torch.float32) -> AcousticPaths:
         """Return the true paths of some pairs on the design grid, for the adaptive references only."""
-        pairs = [self.pairs[index] for index in indices]
-        primary, secondary = (
-            pad_sequence([torch.from_numpy(getattr(pair, name)) for pair in pairs], batch_first=True)
-            for name in ("primary", "secondary")
-        )
-        return AcousticPaths.from_impulse_responses(primary, secondary).to(dtype)
+        responses = true_responses([self.pairs[index] for index in indices])
+        return AcousticPaths.from_impulse_responses(*responses).to(dtype)
 
     def training_set(
         self, support: tuple[str, ...], config: TrainingConfig, device: torch.device, seed: int = 0
@@ -131,8 +126,7 @@ class Measurements:
         )
         return TrainingSet.build(
             estimates,
-            [pair.primary for pair in pairs],
-            [pair.secondary for pair in pairs],
+            pairs,
             mixtures if config.interpolation else (),
             device,
         )

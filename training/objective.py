@@ -32,6 +32,9 @@ STFT_N_FFT, STFT_HOP = 8192, 2048
 RISK_SHARE = 0.1
 ENERGY_FLOOR = 1e-12
 
+# Of the random part of an evaluation, if it has any.
+Rng = np.random.Generator | None
+
 
 @dataclass(frozen=True)
 class TruePaths:
@@ -63,9 +66,7 @@ class Objective:
         margins = [config.risk_margin_db if n in AMP_BANDS else config.outer_margin_db for n in self.bands]
         self._margin_db = torch.tensor(margins)
 
-    def band_powers(
-        self, true: Any, taps: Tensor, response: Tensor, rng: np.random.Generator | None
-    ) -> tuple[Tensor, Tensor]:
+    def band_powers(self, true: Any, taps: Tensor, response: Tensor, rng: Rng) -> tuple[Tensor, Tensor]:
         """Compute disturbance and error power per band, [batch, n_bands], floored above zero.
 
         Parameters
@@ -81,9 +82,7 @@ class Objective:
         """Average L over the batch; arguments as for `of_items`."""
         return self.of_items(true, taps, correction, rng).mean()
 
-    def of_items(
-        self, true: Any, taps: Tensor, correction: Tensor, rng: np.random.Generator | None = None
-    ) -> Tensor:
+    def of_items(self, true: Any, taps: Tensor, correction: Tensor, rng: Rng = None) -> Tensor:
         """Compute L per item, [batch].
 
         Parameters
@@ -128,9 +127,7 @@ class TimeDomainObjective(Objective):
         # Bands narrower than the STFT's bins are silent in both signals and count as 0 dB.
         self._n_fft = next_fast_len(CLIP_SAMPLES + MAX_PATH_SAMPLES + N_TAPS, real=True)
 
-    def band_powers(
-        self, true: TruePaths, taps: Tensor, response: Tensor, rng: np.random.Generator | None
-    ) -> tuple[Tensor, Tensor]:
+    def band_powers(self, true: TruePaths, taps: Tensor, response: Tensor, rng: Rng) -> tuple[Tensor, Tensor]:
         """Draw a noise and a clip per item, convolve from rest, keep the clip's 3 s, sum the STFT's cells."""
         assert rng is not None
         highest = len(self._signals), CLIPS_FROM_SAMPLES - CLIP_SAMPLES + 1
@@ -160,9 +157,7 @@ class FrequencyDomainObjective(Objective):
         n_fft = 2 * (reference_psd.shape[-1] - 1)
         self._membership = band_matrix(self.bands, n_fft, reference_psd)
 
-    def band_powers(
-        self, true: TruePaths, taps: Tensor, response: Tensor, rng: np.random.Generator | None
-    ) -> tuple[Tensor, Tensor]:
+    def band_powers(self, true: TruePaths, taps: Tensor, response: Tensor, rng: Rng) -> tuple[Tensor, Tensor]:
         """Weight |P|^2 and |P - S W|^2 with the reference spectrum; nothing is drawn."""
         return self.powers(AcousticPaths.from_impulse_responses(true.primary, true.secondary), response)
 

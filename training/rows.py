@@ -29,6 +29,7 @@ Row = dict[str, Any]
 
 ROWS_FILE = "rows.parquet"
 RECORD_FILE = "run.json"
+SUFFIXES = {"rows": ".parquet", "state": ".pt", "models": ".pt", "losses": ".csv"}
 
 
 class RunError(ValueError):
@@ -68,18 +69,18 @@ class RunFolder:
 
     def has(self, task: str) -> bool:
         """Return whether the rows of a task (METHOD/TASK) exist."""
-        return self._file(task).exists()
+        return self.file("rows", task).exists()
 
     def write(self, task: str, rows: pd.DataFrame) -> None:
         """Keep the rows of a task, which marks it finished, and delete its training state."""
-        write_rows(self._file(task), rows.assign(task=task.partition("/")[2]))
-        self.state_file(task).unlink(missing_ok=True)
+        write_rows(self.file("rows", task), rows.assign(task=task.partition("/")[2]))
+        self.file("state", task).unlink(missing_ok=True)
 
     def read(self, tasks: Sequence[str] | None = None) -> pd.DataFrame:
         """Read the rows of the finished tasks among `tasks`, or of all."""
         files = sorted((self.folder / "rows").glob("*/*.parquet"))
         if tasks is not None:
-            files = [self._file(task) for task in tasks if self.has(task)]
+            files = [self.file("rows", task) for task in tasks if self.has(task)]
         return joined([_read(file) for file in files])
 
     def collect(self, held_out: Mapping[int, Sequence[str]]) -> pd.DataFrame:
@@ -100,20 +101,9 @@ class RunFolder:
         write_rows(file, rows)
         return rows
 
-    def state_file(self, task: str) -> Path:
-        """Return the file of a task's training state."""
-        return self.folder / "state" / f"{task}.pt"
-
-    def loss_file(self, task: str) -> Path:
-        """Return the table of a training's losses."""
-        return self.folder / "losses" / f"{task}.csv"
-
-    def model_file(self, task: str) -> Path:
-        """Return the file of a trained generator's weights."""
-        return self.folder / "models" / f"{task}.pt"
-
-    def _file(self, task: str) -> Path:
-        return self.folder / "rows" / f"{task}.parquet"
+    def file(self, kind: str, task: str) -> Path:
+        """Return the file of a kind (rows, state, models, losses) of a task."""
+        return self.folder / kind / f"{task}{SUFFIXES[kind]}"
 
 
 def read_rows(run: Path) -> pd.DataFrame:

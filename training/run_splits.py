@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -55,7 +57,10 @@ def parse(arguments: Sequence[str] | None) -> Configuration:
     for name, field in Configuration.model_fields.items():
         help_text = (field.description or "").format(methods=known).replace("%", "%%")
         parser.add_argument(f"--{name}", **_kind(field.annotation), help=help_text)
-    return Configuration.load(vars(parser.parse_args(arguments)))
+    parser.add_argument("--config", type=Path, help="TOML file with values for any of these options")
+    given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    file = given.pop("config", None)
+    return Configuration.load((tomllib.loads(file.read_text()) if file else {}) | given)
 
 
 def _kind(annotation: Any) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class SupportSet:
     @property
     def progress(self) -> ReportUpdate:
         """Return what records the losses of this task."""
-        return loss_record(self.folder.loss_file(self.name), self.name)
+        return loss_record(self.folder.file("losses", self.name), self.name)
 
     def parameters(self, generator: Generator, with_prior: bool = False) -> ModelParameters:
         """Return a generator as a model of this support."""
@@ -102,13 +102,13 @@ class SupportSet:
     def generator(self, method: str) -> Generator:
         """Return the trained generator of a method for this split and seed, training it if missing."""
         recipe, name = RECIPES[method], f"{method}/{self.name.partition('/')[2]}"
-        layout, file = recipe.layout(self.data.dataset.n_fft), self.folder.model_file(name)
+        layout, file = recipe.layout(self.data.dataset.n_fft), self.folder.file("models", name)
         if not file.exists():
             config = recipe.training(self.data.configuration)
             print(f"{name}: trains with {config.n_calibrations} calibrations", flush=True)
             network = self.trained(name, lambda: GeneratorNetwork(layout), self.training_set(config), config)
             save_state(file, network.generator.cpu().state_dict())
-            self.folder.state_file(name).unlink(missing_ok=True)
+            self.folder.file("state", name).unlink(missing_ok=True)
         generator = Generator(layout)
         generator.load_state_dict(torch.load(file, weights_only=True))
         return generator.to(self.data.device).eval().requires_grad_(False)
@@ -118,11 +118,11 @@ class SupportSet:
     ) -> Network:
         """Train a network for this split and seed, or continue its training; `name` is that of its state file."""
         loss = objective(config, self.measurements, self.data.device)
-        state_file = self.folder.state_file(name)
+        state_file = self.folder.file("state", name)
         trainer = Trainer(name, build, training_set, loss, config, seed=self.seed, state_file=state_file)
         if trainer.update:
             print(f"{name}: continues from update {trainer.update}", flush=True)
-        return trainer.train(loss_record(self.folder.loss_file(name), name))
+        return trainer.train(loss_record(self.folder.file("losses", name), name))
 
 
 def objective(config: TrainingConfig, measurements: Measurements, device: torch.device) -> Objective:

@@ -52,23 +52,19 @@ class TrainingSet:
     def build(
         cls,
         estimates: Sequence[SimulatedEstimate],
-        primaries: Sequence[np.ndarray],
-        secondaries: Sequence[np.ndarray],
+        pairs: Sequence[PathPair],
         mixtures: tuple[Mixture, ...],
         device: torch.device,
     ) -> TrainingSet:
-        """Build from estimates over all cases, one per calibration, and true paths, one array per case."""
+        """Build from estimates over all cases, one per calibration, and the cases' true paths."""
 
         def ready(values: Tensor) -> Tensor:
             return values.to(device=device, dtype=torch.float32)
 
-        def rows(responses: Sequence[np.ndarray]) -> Tensor:
-            return ready(pad_sequence([torch.from_numpy(response) for response in responses], batch_first=True))
-
         return cls(
             primary_estimates=ready(torch.stack([estimate.primary for estimate in estimates])),
             secondary_estimates=ready(torch.stack([estimate.secondary for estimate in estimates])),
-            true=TruePaths(rows(primaries), rows(secondaries)),
+            true=TruePaths(*map(ready, true_responses(pairs))),
             mixtures=mixtures,
         )
 
@@ -105,6 +101,15 @@ class TrainingSet:
             return calibration, mixture.first, mixture.second, mixture.alpha
         case = int(rng.integers(self.n_cases))
         return calibration, case, case, 0.0
+
+
+def true_responses(pairs: Sequence[PathPair]) -> tuple[Tensor, Tensor]:
+    """Stack the true paths, shorter ones followed by zeros: primary and secondary, float64 [n_pairs, n]."""
+    primary, secondary = (
+        pad_sequence([torch.from_numpy(getattr(pair, name)) for pair in pairs], batch_first=True)
+        for name in ("primary", "secondary")
+    )
+    return primary, secondary
 
 
 def draw_mixtures(

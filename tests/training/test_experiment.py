@@ -137,6 +137,12 @@ def test_mistaken_request_is_one_line(tmp_path, capsys, options, message):
     assert error.count("\n") == 1
 
 
+def test_file_fills_options_that_command_line_lacks(tmp_path):
+    (tmp_path / "options.toml").write_text('dataset = "simulated"\nupdates = 3\nseeds = 2')
+    configuration = parse(["--config", str(tmp_path / "options.toml"), "--out", str(tmp_path), "--seeds", "4"])
+    assert (configuration.updates, configuration.seeds) == (3, 4)
+
+
 def test_methods_keep_order_and_bring_generator():
     assert chosen_methods("wmmse, ratio_base_full_band,wmmse") == ("ratio_base_full_band", "wmmse")
     assert chosen_methods("all") == tuple(METHODS)

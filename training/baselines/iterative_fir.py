@@ -7,8 +7,8 @@ generator, the penalty on its correction Delta is absent.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +16,7 @@ from prime_anc.method.arrays import minimum_phase_fir
 from prime_anc.method.paths import AcousticPaths, ControlFilter
 from prime_anc.method.start.features import log_base_magnitude, regularised_ratio
 from training.config import ObjectiveConfig, load_config
-from training.objective import FrequencyDomainObjective, TruePaths
+from training.objective import FrequencyDomainObjective, Rng
 
 # The paper's weights of Eq. 6 and its 23 bands.
 PAPER_OBJECTIVE = load_config("prime").objective
@@ -33,9 +33,7 @@ class TapLoss(FrequencyDomainObjective):
         self._paths = paths
         self.n_ears = paths.batch_size
 
-    def band_powers(
-        self, true: TruePaths | None, taps: Tensor, response: Tensor, rng: np.random.Generator | None
-    ) -> tuple[Tensor, Tensor]:
+    def band_powers(self, true: Any, taps: Tensor, response: Tensor, rng: Rng) -> tuple[Tensor, Tensor]:
         """Compute the powers on the ears' estimated paths."""
         return self.powers(self._paths, response)
 
