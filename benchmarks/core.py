@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     designers = {
         (name, k): (model, DesignOptions(n_updates=k)) for name, model in models.items() for k in N_UPDATES
     }
-    reduction_db = {key: ears.reduction_db(item[0], all_taps(*item, ears)) for key, item in designers.items()}
+    reduction_db = {key: ears.reduction_db(*item) for key, item in designers.items()}
     turns: dict[Any, Turn] = {key: partial(design_ms, *item, ears, 1) for key, item in designers.items()}
     turns[SOLVER, 0] = solver(ears)
     take_turns(turns, 1 if options.quick else WARM_UP_ROUNDS)
@@ -126,11 +126,6 @@ def design_ms(model: Model, options: DesignOptions, ears: Ears, batch: int, numb
     """Return the time from resident spectra to the filters of a batch."""
     times_ms = designs_of(model, options, ears, number, batch)[0].times_ms
     return sum(times_ms.get(stage, 0.0) for stage in CORE_STAGES)
-
-
-def all_taps(model: Model, options: DesignOptions, ears: Ears) -> list[Any]:
-    """Design the filters of all ears."""
-    return [designs_of(model, options, ears, n, 1)[0].taps for n in range(len(ears))]
 
 
 def solver(ears: Ears) -> Turn:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from prime_anc.method.design import predict_all
+from prime_anc.method.design import design_all, predict_all
 from prime_anc.method.errors import answer_or_raise
-from prime_anc.method.types import Float32, Model, Paths, Problem
+from prime_anc.method.types import DesignOptions, Model, Paths, Problem
 from training.data import open_dataset
 from training.datasets.noise import read_noise, simulated_noise
 from training.measurements import Measurements
@@ -93,7 +92,8 @@ class Ears:
         """Return the ears of round `number`: rounds advance by one ear and wrap around."""
         return [self.estimated[(number + offset) % len(self)] for offset in range(size)]
 
-    def reduction_db(self, model: Model, taps: Sequence[Float32]) -> float:
-        """Score one filter per ear on the true paths: the mean noise reduction."""
-        found = predict_all(self.true, list(taps), model, is_true=True)
+    def reduction_db(self, model: Model, options: DesignOptions) -> float:
+        """Design for all ears, and score on the true paths: the mean noise reduction."""
+        designs = [answer_or_raise(item) for item in design_all(self.estimated, options, model)]
+        found = predict_all(self.true, [design.taps for design in designs], model, is_true=True)
         return float(np.mean([answer_or_raise(item).mean_noise_reduction_db for item in found]))

@@ -35,10 +35,10 @@ from prime_anc.method.update import refine
 from studies import Request, Row, Work, as_sent, bundled, problem, served
 from training.datasets.noise import white_noise
 from training.datasets.pandar import read_directions
+from training.datasets.path_pairs import Float64
 from training.datasets.simulated_systems import simulate_system
 from training.simulated_calibration import record
 
-Float64 = NDArray[np.float64]
 MODEL = Model.on("cpu", bundled("generic"))
 PSD = torch.from_numpy(MODEL.parameters.reference_psd).double()
 MEMBERSHIP = band_membership(WIDE_BANDS, DESIGN_N_FFT)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.fft import next_fast_len
 from torch import Tensor
 
@@ -19,7 +17,7 @@ from prime_anc.method.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
 from prime_anc.method.conventions import N_TAPS, SAMPLE_RATE_HZ
 from prime_anc.method.predict import HIGH_BANDS, LOW_BANDS
 from training.datasets.noise import BLOCK_SAMPLES, N_BLOCKS, SCORED_FROM_SAMPLES, NoiseSet
-from training.datasets.path_pairs import MAX_PATH_SAMPLES, PathPair
+from training.datasets.path_pairs import MAX_PATH_SAMPLES, Float64, PathPair
 
 WARM_UP_SAMPLES = SAMPLE_RATE_HZ // 2
 START_SAMPLES = SCORED_FROM_SAMPLES - WARM_UP_SAMPLES
@@ -79,7 +77,7 @@ class TimeDomainScore:
         self._window = torch.hann_window(STFT_N_FFT, dtype=dtype)
         self._membership = band_matrix(SCORED_BANDS, STFT_N_FFT, self._window)
 
-    def _ready(self, values: NDArray[np.float64]) -> Tensor:
+    def _ready(self, values: Float64) -> Tensor:
         return torch.from_numpy(values).to(self._dtype)
 
     def __call__(self, pair: PathPair, taps: Tensor) -> list[Score]:
@@ -107,7 +105,7 @@ class TimeDomainScore:
             scores.append(_figures(measured, late, response, self._blocks(response)))
         return scores
 
-    def _spectrum(self, path: NDArray[np.float64]) -> Tensor:
+    def _spectrum(self, path: Float64) -> Tensor:
         return torch.fft.rfft(self._ready(path), n=self._n_fft)
 
     def _disturbance(self, primary: Tensor) -> tuple[Tensor, Tensor]:

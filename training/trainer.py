@@ -211,15 +211,10 @@ def learning_rate(config: TrainingConfig, update: int) -> float:
 _WITHOUT_BFLOAT16 = ("DEFAULT", "NO AVX", "AVX2")
 
 
-def computes_bfloat16(device: torch.device) -> bool:
-    """Return whether bfloat16 is faster than float32 on this device."""
-    return device.type != "cpu" or torch.backends.cpu.get_cpu_capability() not in _WITHOUT_BFLOAT16
-
-
 def network_precision(config: TrainingConfig, device: torch.device) -> torch.autocast:
     """Return the context of a network's precision: bfloat16 if configured and supported, else float32."""
-    enabled = config.precision == "bfloat16" and computes_bfloat16(device)
-    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
+    is_fast = device.type != "cpu" or torch.backends.cpu.get_cpu_capability() not in _WITHOUT_BFLOAT16
+    return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16" and is_fast)
 
 
 def full_precision(like: Tensor) -> torch.autocast:

@@ -56,20 +56,15 @@ class IterativeFir:
     @torch.no_grad()
     def design(self, paths: AcousticPaths) -> ControlFilter:
         """Design taps [batch, 2048] from estimated paths."""
-        loss = TapLoss(PAPER_OBJECTIVE, paths, self.reference_psd)
-        return ControlFilter(descend(loss, ratio_base(paths), N_STEPS, LEARNING_RATE))
+        loss, taps = TapLoss(PAPER_OBJECTIVE, paths, self.reference_psd), ratio_base(paths)
+        # Adam treats taps separately, so that ears are independent.
+        optimiser = torch.optim.Adam([taps], lr=LEARNING_RATE)
+        for _ in range(N_STEPS):
+            _, taps.grad = loss.value_and_gradient(taps)
+            optimiser.step()
+        return ControlFilter(taps)
 
 
 def ratio_base(paths: AcousticPaths) -> Tensor:
     """Compute the minimum-phase FIR of the full-band |W_reg|, [batch, 2048], the start of `prime` and the descent."""
     return minimum_phase_fir(log_base_magnitude(regularised_ratio(paths.primary, paths.secondary), "full_band"))
-
-
-def descend(loss: TapLoss, taps: Tensor, n_steps: int, learning_rate: float) -> Tensor:
-    """Take `n_steps` of Adam, [batch, n_taps]; Adam treats taps separately, so ears are independent."""
-    taps = taps.clone()
-    optimiser = torch.optim.Adam([taps], lr=learning_rate)
-    for _ in range(n_steps):
-        _, taps.grad = loss.value_and_gradient(taps)
-        optimiser.step()
-    return taps

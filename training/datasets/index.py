@@ -26,9 +26,6 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from prime_anc.measure.files.channels import Measurement
 from prime_anc.measure.files.errors import FileError
 from prime_anc.measure.files.measurements import paths_at_48_khz, read
@@ -38,6 +35,7 @@ from training.datasets.path_pairs import (
     DatasetError,
     DatasetKind,
     EarSide,
+    Float64,
     PathDataset,
     PathPair,
     cut_response,
@@ -163,7 +161,7 @@ def _response(found: Measurement, path: str, ear: EarSide, channel: str) -> Resp
         raise DatasetError(str(error) if channel else f"{error}, or write FILE#CHANNEL in the table") from error
 
 
-def paths_of_ear(found: Mapping[str, Response]) -> tuple[dict[str, NDArray[np.float64]], tuple[str, ...]]:
+def paths_of_ear(found: Mapping[str, Response]) -> tuple[dict[str, Float64], tuple[str, ...]]:
     """Bring paths to 48 kHz with notes, as `paths_at_48_khz`; DatasetError for one that is too long."""
     try:
         samples, notes = paths_at_48_khz(found)

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.signal import welch
 
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from training.datasets.index import read_measurement
-from training.datasets.path_pairs import DatasetError, fingerprint, read_bytes
+from training.datasets.path_pairs import DatasetError, Float64, fingerprint, read_bytes
 
 N_RECORDINGS = 8
 TARGET_RMS = 0.05
@@ -51,7 +50,7 @@ class NoiseSet:
     # One per signal: recordings first, then ``white`` and ``pink``.
     names: tuple[str, ...]
     # Float64 [n_noises, n_samples] at 48 kHz, 10 to 12 s, RMS 0.05 over the whole file.
-    signals: NDArray[np.float64]
+    signals: Float64
     # Number of recordings, which come first; only they probe a calibration.
     n_recordings: int
     # Sha256 over the names and bytes of the files read and the seed of white and pink.
@@ -120,26 +119,26 @@ def simulated_noise(seed: int = 0) -> NoiseSet:
     return _noise_set(tuple(_SIMULATED), recordings, seed, table, is_simulated=True)
 
 
-def white_noise(seed: int) -> NDArray[np.float64]:
+def white_noise(seed: int) -> Float64:
     """Generate 12 s of white Gaussian noise at 48 kHz, float64 [576000], RMS 0.05."""
     return at_target_rms(np.random.default_rng([seed, 0]).standard_normal(N_SAMPLES))
 
 
-def pink_noise(seed: int) -> NDArray[np.float64]:
+def pink_noise(seed: int) -> Float64:
     """Generate 12 s of Gaussian noise whose power falls as 1/f, flat below 20 Hz; float64 [576000], RMS 0.05."""
     frequency_hz = np.fft.rfftfreq(N_SAMPLES, 1 / SAMPLE_RATE_HZ)
     magnitude = 1 / np.sqrt(np.maximum(frequency_hz, PINK_FLAT_BELOW_HZ))
     return at_target_rms(_shaped(np.random.default_rng([seed, 1]), magnitude))
 
 
-def reference_psd(noise_set: NoiseSet) -> NDArray[np.float64]:
+def reference_psd(noise_set: NoiseSet) -> Float64:
     """Average the power spectra of the noises on the 32768-point design grid.
 
     Welch's method per noise (Hann, 32768 samples, half overlap, 0-4 s), then the mean over noises.
 
     Returns
     -------
-    NDArray[np.float64]
+    Float64
         One-sided float64 [16385], mean square per bin: the bins sum to the mean square of a noise. Hence every bin but
         DC and Nyquist includes the power of its negative frequency.
     """
@@ -178,12 +177,12 @@ def _wav_files(folder: Path) -> list[Path]:
     return sorted(file for file in folder.iterdir() if file.suffix.lower() == ".wav" and file.is_file())
 
 
-def _first_channel(file: Path) -> NDArray[np.float64]:
+def _first_channel(file: Path) -> Float64:
     """Read the first channel [n] of a WAV file, of any scale; `read_noise` lists what is refused."""
     found = read_measurement(file)
     if found.rate_hz != SAMPLE_RATE_HZ:
         raise DatasetError(f"{file}: found a sampling rate of {found.rate_hz:g} Hz, expected {SAMPLE_RATE_HZ} Hz")
-    signal: NDArray[np.float64] = next(iter(found.channels.values()))
+    signal: Float64 = next(iter(found.channels.values()))
     if signal.size < MIN_SAMPLES:
         raise DatasetError(
             f"{file}: found {signal.size / SAMPLE_RATE_HZ:.2f} s, expected at least "
@@ -203,7 +202,7 @@ def _first_channel(file: Path) -> NDArray[np.float64]:
 
 def _noise_set(
     names: tuple[str, ...],
-    recordings: list[NDArray[np.float64]],
+    recordings: list[Float64],
     seed: int,
     digest: str,
     is_simulated: bool = False,
@@ -220,12 +219,12 @@ def _noise_set(
     )
 
 
-def at_target_rms(signal: NDArray[np.float64]) -> NDArray[np.float64]:
+def at_target_rms(signal: Float64) -> Float64:
     """Scale a signal [n] to the mean square of all probes, RMS TARGET_RMS; it must not be silent."""
     return signal * (TARGET_RMS / np.sqrt(np.mean(signal**2)))
 
 
-def _shaped(generator: np.random.Generator, magnitude: NDArray[np.float64]) -> NDArray[np.float64]:
+def _shaped(generator: np.random.Generator, magnitude: Float64) -> Float64:
     """Generate 12 s of Gaussian noise with a one-sided magnitude [288001]."""
     spectrum = np.fft.rfft(generator.standard_normal(N_SAMPLES)) * magnitude
     return np.fft.irfft(spectrum, N_SAMPLES)
@@ -238,7 +237,7 @@ def environment(
     *,
     wander_hz: float = 1.0,
     band_hz: tuple[float, float] = (0.0, np.inf),
-) -> NDArray[np.float64]:
+) -> Float64:
     """Generate 12 s of Gaussian noise at 48 kHz as in an environment, of any level: float64 [576000].
 
     Parameters

@@ -20,13 +20,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prime_anc.measure.files.channels import Measurement
 from prime_anc.measure.files.errors import FileError
 from prime_anc.measure.files.measurements import read
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
-from training.datasets.path_pairs import DatasetError, EarSide, PathDataset, PathPair, fingerprint, read_bytes
+from training.datasets.path_pairs import (
+    DatasetError,
+    EarSide,
+    Float64,
+    PathDataset,
+    PathPair,
+    fingerprint,
+    read_bytes,
+)
 
 N_SAMPLES = 8192
 PRIMARY_TAPS = 8192
@@ -184,10 +191,10 @@ def _pair(
     )
 
 
-def _channel(found: Measurement, name: str) -> NDArray[np.float64]:
+def _channel(found: Measurement, name: str) -> Float64:
     if name not in found.channels:
         raise DatasetError(f"{found.file}: found the channels {', '.join(found.channels)}, expected {name} as well")
-    samples: NDArray[np.float64] = found.channels[name]
+    samples: Float64 = found.channels[name]
     if not samples.any():
         raise DatasetError(f"{found.file}: {name}: all samples are zero")
     return samples

@@ -11,6 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+Float64 = NDArray[np.float64]
+
 MAX_PATH_SAMPLES = 8192  # a quarter of the 32768-point grid, so that p * w (10239 samples) does not wrap
 MAX_CUT_ENERGY = 1e-4  # largest share of a response's energy beyond that, -40 dB
 
@@ -39,15 +41,15 @@ class PathPair:
     # Fit of the earphone as stated by the data set (``normal``, ``loose``, ``unknown``, ...).
     fit: str
     # Impulse response outer microphone -> error microphone at 48 kHz, float64 [n <= 8192].
-    primary: NDArray[np.float64]
+    primary: Float64
     # Impulse response loudspeaker -> error microphone at 48 kHz, float64 [n <= 8192].
-    secondary: NDArray[np.float64]
+    secondary: Float64
     # The drawn parameters of a variant; empty for an original.
     variant: dict[str, float] = field(default_factory=dict)
     # One of several measurements of the ear (a seating, a direction); empty if there is one.
     label: str = ""
     # Impulse response loudspeaker -> outer microphone, as `secondary`; None if not measured.
-    feedback: NDArray[np.float64] | None = None
+    feedback: Float64 | None = None
 
     def __post_init__(self) -> None:
         """Reject unusable responses.
@@ -136,7 +138,7 @@ class PathDataset:
         return tuple(pair for pair in self.pairs if pair.listener in wanted)
 
 
-def checked_response(values: Any, what: str) -> NDArray[np.float64]:
+def checked_response(values: Any, what: str) -> Float64:
     """Convert an impulse response to a contiguous float64 vector.
 
     Parameters
@@ -148,7 +150,7 @@ def checked_response(values: Any, what: str) -> NDArray[np.float64]:
 
     Returns
     -------
-    NDArray[np.float64]
+    Float64
         Float64 [n], 1 <= n <= 8192.
 
     Raises
@@ -172,7 +174,7 @@ def checked_response(values: Any, what: str) -> NDArray[np.float64]:
     return response
 
 
-def cut_response(response: NDArray[np.float64], what: str) -> NDArray[np.float64]:
+def cut_response(response: Float64, what: str) -> Float64:
     """Cut to 8192 samples; DatasetError if more than -40 dB of the energy lies beyond."""
     if response.ndim == 1 and response.size > MAX_PATH_SAMPLES and np.isfinite(response).all():
         energy = response**2

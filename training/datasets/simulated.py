@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from prime_anc.method.arrays import minimum_phase_response
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
-from training.datasets.path_pairs import DatasetError, EarSide, PathDataset, PathPair, fingerprint
+from training.datasets.path_pairs import DatasetError, EarSide, Float64, PathDataset, PathPair, fingerprint
 
 N_SAMPLES = 8192
 PRIMARY_TAPS = 8192
@@ -156,7 +156,7 @@ def simulate_listeners(n_listeners: int, seed: int = 0) -> PathDataset:
 
 
 def circuit_spectra(
-    earphone: Earphone, frequency_hz: NDArray[np.float64]
+    earphone: Earphone, frequency_hz: Float64
 ) -> tuple[NDArray[np.complex128], NDArray[np.complex128]]:
     """Evaluate the circuit's primary and secondary path at frequencies [n] > 0 with delays, complex [n].
 
@@ -218,7 +218,7 @@ def _listener(number: int, seed: int) -> list[PathPair]:
     return pairs
 
 
-def _drawn_earphone(ear: EarSide, deviation: NDArray[np.float64]) -> Earphone:
+def _drawn_earphone(ear: EarSide, deviation: Float64) -> Earphone:
     """Draw an ear: the nominal one with the elements of `_SPREAD` moved by deviations (in SDs, in their order)."""
     is_looser = ear == "right"
     nominal = replace(Earphone(), **_LOOSER) if is_looser else Earphone()
@@ -230,9 +230,7 @@ def _drawn_earphone(ear: EarSide, deviation: NDArray[np.float64]) -> Earphone:
     return replace(nominal, **drawn)
 
 
-def _responses(
-    earphone: Earphone, ear: EarSide, generator: np.random.Generator
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _responses(earphone: Earphone, ear: EarSide, generator: np.random.Generator) -> tuple[Float64, Float64]:
     """Compute primary and secondary impulse response, [8192]."""
     frequency_hz = np.asarray(np.fft.rfftfreq(_CIRCUIT_N_FFT, 1 / SAMPLE_RATE_HZ), dtype=np.float64)
     frequency_hz[0] = 1e-3  # the limit towards 0 Hz; the circuit divides by s
@@ -253,9 +251,7 @@ def _responses(
     return primary, secondary
 
 
-def _coloured(
-    generator: np.random.Generator, envelope: NDArray[np.float64], levels_db: tuple[float, ...]
-) -> NDArray[np.float64]:
+def _coloured(generator: np.random.Generator, envelope: Float64, levels_db: tuple[float, ...]) -> Float64:
     """Draw Gaussian noise under an envelope [8192], coloured to the expected levels.
 
     The colouring filter is minimum-phase, so that the noise stays causal and lengthens little.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
-from training.datasets.path_pairs import MAX_PATH_SAMPLES
+from training.datasets.path_pairs import MAX_PATH_SAMPLES, Float64
 
 Kind = Literal["duct", "room", "window", "headrest", "headset"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -35,7 +35,6 @@ _SPEED = 343.0
 _OVERSAMPLING = 8  # in frequency, so that what rings longer than the response does not fold into it
 
 _Spectrum = NDArray[np.complex128]
-_Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +46,8 @@ class SimulatedSystem:
 
     kind: Kind
     rate_hz: int
-    primary: _Float64
-    secondary: _Float64
+    primary: Float64
+    secondary: Float64
 
 
 def simulate_system(number: int, seed: int = 0) -> SimulatedSystem:
@@ -70,7 +69,7 @@ def simulate_system(number: int, seed: int = 0) -> SimulatedSystem:
     rng = np.random.default_rng([seed, number])
     rate_hz = int(rng.choice(_RATES_HZ[kind]))
     n = MAX_PATH_SAMPLES * rate_hz // SAMPLE_RATE_HZ
-    hz: _Float64 = np.fft.rfftfreq(_OVERSAMPLING * n, 1 / rate_hz).astype(np.float64)
+    hz: Float64 = np.fft.rfftfreq(_OVERSAMPLING * n, 1 / rate_hz).astype(np.float64)
     both = []
     for spectrum in _DRAWN[kind](hz, rng):
         response = np.fft.irfft(spectrum * _converter(hz, rate_hz))[:n]
@@ -81,7 +80,7 @@ def simulate_system(number: int, seed: int = 0) -> SimulatedSystem:
     return SimulatedSystem(kind, rate_hz, *both)
 
 
-def _duct(hz: _Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectrum]:
+def _duct(hz: Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectrum]:
     """A tube that reflects at both ends: the reference microphone near one, loudspeaker and error microphone ahead."""
     length = rng.uniform(1.5, 5)
     reference, loudspeaker, error = (
@@ -101,7 +100,7 @@ def _duct(hz: _Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectrum]
     return between(reference, error), rng.uniform(0.3, 3) * driven * between(loudspeaker, error)
 
 
-def _room(hz: _Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectrum]:
+def _room(hz: Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectrum]:
     """A loudspeaker that quietens a point in a reverberant room, the reference microphone at the noise's source."""
     late, early = rng.uniform(0.006, 0.012), rng.uniform(0.001, 0.003)
     decay_s = rng.uniform(0.03, 0.12)
@@ -111,7 +110,7 @@ def _room(hz: _Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectrum]
     return rng.uniform(0.1, 1) * primary, secondary
 
 
-def _window(hz: _Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectrum]:
+def _window(hz: Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectrum]:
     """An open window: the noise passes its frame by several ways, a loudspeaker sits in it."""
     late, early = rng.uniform(0.003, 0.006), rng.uniform(0.0008, 0.002)
     ways = rng.uniform(0, 0.002, 6)
@@ -123,7 +122,7 @@ def _window(hz: _Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectru
     return primary, rng.uniform(0.5, 2) * driven * _reverberant(hz, rng, early, rng.uniform(0.005, 0.03), -8)
 
 
-def _headrest(hz: _Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectrum]:
+def _headrest(hz: Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectrum]:
     """Loudspeakers beside the head in a cabin, microphones ahead of it."""
     early = rng.uniform(0.0003, 0.0008)
     late = early + rng.uniform(0.0005, 0.003)
@@ -135,7 +134,7 @@ def _headrest(hz: _Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spect
     return primary, rng.uniform(0.3, 3) * driven * _reverberant(hz, rng, early, decay_s, rng.uniform(-15, -5))
 
 
-def _headset(hz: _Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectrum]:
+def _headset(hz: Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectrum]:
     """An over-ear cup with its driver's and cavity's resonances, which isolates at high frequencies."""
     early = rng.uniform(0.00005, 0.00025)
     late = early + rng.uniform(0.00002, 0.0002)
@@ -150,7 +149,7 @@ def _headset(hz: _Float64, rng: np.random.Generator) -> tuple[_Spectrum, _Spectr
 
 
 def _reverberant(
-    hz: _Float64, rng: np.random.Generator, delay_s: float, decay_s: float, late_db: float
+    hz: Float64, rng: np.random.Generator, delay_s: float, decay_s: float, late_db: float
 ) -> _Spectrum:
     """A direct sound and noise that decays by 60 dB in five times `decay_s`; late_db: its energy over the former's."""
     rate_hz = 2 * hz[-1]
@@ -161,28 +160,28 @@ def _reverberant(
     return np.fft.rfft(tail) * np.exp(-2j * np.pi * hz * delay_s)
 
 
-def _high_pass(hz: _Float64, corner_hz: float, q: float) -> _Spectrum:
+def _high_pass(hz: Float64, corner_hz: float, q: float) -> _Spectrum:
     s = 1j * hz / corner_hz
     return s**2 / (s**2 + s / q + 1)
 
 
-def _low_pass(hz: _Float64, corner_hz: float, order: int) -> _Spectrum:
+def _low_pass(hz: Float64, corner_hz: float, order: int) -> _Spectrum:
     return np.asarray((1 + 1j * hz / corner_hz) ** -float(order), dtype=np.complex128)
 
 
-def _peak(hz: _Float64, centre_hz: float, q: float, gain_db: float) -> _Spectrum:
+def _peak(hz: Float64, centre_hz: float, q: float, gain_db: float) -> _Spectrum:
     gain = 10 ** (gain_db / 40)
     s = np.asarray(1j * hz / centre_hz, dtype=np.complex128)
     return np.asarray((s**2 + s * gain / q + 1) / (s**2 + s / (gain * q) + 1), dtype=np.complex128)
 
 
-def _converter(hz: _Float64, rate_hz: int) -> _Spectrum:
+def _converter(hz: Float64, rate_hz: int) -> _Spectrum:
     """Its low-pass below half the rate, and its coupling's high-pass."""
     low = 1 / (1 + (hz / (0.42 * rate_hz)) ** 12)
     return low * np.exp(-2j * np.pi * hz * 4 / rate_hz) * _high_pass(hz, 5.0, 0.7)
 
 
-_DRAWN: dict[Kind, Callable[[_Float64, np.random.Generator], tuple[_Spectrum, _Spectrum]]] = {
+_DRAWN: dict[Kind, Callable[[Float64, np.random.Generator], tuple[_Spectrum, _Spectrum]]] = {
     "duct": _duct,
     "room": _room,
     "window": _window,

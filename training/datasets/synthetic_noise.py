@@ -7,11 +7,10 @@ these are drawn, so that a model sees more variety than four recordings have.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.datasets.noise import N_SAMPLES, NoiseSet, at_target_rms, environment
-from training.datasets.path_pairs import fingerprint
+from training.datasets.path_pairs import Float64, fingerprint
 
 N_KNOTS = 10
 SLOPE_DB_PER_OCTAVE = (-8.0, 1.0)
@@ -41,14 +40,14 @@ def synthetic_noise(n: int, seed: int) -> NoiseSet:
     )
 
 
-def airplane_noise(seed: int) -> NDArray[np.float64]:
+def airplane_noise(seed: int) -> Float64:
     """Generate 12 s as in an airplane's cabin, without power above 8 kHz: float64 [576000] at 48 kHz, RMS 0.05."""
     generator = np.random.default_rng([seed, 4])
     band_hz = (0.0, AIRPLANE_HIGHEST_HZ)
     return at_target_rms(environment(generator, AIRPLANE_LEVELS_DB, 0.5, band_hz=band_hz))
 
 
-def _draw(generator: np.random.Generator) -> NDArray[np.float64]:
+def _draw(generator: np.random.Generator) -> Float64:
     slope = generator.uniform(*SLOPE_DB_PER_OCTAVE)
     levels_db = slope * np.arange(N_KNOTS) + generator.normal(0, KNOT_SD_DB, N_KNOTS)
     is_narrow = generator.random() < NARROW_SHARE
@@ -66,7 +65,7 @@ def _draw(generator: np.random.Generator) -> NDArray[np.float64]:
     return np.sqrt(1 - share) * noise / noise.std() + np.sqrt(share) * lines / lines.std()
 
 
-def _harmonics(generator: np.random.Generator) -> NDArray[np.float64]:
+def _harmonics(generator: np.random.Generator) -> Float64:
     """Generate up to 20 harmonics of 25 to 400 Hz, falling by 6 dB per octave in the mean: [576000]."""
     fundamental_hz = _log_uniform(generator, 25.0, 400.0)
     time_s = np.arange(N_SAMPLES) / SAMPLE_RATE_HZ

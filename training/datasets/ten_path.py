@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prime_anc.measure.estimate import response_of_blocks
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
-from training.datasets.path_pairs import DatasetError, PathDataset, PathPair, cut_response, fingerprint
+from training.datasets.path_pairs import DatasetError, Float64, PathDataset, PathPair, cut_response, fingerprint
 
 TABLE = "recordings.csv"
 # Samples in memory of a recording: ten seconds.
@@ -100,9 +99,7 @@ def _files(folder: Path) -> Files:
     return found
 
 
-def _blocks(
-    folder: Path, files: Files, path: str, noises: list[str]
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+def _blocks(folder: Path, files: Files, path: str, noises: list[str]) -> Iterator[tuple[Float64, Float64]]:
     """Yield reference and primary noise of one path, block by block."""
     for noise in noises:
         if ("reference", "", noise) not in files:
@@ -113,7 +110,7 @@ def _blocks(
             yield reference[:n, 0], error[:n, 0]
 
 
-def _read(file: Path) -> Iterator[NDArray[np.float64]]:
+def _read(file: Path) -> Iterator[Float64]:
     """Yield a sound file in blocks, float64 [n, channels]; raises DatasetError."""
     import soundfile
 

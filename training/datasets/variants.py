@@ -14,11 +14,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prime_anc.method.arrays import minimum_phase_response
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
-from training.datasets.path_pairs import Condition, DatasetError, PathPair, named_seed
+from training.datasets.path_pairs import Condition, DatasetError, Float64, PathPair, named_seed
 
 MAX_GAIN_DB = 3.0
 EXTRA_DELAY_SAMPLES = 1
@@ -55,11 +54,14 @@ def secondary_variants(pair: PathPair, seed: int) -> list[PathPair]:
     gain_db = float(generator.uniform(-MAX_GAIN_DB, MAX_GAIN_DB))
     tilt_db = float(generator.uniform(-MAX_TILT_DB, MAX_TILT_DB))
     tail_scale = float(generator.uniform(*TAIL_SCALES))
+    delayed = np.pad(pair.secondary, (EXTRA_DELAY_SAMPLES, 0))[: pair.secondary.size] * 10 ** (gain_db / 20)
+    scaled = pair.secondary.copy()
+    scaled[TAIL_START_SAMPLES:] *= tail_scale
     gain_delay = {"gain_db": gain_db, "extra_delay_samples": float(EXTRA_DELAY_SAMPLES)}
-    variants: dict[Condition, tuple[NDArray[np.float64], dict[str, float]]] = {
-        "gain_delay": (with_gain_and_delay(pair.secondary, gain_db, EXTRA_DELAY_SAMPLES), gain_delay),
+    variants: dict[Condition, tuple[Float64, dict[str, float]]] = {
+        "gain_delay": (delayed, gain_delay),
         "tilt": (with_tilt(pair.secondary, tilt_db), {"tilt_db": tilt_db}),
-        "tail": (with_scaled_tail(pair.secondary, tail_scale), {"tail_scale": tail_scale}),
+        "tail": (scaled, {"tail_scale": tail_scale}),
     }
     return [
         replace(pair, condition=name, secondary=secondary, variant=drawn)
@@ -67,15 +69,7 @@ def secondary_variants(pair: PathPair, seed: int) -> list[PathPair]:
     ]
 
 
-def with_gain_and_delay(
-    response: NDArray[np.float64], gain_db: float, extra_delay_samples: int
-) -> NDArray[np.float64]:
-    """Scale a response [n] by `gain_db`, delay it by whole samples, and keep its length."""
-    moved = np.concatenate([np.zeros(extra_delay_samples), response])[: response.size]
-    return moved * 10 ** (gain_db / 20)
-
-
-def with_tilt(response: NDArray[np.float64], tilt_db: float) -> NDArray[np.float64]:
+def with_tilt(response: Float64, tilt_db: float) -> Float64:
     """Tilt a response's magnitude [n] smoothly over log frequency, keeping its length.
 
     ``G(f) = -tilt_db cos(pi u)`` dB, u running from 0 at 20 Hz to 1 at 20 kHz over log frequency and held beyond: flat
@@ -87,12 +81,4 @@ def with_tilt(response: NDArray[np.float64], tilt_db: float) -> NDArray[np.float
     position = np.log(np.maximum(frequency_hz, low_hz) / low_hz) / np.log(high_hz / low_hz)
     log_magnitude = -np.cos(np.pi * np.clip(position, 0, 1)) * tilt_db * np.log(10) / 20
     spectrum = minimum_phase_response(log_magnitude)
-    tilted: NDArray[np.float64] = np.fft.irfft(spectrum * np.fft.rfft(response, _TILT_N_FFT))
-    return tilted[: response.size]
-
-
-def with_scaled_tail(response: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-    """Multiply a response [n] by `scale` from 1 ms (48 samples) on."""
-    scaled = response.copy()
-    scaled[TAIL_START_SAMPLES:] *= scale
-    return scaled
+    return np.fft.irfft(spectrum * np.fft.rfft(response, _TILT_N_FFT))[: response.size]
