@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from prime_anc.measure.calibration import calibrate
+from prime_anc.measure.calibration import Calibration, calibrate
 from prime_anc.measure.checks import judge
 from prime_anc.method.arrays import Real
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
@@ -55,12 +55,24 @@ def row_of(codes: Sequence[str], is_other: bool = False) -> Row:
     return {"codes": " ".join(codes), "n": 1, "n_found": int(bool(codes)), "n_other": int(is_other and not codes)}
 
 
+def calibrated(takes: Takes, model: ModelParameters) -> Calibration | None:
+    """Calibrate as `/calibrate` does; None if the takes are refused."""
+    try:
+        return calibrate(takes, prior=model.path_prior, support=model.support)
+    except SynthesisError:
+        return None
+
+
 def judged(takes: Takes, model: ModelParameters) -> Row:
     """Judge takes as `/calibrate` does."""
-    try:
-        verdict = judge(calibrate(takes, prior=model.path_prior, support=model.support), model.support)
-    except SynthesisError:
+    return verdict_on(calibrated(takes, model), model)
+
+
+def verdict_on(calibration: Calibration | None, model: ModelParameters) -> Row:
+    """Return the verdict of `/calibrate`."""
+    if calibration is None:
         return row_of(["refused"])
+    verdict = judge(calibration, model.support)
     is_other = verdict.explanation is not None and not verdict.explanation.is_device
     return row_of([reason.code for reason in verdict.reasons], is_other)
 
