@@ -148,7 +148,7 @@ class Measurements:
         )
 
     def support_uncertainty(self, support: tuple[str, ...]) -> Tensor:
-        """Return the unknown part of the support's estimates, [2, 31] (`prime_anc.method.predict`)."""
+        """Return the unknown part of the support's estimates, [31] (`prime_anc.method.predict`)."""
         indices = self.indices(support)
         return learn_uncertainty(
             self.paths(indices, torch.float64).primary, self.estimates.coherence[indices], self.reference_psd

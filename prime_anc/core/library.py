@@ -129,7 +129,7 @@ def core_parameters(model: ModelParameters) -> tuple[Any, list[Any]]:
         "start_penalty": start_penalty.astype(np.float32),
         "start_ceiling": drive_ceiling(at_unit_magnitude, points_hz)[0].astype(np.float32),
         "start_average": between_edges(points_hz).astype(np.float32),
-        "band_uncertainty": _shaped("band_uncertainty", model.band_uncertainty, np.float64, 2, len(WIDE_BANDS)),
+        "band_uncertainty": _shaped("band_uncertainty", model.band_uncertainty, np.float64, len(WIDE_BANDS)),
     }
     _check_grid(arrays, len(points_hz), n_bins)
     pointers = {name: pointer_to(values) for name, values in arrays.items()}

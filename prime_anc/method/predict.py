@@ -142,7 +142,7 @@ def predict(sums: Real, learned: Real, known: Known) -> Prediction | NonFiniteFi
     sums
         A backend's N_SUMS numbers.
     learned
-        The model's `typical` and `per_share`, [2, 31], from `learn_uncertainty`.
+        The model's typical uncertainty, [31], from `learn_uncertainty`.
     known
         What is known of the paths.
 
@@ -155,7 +155,7 @@ def predict(sums: Real, learned: Real, known: Known) -> Prediction | NonFiniteFi
     disturbance, residual, control, in_phase, quadrature = sums[:-2].reshape(len(POWERS), -1)
     unknown, of_control = known.uncertainty.astype(np.float64) * np.stack((disturbance, control))
     # For a model that knows no device, any uncertainty may be natural.
-    typical = np.where(np.asarray(learned)[0] > 0, NATURAL_SPREAD * learned[0] * disturbance, np.inf)
+    typical = np.where(np.asarray(learned) > 0, NATURAL_SPREAD * learned * disturbance, np.inf)
     natural = unknown if known.basis == "calibration" else np.minimum(unknown, typical)
 
     cross = in_phase + 1j * quadrature

@@ -23,7 +23,6 @@ from prime_anc.method.arrays import (
     Complex,
     Real,
     array_namespace,
-    late_spectrum,
     squared_magnitude,
     unexplained_power,
 )
@@ -57,12 +56,8 @@ _MIN_VARIANCE = 1e-9
 # Longest responses whose traits come from a matrix product; longer ones are transformed.
 _MAX_TAPS = 8192
 
-# -60 dB: a response with a smaller late share was cut, and a smaller uncertainty is not credible.
+# -60 dB: a smaller uncertainty is not credible.
 SMALLEST_SHARE = 1e-6
-
-# Largest learnt uncertainty. Per late share it would have no bound: where
-# responses end before their late part, it is noise, of which a late share tells nothing.
-LARGEST_UNCERTAINTY = 1e4
 
 _SMALLEST = 1e-30
 _SCORED_HZ = (edges_hz(AMP_BANDS[0])[0], edges_hz(AMP_BANDS[-1])[1])
@@ -245,13 +240,6 @@ def band_uncertainty(primary: Array, coherence: Array, reference_psd: Array) -> 
     return _band_ratio(unexplained_power(power, coherence), power)
 
 
-def late_share(primary: Array, reference_psd: Array) -> Array:
-    """Compute the share of the primary response's power from sample 2048 on, per band: [batch, 31]."""
-    xp = array_namespace(primary, reference_psd)
-    late = late_spectrum(xp.fft.irfft(primary, n=2 * (primary.shape[-1] - 1)))
-    return _band_ratio(reference_psd * squared_magnitude(late), reference_psd * squared_magnitude(primary))
-
-
 def learn_uncertainty(primary: Array, coherence: Array, reference_psd: Array) -> Array:
     """Learn from support listeners the uncertainty of estimates without coherence.
 
@@ -265,14 +253,11 @@ def learn_uncertainty(primary: Array, coherence: Array, reference_psd: Array) ->
     Returns
     -------
     Array
-        [2, 31]: typical uncertainty and typical uncertainty per late share, geometric means over the batch, because
-        the shares of single ears span 10 dB and more; at most LARGEST_UNCERTAINTY.
+        [31], the geometric mean over the batch, because single ears span 10 dB and more.
     """
     xp = array_namespace(primary, coherence, reference_psd)
     uncertainty = xp.clip(band_uncertainty(primary, coherence, reference_psd), min=SMALLEST_SHARE)
-    share = xp.clip(late_share(primary, reference_psd), min=SMALLEST_SHARE)
-    means = xp.exp(xp.mean(xp.log(xp.stack((uncertainty, uncertainty / share))), axis=1))
-    return xp.clip(means, max=LARGEST_UNCERTAINTY)
+    return xp.exp(xp.mean(xp.log(uncertainty), axis=0))
 
 
 def _band_ratio(part: Array, whole: Array) -> Array:

@@ -21,7 +21,7 @@ from prime_anc.options import DEFAULT_MAX_GAIN_DB
 class Synthesizer(nn.Module):
     """A generator with the data for refining its filters.
 
-    Buffers: reference_psd, mean square per bin of the design grid, [16385]; band_uncertainty, [2, 31], from
+    Buffers: reference_psd, mean square per bin of the design grid, [16385]; band_uncertainty, [31], from
     `learn_uncertainty`. Paths are on the design grid of 32768 points. In all methods max_gain_db is the largest |W|, a
     number or [batch, 1], None for no limit; reference_psd, [16385] or [batch, 16385], replaces the buffer; shares are
     the weights of conditions, [n_conditions], with sum one, of one filter: the batch of paths is the conditions, and

@@ -53,7 +53,7 @@ class ModelParameters:
     weights: Mapping[str, Float32]
     # Mean square per bin of the reference noise, float32 [16385].
     reference_psd: Float32
-    # Result of `learn_uncertainty`, float32 [2, 31].
+    # Result of `learn_uncertainty`, float32 [31].
     band_uncertainty: Float32
     # Statistics of the paths of the model's training persons; None if published without them.
     path_prior: PathPrior | None = None

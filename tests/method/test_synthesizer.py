@@ -31,7 +31,7 @@ def synthesizer_for(case: Case, kind: str = "prime-log", *, trained: bool = Fals
     if trained:
         with torch.no_grad():
             generator.head[-1].weight.normal_(std=0.05)
-    return Synthesizer(generator, case.psd(), torch.full((2, 31), 0.01, dtype=torch.float64)).double()
+    return Synthesizer(generator, case.psd(), torch.full((31,), 0.01, dtype=torch.float64)).double()
 
 
 def test_float32_follows_float64_on_measured_ears(measured_case: Case) -> None:

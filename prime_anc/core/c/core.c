@@ -214,7 +214,7 @@ EXPORT prime_model *prime_model_create(const prime_parameters *p)
     model->start.penalty = copied(a, p->start_penalty, sizeof(float) * p->n_points);
     model->start.ceiling = copied(a, p->start_ceiling, sizeof(float) * p->n_points);
     model->start.average = copied(a, p->start_average, sizeof(float) * p->n_points);
-    model->band_uncertainty = copied(a, p->band_uncertainty, sizeof(double) * 2 * N_BANDS);
+    model->band_uncertainty = copied(a, p->band_uncertainty, sizeof(double) * N_BANDS);
     if (a->failed) {
         prime_model_free(model);
         return NULL;
@@ -486,22 +486,18 @@ static void sum_under(prime_workspace *ws, const float *re, const float *im, con
 static void judge_by_model(const prime_model *model, prime_workspace *ws, const prime_paths *paths, prime_knowledge *found)
 {
     prediction_space *p = &ws->prediction;
-    double power[N_BANDS], late[N_BANDS] = {0}, unexplained[N_BANDS], expected[N_BANDS];
-    int n = paths->n_primary, early = constant.late_from_samples;
+    double power[N_BANDS], unexplained[N_BANDS], expected[N_BANDS];
+    int n = paths->n_primary;
     const float *response = response_of(ws, paths->primary, ws->pr, ws->pi, &n);
     int length = length_of(response, n);
-    sum_under(ws, ws->pr, ws->pi, paths->psd, NULL, power);
-    if (n > early) {
-        memmove(p->response + early, response + early, (size_t)(n - early) * sizeof(float));
-        memset(p->response, 0, (size_t)early * sizeof(float));
-        rfft_f(&plans[N_GRIDS - 1], p->scratch, p->response, n, p->wr, p->wi);
-        sum_under(ws, p->wr, p->wi, paths->psd, NULL, late);
-    }
-    model_uncertainty(model->band_uncertainty, power, late, length, expected);
+    double raised = pow(10, at_length(length, constant.cut_db) / 10);
+    for (int b = 0; b < N_BANDS; b++)
+        expected[b] = raised * model->band_uncertainty[b];
     found->ends_interval = at_length(length, constant.model_interval_db);
     for (int b = 0; b < N_BANDS; b++)
         found->uncertainty[b] = (float)expected[b];
     if (paths->coherence) {
+        sum_under(ws, ws->pr, ws->pi, paths->psd, NULL, power);
         sum_under(ws, ws->pr, ws->pi, paths->psd, paths->coherence, unexplained);
         coherence_uncertainty(expected, model->band_uncertainty, power, unexplained, found->uncertainty);
     }
