@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from prime_anc.method.arrays import (
     SMALLEST,
     Array,
+    Complex,
     Real,
     array_namespace,
     squared_magnitude,
@@ -287,11 +288,7 @@ def predict_beside(
     low, high, overall, weighted = (
         _level_db(x, y) for x, y in zip(before @ _LEVELS, (before * 10 ** (-reduction / 10)) @ _LEVELS, strict=True)
     )
-    scored = slice(BAND_BINS[_NR.start], BAND_BINS[_NR.stop])
-    errors = secondary_errors(BINS_HZ[scored])
-    off = psd[scored] * squared_magnitude(passed[scored] - errors * played[scored])
-    off /= squared_magnitude(closed[scored] + (errors - 1) * inner.gain[scored])
-    off = np.add.reduceat(off, BAND_BINS[_NR] - BAND_BINS[_NR.start], axis=-1) + of_unknown[_NR]
+    off = _off_beside(psd, passed, played, closed, inner.gain) + of_unknown[_NR]
     mean, off_db = float(reduction[_NR].mean()), _decibels((before + unknown)[_NR], off).mean(-1)
     drive = psd @ (squared_magnitude(response + primary * inner.response) / squared_magnitude(closed))
     bands = reduction.astype(np.float32)
@@ -314,6 +311,15 @@ def predict_beside(
         feedback_noise_reduction_db=bands - alone.band_reduction_db,
         playback_change_db=(10 * np.log10(playback / np.diff(BAND_BINS))).astype(np.float32),
     )
+
+
+def _off_beside(psd: Real, passed: Complex, played: Complex, closed: Complex, loop_gain: Complex) -> Real:
+    """Compute the scored bands' powers with each of the four errors of the secondary path in a controller's loop."""
+    scored = slice(BAND_BINS[_NR.start], BAND_BINS[_NR.stop])
+    errors = secondary_errors(BINS_HZ[scored])
+    off = psd[scored] * squared_magnitude(passed[scored] - errors * played[scored])
+    off /= squared_magnitude(closed[scored] + (errors - 1) * loop_gain[scored])
+    return np.add.reduceat(off, BAND_BINS[_NR] - BAND_BINS[_NR.start], axis=-1)
 
 
 def mean_prediction(found: Sequence[Prediction], shares: NDArray[np.float64], labels: Sequence[str]) -> Prediction:
