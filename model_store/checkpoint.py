@@ -28,8 +28,8 @@ from prime_anc.method.bands import WIDE_BANDS
 from prime_anc.method.conventions import COHERENCE_FLOOR, MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_TAPS
 from prime_anc.method.design import design
 from prime_anc.method.errors import SynthesisError
-from prime_anc.method.plausibility import SupportPrior
 from prime_anc.method.start.features import GeneratorConfig
+from prime_anc.method.support.explanation import SupportPrior
 from prime_anc.method.types import DesignOptions, Float32, Model, ModelParameters, Paths, Problem
 
 Shapes = dict[str, tuple[int, ...]]

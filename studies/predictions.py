@@ -20,9 +20,9 @@ from prime_anc.measure.calibration import Calibration, calibrate
 from prime_anc.measure.prior import PathPrior
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from prime_anc.method.design import design
-from prime_anc.method.plausibility import SupportPrior
 from prime_anc.method.start.features import GeneratorConfig
 from prime_anc.method.start.generator import Generator
+from prime_anc.method.support.explanation import SupportPrior
 from prime_anc.method.types import Model, ModelParameters, Problem
 from studies import Request, Row, Work, as_sent, problem, run, scored, served, true_paths
 from training.data import SNRS_DB, Split, support_noises, with_recordings

@@ -15,8 +15,8 @@ from prime_anc.measure.estimate import REGULARISATION
 from prime_anc.measure.prior import PathPrior, learn_path_prior
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from prime_anc.method.paths import AcousticPaths
-from prime_anc.method.support_statistics import SupportStatistics, learn_support_statistics, learn_uncertainty
-from prime_anc.method.wearing import Complex, WearingChange, learn_wearing, mean_path
+from prime_anc.method.support.statistics import SupportStatistics, learn_support_statistics, learn_uncertainty
+from prime_anc.method.support.wearing import Complex, WearingChange, learn_wearing, mean_path
 from training.config import TrainingConfig
 from training.datasets.noise import NoiseSet, reference_psd
 from training.datasets.pandar import read_handling

@@ -17,10 +17,8 @@ from prime_anc.method import (
     arrays,
     conventions,
     methods,
-    objective,
     predict,
     profiles,
-    toeplitz,
     unknown,
 )
 from prime_anc.method.bands import WIDE_BANDS, LogGrid, log_grid
@@ -30,6 +28,7 @@ from prime_anc.method.start import features, fir_wiener
 from prime_anc.method.start.features import NEPER_PER_DB, GeneratorConfig
 from prime_anc.method.start.fir_wiener import between_edges, drive_ceiling, starting_weight
 from prime_anc.method.types import ModelParameters
+from prime_anc.method.updates import objective, toeplitz
 
 # Modules that define the constants of `prime_constants` by their names.
 _DEFINING = (

@@ -41,12 +41,12 @@ from prime_anc.hardware.realise import FLOAT32_WORDS
 from prime_anc.hardware.residual_power import PathSpectra, Real, ResidualPower
 from prime_anc.hardware.second_order_sections import design_sections, largest_gain
 from prime_anc.method.bands import BAND_BINS, NR_BANDS, columns
-from prime_anc.method.controller import Controller
 from prime_anc.method.conventions import N_BINS
 from prime_anc.method.design import design, design_all, predict_all
 from prime_anc.method.errors import InvalidOption, answer_or_raise, check_interruption
-from prime_anc.method.loop import worst_loop
-from prime_anc.method.sections import Sections
+from prime_anc.method.loops.controller import Controller
+from prime_anc.method.loops.loop import worst_loop
+from prime_anc.method.loops.sections import Sections
 from prime_anc.method.types import Design, DesignOptions, Fallback, Loop, Model, Paths, Problem
 from prime_anc.options import ControllerFields
 

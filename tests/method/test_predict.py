@@ -10,7 +10,7 @@ from prime_anc.core import Core
 from prime_anc.method.bands import WIDE_BANDS, centre_hz
 from prime_anc.method.errors import NonFiniteFilter
 from prime_anc.method.predict import N_SUMS, NATURAL_SPREAD, a_weight, band_sums, mean_prediction, predict
-from prime_anc.method.support_statistics import band_uncertainty, learn_uncertainty
+from prime_anc.method.support.statistics import band_uncertainty, learn_uncertainty
 from prime_anc.method.types import NOT_JUDGED, Known, KnownFrom, Paths, Prediction
 from prime_anc.method.unknown import COHERENCE_SHARE, CUT_DB, MODEL_BOUND, RESPONSE_LENGTHS
 from tests.oracles import measured

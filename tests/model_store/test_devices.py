@@ -14,7 +14,7 @@ from model_store.errors import InvalidName, ModelNotFound, PublishFailed
 from model_store.store import ModelStore
 from prime_anc.measure.device import ListenerEar, learn_device
 from prime_anc.method.conventions import N_BINS
-from prime_anc.method.plausibility import find_implausible
+from prime_anc.method.support.findings import find_implausible
 from tests.data.six_ears import FILE as SIX_EARS
 from tests.model_store import cases
 

@@ -638,7 +638,7 @@ JUDGED = [
 def test_word_follows_thresholds(page: Any):
     found = page.evaluate(
         """async (cases) => {
-        const { findingsOf, judged } = await import("/workbench/judgement.js");
+        const { findingsOf, judged } = await import("/workbench/steps/judgement.js");
         const findings = (codes) => findingsOf({ diagnosis: codes.map((code) => ({ code })) });
         return cases.map(([figures, ...codes]) => judged(figures, findings(codes), "Go on."));
     }""",
